@@ -1,0 +1,54 @@
+# Needs make and a Python >= 3.11 with its venv module, and nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Passed on: `make demo ARGS="--seed 1"`, `make test ARGS="-k layout"`.
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-slow lint clean
+
+help: ## List these commands
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
+
+demo: $(VENV)/.installed ## Cluster the digits that scikit-learn bundles, and write a report
+	@$(BIN)/diffclust demo $(ARGS)
+
+test: lint ## Check the format, lint, check the types, and run all tests but the slow ones
+	@$(BIN)/python -m pytest -n 2 -rs -m "not slow" $(ARGS)
+
+test-slow: lint ## The same with the slow tests
+	@$(BIN)/python -m pytest -n 2 -rs $(ARGS)
+
+lint: $(VENV)/.installed-test ## Check the format, lint, and check the types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+clean: ## Remove the virtual environment, the caches and the demo's output
+	rm -rf $(VENV) .hypothesis .pytest_cache .ruff_cache build dist diffclust-demo
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps are empty files. The installation is editable, so that it is only stale when the
+# dependencies in pyproject.toml may have changed.
+$(VENV)/.installed: pyproject.toml $(VENV)/.created
+	@echo "Installing diffclust and its dependencies into $(VENV) (this takes a minute) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml $(VENV)/.created
+	@echo "Installing diffclust and its test tools into $(VENV) (this takes a minute) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.created:
+	@command -v "$(PYTHON)" >/dev/null || { \
+	  echo "error: $(PYTHON) not found; diffclust needs Python >= 3.11," \
+	    "try 'make PYTHON=/path/to/python3.11 ...'" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: diffclust needs Python >= 3.11 and $(PYTHON) is $$("$(PYTHON)" --version 2>&1);" \
+	    "try 'make PYTHON=/path/to/python3.11 ...'" >&2; exit 1; }
+	@echo "Making a virtual environment in $(VENV) ..."
+	@"$(PYTHON)" -m venv $(VENV)
+	@touch $@

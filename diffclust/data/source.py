@@ -1,0 +1,205 @@
+"""One entry for every source: a name, a folder, or a file."""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from diffclust.data.archives import check_split, read_archive
+from diffclust.data.arrays import load_array
+from diffclust.data.dataset import DataError, Dataset
+from diffclust.data.digits import load_digits
+from diffclust.data.folder import load_folder
+from diffclust.data.generated import affine_mnist, diffeo_mnist
+from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES
+from diffclust.data.resize import check_channels, convert_channels, fit_images, parse_size
+
+DATA_DIR = "DIFFCLUST_DATA_DIR"
+"""The environment variable that names the folder with `mnist.npz` and `usps.npz`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """What was asked of `load`, for the loader that takes it."""
+
+    source: str
+    split: str
+    size: int | tuple[int, int] | None
+    channels: int | None
+    skip_bad: bool
+    limit: int | None
+    seed: int
+    progress: Callable[[int, int], None] | None
+
+
+def load(
+    source: str | Path,
+    *,
+    split: str = "all",
+    size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
+    skip_bad: bool = False,
+    limit: int | None = None,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Dataset:
+    """Load images from wherever they are.
+
+    Args:
+        source: `"digits"` (bundled with scikit-learn); `"mnist"` or `"usps"` (from the folder that
+            the environment variable DIFFCLUST_DATA_DIR names); `"affine-mnist"` or
+            `"diffeo-mnist"` (made from MNIST's training images with `seed`); a folder of PNG and
+            JPEG files; or a `.npy` or `.npz` file. A folder that bears one of these names is
+            reached as `"./mnist"` or as a `Path`.
+        split: `"train"`, `"test"`, or `"all"`; the first two only where the source has them.
+        size: Side of a square, or height and width, in pixels, to which images are resized and
+            centre-cropped; None leaves them.
+        channels: 1 to make all grey, 3 to make all RGB; None leaves them (a folder is grey if all
+            of it is).
+        skip_bad: Leave out files that cannot be read, and name them in `Dataset.skipped`.
+        limit: At most so many images, drawn at random, in their old order.
+        seed: Seed of the draw, and of the made sets.
+        progress: Called as `progress(done, total)` while files are read.
+
+    Returns:
+        The images, with labels (for evaluation only) where the source has them.
+
+    Raises:
+        DataError: If the source is unknown or unfit, in one line that says what would do.
+    """
+    check_split(split)
+    check_channels(channels)
+    parse_size(size)
+    request = _Request(str(source), split, size, channels, skip_bad, limit, seed, progress)
+    if isinstance(source, str) and source in _NAMED:
+        return _NAMED[source](request)
+    if not request.source:
+        # As a path it would be the current folder, which an unset shell variable does not mean.
+        raise DataError(f"source must not be empty; give {_possible()}.")
+    path = Path(source)
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:
+        raise DataError(
+            f"source {request.source!r} cannot be opened ({error.strerror}); give {_possible()}."
+        ) from error
+    if is_folder:
+        return _from_folder(request)
+    if path.suffix.lower() in _SUFFIXES:
+        return _SUFFIXES[path.suffix.lower()](request)
+    raise _refuse(path)
+
+
+def _from_folder(request: _Request) -> Dataset:
+    return load_folder(
+        request.source,
+        split=request.split,
+        size=request.size,
+        channels=request.channels,
+        skip_bad=request.skip_bad,
+        limit=request.limit,
+        seed=request.seed,
+        progress=request.progress,
+    )
+
+
+def _from_array(request: _Request) -> Dataset:
+    return _load_file(Path(request.source), request, None)
+
+
+def _from_data_dir(request: _Request) -> Dataset:
+    return _load_file(_stored(request.source), request, request.source)
+
+
+def _from_digits(request: _Request) -> Dataset:
+    if request.split != "all":
+        raise DataError(f"'digits' has no split {request.split!r}; use split 'all'.")
+    return _adapt(load_digits(), request)
+
+
+def _from_mnist(request: _Request) -> Dataset:
+    make = {"affine-mnist": affine_mnist, "diffeo-mnist": diffeo_mnist}[request.source]
+    stored = read_archive(_stored("mnist"), "train")
+    train, test = make(stored.images, stored.labels, seed=request.seed)
+    if request.split == "all":
+        assert train.labels is not None
+        assert test.labels is not None
+        whole = dataclasses.replace(
+            train,
+            images=np.concatenate([train.images, test.images]),
+            labels=np.concatenate([train.labels, test.labels]),
+            indices=np.arange(len(train) + len(test)),
+        )
+        return _adapt(whole, request)
+    return _adapt(train if request.split == "train" else test, request)
+
+
+_NAMED: dict[str, Callable[[_Request], Dataset]] = {
+    "digits": _from_digits,
+    "mnist": _from_data_dir,
+    "usps": _from_data_dir,
+    "affine-mnist": _from_mnist,
+    "diffeo-mnist": _from_mnist,
+}
+_SUFFIXES: dict[str, Callable[[_Request], Dataset]] = {".npy": _from_array, ".npz": _from_array}
+
+
+def _load_file(path: Path, request: _Request, name: str | None) -> Dataset:
+    return load_array(
+        path,
+        split=request.split,
+        size=request.size,
+        channels=request.channels,
+        limit=request.limit,
+        seed=request.seed,
+        name=name,
+    )
+
+
+def _adapt(dataset: Dataset, request: _Request) -> Dataset:
+    """Limit, resize and convert what a loader without these settings gave."""
+    dataset = dataset.limit(request.limit, request.seed)
+    images = convert_channels(dataset.images, request.channels)
+    size = parse_size(request.size)
+    if size is not None:
+        images = fit_images(images, size)
+    return dataclasses.replace(dataset, images=images)
+
+
+def _stored(name: str) -> Path:
+    """Where a named set lies."""
+    folder = os.environ.get(DATA_DIR)
+    if not folder:
+        raise DataError(
+            f"{name!r} is read from the folder that the environment variable {DATA_DIR} names, "
+            f"which is not set; set it to a folder that holds {name}.npz."
+        )
+    path = Path(folder).expanduser() / f"{name}.npz"
+    if not path.is_file():
+        raise DataError(
+            f"{DATA_DIR} is {folder!r}, which holds no {name}.npz; put the file there, "
+            f"with x_train, y_train, x_test and y_test as Keras names them."
+        )
+    return path
+
+
+def _refuse(path: Path) -> DataError:
+    """What is wrong with a source that no loader takes."""
+    suffix = path.suffix.lower()
+    if not path.exists():
+        what = "does not exist"
+    elif suffix in FORMATS or suffix in OTHER_SUFFIXES:
+        what = "is a single image, and clustering needs many"
+    else:
+        what = "is not a folder, .npy or .npz file"
+    return DataError(f"source {str(path)!r} {what}; give {_possible()}.")
+
+
+def _possible() -> str:
+    """What can be a source."""
+    return (
+        f"a folder of images ({', '.join(FORMATS)}), a file ({', '.join(_SUFFIXES)}), "
+        f"or one of {', '.join(_NAMED)}"
+    )

@@ -1,0 +1,108 @@
+"""What every test shares: JAX's settings, a key, the data, and the watch over skipped tests.
+
+The jaxtyping hook, which checks the annotations of `diffclust` with beartype, is an option of
+pytest that pyproject.toml sets; `--jaxtyping-packages=` switches it off.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+# JAX reads these when it is first imported. Programs that a test starts inherit them.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("MPLBACKEND", "Agg")
+FAKE_DEVICES = "--xla_force_host_platform_device_count"
+if FAKE_DEVICES not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FAKE_DEVICES}=4".strip()
+
+import hypothesis
+import jax
+import pytest
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+hypothesis.settings.register_profile(
+    "diffclust",
+    deadline=None,  # the first example pays for the compilation
+    derandomize=True,
+    max_examples=20,
+)
+hypothesis.settings.load_profile("diffclust")
+
+DATA_VARIABLE = "DIFFCLUST_DATA_DIR"
+NO_DATA = f"{DATA_VARIABLE} is not set"
+ALLOWED_SKIPS = {
+    NO_DATA: lambda: not os.environ.get(DATA_VARIABLE),
+    "no GPU": lambda: jax.default_backend() != "gpu",
+}
+"""How the reason of a skip may begin, and when. Any other skip fails the run: a test that quietly
+stops running is worse than one that fails."""
+
+
+def is_allowed(reason: str) -> bool:
+    return any(reason.startswith(prefix) and when() for prefix, when in ALLOWED_SKIPS.items())
+
+
+class SkipWatch:
+    """Fails the run where a test was skipped for a reason that is not allowed."""
+
+    def __init__(self) -> None:
+        self.unexpected: dict[str, str] = {}
+
+    def note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            reason = str(report.longrepr[-1]).removeprefix("Skipped: ")
+            if not is_allowed(reason):
+                self.unexpected[report.nodeid] = reason
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.note(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self.note(report)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.unexpected and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for nodeid, reason in self.unexpected.items():
+            terminalreporter.line(f"UNEXPECTED SKIP {nodeid}: {reason}", red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # pytest-xdist's controller sees every report
+        config.pluginmanager.register(SkipWatch(), "skip-watch")
+    if hasattr(config, "cache"):  # not under `-p no:cacheprovider`
+        # Compiled programs are kept between runs, here and not in the user's own cache.
+        directory = str(config.cache.mkdir("jax"))
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = directory
+        jax.config.update("jax_compilation_cache_dir", directory)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+@pytest.fixture(autouse=True)
+def _close_figures() -> Iterator[None]:
+    """Many open figures are a warning, so one test would fail for what the others left."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
+
+
+# Of session scope, and so at hand under `hypothesis.given` too.
+@pytest.fixture(scope="session")
+def key() -> jax.Array:
+    """The one key that tests split."""
+    return jax.random.key(0)
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder with `mnist.npz` and `usps.npz`; the test is skipped where there is none."""
+    if not os.environ.get(DATA_VARIABLE):
+        pytest.skip(f"{NO_DATA}: it names the folder with mnist.npz and usps.npz")
+    directory = Path(os.environ[DATA_VARIABLE])
+    assert directory.is_dir(), f"{DATA_VARIABLE} is {directory}, which is not a folder"
+    return directory

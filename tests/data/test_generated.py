@@ -1,0 +1,110 @@
+"""Affine MNIST and Diffeo MNIST, from digits that every machine has."""
+
+import numpy as np
+import pytest
+
+from diffclust.data import DataError, affine_mnist, diffeo_mnist, load_digits
+
+MAKERS = [affine_mnist, diffeo_mnist]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Bundled digits in the middle of a canvas with room to move."""
+    bundled = load_digits().take(range(200))
+    return np.pad(bundled.images, ((0, 0), (4, 4), (4, 4), (0, 0))), bundled.labels
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_shapes_and_parts(digits, make):
+    train, test = make(*digits, per_class=10)
+    assert train.images.shape == (70, 16, 16, 1)
+    assert test.images.shape == (30, 16, 16, 1)
+    labels = np.concatenate([train.labels, test.labels])
+    np.testing.assert_array_equal(np.bincount(labels), np.full(10, 10))
+    assert train.label_names == tuple("0123456789")
+    np.testing.assert_array_equal(np.concatenate([train.indices, test.indices]), np.arange(100))
+    for part in (train, test):
+        assert part.images.dtype == np.float32
+        assert part.images.min() >= 0.0
+        assert part.images.max() <= 1.0
+        assert len(np.unique(part.images, axis=0)) == len(part)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_same_seed_same_data(digits, make):
+    first, again, other = (make(*digits, per_class=5, seed=seed)[0] for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first.images, again.images)
+    np.testing.assert_array_equal(first.labels, again.labels)
+    assert not np.array_equal(first.images, other.images)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_no_amplitude_gives_the_digits_themselves(digits, make):
+    images, labels = digits
+    still = {"amplitude": 0.0} | ({"bend": 0.0} if make is diffeo_mnist else {})
+    train, _ = make(images, labels, per_class=4, **still)
+    for code in range(10):
+        copies = train.images[train.labels == code]
+        np.testing.assert_allclose(copies, copies[:1].repeat(len(copies), 0), atol=1e-6)
+        distances = np.abs(images[labels == code] - copies[0]).max(axis=(1, 2, 3))
+        assert distances.min() < 1e-6
+
+
+def test_both_sets_start_from_the_same_digits(digits):
+    affine, diffeo = (
+        make(*digits, per_class=4, seed=1, amplitude=0.0, **bend)[0]
+        for make, bend in ((affine_mnist, {}), (diffeo_mnist, {"bend": 0.0}))
+    )
+    np.testing.assert_allclose(affine.images, diffeo.images, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_ink_stays_inside(digits, make):
+    """The ink of a map that only moves and stretches changes with its area, not by being cut."""
+    train, _ = make(*digits, per_class=20)
+    border = np.ones((16, 16), bool)
+    border[1:-1, 1:-1] = False
+    # Bilinear reading spreads an outermost stroke over the edge, but no more than that.
+    assert train.images[:, border].mean() < 0.02
+
+
+def test_takes_colour_bytes_and_names(digits):
+    images, labels = digits
+    colour = np.repeat((images * 255).astype(np.uint8), 3, axis=-1)
+    train, _ = affine_mnist(colour, np.array([f"digit {label}" for label in labels]), per_class=2)
+    assert train.images.shape == (14, 16, 16, 3)
+    assert train.label_names is not None
+    assert train.label_names[3] == "digit 3"
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_bad_input(digits, make, monkeypatch):
+    images, labels = digits
+    with pytest.raises(DataError, match=r"same images"):
+        make(images, labels[1:])
+    with pytest.raises(DataError, match=r"per_class must be at least 2"):
+        make(images, labels, per_class=1)
+    monkeypatch.setattr("diffclust.data.generated._MOST_INK_LOST", -1.0)
+    with pytest.raises(DataError, match=r"of 200 random maps only 0 .* use a smaller amplitude"):
+        make(images, labels, per_class=2)
+
+
+def test_folding_maps_are_refused(digits):
+    with pytest.raises(DataError, match=r"unfolded"):
+        diffeo_mnist(*digits, per_class=2, amplitude=0.0, bend=10.0)
+
+
+@pytest.mark.parametrize(("make", "paper"), [(affine_mnist, 68.0), (diffeo_mnist, 61.8)])
+def test_k_means_is_near_the_paper(data_dir, make, paper):
+    """One seed of five; the docstrings give the others."""
+    from sklearn.cluster import KMeans
+
+    from diffclust.data.archives import read_archive
+    from diffclust.metrics import accuracy
+
+    stored = read_archive(data_dir / "mnist.npz", "train")
+    train, test = make(stored.images, stored.labels, seed=1)
+    model = KMeans(10, n_init=10, random_state=1).fit(train.images.reshape(700, -1))
+    got = 100 * accuracy(test.labels, model.predict(test.images.reshape(300, -1)))
+    assert abs(got - paper) < 12

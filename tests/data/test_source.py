@@ -1,0 +1,98 @@
+"""One entry for every source."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from diffclust.data import DataError, load
+
+
+def test_digits():
+    dataset = load("digits")
+    assert dataset.images.shape == (1797, 8, 8, 1)
+    assert dataset.images.min() == 0.0
+    assert dataset.images.max() == 1.0
+    assert dataset.label_names == tuple("0123456789")
+    assert dataset.name == "digits"
+
+
+def test_digits_limited_resized_and_coloured():
+    dataset = load("digits", limit=7, seed=2, size=(5, 6), channels=3)
+    assert dataset.images.shape == (7, 5, 6, 3)
+    np.testing.assert_array_equal(dataset.labels, load("digits").limit(7, seed=2).labels)
+    with pytest.raises(DataError, match=r"'digits' has no split 'test'"):
+        load("digits", split="test")
+
+
+def test_named_sets_need_the_variable(monkeypatch, tmp_path):
+    monkeypatch.delenv("DIFFCLUST_DATA_DIR", raising=False)
+    for name in ("mnist", "usps", "affine-mnist", "diffeo-mnist"):
+        with pytest.raises(DataError, match=r"DIFFCLUST_DATA_DIR names, which is not set"):
+            load(name)
+    monkeypatch.setenv("DIFFCLUST_DATA_DIR", str(tmp_path))
+    with pytest.raises(DataError, match=r"holds no usps\.npz"):
+        load("usps")
+
+
+@pytest.fixture
+def small_mnist(monkeypatch, tmp_path):
+    """A tiny mnist.npz where the variable points."""
+    digits = load("digits").take(range(60))
+    images = np.pad(digits.images[..., 0] * 255, ((0, 0), (4, 4), (4, 4))).astype(np.uint8)
+    np.savez(
+        tmp_path / "mnist.npz",
+        x_train=images[:40],
+        y_train=digits.labels[:40],
+        x_test=images[40:],
+        y_test=digits.labels[40:],
+    )
+    monkeypatch.setenv("DIFFCLUST_DATA_DIR", str(tmp_path))
+
+
+@pytest.mark.usefixtures("small_mnist")
+def test_mnist_and_what_is_made_from_it():
+    assert [len(load("mnist", split=split)) for split in ("all", "train", "test")] == [60, 40, 20]
+    assert load("mnist").name == "mnist"
+    for name in ("affine-mnist", "diffeo-mnist"):
+        whole, train, test = (load(name, split=split, seed=3) for split in ("all", "train", "test"))
+        assert [len(part) for part in (whole, train, test)] == [1000, 700, 300]
+        np.testing.assert_array_equal(whole.images[:700], train.images)
+        np.testing.assert_array_equal(whole.labels[700:], test.labels)
+        assert whole.name == name
+        assert len(load(name, limit=50)) == 50
+
+
+@pytest.mark.usefixtures("data_dir")
+def test_the_real_sets():
+    assert load("usps", split="test").images.shape == (2007, 16, 16, 1)
+    mnist = load("mnist", split="test", limit=100)
+    assert mnist.images.shape == (100, 28, 28, 1)
+    assert mnist.label_names == tuple("0123456789")
+
+
+def test_a_path_is_never_a_name(tmp_path, monkeypatch):
+    (tmp_path / "digits").mkdir()
+    Image.new("L", (4, 4)).save(tmp_path / "digits" / "a.png")
+    monkeypatch.chdir(tmp_path)
+    assert len(load("digits")) == 1797
+    assert len(load("./digits")) == 1
+    assert len(load(tmp_path / "digits")) == 1
+
+
+def test_what_is_no_source(tmp_path):
+    with pytest.raises(
+        DataError, match=r"'nothing' does not exist; give a folder .* digits, mnist"
+    ):
+        load("nothing")
+    Image.new("L", (4, 4)).save(tmp_path / "a.png")
+    with pytest.raises(DataError, match=r"is a single image"):
+        load(tmp_path / "a.png")
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(DataError, match=r"notes.txt' is not a folder, .npy or .npz file"):
+        load(tmp_path / "notes.txt")
+    with pytest.raises(DataError, match=r"'.*missing.npz' is no file"):
+        load(tmp_path / "missing.npz")
+    with pytest.raises(DataError, match="source must not be empty"):
+        load("")
+    with pytest.raises(DataError, match=r"cannot be opened \(File name too long\)"):
+        load("x" * 1000)
