@@ -1,0 +1,148 @@
+"""Checks of what users pass in, on the host, before anything is compiled.
+
+Every message says which argument, what came, and what would do.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+
+def _first(indices: np.ndarray, most: int = 5) -> str:
+    shown = ", ".join(str(int(i)) for i in indices[:most])
+    return f"{shown}, ... ({indices.size} in all)" if indices.size > most else shown
+
+
+def images(value: Any, name: str = "images") -> np.ndarray:
+    """Checks a batch of images.
+
+    Args:
+        value: Anything array-like of shape `(n, height, width, channels)`, or `(n, height, width)`
+            for grey images; whole numbers of 8 bits are divided by 255.
+        name: The argument's name in messages.
+
+    Returns:
+        A floating array of shape `(n, height, width, channels)`, in JAX's default precision.
+
+    Raises:
+        ValueError: For any other shape or type, an empty batch, NaN or infinity.
+    """
+    array = np.asarray(value)
+    if array.ndim == 3:
+        array = array[..., None]
+    if array.ndim != 4 or 0 in array.shape:
+        raise ValueError(
+            f"{name} must have shape (n, height, width, channels) or (n, height, width), none of "
+            f"them 0; got {np.shape(value)}"
+        )
+    if array.dtype == np.uint8:
+        array = array.astype(jnp.result_type(float)) / 255
+    if array.dtype == bool or not (
+        np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)
+    ):
+        raise ValueError(f"{name} must hold numbers, not {array.dtype}; convert it to float first")
+    array = array.astype(jnp.result_type(float), copy=False)
+    finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+    if not finite.all():
+        raise ValueError(
+            f"{name} holds NaN or infinity at index {_first(np.flatnonzero(~finite))}; remove or "
+            "repair these images"
+        )
+    return array
+
+
+def not_blank(array: np.ndarray, name: str = "images") -> None:
+    """Refuses images without any ink, which have no unit norm.
+
+    Args:
+        array: Images.
+        name: The argument's name in messages.
+
+    Raises:
+        ValueError: With the indices of the blank images.
+    """
+    blank = np.flatnonzero(~np.any(array.reshape(len(array), -1), axis=1))
+    if blank.size:
+        raise ValueError(
+            f"{name} holds blank images (all zero) at index {_first(blank)}; they cannot be scaled "
+            "to unit norm: remove them"
+        )
+
+
+def cluster_count(clusters: int, samples: int) -> None:
+    """Checks K against the number of samples.
+
+    Args:
+        clusters: Number of clusters.
+        samples: Number of samples.
+
+    Raises:
+        ValueError: If K is below 1 or above the number of samples.
+    """
+    if clusters > samples:
+        raise ValueError(
+            f"num_clusters is {clusters}, but there are only {samples} images; ask for at most "
+            f"{samples} clusters"
+        )
+
+
+def positive(value: Any, name: str, *, least: float = 1) -> None:
+    """Checks a number.
+
+    Args:
+        value: The number.
+        name: The argument's name in messages.
+        least: The least that is allowed.
+
+    Raises:
+        ValueError: If it is below.
+    """
+    if not value >= least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+
+
+def landmarks_fit(landmarks: Sequence[int], height: int, width: int) -> None:
+    """Checks that an image has at least as many pixels a side as there are landmarks.
+
+    Args:
+        landmarks: Rows and columns of the landmark grid.
+        height: Rows of the images.
+        width: Columns of the images.
+
+    Raises:
+        ValueError: If it has fewer.
+    """
+    rows, columns = landmarks
+    if height < rows or width < columns:
+        raise ValueError(
+            f"images of {height}×{width} pixels are smaller than the landmark grid of "
+            f"{rows}×{columns}; use fewer landmarks or larger images"
+        )
+
+
+def weights(value: Any, samples: int, name: str = "sample_weight") -> np.ndarray | None:
+    """Checks sample weights.
+
+    Args:
+        value: Non-negative numbers, one a sample, or None.
+        samples: Number of samples.
+        name: The argument's name in messages.
+
+    Returns:
+        A floating array, or None.
+
+    Raises:
+        ValueError: For a wrong length, a negative or infinite weight, or no positive one.
+    """
+    if value is None:
+        return None
+    array = np.asarray(value, dtype=jnp.result_type(float))
+    if array.shape != (samples,):
+        raise ValueError(
+            f"{name} must have shape ({samples},), one for each image; got {array.shape}"
+        )
+    if not (np.isfinite(array).all() and (array >= 0).all() and (array > 0).any()):
+        raise ValueError(f"{name} must be finite, at least 0, and positive somewhere")
+    return array

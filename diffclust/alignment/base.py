@@ -1,0 +1,152 @@
+"""What an aligner minimises, and what it returns."""
+
+import abc
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from diffclust.prototypes import Clusters
+from diffclust.types import Params, Scalar
+
+BoundEnergy = Callable[[Params, PyTree, Clusters], Scalar]
+"""The energy of params, one sample and one cluster."""
+
+
+class AbstractPairEnergy(eqx.Module):
+    """The energy of one sample, moved by params, against one cluster: distance and penalties."""
+
+    @property
+    @abc.abstractmethod
+    def num_params(self) -> int:
+        """Length of the parameter vector."""
+
+    @property
+    @abc.abstractmethod
+    def num_penalties(self) -> int:
+        """Number of penalty terms, the last axis of `Clusters.penalty`."""
+
+    @property
+    @abc.abstractmethod
+    def affine_embedding(self) -> Float[Array, "params 6"] | None:
+        """Columns spanning the affine maps among the params, or None."""
+
+    @abc.abstractmethod
+    def bind(self, sample: PyTree, *, scale: float = 1.0) -> BoundEnergy:
+        """Precomputes what depends on the sample's shape alone.
+
+        Args:
+            sample: A sample, for its shape only.
+            scale: Factor of the distance alone: how many pixels of the original stand behind one
+                of a coarser level, so that penalties keep their weight.
+
+        Returns:
+            The energy as a function of params, sample and one cluster.
+        """
+
+    @abc.abstractmethod
+    def aligned(self, params: Params, sample: PyTree) -> PyTree:
+        """The sample moved by params.
+
+        Args:
+            params: Parameters of shape `(num_params,)`.
+            sample: One sample.
+
+        Returns:
+            The aligned sample.
+        """
+
+    @abc.abstractmethod
+    def pixel_weight(self, params: Params, sample: PyTree) -> Array | None:
+        """The weight that each pixel of the aligned sample has in the distance.
+
+        Args:
+            params: Parameters of shape `(num_params,)`.
+            sample: One sample, for its shape only.
+
+        Returns:
+            Weights that broadcast against the sample, or None where all are one.
+        """
+
+    @abc.abstractmethod
+    def penalties(self, params: Params) -> Float[Array, " terms"]:
+        """The penalty terms, not yet weighted.
+
+        Args:
+            params: Parameters of shape `(num_params,)`.
+
+        Returns:
+            Non-negative numbers, zero at the identity.
+        """
+
+    @abc.abstractmethod
+    def unaligned(self, sample: PyTree, clusters: Clusters) -> Float[Array, " clusters"]:
+        """Energies at the identity against all clusters at once, in the fastest form there is.
+
+        Args:
+            sample: One sample.
+            clusters: All clusters.
+
+        Returns:
+            One energy a cluster.
+        """
+
+
+class Alignment(eqx.Module):
+    """A sample's best clusters and how it aligns to each, best first.
+
+    Attributes:
+        cluster: Indices of the clusters that were followed to the end; -1 marks a vacant place.
+        params: The params found for each.
+        energy: The energy of each, ascending; infinite in a vacant place.
+    """
+
+    cluster: Int[Array, " candidates"]
+    params: Float[Array, "candidates params"]
+    energy: Float[Array, " candidates"]
+
+    @property
+    def margin(self) -> Scalar:
+        """How much worse the second-best cluster is; infinite where there is one cluster."""
+        if self.energy.shape[0] < 2:
+            return jnp.full((), jnp.inf, dtype=self.energy.dtype)
+        return self.energy[1] - self.energy[0]
+
+
+class AbstractAligner(eqx.Module):
+    """Minimises an energy over the params, for one sample and all clusters."""
+
+    @abc.abstractmethod
+    def num_candidates(self, num_clusters: int) -> int:
+        """How many clusters an alignment holds.
+
+        Args:
+            num_clusters: Number of clusters there are.
+
+        Returns:
+            Length of `Alignment.cluster`.
+        """
+
+    @abc.abstractmethod
+    def align(
+        self,
+        energy: AbstractPairEnergy,
+        sample: PyTree,
+        clusters: Clusters,
+        shared: PyTree,
+        start: Alignment,
+    ) -> Alignment:
+        """Aligns one sample to all clusters.
+
+        Args:
+            energy: What is minimised.
+            sample: One sample; batching is `jax.vmap`'s job.
+            clusters: All clusters.
+            shared: What the clusters share.
+            start: The incumbent: a few clusters and params to start from. For these clusters the
+                result is never worse. Places with cluster -1 are ignored.
+
+        Returns:
+            The best clusters, ordered by energy.
+        """

@@ -1,0 +1,282 @@
+"""Alignment by descent, coarse to fine, for one sample and all clusters."""
+
+import functools
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from diffclust.alignment.base import AbstractAligner, AbstractPairEnergy, Alignment, BoundEnergy
+from diffclust.alignment.minimisers import AbstractMinimiser, PreconditionedLBFGS
+from diffclust.prototypes import Clusters
+from diffclust.sampling import low_pass
+from diffclust.types import Params
+
+
+class Stage(eqx.Module):
+    """One level of a coarse-to-fine descent.
+
+    Attributes:
+        steps: Evaluations of energy and gradient.
+        blur: Standard deviation of the low-pass filter as a fraction of the image's shorter side;
+            0 leaves the image as it is.
+        affine: Whether only affine maps are tried; ignored where the transform has none.
+    """
+
+    steps: int = eqx.field(static=True)
+    blur: float = eqx.field(static=True, default=0.0, kw_only=True)
+    affine: bool = eqx.field(static=True, default=False, kw_only=True)
+
+
+DEFAULT_STAGES = (
+    Stage(8, blur=1 / 14, affine=True),
+    Stage(8, blur=1 / 14),
+    Stage(12),
+)
+
+
+class _Level(eqx.Module):
+    """A stage bound to an image size: a coarser pair of images and the subspace that is searched.
+
+    Attributes:
+        stage: The stage.
+        sigma: Its low-pass filter in pixels.
+        factor: How many times coarser its pixels are.
+    """
+
+    stage: Stage
+    sigma: float = eqx.field(static=True)
+    factor: int = eqx.field(static=True)
+
+    def image(self, tree: PyTree) -> PyTree:
+        if self.factor == 1 and self.sigma == 0.0:
+            return tree
+        return jax.tree.map(lambda x: low_pass(x, sigma=self.sigma, factor=self.factor), tree)
+
+    def clusters(self, clusters: Clusters) -> Clusters:
+        coarse = jax.vmap(self.image)(clusters.prototype)
+        return eqx.tree_at(lambda c: c.prototype, clusters, coarse)
+
+
+def _level(stage: Stage, sample: PyTree) -> _Level:
+    sides = [min(leaf.shape[:2]) for leaf in jax.tree.leaves(sample) if leaf.ndim == 3]
+    sigma = stage.blur * min(sides) if sides else 0.0
+    return _Level(stage, sigma, max(1, math.floor(1.5 * sigma + 0.5)))
+
+
+class Descent(AbstractAligner):
+    """Minimises the energy over params by descent on ever finer images.
+
+    The first stage tries every cluster; the later ones follow only those that can still win. The
+    incumbent enters at the last stage if it is better than what the coarse stages found, so that
+    an alignment never gets worse. The preconditioner is the inverse of the energy's Hessian where
+    prototypes meet themselves, averaged over prototypes: it is computed once for all samples.
+
+    Attributes:
+        stages: From coarse to fine; the last one must not blur.
+        candidates: How many clusters are followed past the first stage; None for all.
+        minimiser: The method of descent.
+        damping: Added to the Hessian, as a fraction of its mean diagonal.
+
+    References:
+        Cosentino et al., DI K-means, Eq. 3 and App. 8 (low-pass, affine first, then the TPS).
+    """
+
+    stages: tuple[Stage, ...] = DEFAULT_STAGES
+    candidates: int | None = eqx.field(static=True, default=3, kw_only=True)
+    minimiser: AbstractMinimiser = eqx.field(default=PreconditionedLBFGS(), kw_only=True)
+    damping: float = eqx.field(static=True, default=0.1, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses stages that do not end on the image itself."""
+        if not self.stages or self.stages[-1].blur != 0.0:
+            raise ValueError("the last stage of a descent must have blur 0")
+        if self.candidates is not None and self.candidates < 2:
+            raise ValueError(
+                f"candidates must be at least 2 (the second gives the margin), not "
+                f"{self.candidates}; None follows all clusters"
+            )
+
+    def num_candidates(self, num_clusters: int) -> int:
+        """See `AbstractAligner.num_candidates`."""
+        return num_clusters if self.candidates is None else min(self.candidates, num_clusters)
+
+    def align(
+        self,
+        energy: AbstractPairEnergy,
+        sample: PyTree,
+        clusters: Clusters,
+        shared: PyTree,
+        start: Alignment,
+    ) -> Alignment:
+        """See `AbstractAligner.align`."""
+        del shared
+        count, kept = len(clusters), self.num_candidates(len(clusters))
+        params = jnp.zeros((count, energy.num_params), dtype=start.params.dtype)
+        index = jnp.arange(count, dtype=jnp.int32)
+        coarse = self.stages[:-1]
+        for position, stage in enumerate(coarse):
+            params, value = self._descend(energy, stage, sample, clusters, index, params)
+            if position == 0 and kept < count:
+                index, params = _select(index, params, value, start, kept)
+        if not coarse and kept < count:
+            value = energy.unaligned(sample, clusters)
+            index, params = _select(index, params, value, start, kept)
+        finest = energy.bind(sample)
+        params = _better_of(finest, sample, clusters, index, params, start)
+        params, value = self._descend(energy, self.stages[-1], sample, clusters, index, params)
+        order = jnp.argsort(value)
+        return Alignment(index[order], params[order], value[order])
+
+    def _descend(
+        self,
+        energy: AbstractPairEnergy,
+        stage: Stage,
+        sample: PyTree,
+        clusters: Clusters,
+        index: Array,
+        params: Float[Array, "candidates params"],
+    ) -> tuple[Float[Array, "candidates params"], Float[Array, " candidates"]]:
+        level = _level(stage, sample)
+        coarse_sample, coarse_clusters = level.image(sample), level.clusters(clusters)
+        bound = energy.bind(coarse_sample, scale=float(level.factor**2))
+        embedding = energy.affine_embedding if stage.affine else None
+        basis = None if embedding is None else embedding.astype(params.dtype)
+        minimise = self.minimiser.minimise
+        preconditioner = self._preconditioner(bound, coarse_clusters, basis, params.shape[1])
+
+        def everywhere(cluster: Clusters, start: Params) -> tuple[Params, Array]:
+            def function(p: Params) -> Array:
+                return bound(p, coarse_sample, cluster)
+
+            return minimise(function, start, preconditioner, steps=stage.steps)
+
+        def within(basis: Array, cluster: Clusters, start: Params) -> tuple[Params, Array]:
+            def function(z: Params) -> Array:
+                return bound(start + basis @ z, coarse_sample, cluster)
+
+            rest = jnp.zeros((basis.shape[1],), dtype=start.dtype)
+            move, value = minimise(function, rest, preconditioner, steps=stage.steps)
+            return start + basis @ move, value
+
+        one = everywhere if basis is None else functools.partial(within, basis)
+        return jax.vmap(one)(coarse_clusters.take(index), params)
+
+    def _preconditioner(
+        self,
+        bound: BoundEnergy,
+        clusters: Clusters,
+        basis: Float[Array, "params subspace"] | None,
+        num_params: int,
+    ) -> Float[Array, "subspace subspace"]:
+        hessian = mean_hessian(bound, clusters, basis, num_params)
+        size = hessian.shape[0]
+        mean_diagonal = jnp.trace(hessian) / size
+        floor = jnp.finfo(hessian.dtype).tiny
+        ridge = jnp.maximum(self.damping * mean_diagonal, floor) * jnp.eye(
+            size, dtype=hessian.dtype
+        )
+        return jnp.linalg.inv(hessian + ridge)
+
+
+def hessian_at_rest(
+    bound: BoundEnergy,
+    cluster: Clusters,
+    basis: Float[Array, "params subspace"] | None,
+    num_params: int,
+) -> Float[Array, "subspace subspace"]:
+    """The energy's Hessian where a prototype meets itself: the Gauss-Newton matrix there.
+
+    Args:
+        bound: The energy.
+        cluster: One cluster.
+        basis: Columns of the subspace that is searched, or None for all params.
+        num_params: Number of params.
+
+    Returns:
+        A symmetric positive semidefinite matrix.
+    """
+    dtype = clusters_dtype(cluster)
+
+    def function(z: Params) -> Array:
+        return bound(z if basis is None else basis @ z, cluster.prototype, cluster)
+
+    at = jnp.zeros((num_params if basis is None else basis.shape[1],), dtype=dtype)
+    return jax.hessian(function)(at)
+
+
+def mean_hessian(
+    bound: BoundEnergy,
+    clusters: Clusters,
+    basis: Float[Array, "params subspace"] | None,
+    num_params: int,
+) -> Float[Array, "subspace subspace"]:
+    """The mean of `hessian_at_rest` over clusters.
+
+    Args:
+        bound: The energy.
+        clusters: All clusters.
+        basis: Columns of the subspace that is searched, or None for all params.
+        num_params: Number of params.
+
+    Returns:
+        A symmetric positive semidefinite matrix.
+    """
+
+    def add(total: Array, cluster: Clusters) -> tuple[Array, None]:
+        return total + hessian_at_rest(bound, cluster, basis, num_params), None
+
+    size = num_params if basis is None else basis.shape[1]
+    zero = jnp.zeros((size, size), dtype=clusters_dtype(clusters))
+    total, _ = jax.lax.scan(add, zero, clusters)
+    return total / len(clusters)
+
+
+def clusters_dtype(clusters: Clusters) -> jnp.dtype:
+    """The floating dtype of the prototypes.
+
+    Args:
+        clusters: One or all clusters.
+
+    Returns:
+        The dtype.
+    """
+    return jnp.result_type(*jax.tree.leaves(clusters.prototype))
+
+
+def _select(
+    index: Array,
+    params: Array,
+    value: Float[Array, " clusters"],
+    start: Alignment,
+    kept: int,
+) -> tuple[Array, Array]:
+    """The most promising clusters, the incumbent always among them."""
+    ranked = jnp.where(index == start.cluster[0], -jnp.inf, value)
+    chosen = jax.lax.top_k(-ranked, kept)[1]
+    return index[chosen], params[chosen]
+
+
+def _better_of(
+    bound: BoundEnergy,
+    sample: PyTree,
+    clusters: Clusters,
+    index: Array,
+    params: Float[Array, "candidates params"],
+    start: Alignment,
+) -> Float[Array, "candidates params"]:
+    """Replaces params by the incumbent's wherever that is better, and by zero likewise."""
+    candidates = clusters.take(index)
+    rivals = [jnp.zeros_like(params)]
+    for place in range(start.cluster.shape[0]):
+        same = (index == start.cluster[place])[:, None]
+        rivals.append(jnp.where(same, start.params[place][None], params))
+    energies = jax.vmap(bound, in_axes=(0, None, 0))
+    best, least = params, energies(params, sample, candidates)
+    for rival in rivals:
+        value = energies(rival, sample, candidates)
+        best = jnp.where((value < least)[:, None], rival, best)
+        least = jnp.minimum(value, least)
+    return best

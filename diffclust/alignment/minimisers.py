@@ -1,0 +1,170 @@
+"""Minimisers of a function of one flat vector, made to run many at a time under `vmap`."""
+
+import abc
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from diffclust.types import Params, Scalar
+
+Function = Callable[[Params], Scalar]
+
+
+class AbstractMinimiser(eqx.Module):
+    """Runs a fixed number of steps and never returns a worse point than it was given."""
+
+    @abc.abstractmethod
+    def minimise(
+        self,
+        function: Function,
+        start: Params,
+        preconditioner: Float[Array, "params params"] | None,
+        *,
+        steps: int,
+    ) -> tuple[Params, Scalar]:
+        """Minimises a differentiable function.
+
+        Args:
+            function: What is minimised.
+            start: Where to start.
+            preconditioner: An approximate inverse Hessian, or None.
+            steps: Number of evaluations of function and gradient after the first.
+
+        Returns:
+            The best point seen, and the function there.
+        """
+
+
+class _State(eqx.Module):
+    point: Params
+    value: Scalar
+    gradient: Params
+    moves: Float[Array, "history params"]
+    changes: Float[Array, "history params"]
+    curvature: Float[Array, " history"]
+    length: Scalar
+
+
+def _two_loops(state: _State, precondition: Callable[[Params], Params]) -> Params:
+    """The L-BFGS direction; a zero curvature marks a vacant place in the history."""
+    history = state.curvature.shape[0]
+    inverse = jnp.where(
+        state.curvature > 0, 1.0 / jnp.where(state.curvature > 0, state.curvature, 1.0), 0.0
+    )
+    direction = state.gradient
+    weights = []
+    for i in range(history):
+        weight = inverse[i] * jnp.dot(state.moves[i], direction)
+        direction = direction - weight * state.changes[i]
+        weights.append(weight)
+    direction = precondition(direction)
+    for i in reversed(range(history)):
+        weight = inverse[i] * jnp.dot(state.changes[i], direction)
+        direction = direction + (weights[i] - weight) * state.moves[i]
+    return direction
+
+
+class PreconditionedLBFGS(AbstractMinimiser):
+    """Limited-memory BFGS around a fixed preconditioner, one evaluation a step.
+
+    A step that does not decrease the function is refused and the next one is shorter, so that
+    values never rise. There is no inner line search: under `vmap` all would wait for the slowest.
+
+    Attributes:
+        history: Number of past moves that correct the preconditioner.
+        shrink: Factor of the step length after a refusal.
+
+    References:
+        Nocedal and Wright (2006), Numerical optimization, Algorithm 7.4; the preconditioner takes
+        the place of inverse compositional Lucas-Kanade's constant Hessian (Baker and Matthews,
+        2004).
+    """
+
+    history: int = eqx.field(static=True, default=3, kw_only=True)
+    shrink: float = eqx.field(static=True, default=0.4, kw_only=True)
+
+    def minimise(
+        self,
+        function: Function,
+        start: Params,
+        preconditioner: Float[Array, "params params"] | None,
+        *,
+        steps: int,
+    ) -> tuple[Params, Scalar]:
+        """See `AbstractMinimiser.minimise`."""
+        evaluate = jax.value_and_grad(function)
+        value, gradient = evaluate(start)
+        memory = jnp.zeros((self.history, start.shape[0]), dtype=start.dtype)
+        initial = _State(start, value, gradient, memory, memory, memory[:, 0], jnp.ones_like(value))
+
+        def precondition(vector: Params) -> Params:
+            return vector if preconditioner is None else preconditioner @ vector
+
+        def step(state: _State, _: None) -> tuple[_State, None]:
+            move = -state.length * _two_loops(state, precondition)
+            value, gradient = evaluate(state.point + move)
+            better = value < state.value
+            change = gradient - state.gradient
+            curvature = jnp.dot(move, change)
+            useful = better & (curvature > 1e-10 * jnp.dot(change, change))
+
+            def push(history: Array, newest: Array) -> Array:
+                return jnp.where(useful, jnp.concatenate([newest[None], history[:-1]]), history)
+
+            return (
+                _State(
+                    jnp.where(better, state.point + move, state.point),
+                    jnp.where(better, value, state.value),
+                    jnp.where(better, gradient, state.gradient),
+                    push(state.moves, move),
+                    push(state.changes, change),
+                    push(state.curvature, curvature),
+                    jnp.where(
+                        better, jnp.minimum(1.0, 2.0 * state.length), self.shrink * state.length
+                    ),
+                ),
+                None,
+            )
+
+        final, _ = jax.lax.scan(step, initial, None, length=steps)
+        return final.point, final.value
+
+
+class OptaxMinimiser(AbstractMinimiser):
+    """Any optax optimiser; the papers' way is `OptaxMinimiser(optax.adam(1e-2))`.
+
+    Attributes:
+        optimiser: The gradient transformation; it ignores the preconditioner.
+    """
+
+    optimiser: optax.GradientTransformation = eqx.field(static=True)
+
+    def minimise(
+        self,
+        function: Function,
+        start: Params,
+        preconditioner: Float[Array, "params params"] | None,
+        *,
+        steps: int,
+    ) -> tuple[Params, Scalar]:
+        """See `AbstractMinimiser.minimise`; the best point of the path is returned."""
+        del preconditioner
+        evaluate = jax.value_and_grad(function)
+
+        def step(carry: tuple, _: None) -> tuple[tuple, None]:
+            point, state, best, least = carry
+            value, gradient = evaluate(point)
+            best = jnp.where(value < least, point, best)
+            least = jnp.minimum(value, least)
+            updates, state = self.optimiser.update(gradient, state, point)
+            return (point + updates, state, best, least), None
+
+        least = jnp.full((), jnp.inf, dtype=start.dtype)
+        carry = (start, self.optimiser.init(start), start, least)
+        (point, _, best, least), _ = jax.lax.scan(step, carry, None, length=steps)
+        value = function(point)
+        return jnp.where(value < least, point, best), jnp.minimum(value, least)

@@ -1,0 +1,43 @@
+"""No alignment at all: every sample stays where it is."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from diffclust.alignment.base import AbstractAligner, AbstractPairEnergy, Alignment
+from diffclust.prototypes import Clusters
+
+
+class NoAlignment(AbstractAligner):
+    """Takes energies at the identity; with it Lloyd's algorithm is ordinary K-means.
+
+    Attributes:
+        candidates: How many of the best clusters are returned.
+    """
+
+    candidates: int = eqx.field(static=True, default=2, kw_only=True)
+
+    def num_candidates(self, num_clusters: int) -> int:
+        """See `AbstractAligner.num_candidates`."""
+        return min(self.candidates, num_clusters)
+
+    def align(
+        self,
+        energy: AbstractPairEnergy,
+        sample: PyTree,
+        clusters: Clusters,
+        shared: PyTree,
+        start: Alignment,
+    ) -> Alignment:
+        """See `AbstractAligner.align`."""
+        del shared
+        remaining = energy.unaligned(sample, clusters)
+        found, energies = [], []
+        # A few minima in turn: a sort over all clusters costs far more on a CPU.
+        for _ in range(self.num_candidates(len(clusters))):
+            best = jnp.argmin(remaining)
+            found.append(best.astype(jnp.int32))
+            energies.append(remaining[best])
+            remaining = remaining.at[best].set(jnp.inf)
+        params = jnp.zeros((len(found), energy.num_params), dtype=start.params.dtype)
+        return Alignment(jnp.stack(found), params, jnp.stack(energies))

@@ -1,0 +1,23 @@
+"""The named methods: each is a short composition of transforms, distances, aligners and solvers.
+
+Take one to cluster something; read one to see how to compose your own.
+"""
+
+from diffclust.models.base import AbstractPrototypeModel, Result
+from diffclust.models.kmeans import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans
+
+MODELS: dict[str, type[AbstractPrototypeModel]] = {
+    "kmeans": KMeans,
+    "ai-kmeans": AffineInvariantKMeans,
+    "di-kmeans": DeformationInvariantKMeans,
+}
+"""Every model under its name on the command line."""
+
+__all__ = [
+    "MODELS",
+    "AbstractPrototypeModel",
+    "AffineInvariantKMeans",
+    "DeformationInvariantKMeans",
+    "KMeans",
+    "Result",
+]

@@ -1,0 +1,230 @@
+"""K-means and its two invariant kin, each a transform, a penalty and an aligner."""
+
+import equinox as eqx
+import numpy as np
+
+from diffclust import _validation
+from diffclust.alignment import AbstractAligner, Descent, NoAlignment, Stage
+from diffclust.models.base import AbstractPrototypeModel
+from diffclust.objectives import TransformedDistance
+from diffclust.objectives.energy import PixelWeights
+from diffclust.prototypes import AbstractPrototypeFamily, MeanImages, UnitNormImages
+from diffclust.sampling import Boundary
+from diffclust.transforms import Affine, Identity, ThinPlateSpline
+
+_COARSE_SIDE = 14
+"""Restarts run on images whose shorter side has about this many pixels."""
+
+
+def _coarsening(height: int, width: int) -> int:
+    return max(1, min(height, width) // _COARSE_SIDE)
+
+
+class KMeans(AbstractPrototypeModel):
+    """Ordinary K-means in pixel space: no transform, plain means.
+
+    Attributes:
+        num_clusters: K.
+        num_restarts: Runs from different seeds; the one of least loss is kept.
+        max_passes: Most passes of a run.
+        tolerance: Least relative fall of the loss that is worth another pass; 0 goes on until no
+            image changes its cluster.
+        split_merge: Whether runs try to leave poor optima by splitting one cluster and removing
+            another.
+
+    References:
+        Lloyd (1982), Least squares quantization in PCM.
+    """
+
+    num_clusters: int = eqx.field(static=True)
+    num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
+    max_passes: int = eqx.field(static=True, default=300, kw_only=True)
+    tolerance: float = eqx.field(static=True, default=0.0, kw_only=True)
+    split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        _check_counts(self)
+
+    @property
+    def method(self) -> str:
+        """`"kmeans"`."""
+        return "kmeans"
+
+    def energy(self) -> TransformedDistance:
+        """The squared Euclidean distance."""
+        return TransformedDistance(Identity())
+
+    def aligner(self) -> AbstractAligner:
+        """None."""
+        return NoAlignment()
+
+    def family(self) -> AbstractPrototypeFamily:
+        """Means."""
+        return MeanImages()
+
+    def penalty(self) -> tuple[float, ...]:
+        """None."""
+        return ()
+
+    def coarsening(self, height: int, width: int) -> int:
+        """None: a pass costs next to nothing."""
+        del height, width
+        return 1
+
+    def check(self, images: np.ndarray) -> None:
+        """Takes all images."""
+
+
+class AffineInvariantKMeans(AbstractPrototypeModel):
+    """AI K-means: every image is aligned to every prototype by its best affine map.
+
+    Attributes:
+        num_clusters: K.
+        affine_penalty: Weight of the mean squared displacement of the affine map.
+        unit_norm: Whether samples and prototypes have unit norm, as Eq. 2 asks.
+        boundary: What lies outside an image.
+        pixel_weights: `"uniform"`, or `"jacobian"` for the symmetric distance of App. 7.1.
+        num_restarts: Runs from different seeds; the one of least loss is kept.
+        max_passes: Most passes of a run.
+        tolerance: Least relative fall of the loss that is worth another pass.
+        split_merge: Whether runs try to leave poor optima by splitting one cluster and removing
+            another.
+
+    References:
+        Cosentino et al., DI K-means, Sec. 4.2; Fitzgibbon and Zisserman (2002).
+    """
+
+    num_clusters: int = eqx.field(static=True)
+    affine_penalty: float = eqx.field(static=True, default=0.3, kw_only=True)
+    unit_norm: bool = eqx.field(static=True, default=True, kw_only=True)
+    boundary: Boundary = eqx.field(static=True, default="zero", kw_only=True)
+    pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
+    num_restarts: int = eqx.field(static=True, default=2, kw_only=True)
+    max_passes: int = eqx.field(static=True, default=30, kw_only=True)
+    tolerance: float = eqx.field(static=True, default=1e-3, kw_only=True)
+    split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        _check_counts(self)
+        _validation.positive(self.affine_penalty, "affine_penalty", least=0)
+
+    @property
+    def method(self) -> str:
+        """`"ai-kmeans"`."""
+        return "ai-kmeans"
+
+    def energy(self) -> TransformedDistance:
+        """The squared Euclidean distance after an affine map."""
+        return TransformedDistance(Affine(boundary=self.boundary), pixel_weights=self.pixel_weights)
+
+    def aligner(self) -> AbstractAligner:
+        """Descent in two levels."""
+        return Descent((Stage(8, blur=1 / 14), Stage(12)))
+
+    def family(self) -> AbstractPrototypeFamily:
+        """Means, of unit norm where that is asked for."""
+        return UnitNormImages() if self.unit_norm else MeanImages()
+
+    def penalty(self) -> tuple[float, ...]:
+        """That of the affine map."""
+        return (self.affine_penalty,)
+
+    def coarsening(self, height: int, width: int) -> int:
+        """See `AbstractPrototypeModel.coarsening`."""
+        return _coarsening(height, width)
+
+    def check(self, images: np.ndarray) -> None:
+        """Refuses blank images where they have to be scaled to unit norm."""
+        if self.unit_norm:
+            _validation.not_blank(images)
+
+
+class DeformationInvariantKMeans(AbstractPrototypeModel):
+    """DI K-means (ST K-means): every image is aligned to every prototype by a thin-plate spline.
+
+    The size of the warps is limited by penalties, or every digit would become every other.
+
+    Attributes:
+        num_clusters: K.
+        landmarks: Rows and columns of the landmark grid.
+        affine_penalty: Weight of the mean squared displacement of the affine part.
+        bending_penalty: Weight of the bending energy of the bent part.
+        regularisation: λ of Eq. 9.
+        unit_norm: Whether samples and prototypes have unit norm, as Eq. 2 asks.
+        boundary: What lies outside an image.
+        pixel_weights: `"uniform"`, or `"jacobian"` for the symmetric distance of App. 7.1.
+        num_restarts: Runs from different seeds; the one of least loss is kept.
+        max_passes: Most passes of a run.
+        tolerance: Least relative fall of the loss that is worth another pass.
+        split_merge: Whether runs try to leave poor optima by splitting one cluster and removing
+            another.
+
+    References:
+        Cosentino et al., DI K-means, Eqs. 2 to 4, Algorithm 2; ST K-means, Algorithm 2.
+    """
+
+    num_clusters: int = eqx.field(static=True)
+    landmarks: tuple[int, int] = eqx.field(static=True, default=(5, 5), kw_only=True)
+    affine_penalty: float = eqx.field(static=True, default=0.3, kw_only=True)
+    bending_penalty: float = eqx.field(static=True, default=0.016, kw_only=True)
+    regularisation: float = eqx.field(static=True, default=0.0, kw_only=True)
+    unit_norm: bool = eqx.field(static=True, default=True, kw_only=True)
+    boundary: Boundary = eqx.field(static=True, default="zero", kw_only=True)
+    pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
+    num_restarts: int = eqx.field(static=True, default=2, kw_only=True)
+    max_passes: int = eqx.field(static=True, default=30, kw_only=True)
+    tolerance: float = eqx.field(static=True, default=1e-3, kw_only=True)
+    split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        _check_counts(self)
+        _validation.positive(self.affine_penalty, "affine_penalty", least=0)
+        _validation.positive(self.bending_penalty, "bending_penalty", least=0)
+        self.transform()
+
+    def transform(self) -> ThinPlateSpline:
+        """The thin-plate spline over the landmark grid."""
+        return ThinPlateSpline(
+            self.landmarks, regularisation=self.regularisation, boundary=self.boundary
+        )
+
+    @property
+    def method(self) -> str:
+        """`"di-kmeans"`."""
+        return "di-kmeans"
+
+    def energy(self) -> TransformedDistance:
+        """The squared Euclidean distance after a thin-plate spline."""
+        return TransformedDistance(self.transform(), pixel_weights=self.pixel_weights)
+
+    def aligner(self) -> AbstractAligner:
+        """Descent, affine first, coarse to fine."""
+        return Descent()
+
+    def family(self) -> AbstractPrototypeFamily:
+        """Means, of unit norm where that is asked for."""
+        return UnitNormImages() if self.unit_norm else MeanImages()
+
+    def penalty(self) -> tuple[float, ...]:
+        """Those of the affine and of the bent part."""
+        return (self.affine_penalty, self.bending_penalty)
+
+    def coarsening(self, height: int, width: int) -> int:
+        """See `AbstractPrototypeModel.coarsening`."""
+        return _coarsening(height, width)
+
+    def check(self, images: np.ndarray) -> None:
+        """Refuses blank images, and images with fewer pixels than landmarks."""
+        _validation.landmarks_fit(self.landmarks, *images.shape[1:3])
+        if self.unit_norm:
+            _validation.not_blank(images)
+
+
+def _check_counts(model: AbstractPrototypeModel) -> None:
+    _validation.positive(model.num_clusters, "num_clusters")
+    _validation.positive(model.num_restarts, "num_restarts")
+    _validation.positive(model.max_passes, "max_passes")
+    _validation.positive(model.tolerance, "tolerance", least=0)

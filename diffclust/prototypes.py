@@ -1,0 +1,221 @@
+"""What is learned of the clusters, and how aligned samples are averaged into prototypes.
+
+`Learned` is the one tree that a solver updates. A prototype family turns sums over aligned samples
+into prototypes, so that nothing ever stores all aligned samples.
+"""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from diffclust.types import Image, Scalar
+
+
+class Clusters(eqx.Module):
+    """All that belongs to each cluster; every leaf has a leading cluster axis.
+
+    Attributes:
+        prototype: The prototypes, a tree with the structure of a sample.
+        penalty: Weights of the deformation penalties, `(clusters, terms)`.
+        predictor: Whatever predicts alignments onto each cluster, or None.
+    """
+
+    prototype: PyTree
+    penalty: Float[Array, "*clusters terms"]
+    predictor: PyTree = None
+
+    def __len__(self) -> int:
+        """Number of clusters."""
+        return jax.tree.leaves(self.prototype)[0].shape[0]
+
+    def take(self, index: Array) -> "Clusters":
+        """The clusters at the given indices, every leaf alike.
+
+        Args:
+            index: Integer indices of any shape.
+
+        Returns:
+            Clusters whose leading axes are the index's.
+        """
+        return jax.tree.map(lambda leaf: leaf[index], self)
+
+
+class Learned(eqx.Module):
+    """Everything that a fit learns.
+
+    Attributes:
+        clusters: What belongs to one cluster each.
+        shared: What all clusters have in common (a backbone, a common variance), or None.
+        objective: What the objective learns (mixture logits), or None.
+    """
+
+    clusters: Clusters
+    shared: PyTree = None
+    objective: PyTree = None
+
+
+class Sums(eqx.Module):
+    """Sums over the aligned samples of each cluster.
+
+    Attributes:
+        image: Σ of the weighted aligned samples.
+        weight: Σ of the pixel weights.
+        count: Σ of the sample weights.
+    """
+
+    image: Float[Array, "clusters height width channels"]
+    weight: Float[Array, "clusters height width 1"]
+    count: Float[Array, " clusters"]
+
+
+class AbstractPrototypeFamily(eqx.Module):
+    """How prototypes follow from the samples that were aligned to them."""
+
+    @abc.abstractmethod
+    def statistics(
+        self,
+        aligned: PyTree,
+        pixel_weight: Array | None,
+        membership: Float[Array, "n clusters"],
+    ) -> PyTree:
+        """Sums over a batch of aligned samples, to be added over batches and devices.
+
+        Args:
+            aligned: Samples aligned to their clusters, with a leading batch axis.
+            pixel_weight: Pixel weights `(n, height, width, 1)`, or None for uniform ones.
+            membership: How much of each sample belongs to each cluster.
+
+        Returns:
+            A tree with a leading cluster axis.
+        """
+
+    @abc.abstractmethod
+    def update(self, statistics: PyTree, previous: PyTree) -> PyTree:
+        """The prototypes that minimise the distortion of the samples summed.
+
+        Args:
+            statistics: Sums over all samples.
+            previous: The prototypes so far, kept where a cluster is empty.
+
+        Returns:
+            New prototypes.
+        """
+
+    @abc.abstractmethod
+    def normalise(self, sample: PyTree) -> PyTree:
+        """Brings a sample, or a seed for a prototype, to the scale the family works on.
+
+        Args:
+            sample: One sample.
+
+        Returns:
+            The sample, scaled.
+        """
+
+
+def _image_sums(
+    aligned: Float[Array, "n height width channels"],
+    pixel_weight: Float[Array, "n height width 1"] | None,
+    membership: Float[Array, "n clusters"],
+) -> Sums:
+    def total(batch: Array) -> Array:
+        flat = batch.reshape(batch.shape[0], -1)
+        summed = jnp.matmul(membership.T, flat, precision=jax.lax.Precision.HIGHEST)
+        return summed.reshape(-1, *batch.shape[1:])
+
+    count = jnp.sum(membership, axis=0)
+    if pixel_weight is None:
+        shape = (*membership.shape[1:], *aligned.shape[1:3], 1)
+        weight = jnp.broadcast_to(count[:, None, None, None], shape)
+        return Sums(total(aligned), weight, count)
+    return Sums(total(aligned * pixel_weight), total(pixel_weight), count)
+
+
+def _keep_empty(new: Array, previous: Array, count: Float[Array, " clusters"]) -> Array:
+    return jnp.where((count > 0)[:, None, None, None], new, previous)
+
+
+class MeanImages(AbstractPrototypeFamily):
+    """The (pixel-weighted) mean of the aligned samples.
+
+    References:
+        Cosentino et al., DI K-means, Prop. 1 and Algorithm 1.
+    """
+
+    def statistics(
+        self,
+        aligned: Float[Array, "n height width channels"],
+        pixel_weight: Array | None,
+        membership: Float[Array, "n clusters"],
+    ) -> Sums:
+        """See `AbstractPrototypeFamily.statistics`."""
+        return _image_sums(aligned, pixel_weight, membership)
+
+    def update(self, statistics: Sums, previous: Array) -> Array:
+        """See `AbstractPrototypeFamily.update`."""
+        tiny = jnp.finfo(previous.dtype).tiny
+        mean = statistics.image / jnp.maximum(statistics.weight, tiny)
+        return _keep_empty(mean, previous, statistics.count)
+
+    def normalise(self, sample: Image) -> Image:
+        """Returns the sample as it is."""
+        return sample
+
+
+class UnitNormImages(AbstractPrototypeFamily):
+    """The minimiser of the distortion among images of unit norm (Eq. 2's constraint).
+
+    With uniform pixel weights that is the mean divided by its norm. With weights W and weighted
+    sums S it is S / (W + λ), λ being the root of its unit norm. Samples are scaled to unit norm
+    too: otherwise pushing everything off the canvas would cost the least.
+
+    References:
+        Cosentino et al., DI K-means, Eqs. 2 and 7.
+    """
+
+    def statistics(
+        self,
+        aligned: Float[Array, "n height width channels"],
+        pixel_weight: Array | None,
+        membership: Float[Array, "n clusters"],
+    ) -> Sums:
+        """See `AbstractPrototypeFamily.statistics`."""
+        return _image_sums(aligned, pixel_weight, membership)
+
+    def update(self, statistics: Sums, previous: Array) -> Array:
+        """See `AbstractPrototypeFamily.update`."""
+        new = jax.vmap(_unit_norm_minimiser)(statistics.image, statistics.weight)
+        return _keep_empty(new, previous, statistics.count)
+
+    def normalise(self, sample: Image) -> Image:
+        """Divides by the Euclidean norm; a blank sample stays blank."""
+        norm = jnp.sqrt(jnp.sum(sample**2))
+        return sample / jnp.where(norm > 0, norm, 1.0)
+
+
+def _unit_norm_minimiser(total: Image, weight: Float[Array, "height width 1"]) -> Image:
+    """Minimises Σ W c² - 2 S c over ‖c‖ = 1, by bisection on the multiplier λ.
+
+    ‖S / (W + λ)‖ falls in λ from above 1 to below it on the bracket
+    [‖S‖ - max W, ‖S‖ - min W], whose ends meet where the weights are uniform.
+    """
+    norm = jnp.sqrt(jnp.sum(total**2))
+    low, high = norm - jnp.max(weight), norm - jnp.min(weight)
+    # Where the minimum of W outweighs the sums, W + λ must stay positive.
+    low = jnp.maximum(low, -jnp.min(weight) + 1e-6 * norm)
+    high = jnp.maximum(high, low)
+
+    def halve(_: int, bracket: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+        low, high = bracket
+        middle = 0.5 * (low + high)
+        too_long = jnp.sum((total / (weight + middle)) ** 2) > 1.0
+        return jnp.where(too_long, middle, low), jnp.where(too_long, high, middle)
+
+    low, high = jax.lax.fori_loop(0, 40, halve, (low, high))
+    divisor = weight + 0.5 * (low + high)
+    solution = total / jnp.where(divisor > 0, divisor, 1.0)
+    length = jnp.sqrt(jnp.sum(solution**2))
+    return solution / jnp.where(length > 0, length, 1.0)

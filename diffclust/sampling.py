@@ -1,0 +1,151 @@
+"""Pixel grids, bilinear sampling and low-pass pyramids.
+
+The only place that knows how points in [-1, 1]² relate to pixels: pixel centres lie at the centres
+of the cells (`align_corners=False`), so the left edge of the image is x = -1 and its right edge
+x = 1, whatever the resolution. Coordinates are kept as two separate planes because interleaved
+coordinates make the gradient of the sampling several times slower.
+"""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from diffclust.types import Image, Points
+
+Boundary = Literal["zero", "edge", "reflect"]
+"""What lies outside the image: black, the nearest pixel, or the image mirrored at its border."""
+
+BOUNDARIES: tuple[Boundary, ...] = ("zero", "edge", "reflect")
+
+
+def pixel_grid(height: int, width: int, dtype: jnp.dtype | None = None) -> Points:
+    """The centres of the pixels as points in [-1, 1]².
+
+    Args:
+        height: Number of rows.
+        width: Number of columns.
+        dtype: Floating dtype; JAX's default where it is not given.
+
+    Returns:
+        Points of shape `(2, height, width)`.
+    """
+    x = (2.0 * np.arange(width) + 1.0) / width - 1.0
+    y = (2.0 * np.arange(height) + 1.0) / height - 1.0
+    grid = np.stack(np.broadcast_arrays(x[None, :], y[:, None]))
+    return jnp.asarray(grid, dtype=jnp.result_type(float) if dtype is None else dtype)
+
+
+def to_pixels(
+    points: Points, height: int, width: int
+) -> tuple[Float[Array, "*grid"], Float[Array, "*grid"]]:
+    """Points in [-1, 1]² to fractional (column, row) indices; pixel centres are whole numbers.
+
+    Args:
+        points: Points of shape `(2, ...)`.
+        height: Rows of the image.
+        width: Columns of the image.
+
+    Returns:
+        Columns and rows, each with the points' trailing shape.
+    """
+    return (points[0] + 1.0) * (width / 2.0) - 0.5, (points[1] + 1.0) * (height / 2.0) - 0.5
+
+
+def _fold(position: Float[Array, "*grid"], size: int) -> Float[Array, "*grid"]:
+    """Reflects positions at the outer edges -0.5 and size - 0.5 until they lie between them."""
+    from_edge = jnp.mod(position + 0.5, 2.0 * size)
+    return jnp.minimum(from_edge, 2.0 * size - from_edge) - 0.5
+
+
+def _cell(
+    position: Float[Array, "*grid"], size: int, boundary: Boundary
+) -> tuple[Int[Array, "*grid"], Float[Array, "*grid"]]:
+    """The lower index into an axis padded by one on both sides, and the fraction beyond it."""
+    if boundary == "reflect":
+        position = _fold(position, size)
+    low, high = (-1.0, float(size)) if boundary == "zero" else (0.0, size - 1.0)
+    position = jnp.clip(position, low, high)
+    # fmin and fmax keep a NaN out of the index (an unchecked gather must stay in bounds), while
+    # the fraction, and so the sample, stays NaN and is found later.
+    floor = jnp.floor(jnp.fmax(jnp.fmin(position, size - 1.0), -1.0))
+    return floor.astype(jnp.int32) + 1, position - jax.lax.stop_gradient(floor)
+
+
+def bilinear_sample(
+    image: Image, points: Points, *, boundary: Boundary = "zero"
+) -> Float[Array, "*grid channels"]:
+    """Reads an image at arbitrary points by bilinear interpolation.
+
+    Linear in the image (A(ν)x of ST K-means, App. A.5) and piecewise smooth in the points, with a
+    kink where a point crosses a pixel centre. The exponents printed in DI K-means, App. 10 have
+    their deltas exchanged: the corner `t = 0` weighs one minus the fraction.
+
+    Args:
+        image: Image of shape `(height, width, channels)`.
+        points: Points of shape `(2, ...)` in [-1, 1]²; others fall outside the image.
+        boundary: What lies outside the image: `"zero"` (the border fades out over one pixel),
+            `"edge"` or `"reflect"`.
+
+    Returns:
+        The samples, of the points' trailing shape and then channels.
+
+    References:
+        Cosentino et al., DI K-means, App. 10; Jaderberg et al. (2015), Spatial transformer
+        networks.
+    """
+    height, width = image.shape[:2]
+    columns, rows = to_pixels(points, height, width)
+    column, dx = _cell(columns, width, boundary)
+    row, dy = _cell(rows, height, boundary)
+    corners = _corners(image, boundary)
+    flat = corners.at[row * (width + 2) + column].get(mode="promise_in_bounds")
+    top_left, top_right, low_left, low_right = jnp.split(flat, 4, axis=-1)
+    dx, dy = dx[..., None], dy[..., None]
+    top = top_left * (1.0 - dx) + top_right * dx
+    bottom = low_left * (1.0 - dx) + low_right * dx
+    return top * (1.0 - dy) + bottom * dy
+
+
+def _corners(image: Image, boundary: Boundary) -> Float[Array, "cells corners"]:
+    """The four corners of every cell side by side, so that a sample is one gather, not four."""
+    mode = "constant" if boundary == "zero" else "edge"
+    padded = jnp.pad(image, ((1, 2), (1, 2), (0, 0)), mode=mode)
+    shifted = [padded[:-1, :-1], padded[:-1, 1:], padded[1:, :-1], padded[1:, 1:]]
+    return jnp.concatenate(shifted, axis=-1).reshape(-1, 4 * image.shape[2])
+
+
+def _lowpass_matrix(size: int, sigma: float, factor: int) -> Float[np.ndarray, "out size"]:
+    """Rows of Gaussian weights around the centres of `factor` times coarser pixels."""
+    out = max(1, -(-size // factor))
+    centres = (np.arange(out) + 0.5) * (size / out) - 0.5
+    offset = centres[:, None] - np.arange(size)[None, :]
+    if sigma <= 0.0:
+        return np.maximum(0.0, 1.0 - np.abs(offset))
+    weights = np.exp(-0.5 * (offset / sigma) ** 2)
+    # Divided by the whole Gaussian's mass, not by the row's: outside the image is black.
+    mass = np.exp(-0.5 * (np.arange(-size * 4, size * 4 + 1) / sigma) ** 2).sum()
+    return weights / mass
+
+
+def low_pass(image: Image, *, sigma: float, factor: int = 1) -> Image:
+    """A Gaussian low-pass filter followed by subsampling, black outside the image.
+
+    Args:
+        image: Image of shape `(height, width, channels)`.
+        sigma: Standard deviation in pixels of the given image; 0 filters nothing.
+        factor: Keep every `factor`-th pixel; points in [-1, 1]² keep their meaning.
+
+    Returns:
+        Image of shape `(⌈height / factor⌉, ⌈width / factor⌉, channels)`.
+
+    References:
+        Cosentino et al., DI K-means, App. 8 (low-pass filtering before the affine alignment).
+    """
+    if sigma <= 0.0 and factor == 1:
+        return image
+    down = jnp.asarray(_lowpass_matrix(image.shape[0], sigma, factor), dtype=image.dtype)
+    across = jnp.asarray(_lowpass_matrix(image.shape[1], sigma, factor), dtype=image.dtype)
+    return jnp.einsum("ih,hwc,jw->ijc", down, image, across)

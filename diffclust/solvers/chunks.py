@@ -1,0 +1,138 @@
+"""Samples cut into equal chunks, so that memory is bounded and nothing compiles twice."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PyTree
+
+from diffclust.solvers.lloyd import Batch
+
+_CPU_BUDGET = 48 * 2**20
+_DEVICE_BUDGET = 2 * 2**30
+
+
+def default_chunk_size(sample: PyTree, num_samples: int, candidates: int) -> int:
+    """A chunk whose working memory fits the cache of a CPU, or a share of a device's memory.
+
+    Args:
+        sample: One sample, for its shape only.
+        num_samples: Number of samples there are.
+        candidates: Clusters that are followed for each sample.
+
+    Returns:
+        A multiple of 16, at most 4,096, such that the last chunk is nearly full.
+    """
+    pixels = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(sample))
+    # Some 24 arrays of the image's size are alive in a step of descent.
+    each = max(1, pixels * 4 * 24 * max(1, candidates))
+    budget = _CPU_BUDGET if jax.default_backend() == "cpu" else _DEVICE_BUDGET
+    most = max(16, min(4096, budget // each))
+    chunks = -(-num_samples // most)
+    return 16 * -(-num_samples // (16 * chunks))
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunks:
+    """A data set in equal chunks, the last one padded with samples of weight zero.
+
+    Attributes:
+        batches: The chunks.
+        num_samples: Samples without the padding.
+        size: Samples a chunk.
+    """
+
+    batches: tuple[Batch, ...]
+    num_samples: int
+    size: int
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Weights of all samples, padding included, on the host."""
+        return np.concatenate([np.asarray(batch.weight) for batch in self.batches])
+
+    def gather(self, index: Int[np.ndarray, " m"]) -> PyTree:
+        """Samples in the order of their indices.
+
+        Done on the host: on the device every new number of samples would be compiled for.
+
+        Args:
+            index: Indices into the data set.
+
+        Returns:
+            The samples as host arrays with a leading axis.
+        """
+        index = np.asarray(index)
+        first = self.batches[0].samples
+        out = jax.tree.map(lambda x: np.empty((index.size, *x.shape[1:]), x.dtype), first)
+        chunk = index // self.size
+        for number in np.unique(chunk):
+            here = np.flatnonzero(chunk == number)
+            inside = index[here] % self.size
+
+            def fill(target: np.ndarray, source: Array, here: Any = here, inside: Any = inside):
+                target[here] = np.asarray(source)[inside]
+
+            jax.tree.map(fill, out, self.batches[number].samples)
+        return out
+
+    def subset(self, index: Int[np.ndarray, " m"], *, size: int) -> "Chunks":
+        """Some of the samples, cut anew.
+
+        Args:
+            index: Indices into the data set; at least one.
+            size: Samples a chunk.
+
+        Returns:
+            A smaller data set.
+        """
+        return cut(self.gather(index), self.weights[index], size=size)
+
+
+@eqx.filter_jit
+def _prepare(samples: PyTree, normalise: Callable[[PyTree], PyTree]) -> PyTree:
+    return jax.vmap(normalise)(samples)
+
+
+def cut(
+    samples: PyTree,
+    weight: np.ndarray | None,
+    *,
+    size: int,
+    normalise: Callable[[PyTree], PyTree] | None = None,
+) -> Chunks:
+    """Cuts samples into chunks.
+
+    Args:
+        samples: A tree of arrays with a common leading axis.
+        weight: Sample weights, or None for ones.
+        size: Samples a chunk.
+        normalise: Applied to each sample, or None.
+
+    Returns:
+        The chunks.
+    """
+    leaves = jax.tree.leaves(samples)
+    count = leaves[0].shape[0]
+    dtype = np.dtype(jnp.result_type(*leaves))
+    weight = np.ones(count, dtype) if weight is None else np.asarray(weight, dtype)
+    batches = []
+    for start in range(0, count, size):
+        stop = min(count, start + size)
+        padding = size - (stop - start)
+
+        def pad(leaf: Any, start: int = start, stop: int = stop, padding: int = padding) -> Array:
+            part = np.asarray(leaf[start:stop])
+            # Copies of a real sample: a blank one would have no direction to descend in.
+            return jnp.asarray(np.concatenate([part, np.repeat(part[:1], padding, axis=0)]))
+
+        chunk = jax.tree.map(pad, samples)
+        if normalise is not None:
+            chunk = _prepare(chunk, normalise)
+        padded = np.concatenate([weight[start:stop], np.zeros(padding, dtype)])
+        batches.append(Batch(chunk, jnp.asarray(padded)))
+    return Chunks(tuple(batches), count, size)

@@ -1,0 +1,289 @@
+"""A whole fit: seeding, restarts on coarse images, moves, and the best run finished on the fine."""
+
+import dataclasses
+import time
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from diffclust.alignment import Alignment
+from diffclust.distances import SquaredEuclidean
+from diffclust.prototypes import Clusters
+from diffclust.sampling import low_pass
+from diffclust.solvers.chunks import Chunks, cut
+from diffclust.solvers.lloyd import Batch, Lloyd, LloydState, Memory
+from diffclust.solvers.moves import Moves, improve
+from diffclust.solvers.progress import Callback, Progress, ignore
+from diffclust.solvers.result import Assignment, Outcome
+from diffclust.solvers.run import Report, Run, Stopping, run_lloyd
+from diffclust.solvers.seeding import kmeans_plus_plus
+from diffclust.types import Key
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a fit proceeds.
+
+    Attributes:
+        num_clusters: K.
+        penalty: Weights of the penalty terms, the same for every cluster at the start.
+        num_restarts: Runs from different seeds, of which the one of least loss is kept.
+        stopping: When a run stops.
+        moves: Split-and-merge moves.
+        coarsening: Restarts run on images this many times coarser; 1 runs them on the images.
+        chunk_size: Samples a chunk.
+    """
+
+    num_clusters: int
+    penalty: tuple[float, ...]
+    num_restarts: int
+    stopping: Stopping
+    moves: Moves
+    coarsening: int
+    chunk_size: int
+
+
+Start = tuple[Literal["prototypes", "assignments"], Array] | None
+"""Prototypes `(clusters, ...)` or a cluster for each sample; None for k-means++."""
+
+
+def fit_prototypes(
+    solver: Lloyd,
+    plan: Plan,
+    samples: PyTree,
+    weight: Float[np.ndarray, " n"] | None,
+    *,
+    key: Key,
+    start: Start = None,
+    callback: Callback = ignore,
+) -> Outcome:
+    """Fits prototypes to samples.
+
+    Args:
+        solver: Energy, aligner and prototype family.
+        plan: How to proceed.
+        samples: Samples with a leading axis.
+        weight: Sample weights, or None.
+        key: Random key.
+        start: Where to start; a given start makes all restarts alike, so there is one.
+        callback: Told of every chunk.
+
+    Returns:
+        The outcome, for the restart of least loss.
+
+    Raises:
+        FitError: If a loss is not a number.
+    """
+    begun = time.perf_counter()
+    finest = _chunks(solver, plan, samples, weight, 1)
+    level = (
+        finest if plan.coarsening == 1 else _chunks(solver, plan, samples, weight, plan.coarsening)
+    )
+    restarts = plan.num_restarts if start is None else 1
+    best: Run | None = None
+    losses: list[float] = []
+    for number, restart_key in enumerate(jax.random.split(key, restarts)):
+        least = min(losses) if losses else None
+        report = _reporter(callback, "pass", number, least)
+        if start is None:
+            callback(Progress("seeding", number, 0, 0, plan.num_clusters, None, least))
+        state = _start(solver, plan, level, finest, start, restart_key)
+        memory = _blank(solver, level, plan)
+        run = run_lloyd(solver, level, state, memory, plan.stopping, report=report)
+        run = improve(
+            solver,
+            level,
+            run,
+            plan.stopping,
+            plan.moves,
+            seed=int(jax.random.randint(restart_key, (), 0, 2**30)),
+            report=report,
+            split_report=lambda done, total, number=number, run=run, least=least: callback(
+                Progress("split", number, len(run.history), done, total, run.loss, least)
+            ),
+        )
+        losses.append(run.loss)
+        if best is None or run.loss < best.loss:
+            best = run
+    assert best is not None
+    if plan.coarsening > 1:
+        state = from_alignments(solver, finest, best.memory, best.learned.clusters)
+        report = _reporter(callback, "refine", int(np.argmin(losses)), min(losses))
+        best = run_lloyd(solver, finest, state, best.memory, plan.stopping, report=report)
+    return Outcome(
+        best.learned,
+        host_assignment(finest, best.memory),
+        best.history,
+        tuple(losses),
+        best.status,
+        plan.chunk_size,
+        time.perf_counter() - begun,
+    )
+
+
+def _reporter(callback: Callback, stage: str, restart: int, least: float | None) -> Report:
+    def report(iteration: int, done: int, total: int, loss: float | None) -> None:
+        callback(Progress(stage, restart, iteration, done, total, loss, least))
+
+    return report
+
+
+def coarsen(sample: PyTree, factor: int) -> PyTree:
+    """A sample with every image in it made coarser.
+
+    Args:
+        sample: A tree; leaves of rank 3 are images.
+        factor: How many times coarser; 1 changes nothing.
+
+    Returns:
+        The coarser sample.
+    """
+    sigma = 0.4 * factor if factor > 1 else 0.0
+    return jax.tree.map(
+        lambda x: low_pass(x, sigma=sigma, factor=factor) if x.ndim == 3 else x, sample
+    )
+
+
+def _normalise(sample: PyTree, *, solver: Lloyd, factor: int) -> PyTree:
+    return solver.family.normalise(coarsen(sample, factor))
+
+
+def _chunks(
+    solver: Lloyd, plan: Plan, samples: PyTree, weight: np.ndarray | None, factor: int
+) -> Chunks:
+    normalise = eqx.Partial(_normalise, solver=solver, factor=factor)
+    return cut(samples, weight, size=plan.chunk_size, normalise=normalise)
+
+
+def _blank(solver: Lloyd, chunks: Chunks, plan: Plan) -> tuple[Memory, ...]:
+    dtype = chunks.weights.dtype
+    return tuple(solver.remember(chunks.size, plan.num_clusters, dtype) for _ in chunks.batches)
+
+
+def _on_device(tree: PyTree) -> PyTree:
+    return jax.tree.map(jnp.asarray, tree)
+
+
+def _clusters(plan: Plan, prototype: PyTree) -> Clusters:
+    dtype = jnp.result_type(*jax.tree.leaves(prototype))
+    penalty = jnp.tile(jnp.asarray(plan.penalty, dtype=dtype)[None], (plan.num_clusters, 1))
+    return Clusters(prototype, penalty)
+
+
+def _start(
+    solver: Lloyd, plan: Plan, level: Chunks, finest: Chunks, start: Start, key: Key
+) -> LloydState:
+    if start is None:
+        # Seeds are drawn on the images themselves, so that they do not depend on the coarsening.
+        seeds = kmeans_plus_plus(finest, plan.num_clusters, SquaredEuclidean().to_all, key=key)
+        return solver.init(_clusters(plan, _on_device(level.gather(seeds))))
+    kind, given = start
+    if kind == "prototypes":
+        normalise = eqx.Partial(_normalise, solver=solver, factor=plan.coarsening)
+        return solver.init(_clusters(plan, jax.vmap(normalise)(jnp.asarray(given))))
+    first = jax.tree.map(
+        lambda leaf: jnp.repeat(leaf[:1], plan.num_clusters, axis=0), level.batches[0].samples
+    )
+    cluster = np.zeros(len(level.batches) * level.size, np.int32)
+    cluster[: level.num_samples] = given
+    memory = tuple(
+        eqx.tree_at(lambda m: m.cluster, past, past.cluster.at[:, 0].set(jnp.asarray(part)))
+        for past, part in zip(
+            _blank(solver, level, plan), np.split(cluster, len(level.batches)), strict=True
+        )
+    )
+    return from_alignments(solver, level, memory, _clusters(plan, first))
+
+
+@eqx.filter_jit
+def _accumulate(solver: Lloyd, state: LloydState, batch: Batch, memory: Memory) -> LloydState:
+    alignment = Alignment(memory.cluster, memory.params, memory.energy)
+    return solver.accumulate(state, batch, alignment, memory.cluster[:, 0])
+
+
+def from_alignments(
+    solver: Lloyd, chunks: Chunks, memory: tuple[Memory, ...], clusters: Clusters
+) -> LloydState:
+    """A state whose prototypes are the means of samples as they are aligned already.
+
+    Args:
+        solver: The solver.
+        chunks: The data, at any resolution: params do not depend on it.
+        memory: Clusters and params of the samples.
+        clusters: Clusters whose prototypes are replaced.
+
+    Returns:
+        A state with empty sums.
+    """
+    shape = jax.tree.map(
+        lambda leaf: jnp.zeros((len(clusters), *leaf.shape[1:]), leaf.dtype),
+        chunks.batches[0].samples,
+    )
+    state = solver.init(eqx.tree_at(lambda c: c.prototype, clusters, shape))
+    for batch, past in zip(chunks.batches, memory, strict=True):
+        state = _accumulate(solver, state, batch, past)
+    return solver.end_pass(state)
+
+
+@eqx.filter_jit
+def _assign(solver: Lloyd, learned: PyTree, samples: PyTree, memory: Memory) -> Memory:
+    found = solver.assign(learned, samples, memory)
+    return Memory(found.cluster, found.energy, found.params[:, : memory.params.shape[1]])
+
+
+def assign_samples(
+    solver: Lloyd,
+    clusters: Clusters,
+    samples: PyTree,
+    *,
+    chunk_size: int,
+    callback: Callback = ignore,
+) -> Assignment:
+    """Assigns samples to prototypes that stay as they are.
+
+    Args:
+        solver: Energy, aligner and prototype family.
+        clusters: The clusters.
+        samples: Samples with a leading axis.
+        chunk_size: Samples a chunk.
+        callback: Told of every chunk.
+
+    Returns:
+        The assignment.
+    """
+    normalise = eqx.Partial(_normalise, solver=solver, factor=1)
+    chunks = cut(samples, None, size=chunk_size, normalise=normalise)
+    learned = solver.init(clusters).learned
+    found = []
+    for number, batch in enumerate(chunks.batches):
+        blank = solver.remember(chunks.size, len(clusters), batch.weight.dtype)
+        found.append(_assign(solver, learned, batch.samples, blank))
+        jax.block_until_ready(found[-1])
+        callback(Progress("predict", 0, 0, number + 1, len(chunks.batches)))
+    return host_assignment(chunks, tuple(found))
+
+
+def host_assignment(chunks: Chunks, memory: tuple[Memory, ...]) -> Assignment:
+    """The memory of all samples on the host, without the padding.
+
+    Args:
+        chunks: The data.
+        memory: Memory of each chunk.
+
+    Returns:
+        The assignment.
+    """
+    count = chunks.num_samples
+    cluster = np.concatenate([np.asarray(part.cluster) for part in memory])[:count]
+    energy = np.concatenate([np.asarray(part.energy) for part in memory])[:count]
+    params = np.concatenate([np.asarray(part.params[:, 0]) for part in memory])[:count]
+    if cluster.shape[1] > 1:
+        margins, second = energy[:, 1] - energy[:, 0], cluster[:, 1]
+    else:
+        margins = np.full(count, np.inf, energy.dtype)
+        second = np.full(count, -1, cluster.dtype)
+    return Assignment(cluster[:, 0], energy[:, 0], margins, second, params)

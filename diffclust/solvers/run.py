@@ -1,0 +1,212 @@
+"""One run of Lloyd's algorithm: passes over the chunks until nothing moves."""
+
+import dataclasses
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffclust.prototypes import Learned
+from diffclust.solvers.chunks import Chunks
+from diffclust.solvers.lloyd import Batch, Lloyd, LloydState, Memory, Tally
+from diffclust.solvers.progress import FitError, Status
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Where a run stands after a whole pass: everything refers to the same prototypes.
+
+    Attributes:
+        learned: The prototypes under which the samples were assigned.
+        following: The state after the prototypes' next update, to go on from.
+        memory: Memory of each chunk.
+        tally: Sums of the pass.
+        history: The loss of every pass.
+        status: Why it stopped.
+    """
+
+    learned: Learned
+    following: LloydState
+    memory: tuple[Memory, ...]
+    tally: Tally
+    history: tuple[float, ...]
+    status: Status
+
+    @property
+    def loss(self) -> float:
+        """The penalised distortion of the last pass."""
+        return self.history[-1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stopping:
+    """When a run stops.
+
+    Attributes:
+        max_passes: Most passes of a run.
+        tolerance: Least relative fall of the loss that is worth another pass.
+    """
+
+    max_passes: int
+    tolerance: float
+
+
+@eqx.filter_jit
+def _step(
+    solver: Lloyd, state: LloydState, batch: Batch, memory: Memory
+) -> tuple[LloydState, Memory]:
+    return solver.step(state, batch, memory)
+
+
+@eqx.filter_jit
+def _end_pass(solver: Lloyd, state: LloydState) -> LloydState:
+    return solver.end_pass(state)
+
+
+Report = Callable[[int, int, int, float | None], None]
+"""Called with pass, chunks done, chunks in all and the last loss."""
+
+
+def one_pass(
+    solver: Lloyd,
+    chunks: Chunks,
+    state: LloydState,
+    memory: tuple[Memory, ...],
+    *,
+    report: Callable[[int, int], None] | None = None,
+) -> tuple[LloydState, tuple[Memory, ...]]:
+    """Steps over all chunks.
+
+    Args:
+        solver: The solver.
+        chunks: The data.
+        state: A state with empty sums.
+        memory: Memory of each chunk.
+        report: Called with chunks done and chunks in all, or None.
+
+    Returns:
+        The state with all sums, and the new memory.
+    """
+    new = []
+    for number, (batch, past) in enumerate(zip(chunks.batches, memory, strict=True)):
+        state, present = _step(solver, state, batch, past)
+        new.append(present)
+        if report is not None:
+            jax.block_until_ready(present)
+            report(number + 1, len(chunks.batches))
+    return state, tuple(new)
+
+
+def run_lloyd(
+    solver: Lloyd,
+    chunks: Chunks,
+    state: LloydState,
+    memory: tuple[Memory, ...],
+    stopping: Stopping,
+    *,
+    report: Report | None = None,
+) -> Run:
+    """Passes over the data until assignments or loss stand still.
+
+    Empty clusters are refilled with the samples that lie farthest from their prototypes.
+
+    Args:
+        solver: The solver.
+        chunks: The data.
+        state: The state to start from.
+        memory: Memory of each chunk.
+        stopping: When to stop.
+        report: Called after every chunk, or None.
+
+    Returns:
+        The run, after its last whole pass.
+
+    Raises:
+        FitError: If the loss is not a number.
+    """
+    history: list[float] = []
+    while True:
+        iteration, last = len(history), history[-1] if history else None
+
+        def tell(done: int, total: int, iteration: int = iteration, last: float | None = last):
+            if report is not None:
+                report(iteration, done, total, last)
+
+        learned = state.learned
+        state, memory = one_pass(solver, chunks, state, memory, report=tell)
+        tally = state.tally
+        loss = float(tally.loss)
+        if not np.isfinite(loss):
+            raise FitError(
+                f"pass {iteration}: the loss is {loss}; a prototype or an alignment left the "
+                "range of its dtype. Check the samples' scale and the penalty weights"
+            )
+        history.append(loss)
+        state = _end_pass(solver, state)
+        empty = np.flatnonzero(np.asarray(tally.count) == 0)
+        status = None if empty.size else _verdict(history, int(tally.changed), stopping)
+        if status is None and len(history) >= stopping.max_passes:
+            status = Status.MAX_PASSES
+        if status is not None:
+            return Run(learned, state, memory, tally, tuple(history), status)
+        if empty.size:
+            state = refill(state, chunks, memory, empty)
+
+
+def _verdict(history: list[float], changed: int, stopping: Stopping) -> Status | None:
+    """Whether the loss stands still; the first pass has nothing to be compared with."""
+    if len(history) < 2 or history[-2] - history[-1] > stopping.tolerance * abs(history[-2]):
+        return None
+    if stopping.tolerance == 0.0 and changed > 0 and history[-1] < history[-2]:
+        return None
+    return Status.ASSIGNMENTS if changed == 0 else Status.LOSS
+
+
+def refill(
+    state: LloydState, chunks: Chunks, memory: tuple[Memory, ...], empty: np.ndarray
+) -> LloydState:
+    """Gives each empty cluster the sample that fits its own prototype worst.
+
+    All that belongs to the cluster is copied from the one that sample was in; its prototype is
+    the sample.
+
+    Args:
+        state: The state of the next pass.
+        chunks: The data.
+        memory: Memory of each chunk.
+        empty: Indices of the empty clusters.
+
+    Returns:
+        The state with the clusters replaced.
+    """
+    cluster, energy = candidates(chunks, memory)
+    worst = np.argsort(-energy[:, 0] * chunks.weights[: chunks.num_samples])
+    worst = worst[: empty.size]
+    clusters = state.learned.clusters
+    source = np.arange(len(clusters))
+    source[empty[: worst.size]] = cluster[worst, 0]
+    clusters = clusters.take(jnp.asarray(source))
+    prototype = jax.tree.map(
+        lambda old, new: old.at[jnp.asarray(empty[: worst.size])].set(new),
+        clusters.prototype,
+        chunks.gather(worst),
+    )
+    clusters = eqx.tree_at(lambda c: c.prototype, clusters, prototype)
+    return eqx.tree_at(lambda s: s.learned.clusters, state, clusters)
+
+
+def candidates(chunks: Chunks, memory: tuple[Memory, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Every sample's candidates and their energies, on the host, without the padding.
+
+    Args:
+        chunks: The data.
+        memory: Memory of each chunk.
+
+    Returns:
+        Integers and floats of shape `(num_samples, candidates)`.
+    """
+    cluster = np.concatenate([np.asarray(part.cluster) for part in memory])
+    energy = np.concatenate([np.asarray(part.energy) for part in memory])
+    return cluster[: chunks.num_samples], energy[: chunks.num_samples]

@@ -1,0 +1,23 @@
+"""Transforms of one image, each a flat parameter vector whose zero is the identity.
+
+Take one to say what a cluster may do to a picture and remain the same picture; join several with
+`compose`. Write your own by subclassing `AbstractTransform` or `AbstractSpatialTransform`.
+"""
+
+from diffclust.transforms.affine import Affine
+from diffclust.transforms.base import AbstractSpatialTransform, AbstractTransform
+from diffclust.transforms.compose import Compose, SpatialChain, compose
+from diffclust.transforms.identity import Identity
+from diffclust.transforms.thin_plate_spline import ThinPlateSpline, landmark_grid
+
+__all__ = [
+    "AbstractSpatialTransform",
+    "AbstractTransform",
+    "Affine",
+    "Compose",
+    "Identity",
+    "SpatialChain",
+    "ThinPlateSpline",
+    "compose",
+    "landmark_grid",
+]

@@ -1,0 +1,128 @@
+"""What every transform of an image offers."""
+
+import abc
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from diffclust.sampling import Boundary, bilinear_sample, pixel_grid
+from diffclust.types import Image, Params, Points
+
+
+class AbstractTransform(eqx.Module):
+    """A family of maps of one image, indexed by a flat parameter vector; zero is the identity."""
+
+    @property
+    @abc.abstractmethod
+    def num_params(self) -> int:
+        """Length of the parameter vector."""
+
+    @abc.abstractmethod
+    def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        """Precomputes what depends on the image's size alone.
+
+        Args:
+            height: Rows of the images to come.
+            width: Columns of the images to come.
+
+        Returns:
+            A function of params and image, to be called inside loops and under `vmap`.
+        """
+
+    @abc.abstractmethod
+    def deformation(self, params: Params) -> Float[Array, " terms"]:
+        """Sizes of the deformation, part by part: non-negative, quadratic, zero at the identity.
+
+        Args:
+            params: Parameters of shape `(num_params,)`.
+
+        Returns:
+            One number a part, in the order of `deformation_terms`.
+        """
+
+    @property
+    @abc.abstractmethod
+    def deformation_terms(self) -> tuple[str, ...]:
+        """Names of the parts that `deformation` measures."""
+
+    def __call__(self, params: Params, image: Image) -> Image:
+        """Transforms one image.
+
+        Args:
+            params: Parameters of shape `(num_params,)`; zero gives the image back.
+            image: Image of shape `(height, width, channels)`.
+
+        Returns:
+            The transformed image, of the same shape.
+        """
+        return self.bind(image.shape[0], image.shape[1])(params, image)
+
+
+class AbstractSpatialTransform(AbstractTransform):
+    """A transform of coordinates: (T x)(u) = x(warp(params, u)).
+
+    Maps compose in reverse order, and what is drawn in the image moves by the inverse map.
+    """
+
+    boundary: eqx.AbstractVar[Boundary]
+
+    @abc.abstractmethod
+    def bind_map(self, points: Points) -> Callable[[Params], Points]:
+        """Precomputes what depends on the points alone.
+
+        Args:
+            points: Points of shape `(2, ...)` in [-1, 1]².
+
+        Returns:
+            The coordinate map at these points as a function of params.
+        """
+
+    @property
+    @abc.abstractmethod
+    def affine_embedding(self) -> Float[Array, "params 6"] | None:
+        """Columns that span the affine maps, for the coarse stage of an alignment.
+
+        In the order of `Affine`'s params. None where the family holds no linear subspace of them.
+        """
+
+    def warp(self, params: Params, points: Points) -> Points:
+        """The coordinate map.
+
+        Args:
+            params: Parameters of shape `(num_params,)`.
+            points: Points of shape `(2, ...)` in [-1, 1]².
+
+        Returns:
+            Where in the source image each point reads, of the same shape.
+        """
+        return self.bind_map(points)(params)
+
+    def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        """Binds the coordinate map to the pixel grid; see `AbstractTransform.bind`."""
+        coordinates = self.bind_map(pixel_grid(height, width))
+
+        def apply(params: Params, image: Image) -> Image:
+            return bilinear_sample(image, coordinates(params), boundary=self.boundary)
+
+        return apply
+
+    def jacobian_determinant(self, params: Params, points: Points) -> Float[Array, "*grid"]:
+        """Local change of area, det ∂warp/∂u, at each point.
+
+        Args:
+            params: Parameters of shape `(num_params,)`.
+            points: Points of shape `(2, ...)`.
+
+        Returns:
+            The determinant, of the points' trailing shape; 1 at the identity.
+        """
+
+        def along(axis: int) -> Points:
+            direction = jnp.zeros_like(points).at[axis].set(1.0)
+            return jax.jvp(lambda at: self.warp(params, at), (points,), (direction,))[1]
+
+        dx, dy = along(0), along(1)
+        return dx[0] * dy[1] - dx[1] * dy[0]

@@ -1,0 +1,167 @@
+"""Thin-plate splines: the smoothest maps that move a grid of landmarks to given places."""
+
+import functools
+import math
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from diffclust.sampling import BOUNDARIES, Boundary
+from diffclust.transforms.affine import mean_squared_displacement
+from diffclust.transforms.base import AbstractSpatialTransform
+from diffclust.types import Params, Points
+
+# ∬ (f_uu² + 2 f_uv² + f_vv²) of Σ wᵢ U(|· - uᵢ|) is 16π wᵀ K w for U(r) = r² log r².
+_ENERGY_OF_KERNEL = 16.0 * math.pi
+
+
+def landmark_grid(rows: int, columns: int) -> Float[np.ndarray, "2 landmarks"]:
+    """The source landmarks: a uniform grid over [-1, 1]², borders included, row by row.
+
+    Args:
+        rows: Number of rows.
+        columns: Number of columns.
+
+    Returns:
+        Points of shape `(2, rows * columns)`.
+    """
+    y, x = np.meshgrid(np.linspace(-1, 1, rows), np.linspace(-1, 1, columns), indexing="ij")
+    return np.stack([x.ravel(), y.ravel()])
+
+
+def _kernel_host(squared_radius: np.ndarray) -> np.ndarray:
+    return squared_radius * np.log(np.where(squared_radius > 0, squared_radius, 1.0))
+
+
+@functools.lru_cache(maxsize=32)
+def _solved_system(rows: int, columns: int, regularisation: float) -> tuple[np.ndarray, ...]:
+    """Solves Eq. 12 once for a grid, in double precision.
+
+    Returns:
+        `weights` `(landmarks + 3, landmarks)`, which maps the landmarks' displacements to the
+        kernel weights and the affine coefficients; `bending` `(landmarks, landmarks)`, whose
+        squared product with displacements is the bending energy; `projection` `(3, landmarks)`,
+        the least-squares affine coefficients of displacements.
+    """
+    at = landmark_grid(rows, columns)
+    count = at.shape[1]
+    kernel = _kernel_host(((at[:, :, None] - at[:, None, :]) ** 2).sum(0))
+    affine = np.concatenate([np.ones((1, count)), at]).T
+    system = np.zeros((count + 3, count + 3))
+    system[:count, :count] = kernel + _ENERGY_OF_KERNEL * regularisation * np.eye(count)
+    system[:count, count:] = affine
+    system[count:, :count] = affine.T
+    weights = np.linalg.solve(system, np.eye(count + 3))[:, :count]
+    energy = _ENERGY_OF_KERNEL * weights[:count].T @ kernel @ weights[:count]
+    values, vectors = np.linalg.eigh(0.5 * (energy + energy.T))
+    bending = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    return weights, bending, np.linalg.pinv(affine)
+
+
+class ThinPlateSpline(AbstractSpatialTransform):
+    """Thin-plate-spline maps, whose params are the displacements of the landmarks.
+
+    The params hold the landmarks' x displacements, then their y displacements, row by row, in
+    units of [-1, 1]. The linear system is factorised once for a grid, in double precision on the
+    host, and applied as one matrix product. |·| is the Euclidean radius, as thin-plate splines
+    are defined; the papers print an L1 norm.
+
+    Attributes:
+        landmarks: Rows and columns of the landmark grid, each at least 2.
+        regularisation: λ of Eq. 9: 0 interpolates the landmarks, more smooths; affine parts are
+            kept exactly.
+        boundary: What lies outside the image: `"zero"`, `"edge"` or `"reflect"`.
+
+    References:
+        Cosentino et al., DI K-means, Eqs. 1, 9 to 12 (App. 10); Bookstein (1989), Principal warps.
+    """
+
+    landmarks: tuple[int, int] = eqx.field(static=True, default=(6, 6))
+    regularisation: float = eqx.field(static=True, default=0.0, kw_only=True)
+    boundary: Boundary = eqx.field(static=True, default="zero", kw_only=True)
+
+    def __check_init__(self):
+        """Refuses grids that do not determine a spline."""
+        if len(self.landmarks) != 2 or min(self.landmarks) < 2:
+            raise ValueError(
+                f"landmarks must be (rows, columns) of at least 2 each, not {self.landmarks}"
+            )
+        if not self.regularisation >= 0.0:
+            raise ValueError(f"regularisation must be at least 0, not {self.regularisation}")
+        if self.boundary not in BOUNDARIES:
+            raise ValueError(f"boundary must be one of {BOUNDARIES}, not {self.boundary!r}")
+
+    @property
+    def num_landmarks(self) -> int:
+        """Number of landmarks, ℓ in the papers."""
+        return self.landmarks[0] * self.landmarks[1]
+
+    @property
+    def num_params(self) -> int:
+        """Two a landmark."""
+        return 2 * self.num_landmarks
+
+    @property
+    def deformation_terms(self) -> tuple[str, ...]:
+        """The affine part and the bent part."""
+        return ("affine", "bending")
+
+    def _system(self) -> tuple[np.ndarray, ...]:
+        return _solved_system(*self.landmarks, self.regularisation)
+
+    @property
+    def affine_embedding(self) -> Float[Array, "params 6"] | None:
+        """Displacements of the landmarks under each of `Affine`'s params."""
+        x, y = landmark_grid(*self.landmarks)
+        one, none = np.ones_like(x), np.zeros_like(x)
+        horizontal = np.stack([x, y, none, none, one, none], axis=1)
+        vertical = np.stack([none, none, x, y, none, one], axis=1)
+        return jnp.asarray(np.concatenate([horizontal, vertical]), dtype=jnp.result_type(float))
+
+    def deformation(self, params: Params) -> Float[Array, " terms"]:
+        """Mean squared displacement of the affine part, and the bending energy ∬ |D²F|².
+
+        The affine part is the least-squares affine fit to the landmarks' displacements; the
+        bending energy is the integral of Eq. 9 over the whole plane, summed over x and y.
+
+        Args:
+            params: Parameters of shape `(num_params,)`.
+
+        Returns:
+            The two sizes; both zero at the identity, the second on all affine maps.
+        """
+        _, bending, projection = (jnp.asarray(a, dtype=params.dtype) for a in self._system())
+        displacement = params.reshape(2, -1)
+        coefficients = displacement @ projection.T
+        affine = mean_squared_displacement(coefficients[:, 1:], coefficients[:, 0])
+        return jnp.stack([affine, jnp.sum((displacement @ bending.T) ** 2)])
+
+    def basis(self, points: Points) -> Float[Array, "landmarks *grid"]:
+        """How far each point moves when one landmark moves by one.
+
+        Args:
+            points: Points of shape `(2, ...)`.
+
+        Returns:
+            Cardinal functions of the landmarks at the points.
+        """
+        at = jnp.asarray(landmark_grid(*self.landmarks), dtype=points.dtype)
+        weights = jnp.asarray(self._system()[0], dtype=points.dtype)
+        x, y = points[0].reshape(-1), points[1].reshape(-1)
+        squared = (x[None] - at[0][:, None]) ** 2 + (y[None] - at[1][:, None]) ** 2
+        # log of a guarded argument: the kernel and its derivative are 0 on a landmark.
+        kernel = squared * jnp.log(jnp.where(squared > 0, squared, 1.0))
+        features = jnp.concatenate([kernel, jnp.ones_like(x)[None], x[None], y[None]])
+        return (weights.T @ features).reshape(-1, *points.shape[1:])
+
+    def bind_map(self, points: Points) -> Callable[[Params], Points]:
+        """See `AbstractSpatialTransform.bind_map`."""
+        basis = self.basis(points).reshape(self.num_landmarks, -1)
+
+        def coordinates(params: Params) -> Points:
+            return points + (params.reshape(2, -1) @ basis).reshape(points.shape)
+
+        return coordinates

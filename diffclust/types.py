@@ -1,0 +1,19 @@
+"""The array types that signatures are written in, and nothing else."""
+
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+Image = Float[Array, "height width channels"]
+"""One image, channels last, intensities in [0, 1] unless it was scaled to unit norm."""
+
+Images = Float[Array, "n height width channels"]
+"""A batch of images."""
+
+Points = Float[Array, "2 *grid"]
+"""Points in [-1, 1]²: `points[0]` holds x (to the right), `points[1]` holds y (downwards)."""
+
+Params = Float[Array, " params"]
+"""A transform's flat parameter vector; zero is the identity."""
+
+Scalar = Float[Array, ""]
+Count = Int[Array, ""]
+Key = PRNGKeyArray
