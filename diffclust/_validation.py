@@ -88,7 +88,7 @@ def cluster_count(clusters: int, samples: int) -> None:
         )
 
 
-def positive(value: Any, name: str, *, least: float = 1) -> None:
+def positive(value: Any, name: str, *, least: float | int = 1) -> None:
     """Checks a number.
 
     Args:

@@ -199,23 +199,29 @@ class UnitNormImages(AbstractPrototypeFamily):
 def _unit_norm_minimiser(total: Image, weight: Float[Array, "height width 1"]) -> Image:
     """Minimises Σ W c² - 2 S c over ‖c‖ = 1, by bisection on the multiplier λ.
 
-    ‖S / (W + λ)‖ falls in λ from above 1 to below it on the bracket
-    [‖S‖ - max W, ‖S‖ - min W], whose ends meet where the weights are uniform.
+    With μ = λ + min W, ‖S / (W - min W + μ)‖ falls in μ from above 1 to below it on the bracket
+    [‖S‖ - (max W - min W), ‖S‖], whose ends meet where the weights are uniform. It may stay below
+    1 down to μ = 0: then what is missing of the norm costs least where the weight is least.
     """
+    excess = weight - jnp.min(weight)
     norm = jnp.sqrt(jnp.sum(total**2))
-    low, high = norm - jnp.max(weight), norm - jnp.min(weight)
-    # Where the minimum of W outweighs the sums, W + λ must stay positive.
-    low = jnp.maximum(low, -jnp.min(weight) + 1e-6 * norm)
-    high = jnp.maximum(high, low)
 
-    def halve(_: int, bracket: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+    def solution(multiplier: Scalar) -> Image:
+        divisor = excess + multiplier
+        return total / jnp.where(divisor > 0, divisor, 1.0)
+
+    def halve(_: Array | int, bracket: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
         low, high = bracket
         middle = 0.5 * (low + high)
-        too_long = jnp.sum((total / (weight + middle)) ** 2) > 1.0
+        too_long = jnp.sum(solution(middle) ** 2) > 1.0
         return jnp.where(too_long, middle, low), jnp.where(too_long, high, middle)
 
-    low, high = jax.lax.fori_loop(0, 40, halve, (low, high))
-    divisor = weight + 0.5 * (low + high)
-    solution = total / jnp.where(divisor > 0, divisor, 1.0)
-    length = jnp.sqrt(jnp.sum(solution**2))
-    return solution / jnp.where(length > 0, length, 1.0)
+    bracket = (jnp.maximum(norm - jnp.max(excess), 0.0), norm)
+    low, high = jax.lax.fori_loop(0, 40, halve, bracket)
+    found = solution(0.5 * (low + high))
+    squared = jnp.sum(found**2)
+    least = jnp.broadcast_to(excess <= 0, found.shape).astype(found.dtype)
+    missing = jnp.sqrt(jnp.maximum(1.0 - squared, 0.0) / jnp.sum(least))
+    # Less than rounding explains is missing in earnest; the rest is scaled away.
+    filled = jnp.where(squared < 1.0 - 1e-4, found + missing * least, found)
+    return filled / jnp.sqrt(jnp.sum(filled**2))

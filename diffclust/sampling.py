@@ -130,7 +130,9 @@ def _lowpass_matrix(size: int, sigma: float, factor: int) -> Float[np.ndarray, "
     return weights / mass
 
 
-def low_pass(image: Image, *, sigma: float, factor: int = 1) -> Image:
+def low_pass(
+    image: Image, *, sigma: float, factor: int = 1
+) -> Float[Array, "coarse_height coarse_width channels"]:
     """A Gaussian low-pass filter followed by subsampling, black outside the image.
 
     Args:

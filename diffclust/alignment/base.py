@@ -129,6 +129,30 @@ class AbstractAligner(eqx.Module):
         """
 
     @abc.abstractmethod
+    def working_copies(self, num_clusters: int) -> int:
+        """How many arrays of a sample's size are alive while it is aligned.
+
+        Args:
+            num_clusters: Number of clusters there are.
+
+        Returns:
+            A whole number, from which chunk sizes follow.
+        """
+
+    @abc.abstractmethod
+    def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
+        """Computes once for all samples what depends on the clusters alone.
+
+        Args:
+            energy: What is minimised.
+            clusters: All clusters, or typical ones.
+            shared: What the clusters share.
+
+        Returns:
+            What `align` is given back, or None.
+        """
+
+    @abc.abstractmethod
     def align(
         self,
         energy: AbstractPairEnergy,
@@ -136,6 +160,7 @@ class AbstractAligner(eqx.Module):
         clusters: Clusters,
         shared: PyTree,
         start: Alignment,
+        prepared: PyTree,
     ) -> Alignment:
         """Aligns one sample to all clusters.
 
@@ -146,6 +171,7 @@ class AbstractAligner(eqx.Module):
             shared: What the clusters share.
             start: The incumbent: a few clusters and params to start from. For these clusters the
                 result is never worse. Places with cluster -1 are ignored.
+            prepared: What `prepare` returned.
 
         Returns:
             The best clusters, ordered by energy.

@@ -103,6 +103,28 @@ class Descent(AbstractAligner):
         """See `AbstractAligner.num_candidates`."""
         return num_clusters if self.candidates is None else min(self.candidates, num_clusters)
 
+    def working_copies(self, num_clusters: int) -> int:
+        """See `AbstractAligner.working_copies`; coarse images count little."""
+        return 24 * self.num_candidates(num_clusters)
+
+    def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
+        """The preconditioner of each stage; see `AbstractAligner.prepare`."""
+        del shared
+        one = jax.tree.map(lambda leaf: leaf[0], clusters.prototype)
+        dtype = clusters_dtype(clusters)
+        preconditioners = []
+        for stage in self.stages:
+            level = _level(stage, one)
+            bound = energy.bind(level.image(one), scale=float(level.factor**2))
+            basis = _subspace(energy, stage, dtype)
+            hessian = mean_hessian(bound, level.clusters(clusters), basis, energy.num_params)
+            size = hessian.shape[0]
+            ridge = self.damping * jnp.trace(hessian) / size
+            floor = jnp.finfo(dtype).tiny
+            shifted = hessian + jnp.maximum(ridge, floor) * jnp.eye(size, dtype=dtype)
+            preconditioners.append(jnp.linalg.inv(shifted))
+        return tuple(preconditioners)
+
     def align(
         self,
         energy: AbstractPairEnergy,
@@ -110,6 +132,7 @@ class Descent(AbstractAligner):
         clusters: Clusters,
         shared: PyTree,
         start: Alignment,
+        prepared: PyTree,
     ) -> Alignment:
         """See `AbstractAligner.align`."""
         del shared
@@ -118,7 +141,9 @@ class Descent(AbstractAligner):
         index = jnp.arange(count, dtype=jnp.int32)
         coarse = self.stages[:-1]
         for position, stage in enumerate(coarse):
-            params, value = self._descend(energy, stage, sample, clusters, index, params)
+            params, value = self._descend(
+                energy, stage, sample, clusters, index, params, prepared[position]
+            )
             if position == 0 and kept < count:
                 index, params = _select(index, params, value, start, kept)
         if not coarse and kept < count:
@@ -126,7 +151,9 @@ class Descent(AbstractAligner):
             index, params = _select(index, params, value, start, kept)
         finest = energy.bind(sample)
         params = _better_of(finest, sample, clusters, index, params, start)
-        params, value = self._descend(energy, self.stages[-1], sample, clusters, index, params)
+        params, value = self._descend(
+            energy, self.stages[-1], sample, clusters, index, params, prepared[-1]
+        )
         order = jnp.argsort(value)
         return Alignment(index[order], params[order], value[order])
 
@@ -138,14 +165,13 @@ class Descent(AbstractAligner):
         clusters: Clusters,
         index: Array,
         params: Float[Array, "candidates params"],
+        preconditioner: Float[Array, "subspace subspace"],
     ) -> tuple[Float[Array, "candidates params"], Float[Array, " candidates"]]:
         level = _level(stage, sample)
         coarse_sample, coarse_clusters = level.image(sample), level.clusters(clusters)
         bound = energy.bind(coarse_sample, scale=float(level.factor**2))
-        embedding = energy.affine_embedding if stage.affine else None
-        basis = None if embedding is None else embedding.astype(params.dtype)
+        basis = _subspace(energy, stage, params.dtype)
         minimise = self.minimiser.minimise
-        preconditioner = self._preconditioner(bound, coarse_clusters, basis, params.shape[1])
 
         def everywhere(cluster: Clusters, start: Params) -> tuple[Params, Array]:
             def function(p: Params) -> Array:
@@ -164,21 +190,12 @@ class Descent(AbstractAligner):
         one = everywhere if basis is None else functools.partial(within, basis)
         return jax.vmap(one)(coarse_clusters.take(index), params)
 
-    def _preconditioner(
-        self,
-        bound: BoundEnergy,
-        clusters: Clusters,
-        basis: Float[Array, "params subspace"] | None,
-        num_params: int,
-    ) -> Float[Array, "subspace subspace"]:
-        hessian = mean_hessian(bound, clusters, basis, num_params)
-        size = hessian.shape[0]
-        mean_diagonal = jnp.trace(hessian) / size
-        floor = jnp.finfo(hessian.dtype).tiny
-        ridge = jnp.maximum(self.damping * mean_diagonal, floor) * jnp.eye(
-            size, dtype=hessian.dtype
-        )
-        return jnp.linalg.inv(hessian + ridge)
+
+def _subspace(
+    energy: AbstractPairEnergy, stage: Stage, dtype: jnp.dtype
+) -> Float[Array, "params subspace"] | None:
+    embedding = energy.affine_embedding if stage.affine else None
+    return None if embedding is None else embedding.astype(dtype)
 
 
 def hessian_at_rest(

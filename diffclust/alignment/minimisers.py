@@ -158,13 +158,17 @@ class OptaxMinimiser(AbstractMinimiser):
         def step(carry: tuple, _: None) -> tuple[tuple, None]:
             point, state, best, least = carry
             value, gradient = evaluate(point)
-            best = jnp.where(value < least, point, best)
-            least = jnp.minimum(value, least)
-            updates, state = self.optimiser.update(gradient, state, point)
+            better = value < least  # never for NaN, which `minimum` would keep for good
+            best = jnp.where(better, point, best)
+            least = jnp.where(better, value, least)
+            # Optax mixes weak and strong types, which strict promotion would refuse.
+            with jax.numpy_dtype_promotion("standard"):
+                updates, state = self.optimiser.update(gradient, state, point)
             return (point + updates, state, best, least), None
 
         least = jnp.full((), jnp.inf, dtype=start.dtype)
         carry = (start, self.optimiser.init(start), start, least)
         (point, _, best, least), _ = jax.lax.scan(step, carry, None, length=steps)
         value = function(point)
-        return jnp.where(value < least, point, best), jnp.minimum(value, least)
+        better = value < least
+        return jnp.where(better, point, best), jnp.where(better, value, least)

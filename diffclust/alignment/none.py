@@ -21,6 +21,15 @@ class NoAlignment(AbstractAligner):
         """See `AbstractAligner.num_candidates`."""
         return min(self.candidates, num_clusters)
 
+    def working_copies(self, num_clusters: int) -> int:
+        """See `AbstractAligner.working_copies`."""
+        del num_clusters
+        return 1
+
+    def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
+        """Nothing; see `AbstractAligner.prepare`."""
+        return None
+
     def align(
         self,
         energy: AbstractPairEnergy,
@@ -28,16 +37,18 @@ class NoAlignment(AbstractAligner):
         clusters: Clusters,
         shared: PyTree,
         start: Alignment,
+        prepared: PyTree,
     ) -> Alignment:
         """See `AbstractAligner.align`."""
-        del shared
+        del shared, prepared
         remaining = energy.unaligned(sample, clusters)
+        places = jnp.arange(len(clusters))
         found, energies = [], []
         # A few minima in turn: a sort over all clusters costs far more on a CPU.
         for _ in range(self.num_candidates(len(clusters))):
             best = jnp.argmin(remaining)
             found.append(best.astype(jnp.int32))
             energies.append(remaining[best])
-            remaining = remaining.at[best].set(jnp.inf)
+            remaining = jnp.where(places == best, jnp.inf, remaining)
         params = jnp.zeros((len(found), energy.num_params), dtype=start.params.dtype)
         return Alignment(jnp.stack(found), params, jnp.stack(energies))

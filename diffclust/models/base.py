@@ -151,8 +151,8 @@ class AbstractPrototypeModel(eqx.Module):
         Returns:
             A power of two.
         """
-        followed = self.aligner().num_candidates(self.num_clusters)
-        return default_chunk_size(images[0], len(images), followed)
+        copies = self.aligner().working_copies(self.num_clusters)
+        return default_chunk_size(images[0], len(images), copies)
 
     def _start(self, images: np.ndarray, prototypes: Any, assignments: Any) -> Start:
         if prototypes is not None and assignments is not None:

@@ -96,7 +96,7 @@ class AffineInvariantKMeans(AbstractPrototypeModel):
     """
 
     num_clusters: int = eqx.field(static=True)
-    affine_penalty: float = eqx.field(static=True, default=0.3, kw_only=True)
+    affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
     unit_norm: bool = eqx.field(static=True, default=True, kw_only=True)
     boundary: Boundary = eqx.field(static=True, default="zero", kw_only=True)
     pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
@@ -167,8 +167,8 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
 
     num_clusters: int = eqx.field(static=True)
     landmarks: tuple[int, int] = eqx.field(static=True, default=(5, 5), kw_only=True)
-    affine_penalty: float = eqx.field(static=True, default=0.3, kw_only=True)
-    bending_penalty: float = eqx.field(static=True, default=0.016, kw_only=True)
+    affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
+    bending_penalty: float = eqx.field(static=True, default=0.015, kw_only=True)
     regularisation: float = eqx.field(static=True, default=0.0, kw_only=True)
     unit_norm: bool = eqx.field(static=True, default=True, kw_only=True)
     boundary: Boundary = eqx.field(static=True, default="zero", kw_only=True)

@@ -16,22 +16,21 @@ _CPU_BUDGET = 48 * 2**20
 _DEVICE_BUDGET = 2 * 2**30
 
 
-def default_chunk_size(sample: PyTree, num_samples: int, candidates: int) -> int:
+def default_chunk_size(sample: PyTree, num_samples: int, copies: int) -> int:
     """A chunk whose working memory fits the cache of a CPU, or a share of a device's memory.
 
     Args:
         sample: One sample, for its shape only.
         num_samples: Number of samples there are.
-        candidates: Clusters that are followed for each sample.
+        copies: Arrays of a sample's size that are alive in a step, for each sample.
 
     Returns:
-        A multiple of 16, at most 4,096, such that the last chunk is nearly full.
+        A multiple of 16, at most 32,768, such that the last chunk is nearly full.
     """
     pixels = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(sample))
-    # Some 24 arrays of the image's size are alive in a step of descent.
-    each = max(1, pixels * 4 * 24 * max(1, candidates))
+    each = max(1, pixels * 4 * copies)
     budget = _CPU_BUDGET if jax.default_backend() == "cpu" else _DEVICE_BUDGET
-    most = max(16, min(4096, budget // each))
+    most = max(16, min(32768, budget // each))
     chunks = -(-num_samples // most)
     return 16 * -(-num_samples // (16 * chunks))
 

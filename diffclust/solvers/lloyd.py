@@ -135,11 +135,13 @@ class Lloyd(eqx.Module):
         Returns:
             Alignments with a leading batch axis.
         """
+        clusters, shared = learned.clusters, learned.shared
+        prepared = self.aligner.prepare(self.energy, clusters, shared)
 
         def one(sample: PyTree, memory: Memory) -> Alignment:
             warm = memory.params.shape[0]
             start = Alignment(memory.cluster[:warm], memory.params, memory.energy[:warm])
-            return self.aligner.align(self.energy, sample, learned.clusters, learned.shared, start)
+            return self.aligner.align(self.energy, sample, clusters, shared, start, prepared)
 
         return jax.vmap(one)(samples, memory)
 
@@ -191,8 +193,8 @@ class Lloyd(eqx.Module):
         best, params = alignment.cluster[:, 0], alignment.params[:, 0]
         aligned = jax.vmap(self.energy.aligned)(params, batch.samples)
         pixel_weight = jax.vmap(self.energy.pixel_weight)(params, batch.samples)
-        clusters = len(state.learned.clusters)
-        membership = (best[:, None] == jnp.arange(clusters)[None, :]).astype(batch.weight.dtype)
+        number = jnp.arange(len(state.learned.clusters), dtype=best.dtype)
+        membership = (best[:, None] == number[None, :]).astype(batch.weight.dtype)
         membership = membership * batch.weight[:, None]
         statistics = self.family.statistics(aligned, pixel_weight, membership)
         moved = (best != previous) & (batch.weight > 0)

@@ -157,9 +157,12 @@ def run_lloyd(
 
 def _verdict(history: list[float], changed: int, stopping: Stopping) -> Status | None:
     """Whether the loss stands still; the first pass has nothing to be compared with."""
-    if len(history) < 2 or history[-2] - history[-1] > stopping.tolerance * abs(history[-2]):
+    if len(history) < 2:
         return None
-    if stopping.tolerance == 0.0 and changed > 0 and history[-1] < history[-2]:
+    if stopping.tolerance == 0.0:
+        # The loss's last digits say nothing: only assignments tell.
+        return Status.ASSIGNMENTS if changed == 0 else None
+    if history[-2] - history[-1] > stopping.tolerance * abs(history[-2]):
         return None
     return Status.ASSIGNMENTS if changed == 0 else Status.LOSS
 

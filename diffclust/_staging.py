@@ -1,0 +1,108 @@
+"""Folders that appear whole or not at all, and never in the place of what someone still needs."""
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+
+def check_target(
+    path: str | Path, *, kind: str, is_one: Callable[[Path], bool], overwrite: bool
+) -> Path:
+    """Refuses to write a folder where that would mix with, or destroy, something else.
+
+    Args:
+        path: The folder to be written.
+        kind: What will be written, such as `"run"`.
+        is_one: Tells whether a folder holds one, and so may be replaced.
+        overwrite: Whether it may.
+
+    Returns:
+        The folder's real path, links resolved.
+
+    Raises:
+        ValueError: If the path is empty, is a file, or holds what must not be replaced.
+    """
+    if not os.fspath(path):
+        # As a path it would be the current folder, which an unset shell variable does not mean.
+        raise ValueError(f"the folder of the {kind} must not be empty; give a path")
+    target = Path(os.path.realpath(path))
+    shown = repr(str(path))
+    if not os.path.lexists(target):
+        return target
+    if not target.is_dir():
+        raise ValueError(f"{shown} is a file; give the path of a new folder for the {kind}")
+    if target.is_mount():
+        # It cannot be replaced by a folder that was written beside it.
+        raise ValueError(f"{shown} is a mount point; give the path of a new folder inside it")
+    if not any(target.iterdir()):
+        return target
+    if not is_one(target):
+        raise ValueError(
+            f"{shown} holds files that are no {kind}, and is never replaced; give the path of a "
+            "new folder"
+        )
+    if not overwrite:
+        raise ValueError(
+            f"{shown} holds another {kind}; give the path of a new folder, or replace it with "
+            "--overwrite (overwrite=True)"
+        )
+    return target
+
+
+@contextlib.contextmanager
+def staged(target: Path, *, replace: bool) -> Iterator[Path]:
+    """A folder to write into, which takes the target's place at the end.
+
+    It lies beside the target, so that renaming it is one step. Where an exception ends the block,
+    Ctrl-C included, it is removed again, and so are the folders made for it.
+
+    Args:
+        target: Where the folder shall be, as `check_target` gives it.
+        replace: Whether a folder that has files may be replaced; an empty one always is.
+
+    Yields:
+        The folder, empty.
+
+    Raises:
+        OSError: If it cannot be made or moved.
+    """
+    missing = [parent for parent in target.parents if not parent.exists()]
+    folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            error.filename = str(target)  # that of `folder` would say nothing to the reader
+            raise
+        yield folder
+        _put(folder, target, replace)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        for parent in missing:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+        raise
+
+
+def _put(folder: Path, target: Path, replace: bool) -> None:
+    """Renames the folder to its target."""
+    if not target.exists():
+        folder.rename(target)
+        return
+    if not any(target.iterdir()):
+        target.rmdir()
+        folder.rename(target)
+        return
+    if not replace:
+        raise FileExistsError(f"{str(target)!r} was written by someone else in the meantime")
+    old = folder.with_suffix(".old")
+    target.rename(old)
+    try:
+        folder.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,228 @@
+"""Saving and loading of results with orbax: arrays and JSON, no pickle."""
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffclust._staging import check_target, staged
+from diffclust._version import __version__
+from diffclust.models import MODELS, Result
+from diffclust.prototypes import Clusters, Learned
+from diffclust.solvers import Assignment, Outcome, Status
+
+FORMAT = 1
+"""To be raised when this version could no longer read what the next one writes."""
+
+_DESCRIPTION = "model.json"
+_ARRAYS = "arrays"
+
+
+def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
+    """Saves a result in a folder: `model.json` and, with orbax, its arrays.
+
+    The folder is written beside its place and then renamed, so that it is whole or not there.
+
+    Args:
+        path: The folder, new or empty.
+        result: What `model.fit` returned.
+        overwrite: Whether a result that is saved there already is replaced.
+
+    Raises:
+        ValueError: If something else is there, or the model is none of `diffclust.models.MODELS`.
+        OSError: If the folder cannot be written.
+    """
+    model = result.model
+    if MODELS.get(model.method) is not type(model):
+        raise ValueError(
+            f"{type(model).__name__} is none of the named methods ({', '.join(MODELS)}), and only "
+            "these can be rebuilt from a file; save its prototypes as an array"
+        )
+    target = check_target(
+        path,
+        kind="model",
+        is_one=lambda folder: (folder / _DESCRIPTION).is_file(),
+        overwrite=overwrite,
+    )
+    arrays = _arrays(result)
+    with staged(target, replace=overwrite) as folder:
+        _write_arrays(folder / _ARRAYS, arrays)
+        text = json.dumps(_describe(result, arrays), indent=2, default=_plain)
+        (folder / _DESCRIPTION).write_text(text + "\n", "utf-8")
+
+
+def load(path: str | Path) -> Result:
+    """Loads what `save` wrote; it predicts what the original predicts, bit for bit.
+
+    Args:
+        path: The folder, or that of a run of `diffclust fit`, whose `model` is taken.
+
+    Returns:
+        The result.
+
+    Raises:
+        ValueError: If there is no such folder, it holds no model, the model is of a newer format
+            or damaged, or it is in double precision while JAX's is off.
+    """
+    folder = _find(Path(path))
+    try:
+        description = json.loads((folder / _DESCRIPTION).read_text("utf-8"))
+        written, version = int(description["format"]), str(description["diffclust"])
+    except (ValueError, TypeError, KeyError, OSError) as error:
+        raise _damaged(folder, error) from error
+    if written > FORMAT:
+        raise ValueError(
+            f"the model in {str(folder)!r} is of format {written}, written by diffclust {version}; "
+            f"this is diffclust {__version__}, which reads up to format {FORMAT}: install a newer "
+            "one"
+        )
+    try:
+        arrays = _read_arrays(folder / _ARRAYS, description["arrays"])
+        double = arrays["prototype"].dtype == np.float64
+        if not double or jnp.result_type(float) == jnp.float64:
+            return _rebuild(description, arrays)
+    # Damaged files raise whatever orbax, tensorstore or a constructor happened to be doing.
+    except Exception as error:
+        raise _damaged(folder, error) from error
+    raise ValueError(
+        f"the model in {str(folder)!r} is in double precision, which is switched off; switch it on "
+        "with jax.config.update('jax_enable_x64', True), or JAX_ENABLE_X64=1 in the environment"
+    )
+
+
+def _find(path: Path) -> Path:
+    """The folder with `model.json` in it."""
+    shown = repr(str(path))
+    remedy = "give a folder that diffclust.save or 'diffclust fit' wrote"
+    if not path.is_dir():
+        raise ValueError(f"{shown} {'is a file' if path.exists() else 'does not exist'}; {remedy}")
+    for folder in (path, path / "model"):
+        if (folder / _DESCRIPTION).is_file():
+            return folder
+    raise ValueError(f"{shown} holds no model, for lack of a {_DESCRIPTION}; {remedy}")
+
+
+def _damaged(folder: Path, error: Exception) -> ValueError:
+    reason = (" ".join(str(error).split()) or "no message")[:200]
+    return ValueError(
+        f"the model in {str(folder)!r} is damaged ({type(error).__name__}: {reason}); fit it again "
+        "or restore it"
+    )
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's and JAX's numbers as Python's."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"JSON cannot hold a {type(value).__name__}")
+
+
+def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    outcome = result.outcome
+    return {
+        "format": FORMAT,
+        "diffclust": __version__,
+        "method": result.model.method,
+        "settings": result.model.settings(),
+        "image_shape": list(result.image_shape),
+        "status": outcome.status.value,
+        "loss": outcome.loss,
+        "chunk_size": outcome.chunk_size,
+        "seconds": outcome.seconds,
+        "arrays": {
+            name: {"shape": list(a.shape), "dtype": a.dtype.name, "crc32": _checksum(a)}
+            for name, a in arrays.items()
+        },
+    }
+
+
+def _arrays(result: Result) -> dict[str, np.ndarray]:
+    """Everything of a result that is an array, on the host."""
+    outcome, found = result.outcome, result.outcome.assignment
+    clusters = outcome.learned.clusters
+    stored = Learned(Clusters(clusters.prototype, clusters.penalty))
+    if jax.tree.structure(stored) != jax.tree.structure(outcome.learned):
+        raise ValueError("only prototypes and penalty weights can be saved so far")
+    arrays = {
+        "prototype": clusters.prototype,
+        "penalty": clusters.penalty,
+        "clusters": found.clusters,
+        "distances": found.distances,
+        "margins": found.margins,
+        "runners_up": found.runners_up,
+        "params": found.params,
+        "history": np.asarray(outcome.history, np.float64),
+        "restarts": np.asarray(outcome.restarts, np.float64),
+    }
+    return {name: np.asarray(array) for name, array in arrays.items()}
+
+
+def _rebuild(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Result:
+    settings: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in description["settings"].items()
+    }
+    model = MODELS[description["method"]](**settings)
+    shape = tuple(int(side) for side in description["image_shape"])
+    if arrays["prototype"].shape != (model.num_clusters, *shape):
+        raise ValueError("the prototypes do not fit the settings")
+    clusters = Clusters(jnp.asarray(arrays["prototype"]), jnp.asarray(arrays["penalty"]))
+    assignment = Assignment(
+        *(arrays[name] for name in ("clusters", "distances", "margins", "runners_up", "params"))
+    )
+    outcome = Outcome(
+        Learned(clusters),
+        assignment,
+        tuple(arrays["history"].tolist()),
+        tuple(arrays["restarts"].tolist()),
+        Status(description["status"]),
+        int(description["chunk_size"]),
+        float(description["seconds"]),
+    )
+    return Result(model=model, image_shape=shape, outcome=outcome)
+
+
+def _checksum(array: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).tobytes())
+
+
+def _write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
+    import orbax.checkpoint as ocp
+
+    # Orbax refuses arrays without elements, such as the params of a method that moves nothing.
+    tree = {name: array for name, array in arrays.items() if array.size}
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        checkpointer.save(folder.absolute(), tree)
+
+
+def _read_arrays(folder: Path, described: dict[str, Any]) -> dict[str, np.ndarray]:
+    import orbax.checkpoint as ocp
+
+    blank = {
+        name: np.zeros([int(side) for side in each["shape"]], _dtype(each["dtype"]))
+        for name, each in described.items()
+    }
+    stored = {name for name, array in blank.items() if array.size}
+    # As NumPy arrays, on any number of devices, and whatever JAX's precision is.
+    as_host = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in stored}
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        read = checkpointer.restore(
+            folder.absolute(), args=ocp.args.PyTreeRestore(restore_args=as_host)
+        )
+    arrays = {name: read[name] if name in stored else array for name, array in blank.items()}
+    for name, array in arrays.items():
+        expected = (blank[name].shape, blank[name].dtype, described[name]["crc32"])
+        if (array.shape, array.dtype, _checksum(array)) != expected:
+            raise ValueError(f"{name} is not what was saved")
+    return arrays
+
+
+def _dtype(name: str) -> np.dtype:
+    dtype = np.dtype(name)
+    if dtype.kind not in "fi":
+        raise ValueError(f"no numbers: {name!r}")
+    return dtype

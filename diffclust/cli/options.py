@@ -1,0 +1,203 @@
+"""What each command may be told, in types that need neither JAX nor the models.
+
+`tyro` makes the parser and the help from these classes and their docstrings.
+"""
+
+import dataclasses
+import re
+from typing import Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
+
+Method = Literal["kmeans", "ai-kmeans", "di-kmeans"]
+"""The keys of `diffclust.models.MODELS`."""
+
+Split = Literal["all", "train", "test"]
+
+_NAMES = {"restarts": "num_restarts"}
+"""Fields of models that have another name on the command line."""
+
+_OWN = "(default: the method's)"
+_Number = Annotated[float | None, arg(metavar="X", help_behavior_hint=_OWN)]
+_Count = Annotated[int | None, arg(metavar="N", help_behavior_hint=_OWN)]
+_Limit = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: all)")]
+_Flag = Annotated[bool, arg(help_behavior_hint="")]
+_Folder = Annotated[str, arg(metavar="DIR")]
+_Source = Annotated[Positional[str], arg(metavar="SOURCE")]
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodOptions:
+    """Settings of methods; each method has some of them.
+
+    Attributes:
+        restarts: Runs from different seeds, of which the one of least loss is kept.
+        max_passes: Most passes over the images in a run.
+        tolerance: Least relative fall of the loss that is worth another pass.
+        no_split_merge: Do not try to leave poor optima by splitting one cluster and removing
+            another.
+        landmarks: Rows and columns of the landmark grid, such as 6x6.
+        affine_penalty: Weight of the mean squared displacement by the affine part of a warp.
+        bending_penalty: Weight of the bending energy of a warp.
+        regularisation: Smoothing of the thin-plate spline.
+        no_unit_norm: Take images and prototypes as they are, not scaled to unit norm.
+        boundary: What lies outside of an image.
+        pixel_weights: Whether the distance is the papers' or symmetric in image and prototype.
+    """
+
+    restarts: _Count = None
+    max_passes: _Count = None
+    tolerance: _Number = None
+    no_split_merge: _Flag = False
+    landmarks: Annotated[str | None, arg(metavar="ROWSxCOLUMNS", help_behavior_hint=_OWN)] = None
+    affine_penalty: _Number = None
+    bending_penalty: _Number = None
+    regularisation: _Number = None
+    no_unit_norm: _Flag = False
+    boundary: Annotated[
+        Literal["zero", "edge", "reflect"] | None,
+        arg(metavar="{zero,edge,reflect}", help_behavior_hint=_OWN),
+    ] = None
+    pixel_weights: Annotated[
+        Literal["uniform", "jacobian"] | None,
+        arg(metavar="{uniform,jacobian}", help_behavior_hint=_OWN),
+    ] = None
+
+    def given(self) -> dict[str, tuple[str, Any]]:
+        """What was asked for.
+
+        Returns:
+            The option and the value for each field of a model that is to be set.
+
+        Raises:
+            ValueError: If the landmarks are no grid.
+        """
+        found = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is None or value is False:
+                continue
+            name = field.name.removeprefix("no_")
+            if name != field.name:
+                value = False
+            elif name == "landmarks":
+                value = parse_grid(value, "landmarks", "6 or 6x4 (rows x columns)")
+            found[_NAMES.get(name, name)] = (option(field.name), value)
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """Cluster images, and write assignments, prototypes, a report and the model.
+
+    Attributes:
+        source: What to cluster: digits, mnist, usps, affine-mnist or diffeo-mnist, a folder of
+            PNG and JPEG files, or a .npy or .npz file.
+        clusters: Number of clusters.
+        out: Folder to write, new or empty.
+        method: How to cluster.
+        seed: Seed of all that is random.
+        split: Which part of the source.
+        limit: At most so many images, drawn at random.
+        size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
+        channels: 1 to make all images grey, 3 to make all RGB.
+        options: Settings of the method.
+        chunk_size: Images that are in memory at once.
+        skip_bad: Leave out files that cannot be read.
+        overwrite: Replace the run that the folder holds.
+        no_report: Do not write report.html.
+    """
+
+    source: _Source
+    clusters: Annotated[int, arg(name="k", aliases=["-k"], metavar="K")]
+    out: _Folder
+    method: Method = "di-kmeans"
+    seed: int = 0
+    split: Split = "all"
+    limit: _Limit = None
+    size: Annotated[
+        str | None, arg(metavar="PIXELS", help_behavior_hint="(default: as they are)")
+    ] = None
+    channels: Annotated[
+        Literal[1, 3] | None, arg(metavar="{1,3}", help_behavior_hint="(default: as they are)")
+    ] = None
+    options: Annotated[MethodOptions, arg(name="")] = MethodOptions()
+    chunk_size: Annotated[
+        int | None, arg(metavar="N", help_behavior_hint="(default: from the device's memory)")
+    ] = None
+    skip_bad: _Flag = False
+    overwrite: _Flag = False
+    no_report: _Flag = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Predict:
+    """Assign images to the clusters of a model, whose prototypes stay as they are.
+
+    Attributes:
+        model: Folder of a run of 'diffclust fit', or of a saved model.
+        source: What to assign, as for 'diffclust fit'. The images are resized, centre-cropped and
+            made grey or RGB like those that were fitted.
+        out: Folder to write, new or empty.
+        split: Which part of the source.
+        limit: At most so many images, drawn at random.
+        seed: Seed of that draw, and of the examples in the report.
+        skip_bad: Leave out files that cannot be read.
+        overwrite: Replace the run that the folder holds.
+        no_report: Do not write report.html.
+    """
+
+    model: Annotated[Positional[str], arg(metavar="MODEL")]
+    source: _Source
+    out: _Folder
+    split: Split = "all"
+    limit: _Limit = None
+    seed: int = 0
+    skip_bad: _Flag = False
+    overwrite: _Flag = False
+    no_report: _Flag = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Demo:
+    """Cluster the 1,797 handwritten digits that scikit-learn bundles with DI K-means.
+
+    Attributes:
+        out: Folder to write; an earlier demo in it is replaced.
+        seed: Seed of all that is random.
+    """
+
+    out: _Folder = "diffclust-demo"
+    seed: int = 0
+
+
+def option(field: str) -> str:
+    """A field as it is written on the command line.
+
+    Args:
+        field: Its name, such as `max_passes`.
+
+    Returns:
+        For example `--max-passes`.
+    """
+    return f"--{field.replace('_', '-')}"
+
+
+def parse_grid(text: str, name: str, example: str) -> tuple[int, int]:
+    """Reads `"28"` or `"28x32"`.
+
+    Args:
+        text: What was given.
+        name: The option's name in messages.
+        example: What would do.
+
+    Returns:
+        Two whole numbers, twice the same where one was given.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    found = re.fullmatch(r"([0-9]{1,6})(?:[x×]([0-9]{1,6}))?", text.strip().lower())
+    if found is None:
+        raise ValueError(f"{option(name)} must be like {example}, not {text!r}")
+    return int(found[1]), int(found[2] or found[1])

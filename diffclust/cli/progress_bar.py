@@ -1,0 +1,125 @@
+"""Progress on the terminal: a bar where there is one, a line for each restart elsewhere."""
+
+import sys
+from types import TracebackType
+from typing import Any
+
+from diffclust.solvers import Progress
+
+
+class ProgressBar:
+    """A callback for `model.fit` and `result.predict`, to be used as a context.
+
+    It writes to stderr, so that what a command prints can be piped. The bar is that of the chunks
+    of one pass: how many passes there will be, nobody knows.
+    """
+
+    def __init__(self, restarts: int = 1) -> None:
+        """Starts nothing yet.
+
+        Args:
+            restarts: How many restarts there will be.
+        """
+        self._restarts = restarts
+        self._bar: Any = None
+        self._task: Any = None
+        self._last = ("", 0)
+
+    def __enter__(self) -> "ProgressBar":
+        """Shows the bar."""
+        if sys.stderr.isatty():
+            from rich import progress
+            from rich.console import Console
+
+            self._bar = progress.Progress(
+                progress.SpinnerColumn(),
+                progress.TextColumn("{task.description}"),
+                progress.BarColumn(bar_width=None),
+                progress.TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._task = self._bar.add_task("starting", total=None)
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Takes the bar away.
+
+        Args:
+            kind: Type of the error that ended the block, or None.
+            error: That error.
+            traceback: Where it was raised.
+        """
+        del kind, error, traceback
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        """Shows where a fit stands.
+
+        Args:
+            progress: What the solver tells.
+        """
+        if self._bar is not None:
+            self.show(self.describe(progress), progress.done, progress.total)
+            return
+        stage = progress.stage if progress.stage in ("refine", "predict") else "restart"
+        begun = (stage, progress.restart)
+        if self._restarts > 1 and begun != self._last and self._last[0] == "restart":
+            loss = "" if progress.least is None else f", least loss so far {progress.least:.6g}"
+            number = self._last[1] + 1
+            print(f"restart {number} of {self._restarts} done{loss}", file=sys.stderr, flush=True)
+        self._last = begun
+
+    def reading(self, done: int, total: int) -> None:
+        """Shows how many files have been read.
+
+        Args:
+            done: Files read.
+            total: Files there are.
+        """
+        self.show("reading images", done, total)
+
+    def show(self, text: str, done: int = 0, total: int | None = None) -> None:
+        """Shows a line of text before the bar; without a terminal, nothing.
+
+        Args:
+            text: What is being done.
+            done: How much of it is done.
+            total: How much there is to do, or None where nobody knows.
+        """
+        if self._bar is not None:
+            self._bar.update(self._task, description=text, completed=done, total=total or None)
+
+    def describe(self, progress: Progress) -> str:
+        """What a fit is doing, in a few words.
+
+        Args:
+            progress: What the solver tells.
+
+        Returns:
+            For example `restart 2 of 4, pass 5, loss 123.4, least 120.1`.
+        """
+        if progress.stage == "predict":
+            return "assigning images"
+        if progress.stage == "refine":
+            words = ["best restart on the full images"]
+        else:
+            words = [f"restart {progress.restart + 1} of {self._restarts}"]
+        if progress.stage == "seeding":
+            words.append("seeding")
+        elif progress.stage == "split":
+            words.append("split and merge")
+        else:
+            words.append(f"pass {progress.iteration + 1}")
+        if progress.loss is not None:
+            words.append(f"loss {progress.loss:.6g}")
+        if progress.least is not None and progress.stage != "refine":
+            words.append(f"least {progress.least:.6g}")
+        return ", ".join(words)

@@ -1,0 +1,104 @@
+"""Which samples of each cluster a report shows."""
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Int
+
+from diffclust.models import Result
+
+Kind = Literal["all", "nearest", "farthest", "random", "uncertain"]
+
+MOST_SAMPLES = 1000
+"""Samples a report shows in all; with many clusters each shows fewer, so that the file opens."""
+
+NUM_KINDS = 4
+"""Groups a large cluster has."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Group:
+    """Some samples of one cluster, in the order in which they are shown.
+
+    Attributes:
+        kind: How they were chosen; `"all"` where the cluster is no larger than a group.
+        positions: Their positions in the data set.
+    """
+
+    kind: Kind
+    positions: Int[np.ndarray, " shown"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ClusterView:
+    """One cluster as a report shows it.
+
+    Attributes:
+        index: Number of the cluster.
+        size: Number of its samples.
+        share: Their share of all samples.
+        mean_distance: Mean distance of its samples; NaN where it is empty.
+        groups: The samples that are shown.
+    """
+
+    index: int
+    size: int
+    share: float
+    mean_distance: float
+    groups: tuple[Group, ...]
+
+
+def affordable_samples(wanted: int, num_clusters: int) -> int:
+    """Samples a group, so that the whole report stays a file that opens.
+
+    Args:
+        wanted: Samples a group that were asked for.
+        num_clusters: Number of clusters.
+
+    Returns:
+        As many, or fewer where there are many clusters, but at least one.
+    """
+    return max(1, min(wanted, MOST_SAMPLES // (NUM_KINDS * num_clusters)))
+
+
+def select(result: Result, *, samples_per_group: int, seed: int) -> list[ClusterView]:
+    """Chooses the samples of every cluster.
+
+    Args:
+        result: A fitted model.
+        samples_per_group: Samples a group.
+        seed: Seed of the random ones.
+
+    Returns:
+        One view a cluster, in their order.
+    """
+    views = []
+    for index, size in enumerate(result.counts.tolist()):
+        members = np.flatnonzero(result.assignments == index)
+        mean = float(np.mean(result.distances[members])) if size else float("nan")
+        groups = _groups(result, members, samples_per_group, np.random.default_rng([seed, index]))
+        views.append(ClusterView(index, size, size / len(result.assignments), mean, groups))
+    return views
+
+
+def _groups(
+    result: Result, members: np.ndarray, most: int, rng: np.random.Generator
+) -> tuple[Group, ...]:
+    nearest_first = members[np.argsort(result.distances[members], kind="stable")]
+    if len(members) == 0:
+        return ()
+    if len(members) <= most:
+        return (Group("all", nearest_first),)
+    drawn = np.sort(rng.choice(members, size=most, replace=False))
+    groups = [
+        Group("nearest", nearest_first[:most]),
+        Group("farthest", nearest_first[::-1][:most]),
+        Group("random", drawn),
+    ]
+    # With one cluster, or one that is followed, nothing could have come second.
+    margins = result.margins[members]
+    unsure = members[np.argsort(margins, kind="stable")][: min(most, np.isfinite(margins).sum())]
+    if unsure.size:
+        groups.append(Group("uncertain", unsure))
+    return tuple(groups)

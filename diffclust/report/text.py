@@ -1,0 +1,102 @@
+"""Text and numbers for people, harmless in HTML."""
+
+import html
+import math
+import unicodedata
+
+
+def escape(text: object) -> str:
+    """Text that is safe as HTML, in attributes too.
+
+    Line breaks, control characters, marks that turn the direction of writing, and the undecodable
+    bytes of file names are written as escapes: they would break the line or hide what follows.
+
+    Args:
+        text: Anything.
+
+    Returns:
+        The text.
+    """
+    plain = "".join(
+        c
+        if c.isprintable() or unicodedata.category(c) == "Zs"
+        else c.encode("unicode_escape").decode()
+        for c in str(text)
+    )
+    return html.escape(plain, quote=True)
+
+
+def number(value: float, *, digits: int = 4) -> str:
+    """A number with a few significant digits.
+
+    Args:
+        value: The number; NaN stands for one that does not exist.
+        digits: How many, unless it is so large that its whole digits are more.
+
+    Returns:
+        Such as `0.01234`, `12 345`, `∞` or `–`; zeros at the end are kept, so that numbers in a
+        row are equally precise.
+    """
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if abs(value) >= 1000:
+        return whole(round(value))
+    return f"{value:#.{digits}g}".removesuffix(".").replace("-", "−")
+
+
+def whole(value: int) -> str:
+    """A whole number, its thousands set apart by narrow spaces.
+
+    Args:
+        value: The number.
+
+    Returns:
+        Such as `12 345`.
+    """
+    return f"{value:,}".replace(",", "\u202f").replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """A share in per cent.
+
+    Args:
+        share: Between 0 and 1.
+
+    Returns:
+        Such as `12.3 %`, with a space that does not break.
+    """
+    return f"{100 * share:.1f}\u00a0%"
+
+
+def duration(seconds: float) -> str:
+    """A span of time.
+
+    Args:
+        seconds: Its length.
+
+    Returns:
+        Such as `3.2 s`, `4 min 10 s` or `2 h 5 min`.
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def count(n: int, one: str, many: str | None = None) -> str:
+    """A number of things.
+
+    Args:
+        n: How many.
+        one: The word for one of them.
+        many: The word for several; `one` with an s where it is not given.
+
+    Returns:
+        Such as `1 image` or `1 797 images`.
+    """
+    word = one if n == 1 else many or f"{one}s"
+    return f"{whole(n)}\u00a0{word}"

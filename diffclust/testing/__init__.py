@@ -1,0 +1,18 @@
+"""Law checks for transforms and distances, the library's and your own.
+
+Each check draws what it needs from a key and raises an AssertionError that names the law which is
+broken. `params` and `images` are Hypothesis strategies for tests of your own.
+"""
+
+from diffclust.testing.distance_laws import check_distance, check_invariance
+from diffclust.testing.drawing import images, params, smooth_image
+from diffclust.testing.transform_laws import check_transform
+
+__all__ = [
+    "check_distance",
+    "check_invariance",
+    "check_transform",
+    "images",
+    "params",
+    "smooth_image",
+]

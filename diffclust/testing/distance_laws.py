@@ -1,0 +1,183 @@
+"""What must hold for a distance, and for the invariant distance that an aligner makes of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Alignment
+from diffclust.distances import AbstractBatchedDistance, AbstractDistance
+from diffclust.prototypes import Clusters
+from diffclust.testing._comparison import agree, require, rounding
+from diffclust.testing.drawing import smooth_image
+from diffclust.transforms import Affine
+from diffclust.types import Image, Key
+
+
+def check_distance(
+    distance: AbstractDistance,
+    *,
+    key: Key,
+    draw: Callable[[Key], PyTree] | None = None,
+    clusters: int = 3,
+) -> None:
+    """Checks all that must hold for a distance.
+
+    It is a non-negative number, zero at equality, with finite gradients there and gradients that
+    agree with central differences elsewhere; jit = eager and vmap = loop. A batched distance's
+    `to_all` agrees with single calls. Where samples are images, weights of one change nothing and
+    pixels of weight zero do not count.
+
+    Args:
+        distance: The distance.
+        key: Random key.
+        draw: Draws one sample (or prototype) from a key; images of noise where it is not given.
+        clusters: Number of prototypes.
+
+    Raises:
+        AssertionError: With the law that is broken.
+    """
+    draw = draw or (lambda k: jax.random.uniform(k, (8, 9, 2)))
+    keys = jax.random.split(key, clusters + 3)
+    sample, *directions = (draw(k) for k in keys[:3])
+    singles = [draw(k) for k in keys[3:]]
+    prototypes = jax.tree.map(lambda *leaves: jnp.stack(leaves), *singles)
+    name = type(distance).__name__
+    loop = jnp.stack([_measure(distance, sample, prototype) for prototype in singles])
+    require(loop.ndim == 1, f"{name}: a distance is one number, not {loop.shape[1:]}")
+    require(bool(jnp.all(loop >= 0)), f"{name}: a distance is not negative")
+    close = 1e3 * rounding(loop) * (1.0 + float(jnp.max(loop)))
+    agree(f"{name}: jit = eager", loop[0], distance(sample, singles[0]), close)
+    batched = jax.vmap(distance, in_axes=(None, 0))(sample, prototypes)
+    agree(f"{name}: vmap = loop", batched, loop, close)
+    if isinstance(distance, AbstractBatchedDistance):
+        agree(f"{name}: to_all = loop", distance.to_all(sample, prototypes), loop, close)
+    agree(f"{name}: zero at equality", _measure(distance, sample, sample), 0 * loop[0], close)
+    at_rest = jax.tree.leaves(_gradient(distance, (sample, sample)))
+    finite = all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in at_rest)
+    require(finite, f"{name}: the gradient at equality is finite")
+    _check_gradient(distance, (sample, singles[0]), directions)
+    if isinstance(sample, Array) and sample.ndim == 3:
+        _check_pixel_weights(distance, sample, singles[0], close)
+
+
+@eqx.filter_jit
+def _measure(distance: AbstractDistance, sample: Any, prototype: Any, weight: Any = None) -> Array:
+    return distance(sample, prototype, weight)
+
+
+@eqx.filter_jit
+def _gradient(distance: AbstractDistance, at: tuple[PyTree, PyTree]) -> PyTree:
+    return jax.grad(lambda pair: distance(*pair))(at)
+
+
+def _check_gradient(
+    distance: AbstractDistance, at: tuple[PyTree, PyTree], direction: PyTree
+) -> None:
+    slopes, moves = (
+        np.concatenate([np.asarray(leaf).ravel() for leaf in jax.tree.leaves(tree)])
+        for tree in (_gradient(distance, at), direction)
+    )
+    precise = slopes.dtype == np.float64
+    step, tolerance = (1e-6, 1e-6) if precise else (1e-2, 0.02)
+
+    def along(t: float) -> np.ndarray:
+        moved = jax.tree.map(lambda x, d: np.asarray(x) + t * np.asarray(d), at, tuple(direction))
+        return np.asarray(_measure(distance, *moved))
+
+    difference = (along(step) - along(-step)) / (2 * step)
+    close = tolerance * (1.0 + abs(float(difference)))
+    agree(f"{type(distance).__name__}: the gradient", slopes @ moves, difference, close)
+
+
+def _check_pixel_weights(
+    distance: AbstractDistance, sample: Image, prototype: Image, close: float
+) -> None:
+    name = type(distance).__name__
+    ones = jnp.ones((*sample.shape[:2], 1), dtype=sample.dtype)
+    plain = _measure(distance, sample, prototype)
+    law = f"{name}: weights of one change nothing"
+    agree(law, _measure(distance, sample, prototype, ones), plain, close)
+    mask = ones.at[0].set(0.0)
+    masked = _measure(distance, sample, prototype, mask)
+    elsewhere = _measure(distance, sample.at[0].add(1.0), prototype, mask)
+    agree(f"{name}: pixels of weight zero do not count", elsewhere, masked, close)
+
+
+def check_invariance(
+    energy: AbstractPairEnergy,
+    aligner: AbstractAligner,
+    *,
+    key: Key,
+    height: int = 18,
+    width: int = 20,
+    channels: int = 1,
+    amount: float = 0.1,
+    draws: int = 4,
+    tolerance: float = 0.25,
+) -> None:
+    """Checks that an unpenalised invariant distance sees through small affine maps.
+
+    d(g·x, c) ≤ d(x, c) + tolerance · d₀(g·x, x), where d₀ is the distance without alignment. Half
+    of the samples x are the prototype c itself, so that a distance without invariance fails; the
+    others resemble it.
+
+    Args:
+        energy: The energy of one sample against one cluster; its penalties are switched off.
+        aligner: Minimises it.
+        key: Random key.
+        height: Rows of the images.
+        width: Columns of the images.
+        channels: Channels of the images.
+        amount: Largest entry of the affine params that are drawn.
+        draws: Number of samples.
+        tolerance: What may be left, as a fraction of what moving cost: interpolation alone leaves
+            a tenth.
+
+    Raises:
+        AssertionError: If an affine map makes a sample more distant than it may.
+    """
+    prototype_key, sample_key, move_key = jax.random.split(key, 3)
+
+    def blobs(key: Key) -> Array:
+        draw = jax.vmap(lambda k: smooth_image(k, height, width, channels, sigma=0.25))
+        return draw(jax.random.split(key, draws))
+
+    prototypes, others = blobs(prototype_key), blobs(sample_key)
+    # Samples like their prototypes: descent from afar may end in another valley.
+    share = jnp.where(jnp.arange(draws) % 2 == 0, 0.0, 0.3)[:, None, None, None]
+    samples = (1.0 - share) * prototypes + share * others
+    moves = jax.random.uniform(move_key, (draws, 6), minval=-amount, maxval=amount)
+    moved = jax.vmap(Affine())(moves, samples)
+    places = aligner.num_candidates(1)
+    start = Alignment(
+        jnp.full((places,), -1, dtype=jnp.int32),
+        jnp.zeros((places, energy.num_params), dtype=samples.dtype),
+        jnp.full((places,), jnp.inf, dtype=samples.dtype),
+    )
+
+    def alone(prototype: Image) -> Clusters:
+        return Clusters(prototype[None], jnp.zeros((1, energy.num_penalties), prototype.dtype))
+
+    free = jnp.zeros((len(prototypes), energy.num_penalties), prototypes.dtype)
+    prepared = aligner.prepare(energy, Clusters(prototypes, free), None)
+
+    @jax.jit
+    @jax.vmap
+    def distance(sample: Image, prototype: Image) -> Array:
+        clusters = alone(prototype)
+        prepared = aligner.prepare(energy, clusters, None)
+        return aligner.align(energy, sample, clusters, None, start, prepared).energy[0]
+
+    unmoved = jax.vmap(lambda s, c: energy.unaligned(s, alone(c))[0])(moved, samples)
+    before, after = distance(samples, prototypes), distance(moved, prototypes)
+    excess = np.asarray((after - before) / unmoved)
+    require(
+        bool(np.all(excess <= tolerance)),
+        f"invariance: moving a sample made it more distant by {excess.max():.3g} of what moving "
+        f"cost without alignment, which is more than {tolerance}",
+    )

@@ -1,0 +1,305 @@
+"""What must hold for a transform."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from diffclust.sampling import Boundary, bilinear_sample, pixel_grid
+from diffclust.testing._comparison import agree, require, rounding
+from diffclust.testing.drawing import smooth_image
+from diffclust.transforms import AbstractSpatialTransform, AbstractTransform, Affine
+from diffclust.types import Key
+
+_BATCH = 8
+"""Images that are transformed at once: one size, so that a transform is compiled for it once."""
+
+
+def check_transform(
+    transform: AbstractTransform,
+    *,
+    key: Key,
+    height: int = 8,
+    width: int = 9,
+    channels: int = 2,
+    scale: float = 0.1,
+) -> None:
+    """Checks all that must hold for a transform.
+
+    Zero is the identity; shape and dtype are kept; `bind` agrees with the call; jit = eager and
+    vmap = loop; gradients agree with central differences wherever those see no kink, and are of
+    use at the identity; the deformation is a non-negative quadratic form. A spatial transform is
+    linear in the image and reads it where its map says, its Jacobian determinant is that of the
+    map, and its affine embedding holds affine maps. `compose` and `inverse` are checked where the
+    transform offers them.
+
+    Gradients are compared closely under `jax.enable_x64`, loosely otherwise.
+
+    Args:
+        transform: The transform.
+        key: Random key.
+        height: Rows of the images.
+        width: Columns of the images.
+        channels: Channels of the images.
+        scale: Standard deviation of the params that are drawn.
+
+    Raises:
+        AssertionError: With the law that is broken.
+    """
+    case = _draw(transform, key, (height, width, channels), scale)
+    laws: list[Callable[[_Case], None]] = [_zero_is_identity, _batching, _deformation]
+    if isinstance(transform, AbstractSpatialTransform):
+        laws += [_spatial, _jacobian_determinant, _affine_embedding]
+    if transform.num_params:
+        laws += [_gradient, _gradient_at_zero]
+    if hasattr(transform, "compose"):
+        laws.append(_composition)
+    if hasattr(transform, "inverse"):
+        laws.append(_inverse)
+    for law in laws:
+        law(case)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Case:
+    """A transform with params and images to try it on, on the host: nothing else compiles."""
+
+    transform: AbstractTransform
+    first: np.ndarray
+    second: np.ndarray
+    move: np.ndarray
+    image: np.ndarray
+    other: np.ndarray
+    smooth: np.ndarray
+    grid: np.ndarray
+
+    @property
+    def close(self) -> float:
+        """What rounding may do to intensities: a pixel's place is known to a few ulp."""
+        return 64 * rounding(self.image) * max(self.image.shape)
+
+    @property
+    def is_precise(self) -> bool:
+        return self.image.dtype == np.float64
+
+    def law(self, text: str) -> str:
+        return f"{type(self.transform).__name__}: {text}"
+
+    def spatial(self) -> AbstractSpatialTransform:
+        assert isinstance(self.transform, AbstractSpatialTransform)
+        return self.transform
+
+    def moved(self, params: np.ndarray, image: np.ndarray) -> np.ndarray:
+        return np.asarray(_apply(self.transform, params, image))
+
+    def all_moved(self, params: np.ndarray, images: np.ndarray) -> np.ndarray:
+        """Transforms a batch of any size."""
+        count = len(params)
+        repeated = np.arange(-(-count // _BATCH) * _BATCH).reshape(-1, _BATCH) % count
+        parts = [_apply_all(self.transform, params[i], images[i]) for i in repeated]
+        return np.concatenate([np.asarray(part) for part in parts])[:count]
+
+    def mapped(self, params: np.ndarray, points: np.ndarray) -> np.ndarray:
+        return np.asarray(_warp(self.spatial(), params, points))
+
+
+def _draw(
+    transform: AbstractTransform, key: Key, shape: tuple[int, int, int], scale: float
+) -> _Case:
+    smooth = np.asarray(smooth_image(key, *shape, sigma=0.5))
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    params = rng.normal(size=(3, transform.num_params)).astype(smooth.dtype)
+    image, other = rng.uniform(size=(2, *shape)).astype(smooth.dtype)
+    direction = params[2] / max(1e-6, float(np.sqrt(np.sum(params[2] ** 2))))
+    grid = np.asarray(pixel_grid(*shape[:2]))
+    first, second = np.asarray(scale, params.dtype) * params[:2]
+    return _Case(transform, first, second, direction, image, other, smooth, grid)
+
+
+# Compiled for host arrays, which the annotations of what they call would refuse.
+@eqx.filter_jit
+def _apply(transform: AbstractTransform, params: Any, image: Any) -> Array:
+    return transform(params, image)
+
+
+@eqx.filter_jit
+def _apply_all(transform: AbstractTransform, params: Any, images: Any) -> Array:
+    return jax.vmap(transform.bind(*images.shape[1:3]))(params, images)
+
+
+@eqx.filter_jit
+def _warp(transform: AbstractSpatialTransform, params: Any, points: Any) -> Array:
+    return transform.warp(params, points)
+
+
+@eqx.filter_jit
+def _determinant(transform: AbstractSpatialTransform, params: Any, points: Any) -> Array:
+    return transform.jacobian_determinant(params, points)
+
+
+@eqx.filter_jit
+def _read(image: Any, points: Any, boundary: Boundary) -> Array:
+    return bilinear_sample(image, points, boundary=boundary)
+
+
+@eqx.filter_jit
+def _deformations(transform: AbstractTransform, params: Any) -> Array:
+    return transform.deformation(params)
+
+
+@eqx.filter_jit
+def _deformation_slopes(transform: AbstractTransform, params: Any) -> Array:
+    return jax.jacrev(transform.deformation)(params)
+
+
+@eqx.filter_jit
+def _jacobians(
+    transform: AbstractTransform, params: Any, image: Any, tint: Any
+) -> tuple[Array, Array]:
+    """By all params, and along one direction of the image; both by reverse mode."""
+    return jax.jacrev(lambda p, t: transform(p, image + t * tint), argnums=(0, 1))(
+        params, jnp.zeros((), dtype=image.dtype)
+    )
+
+
+def _zero_is_identity(case: _Case) -> None:
+    zero = np.zeros_like(case.first)
+    if isinstance(case.transform, AbstractSpatialTransform):
+        law = case.law("zero is the identity map, exactly")
+        agree(law, case.mapped(zero, case.grid), case.grid, 0.0)
+    agree(case.law("zero is the identity"), case.moved(zero, case.image), case.image, case.close)
+
+
+def _batching(case: _Case) -> None:
+    pairs = [(case.first, case.image), (case.second, case.other)]
+    eager = case.transform(jnp.asarray(case.first), jnp.asarray(case.image))
+    loop = np.stack([case.moved(params, image) for params, image in pairs])
+    agree(case.law("jit = eager"), loop[0], eager, case.close)
+    batched = case.all_moved(*(np.stack(arrays) for arrays in zip(*pairs, strict=True)))
+    agree(case.law("vmap = loop, and bind = call"), batched, loop, case.close)
+
+
+def _deformation(case: _Case) -> None:
+    one, two = case.first, case.second
+
+    def size(params: np.ndarray) -> np.ndarray:
+        return np.asarray(_deformations(case.transform, params))
+
+    zero, terms = np.zeros_like(one), (len(case.transform.deformation_terms),)
+    shape = size(one).shape
+    require(shape == terms, case.law(f"deformation has shape {shape}, deformation_terms {terms}"))
+    require(bool(np.all(size(one) >= 0)), case.law("the deformation is not negative"))
+    agree(case.law("the deformation is zero at zero"), size(zero), np.zeros_like(size(zero)), 0.0)
+    # The parallelogram law says that it is a quadratic form.
+    both = 2 * (size(one) + size(two))
+    close = 1e3 * rounding(one) * float(np.max(both, initial=1e-3))
+    law = case.law("the deformation is quadratic")
+    agree(law, size(one + two) + size(one - two), both, close)
+    agree(law, size(3 * one), 9 * size(one), 5 * close)
+    slope = np.asarray(_deformation_slopes(case.transform, zero))
+    agree(case.law("the deformation is flat at zero"), slope, np.zeros_like(slope), 0.0)
+
+
+def _gradient(case: _Case) -> None:
+    """Compares slopes with differences, pixel by pixel, where both sides' differences agree."""
+    step, tolerance = (1e-7, 1e-4) if case.is_precise else (1e-3, 0.1)
+    by_params, by_image = _jacobians(case.transform, case.first, case.image, case.other)
+    signs = np.asarray([0, 1, -1], case.first.dtype) * step
+    still, steps = np.zeros_like(signs), {"params": signs, "the image": signs}
+    slopes = {"params": np.asarray(by_params) @ case.move, "the image": np.asarray(by_image)}
+    for name, slope in slopes.items():
+        along, tint = (steps[name], still) if name == "params" else (still, steps[name])
+        here, up, down = case.all_moved(
+            case.first + along[:, None] * case.move,
+            case.image + tint[:, None, None, None] * case.other,
+        )
+        ahead, behind = (up - here) / step, (here - down) / step
+        straight = np.abs(ahead - behind) <= tolerance
+        bent = 1.0 - float(np.mean(straight))
+        require(bent < 0.5, case.law(f"the gradient of {name} jumps at {bent:.0%} of the pixels"))
+        difference = np.where(straight, (ahead + behind) / 2, slope)
+        agree(case.law(f"the gradient of {name}"), slope, difference, tolerance)
+
+
+def _gradient_at_zero(case: _Case) -> None:
+    """The identity lies on the pixel lattice, in a kink: the gradient must still lead downhill."""
+    zero = np.zeros_like(case.first)
+    step = 1e-4 if case.is_precise else 1e-2
+    slopes, _ = _jacobians(case.transform, zero, case.smooth, case.other)
+    slopes = np.moveaxis(np.asarray(slopes), -1, 0)
+    require(bool(np.all(np.isfinite(slopes))), case.law("the gradient at zero is finite"))
+    steps = step * np.concatenate([np.eye(zero.size), -np.eye(zero.size)]).astype(zero.dtype)
+    ends = case.all_moved(steps, np.broadcast_to(case.smooth, (len(steps), *case.smooth.shape)))
+    differences = (ends[: zero.size] - ends[zero.size :]) / (2 * step)
+    along = np.sum(slopes * differences, axis=(1, 2, 3))
+    size = np.sum(differences**2, axis=(1, 2, 3))
+    wrong = np.flatnonzero(((along < 0.5 * size) | (along > 2.0 * size)) & (size > 1e-6))
+    require(not wrong.size, case.law(f"the gradient at zero is wrong for params {wrong}"))
+
+
+def _spatial(case: _Case) -> None:
+    transform = case.spatial()
+    moved = case.moved(case.first, case.image)
+    mixed = case.moved(case.first, 2 * case.image - 3 * case.other)
+    combined = 2 * moved - 3 * case.moved(case.first, case.other)
+    agree(case.law("linear in the image"), mixed, combined, 5 * case.close)
+    at = case.mapped(case.first, case.grid)
+    read = _read(case.image, at, transform.boundary)
+    agree(case.law("reads the image where the map says"), moved, read, case.close)
+
+
+def _jacobian_determinant(case: _Case) -> None:
+    law = case.law("the Jacobian determinant is the map's")
+    at_rest = _determinant(case.spatial(), np.zeros_like(case.first), case.grid)
+    agree(law, at_rest, np.ones_like(case.grid[0]), 64 * rounding(case.grid))
+    step, tolerance = (1e-5, 1e-6) if case.is_precise else (1e-2, 5e-3)
+
+    def along(axis: int) -> np.ndarray:
+        shift = np.zeros_like(case.grid)
+        shift[axis] = step
+        ahead, behind = (case.mapped(case.first, case.grid + s) for s in (shift, -shift))
+        return (ahead - behind) / (2 * step)
+
+    (xx, yx), (xy, yy) = along(0), along(1)
+    found = _determinant(case.spatial(), case.first, case.grid)
+    agree(law, found, xx * yy - xy * yx, tolerance)
+
+
+def _affine_embedding(case: _Case) -> None:
+    embedding = case.spatial().affine_embedding
+    if embedding is None:
+        return
+    affine = np.asarray([0.1, -0.2, 0.15, 0.05, 0.3, -0.1], case.grid.dtype)
+    embedded = case.mapped(np.asarray(embedding, affine.dtype) @ affine, case.grid)
+    expected = _warp(Affine(), affine, case.grid)
+    law = case.law("the affine embedding holds affine maps")
+    agree(law, embedded, expected, 1e3 * rounding(case.grid))
+
+
+def _composition(case: _Case) -> None:
+    law = case.law("compose acts like the first and then the second")
+    combine = case.transform.compose  # pyright: ignore[reportAttributeAccessIssue]
+    both = np.asarray(combine(jnp.asarray(case.first), jnp.asarray(case.second)))
+    if isinstance(case.transform, AbstractSpatialTransform):
+        expected = case.mapped(case.first, case.mapped(case.second, case.grid))
+        agree(law, case.mapped(both, case.grid), expected, case.close)
+    else:
+        expected = case.moved(case.second, case.moved(case.first, case.image))
+        agree(law, case.moved(both, case.image), expected, case.close)
+
+
+def _inverse(case: _Case) -> None:
+    law = case.law("the inverse undoes the transform")
+    invert = case.transform.inverse  # pyright: ignore[reportAttributeAccessIssue]
+    back = np.asarray(invert(jnp.asarray(case.first)))
+    if isinstance(case.transform, AbstractSpatialTransform):
+        returned = case.mapped(back, case.mapped(case.first, case.grid))
+        agree(law, returned, case.grid, case.close)
+    else:
+        returned = case.moved(back, case.moved(case.first, case.image))
+        agree(law, returned, case.image, case.close)

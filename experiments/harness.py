@@ -1,0 +1,64 @@
+"""What every experiment shares: arguments, the machine's description, and the last line of JSON."""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def arguments(description: str, **extra: dict[str, Any]) -> argparse.Namespace:
+    """`--seed` and `--quick`, and what an experiment adds."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--seed", type=int, default=0, help="first seed")
+    parser.add_argument("--quick", action="store_true", help="seconds instead of minutes, for CI")
+    for name, options in extra.items():
+        parser.add_argument("--" + name.replace("_", "-"), **options)
+    return parser.parse_args()
+
+
+def machine() -> dict[str, Any]:
+    import jax
+
+    return {
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "device": jax.devices()[0].device_kind,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+    }
+
+
+def peak_memory_mb() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def timed(function: Callable[[], Any], repeats: int = 3) -> tuple[float, float, Any]:
+    """Seconds of the first call, the least seconds of the later ones, and the last result."""
+    import jax
+
+    seconds = []
+    for _ in range(repeats + 1):
+        begun = time.perf_counter()
+        result = jax.block_until_ready(function())
+        seconds.append(time.perf_counter() - begun)
+    return seconds[0], min(seconds[1:]), result
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {
+        "mean": round(float(np.mean(values)), 4),
+        "std": round(float(np.std(values)), 4),
+        "best": round(float(np.max(values)), 4),
+    }
+
+
+def finish(figures: dict[str, Any]) -> None:
+    """Prints the figures as the last line."""
+    print(json.dumps({**figures, "machine": machine()}), flush=True)

@@ -1,0 +1,88 @@
+"""One of everything that a law is checked on. What is new joins here, or `test_laws.py` fails."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Descent, Stage
+from diffclust.distances import AbstractDistance, SquaredEuclidean
+from diffclust.objectives import TransformedDistance
+from diffclust.transforms import (
+    AbstractTransform,
+    Affine,
+    Compose,
+    Identity,
+    SpatialChain,
+    ThinPlateSpline,
+    compose,
+)
+from diffclust.types import Image, Params
+
+QUICK = Descent((Stage(3, blur=1 / 14, affine=True), Stage(4)))
+"""An aligner that compiles and runs quickly."""
+
+
+class Gain(AbstractTransform):
+    """A user's own transform, not a spatial one: brightness in every channel."""
+
+    num_channels: int = eqx.field(static=True, default=2)
+
+    @property
+    def num_params(self) -> int:
+        return self.num_channels
+
+    @property
+    def deformation_terms(self) -> tuple[str, ...]:
+        return ("gain",)
+
+    def deformation(self, params: Params) -> Float[Array, " terms"]:
+        return jnp.sum(params**2)[None]
+
+    def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        return lambda params, image: image * (1.0 + params)[None, None, :]
+
+
+TRANSFORMS: dict[str, tuple[type[AbstractTransform], Callable[[], AbstractTransform]]] = {
+    "identity": (Identity, Identity),
+    "affine": (Affine, Affine),
+    "affine-reflect": (Affine, lambda: Affine("reflect")),
+    "spline": (ThinPlateSpline, lambda: ThinPlateSpline((3, 4))),
+    "spline-2x2-smooth-edge": (
+        ThinPlateSpline,
+        lambda: ThinPlateSpline((2, 2), regularisation=0.1, boundary="edge"),
+    ),
+    "chain": (SpatialChain, lambda: compose(Affine(), ThinPlateSpline((2, 3)), Identity())),
+    "broken-chain": (
+        Compose,
+        lambda: compose(ThinPlateSpline((2, 3)), Gain(), Affine("edge"), Affine("edge")),
+    ),
+    "users-own": (Gain, Gain),
+}
+
+DISTANCES: dict[str, tuple[type[AbstractDistance], Callable[[], AbstractDistance]]] = {
+    "squared-euclidean": (SquaredEuclidean, SquaredEuclidean),
+}
+
+INVARIANT: dict[str, Callable[[], tuple[AbstractPairEnergy, AbstractAligner]]] = {
+    "affine": lambda: (TransformedDistance(Affine()), Descent((Stage(12),))),
+    "spline-jacobian": lambda: (
+        TransformedDistance(ThinPlateSpline((3, 3)), pixel_weights="jacobian"),
+        Descent((Stage(12),)),
+    ),
+}
+
+
+def blobs(
+    count: int, height: int = 8, width: int = 8, channels: int = 1, *, seed: int = 0
+) -> np.ndarray:
+    """Images of three Gaussian blobs each, of shape `(count, height, width, channels)`."""
+    rng = np.random.default_rng(seed)
+    x = (np.arange(width) + 0.5) / width
+    y = (np.arange(height) + 0.5) / height
+    centre = rng.uniform(0.25, 0.75, (2, count, 1, 1, channels, 3))
+    squared = (x[:, None, None] - centre[0]) ** 2 + (y[:, None, None, None] - centre[1]) ** 2
+    drawn = np.exp(-0.5 * squared / 0.12**2).sum(-1)
+    return (drawn / drawn.max()).astype(np.float32)

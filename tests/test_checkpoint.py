@@ -1,0 +1,244 @@
+"""What is saved comes back bit for bit, whole or not at all."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import diffclust
+from diffclust import DeformationInvariantKMeans, KMeans, load, save
+from diffclust.models import MODELS, Result
+from diffclust.solvers import Assignment
+
+ROOT = Path(__file__).parents[1]
+
+
+def blobs(count: int = 12, side: int = 8) -> np.ndarray:
+    """Bright squares at several places, none of them blank."""
+    random = np.random.default_rng(0)
+    images = random.uniform(0.0, 0.2, (count, side, side, 1)).astype(np.float32)
+    for i in range(count):
+        images[i, 1 + i % 3 : 5 + i % 3, 2 : 4 + i % 4] += 0.6
+    return images
+
+
+IMAGES = blobs()
+MODELS_TRIED = {
+    "kmeans": KMeans(2, num_restarts=2),
+    "di-kmeans": DeformationInvariantKMeans(
+        2, landmarks=(2, 3), num_restarts=1, max_passes=2, split_merge=False
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=sorted(MODELS_TRIED))
+def result(request: pytest.FixtureRequest, key: jax.Array) -> Result:
+    return MODELS_TRIED[request.param].fit(IMAGES, key=key)
+
+
+@pytest.fixture(scope="module")
+def plain(key: jax.Array) -> Result:
+    return MODELS_TRIED["kmeans"].fit(IMAGES, key=key)
+
+
+@pytest.fixture
+def saved(plain: Result, tmp_path: Path) -> Path:
+    save(tmp_path / "model", plain)
+    return tmp_path / "model"
+
+
+def assert_same(one: Assignment, other: Assignment) -> None:
+    for field in dataclasses.fields(Assignment):
+        first, second = getattr(one, field.name), getattr(other, field.name)
+        assert first.dtype == second.dtype
+        np.testing.assert_array_equal(first, second, err_msg=field.name)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def edit(model: Path, **changes: object) -> None:
+    description = json.loads((model / "model.json").read_text("utf-8"))
+    (model / "model.json").write_text(json.dumps({**description, **changes}), "utf-8")
+
+
+def test_everything_comes_back(result: Result, tmp_path: Path) -> None:
+    save(tmp_path / "model", result)
+    loaded = load(tmp_path / "model")
+    assert loaded.model == result.model
+    assert loaded.image_shape == result.image_shape
+    assert loaded.summary() == result.summary()
+    assert loaded.history == result.history
+    assert_same(loaded.outcome.assignment, result.outcome.assignment)
+    np.testing.assert_array_equal(loaded.prototypes, result.prototypes)
+
+
+def test_loaded_result_predicts_the_same_bits(result: Result, tmp_path: Path) -> None:
+    save(tmp_path / "model", result)
+    loaded = load(tmp_path / "model")
+    new = IMAGES[::-1].copy()
+    assert_same(loaded.predict(new), result.predict(new))
+    params = result.outcome.assignment.params
+    np.testing.assert_array_equal(loaded.align(IMAGES, params), result.align(IMAGES, params))
+
+
+def test_folder_holds_json_and_no_pickle(saved: Path) -> None:
+    description = json.loads((saved / "model.json").read_text("utf-8"))
+    assert description["format"] == 1
+    assert description["diffclust"] == diffclust.__version__
+    assert description["settings"]["num_clusters"] == 2
+    assert not [path for path in saved.rglob("*") if path.suffix in (".pkl", ".pickle")]
+
+
+def test_another_process_predicts_the_same_bits(result: Result, tmp_path: Path) -> None:
+    save(tmp_path / "model", result)
+    np.save(tmp_path / "images.npy", IMAGES)
+    code = (
+        "import numpy, diffclust\n"
+        "found = diffclust.load('model').predict(numpy.load('images.npy'))\n"
+        "numpy.savez('found.npz', **vars(found))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
+    with np.load(tmp_path / "found.npz") as found:
+        assert_same(Assignment(**found), result.predict(IMAGES))
+
+
+def test_run_folder_is_taken_for_its_model(plain: Result, tmp_path: Path) -> None:
+    save(tmp_path / "run" / "model", plain)
+    assert load(tmp_path / "run").model == plain.model
+
+
+def test_double_precision(tmp_path: Path, key: jax.Array) -> None:
+    path = tmp_path / "model"
+    with jax.enable_x64(True):
+        result = KMeans(2, num_restarts=1).fit(IMAGES.astype(np.float64), key=key)
+        assert result.prototypes.dtype == np.float64
+        save(path, result)
+        loaded = load(path)
+        assert_same(loaded.predict(IMAGES), result.predict(IMAGES))
+    with pytest.raises(ValueError, match="jax_enable_x64"):
+        load(path)
+
+
+def test_existing_path_is_refused_and_kept(saved: Path, plain: Result) -> None:
+    before = names(saved.parent)
+    with pytest.raises(ValueError, match="overwrite"):
+        save(saved, plain)
+    assert names(saved.parent) == before
+    assert load(saved).model == plain.model
+
+
+def test_overwrite_replaces_a_model_and_nothing_else(
+    saved: Path, result: Result, tmp_path: Path
+) -> None:
+    save(saved, result, overwrite=True)
+    assert load(saved).model == result.model
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("dear", "utf-8")
+    with pytest.raises(ValueError, match="never replaced"):
+        save(tmp_path / "other", result, overwrite=True)
+    assert (tmp_path / "other" / "letter.txt").read_text("utf-8") == "dear"
+    with pytest.raises(ValueError, match="is a file"):
+        save(tmp_path / "other" / "letter.txt", result, overwrite=True)
+    with pytest.raises(ValueError, match="empty"):
+        save("", result)
+
+
+def test_nothing_is_left_of_a_save_that_fails(
+    plain: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **options: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("diffclust.checkpoint.json.dumps", fail)
+    with pytest.raises(KeyboardInterrupt):
+        save(tmp_path / "deep" / "model", plain)
+    assert names(tmp_path) == []
+
+
+def test_model_without_a_name_is_refused(
+    plain: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(MODELS, "kmeans")
+    with pytest.raises(ValueError, match="KMeans is none of the named methods"):
+        save(tmp_path / "model", plain)
+    assert names(tmp_path) == []
+
+
+def test_not_a_model(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="does not exist"):
+        load(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("", "utf-8")
+    with pytest.raises(ValueError, match="is a file"):
+        load(tmp_path / "file")
+    with pytest.raises(ValueError, match=r"holds no model.*model\.json"):
+        load(tmp_path)
+
+
+def test_newer_format(saved: Path) -> None:
+    edit(saved, format=2, diffclust="9.0")
+    with pytest.raises(ValueError, match="format 2, written by diffclust 9.0.*newer"):
+        load(saved)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": "x"},
+        {"method": "no-means"},
+        {"settings": {"num_clusters": 0}},
+        {"settings": {"num_clusters": 3}},
+        {"settings": {"colour": 3}},
+        {"settings": None},
+        {"image_shape": [4, 4, 1]},
+        {"status": "tired"},
+        {"arrays": {}},
+        {"arrays": {"prototype": {"shape": [2], "dtype": "object", "crc32": 0}}},
+    ],
+    ids=str,
+)
+def test_damaged_description(saved: Path, changes: dict[str, object]) -> None:
+    edit(saved, **changes)
+    with pytest.raises(ValueError, match="is damaged") as caught:
+        load(saved)
+    assert "\n" not in str(caught.value)
+
+
+def test_description_that_is_no_json(saved: Path) -> None:
+    for text in ("", "{", "[]", "3"):
+        (saved / "model.json").write_text(text, "utf-8")
+        with pytest.raises(ValueError, match="is damaged"):
+            load(saved)
+
+
+def test_damaged_arrays(saved: Path) -> None:
+    files = [path for path in (saved / "arrays").rglob("*") if path.is_file()]
+    largest = max(files, key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    largest.write_bytes(content)
+    with pytest.raises(ValueError, match="is damaged") as caught:
+        load(saved)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_arrays(saved: Path) -> None:
+    (saved / "arrays").rename(saved.parent / "elsewhere")
+    with pytest.raises(ValueError, match="is damaged"):
+        load(saved)
+
+
+def test_settings_of_every_model_are_json() -> None:
+    for model in MODELS.values():
+        settings = json.loads(json.dumps(model(3).settings()))
+        tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
+        assert model(**tuples) == model(3)

@@ -1,0 +1,368 @@
+"""The commands, from arguments to files."""
+
+import csv
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import typing
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import diffclust
+from diffclust.cli import main
+from diffclust.cli.entry import condense
+from diffclust.cli.options import Fit, Method, MethodOptions, parse_grid
+from diffclust.cli.progress_bar import ProgressBar
+from diffclust.cli.run_folder import write_assignments
+from diffclust.data import Dataset
+from diffclust.models import MODELS
+from diffclust.solvers import Assignment, Progress
+
+ROOT = Path(__file__).parents[1]
+QUICK = ["--method", "kmeans", "-k", "2", "--restarts", "1", "--max-passes", "2"]
+RUN_FILES = ["assignments.csv", "model", "prototypes.png", "report.html", "summary.json"]
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def blobs(count: int) -> np.ndarray:
+    random = np.random.default_rng(0)
+    images = random.integers(0, 50, (count, 8, 8), dtype=np.uint8)
+    for i in range(count):
+        images[i, 1 + i % 3 : 5 + i % 3, 2 : 4 + i % 4] += 150
+    return images
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in a folder that has some images; gives status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("images.npz", x=blobs(12), y=np.arange(12) % 2)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main(arguments)
+        return status, *capsys.readouterr()
+
+    return call
+
+
+def summary(folder: str) -> dict:
+    return json.loads(Path(folder, "summary.json").read_text("utf-8"))
+
+
+def rows(folder: str) -> list[dict[str, str]]:
+    with Path(folder, "assignments.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def entries(folder: str | Path) -> list[str]:
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+def test_fit_writes_a_run(run: Run) -> None:
+    status, out, err = run("fit", "images.npz", *QUICK, "--out", "deep/run")
+    assert (status, err) == (0, "")
+    assert str(Path("deep/run/report.html")) in out
+    assert entries("deep") == ["run"]
+    assert entries("deep/run") == RUN_FILES
+    found = summary("deep/run")
+    assert {"acc", "nmi", "ari", "loss", "iterations", "status", "peak_memory_mb"} <= set(found)
+    assert (found["method"], found["n"], found["k"], found["seed"]) == ("kmeans", 12, 2, 0)
+    assert found["settings"]["max_passes"] == 2
+    assert found["source"]["source"] == "images.npz"
+    assert set(found["versions"]) == {"diffclust", "jax", "python"}
+    assert 10 < found["peak_memory_mb"] < 100_000
+    assert len(found["restarts"]) == 1
+    assert found["seconds"] > 0
+
+
+def test_table_and_model_say_the_same(run: Run) -> None:
+    assert run("fit", "images.npz", *QUICK, "--out", "run")[0] == 0
+    result = diffclust.load("run/model")
+    table = rows("run")
+    assert [int(row["index"]) for row in table] == list(range(12))
+    assert [row["path"] for row in table] == [""] * 12
+    np.testing.assert_array_equal([int(row["cluster"]) for row in table], result.assignments)
+    # The digits in the table give the very same floats back.
+    distances = np.array([row["distance"] for row in table], np.float32)
+    np.testing.assert_array_equal(distances, result.distances)
+    margins = np.array([row["margin"] for row in table], np.float32)
+    np.testing.assert_array_equal(margins, result.margins)
+
+
+def test_a_seed_gives_the_same_run(run: Run) -> None:
+    for out in ("one", "two"):
+        assert run("fit", "images.npz", *QUICK, "--seed", "3", "--out", out)[0] == 0
+    assert rows("one") == rows("two")
+    assert summary("one")["loss"] == summary("two")["loss"]
+
+
+def test_index_is_that_of_the_source(run: Run) -> None:
+    assert run("fit", "images.npz", *QUICK, "--limit", "5", "--out", "run")[0] == 0
+    indices = [int(row["index"]) for row in rows("run")]
+    assert len(indices) == 5
+    assert indices != list(range(5))
+    assert indices == sorted(set(indices))
+
+
+def test_a_fit_never_sees_labels(run: Run) -> None:
+    np.savez("unlabelled.npz", x=blobs(12))
+    for source, out in (("images.npz", "one"), ("unlabelled.npz", "two")):
+        assert run("fit", source, *QUICK, "--out", out)[0] == 0
+    assert rows("one") == rows("two")
+    assert not {"acc", "nmi", "ari"} & set(summary("two"))
+
+
+def test_folder_with_odd_names(run: Run) -> None:
+    for number, pixels in enumerate(blobs(6)):
+        path = Path("photos", f'a,"{number}"\n.png')
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    assert run("fit", "photos", *QUICK, "--out", "run")[0] == 0
+    assert [row["path"] for row in rows("run")] == sorted(map(str, Path("photos").iterdir()))
+
+
+def test_names_that_are_no_unicode_come_out_as_they_are(tmp_path: Path) -> None:
+    odd = os.fsdecode(b"caf\xe9.png")
+    dataset = Dataset(np.zeros((1, 2, 2, 1), np.float32), paths=(odd,))
+    zero, whole = np.zeros(1, np.float32), np.zeros(1, np.int32)
+    found = Assignment(whole, zero, zero + np.inf, whole, np.zeros((1, 0), np.float32))
+    write_assignments(tmp_path, dataset, found)
+    assert b"0,caf\xe9.png,0,0.0,inf" in (tmp_path / "assignments.csv").read_bytes()
+
+
+def test_skipped_files_are_named_and_counted(run: Run) -> None:
+    Path("photos").mkdir()
+    for number, pixels in enumerate(blobs(4)):
+        Image.fromarray(pixels).save(Path("photos", f"{number}.png"))
+    Path("photos", "2.png").write_bytes(b"no picture")
+    status, _, err = run("fit", "photos", *QUICK, "--skip-bad", "--out", "run")
+    assert status == 0
+    assert err == f"skipped 1 unreadable files: {str(Path('photos', '2.png'))!r}\n"
+    assert summary("run")["source"]["skipped"] == [str(Path("photos", "2.png"))]
+    assert [row["index"] for row in rows("run")] == ["0", "1", "3"]
+
+
+def test_options_reach_the_model(run: Run) -> None:
+    status, _, err = run(
+        *("fit", "images.npz", "-k", "2", "--out", "run", "--no-report", "--size", "10x9"),
+        *("--restarts", "1", "--max-passes", "1", "--no-split-merge", "--landmarks", "2x3"),
+        *("--bending-penalty", "0.5", "--boundary", "edge", "--channels", "1"),
+    )
+    assert (status, err) == (0, "")
+    result = diffclust.load("run/model")
+    assert result.image_shape == (10, 9, 1)
+    assert result.model == MODELS["di-kmeans"](
+        2,
+        landmarks=(2, 3),
+        num_restarts=1,
+        max_passes=1,
+        split_merge=False,
+        bending_penalty=0.5,
+        boundary="edge",
+    )
+    assert "report.html" not in entries("run")
+
+
+def test_predict_assigns_new_images_of_another_size(run: Run) -> None:
+    assert run("fit", "images.npz", *QUICK, "--out", "run")[0] == 0
+    np.save("more.npy", np.kron(blobs(5), np.ones((1, 2, 2), np.uint8)))
+    for model, out in (("run", "one"), ("run/model", "two")):
+        status, _, err = run("predict", model, "more.npy", "--out", out)
+        assert (status, err) == (0, "")
+    assert rows("one") == rows("two")
+    assert entries("one") == [name for name in RUN_FILES if name != "model"]
+    found = summary("one")
+    assert (found["n"], found["status"], found["command"]) == (5, "predicted", "predict")
+    distances = [float(row["distance"]) for row in rows("one")]
+    assert found["loss"] == pytest.approx(sum(distances), rel=1e-6)
+
+
+def test_predicting_what_was_fitted_gives_the_fit(run: Run) -> None:
+    assert run("fit", "images.npz", *QUICK, "--out", "run")[0] == 0
+    assert run("predict", "run", "images.npz", "--out", "again")[0] == 0
+    assert rows("again") == rows("run")
+
+
+def test_overwrite_replaces_a_run(run: Run) -> None:
+    assert run("fit", "images.npz", *QUICK, "--out", "run")[0] == 0
+    Path("run", "left-over").touch()
+    status, _, err = run("fit", "images.npz", *QUICK, "--seed", "7", "--overwrite", "--out", "run")
+    assert (status, err) == (0, "")
+    assert summary("run")["seed"] == 7
+    assert entries("run") == RUN_FILES
+
+
+def test_demo_replaces_only_a_demo(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def few(source: str, **options: object) -> Dataset:
+        return diffclust.data.load(source, limit=20)
+
+    monkeypatch.setattr("diffclust.cli.commands.load", few)
+    monkeypatch.setitem(MODELS, "di-kmeans", MODELS["kmeans"])
+    for _ in range(2):
+        status, out, err = run("demo")
+        assert (status, err.count("\n")) == (0, err.count("restart"))
+        assert "diffclust-demo" in out
+        assert "accuracy" in out
+    assert summary("diffclust-demo")["command"] == "demo"
+    assert run("fit", "images.npz", *QUICK, "--out", "run")[0] == 0
+    before = entries("run")
+    status, _, err = run("demo", "--out", "run")
+    assert status == 2
+    assert "run of 'diffclust demo'" in err
+    assert entries("run") == before
+
+
+def test_interruption_leaves_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    before = entries(".")
+    for late in ("diffclust.cli.commands.load", "diffclust.cli.commands.write_summary"):
+        with monkeypatch.context() as patched:
+            patched.setattr(late, interrupt)
+            status, out, err = run("fit", "images.npz", *QUICK, "--out", "deep/run")
+        assert (status, out, err) == (130, "", "error: interrupted; nothing was written\n")
+        assert entries(".") == before
+
+
+def test_a_fault_of_our_own_is_not_called_bad_input(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise TypeError("ours")
+
+    monkeypatch.setattr("diffclust.cli.commands.write_summary", fail)
+    with pytest.raises(TypeError, match="ours"):
+        run("fit", "images.npz", *QUICK, "--out", "run")
+    assert entries(".") == ["images.npz"]
+
+
+def test_methods_and_their_options_are_those_of_the_models() -> None:
+    assert typing.get_args(Method) == tuple(MODELS)
+    settings = {field.name for model in MODELS.values() for field in dataclasses.fields(model)}
+    every = MethodOptions(
+        restarts=1,
+        max_passes=1,
+        tolerance=0.1,
+        no_split_merge=True,
+        landmarks="3",
+        affine_penalty=0.1,
+        bending_penalty=0.1,
+        regularisation=0.1,
+        no_unit_norm=True,
+        boundary="edge",
+        pixel_weights="jacobian",
+    )
+    assert set(every.given()) == settings - {"num_clusters"}
+
+
+def test_help_is_lean() -> None:
+    code = (
+        "import sys\nfrom diffclust.cli import main\n"
+        "try:\n    main(['fit', '--help'])\n"
+        "except SystemExit as done:\n    assert not done.code\n"
+        "slow = ['matplotlib', 'sklearn', 'orbax', 'PIL', 'scipy', 'diffclust.report']\n"
+        "print('pulled in:', [name for name in slow if name in sys.modules])\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    out = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert "--landmarks" in out
+    assert out.splitlines()[-1] == "pulled in: []"
+
+
+@pytest.mark.parametrize("given", [None, "xdg", "own"])
+def test_compiled_programs_are_kept_in_the_users_cache(tmp_path: Path, given: str | None) -> None:
+    code = (
+        "import jax\nfrom diffclust.cli.entry import _use_compilation_cache\n"
+        "before = jax.config.jax_compilation_cache_dir\n_use_compilation_cache()\n"
+        "print(before, jax.config.jax_compilation_cache_dir)\n"
+    )
+    kept = ("JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in kept}
+    environment |= {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    expected = f"None {tmp_path / '.cache' / 'diffclust' / 'jax'}"
+    if given == "xdg":
+        environment["XDG_CACHE_HOME"] = str(tmp_path / "elsewhere")
+        expected = f"None {tmp_path / 'elsewhere' / 'diffclust' / 'jax'}"
+    elif given == "own":
+        environment["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / "own")
+        expected = f"{tmp_path / 'own'} {tmp_path / 'own'}"
+    out = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert out.strip() == expected
+
+
+def test_progress_without_a_terminal_is_a_line_a_restart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with ProgressBar(3) as bar:
+        for restart in range(3):
+            least = None if restart == 0 else 10.0 / restart
+            for stage in ("seeding", "pass", "split"):
+                bar(Progress(stage, restart, 0, 1, 2, 5.0, least))
+        bar(Progress("refine", 1, 0, 1, 2, 5.0, 4.0))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "restart 1 of 3 done, least loss so far 10",
+        "restart 2 of 3 done, least loss so far 5",
+        "restart 3 of 3 done, least loss so far 4",
+    ]
+
+
+def test_progress_on_a_terminal_is_a_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    with ProgressBar(3) as bar:
+        bar(Progress("pass", 1, 4, 1, 2, 5.0, 4.0))
+        bar._bar.refresh()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "restart 2 of 3, pass 5, loss 5, least 4" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "grid"), [("28", (28, 28)), ("28x32", (28, 32)), ("6X4", (6, 4)), ("6×4", (6, 4))]
+)
+def test_grid(text: str, grid: tuple[int, int]) -> None:
+    assert parse_grid(text, "size", "28") == grid
+
+
+@pytest.mark.parametrize("text", ["", "x", "3x", "-3", "3.5", "1x2x3", "٣", "99999999999"])
+def test_no_grid(text: str) -> None:
+    with pytest.raises(ValueError, match="--size must be like 28"):
+        parse_grid(text, "size", "28")
+
+
+def test_condense() -> None:
+    box = (
+        "╭─ Title ───────────────────────╮\n"
+        "│ Missing from diffclust fit:   │\n"
+        "│     -k K, --k K               │\n"
+        "│         Number of clusters.   │\n"
+        "│     --out DIR                 │\n"
+        "│ ───────────────────────────── │\n"
+        "│ For full helptext, run:       │\n"
+        "│     diffclust fit --help      │\n"
+        "╰───────────────────────────────╯\n"
+    )
+    assert condense(box) == "Missing from diffclust fit: -k K, --k K, --out DIR"
+    assert condense("something\nelse") == "something else"
+
+
+def test_defaults_are_the_models_own() -> None:
+    assert MethodOptions().given() == {}
+    assert Fit("digits", 2, "out").options == MethodOptions()

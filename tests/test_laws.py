@@ -1,0 +1,332 @@
+"""Everything in the registry obeys the laws, and the laws notice what does not."""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+
+import equinox as eqx
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+import diffclust
+from diffclust import testing
+from diffclust.alignment import NoAlignment
+from diffclust.distances import AbstractDistance, SquaredEuclidean
+from diffclust.models import MODELS
+from diffclust.objectives import TransformedDistance
+from diffclust.sampling import bilinear_sample, pixel_grid
+from diffclust.transforms import AbstractTransform, Affine, Identity, ThinPlateSpline
+from diffclust.types import Image, Params, Points
+from tests import registry
+
+
+@pytest.fixture
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+# In single precision the laws are the same, looser: a few transforms show that they can be run.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("affine", "broken-chain") else pytest.mark.slow)
+        for name in registry.TRANSFORMS
+    ],
+)
+def test_transform_obeys_the_laws(name: str, key: jax.Array) -> None:
+    testing.check_transform(registry.TRANSFORMS[name][1](), key=key)
+
+
+@pytest.mark.parametrize("name", registry.TRANSFORMS)
+def test_transform_obeys_the_laws_closely(name: str, key: jax.Array, double: None) -> None:
+    testing.check_transform(registry.TRANSFORMS[name][1](), key=key)
+
+
+@pytest.mark.parametrize("name", registry.DISTANCES)
+def test_distance_obeys_the_laws(name: str, key: jax.Array) -> None:
+    testing.check_distance(registry.DISTANCES[name][1](), key=key)
+
+
+@pytest.mark.parametrize("name", registry.DISTANCES)
+def test_distance_obeys_the_laws_closely(name: str, key: jax.Array, double: None) -> None:
+    testing.check_distance(registry.DISTANCES[name][1](), key=key)
+
+
+@pytest.mark.parametrize("name", registry.INVARIANT)
+def test_small_affine_maps_make_no_sample_more_distant(name: str, key: jax.Array) -> None:
+    testing.check_invariance(*registry.INVARIANT[name](), key=key)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"kmeans"}))
+def test_models_are_invariant_as_they_come(name: str, key: jax.Array) -> None:
+    model = MODELS[name](2)
+    testing.check_invariance(model.energy(), model.aligner(), key=key)
+
+
+def concrete(base: type) -> set[type]:
+    """The public concrete classes in diffclust under a base class."""
+    found = set()
+    for module in pkgutil.walk_packages(diffclust.__path__, "diffclust."):
+        for thing in vars(importlib.import_module(module.name)).values():
+            if inspect.isclass(thing) and issubclass(thing, base) and not inspect.isabstract(thing):
+                found.add(thing)
+    own = (c for c in found if c.__module__.startswith("diffclust."))
+    return {c for c in own if not c.__name__.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("base", "known"),
+    [(AbstractTransform, registry.TRANSFORMS), (AbstractDistance, registry.DISTANCES)],
+    ids=["transforms", "distances"],
+)
+def test_registry_holds_everything(base: type, known: dict) -> None:
+    missing = concrete(base) - {kind for kind, _ in known.values()}
+    assert not missing, f"add {missing} to tests/registry.py"
+    for name, (kind, make) in known.items():
+        assert type(make()) is kind, name
+
+
+# Wrong transforms: each breaks one law, and the check has to say which.
+
+
+class ShiftedAtZero(Affine):
+    def bind_map(self, points: Points) -> Callable[[Params], Points]:
+        inner = Affine().bind_map(points)
+        return lambda params: inner(params) + 1e-6
+
+
+class Dims(Affine):
+    def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        inner = Affine().bind(height, width)
+        return lambda params, image: 0.99 * inner(params, image)
+
+
+class Clips(Affine):
+    def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        inner = Affine().bind(height, width)
+        return lambda params, image: jnp.clip(inner(params, image), -0.5, 1.1)
+
+
+class ReadsElsewhere(Affine):
+    def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        inner = Affine().bind(height, width)
+        return lambda params, image: inner(-params, image)
+
+
+class FeelsJit(Affine):
+    def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        inner = Affine().bind(height, width)
+        return lambda p, image: inner(0.9 * p if isinstance(p, jax.core.Tracer) else p, image)
+
+
+class BindsOtherwise(Affine):
+    def __call__(self, params: Params, image: Image) -> Image:
+        return Affine()(0.9 * params, image)
+
+
+@jax.custom_vjp
+def halved_gradient(x: Array) -> Array:
+    return x
+
+
+halved_gradient.defvjp(lambda x: (x, None), lambda _, g: (0.5 * g,))
+
+
+class WrongGradient(Affine):
+    def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        inner = Affine().bind(height, width)
+        # Right at zero and wrong elsewhere, or the law about zero would see it too.
+        return lambda params, image: (
+            inner(params, image + 0 * image)
+            + (halved_gradient(jnp.sum(params**2)) - jax.lax.stop_gradient(jnp.sum(params**2)))
+            * jnp.sum(image)
+        )
+
+
+class WrongImageGradient(Affine):
+    def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        inner = Affine().bind(height, width)
+        return lambda params, image: inner(params, halved_gradient(image))
+
+
+class StuckAtZero(Affine):
+    """relu(1 - |d|) weights: right values, and no gradient on the lattice."""
+
+    def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        inner = Affine().bind(height, width)
+
+        def apply(params: Params, image: Image) -> Image:
+            still = jax.lax.stop_gradient(jnp.all(params == 0))
+            return inner(jnp.where(still, jax.lax.stop_gradient(params), params), image)
+
+        return apply
+
+
+class NegativeSize(Affine):
+    def deformation(self, params: Params) -> Float[Array, " terms"]:
+        return -Affine().deformation(params)
+
+
+class LinearSize(Affine):
+    def deformation(self, params: Params) -> Float[Array, " terms"]:
+        return jnp.sqrt(Affine().deformation(params) + 1e-30) - 1e-15
+
+
+class SizeAtZero(Affine):
+    def deformation(self, params: Params) -> Float[Array, " terms"]:
+        return Affine().deformation(params) + 1e-3
+
+
+class TwoSizes(Affine):
+    def deformation(self, params: Params) -> Float[Array, " terms"]:
+        return jnp.stack([params[0] ** 2, params[1] ** 2])
+
+
+class WrongDeterminant(Affine):
+    def jacobian_determinant(self, params: Params, points: Points) -> Float[Array, "*grid"]:
+        return jnp.ones_like(points[0])
+
+
+class WrongEmbedding(Affine):
+    @property
+    def affine_embedding(self) -> Float[Array, "params 6"] | None:
+        return jnp.eye(6)[::-1]
+
+
+class ComposesBackwards(Affine):
+    def compose(self, first: Params, second: Params) -> Params:
+        return Affine().compose(second, first)
+
+
+class WrongInverse(Affine):
+    def inverse(self, params: Params) -> Params:
+        return -params
+
+
+class HalfPrecision(Affine):
+    def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        inner = Affine().bind(height, width)
+        return lambda params, image: inner(params, image).astype(jnp.float16)
+
+
+WRONG = [
+    (ShiftedAtZero, "zero is the identity map, exactly"),
+    (Dims, "zero is the identity"),
+    (HalfPrecision, "zero is the identity"),
+    (Clips, "linear in the image"),
+    (ReadsElsewhere, "reads the image where the map says"),
+    (FeelsJit, "jit = eager"),
+    (BindsOtherwise, "vmap = loop, and bind = call"),
+    (WrongGradient, "the gradient of params"),
+    (WrongImageGradient, "the gradient of the image"),
+    (StuckAtZero, "the gradient at zero is wrong"),
+    (NegativeSize, "the deformation is not negative"),
+    (LinearSize, "the deformation is quadratic"),
+    (SizeAtZero, "the deformation is zero at zero"),
+    (TwoSizes, "deformation has shape"),
+    (WrongDeterminant, "the Jacobian determinant"),
+    (WrongEmbedding, "the affine embedding"),
+    (ComposesBackwards, "compose acts like"),
+    (WrongInverse, "the inverse undoes"),
+]
+
+
+@pytest.mark.parametrize(("kind", "law"), WRONG, ids=[kind.__name__ for kind, _ in WRONG])
+def test_broken_law_is_noticed(kind: type[Affine], law: str, key: jax.Array) -> None:
+    with pytest.raises(AssertionError, match=f"{kind.__name__}: {law}"):
+        testing.check_transform(kind(), key=key)
+
+
+class Wrong(AbstractDistance):
+    """A distance that breaks one law."""
+
+    fault: str = eqx.field(static=True)
+
+    def __call__(self, sample: Image, prototype: Image, weight: Array | None = None) -> Array:
+        plain = SquaredEuclidean()(sample, prototype, weight)
+        match self.fault:
+            case "a distance is one number":
+                return plain[None]
+            case "a distance is not negative":
+                return -plain
+            case "zero at equality":
+                return plain + 1.0
+            case "the gradient at equality is finite":
+                return jnp.sqrt(plain)
+            case "weights of one change nothing":
+                return plain if weight is None else 2.0 * plain
+            case "pixels of weight zero do not count":
+                return SquaredEuclidean()(sample, prototype)
+            case "jit = eager":
+                return plain * (1.0 if isinstance(plain, jax.core.Tracer) else 2.0)
+            case _:
+                return halved_gradient(plain)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "a distance is one number",
+        "a distance is not negative",
+        "zero at equality",
+        "the gradient at equality is finite",
+        "the gradient",
+        "weights of one change nothing",
+        "pixels of weight zero do not count",
+        "jit = eager",
+    ],
+)
+def test_broken_law_of_a_distance_is_noticed(fault: str, key: jax.Array) -> None:
+    with pytest.raises(AssertionError, match=f"Wrong: {fault}"):
+        testing.check_distance(Wrong(fault), key=key)
+
+
+def test_wrong_batched_distance_is_noticed(key: jax.Array, monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = SquaredEuclidean.to_all
+    monkeypatch.setattr(SquaredEuclidean, "to_all", lambda *args: 2.0 * twice(*args))
+    with pytest.raises(AssertionError, match="to_all = loop"):
+        testing.check_distance(SquaredEuclidean(), key=key)
+
+
+def test_missing_invariance_is_noticed(key: jax.Array) -> None:
+    with pytest.raises(AssertionError, match="made it more distant"):
+        testing.check_invariance(TransformedDistance(Identity()), NoAlignment(), key=key)
+
+
+# What Hypothesis draws.
+
+REFLECTING, SPLINE = Affine("reflect"), ThinPlateSpline((2, 3))
+
+
+@hypothesis.given(image=testing.images(), params=testing.params(REFLECTING))
+def test_reflected_images_gain_no_new_intensities(image: Array, params: Array) -> None:
+    moved = eqx.filter_jit(REFLECTING)(params, image)
+    assert moved.shape == image.shape
+    assert moved.dtype == params.dtype == jnp.float32
+    found, given, size = np.asarray(moved), np.asarray(image), np.abs(np.asarray(params)).max()
+    assert size <= 0.2 + 1e-6
+    assert given.min() - 1e-5 <= found.min() <= found.max() <= given.max() + 1e-5
+
+
+@eqx.filter_jit
+def sampling_matrix(params: Array, height: int, width: int) -> Array:
+    """A(ν), its columns read off the pixels' own images (ST K-means, App. A.5)."""
+    pixels = jnp.eye(height * width).reshape(height, width, -1)
+    at = SPLINE.warp(params, pixel_grid(height, width))
+    return bilinear_sample(pixels, at).reshape(height * width, -1)
+
+
+@hypothesis.given(image=testing.images(), params=testing.params(SPLINE, 0.5))
+def test_sampling_is_a_matrix(image: Array, params: Array) -> None:
+    height, width, channels = image.shape
+    moved = eqx.filter_jit(SPLINE)(params, image)
+    matrix = np.asarray(sampling_matrix(params, height, width))
+    product = matrix @ np.asarray(image).reshape(-1, channels)
+    np.testing.assert_allclose(np.asarray(moved).reshape(-1, channels), product, atol=2e-5)

@@ -1,0 +1,162 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+
+from diffclust.prototypes import (
+    AbstractPrototypeFamily,
+    Clusters,
+    MeanImages,
+    Sums,
+    UnitNormImages,
+)
+
+SHAPE = (2, 3, 2)
+
+
+def cost(image: np.ndarray, sums: tuple[np.ndarray, np.ndarray]) -> float:
+    """Σ W c² - 2 S c: the distortion of the samples summed, up to a constant."""
+    total, weight = sums
+    return float(np.sum(weight * image**2 - 2 * total * image))
+
+
+def least_cost(total: np.ndarray, weight: np.ndarray) -> float:
+    """The least cost among images of unit norm, by SLSQP from several starts."""
+    rng = np.random.default_rng(0)
+    found = []
+    for start in [total, *rng.normal(size=(8, *total.shape))]:
+        result = scipy.optimize.minimize(
+            lambda c: cost(c.reshape(total.shape), (total, weight)),
+            (start / np.linalg.norm(start)).ravel(),
+            jac=lambda c: 2 * (weight * c.reshape(total.shape) - total).ravel(),
+            method="SLSQP",
+            constraints={
+                "type": "eq",
+                "fun": lambda c: np.sum(c**2) - 1,
+                "jac": lambda c: 2 * c,
+            },
+            options={"maxiter": 300, "ftol": 1e-12},
+        )
+        found.append(
+            cost(result.x.reshape(total.shape) / np.linalg.norm(result.x), (total, weight))
+        )
+    return min(found)
+
+
+@eqx.filter_jit
+def update(family: AbstractPrototypeFamily, sums: Sums, previous: jax.Array) -> jax.Array:
+    return family.update(sums, previous)
+
+
+def updated(family: AbstractPrototypeFamily, total, weight, count, previous=None) -> np.ndarray:
+    cast = [np.asarray(a, np.float32) for a in (total, weight, count)]
+    if previous is None:
+        previous = np.full(cast[0].shape, 7.0)
+    return np.asarray(update(family, Sums(*map(jnp.asarray, cast)), np.float32(previous)))
+
+
+def draw(seed: int, spread: float) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of images and weights of three clusters, as 5 samples may leave them."""
+    rng = np.random.default_rng(seed)
+    weight = 5 * (1 + spread * rng.uniform(-0.5, 1, (3, *SHAPE[:2], 1)))
+    images = rng.uniform(0, 1, (3, *SHAPE)) * (rng.uniform(size=(3, *SHAPE)) < 0.7)
+    return weight * images / np.sqrt((images**2).sum((1, 2, 3), keepdims=True)), weight
+
+
+@pytest.mark.parametrize("share", [1.0, 0.4], ids=["alike", "unlike"])
+@pytest.mark.parametrize("spread", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_unit_norm_prototype_costs_least(seed: int, spread: float, share: float) -> None:
+    total, weight = draw(seed, spread)
+    total = share * total  # samples that disagree leave sums smaller than their weights
+    found = updated(UnitNormImages(), total, weight, [5, 5, 5])
+    np.testing.assert_allclose(np.linalg.norm(found.reshape(3, -1), axis=1), 1.0, rtol=1e-5)
+    for k in range(3):
+        best = least_cost(total[k], weight[k])
+        assert cost(found[k], (total[k], weight[k])) <= best + 1e-4 * abs(best)
+
+
+def test_weight_where_there_is_no_ink_may_be_least() -> None:
+    """The root then lies where W + λ is zero, and what is missing of the norm goes there."""
+    total = np.zeros((1, *SHAPE))
+    total[0, 0, 0, 0], total[0, 1, 1, 1] = 1.0, 0.5
+    weight = np.full((1, *SHAPE[:2], 1), 5.0)
+    weight[0, 0, 2] = 1.0
+    found = updated(UnitNormImages(), total, weight, [5])
+    best = least_cost(total[0], weight[0])
+    assert cost(found[0], (total[0], weight[0])) <= best + 1e-4 * abs(best)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_uniform_weights_give_the_normalised_mean(scale: float) -> None:
+    total, weight = draw(0, 0.0)
+    found = updated(UnitNormImages(), scale * total, scale * weight, [5, 5, 5])
+    norm = np.sqrt((total**2).sum((1, 2, 3), keepdims=True))
+    np.testing.assert_allclose(found, total / norm, atol=1e-6)
+
+
+def test_mean_is_weighted_by_pixel() -> None:
+    rng = np.random.default_rng(0)
+    samples, pixels = rng.uniform(size=(4, *SHAPE)), rng.uniform(0.5, 2, (4, *SHAPE[:2], 1))
+    member = np.asarray([[1, 0], [2, 0], [0, 3], [0.5, 0.5]])
+    cast = [jnp.asarray(a, jnp.float32) for a in (samples, pixels, member)]
+    family = MeanImages()
+    found = family.update(family.statistics(*cast), jnp.zeros((2, *SHAPE)))
+    for k in range(2):
+        expected = np.average(
+            samples, axis=0, weights=(member[:, k, None, None, None] * pixels) * np.ones(SHAPE)
+        )
+        np.testing.assert_allclose(found[k], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", [MeanImages(), UnitNormImages()], ids=["mean", "unit"])
+def test_weights_of_one_are_no_weights(family: AbstractPrototypeFamily) -> None:
+    samples = jnp.asarray(np.random.default_rng(0).uniform(size=(4, *SHAPE)), jnp.float32)
+    member = jnp.asarray([[1, 0], [2, 0], [0, 3], [0.5, 0.5]])
+    plain = family.statistics(samples, None, member)
+    weighted = family.statistics(samples, jnp.ones((4, *SHAPE[:2], 1)), member)
+    assert plain.weight.shape == weighted.weight.shape == (2, *SHAPE[:2], 1)
+    np.testing.assert_allclose(plain.weight, weighted.weight, rtol=1e-6)
+    np.testing.assert_allclose(plain.image, weighted.image, rtol=1e-6)
+    np.testing.assert_allclose(plain.count, [3.5, 3.5])
+    halves = [family.statistics(samples[i : i + 2], None, member[i : i + 2]) for i in (0, 2)]
+    summed = jax.tree.map(jnp.add, *halves)
+    np.testing.assert_allclose(summed.image, plain.image, rtol=1e-6)
+
+
+@pytest.mark.parametrize("family", [MeanImages(), UnitNormImages()], ids=["mean", "unit"])
+def test_empty_cluster_keeps_its_prototype(family: AbstractPrototypeFamily) -> None:
+    total, weight = draw(0, 0.5)
+    total[1], weight[1] = 0, 0
+    previous = np.random.default_rng(1).uniform(size=total.shape)
+    found = updated(family, total, weight, [5, 0, 5], previous)
+    np.testing.assert_array_equal(found[1], np.float32(previous[1]))
+    assert np.abs(found[0] - previous[0]).max() > 0.01
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.5])
+def test_sums_of_zero_do_no_harm(spread: float) -> None:
+    total, weight = draw(0, spread)
+    total[1] = 0
+    assert not updated(MeanImages(), total, weight, [5, 5, 5])[1].any()
+    # A blank prototype would attract whatever is pushed off the canvas.
+    found = updated(UnitNormImages(), total, weight, [5, 5, 5])
+    np.testing.assert_allclose(np.linalg.norm(found.reshape(3, -1), axis=1), 1.0, rtol=1e-5)
+
+
+def test_samples_are_scaled_to_unit_norm() -> None:
+    family, sample = UnitNormImages(), jnp.full(SHAPE, 3.0)
+    np.testing.assert_allclose(jnp.sum(family.normalise(sample) ** 2), 1.0, rtol=1e-6)
+    np.testing.assert_array_equal(family.normalise(0 * sample), 0.0)
+    assert MeanImages().normalise(sample) is sample
+
+
+def test_clusters_are_taken_leaf_by_leaf() -> None:
+    clusters = Clusters(jnp.arange(6.0).reshape(3, 1, 2, 1), jnp.arange(3.0)[:, None])
+    assert len(clusters) == 3
+    taken = clusters.take(jnp.asarray([2, 0]))
+    np.testing.assert_array_equal(taken.prototype[:, 0, :, 0], [[4, 5], [0, 1]])
+    np.testing.assert_array_equal(taken.penalty[:, 0], [2, 0])
+    assert clusters.take(jnp.asarray(1)).prototype.shape == (1, 2, 1)

@@ -1,0 +1,344 @@
+"""The report: one file, whole and harmless, for every kind of result."""
+
+import base64
+import dataclasses
+import io
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+from diffclust.data import Dataset
+from diffclust.models import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans, Result
+from diffclust.models.base import AbstractPrototypeModel
+from diffclust.objectives import TransformedDistance
+from diffclust.prototypes import Clusters, Learned
+from diffclust.report import write_report
+from diffclust.report.selection import select
+from diffclust.report.text import duration, escape, number
+from diffclust.solvers.progress import Status
+from diffclust.solvers.result import Assignment, Outcome
+from diffclust.transforms import AbstractTransform
+
+HOSTILE = (
+    "/data/\"quoted' <script>alert(1)</script>.png",
+    "/data/new\nline\r\t&amp;.png",
+    "/data/not-utf8-\udcff.png",
+    "/data/turned-\u202egnp.png",
+    '"><img src=x onerror=alert(1)>',
+)
+VOID = {"meta", "link", "input", "img", "br"}
+
+
+class Page(HTMLParser):
+    """Reads a page, refuses one whose elements are not closed in order, and keeps what it has."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.text: list[str] = []
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len({name for name, _ in attrs}) == len(attrs), f"{tag} repeats an attribute"
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.text.append(data)
+
+    def all(self, tag: str, **attributes: str) -> list[dict[str, str]]:
+        """Attributes of the elements of a kind; a class is given as `class_`."""
+        wanted = {name.rstrip("_"): value for name, value in attributes.items()}
+        return [a for t, a in self.elements if t == tag and wanted.items() <= a.items()]
+
+
+def made(
+    model: AbstractPrototypeModel,
+    shape: tuple[int, int, int] = (8, 8, 1),
+    n: int = 60,
+    empty: int | None = None,
+) -> tuple[Result, Dataset]:
+    """A result as a fit would give it, without the fit."""
+    rng = np.random.default_rng(0)
+    k = model.num_clusters
+    images = rng.uniform(0.1, 1, size=(n, *shape)).astype(np.float32)
+    clusters = rng.integers(k, size=n).astype(np.int32)
+    if empty is not None:
+        clusters[clusters == empty] = (empty + 1) % k
+    single = k == 1
+    assignment = Assignment(
+        clusters=clusters,
+        distances=rng.uniform(size=n).astype(np.float32),
+        margins=np.full(n, np.inf, np.float32) if single else rng.uniform(size=n).astype("f4"),
+        runners_up=np.full(n, -1, np.int32) if single else ((clusters + 1) % k).astype(np.int32),
+        params=rng.normal(scale=0.05, size=(n, model.energy().num_params)).astype(np.float32),
+    )
+    prototypes = rng.uniform(size=(k, *shape)).astype(np.float32)
+    learned = Learned(Clusters(jnp.asarray(prototypes), jnp.zeros((k, len(model.penalty())))))
+    outcome = Outcome(learned, assignment, (9.0, 7.0, 6.5), (6.6, 6.9), Status.LOSS, 32, 75.0)
+    return Result(model, shape, outcome), Dataset(images, name="made")
+
+
+def written(folder: Path, result: Result, dataset: Dataset, **options) -> tuple[str, Page]:
+    write_report(folder / "report.html", result, dataset, **options)
+    source = (folder / "report.html").read_text("utf-8")
+    page = Page(source)
+    assert_self_contained(source, page)
+    return source, page
+
+
+def assert_self_contained(source: str, page: Page) -> None:
+    assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg\")", source)
+    ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
+    counts = Counter(a["id"] for _, a in page.elements if "id" in a)
+    assert max(counts.values()) == 1
+    links = [a[name] for _, a in page.elements for name in ("href", "src") if name in a]
+    pictures = [link for link in links if not link.startswith("#")]
+    assert pictures
+    for link in set(links) - set(pictures):
+        assert link[1:] in ids, f"{link} leads nowhere"
+    for link in pictures:
+        head, _, data = link.partition(",")
+        assert head == "data:image/png;base64"
+        with Image.open(io.BytesIO(base64.b64decode(data, validate=True))) as picture:
+            assert picture.format == "PNG"
+            picture.load()
+    assert not [a for _, a in page.elements if any(name.startswith("on") for name in a)]
+    assert len(page.all("script")) == 1
+
+
+def said(page: Page) -> str:
+    return " ".join(" ".join(page.text).split())
+
+
+MODELS = {
+    "kmeans": KMeans(4),
+    "affine": AffineInvariantKMeans(4),
+    "tps": DeformationInvariantKMeans(4, landmarks=(3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("shape", [(8, 8, 1), (6, 14, 3)], ids=["grey", "wide RGB"])
+def test_report_shows_prototypes_and_samples(
+    name: str, shape: tuple[int, int, int], tmp_path: Path
+) -> None:
+    result, dataset = made(MODELS[name], shape)
+    _, page = written(tmp_path, result, dataset, seed=17, title="A <title>", samples_per_group=3)
+    assert len(page.all("a", class_="card")) == 4
+    assert len(page.all("article", class_="cluster")) == 4
+    assert len(page.all("figure", class_="sample")) == 4 * 4 * 3
+    # The image, and where the method aligns, the aligned one and the grid over the image.
+    aligned = name != "kmeans"
+    shown = 4 * 4 * 3 + aligned  # one more explains how to read them
+    assert len(page.all("image")) == shown * (2 if aligned else 1)
+    assert len(page.all("path", class_="grid")) == (shown if aligned else 0)
+    text = said(page)
+    assert ("It aligns nothing" in text) == (not aligned)
+    for fact in (
+        "A <title>",
+        "17",
+        "1 min 15 s",
+        "the loss fell by less than the tolerance",
+        "6.5",
+    ):
+        assert fact in text
+    assert "labels" not in text
+
+
+def test_samples_are_the_ones_they_are_said_to_be() -> None:
+    result, _ = made(KMeans(3), n=90)
+    views = select(result, samples_per_group=5, seed=0)
+    assert sum(view.size for view in views) == 90
+    for view in views:
+        members = np.flatnonzero(result.assignments == view.index)
+        groups = {group.kind: group.positions for group in view.groups}
+        assert set(groups) == {"nearest", "farthest", "random", "uncertain"}
+        for positions in groups.values():
+            assert len(set(positions.tolist())) == 5
+            assert set(positions) <= set(members)
+        ordered = np.sort(result.distances[members])
+        np.testing.assert_array_equal(result.distances[groups["nearest"]], ordered[:5])
+        np.testing.assert_array_equal(result.distances[groups["farthest"]], ordered[::-1][:5])
+        np.testing.assert_array_equal(
+            result.margins[groups["uncertain"]], np.sort(result.margins[members])[:5]
+        )
+        np.testing.assert_allclose(view.mean_distance, ordered.mean(), rtol=1e-6)
+
+
+def test_random_samples_follow_the_seed(tmp_path: Path) -> None:
+    result, dataset = made(KMeans(2))
+    first, _ = written(tmp_path, result, dataset, seed=1)
+    again, _ = written(tmp_path, result, dataset, seed=1)
+    other, _ = written(tmp_path, result, dataset, seed=2)
+    assert first == again
+    assert first.replace("<dd>1</dd>", "") != other.replace("<dd>2</dd>", "")
+
+
+def test_scores_and_classes_are_shown_with_what_they_were_used_for(tmp_path: Path) -> None:
+    result, dataset = made(KMeans(2), n=30)
+    labels = np.arange(30) % 7
+    names = ("<b>", *"bcdefg")
+    dataset = dataclasses.replace(dataset, labels=labels, label_names=names)
+    scores = {"acc": 0.9351, "nmi": 0.5, "ari": -0.012}
+    _, page = written(tmp_path, result, dataset, scores=scores)
+    text = said(page)
+    for fact in (
+        "0.935",
+        "0.500",
+        "−0.012",
+        "accuracy, NMI and ARI only",
+        "Classes:",
+        "and 2 more",
+    ):
+        assert fact in text
+    assert "<b>" in page.text
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    result, dataset = made(KMeans(1), n=len(HOSTILE))
+    dataset = dataclasses.replace(
+        dataset,
+        paths=HOSTILE,
+        labels=np.arange(len(HOSTILE)),
+        label_names=HOSTILE,
+        name=HOSTILE[4],
+    )
+    source, page = written(tmp_path, result, dataset, scores={HOSTILE[0]: 0.5})
+    assert page.all("img", src="x") == []
+    text = "".join(page.text)
+    assert HOSTILE[0] in text
+    assert "/data/new\\nline\\r\\t&amp;.png" in text
+    assert "\\udcff" in text
+    assert "\u202e" not in source
+
+
+def test_index_is_that_of_the_source(tmp_path: Path) -> None:
+    result, dataset = made(KMeans(1), n=5)
+    dataset = dataclasses.replace(dataset, indices=np.array([7, 70, 700, 7000, 70000]))
+    _, page = written(tmp_path, result, dataset)
+    assert "index 70000" in said(page)
+
+
+def test_one_cluster_has_no_margins(tmp_path: Path) -> None:
+    result, dataset = made(DeformationInvariantKMeans(1, landmarks=(2, 2)))
+    _, page = written(tmp_path, result, dataset)
+    text = said(page)
+    assert "Least certain" not in text
+    assert "∞" not in text
+    assert "Sort" not in text
+
+
+def test_empty_and_small_clusters_are_said_to_be(tmp_path: Path) -> None:
+    result, dataset = made(AffineInvariantKMeans(4), n=12, empty=2)
+    _, page = written(tmp_path, result, dataset, samples_per_group=12)
+    text = said(page)
+    assert "no image is nearest to this prototype" in text
+    assert "All images" in text
+    assert len(page.all("figure", class_="sample")) == 12
+    (empty,) = page.all("article", id="cluster-2")
+    assert (empty["data-size"], empty["data-distance"]) == ("0", "-1")
+
+
+def test_many_clusters_are_folded_up(tmp_path: Path) -> None:
+    result, dataset = made(KMeans(200), n=2000)
+    source, page = written(tmp_path, result, dataset)
+    assert len(page.all("details", class_="cluster")) == 200
+    assert not [a for a in page.all("details", class_="cluster") if "open" in a]
+    assert "each group shows 1" in said(page)
+    assert len(source) < 3e6
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_large_images_do_not_make_a_large_file(channels: int, tmp_path: Path) -> None:
+    result, dataset = made(AffineInvariantKMeans(10), (120, 90, channels), n=300)
+    source, page = written(tmp_path, result, dataset)
+    assert len(page.all("figure", class_="sample")) == 240
+    # Noise, which no compression makes smaller, is the worst case.
+    assert len(source) < 1.5e6
+
+
+def test_small_images_are_kept_pixel_for_pixel(tmp_path: Path) -> None:
+    result, dataset = made(KMeans(1), n=1)
+    _, page = written(tmp_path, result, dataset)
+    (image,) = page.all("image")
+    with Image.open(io.BytesIO(base64.b64decode(image["href"].split(",")[1]))) as picture:
+        np.testing.assert_array_equal(
+            np.asarray(picture), np.round(255 * dataset.images[0, :, :, 0]).astype(np.uint8)
+        )
+
+
+class Brightness(AbstractTransform):
+    """A transform that is no map of coordinates."""
+
+    @property
+    def num_params(self) -> int:
+        return 1
+
+    @property
+    def deformation_terms(self) -> tuple[str, ...]:
+        return ("brightness",)
+
+    def deformation(self, params):
+        return params**2
+
+    def bind(self, height, width):
+        return lambda params, image: image * (1 + params[0])
+
+
+def test_alignment_without_a_map_has_no_grid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KMeans, "energy", lambda self: TransformedDistance(Brightness()))
+    result, dataset = made(KMeans(2))
+    _, page = written(tmp_path, result, dataset, samples_per_group=2)
+    assert len(page.all("image")) == 2 * (2 * 4 * 2 + 1)
+    assert page.all("path", class_="grid") == []
+
+
+def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
+    result, dataset = made(KMeans(2))
+    with pytest.raises(ValueError, match="images that were fitted"):
+        write_report(tmp_path / "r.html", result, dataset.take(range(5)))
+    with pytest.raises(ValueError, match="samples_per_group must be at least 1"):
+        write_report(tmp_path / "r.html", result, dataset, samples_per_group=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_texts() -> None:
+    assert escape("<a href=\"x\" id='y'>&") == "&lt;a href=&quot;x&quot; id=&#x27;y&#x27;&gt;&amp;"
+    values = (0.1, 0.012345, 12.0, 999.9, 12345.6, -0.5, float("inf"), float("nan"))
+    assert [number(value) for value in values] == [
+        "0.1000",
+        "0.01235",
+        "12.00",
+        "999.9",
+        "12\u202f346",
+        "−0.5000",
+        "∞",
+        "–",
+    ]
+    assert [duration(s) for s in (0.51, 59.94, 75.0, 3600.0, 7505.0)] == [
+        "0.5 s",
+        "59.9 s",
+        "1 min 15 s",
+        "1 h 0 min",
+        "2 h 5 min",
+    ]

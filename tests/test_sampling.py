@@ -1,0 +1,149 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.ndimage
+
+from diffclust.sampling import BOUNDARIES, bilinear_sample, low_pass, pixel_grid, to_pixels
+
+SCIPY_MODES = {"zero": "grid-constant", "edge": "nearest", "reflect": "reflect"}
+
+
+@pytest.fixture(scope="module")
+def image() -> np.ndarray:
+    return np.random.default_rng(0).uniform(size=(7, 10, 3)).astype(np.float32)
+
+
+@eqx.filter_jit
+def sample(image, points, boundary):
+    return bilinear_sample(image, points, boundary=boundary)
+
+
+def test_pixel_centres_are_whole_numbers() -> None:
+    grid = pixel_grid(3, 4)
+    np.testing.assert_allclose(grid[0, 0], [-0.75, -0.25, 0.25, 0.75])
+    np.testing.assert_allclose(grid[1, :, 0], [-2 / 3, 0, 2 / 3], atol=1e-7)
+    columns, rows = to_pixels(grid, 3, 4)
+    np.testing.assert_allclose(columns, np.broadcast_to(np.arange(4), (3, 4)), atol=1e-6)
+    np.testing.assert_allclose(rows, np.broadcast_to(np.arange(3)[:, None], (3, 4)), atol=1e-6)
+
+
+def test_edges_are_minus_one_and_one_at_any_resolution() -> None:
+    corners = jnp.asarray([[-1.0, 1.0], [-1.0, 1.0]])
+    for height, width in [(3, 4), (6, 8)]:
+        columns, rows = to_pixels(corners, height, width)
+        np.testing.assert_allclose(columns, [-0.5, width - 0.5])
+        np.testing.assert_allclose(rows, [-0.5, height - 0.5])
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_samples_agree_with_scipy(boundary: str, image: np.ndarray) -> None:
+    # Three canvases wide, so that a reflected image is reflected again.
+    points = np.random.default_rng(1).uniform(-3.2, 3.2, (2, 20, 15)).astype(np.float32)
+    points[:, :, :7] *= 0.4
+    columns, rows = to_pixels(jnp.asarray(points, jnp.float32), 7, 10)
+    expected = np.stack(
+        [
+            scipy.ndimage.map_coordinates(
+                image[..., c].astype(float), [rows, columns], order=1, mode=SCIPY_MODES[boundary]
+            )
+            for c in range(3)
+        ],
+        axis=-1,
+    )
+    found = sample(image, points, boundary)
+    assert found.shape == (20, 15, 3)
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_pixel_grid_gives_the_image_back(boundary: str, image: np.ndarray) -> None:
+    found = sample(image, np.asarray(pixel_grid(7, 10)), boundary)
+    np.testing.assert_allclose(found, image, atol=1e-5)
+
+
+def test_reflection_repeats_the_border_pixel(image: np.ndarray) -> None:
+    # d c b a | a b c d
+    columns = np.arange(-4, 4)
+    x = (2.0 * columns + 1.0) / 10 - 1.0
+    points = np.stack([x, np.full_like(x, 1 / 7 - 1)]).astype(np.float32)
+    found = np.asarray(sample(image, points, "reflect"))
+    np.testing.assert_allclose(found, image[0, [3, 2, 1, 0, 0, 1, 2, 3]], atol=1e-5)
+
+
+def test_zero_fades_over_one_pixel() -> None:
+    white = np.ones((4, 4, 1), np.float32)
+    x = np.asarray([-0.75, -1.0, -1.125, -1.25, -1.5], np.float32)  # the last centre, and outwards
+    found = sample(white, np.stack([x, np.zeros_like(x)]), "zero")
+    np.testing.assert_allclose(found[:, 0], [1.0, 0.5, 0.25, 0.0, 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_nan_coordinates_give_nan_there_alone(boundary: str, image: np.ndarray) -> None:
+    points = np.zeros((2, 6), np.float32)
+    points[0, 1] = points[1, 2] = np.nan
+    points[:, 3] = np.nan
+    found = np.asarray(sample(image, points, boundary))
+    assert np.isnan(found[1:4]).all()
+    assert np.isfinite(found[[0, 4, 5]]).all()
+
+
+@pytest.mark.parametrize("boundary", ["zero", "edge"])
+def test_points_far_away_are_outside(boundary: str, image: np.ndarray) -> None:
+    far = np.asarray([[-np.inf, np.inf, 3e38, -3e38], [0, 0, 0, 0]], np.float32)
+    found = np.asarray(sample(image, far, boundary))
+    left, right = image[3, 0], image[3, -1]
+    expected = np.zeros((4, 3)) if boundary == "zero" else [left, right, right, left]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_coordinate_gradient_is_the_slope_between_pixels(image: np.ndarray) -> None:
+    at = jnp.asarray([[0.03], [0.05]])  # off the lattice
+    slope = jax.jacrev(lambda p: bilinear_sample(jnp.asarray(image), p))(at)
+    columns, rows = to_pixels(at, 7, 10)
+    column, row = int(columns[0]), int(rows[0])
+    across, down = float(columns[0]) - column, float(rows[0]) - row
+    corner = image[row : row + 2, column : column + 2]
+    along_x = (1 - down) * (corner[0, 1] - corner[0, 0]) + down * (corner[1, 1] - corner[1, 0])
+    along_y = (1 - across) * (corner[1, 0] - corner[0, 0]) + across * (corner[1, 1] - corner[0, 1])
+    # A pixel is 2 / width wide.
+    np.testing.assert_allclose(slope[0, :, 0, 0], along_x * 5.0, rtol=1e-4)
+    np.testing.assert_allclose(slope[0, :, 1, 0], along_y * 3.5, rtol=1e-4)
+
+
+def test_low_pass_agrees_with_scipy(image: np.ndarray) -> None:
+    found = low_pass(jnp.asarray(image), sigma=0.9)
+    expected = scipy.ndimage.gaussian_filter(
+        image.astype(float), 0.9, mode="constant", truncate=10, axes=(0, 1)
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("factor", [2, 3])
+def test_low_pass_keeps_mass_and_places(factor: int) -> None:
+    height, width, sigma = 18, 24, 0.25
+    x, y = np.asarray(pixel_grid(height, width))
+    blob = np.exp(-0.5 * ((x - 0.15) ** 2 + (y + 0.2) ** 2) / sigma**2)
+    coarse = low_pass(jnp.asarray(blob[..., None]), sigma=0.6 * factor, factor=factor)
+    coarse = np.asarray(coarse)[..., 0]
+    assert coarse.shape == (height // factor, width // factor)
+    np.testing.assert_allclose(coarse.sum() * factor**2, blob.sum(), rtol=1e-2)
+    x, y = np.asarray(pixel_grid(*coarse.shape))
+    np.testing.assert_allclose((coarse * x).sum() / coarse.sum(), 0.15, atol=5e-3)
+    np.testing.assert_allclose((coarse * y).sum() / coarse.sum(), -0.2, atol=5e-3)
+
+
+def test_low_pass_covers_a_size_that_the_factor_does_not_divide() -> None:
+    white = jnp.ones((7, 11, 1))
+    coarse = low_pass(white, sigma=0.8, factor=2)
+    assert coarse.shape == (4, 6, 1)
+    # Outside the image is black, so only the inside keeps its intensity.
+    np.testing.assert_allclose(coarse[1:-1, 1:-1], 1.0, atol=0.05)
+    assert float(coarse[0, 0, 0]) < 0.8
+
+
+def test_low_pass_without_a_filter() -> None:
+    ramp = jnp.arange(8.0)[None, :, None] * jnp.ones((8, 1, 1))
+    assert low_pass(ramp, sigma=0.0) is ramp
+    np.testing.assert_allclose(low_pass(ramp, sigma=0.0, factor=2)[0, :, 0], [0.5, 2.5, 4.5, 6.5])
