@@ -43,6 +43,8 @@ class MethodOptions:
         no_unit_norm: Take images and prototypes as they are, not scaled to unit norm.
         boundary: What lies outside of an image.
         pixel_weights: Whether the distance is the papers' or symmetric in image and prototype.
+        weight_rounds: Rounds in which the penalties' weights are learned from the images.
+        weights_per_cluster: Learn weights for each cluster of its own.
     """
 
     restarts: _Count = None
@@ -62,6 +64,8 @@ class MethodOptions:
         Literal["uniform", "jacobian"] | None,
         arg(metavar="{uniform,jacobian}", help_behavior_hint=_OWN),
     ] = None
+    weight_rounds: _Count = None
+    weights_per_cluster: _Flag = False
 
     def given(self) -> dict[str, tuple[str, Any]]:
         """What was asked for.

@@ -42,6 +42,11 @@ class AbstractPrototypeModel(eqx.Module):
 
     @property
     @abc.abstractmethod
+    def weight_learning(self) -> tuple[int, bool]:
+        """Rounds in which penalty weights are learned, and whether each cluster has its own."""
+
+    @property
+    @abc.abstractmethod
     def method(self) -> str:
         """The model's name on the command line."""
 
@@ -136,6 +141,7 @@ class AbstractPrototypeModel(eqx.Module):
             Moves() if self.split_merge else Moves(rounds=0),
             self.coarsening(*array.shape[1:3]),
             chunk_size,
+            *self.weight_learning,
         )
         outcome = fit_prototypes(
             solver, plan, array, weight, key=key, start=start, callback=callback

@@ -47,6 +47,11 @@ class KMeans(AbstractPrototypeModel):
         _check_counts(self)
 
     @property
+    def weight_learning(self) -> tuple[int, bool]:
+        """There are no weights to learn."""
+        return 0, False
+
+    @property
     def method(self) -> str:
         """`"kmeans"`."""
         return "kmeans"
@@ -90,6 +95,9 @@ class AffineInvariantKMeans(AbstractPrototypeModel):
         tolerance: Least relative fall of the loss that is worth another pass.
         split_merge: Whether runs try to leave poor optima by splitting one cluster and removing
             another.
+        weight_rounds: Rounds in which the penalty weights are learned from the images by their
+            evidence; 0 keeps the given ones, which must be positive to be learned.
+        weights_per_cluster: Whether every cluster learns its own weights (ST K-means, Sec. 6).
 
     References:
         Cosentino et al., DI K-means, Sec. 4.2; Fitzgibbon and Zisserman (2002).
@@ -104,11 +112,19 @@ class AffineInvariantKMeans(AbstractPrototypeModel):
     max_passes: int = eqx.field(static=True, default=30, kw_only=True)
     tolerance: float = eqx.field(static=True, default=1e-3, kw_only=True)
     split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
+    weight_rounds: int = eqx.field(static=True, default=0, kw_only=True)
+    weights_per_cluster: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _check_counts(self)
         _validation.positive(self.affine_penalty, "affine_penalty", least=0)
+        _check_weights(self)
+
+    @property
+    def weight_learning(self) -> tuple[int, bool]:
+        """See `AbstractPrototypeModel.weight_learning`."""
+        return self.weight_rounds, self.weights_per_cluster
 
     @property
     def method(self) -> str:
@@ -160,6 +176,9 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
         tolerance: Least relative fall of the loss that is worth another pass.
         split_merge: Whether runs try to leave poor optima by splitting one cluster and removing
             another.
+        weight_rounds: Rounds in which the penalty weights are learned from the images by their
+            evidence; 0 keeps the given ones, which must be positive to be learned.
+        weights_per_cluster: Whether every cluster learns its own weights (ST K-means, Sec. 6).
 
     References:
         Cosentino et al., DI K-means, Eqs. 2 to 4, Algorithm 2; ST K-means, Algorithm 2.
@@ -177,12 +196,15 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
     max_passes: int = eqx.field(static=True, default=30, kw_only=True)
     tolerance: float = eqx.field(static=True, default=1e-3, kw_only=True)
     split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
+    weight_rounds: int = eqx.field(static=True, default=0, kw_only=True)
+    weights_per_cluster: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _check_counts(self)
         _validation.positive(self.affine_penalty, "affine_penalty", least=0)
         _validation.positive(self.bending_penalty, "bending_penalty", least=0)
+        _check_weights(self)
         self.transform()
 
     def transform(self) -> ThinPlateSpline:
@@ -190,6 +212,11 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
         return ThinPlateSpline(
             self.landmarks, regularisation=self.regularisation, boundary=self.boundary
         )
+
+    @property
+    def weight_learning(self) -> tuple[int, bool]:
+        """See `AbstractPrototypeModel.weight_learning`."""
+        return self.weight_rounds, self.weights_per_cluster
 
     @property
     def method(self) -> str:
@@ -228,3 +255,15 @@ def _check_counts(model: AbstractPrototypeModel) -> None:
     _validation.positive(model.num_restarts, "num_restarts")
     _validation.positive(model.max_passes, "max_passes")
     _validation.positive(model.tolerance, "tolerance", least=0)
+
+
+def _check_weights(model: AbstractPrototypeModel) -> None:
+    rounds, per_cluster = model.weight_learning
+    _validation.positive(rounds, "weight_rounds", least=0)
+    if per_cluster and rounds == 0:
+        raise ValueError("weights_per_cluster needs weight_rounds of at least 1; 5 will do")
+    if rounds and min(model.penalty()) == 0.0:
+        raise ValueError(
+            f"penalty weights of {model.penalty()} cannot be learned from: weight_rounds needs "
+            "all of them positive"
+        )

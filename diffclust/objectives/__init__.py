@@ -5,5 +5,26 @@ over alignments, and a reduction over prototypes makes the loss of a sample.
 """
 
 from diffclust.objectives.energy import TransformedDistance
+from diffclust.objectives.evidence import (
+    Hyperparameters,
+    Warps,
+    effective_pixels,
+    em_step,
+    log_evidence,
+    noise_of,
+    quadratic_forms,
+)
+from diffclust.objectives.invariant import InvariantDistance, hard_minimum
 
-__all__ = ["TransformedDistance"]
+__all__ = [
+    "Hyperparameters",
+    "InvariantDistance",
+    "TransformedDistance",
+    "Warps",
+    "effective_pixels",
+    "em_step",
+    "hard_minimum",
+    "log_evidence",
+    "noise_of",
+    "quadratic_forms",
+]

@@ -21,6 +21,7 @@ from diffclust.solvers.progress import Callback, Progress, ignore
 from diffclust.solvers.result import Assignment, Outcome
 from diffclust.solvers.run import Report, Run, Stopping, run_lloyd
 from diffclust.solvers.seeding import kmeans_plus_plus
+from diffclust.solvers.weights import learn_weights
 from diffclust.types import Key
 
 
@@ -36,6 +37,8 @@ class Plan:
         moves: Split-and-merge moves.
         coarsening: Restarts run on images this many times coarser; 1 runs them on the images.
         chunk_size: Samples a chunk.
+        weight_rounds: Rounds in which the penalty weights are learned; 0 keeps them.
+        weights_per_cluster: Whether every cluster learns its own.
     """
 
     num_clusters: int
@@ -45,6 +48,8 @@ class Plan:
     moves: Moves
     coarsening: int
     chunk_size: int
+    weight_rounds: int = 0
+    weights_per_cluster: bool = False
 
 
 Start = tuple[Literal["prototypes", "assignments"], Array] | None
@@ -79,9 +84,9 @@ def fit_prototypes(
         FitError: If a loss is not a number.
     """
     begun = time.perf_counter()
-    finest = _chunks(solver, plan, samples, weight, 1)
+    finest = level_of(solver, plan, samples, weight, 1)
     level = (
-        finest if plan.coarsening == 1 else _chunks(solver, plan, samples, weight, plan.coarsening)
+        finest if plan.coarsening == 1 else level_of(solver, plan, samples, weight, plan.coarsening)
     )
     restarts = plan.num_restarts if start is None else 1
     best: Run | None = None
@@ -110,6 +115,16 @@ def fit_prototypes(
         if best is None or run.loss < best.loss:
             best = run
     assert best is not None
+    if plan.weight_rounds > 0:
+        best = learn_weights(
+            solver,
+            level,
+            best,
+            plan.stopping,
+            rounds=plan.weight_rounds,
+            shared=not plan.weights_per_cluster,
+            report=_reporter(callback, "refine", int(np.argmin(losses)), min(losses)),
+        )
     if plan.coarsening > 1:
         state = from_alignments(solver, finest, best.memory, best.learned.clusters)
         report = _reporter(callback, "refine", int(np.argmin(losses)), min(losses))
@@ -152,11 +167,41 @@ def _normalise(sample: PyTree, *, solver: Lloyd, factor: int) -> PyTree:
     return solver.family.normalise(coarsen(sample, factor))
 
 
-def _chunks(
+def level_of(
     solver: Lloyd, plan: Plan, samples: PyTree, weight: np.ndarray | None, factor: int
 ) -> Chunks:
+    """The data at one resolution, normalised and cut.
+
+    Args:
+        solver: Its family normalises the samples.
+        plan: Its chunk size is used.
+        samples: Samples with a leading axis.
+        weight: Sample weights, or None.
+        factor: How many times coarser.
+
+    Returns:
+        The chunks.
+    """
     normalise = eqx.Partial(_normalise, solver=solver, factor=factor)
     return cut(samples, weight, size=plan.chunk_size, normalise=normalise)
+
+
+def seeded(
+    solver: Lloyd, plan: Plan, level: Chunks, finest: Chunks, key: Key
+) -> tuple[LloydState, tuple[Memory, ...]]:
+    """A state with prototypes drawn by k-means++, and a blank memory.
+
+    Args:
+        solver: The solver.
+        plan: Number of clusters and penalty weights.
+        level: The data that will be fitted.
+        finest: The data at full resolution, on which the seeds are drawn.
+        key: Random key.
+
+    Returns:
+        State and memory to start a run from.
+    """
+    return _start(solver, plan, level, finest, None, key), _blank(solver, level, plan)
 
 
 def _blank(solver: Lloyd, chunks: Chunks, plan: Plan) -> tuple[Memory, ...]:

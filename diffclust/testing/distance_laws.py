@@ -163,9 +163,6 @@ def check_invariance(
     def alone(prototype: Image) -> Clusters:
         return Clusters(prototype[None], jnp.zeros((1, energy.num_penalties), prototype.dtype))
 
-    free = jnp.zeros((len(prototypes), energy.num_penalties), prototypes.dtype)
-    prepared = aligner.prepare(energy, Clusters(prototypes, free), None)
-
     @jax.jit
     @jax.vmap
     def distance(sample: Image, prototype: Image) -> Array:

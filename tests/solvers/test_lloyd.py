@@ -1,0 +1,321 @@
+import dataclasses
+import functools
+
+import equinox as eqx
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sklearn.cluster
+from hypothesis import strategies
+from jax.sharding import PartitionSpec
+
+from diffclust.alignment import Descent, NoAlignment, Stage
+from diffclust.data import load_digits
+from diffclust.models import KMeans
+from diffclust.objectives import TransformedDistance
+from diffclust.prototypes import Clusters, MeanImages, UnitNormImages
+from diffclust.solvers import (
+    Chunks,
+    FitError,
+    Lloyd,
+    LloydState,
+    Memory,
+    Moves,
+    Plan,
+    Status,
+    Stopping,
+    cut,
+    fit_prototypes,
+    run_lloyd,
+)
+from diffclust.solvers.run import one_pass
+from diffclust.transforms import Affine, Identity, ThinPlateSpline
+from tests.registry import QUICK, blobs
+
+PLAIN = Lloyd(TransformedDistance(Identity()), NoAlignment(), MeanImages())
+ALIGNED = Lloyd(TransformedDistance(Affine()), Descent((Stage(3),)), UnitNormImages())
+FIRST_PASS = Stopping(1, 0.0)
+
+
+def prepared(solver: Lloyd, samples: np.ndarray, size: int, weight: np.ndarray | None = None):
+    return cut(samples, weight, size=size, normalise=solver.family.normalise)
+
+
+def begun(solver: Lloyd, chunks: Chunks, prototypes: np.ndarray, penalty: float = 0.1):
+    """A state with these prototypes, and memory of nothing."""
+    weights = np.full((len(prototypes), solver.energy.num_penalties), penalty, np.float32)
+    prototype = jax.vmap(solver.family.normalise)(jnp.asarray(prototypes))
+    state = solver.init(Clusters(prototype, jnp.asarray(weights)))
+    memory = tuple(
+        solver.remember(chunks.size, len(prototypes), prototype.dtype) for _ in chunks.batches
+    )
+    return state, memory
+
+
+def run(solver: Lloyd, samples, prototypes, size: int, stopping: Stopping, weight=None):
+    chunks = prepared(solver, samples, size, weight)
+    return run_lloyd(solver, chunks, *begun(solver, chunks, prototypes), stopping)
+
+
+def assigned(memory: tuple[Memory, ...], count: int) -> np.ndarray:
+    return np.concatenate([np.asarray(m.cluster[:, 0]) for m in memory])[:count]
+
+
+# ST K-means, Prop. 2: what holds of it is that the objective never rises.
+
+MONOTONE = {
+    "affine": Lloyd(TransformedDistance(Affine()), Descent((Stage(3),)), MeanImages()),
+    "affine-jacobian": Lloyd(
+        TransformedDistance(Affine(), pixel_weights="jacobian"),
+        Descent((Stage(3),)),
+        UnitNormImages(),
+    ),
+    "spline": Lloyd(TransformedDistance(ThinPlateSpline((2, 3))), QUICK, UnitNormImages()),
+    "spline-jacobian": Lloyd(
+        TransformedDistance(ThinPlateSpline((3, 3)), pixel_weights="jacobian"),
+        Descent((Stage(3),)),
+        MeanImages(),
+    ),
+}
+
+
+@functools.cache
+def monotone_passes(name: str):
+    solver = MONOTONE[name]
+
+    @eqx.filter_jit
+    def step(state: LloydState, batch, memory: Memory):
+        passed, memory = solver.step(state, batch, memory)
+        return solver.end_pass(passed), passed.tally, memory
+
+    return solver, step
+
+
+@pytest.mark.parametrize("name", MONOTONE)
+@hypothesis.given(
+    seed=strategies.integers(0, 2**16),
+    noise=strategies.floats(0.0, 1.0),
+    penalty=strategies.sampled_from([0.0, 0.1, 10.0]),
+)
+@hypothesis.settings(max_examples=6)
+def test_objective_never_rises(name: str, seed: int, noise: float, penalty: float) -> None:
+    solver, step = monotone_passes(name)
+    rng = np.random.default_rng(seed)
+    samples = blobs(16, seed=seed) + np.float32(noise) * rng.uniform(size=(16, 8, 8, 1))
+    chunks = prepared(solver, samples.astype(np.float32), 16, rng.uniform(0.5, 2, 16))
+    state, (memory,) = begun(solver, chunks, samples[:3].astype(np.float32), penalty)
+    losses = []
+    for _ in range(6):
+        state, tally, memory = step(state, chunks.batches[0], memory)
+        losses.append(float(tally.loss))
+        # The loss is the sum of the samples' energies, penalties included.
+        energy = float(np.asarray(memory.energy[:, 0]) @ np.asarray(chunks.batches[0].weight))
+        np.testing.assert_allclose(losses[-1], energy, rtol=1e-5)
+    rises = np.diff(losses)
+    assert np.all(rises <= 1e-5 * losses[0]), losses
+
+
+# Against scikit-learn.
+
+
+def test_kmeans_is_scikit_learns() -> None:
+    images = load_digits().images
+    start = images[np.random.default_rng(0).choice(len(images), 10, replace=False)]
+    model = KMeans(10, num_restarts=1, split_merge=False)
+    found = model.fit(images, key=jax.random.key(0), prototypes=start)
+    expected = sklearn.cluster.KMeans(
+        10, init=start.reshape(10, -1).astype(float), n_init=1, algorithm="lloyd", tol=0.0
+    ).fit(images.reshape(len(images), -1).astype(float))
+    assert found.outcome.status is Status.ASSIGNMENTS
+    np.testing.assert_array_equal(found.assignments, expected.labels_)
+    np.testing.assert_allclose(found.loss, expected.inertia_, rtol=1e-5)
+    centres = expected.cluster_centers_.reshape(found.prototypes.shape)
+    np.testing.assert_allclose(found.prototypes, centres, atol=1e-5)
+    assert np.all(np.diff(found.history) <= 1e-5 * found.loss)
+
+
+# Weights, chunks, devices.
+
+
+@pytest.mark.parametrize("solver", [PLAIN, ALIGNED], ids=["plain", "aligned"])
+def test_weights_are_duplicates(solver: Lloyd) -> None:
+    samples = blobs(10)
+    times = np.asarray([1, 3, 1, 2, 1, 1, 2, 1, 3, 1])
+    stopping = Stopping(4, 0.0)
+    weighted = run(solver, samples, samples[:3], 16, stopping, times.astype(np.float32))
+    repeated = run(solver, np.repeat(samples, times, axis=0), samples[:3], 16, stopping)
+    np.testing.assert_allclose(weighted.history, repeated.history, rtol=1e-5)
+    np.testing.assert_allclose(
+        weighted.learned.clusters.prototype, repeated.learned.clusters.prototype, atol=1e-5
+    )
+    np.testing.assert_array_equal(
+        np.repeat(assigned(weighted.memory, 10), times), assigned(repeated.memory, 16)
+    )
+    np.testing.assert_allclose(weighted.tally.count, repeated.tally.count)
+
+
+@pytest.mark.parametrize(
+    ("solver", "sizes"), [(PLAIN, (7, 16, 64)), (ALIGNED, (5, 16))], ids=["plain", "aligned"]
+)
+def test_chunks_and_their_padding_do_not_matter(solver: Lloyd, sizes: tuple[int, ...]) -> None:
+    samples = blobs(16)
+    runs = [run(solver, samples, samples[:3], size, Stopping(4, 0.0)) for size in sizes]
+    for other in runs[1:]:
+        np.testing.assert_allclose(other.history, runs[0].history, rtol=1e-5)
+        np.testing.assert_array_equal(assigned(other.memory, 16), assigned(runs[0].memory, 16))
+        np.testing.assert_allclose(
+            other.learned.clusters.prototype, runs[0].learned.clusters.prototype, atol=1e-4
+        )
+        np.testing.assert_allclose(other.tally.count, runs[0].tally.count)
+    assert float(np.sum(runs[0].tally.count)) == 16
+
+
+@pytest.fixture(scope="module")
+def one_step():
+    """A chunk of 16 samples, the state and memory before it, and plain jit's answer."""
+    chunks = prepared(ALIGNED, blobs(16), 16)
+    state, (memory,) = begun(ALIGNED, chunks, blobs(16)[:3])
+    (expected, (remembered,)) = one_pass(ALIGNED, chunks, state, (memory,))
+    return state, chunks.batches[0], memory, expected, remembered
+
+
+def compare(found: tuple, expected: LloydState, remembered: Memory) -> None:
+    state, memory = found
+    for got, wanted in zip(
+        jax.tree.leaves((state, memory)), jax.tree.leaves((expected, remembered)), strict=True
+    ):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_step_under_vmap_pmap_and_shard_map(one_step: tuple) -> None:
+    state, batch, memory, expected, remembered = one_step
+    assert jax.device_count() == 4
+
+    def step(state, batch, memory):
+        return ALIGNED.step(state, batch, memory, axis_name="devices")
+
+    def split(tree):
+        return jax.tree.map(lambda x: x.reshape(4, 4, *x.shape[1:]), tree)
+
+    def joined(found: tuple) -> tuple:
+        """Every device holds the same sums; the memory lies side by side."""
+        state, memory = found
+        for leaf in jax.tree.leaves(state):
+            np.testing.assert_array_equal(leaf, np.broadcast_to(leaf[:1], leaf.shape))
+        one = jax.tree.map(lambda x: x[0], state)
+        return one, jax.tree.map(lambda x: x.reshape(16, *x.shape[2:]), memory)
+
+    for transformed in (
+        jax.jit(jax.vmap(step, in_axes=(None, 0, 0), axis_name="devices")),
+        jax.pmap(step, in_axes=(None, 0, 0), axis_name="devices"),
+    ):
+        compare(joined(transformed(state, split(batch), split(memory))), expected, remembered)
+
+    mesh = jax.make_mesh((4,), ("devices",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows, everywhere = PartitionSpec("devices"), PartitionSpec()
+    sharded = jax.jit(
+        jax.shard_map(
+            step,
+            mesh=mesh,
+            in_specs=(everywhere, rows, rows),
+            out_specs=(everywhere, rows),
+            check_vma=False,
+        )
+    )
+    compare(sharded(state, batch, memory), expected, remembered)
+
+
+# Whole fits.
+
+
+def plan(**settings) -> Plan:
+    default = Plan(3, (0.1,), 2, Stopping(4, 1e-3), Moves(rounds=0), 1, 16)
+    return dataclasses.replace(default, **settings)
+
+
+def test_same_key_gives_the_same_bits() -> None:
+    samples = blobs(16, seed=3)
+    runs = [
+        fit_prototypes(ALIGNED, plan(), samples, None, key=jax.random.key(s)) for s in (7, 7, 8)
+    ]
+    same, other = (
+        [
+            np.array_equal(a, b)
+            for a, b in zip(
+                jax.tree.leaves((runs[0].learned, runs[0].assignment.params, runs[0].restarts)),
+                jax.tree.leaves((run.learned, run.assignment.params, run.restarts)),
+                strict=True,
+            )
+        ]
+        for run in runs[1:]
+    )
+    assert all(same)
+    assert not all(other)
+
+
+def test_best_of_several_restarts_is_kept() -> None:
+    outcome = fit_prototypes(
+        PLAIN, plan(penalty=(), num_restarts=5), blobs(16, seed=3), None, key=jax.random.key(0)
+    )
+    assert len(outcome.restarts) == 5
+    assert outcome.loss == min(outcome.restarts) < max(outcome.restarts)
+    assert outcome.num_passes == len(outcome.history)
+
+
+def test_restarts_on_coarse_images_are_finished_on_the_fine() -> None:
+    samples = blobs(16, 15, 20, seed=3)
+    settings = plan(penalty=(), coarsening=2, stopping=Stopping(20, 0.0))
+    found = fit_prototypes(PLAIN, settings, samples, None, key=jax.random.key(0))
+    prototypes = np.asarray(found.learned.clusters.prototype)
+    assert prototypes.shape == (3, 15, 20, 1)
+    means = [samples[found.assignment.clusters == k].mean(0) for k in range(3)]
+    np.testing.assert_allclose(prototypes, means, atol=1e-5)
+    # The restarts' losses are those on coarse images, four times fewer pixels.
+    assert max(found.restarts) < found.loss
+    assert found.status is Status.ASSIGNMENTS
+
+
+def test_empty_clusters_are_refilled() -> None:
+    samples = blobs(16)
+    far = np.stack([samples[0], samples[1] + 50, samples[2] - 50])
+    first = run(PLAIN, samples, far, 16, FIRST_PASS)
+    np.testing.assert_array_equal(first.tally.count, [16, 0, 0])
+    later = run(PLAIN, samples, far, 16, Stopping(10, 0.0))
+    assert np.all(np.asarray(later.tally.count) > 0)
+    assert later.status is Status.ASSIGNMENTS
+    # The worst samples found the new clusters.
+    second = run(PLAIN, samples, far, 16, Stopping(2, 0.0))
+    worst = np.argsort(-np.asarray(first.memory[0].energy[:, 0]))[:2]
+    np.testing.assert_array_equal(assigned(second.memory, 16)[worst], [1, 2])
+    np.testing.assert_allclose(np.asarray(second.memory[0].energy[worst, 0]), 0.0, atol=1e-5)
+
+
+def test_fewer_different_samples_than_clusters_come_to_an_end() -> None:
+    samples = np.repeat(blobs(2), 4, axis=0)
+    found = KMeans(3, num_restarts=1, max_passes=5).fit(samples, key=jax.random.key(0))
+    np.testing.assert_allclose(found.loss, 0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("stopping", "status"),
+    [
+        (Stopping(1, 0.0), Status.MAX_PASSES),
+        (Stopping(50, 0.0), Status.ASSIGNMENTS),
+        (Stopping(50, 0.9), Status.LOSS),
+    ],
+    ids=["passes", "assignments", "loss"],
+)
+def test_reason_for_stopping_is_told(stopping: Stopping, status: Status) -> None:
+    samples = blobs(64, seed=5)
+    found = run(PLAIN, samples, samples[:3], 64, stopping)
+    assert found.status is status
+    assert len(found.history) <= stopping.max_passes
+
+
+def test_loss_that_is_no_number_is_an_error() -> None:
+    samples = blobs(16)
+    samples[3] = 1e30
+    with pytest.raises(FitError, match="pass 0: the loss is (nan|inf)"):
+        KMeans(2).fit(samples, key=jax.random.key(0), prototypes=samples[:2])

@@ -1,0 +1,76 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffclust import metrics
+from diffclust.alignment import Descent, Stage
+from diffclust.models import KMeans
+from diffclust.objectives import TransformedDistance
+from diffclust.prototypes import Clusters, UnitNormImages
+from diffclust.solvers import Lloyd, Moves, Stopping, cut, run_lloyd
+from diffclust.solvers.moves import improve
+from diffclust.transforms import Affine
+from tests.registry import blobs
+
+LABELS = np.repeat(np.arange(4), 10)
+
+
+@pytest.fixture(scope="module")
+def classes() -> np.ndarray:
+    """Four well-separated classes of ten images each."""
+    rng = np.random.default_rng(0)
+    means = blobs(4, seed=1)
+    return np.repeat(means, 10, axis=0) + rng.normal(size=(40, 8, 8, 1), scale=0.03).astype("f4")
+
+
+@pytest.fixture(scope="module")
+def poor_start(classes: np.ndarray) -> np.ndarray:
+    """Classes 0 and 1 share a prototype, and class 2 has two."""
+    means = [classes[label == LABELS].mean(0) for label in range(4)]
+    halves = [classes[20:25].mean(0), classes[25:30].mean(0)]
+    return np.stack([(means[0] + means[1]) / 2, *halves, means[3]])
+
+
+def test_move_repairs_a_poor_start(classes: np.ndarray, poor_start: np.ndarray) -> None:
+    found = {}
+    for split_merge in (False, True):
+        model = KMeans(4, split_merge=split_merge)
+        found[split_merge] = model.fit(classes, key=jax.random.key(0), prototypes=poor_start)
+    stuck, free = found[False], found[True]
+    assert metrics.adjusted_rand_index(LABELS, stuck.assignments) < 0.8
+    assert metrics.adjusted_rand_index(LABELS, free.assignments) == 1.0
+    assert free.loss < 0.5 * stuck.loss
+    # The history goes on where the first run came to rest.
+    assert free.history[: len(stuck.history)] == stuck.history
+    assert free.history[-1] == min(free.history)
+
+
+def test_good_optimum_is_left_alone(classes: np.ndarray) -> None:
+    start = np.stack([classes[label == LABELS].mean(0) for label in range(4)])
+    found = KMeans(4).fit(classes, key=jax.random.key(0), prototypes=start)
+    np.testing.assert_array_equal(found.assignments, LABELS)
+    plain = KMeans(4, split_merge=False).fit(classes, key=jax.random.key(0), prototypes=start)
+    assert found.history == plain.history
+
+
+@pytest.mark.parametrize("clusters", [1, 2])
+def test_too_few_clusters_for_a_move(classes: np.ndarray, clusters: int) -> None:
+    found = KMeans(clusters, num_restarts=1).fit(classes, key=jax.random.key(0))
+    assert np.all(found.counts > 0)
+    assert np.all(np.isinf(found.margins)) == (clusters == 1)
+
+
+@pytest.mark.slow
+def test_move_repairs_an_aligned_run(classes: np.ndarray, poor_start: np.ndarray) -> None:
+    solver = Lloyd(TransformedDistance(Affine()), Descent((Stage(4),)), UnitNormImages())
+    chunks = cut(classes, None, size=16, normalise=solver.family.normalise)
+    prototype = jax.vmap(solver.family.normalise)(poor_start)
+    state = solver.init(Clusters(prototype, jnp.ones((4, 1))))
+    memory = tuple(solver.remember(16, 4, prototype.dtype) for _ in chunks.batches)
+    stopping = Stopping(10, 1e-3)
+    stuck = run_lloyd(solver, chunks, state, memory, stopping)
+    free = improve(solver, chunks, stuck, stopping, Moves(), seed=0)
+    assert free.loss < 0.7 * stuck.loss
+    found = np.concatenate([np.asarray(m.cluster[:, 0]) for m in free.memory])[:40]
+    assert metrics.adjusted_rand_index(LABELS, found) == 1.0
