@@ -11,7 +11,7 @@ import numpy as np
 
 from diffclust import checkpoint, metrics
 from diffclust.cli.findings import show_findings
-from diffclust.cli.options import Demo, Fit, Predict, parse_grid
+from diffclust.cli.options import Demo, Fit, MethodOptions, Predict, parse_grid
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.run_folder import (
     environment,
@@ -143,7 +143,15 @@ def demo(options: Demo) -> None:
         OSError: If something cannot be written.
     """
     fit(
-        Fit("digits", 10, options.out, method="di-kmeans", seed=options.seed, overwrite=True),
+        Fit(
+            "digits",
+            10,
+            options.out,
+            method="di-kmeans",
+            seed=options.seed,
+            options=MethodOptions(restarts=1),
+            overwrite=True,
+        ),
         command="demo",
     )
 

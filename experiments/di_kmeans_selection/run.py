@@ -1,6 +1,6 @@
 """DI K-means, Fig. 5: which label-free figure should choose grids, penalties and step counts?
 
-    python -m experiments.di_kmeans_selection.run [--seed 0] [--quick] [--limit 400]
+    python -m experiments.di_kmeans_selection.run [--seed 0] [--quick] [--limit 300]
 
 Every setting (landmark grid × penalty weights × number of descent steps, the part of the papers'
 step sizes) is fitted once from the same start. Beside the accuracy stand three figures that need
@@ -53,7 +53,7 @@ def setting(images, side, affine, bending, steps, seed):
 
 
 def main():
-    args = arguments(__doc__, limit={"type": int, "default": 400, "help": "images"})
+    args = arguments(__doc__, limit={"type": int, "default": 300, "help": "images"})
     if args.quick:
         args.limit = 60
     data = load("mnist", split="test").limit(args.limit, seed=0)
