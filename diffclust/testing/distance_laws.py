@@ -13,7 +13,7 @@ from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Alignment
 from diffclust.distances import AbstractBatchedDistance, AbstractDistance
 from diffclust.prototypes import Clusters
 from diffclust.testing._comparison import agree, require, rounding
-from diffclust.testing.drawing import smooth_image
+from diffclust.testing.drawing import generator, smooth_image
 from diffclust.transforms import Affine
 from diffclust.types import Image, Key
 
@@ -141,17 +141,27 @@ def check_invariance(
     Raises:
         AssertionError: If an affine map makes a sample more distant than it may.
     """
-    prototype_key, sample_key, move_key = jax.random.split(key, 3)
-
-    def blobs(key: Key) -> Array:
-        draw = jax.vmap(lambda k: smooth_image(k, height, width, channels, sigma=0.25))
-        return draw(jax.random.split(key, draws))
-
-    prototypes, others = blobs(prototype_key), blobs(sample_key)
+    keys = jax.random.split(key, 2 * draws)
+    blobs = np.stack([smooth_image(k, height, width, channels, sigma=0.25) for k in keys])
+    prototypes, others = blobs[:draws], blobs[draws:]
     # Samples like their prototypes: descent from afar may end in another valley.
-    share = jnp.where(jnp.arange(draws) % 2 == 0, 0.0, 0.3)[:, None, None, None]
-    samples = (1.0 - share) * prototypes + share * others
-    moves = jax.random.uniform(move_key, (draws, 6), minval=-amount, maxval=amount)
+    share = np.where(np.arange(draws) % 2 == 0, 0, 0.3).astype(blobs.dtype)[:, None, None, None]
+    samples = (1 - share) * prototypes + share * others
+    moves = generator(key).uniform(-amount, amount, (draws, 6)).astype(blobs.dtype)
+    before, after, cost = _distances(energy, aligner, samples, prototypes, moves)
+    excess = np.asarray((after - before) / cost)
+    require(
+        bool(np.all(excess <= tolerance)),
+        f"invariance: moving a sample made it more distant by {excess.max():.3g} of what moving "
+        f"cost without alignment, which is more than {tolerance}",
+    )
+
+
+@eqx.filter_jit
+def _distances(
+    energy: AbstractPairEnergy, aligner: AbstractAligner, samples: Any, prototypes: Any, moves: Any
+) -> tuple[Array, Array, Array]:
+    """Distances of samples and of moved samples, and what moving costs without alignment."""
     moved = jax.vmap(Affine())(moves, samples)
     places = aligner.num_candidates(1)
     start = Alignment(
@@ -163,18 +173,15 @@ def check_invariance(
     def alone(prototype: Image) -> Clusters:
         return Clusters(prototype[None], jnp.zeros((1, energy.num_penalties), prototype.dtype))
 
-    @jax.jit
-    @jax.vmap
-    def distance(sample: Image, prototype: Image) -> Array:
+    def aligned(sample: Image, prototype: Image) -> Array:
         clusters = alone(prototype)
         prepared = aligner.prepare(energy, clusters, None)
         return aligner.align(energy, sample, clusters, None, start, prepared).energy[0]
 
-    unmoved = jax.vmap(lambda s, c: energy.unaligned(s, alone(c))[0])(moved, samples)
-    before, after = distance(samples, prototypes), distance(moved, prototypes)
-    excess = np.asarray((after - before) / unmoved)
-    require(
-        bool(np.all(excess <= tolerance)),
-        f"invariance: moving a sample made it more distant by {excess.max():.3g} of what moving "
-        f"cost without alignment, which is more than {tolerance}",
-    )
+    def unaligned(sample: Image, prototype: Image) -> Array:
+        return energy.unaligned(sample, alone(prototype))[0]
+
+    both = jnp.concatenate([samples, moved])
+    found = jax.vmap(aligned)(both, jnp.concatenate([prototypes, prototypes]))
+    before, after = jnp.split(found, 2)
+    return before, after, jax.vmap(unaligned)(moved, samples)

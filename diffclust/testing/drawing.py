@@ -33,11 +33,24 @@ def smooth_image(
     Returns:
         Image of shape `(height, width, channels)`, at most 1.
     """
-    centres = jax.random.uniform(key, (3, 2, channels), minval=-0.4, maxval=0.4)
-    x, y = pixel_grid(height, width)[..., None, None]
-    squared = (x - centres[None, None, :, 0]) ** 2 + (y - centres[None, None, :, 1]) ** 2
-    blobs = jnp.sum(jnp.exp(-0.5 * squared / sigma**2), axis=2)
-    return blobs / jnp.max(blobs)
+    rng = generator(key)
+    centres = rng.uniform(-0.4, 0.4, (2, 1, 1, channels, 3))
+    x, y = np.asarray(pixel_grid(height, width))[..., None, None]
+    squared = (x - centres[0]) ** 2 + (y - centres[1]) ** 2
+    blobs = np.sum(np.exp(-0.5 * squared / sigma**2), axis=-1)
+    return jax.device_put((blobs / np.max(blobs)).astype(jnp.result_type(float)))
+
+
+def generator(key: Key) -> np.random.Generator:
+    """NumPy's generator, seeded by a key: what is drawn on the host is not compiled for.
+
+    Args:
+        key: Random key.
+
+    Returns:
+        A generator.
+    """
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
 def params(transform: AbstractTransform, scale: float = 0.2) -> Any:

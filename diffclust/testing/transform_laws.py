@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from diffclust.sampling import Boundary, bilinear_sample, pixel_grid
 from diffclust.testing._comparison import agree, require, rounding
-from diffclust.testing.drawing import smooth_image
+from diffclust.testing.drawing import generator, smooth_image
 from diffclust.transforms import AbstractSpatialTransform, AbstractTransform, Affine
 from diffclust.types import Key
 
@@ -112,7 +112,7 @@ def _draw(
     transform: AbstractTransform, key: Key, shape: tuple[int, int, int], scale: float
 ) -> _Case:
     smooth = np.asarray(smooth_image(key, *shape, sigma=0.5))
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    rng = generator(key)
     params = rng.normal(size=(3, transform.num_params)).astype(smooth.dtype)
     image, other = rng.uniform(size=(2, *shape)).astype(smooth.dtype)
     direction = params[2] / max(1e-6, float(np.sqrt(np.sum(params[2] ** 2))))

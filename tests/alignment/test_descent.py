@@ -22,7 +22,6 @@ from tests.registry import QUICK, Gain
 
 SPLINE = ThinPlateSpline((2, 3))
 AFFINE_ENERGY, SPLINE_ENERGY = TransformedDistance(Affine()), TransformedDistance(SPLINE)
-LONG = Descent((Stage(8, blur=1 / 14, affine=True), Stage(20)))
 SHAPE = (12, 16, 2)
 """Not square, and in colour."""
 
@@ -86,12 +85,20 @@ def test_optax_minimiser_finds_it_too(prototypes: np.ndarray) -> None:
     check_affine(Descent((Stage(80),), minimiser=OptaxMinimiser(optax.adam(2e-2))), prototypes)
 
 
-def test_known_spline_is_found(prototypes: np.ndarray) -> None:
+def test_known_spline_is_found_and_warm_starts_never_lose(prototypes: np.ndarray) -> None:
     sample, among = warped(SPLINE, prototypes[1], 0.2), clusters(prototypes, SPLINE_ENERGY)
     before = np.asarray(SPLINE_ENERGY.unaligned(jnp.asarray(sample), among))
-    found = align(LONG, SPLINE_ENERGY, sample, among, nowhere(SPLINE_ENERGY))
+    found = align(QUICK, SPLINE_ENERGY, sample, among, nowhere(SPLINE_ENERGY))
+    energies = [float(found.energy[0])]
+    for _ in range(5):
+        start = jax.tree.map(lambda leaf: leaf[:1], found)
+        found = align(QUICK, SPLINE_ENERGY, sample, among, start)
+        energies.append(float(found.energy[0]))
     assert int(found.cluster[0]) == 1
-    assert float(found.energy[0]) < 0.1 * before[1]
+    # Each goes on where the last one ended: coarse stages alone would begin anew.
+    assert np.all(np.diff(energies) <= 1e-6)
+    assert energies[-1] < 0.8 * energies[0]
+    assert energies[-1] < 0.1 * before[1]
     aligned = eqx.filter_jit(SPLINE_ENERGY.aligned)(found.params[0], sample)
     left = np.sum((np.asarray(aligned) - prototypes[1]) ** 2)
     np.testing.assert_allclose(found.energy[0], left, rtol=1e-3, atol=1e-6)
@@ -107,18 +114,6 @@ def test_energies_are_those_of_the_params_and_ascend(prototypes: np.ndarray) -> 
     for cluster, params, value in zip(found.cluster, found.params, found.energy, strict=True):
         again = energy_at(SPLINE_ENERGY, params, sample, among, cluster)
         np.testing.assert_allclose(value, again, rtol=1e-5)
-
-
-def test_never_worse_than_the_incumbent(prototypes: np.ndarray) -> None:
-    # Params that so short a descent does not find: the best of a long one.
-    sample, among = warped(SPLINE, prototypes[0], 0.5), clusters(prototypes, SPLINE_ENERGY)
-    best = align(LONG, SPLINE_ENERGY, sample, among, nowhere(SPLINE_ENERGY))
-    cold = align(QUICK, SPLINE_ENERGY, sample, among, nowhere(SPLINE_ENERGY))
-    assert float(best.energy[0]) < float(cold.energy[0])
-    start = jax.tree.map(lambda leaf: leaf[:1], best)
-    warm = align(QUICK, SPLINE_ENERGY, sample, among, start)
-    place = int(np.flatnonzero(np.asarray(warm.cluster) == int(start.cluster[0]))[0])
-    assert float(warm.energy[place]) <= float(start.energy[0]) * (1 + 1e-6)
 
 
 def test_incumbent_cluster_stays_a_candidate_however_bad(prototypes: np.ndarray) -> None:
@@ -170,7 +165,7 @@ def test_transform_without_affine_maps_is_searched_whole(prototypes: np.ndarray)
     assert energy.affine_embedding is None
     sample = prototypes[0] * np.asarray([0.8, 1.3], np.float32)
     # Only in that case may a stage for affine maps move the rest of the params.
-    descent = Descent((Stage(12, blur=1e-6, affine=True), Stage(1)))
+    descent = Descent((Stage(12, affine=True),))
     found = align(descent, energy, sample, clusters(prototypes, energy), nowhere(energy))
     assert int(found.cluster[0]) == 0
     np.testing.assert_allclose(found.params[0, 6:], [0.25, -0.2308], atol=0.02)

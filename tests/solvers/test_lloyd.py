@@ -1,5 +1,6 @@
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import equinox as eqx
 import hypothesis
@@ -17,6 +18,7 @@ from diffclust.models import KMeans
 from diffclust.objectives import TransformedDistance
 from diffclust.prototypes import Clusters, MeanImages, UnitNormImages
 from diffclust.solvers import (
+    Batch,
     Chunks,
     FitError,
     Lloyd,
@@ -93,7 +95,15 @@ def monotone_passes(name: str):
     return solver, step
 
 
-@pytest.mark.parametrize("name", MONOTONE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "affine-jacobian",
+        "spline",
+        pytest.param("affine", marks=pytest.mark.slow),
+        pytest.param("spline-jacobian", marks=pytest.mark.slow),
+    ],
+)
 @hypothesis.given(
     seed=strategies.integers(0, 2**16),
     noise=strategies.floats(0.0, 1.0),
@@ -172,59 +182,56 @@ def test_chunks_and_their_padding_do_not_matter(solver: Lloyd, sizes: tuple[int,
     assert float(np.sum(runs[0].tally.count)) == 16
 
 
-@pytest.fixture(scope="module")
-def one_step():
-    """A chunk of 16 samples, the state and memory before it, and plain jit's answer."""
-    chunks = prepared(ALIGNED, blobs(16), 16)
-    state, (memory,) = begun(ALIGNED, chunks, blobs(16)[:3])
-    (expected, (remembered,)) = one_pass(ALIGNED, chunks, state, (memory,))
-    return state, chunks.batches[0], memory, expected, remembered
+def step(solver: Lloyd, state: LloydState, batch: Batch, memory: Memory):
+    return solver.step(state, batch, memory, axis_name="devices")
 
 
-def compare(found: tuple, expected: LloydState, remembered: Memory) -> None:
-    state, memory = found
-    for got, wanted in zip(
-        jax.tree.leaves((state, memory)), jax.tree.leaves((expected, remembered)), strict=True
-    ):
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+def by_vmap(step, state, batch, memory):
+    return by_axis(jax.jit(jax.vmap(step, (None, 0, 0), axis_name="devices")), state, batch, memory)
 
 
-def test_step_under_vmap_pmap_and_shard_map(one_step: tuple) -> None:
-    state, batch, memory, expected, remembered = one_step
-    assert jax.device_count() == 4
+def by_pmap(step, state, batch, memory):
+    return by_axis(jax.pmap(step, "devices", in_axes=(None, 0, 0)), state, batch, memory)
 
-    def step(state, batch, memory):
-        return ALIGNED.step(state, batch, memory, axis_name="devices")
 
-    def split(tree):
-        return jax.tree.map(lambda x: x.reshape(4, 4, *x.shape[1:]), tree)
+def by_axis(mapped, state, batch, memory):
+    split = jax.tree.map(lambda x: x.reshape(4, 4, *x.shape[1:]), (batch, memory))
+    state, memory = mapped(state, *split)
+    for leaf in jax.tree.leaves(state):  # the same sums on every device
+        np.testing.assert_array_equal(leaf, np.broadcast_to(leaf[:1], leaf.shape))
+    joined = jax.tree.map(lambda x: x.reshape(16, *x.shape[2:]), memory)
+    return jax.tree.map(lambda x: x[0], state), joined
 
-    def joined(found: tuple) -> tuple:
-        """Every device holds the same sums; the memory lies side by side."""
-        state, memory = found
-        for leaf in jax.tree.leaves(state):
-            np.testing.assert_array_equal(leaf, np.broadcast_to(leaf[:1], leaf.shape))
-        one = jax.tree.map(lambda x: x[0], state)
-        return one, jax.tree.map(lambda x: x.reshape(16, *x.shape[2:]), memory)
 
-    for transformed in (
-        jax.jit(jax.vmap(step, in_axes=(None, 0, 0), axis_name="devices")),
-        jax.pmap(step, in_axes=(None, 0, 0), axis_name="devices"),
-    ):
-        compare(joined(transformed(state, split(batch), split(memory))), expected, remembered)
-
+def by_shard_map(step, state, batch, memory):
     mesh = jax.make_mesh((4,), ("devices",), axis_types=(jax.sharding.AxisType.Auto,))
     rows, everywhere = PartitionSpec("devices"), PartitionSpec()
-    sharded = jax.jit(
-        jax.shard_map(
-            step,
-            mesh=mesh,
-            in_specs=(everywhere, rows, rows),
-            out_specs=(everywhere, rows),
-            check_vma=False,
-        )
-    )
-    compare(sharded(state, batch, memory), expected, remembered)
+    specs = {"in_specs": (everywhere, rows, rows), "out_specs": (everywhere, rows)}
+    return jax.jit(jax.shard_map(step, mesh=mesh, check_vma=False, **specs))(state, batch, memory)
+
+
+@pytest.mark.parametrize(
+    ("solver", "mapped"),
+    [
+        (PLAIN, by_vmap),
+        (PLAIN, by_pmap),
+        (PLAIN, by_shard_map),
+        pytest.param(ALIGNED, by_vmap, marks=pytest.mark.slow),
+        pytest.param(ALIGNED, by_pmap, marks=pytest.mark.slow),
+        (ALIGNED, by_shard_map),
+    ],
+    ids=lambda part: getattr(part, "__name__", type(getattr(part, "aligner", None)).__name__),
+)
+def test_step_over_devices_is_the_step(solver: Lloyd, mapped: Callable) -> None:
+    assert jax.device_count() == 4
+    chunks = prepared(solver, blobs(16), 16, np.linspace(0.5, 2, 16))
+    state, memory = begun(solver, chunks, blobs(16)[:3])
+    expected, (remembered,) = one_pass(solver, chunks, state, memory)
+    found = mapped(functools.partial(step, solver), state, chunks.batches[0], memory[0])
+    for got, wanted in zip(
+        jax.tree.leaves(found), jax.tree.leaves((expected, remembered)), strict=True
+    ):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
 # Whole fits.
