@@ -59,7 +59,13 @@ def test_distance_obeys_the_laws(name: str, key: jax.Array, double: None) -> Non
     testing.check_distance(registry.DISTANCES[name][1](), key=key)
 
 
-@pytest.mark.parametrize("name", registry.INVARIANT)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "spline-jacobian" else pytest.mark.slow)
+        for name in registry.INVARIANT
+    ],
+)
 def test_small_affine_maps_make_no_sample_more_distant(name: str, key: jax.Array) -> None:
     testing.check_invariance(*registry.INVARIANT[name](), key=key)
 

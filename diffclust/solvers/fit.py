@@ -246,7 +246,7 @@ def _start(
 
 @eqx.filter_jit
 def _accumulate(solver: Lloyd, state: LloydState, batch: Batch, memory: Memory) -> LloydState:
-    alignment = Alignment(memory.cluster, memory.params, memory.energy)
+    alignment = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
     return solver.accumulate(state, batch, alignment, memory.cluster[:, 0])
 
 

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Alignment
+from diffclust.alignment import AbstractAligner, AbstractPairEnergy
 from diffclust.distances import AbstractBatchedDistance, AbstractDistance
+from diffclust.objectives import InvariantDistance
 from diffclust.prototypes import Clusters
 from diffclust.testing._comparison import agree, require, rounding
 from diffclust.testing.drawing import generator, smooth_image
@@ -163,25 +164,13 @@ def _distances(
 ) -> tuple[Array, Array, Array]:
     """Distances of samples and of moved samples, and what moving costs without alignment."""
     moved = jax.vmap(Affine())(moves, samples)
-    places = aligner.num_candidates(1)
-    start = Alignment(
-        jnp.full((places,), -1, dtype=jnp.int32),
-        jnp.zeros((places, energy.num_params), dtype=samples.dtype),
-        jnp.full((places,), jnp.inf, dtype=samples.dtype),
-    )
-
-    def alone(prototype: Image) -> Clusters:
-        return Clusters(prototype[None], jnp.zeros((1, energy.num_penalties), prototype.dtype))
-
-    def aligned(sample: Image, prototype: Image) -> Array:
-        clusters = alone(prototype)
-        prepared = aligner.prepare(energy, clusters, None)
-        return aligner.align(energy, sample, clusters, None, start, prepared).energy[0]
 
     def unaligned(sample: Image, prototype: Image) -> Array:
-        return energy.unaligned(sample, alone(prototype))[0]
+        penalty = jnp.zeros((1, energy.num_penalties), dtype=prototype.dtype)
+        return energy.unaligned(sample, Clusters(prototype[None], penalty))[0]
 
     both = jnp.concatenate([samples, moved])
+    aligned = InvariantDistance(energy, aligner)
     found = jax.vmap(aligned)(both, jnp.concatenate([prototypes, prototypes]))
     before, after = jnp.split(found, 2)
     return before, after, jax.vmap(unaligned)(moved, samples)

@@ -128,8 +128,9 @@ def test_given_prototypes_and_assignments_are_where_it_starts(images: np.ndarray
     means = np.stack([images[LABELS == 1].mean(0), images[LABELS == 0].mean(0)])
     by_prototypes = KMeans(2).fit(images, key=KEY, prototypes=means)
     by_assignments = KMeans(2).fit(images, key=KEY, assignments=1 - LABELS)
-    np.testing.assert_array_equal(by_prototypes.assignments, 1 - LABELS)
-    np.testing.assert_array_equal(by_assignments.assignments, 1 - LABELS)
+    np.testing.assert_array_equal(by_prototypes.assignments, by_assignments.assignments)
+    swapped = KMeans(2).fit(images, key=KEY, prototypes=means[::-1])
+    np.testing.assert_array_equal(swapped.assignments, 1 - by_prototypes.assignments)
     np.testing.assert_allclose(by_prototypes.history, by_assignments.history, rtol=1e-5)
     assert len(by_prototypes.outcome.restarts) == 1
 
@@ -156,14 +157,12 @@ def test_callback_is_told_and_can_stop(images: np.ndarray) -> None:
         KMeans(2).fit(images, key=KEY, callback=stop)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
         quick(AffineInvariantKMeans, max_passes=3),
-        pytest.param(
-            quick(DeformationInvariantKMeans, landmarks=(3, 2), pixel_weights="jacobian"),
-            marks=pytest.mark.slow,
-        ),
+        quick(DeformationInvariantKMeans, landmarks=(3, 2), pixel_weights="jacobian"),
     ],
     ids=["ai", "di-jacobian"],
 )
@@ -288,6 +287,13 @@ SETTINGS_REFUSED = [
     (DeformationInvariantKMeans, {"bending_penalty": -1.0}, "bending_penalty must be at least 0"),
     (DeformationInvariantKMeans, {"landmarks": (1, 5)}, r"landmarks must be \(rows, columns\)"),
     (DeformationInvariantKMeans, {"regularisation": -1.0}, "regularisation must be at least 0"),
+    (AffineInvariantKMeans, {"weight_rounds": -1}, "weight_rounds must be at least 0, not -1"),
+    (AffineInvariantKMeans, {"weights_per_cluster": True}, "needs weight_rounds of at least 1"),
+    (
+        DeformationInvariantKMeans,
+        {"weight_rounds": 2, "bending_penalty": 0.0},
+        "cannot be learned from: weight_rounds needs all of them positive",
+    ),
 ]
 
 

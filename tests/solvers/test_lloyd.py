@@ -47,7 +47,7 @@ def prepared(solver: Lloyd, samples: np.ndarray, size: int, weight: np.ndarray |
 
 def begun(solver: Lloyd, chunks: Chunks, prototypes: np.ndarray, penalty: float = 0.1):
     """A state with these prototypes, and memory of nothing."""
-    weights = np.full((len(prototypes), solver.energy.num_penalties), penalty, np.float32)
+    weights = np.full((len(prototypes), solver.energy.num_penalties), penalty, prototypes.dtype)
     prototype = jax.vmap(solver.family.normalise)(jnp.asarray(prototypes))
     state = solver.init(Clusters(prototype, jnp.asarray(weights)))
     memory = tuple(
@@ -88,9 +88,22 @@ def monotone_passes(name: str):
     solver = MONOTONE[name]
 
     @eqx.filter_jit
-    def step(state: LloydState, batch, memory: Memory):
+    def step(state: LloydState, batch: Batch, memory: Memory):
         passed, memory = solver.step(state, batch, memory)
-        return solver.end_pass(passed), passed.tally, memory
+        state = solver.end_pass(passed)
+
+        def frozen(prototypes: jax.Array) -> jax.Array:
+            """The distortion where every sample stays as it is aligned."""
+
+            def one(sample: jax.Array, params: jax.Array, cluster: jax.Array) -> jax.Array:
+                at = Clusters(prototypes, state.learned.clusters.penalty).take(cluster)
+                return solver.energy.bind(sample)(params, sample, at)
+
+            energies = jax.vmap(one)(batch.samples, memory.params[:, 0], memory.cluster[:, 0])
+            return jnp.dot(energies, batch.weight)
+
+        slopes = jax.grad(frozen)(state.learned.clusters.prototype)
+        return state, passed.tally, memory, slopes
 
     return solver, step
 
@@ -118,11 +131,16 @@ def test_objective_never_rises(name: str, seed: int, noise: float, penalty: floa
     state, (memory,) = begun(solver, chunks, samples[:3].astype(np.float32), penalty)
     losses = []
     for _ in range(6):
-        state, tally, memory = step(state, chunks.batches[0], memory)
+        state, tally, memory, slopes = step(state, chunks.batches[0], memory)
         losses.append(float(tally.loss))
         # The loss is the sum of the samples' energies, penalties included.
         energy = float(np.asarray(memory.energy[:, 0]) @ np.asarray(chunks.batches[0].weight))
         np.testing.assert_allclose(losses[-1], energy, rtol=1e-5)
+        # Prop. 1: no change of a prototype lowers it, where it stays on the unit sphere.
+        prototypes, slopes = np.asarray(state.learned.clusters.prototype), np.asarray(slopes)
+        if isinstance(solver.family, UnitNormImages):
+            slopes = slopes - np.sum(slopes * prototypes, (1, 2, 3), keepdims=True) * prototypes
+        np.testing.assert_allclose(slopes, 0.0, atol=1e-3)
     rises = np.diff(losses)
     assert np.all(rises <= 1e-5 * losses[0]), losses
 
@@ -232,6 +250,17 @@ def test_step_over_devices_is_the_step(solver: Lloyd, mapped: Callable) -> None:
         jax.tree.leaves(found), jax.tree.leaves((expected, remembered)), strict=True
     ):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_double_precision_is_kept() -> None:
+    samples = blobs(16)
+    single = run(ALIGNED, samples, samples[:3], 16, Stopping(2, 0.0))
+    with jax.enable_x64(True):
+        double = samples.astype(np.float64)
+        found = run(ALIGNED, double, double[:3], 16, Stopping(2, 0.0))
+    for leaf in jax.tree.leaves((found.learned, found.following, found.tally, found.memory)):
+        assert leaf.dtype in (jnp.float64, jnp.int32)
+    np.testing.assert_allclose(found.history, single.history, rtol=1e-3)
 
 
 # Whole fits.

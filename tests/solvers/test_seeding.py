@@ -73,7 +73,6 @@ def test_duplicates_run_out() -> None:
     assert {1.0, 2.0} == set(np.take([1.0, 1.0, 1.0, 2.0, 2.0], found))
 
 
-@pytest.mark.xfail(raises=IndexError, reason="there is no mass left to draw from")
 def test_fewer_weighted_samples_than_clusters() -> None:
     found = seeds([1.0, 2.0, 3.0], 3, 0, [1.0, 0.0, 0.0])
     assert found.shape == (3,)
