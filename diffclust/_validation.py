@@ -71,19 +71,20 @@ def not_blank(array: np.ndarray, name: str = "images") -> None:
         )
 
 
-def cluster_count(clusters: int, samples: int) -> None:
+def cluster_count(clusters: int, samples: int, what: str = "images") -> None:
     """Checks K against the number of samples.
 
     Args:
         clusters: Number of clusters.
         samples: Number of samples.
+        what: What the samples are called in the message.
 
     Raises:
         ValueError: If K is below 1 or above the number of samples.
     """
     if clusters > samples:
         raise ValueError(
-            f"num_clusters is {clusters}, but there are only {samples} images; ask for at most "
+            f"num_clusters is {clusters}, but there are only {samples} {what}; ask for at most "
             f"{samples} clusters"
         )
 

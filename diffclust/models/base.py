@@ -129,6 +129,9 @@ class AbstractPrototypeModel(eqx.Module):
         self.check(array)
         start = self._start(array, prototypes, assignments)
         weight = _validation.weights(sample_weight, len(array))
+        if weight is not None:
+            positive = int(np.count_nonzero(weight))
+            _validation.cluster_count(self.num_clusters, positive, "images of positive weight")
         solver = self.solver()
         if chunk_size is None:
             chunk_size = self.default_chunk_size(array)

@@ -62,6 +62,10 @@ def kmeans_plus_plus(
             # Every sample sits on a seed: the rest are drawn among samples not yet taken.
             mass = weights.copy()
             mass[chosen] = 0.0
+        if not mass.sum() > 0:
+            # Fewer samples with weight than clusters: any sample but the padding will do.
+            mass = (np.arange(weights.size) < chunks.num_samples).astype(weights.dtype)
+            mass[chosen] = 0.0
         candidates = _draw(draws[position], mass)
         remaining = np.minimum(nearest[:, None], from_seeds(candidates))
         best = int(np.argmin(weights @ remaining))
