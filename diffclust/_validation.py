@@ -104,6 +104,20 @@ def positive(value: Any, name: str, *, least: float | int = 1) -> None:
         raise ValueError(f"{name} must be at least {least}, not {value}")
 
 
+def whole(value: Any, name: str) -> None:
+    """Checks that a number is whole.
+
+    Args:
+        value: The number.
+        name: The argument's name in messages.
+
+    Raises:
+        ValueError: If it is not an integer.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ValueError(f"{name} must be a whole number, not {value!r}")
+
+
 def landmarks_fit(landmarks: Sequence[int], height: int, width: int) -> None:
     """Checks that an image has at least as many pixels a side as there are landmarks.
 

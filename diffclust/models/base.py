@@ -171,6 +171,7 @@ class AbstractPrototypeModel(eqx.Module):
             expected = (self.num_clusters, *images.shape[1:])
             if array.shape != expected:
                 raise ValueError(f"prototypes must have shape {expected}, not {array.shape}")
+            self.check(array)
             return "prototypes", jnp.asarray(array)
         if assignments is not None:
             array = np.asarray(assignments)
@@ -183,6 +184,12 @@ class AbstractPrototypeModel(eqx.Module):
                 raise ValueError(
                     f"assignments must lie in 0 to {self.num_clusters - 1}; got "
                     f"{array.min()} to {array.max()}"
+                )
+            vacant = np.setdiff1d(np.arange(self.num_clusters), array)
+            if vacant.size:
+                raise ValueError(
+                    f"assignments leave cluster {int(vacant[0])} empty; give every cluster at "
+                    "least one image, or ask for fewer clusters"
                 )
             return "assignments", jnp.asarray(array, dtype=jnp.int32)
         return None

@@ -323,3 +323,11 @@ def test_settings_are_json_and_make_the_model_again(name: str) -> None:
     assert json.loads(json.dumps(settings)).keys() == settings.keys()
     assert MODELS[name](**settings) == model
     assert hash(MODELS[name](**settings)) == hash(model)
+
+
+def test_starts_that_cannot_be_are_refused(images: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="assignments leave cluster 1 empty"):
+        KMeans(2).fit(images, key=KEY, assignments=np.zeros(len(images), int))
+    blank = np.zeros((2, *images.shape[1:]), np.float32)
+    with pytest.raises(ValueError, match="blank images"):
+        AffineInvariantKMeans(2).fit(images, key=KEY, prototypes=blank)
