@@ -158,7 +158,7 @@ class AbstractPrototypeModel(eqx.Module):
             images: The images.
 
         Returns:
-            A power of two.
+            A multiple of 16; see `solvers.default_chunk_size`.
         """
         copies = self.aligner().working_copies(self.num_clusters)
         return default_chunk_size(images[0], len(images), copies)
@@ -195,7 +195,7 @@ class AbstractPrototypeModel(eqx.Module):
         return None
 
     def settings(self) -> dict[str, Any]:
-        """The model as names and numbers, from which `from_settings` makes it again."""
+        """The model as names and numbers, which its constructor takes again."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 

@@ -253,9 +253,7 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
 def _check_counts(model: AbstractPrototypeModel) -> None:
     for name in ("num_clusters", "num_restarts", "max_passes"):
         _validation.whole(getattr(model, name), name)
-    _validation.positive(model.num_clusters, "num_clusters")
-    _validation.positive(model.num_restarts, "num_restarts")
-    _validation.positive(model.max_passes, "max_passes")
+        _validation.positive(getattr(model, name), name)
     _validation.positive(model.tolerance, "tolerance", least=0)
 
 

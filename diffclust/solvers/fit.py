@@ -19,7 +19,7 @@ from diffclust.solvers.lloyd import Batch, Lloyd, LloydState, Memory
 from diffclust.solvers.moves import Moves, improve
 from diffclust.solvers.progress import Callback, Progress, ignore
 from diffclust.solvers.result import Assignment, Outcome
-from diffclust.solvers.run import Report, Run, Stopping, run_lloyd
+from diffclust.solvers.run import Report, Run, Stopping, candidates, run_lloyd
 from diffclust.solvers.seeding import kmeans_plus_plus
 from diffclust.solvers.weights import learn_weights
 from diffclust.types import Key
@@ -323,8 +323,7 @@ def host_assignment(chunks: Chunks, memory: tuple[Memory, ...]) -> Assignment:
         The assignment.
     """
     count = chunks.num_samples
-    cluster = np.concatenate([np.asarray(part.cluster) for part in memory])[:count]
-    energy = np.concatenate([np.asarray(part.energy) for part in memory])[:count]
+    cluster, energy = candidates(chunks, memory)
     params = np.concatenate([np.asarray(part.params[:, 0]) for part in memory])[:count]
     if cluster.shape[1] > 1:
         margins, second = energy[:, 1] - energy[:, 0], cluster[:, 1]

@@ -14,7 +14,6 @@ from diffclust.objectives.evidence import (
     Warps,
     effective_pixels,
     em_step,
-    log_evidence,
     noise_of,
     quadratic_forms,
 )
@@ -77,22 +76,6 @@ def warps_of(solver: Lloyd, chunks: Chunks, run: Run) -> Warps:
         quadratic_forms(solver.energy),
         effective_pixels(jnp.asarray(np.concatenate(parts))),
     )
-
-
-def evidence_per_sample(solver: Lloyd, chunks: Chunks, run: Run) -> float:
-    """The log-evidence of a run's penalty weights, noise at its best, a sample.
-
-    Args:
-        solver: The solver.
-        chunks: The data.
-        run: A finished run; its weights must be positive.
-
-    Returns:
-        Nats a sample; the higher, the better the weights and the landmark grid.
-    """
-    warps = warps_of(solver, chunks, run)
-    found = log_evidence(warps, noise_of(warps, run.learned.clusters.penalty))
-    return float(found) / float(jnp.sum(warps.count))
 
 
 def learn_weights(
