@@ -23,8 +23,9 @@ class NoAlignment(AbstractAligner):
 
     def working_copies(self, num_clusters: int) -> int:
         """See `AbstractAligner.working_copies`."""
+        # Samples are read where they are.
         del num_clusters
-        return 1
+        return 0
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
         """Nothing; see `AbstractAligner.prepare`."""

@@ -25,12 +25,12 @@ def default_chunk_size(sample: PyTree, num_samples: int, copies: int) -> int:
         copies: Arrays of a sample's size that are alive in a step, for each sample.
 
     Returns:
-        A multiple of 16, at most 32,768, such that the last chunk is nearly full.
+        A multiple of 16, at most 65,536, such that the last chunk is nearly full.
     """
     pixels = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(sample))
     each = max(1, pixels * 4 * copies)
     budget = _CPU_BUDGET if jax.default_backend() == "cpu" else _DEVICE_BUDGET
-    most = max(16, min(32768, budget // each))
+    most = max(16, min(65536, budget // each))
     chunks = -(-num_samples // most)
     return 16 * -(-num_samples // (16 * chunks))
 
@@ -93,8 +93,16 @@ class Chunks:
 
 
 @eqx.filter_jit
-def _prepare(samples: PyTree, normalise: Callable[[PyTree], PyTree]) -> PyTree:
+def _apply(samples: PyTree, normalise: Callable[[PyTree], PyTree]) -> PyTree:
     return jax.vmap(normalise)(samples)
+
+
+def _prepare(samples: PyTree, normalise: Callable[[PyTree], PyTree]) -> PyTree:
+    # A jitted identity copies; a function that does nothing is not worth the memory.
+    traced = jax.make_jaxpr(jax.vmap(normalise))(samples).jaxpr
+    if not traced.eqns and list(traced.outvars) == list(traced.invars):
+        return samples
+    return _apply(samples, normalise)
 
 
 def cut(
@@ -126,8 +134,10 @@ def cut(
 
         def pad(leaf: Any, start: int = start, stop: int = stop, padding: int = padding) -> Array:
             part = np.asarray(leaf[start:stop])
-            # Copies of a real sample: a blank one would have no direction to descend in.
-            return jnp.asarray(np.concatenate([part, np.repeat(part[:1], padding, axis=0)]))
+            if padding:
+                # Copies of a real sample: a blank one would have no direction to descend in.
+                part = np.concatenate([part, np.repeat(part[:1], padding, axis=0)])
+            return jnp.asarray(part)
 
         chunk = jax.tree.map(pad, samples)
         if normalise is not None:

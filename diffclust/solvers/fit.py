@@ -205,7 +205,7 @@ def seeded(
 
 
 def _blank(solver: Lloyd, chunks: Chunks, plan: Plan) -> tuple[Memory, ...]:
-    dtype = chunks.weights.dtype
+    dtype = chunks.batches[0].weight.dtype
     return tuple(solver.remember(chunks.size, plan.num_clusters, dtype) for _ in chunks.batches)
 
 

@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Alignment
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
@@ -152,6 +152,7 @@ class Lloyd(eqx.Module):
         memory: Memory,
         *,
         axis_name: str | None = None,
+        kept: bool = False,
     ) -> tuple[LloydState, Memory]:
         """Assigns one chunk and adds its aligned samples to the sums.
 
@@ -160,12 +161,17 @@ class Lloyd(eqx.Module):
             batch: A chunk of samples.
             memory: Their memory.
             axis_name: Name of a mapped device axis over which the chunk's sums are added, or None.
+            kept: Whether the state's statistics already hold the chunk as the memory has it
+                (`end_pass(..., keep=True)`), so that only samples that changed are moved. For
+                solvers with `sums_persist` only.
 
         Returns:
             The state with the chunk added, and the chunk's new memory.
         """
         alignment = self.assign(state.learned, batch.samples, memory)
-        state = self.accumulate(state, batch, alignment, memory.cluster[:, 0], axis_name=axis_name)
+        state = self.accumulate(
+            state, batch, alignment, memory.cluster[:, 0], axis_name=axis_name, kept=kept
+        )
         warm = memory.params.shape[1]
         return state, Memory(alignment.cluster, alignment.energy, alignment.params[:, :warm])
 
@@ -177,6 +183,7 @@ class Lloyd(eqx.Module):
         previous: Int[Array, " n"],
         *,
         axis_name: str | None = None,
+        kept: bool = False,
     ) -> LloydState:
         """Adds one chunk, aligned as given, to the sums.
 
@@ -186,17 +193,21 @@ class Lloyd(eqx.Module):
             alignment: Their alignments; only the first candidate counts.
             previous: The clusters they were in.
             axis_name: Name of a mapped device axis over which the chunk's sums are added, or None.
+            kept: Whether the statistics already hold the chunk in its previous clusters.
 
         Returns:
             The state with the chunk added.
         """
         best, params = alignment.cluster[:, 0], alignment.params[:, 0]
-        aligned = jax.vmap(self.energy.aligned)(params, batch.samples)
-        pixel_weight = jax.vmap(self.energy.pixel_weight)(params, batch.samples)
-        number = jnp.arange(len(state.learned.clusters), dtype=best.dtype)
-        membership = (best[:, None] == number[None, :]).astype(batch.weight.dtype)
-        membership = membership * batch.weight[:, None]
-        statistics = self.family.statistics(aligned, pixel_weight, membership)
+        count = len(state.learned.clusters)
+        membership = _membership(best, batch.weight, count)
+        if kept:
+            difference = membership - _membership(previous, batch.weight, count)
+            statistics = _moved_only(self.family, batch.samples, difference, best != previous)
+        else:
+            aligned = jax.vmap(self.energy.aligned)(params, batch.samples)
+            pixel_weight = jax.vmap(self.energy.pixel_weight)(params, batch.samples)
+            statistics = self.family.statistics(aligned, pixel_weight, membership)
         moved = (best != previous) & (batch.weight > 0)
         margin = jax.vmap(lambda a: a.margin)(alignment)
 
@@ -216,14 +227,23 @@ class Lloyd(eqx.Module):
         statistics, tally = jax.tree.map(jnp.add, (state.statistics, state.tally), added)
         return LloydState(state.learned, statistics, tally)
 
-    def end_pass(self, state: LloydState) -> LloydState:
+    @property
+    def sums_persist(self) -> bool:
+        """Whether a sample adds the same to the sums of a cluster in every pass.
+
+        So it is where nothing moves; then a pass need only move the samples that changed.
+        """
+        return self.energy.num_params == 0
+
+    def end_pass(self, state: LloydState, *, keep: bool = False) -> LloydState:
         """Moves every prototype to the mean of its aligned samples; empty ones stay.
 
         Args:
             state: A state to which all chunks were added.
+            keep: Whether the statistics are kept, for `step(..., kept=True)`.
 
         Returns:
-            The next pass's state, with empty sums.
+            The next pass's state, with empty sums but for what is kept.
 
         References:
             Cosentino et al., DI K-means, Prop. 1.
@@ -231,7 +251,41 @@ class Lloyd(eqx.Module):
         clusters = state.learned.clusters
         prototype = self.family.update(state.statistics, clusters.prototype)
         clusters = eqx.tree_at(lambda c: c.prototype, clusters, prototype)
-        return _cleared(self, eqx.tree_at(lambda tree: tree.clusters, state.learned, clusters))
+        cleared = _cleared(self, eqx.tree_at(lambda tree: tree.clusters, state.learned, clusters))
+        if not keep:
+            return cleared
+        return LloydState(cleared.learned, state.statistics, cleared.tally)
+
+
+def _membership(
+    cluster: Int[Array, " n"], weight: Float[Array, " n"], count: int
+) -> Float[Array, "n clusters"]:
+    number = jnp.arange(count, dtype=cluster.dtype)
+    return (cluster[:, None] == number[None, :]).astype(weight.dtype) * weight[:, None]
+
+
+def _moved_only(
+    family: AbstractPrototypeFamily,
+    samples: PyTree,
+    difference: Float[Array, "n clusters"],
+    changed: Bool[Array, " n"],
+) -> PyTree:
+    """Statistics of the samples that changed, taken out of one cluster and put into another.
+
+    Few samples change in most passes, so only a fixed share of the chunk is read unless more did.
+    """
+    size = changed.shape[0]
+    most = max(1, size // 8)
+
+    def few() -> PyTree:
+        (index,) = jnp.nonzero(changed, size=most, fill_value=size)
+        some = jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), samples)
+        return family.statistics(some, None, difference.at[index].get(mode="fill", fill_value=0))
+
+    def many() -> PyTree:
+        return family.statistics(samples, None, difference)
+
+    return jax.lax.cond(jnp.sum(changed, dtype=jnp.int32) <= most, few, many)
 
 
 def _cleared(solver: Lloyd, learned: Learned) -> LloydState:

@@ -20,7 +20,6 @@ class Run:
 
     Attributes:
         learned: The prototypes under which the samples were assigned.
-        following: The state after the prototypes' next update, to go on from.
         memory: Memory of each chunk.
         tally: Sums of the pass.
         history: The loss of every pass.
@@ -28,7 +27,6 @@ class Run:
     """
 
     learned: Learned
-    following: LloydState
     memory: tuple[Memory, ...]
     tally: Tally
     history: tuple[float, ...]
@@ -55,14 +53,14 @@ class Stopping:
 
 @eqx.filter_jit
 def _step(
-    solver: Lloyd, state: LloydState, batch: Batch, memory: Memory
+    solver: Lloyd, state: LloydState, batch: Batch, memory: Memory, kept: bool
 ) -> tuple[LloydState, Memory]:
-    return solver.step(state, batch, memory)
+    return solver.step(state, batch, memory, kept=kept)
 
 
 @eqx.filter_jit
-def _end_pass(solver: Lloyd, state: LloydState) -> LloydState:
-    return solver.end_pass(state)
+def _end_pass(solver: Lloyd, state: LloydState, keep: bool) -> LloydState:
+    return solver.end_pass(state, keep=keep)
 
 
 Report = Callable[[int, int, int, float | None], None]
@@ -75,6 +73,7 @@ def one_pass(
     state: LloydState,
     memory: tuple[Memory, ...],
     *,
+    kept: bool = False,
     report: Callable[[int, int], None] | None = None,
 ) -> tuple[LloydState, tuple[Memory, ...]]:
     """Steps over all chunks.
@@ -82,8 +81,9 @@ def one_pass(
     Args:
         solver: The solver.
         chunks: The data.
-        state: A state with empty sums.
+        state: A state with empty sums, or with those of the last pass.
         memory: Memory of each chunk.
+        kept: Whether the state's statistics are those of the last pass; see `Lloyd.step`.
         report: Called with chunks done and chunks in all, or None.
 
     Returns:
@@ -91,7 +91,7 @@ def one_pass(
     """
     new = []
     for number, (batch, past) in enumerate(zip(chunks.batches, memory, strict=True)):
-        state, present = _step(solver, state, batch, past)
+        state, present = _step(solver, state, batch, past, kept)
         new.append(present)
         if report is not None:
             jax.block_until_ready(present)
@@ -135,7 +135,9 @@ def run_lloyd(
                 report(iteration, done, total, last)
 
         learned = state.learned
-        state, memory = one_pass(solver, chunks, state, memory, report=tell)
+        # The first pass counts afresh: the memory may be of other sums than the state's.
+        kept = solver.sums_persist and bool(history)
+        state, memory = one_pass(solver, chunks, state, memory, kept=kept, report=tell)
         tally = state.tally
         loss = float(tally.loss)
         if not np.isfinite(loss):
@@ -144,13 +146,13 @@ def run_lloyd(
                 "range of its dtype. Check the samples' scale and the penalty weights"
             )
         history.append(loss)
-        state = _end_pass(solver, state)
+        state = _end_pass(solver, state, solver.sums_persist)
         empty = np.flatnonzero(np.asarray(tally.count) == 0)
         status = None if empty.size else _verdict(history, int(tally.changed), stopping)
         if status is None and len(history) >= stopping.max_passes:
             status = Status.MAX_PASSES
         if status is not None:
-            return Run(learned, state, memory, tally, tuple(history), status)
+            return Run(learned, memory, tally, tuple(history), status)
         if empty.size:
             state = refill(state, chunks, memory, empty)
 

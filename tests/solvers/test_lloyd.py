@@ -16,7 +16,7 @@ from diffclust.alignment import Descent, NoAlignment, Stage
 from diffclust.data import load_digits
 from diffclust.models import KMeans
 from diffclust.objectives import TransformedDistance
-from diffclust.prototypes import Clusters, MeanImages, UnitNormImages
+from diffclust.prototypes import Clusters, MeanImages, Sums, UnitNormImages
 from diffclust.solvers import (
     Batch,
     Chunks,
@@ -252,13 +252,39 @@ def test_step_over_devices_is_the_step(solver: Lloyd, mapped: Callable) -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("moving", [0, 3, 40])
+def test_kept_sums_are_the_sums_counted_anew(moving: int) -> None:
+    samples, weight = blobs(64), np.linspace(0.0, 2.0, 64)
+    chunks = prepared(PLAIN, samples, 64, weight)
+    state, memory = begun(PLAIN, chunks, samples[:3])
+    passed, memory = one_pass(PLAIN, chunks, state, memory)
+    # Some samples are said to have been elsewhere, as if they had changed since.
+    was = np.asarray(memory[0].cluster[:, 0]).copy()
+    was[:moving] = (was[:moving] + 1) % 3
+    past = eqx.tree_at(lambda m: m.cluster, memory[0], memory[0].cluster.at[:, 0].set(was))
+    member = np.eye(3)[was] * weight[:, None]
+    flat = np.asarray(chunks.batches[0].samples).reshape(64, -1)
+    sums = (member.T @ flat).reshape(passed.statistics.image.shape).astype(np.float32)
+    count = member.sum(0).astype(np.float32)
+    before = Sums(
+        jnp.asarray(sums),
+        jnp.broadcast_to(jnp.asarray(count)[:, None, None, None], passed.statistics.weight.shape),
+        jnp.asarray(count),
+    )
+    kept = eqx.tree_at(lambda s: s.statistics, state, before)
+    expected, _ = one_pass(PLAIN, chunks, state, (past,))
+    found, _ = one_pass(PLAIN, chunks, kept, (past,), kept=True)
+    for got, wanted in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-4)
+
+
 def test_double_precision_is_kept() -> None:
     samples = blobs(16)
     single = run(ALIGNED, samples, samples[:3], 16, Stopping(2, 0.0))
     with jax.enable_x64(True):
         double = samples.astype(np.float64)
         found = run(ALIGNED, double, double[:3], 16, Stopping(2, 0.0))
-    for leaf in jax.tree.leaves((found.learned, found.following, found.tally, found.memory)):
+    for leaf in jax.tree.leaves((found.learned, found.tally, found.memory)):
         assert leaf.dtype in (jnp.float64, jnp.int32)
     np.testing.assert_allclose(found.history, single.history, rtol=1e-3)
 
