@@ -20,6 +20,7 @@ FORMAT = 1
 
 _DESCRIPTION = "model.json"
 _ARRAYS = "arrays"
+_EXTRA = "extra_"
 
 
 def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
@@ -133,6 +134,7 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "loss": outcome.loss,
         "chunk_size": outcome.chunk_size,
         "seconds": outcome.seconds,
+        "figures": dict(outcome.figures),
         "arrays": {
             name: {"shape": list(a.shape), "dtype": a.dtype.name, "crc32": _checksum(a)}
             for name, a in arrays.items()
@@ -158,6 +160,7 @@ def _arrays(result: Result) -> dict[str, np.ndarray]:
         "history": np.asarray(outcome.history, np.float64),
         "restarts": np.asarray(outcome.restarts, np.float64),
     }
+    arrays |= {_EXTRA + name: array for name, array in outcome.extras.items()}
     return {name: np.asarray(array) for name, array in arrays.items()}
 
 
@@ -182,6 +185,8 @@ def _rebuild(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Resu
         Status(description["status"]),
         int(description["chunk_size"]),
         float(description["seconds"]),
+        {n.removeprefix(_EXTRA): a for n, a in arrays.items() if n.startswith(_EXTRA)},
+        {str(name): float(value) for name, value in description["figures"].items()},
     )
     return Result(model=model, image_shape=shape, outcome=outcome)
 

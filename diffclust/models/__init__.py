@@ -3,10 +3,11 @@
 Take one to cluster something; read one to see how to compose your own.
 """
 
-from diffclust.models.base import AbstractPrototypeModel, Result
+from diffclust.models.base import AbstractModel, Result
 from diffclust.models.kmeans import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans
+from diffclust.models.prototypes import AbstractPrototypeModel
 
-MODELS: dict[str, type[AbstractPrototypeModel]] = {
+MODELS: dict[str, type[AbstractModel]] = {
     "kmeans": KMeans,
     "ai-kmeans": AffineInvariantKMeans,
     "di-kmeans": DeformationInvariantKMeans,
@@ -15,6 +16,7 @@ MODELS: dict[str, type[AbstractPrototypeModel]] = {
 
 __all__ = [
     "MODELS",
+    "AbstractModel",
     "AbstractPrototypeModel",
     "AffineInvariantKMeans",
     "DeformationInvariantKMeans",

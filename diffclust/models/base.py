@@ -1,4 +1,4 @@
-"""What all prototype models share: fit, predict, and the result with its alignments."""
+"""What every model offers, and what its fit returns."""
 
 import abc
 import dataclasses
@@ -11,60 +11,30 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust import _validation
-from diffclust.alignment import AbstractAligner
 from diffclust.objectives import TransformedDistance
-from diffclust.prototypes import AbstractPrototypeFamily
-from diffclust.solvers import (
-    Assignment,
-    Callback,
-    Lloyd,
-    Moves,
-    Outcome,
-    Plan,
-    Stopping,
-    assign_samples,
-    default_chunk_size,
-    fit_prototypes,
-)
-from diffclust.solvers.fit import Start
+from diffclust.solvers import Assignment, Callback, Outcome
 from diffclust.solvers.progress import ignore
 from diffclust.types import Key
 
 
-class AbstractPrototypeModel(eqx.Module):
-    """A clustering by prototypes: names and numbers that JSON can hold, and what they stand for."""
+class AbstractModel(eqx.Module):
+    """A clustering of images: names and numbers that JSON can hold, and what they stand for."""
 
     num_clusters: eqx.AbstractVar[int]
-    num_restarts: eqx.AbstractVar[int]
-    max_passes: eqx.AbstractVar[int]
-    tolerance: eqx.AbstractVar[float]
-    split_merge: eqx.AbstractVar[bool]
-
-    @property
-    @abc.abstractmethod
-    def weight_learning(self) -> tuple[int, bool]:
-        """Rounds in which penalty weights are learned, and whether each cluster has its own."""
 
     @property
     @abc.abstractmethod
     def method(self) -> str:
         """The model's name on the command line."""
 
+    @property
+    @abc.abstractmethod
+    def criterion(self) -> str:
+        """What a fit makes small, in a word or two: `"loss"`, `"normalised cut"`."""
+
     @abc.abstractmethod
     def energy(self) -> TransformedDistance:
-        """What a sample costs in a cluster."""
-
-    @abc.abstractmethod
-    def aligner(self) -> AbstractAligner:
-        """What minimises it."""
-
-    @abc.abstractmethod
-    def family(self) -> AbstractPrototypeFamily:
-        """How prototypes follow from aligned samples."""
-
-    @abc.abstractmethod
-    def penalty(self) -> tuple[float, ...]:
-        """Weights of the energy's penalty terms."""
+        """What a sample costs beside its cluster's prototype, and how it is aligned to it."""
 
     @abc.abstractmethod
     def coarsening(self, height: int, width: int) -> int:
@@ -89,20 +59,9 @@ class AbstractPrototypeModel(eqx.Module):
             ValueError: With what is wrong and what would do.
         """
 
-    def solver(self) -> Lloyd:
-        """The composition: energy, aligner and prototype family under Lloyd's algorithm."""
-        return Lloyd(self.energy(), self.aligner(), self.family())
-
+    @abc.abstractmethod
     def fit(
-        self,
-        images: Any,
-        *,
-        key: Key,
-        prototypes: Any = None,
-        assignments: Any = None,
-        sample_weight: Any = None,
-        chunk_size: int | None = None,
-        callback: Callback = ignore,
+        self, images: Any, *, key: Key, chunk_size: int | None = None, callback: Callback = ignore
     ) -> "Result":
         """Clusters images.
 
@@ -110,89 +69,31 @@ class AbstractPrototypeModel(eqx.Module):
             images: Anything array-like of shape `(n, height, width, channels)` or
                 `(n, height, width)`, intensities in [0, 1] or 8 bits.
             key: Random key, `jax.random.key(seed)`; the same key gives the same result.
-            prototypes: Images to start from, one a cluster; k-means++ where neither they nor
-                assignments are given.
-            assignments: A cluster for each image to start from.
-            sample_weight: Weights of the images, or None for ones.
             chunk_size: Images a chunk, which bounds the memory; chosen where it is not given.
             callback: Told of every chunk; an exception raised in it stops the fit.
 
         Returns:
-            The result; of several restarts, the one of least loss.
+            The result.
 
         Raises:
             ValueError: If an argument is not what it should be.
-            FitError: If a loss is not a number.
+            FitError: If the fit breaks down.
         """
-        array = _validation.images(images)
-        _validation.cluster_count(self.num_clusters, len(array))
-        self.check(array)
-        start = self._start(array, prototypes, assignments)
-        weight = _validation.weights(sample_weight, len(array))
-        if weight is not None:
-            positive = int(np.count_nonzero(weight))
-            _validation.cluster_count(self.num_clusters, positive, "images of positive weight")
-        solver = self.solver()
-        if chunk_size is None:
-            chunk_size = self.default_chunk_size(array)
-        _validation.positive(chunk_size, "chunk_size")
-        plan = Plan(
-            self.num_clusters,
-            self.penalty(),
-            self.num_restarts,
-            Stopping(self.max_passes, self.tolerance),
-            Moves() if self.split_merge else Moves(rounds=0),
-            self.coarsening(*array.shape[1:3]),
-            chunk_size,
-            *self.weight_learning,
-        )
-        outcome = fit_prototypes(
-            solver, plan, array, weight, key=key, start=start, callback=callback
-        )
-        return Result(model=self, image_shape=array.shape[1:], outcome=outcome)
 
-    def default_chunk_size(self, images: np.ndarray) -> int:
-        """Images a chunk where nothing else is asked for.
+    @abc.abstractmethod
+    def assign(
+        self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
+    ) -> Assignment:
+        """Assigns new images, which were checked already, to clusters that stay as they are.
 
         Args:
-            images: The images.
+            outcome: What a fit of this model found.
+            images: Images of the shape that was fitted.
+            callback: Told of every chunk.
 
         Returns:
-            A multiple of 16; see `solvers.default_chunk_size`.
+            Clusters, distances, margins and params.
         """
-        copies = self.aligner().working_copies(self.num_clusters)
-        return default_chunk_size(images[0], len(images), copies)
-
-    def _start(self, images: np.ndarray, prototypes: Any, assignments: Any) -> Start:
-        if prototypes is not None and assignments is not None:
-            raise ValueError("give prototypes or assignments to start from, not both")
-        if prototypes is not None:
-            array = _validation.images(prototypes, "prototypes")
-            expected = (self.num_clusters, *images.shape[1:])
-            if array.shape != expected:
-                raise ValueError(f"prototypes must have shape {expected}, not {array.shape}")
-            self.check(array)
-            return "prototypes", jnp.asarray(array)
-        if assignments is not None:
-            array = np.asarray(assignments)
-            if array.shape != (len(images),) or not np.issubdtype(array.dtype, np.integer):
-                raise ValueError(
-                    f"assignments must be {len(images)} whole numbers, one for each image; got "
-                    f"{array.dtype} of shape {array.shape}"
-                )
-            if array.min() < 0 or array.max() >= self.num_clusters:
-                raise ValueError(
-                    f"assignments must lie in 0 to {self.num_clusters - 1}; got "
-                    f"{array.min()} to {array.max()}"
-                )
-            vacant = np.setdiff1d(np.arange(self.num_clusters), array)
-            if vacant.size:
-                raise ValueError(
-                    f"assignments leave cluster {int(vacant[0])} empty; give every cluster at "
-                    "least one image, or ask for fewer clusters"
-                )
-            return "assignments", jnp.asarray(array, dtype=jnp.int32)
-        return None
 
     def settings(self) -> dict[str, Any]:
         """The model as names and numbers, which its constructor takes again."""
@@ -209,7 +110,7 @@ class Result:
         outcome: What the solver found.
     """
 
-    model: AbstractPrototypeModel
+    model: AbstractModel
     image_shape: tuple[int, ...]
     outcome: Outcome
 
@@ -225,22 +126,29 @@ class Result:
 
     @property
     def distances(self) -> np.ndarray:
-        """The penalised invariant distance of each image to its prototype, `(n,)`."""
+        """How far each image is from its cluster: what decided, `(n,)`.
+
+        With prototypes the penalised invariant distance; in a spectral embedding the distance to
+        the centre.
+        """
         return self.outcome.assignment.distances
 
     @property
     def margins(self) -> np.ndarray:
-        """How much more each image's second-best cluster would cost, `(n,)`."""
+        """How much farther each image's second-best cluster is, `(n,)`."""
         return self.outcome.assignment.margins
 
     @property
     def loss(self) -> float:
-        """The penalised distortion, summed over images."""
+        """What the fit made small: the penalised distortion, or the normalised cut."""
         return self.outcome.loss
 
     @property
     def history(self) -> tuple[float, ...]:
-        """The loss after every pass of the best restart, at the finest resolution reached."""
+        """The loss after every pass of the best restart, at the finest resolution reached.
+
+        A spectral method, solved directly, has one entry.
+        """
         return self.outcome.history
 
     @property
@@ -262,13 +170,7 @@ class Result:
             ValueError: If the images differ in shape from those fitted, or cannot be clustered.
         """
         array = self._checked(images)
-        return assign_samples(
-            self.model.solver(),
-            self.outcome.learned.clusters,
-            array,
-            chunk_size=self.outcome.chunk_size,
-            callback=callback,
-        )
+        return self.model.assign(self.outcome, array, callback=callback)
 
     def align(self, images: Any, params: Any) -> Float[np.ndarray, "n height width channels"]:
         """Moves images as they were aligned to their prototypes.

@@ -5,7 +5,7 @@ import numpy as np
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent, NoAlignment, Stage
-from diffclust.models.base import AbstractPrototypeModel
+from diffclust.models.prototypes import AbstractPrototypeModel
 from diffclust.objectives import TransformedDistance
 from diffclust.objectives.energy import PixelWeights
 from diffclust.prototypes import AbstractPrototypeFamily, MeanImages, UnitNormImages
@@ -148,7 +148,7 @@ class AffineInvariantKMeans(AbstractPrototypeModel):
         return (self.affine_penalty,)
 
     def coarsening(self, height: int, width: int) -> int:
-        """See `AbstractPrototypeModel.coarsening`."""
+        """See `AbstractModel.coarsening`."""
         return _coarsening(height, width)
 
     def check(self, images: np.ndarray) -> None:
@@ -240,7 +240,7 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
         return (self.affine_penalty, self.bending_penalty)
 
     def coarsening(self, height: int, width: int) -> int:
-        """See `AbstractPrototypeModel.coarsening`."""
+        """See `AbstractModel.coarsening`."""
         return _coarsening(height, width)
 
     def check(self, images: np.ndarray) -> None:

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import Alignment
 from diffclust.distances import SquaredEuclidean
@@ -230,18 +230,44 @@ def _start(
     if kind == "prototypes":
         normalise = eqx.Partial(_normalise, solver=solver, factor=plan.coarsening)
         return solver.init(_clusters(plan, jax.vmap(normalise)(jnp.asarray(given))))
+    return begin_at_assignments(solver, plan, level, np.asarray(given))[0]
+
+
+def begin_at_assignments(
+    solver: Lloyd,
+    plan: Plan,
+    chunks: Chunks,
+    assignments: Int[np.ndarray, " n"],
+    *,
+    average: bool = True,
+) -> tuple[LloydState, tuple[Memory, ...]]:
+    """A state and a memory for samples whose clusters are given, none of them moved yet.
+
+    Args:
+        solver: The solver.
+        plan: Number of clusters and penalty weights.
+        chunks: The data.
+        assignments: The cluster of each sample.
+        average: Whether prototypes become the means of the clusters; else they mean nothing.
+
+    Returns:
+        A state with empty sums, and the memory of each chunk.
+    """
     first = jax.tree.map(
-        lambda leaf: jnp.repeat(leaf[:1], plan.num_clusters, axis=0), level.batches[0].samples
+        lambda leaf: jnp.repeat(leaf[:1], plan.num_clusters, axis=0), chunks.batches[0].samples
     )
-    cluster = np.zeros(len(level.batches) * level.size, np.int32)
-    cluster[: level.num_samples] = given
+    cluster = np.zeros(len(chunks.batches) * chunks.size, np.int32)
+    cluster[: chunks.num_samples] = assignments
     memory = tuple(
         eqx.tree_at(lambda m: m.cluster, past, past.cluster.at[:, 0].set(jnp.asarray(part)))
         for past, part in zip(
-            _blank(solver, level, plan), np.split(cluster, len(level.batches)), strict=True
+            _blank(solver, chunks, plan), np.split(cluster, len(chunks.batches)), strict=True
         )
     )
-    return from_alignments(solver, level, memory, _clusters(plan, first))
+    clusters = _clusters(plan, first)
+    if not average:
+        return solver.init(clusters), memory
+    return from_alignments(solver, chunks, memory, clusters), memory
 
 
 @eqx.filter_jit

@@ -12,11 +12,13 @@ class Status(enum.Enum):
         ASSIGNMENTS: No sample changed its cluster.
         LOSS: The loss fell by less than the tolerance.
         MAX_PASSES: The limit on passes was reached first.
+        SOLVED: There was nothing to repeat: a direct solution.
     """
 
     ASSIGNMENTS = "assignments"
     LOSS = "loss"
     MAX_PASSES = "max_passes"
+    SOLVED = "solved"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,7 +26,9 @@ class Progress:
     """One report of a running fit.
 
     Attributes:
-        stage: What is being done: `"seeding"`, `"pass"`, `"split"` or `"predict"`.
+        stage: What is being done: `"seeding"`, `"pass"`, `"split"`, `"refine"` or `"predict"`; of
+            staged methods `"features"`, `"directions"`, `"neighbours"`, `"pairs"`, `"cut"` and
+            `"portraits"`.
         restart: Number of the restart, from 0.
         iteration: Number of the pass within the restart, from 0.
         done: Chunks done in it.

@@ -1,6 +1,7 @@
 """What a fit returns."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ class Assignment:
 
     Attributes:
         clusters: Cluster of each sample.
-        distances: The penalised invariant distance to its prototype, which decided.
-        margins: How much more the second-best cluster would have cost; infinite with one cluster.
+        distances: How far it is from its cluster, by what decided: the penalised invariant
+            distance to its prototype, or the distance to a centre in an embedding.
+        margins: How much farther the second-best cluster is; infinite with one cluster.
         runners_up: The second-best cluster; -1 with one cluster.
         params: How each sample was aligned to its prototype.
     """
@@ -45,6 +47,8 @@ class Outcome:
         status: Why the best one stopped.
         chunk_size: Samples a chunk: sums, and so the last digits, depend on it.
         seconds: Wall-clock time of the fit.
+        extras: Whatever else the model needs to assign new samples, or tells of the fit, by name.
+        figures: Numbers that the method has to tell beside the loss, by name.
     """
 
     learned: Learned
@@ -54,10 +58,12 @@ class Outcome:
     status: Status
     chunk_size: int
     seconds: float
+    extras: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    figures: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def loss(self) -> float:
-        """The penalised distortion (Eq. 2) of the assignment, summed over samples."""
+        """What was made small: the penalised distortion (Eq. 2) summed over samples, or a cut."""
         return self.history[-1]
 
     @property
@@ -76,4 +82,5 @@ class Outcome:
             "restarts": list(self.restarts),
             "chunk_size": self.chunk_size,
             "seconds": self.seconds,
+            **self.figures,
         }

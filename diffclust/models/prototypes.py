@@ -1,0 +1,190 @@
+"""What all prototype models share: a fit by Lloyd's algorithm, and assignment to prototypes."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from diffclust import _validation
+from diffclust.alignment import AbstractAligner
+from diffclust.models.base import AbstractModel, Result
+from diffclust.prototypes import AbstractPrototypeFamily
+from diffclust.solvers import (
+    Assignment,
+    Callback,
+    Lloyd,
+    Moves,
+    Outcome,
+    Plan,
+    Stopping,
+    assign_samples,
+    default_chunk_size,
+    fit_prototypes,
+)
+from diffclust.solvers.fit import Start
+from diffclust.solvers.progress import ignore
+from diffclust.types import Key
+
+
+class AbstractPrototypeModel(AbstractModel):
+    """A clustering by prototypes: names and numbers that JSON can hold, and what they stand for."""
+
+    num_restarts: eqx.AbstractVar[int]
+    max_passes: eqx.AbstractVar[int]
+    tolerance: eqx.AbstractVar[float]
+    split_merge: eqx.AbstractVar[bool]
+
+    @property
+    @abc.abstractmethod
+    def weight_learning(self) -> tuple[int, bool]:
+        """Rounds in which penalty weights are learned, and whether each cluster has its own."""
+
+    @abc.abstractmethod
+    def aligner(self) -> AbstractAligner:
+        """What minimises it."""
+
+    @abc.abstractmethod
+    def family(self) -> AbstractPrototypeFamily:
+        """How prototypes follow from aligned samples."""
+
+    @abc.abstractmethod
+    def penalty(self) -> tuple[float, ...]:
+        """Weights of the energy's penalty terms."""
+
+    @property
+    def criterion(self) -> str:
+        """`"loss"`: the penalised distortion."""
+        return "loss"
+
+    def solver(self) -> Lloyd:
+        """The composition: energy, aligner and prototype family under Lloyd's algorithm."""
+        return Lloyd(self.energy(), self.aligner(), self.family())
+
+    def fit(
+        self,
+        images: Any,
+        *,
+        key: Key,
+        prototypes: Any = None,
+        assignments: Any = None,
+        sample_weight: Any = None,
+        chunk_size: int | None = None,
+        callback: Callback = ignore,
+    ) -> Result:
+        """Clusters images.
+
+        Args:
+            images: Anything array-like of shape `(n, height, width, channels)` or
+                `(n, height, width)`, intensities in [0, 1] or 8 bits.
+            key: Random key, `jax.random.key(seed)`; the same key gives the same result.
+            prototypes: Images to start from, one a cluster; k-means++ where neither they nor
+                assignments are given.
+            assignments: A cluster for each image to start from.
+            sample_weight: Weights of the images, or None for ones.
+            chunk_size: Images a chunk, which bounds the memory; chosen where it is not given.
+            callback: Told of every chunk; an exception raised in it stops the fit.
+
+        Returns:
+            The result; of several restarts, the one of least loss.
+
+        Raises:
+            ValueError: If an argument is not what it should be.
+            FitError: If a loss is not a number.
+        """
+        array = _validation.images(images)
+        _validation.cluster_count(self.num_clusters, len(array))
+        self.check(array)
+        start = self._start(array, prototypes, assignments)
+        weight = _validation.weights(sample_weight, len(array))
+        if weight is not None:
+            positive = int(np.count_nonzero(weight))
+            _validation.cluster_count(self.num_clusters, positive, "images of positive weight")
+        plan = self.plan(array, chunk_size)
+        outcome = fit_prototypes(
+            self.solver(), plan, array, weight, key=key, start=start, callback=callback
+        )
+        return Result(model=self, image_shape=array.shape[1:], outcome=outcome)
+
+    def plan(self, images: np.ndarray, chunk_size: int | None = None) -> Plan:
+        """How a fit of images proceeds.
+
+        Args:
+            images: The images.
+            chunk_size: Images a chunk; chosen where it is not given.
+
+        Returns:
+            The plan.
+
+        Raises:
+            ValueError: If the chunk size is below 1.
+        """
+        if chunk_size is None:
+            chunk_size = self.default_chunk_size(images)
+        _validation.positive(chunk_size, "chunk_size")
+        return Plan(
+            self.num_clusters,
+            self.penalty(),
+            self.num_restarts,
+            Stopping(self.max_passes, self.tolerance),
+            Moves() if self.split_merge else Moves(rounds=0),
+            self.coarsening(*images.shape[1:3]),
+            chunk_size,
+            *self.weight_learning,
+        )
+
+    def assign(
+        self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
+    ) -> Assignment:
+        """See `AbstractModel.assign`: every image goes where its energy is least."""
+        return assign_samples(
+            self.solver(),
+            outcome.learned.clusters,
+            images,
+            chunk_size=outcome.chunk_size,
+            callback=callback,
+        )
+
+    def default_chunk_size(self, images: np.ndarray) -> int:
+        """Images a chunk where nothing else is asked for.
+
+        Args:
+            images: The images.
+
+        Returns:
+            A multiple of 16; see `solvers.default_chunk_size`.
+        """
+        copies = self.aligner().working_copies(self.num_clusters)
+        return default_chunk_size(images[0], len(images), copies)
+
+    def _start(self, images: np.ndarray, prototypes: Any, assignments: Any) -> Start:
+        if prototypes is not None and assignments is not None:
+            raise ValueError("give prototypes or assignments to start from, not both")
+        if prototypes is not None:
+            array = _validation.images(prototypes, "prototypes")
+            expected = (self.num_clusters, *images.shape[1:])
+            if array.shape != expected:
+                raise ValueError(f"prototypes must have shape {expected}, not {array.shape}")
+            self.check(array)
+            return "prototypes", jnp.asarray(array)
+        if assignments is not None:
+            array = np.asarray(assignments)
+            if array.shape != (len(images),) or not np.issubdtype(array.dtype, np.integer):
+                raise ValueError(
+                    f"assignments must be {len(images)} whole numbers, one for each image; got "
+                    f"{array.dtype} of shape {array.shape}"
+                )
+            if array.min() < 0 or array.max() >= self.num_clusters:
+                raise ValueError(
+                    f"assignments must lie in 0 to {self.num_clusters - 1}; got "
+                    f"{array.min()} to {array.max()}"
+                )
+            vacant = np.setdiff1d(np.arange(self.num_clusters), array)
+            if vacant.size:
+                raise ValueError(
+                    f"assignments leave cluster {int(vacant[0])} empty; give every cluster at "
+                    "least one image, or ask for fewer clusters"
+                )
+            return "assignments", jnp.asarray(array, dtype=jnp.int32)
+        return None
