@@ -29,6 +29,7 @@ ORDER = [
     "prototypes",
     "alignment",
     "objectives",
+    "graphs",
     "parallel",
     "solvers",
     "models",

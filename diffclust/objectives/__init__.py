@@ -14,11 +14,16 @@ from diffclust.objectives.evidence import (
     noise_of,
     quadratic_forms,
 )
-from diffclust.objectives.invariant import InvariantDistance, hard_minimum
+from diffclust.objectives.invariant import (
+    InvariantDistance,
+    PreparedDistance,
+    hard_minimum,
+)
 
 __all__ = [
     "Hyperparameters",
     "InvariantDistance",
+    "PreparedDistance",
     "TransformedDistance",
     "Warps",
     "effective_pixels",

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Alignment
+from diffclust.distances import AbstractDistance
 from diffclust.prototypes import Clusters
 from diffclust.types import Scalar
 
@@ -38,14 +39,28 @@ class InvariantDistance(eqx.Module):
         Returns:
             The best clusters, ordered by energy.
         """
-        dtype = clusters.penalty.dtype
-        start = Alignment(
-            jnp.full((1,), -1, dtype=jnp.int32),
-            jnp.zeros((1, self.energy.num_params), dtype=dtype),
-            jnp.full((1,), jnp.inf, dtype=dtype),
-        )
         prepared = self.aligner.prepare(self.energy, clusters, shared)
+        start = _at_rest(self.energy, clusters.penalty.dtype)
         return self.aligner.align(self.energy, sample, clusters, shared, start, prepared)
+
+    def prepared(
+        self, typical: PyTree, penalty: Float[Array, " terms"] | None = None
+    ) -> "PreparedDistance":
+        """A distance for many pairs: what the aligner computes once for all is computed here.
+
+        Args:
+            typical: Some samples with a leading axis, of the kind that will be aligned.
+            penalty: Weights of the energy's penalty terms; zero for all where it is not given.
+
+        Returns:
+            A distance like any other.
+        """
+        if penalty is None:
+            penalty = jnp.zeros((self.energy.num_penalties,), dtype=jnp.result_type(float))
+        count = jax.tree.leaves(typical)[0].shape[0]
+        clusters = Clusters(typical, jnp.tile(penalty[None], (count, 1)))
+        found = self.aligner.prepare(self.energy, clusters, None)
+        return PreparedDistance(self.energy, self.aligner, penalty, found)
 
     def __call__(
         self, sample: PyTree, prototype: PyTree, penalty: Float[Array, " terms"] | None = None
@@ -64,6 +79,60 @@ class InvariantDistance(eqx.Module):
             penalty = jnp.zeros((self.energy.num_penalties,), dtype=jnp.result_type(float))
         alone = Clusters(_stacked(prototype), penalty[None])
         return self.align(sample, alone).energy[0]
+
+
+class PreparedDistance(AbstractDistance):
+    """An invariant distance ready for many pairs; wherever a distance goes, it can go.
+
+    Attributes:
+        energy: What is minimised, penalties included.
+        aligner: What minimises it.
+        penalty: Weights of the energy's penalty terms.
+        preparation: What the aligner's `prepare` returned.
+    """
+
+    energy: AbstractPairEnergy
+    aligner: AbstractAligner
+    penalty: Float[Array, " terms"]
+    preparation: PyTree
+
+    def align(self, sample: PyTree, prototype: PyTree) -> Alignment:
+        """Aligns one sample to one prototype, from the identity.
+
+        Args:
+            sample: One sample.
+            prototype: One prototype, or another sample.
+
+        Returns:
+            The alignment, with one candidate.
+        """
+        alone = Clusters(_stacked(prototype), self.penalty[None])
+        start = _at_rest(self.energy, self.penalty.dtype)
+        return self.aligner.align(self.energy, sample, alone, None, start, self.preparation)
+
+    def __call__(self, sample: PyTree, prototype: PyTree, weight: Array | None = None) -> Scalar:
+        """The least energy that the aligner finds; see `AbstractDistance.__call__`.
+
+        Args:
+            sample: One sample.
+            prototype: One prototype, or another sample.
+            weight: Must be None: pixel weights are the energy's.
+
+        Returns:
+            A non-negative number.
+        """
+        if weight is not None:
+            raise ValueError("an invariant distance takes no weights; give them to its energy")
+        return self.align(sample, prototype).energy[0]
+
+
+def _at_rest(energy: AbstractPairEnergy, dtype: jnp.dtype) -> Alignment:
+    # One vacant place for the aligners that look at the incumbent.
+    return Alignment(
+        jnp.full((1,), -1, dtype=jnp.int32),
+        jnp.zeros((1, energy.num_params), dtype=dtype),
+        jnp.full((1,), jnp.inf, dtype=dtype),
+    )
 
 
 def _stacked(tree: PyTree) -> PyTree:

@@ -1,7 +1,8 @@
 """Solvers: seeding, Lloyd's algorithm in pure steps, moves out of poor optima, and whole fits.
 
 Take `Lloyd` to drive the steps yourself (under `pmap`, say); `fit_prototypes` is the whole loop
-that the models use.
+that the models use. `spectral_embedding` and `transfer_cut` turn graphs into rows, which
+`cluster_rows` clusters.
 """
 
 from diffclust.solvers.chunks import Chunks, cut, default_chunk_size
@@ -10,8 +11,17 @@ from diffclust.solvers.lloyd import Batch, Lloyd, LloydState, Memory, Tally
 from diffclust.solvers.moves import Moves
 from diffclust.solvers.progress import Callback, FitError, Progress, Status
 from diffclust.solvers.result import Assignment, Outcome
+from diffclust.solvers.rows import RowClusters, cluster_rows, nearest_centres
 from diffclust.solvers.run import Run, Stopping, run_lloyd
 from diffclust.solvers.seeding import kmeans_plus_plus
+from diffclust.solvers.spectral import (
+    SpectralEmbedding,
+    eigengap,
+    normalised_cut,
+    spectral_embedding,
+    strongest_bridges,
+)
+from diffclust.solvers.transfer_cut import representatives, transfer_cut
 
 __all__ = [
     "Assignment",
@@ -26,14 +36,24 @@ __all__ = [
     "Outcome",
     "Plan",
     "Progress",
+    "RowClusters",
     "Run",
+    "SpectralEmbedding",
     "Status",
     "Stopping",
     "Tally",
     "assign_samples",
+    "cluster_rows",
     "cut",
     "default_chunk_size",
+    "eigengap",
     "fit_prototypes",
     "kmeans_plus_plus",
+    "nearest_centres",
+    "normalised_cut",
+    "representatives",
     "run_lloyd",
+    "spectral_embedding",
+    "strongest_bridges",
+    "transfer_cut",
 ]

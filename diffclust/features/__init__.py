@@ -1,0 +1,31 @@
+"""Maps of one image to a vector in which Euclidean distances mean more than between pixels.
+
+Take the scattering transform where small translations and deformations should not count, and the
+projection onto the orthogonal complement to remove what all clusters share.
+"""
+
+from diffclust.features.moments import Moments, feature_moments
+from diffclust.features.orthogonal_complement import (
+    OrthogonalComplement,
+    PrincipalDirections,
+    directions_of,
+    drop_leading,
+    fit_principal_directions,
+    principal_angles,
+    project_features,
+)
+from diffclust.features.scattering import Scattering, ScatteringPath
+
+__all__ = [
+    "Moments",
+    "OrthogonalComplement",
+    "PrincipalDirections",
+    "Scattering",
+    "ScatteringPath",
+    "directions_of",
+    "drop_leading",
+    "feature_moments",
+    "fit_principal_directions",
+    "principal_angles",
+    "project_features",
+]

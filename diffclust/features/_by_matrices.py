@@ -1,0 +1,261 @@
+"""Scattering of small images, by matrix products of real numbers.
+
+Fourier transforms of a few dozen points are slower than products with their matrices. A real
+picture is written in cosines and sines of either axis, with an axis of two for the parity: 0 for
+cosines, which are even, 1 for sines, which are odd. The real and the imaginary part of a wavelet
+are then multipliers that keep or swap parities. The images come last in every array, so that inner
+loops run over them.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from diffclust.features._canvas import CanvasAxis
+from diffclust.features._modulus import modulus
+from diffclust.features.morlet import FilterBank, crop_spectrum
+
+
+def _waves(size: int) -> np.ndarray:
+    """Cosines and sines `(pixels, 2 * (size // 2 + 1))` of an axis of even size."""
+    frequency = np.arange(size // 2 + 1)
+    phase = 2 * np.pi * np.outer(np.arange(size), frequency) / size
+    sines = np.sin(phase)
+    sines[:, [0, -1]] = 0.0
+    return np.concatenate([np.cos(phase), sines], axis=1)
+
+
+def _average(low: np.ndarray, factor: int, inside: slice) -> np.ndarray:
+    """Low-pass with the 1-D transform `low`, at every `factor`-th pixel, as a matrix."""
+    transform = np.fft.fft(np.eye(len(low)), axis=0)
+    return np.fft.ifft(low[:, None] * transform, axis=0).real[::factor][inside]
+
+
+class _AliasedAxis(NamedTuple):
+    """Frequencies of an axis that are the same on every s-th pixel.
+
+    Attributes:
+        source: Frequency by fold and coarse frequency; odd folds run backwards.
+        weight: By parity, fold and coarse frequency: how a frequency counts in the inverse.
+    """
+
+    source: np.ndarray
+    weight: np.ndarray
+
+
+def _aliased(size: int, factor: int) -> _AliasedAxis:
+    half, coarse = size // 2, size // 2 // factor
+    fold, frequency = np.meshgrid(np.arange(factor), np.arange(coarse + 1), indexing="ij")
+    odd = fold % 2 == 1
+    source = np.where(odd, (fold + 1) * coarse - frequency, fold * coarse + frequency)
+    weight = np.where((source == 0) | (source == half), 1.0, 2.0) / size
+    # Neighbouring folds share a frequency, which must count once.
+    weight[(fold > 0) & (source == fold * coarse)] = 0.0
+    return _AliasedAxis(source, np.stack([weight, np.where(odd, -weight, weight)]))
+
+
+def _multipliers(waves: np.ndarray, factor: int) -> np.ndarray:
+    """Filters as multipliers of cosines and sines.
+
+    Args:
+        waves: Real Fourier transforms `(angles, height, width)`.
+        factor: Every how many pixels the result is wanted.
+
+    Returns:
+        Array `(part, term, fold, fold, parity, rows, angles, parity, columns)`. Part 0 is the real
+        one: its first term multiplies the picture, its second the picture with both parities
+        swapped. Part 1 is the imaginary one, with the second and the first parity swapped.
+    """
+
+    def symmetric(x, parity, axis):
+        mirrored = np.roll(np.flip(x, axis), 1, axis)
+        return (x + mirrored if parity == 0 else x - mirrored) / 2
+
+    down, right = _aliased(waves.shape[1], factor), _aliased(waves.shape[2], factor)
+    out = np.zeros((2, 2, 2, 2, *down.source.shape, *right.source.shape, len(waves)))
+    for row in (0, 1):
+        for column in (0, 1):
+            # exp(i(kp + lq)) is C·C - S·S + i(S·C + C·S), and the transform of a real picture
+            # C·C - S·S - i(S·C + C·S): multiplied out, sorted by parity.
+            signs = {
+                (0, 0): 1,
+                (0, 1): -1 if row == column else 1,
+                (1, 0): -1 if column == 0 else 1,
+                (1, 1): -1 if row == 0 else 1,
+            }
+            weight = down.weight[row][:, :, None, None] * right.weight[column]
+            for (part, term), sign in signs.items():
+                # Which parity of the filter leads here, in rows and columns.
+                kind = ((0, 0), (1, 1)) if part == 0 else ((0, 1), (1, 0))
+                wave = symmetric(symmetric(waves, kind[term][0], 1), kind[term][1], 2)
+                folded = wave[:, down.source][:, :, :, right.source] * weight
+                out[part, term, row, column] = sign * np.moveaxis(folded, 0, -1)
+    # part term row column fold k fold l angle -> part term fold fold row k angle column l
+    return out.transpose(0, 1, 4, 6, 2, 5, 8, 3, 7)
+
+
+class Matrices(NamedTuple):
+    """What the transform multiplies with, in double precision.
+
+    Attributes:
+        order: How many wavelets a path has at most.
+        zeroth: By axis: from the image to its averages.
+        into: By axis: from the image to the cosines and sines of the canvas.
+        averages: By scale and axis: from moduli of that scale to their averages.
+        multipliers: By scale of the wavelet and of what it is applied to.
+    """
+
+    order: int
+    zeroth: tuple[np.ndarray, ...]
+    into: tuple[np.ndarray, ...]
+    averages: tuple[tuple[np.ndarray, ...], ...]
+    multipliers: dict[tuple[int, int], np.ndarray]
+
+
+def matrices(axes: tuple[CanvasAxis, CanvasAxis], bank: FilterBank, order: int) -> Matrices:
+    """Prepares a transform.
+
+    Args:
+        axes: The canvas.
+        bank: Its filters.
+        order: How many wavelets a path has at most.
+
+    Returns:
+        The matrices.
+    """
+    scales = len(bank.wavelets)
+
+    def averages(scale):
+        low, factor = crop_spectrum(bank.average, scale), 2 ** (scales - scale)
+        # A round Gaussian is the product of its profiles.
+        profiles = low[:, 0] / np.sqrt(low[0, 0]), low[0] / np.sqrt(low[0, 0])
+        return tuple(
+            _average(profile, factor, axis.inside)
+            for profile, axis in zip(profiles, axes, strict=True)
+        )
+
+    pairs = [(scale, 0) for scale in range(scales)]
+    if order == 2:
+        pairs += [(j2, j1) for j1 in range(1, scales) for j2 in range(j1 + 1, scales)]
+    multipliers = {
+        (scale, level): _multipliers(
+            crop_spectrum(bank.wavelets[scale], level), 2 ** (scale - level)
+        )
+        for scale, level in pairs
+    }
+    by_scale = tuple(averages(scale) for scale in range(scales))
+    zeroth = tuple(low @ axis.padding for low, axis in zip(by_scale[0], axes, strict=True))
+    into = tuple(_waves(axis.size).T @ axis.padding for axis in axes)
+    return Matrices(order, zeroth, into, by_scale, multipliers)
+
+
+def _product(left: Array, right: Array, contract: int, batch: int = 0) -> Array:
+    """Matrix product over one axis of `right` whose first `batch` axes are shared by both."""
+    shared = tuple(range(batch))
+    dimensions = (((left.ndim - 1,), (contract,)), (shared, shared))
+    # On a GPU the default would round to fewer digits than float32 has.
+    return jax.lax.dot_general(left, right, dimensions, precision=jax.lax.Precision.HIGHEST)
+
+
+def _along(matrix: np.ndarray, x: Float[Array, "*front in n"]) -> Float[Array, "*front out n"]:
+    """Multiplies the last but one axis, which keeps the last one innermost."""
+    front = x.shape[:-2]
+    repeated = np.broadcast_to(matrix, (*front, *matrix.shape))
+    return _product(jnp.asarray(repeated, x.dtype), x, len(front), len(front))
+
+
+def _down(matrix: np.ndarray, x: Float[Array, "in *rest"]) -> Float[Array, "out *rest"]:
+    """Multiplies the first axis."""
+    return _product(jnp.asarray(matrix, x.dtype), x, 0)
+
+
+def _analyse(
+    down: np.ndarray, right: np.ndarray, x: Float[Array, "rows columns n"]
+) -> Float[Array, "2 k 2 l n"]:
+    """Cosines and sines of pictures."""
+    waves = _along(right, _down(down, x))
+    return waves.reshape(2, len(down) // 2, 2, len(right) // 2, -1)
+
+
+def _multiply(
+    x: Float[Array, "2 k 2 l n"], multipliers: np.ndarray, swaps: tuple[tuple[int, ...], ...]
+) -> Float[Array, "2 rows angles 2 columns n"]:
+    """One part of all wavelets, in cosines and sines of every s-th pixel."""
+    folds = multipliers.shape[1]
+    rows, columns = multipliers.shape[4], multipliers.shape[7]
+    total = None
+    for term, i, j in np.ndindex(len(swaps), folds, folds):
+        swapped = jax.lax.rev(x, swaps[term]) if swaps[term] else x
+        down, right = i * (rows - 1), j * (columns - 1)
+        fold = swapped[:, down : down + rows, :, right : right + columns]
+        backwards = (1,) * (i % 2) + (3,) * (j % 2)
+        fold = jax.lax.rev(fold, backwards) if backwards else fold
+        factor = jnp.asarray(multipliers[term, i, j], x.dtype)[..., None]
+        summand = factor * fold[:, :, None]
+        total = summand if total is None else total + summand
+    assert total is not None
+    return total
+
+
+def _moduli(
+    x: Float[Array, "2 k 2 l n"], multipliers: np.ndarray
+) -> Float[Array, "height angles width n"]:
+    """Moduli of the wavelet coefficients."""
+    parts = []
+    for part, swaps in enumerate((((), (0, 2)), ((2,), (0,)))):
+        waves = _multiply(x, multipliers[part], swaps)
+        parity, rows, angles, _, columns, count = waves.shape
+        # The last axis stays apart until the product is taken: XLA's loop over a merged one
+        # divides for every element.
+        waves = waves.reshape(parity * rows, angles, parity * columns, count)
+        half = _along(_waves(2 * (columns - 1)), waves)
+        parts.append(_down(_waves(2 * (rows - 1)), half))
+    return modulus(*parts)
+
+
+def scatter(
+    images: Float[Array, "n height width"], prepared: Matrices
+) -> Float[Array, "n paths rows columns"]:
+    """Scattering coefficients of grey images.
+
+    Args:
+        images: The images.
+        prepared: The transform's matrices.
+
+    Returns:
+        The coefficients, the paths in kymatio's order.
+    """
+    order, (low, across), into, averages, multipliers = prepared
+    scales, count = len(averages), len(images)
+    pixels = jnp.moveaxis(images, 0, -1)
+    rows, columns = (len(matrix) for matrix in averages[0])
+
+    def average(u, scale):
+        down, right = averages[scale]
+        return _along(right, _down(down, u))
+
+    zeroth = _along(across, _down(low, pixels))[None]
+    spectrum = _analyse(*into, pixels)
+    first, second = [], []
+    for j1 in range(scales):
+        once = _moduli(spectrum, multipliers[j1, 0])
+        first.append(jnp.moveaxis(average(once, j1), 1, 0))
+        if order < 2 or j1 + 1 == scales:
+            continue
+        height, angles, width, _ = once.shape
+        joint = once.transpose(0, 2, 1, 3).reshape(height, width, angles * count)
+        spectra = _analyse(_waves(height).T, _waves(width).T, joint)
+        twice = jnp.stack(
+            [
+                average(_moduli(spectra, multipliers[j2, j1]), j2).reshape(
+                    rows, angles, columns, angles, count
+                )
+                for j2 in range(j1 + 1, scales)
+            ]
+        )
+        # j2 rows t2 columns t1 n -> t1 j2 t2 rows columns n
+        second.append(twice.transpose(4, 0, 2, 1, 3, 5).reshape(-1, rows, columns, count))
+    return jnp.moveaxis(jnp.concatenate([zeroth, *first, *second]), -1, 0)

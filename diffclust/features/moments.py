@@ -1,0 +1,172 @@
+"""Moments of many features, chunk by chunk: count, mean, scatter, and the paths' largest norms."""
+
+import functools
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from diffclust.features._rows import equal_chunks
+from diffclust.types import Scalar
+
+Normalisation = Literal["none", "largest", "root", "standardise"]
+"""What is done to features before their principal directions are sought; see
+`fit_principal_directions`."""
+
+Features = Float[Array, " features"]
+
+
+class Moments(eqx.Module):
+    """Count, mean and scatter of the samples seen, and the largest squared norm of each path.
+
+    Attributes:
+        count: Weight of the samples.
+        mean: Their mean.
+        scatter: Σ w (x - mean)(x - mean)ᵀ, not divided by the count.
+        largest: The largest squared Euclidean norm over samples of every path's coefficients.
+
+    References:
+        Chan, Golub and LeVeque (1983), Algorithms for computing the sample variance, Eq. 1.5b.
+    """
+
+    count: Scalar
+    mean: Features
+    scatter: Float[Array, "features features"]
+    largest: Float[Array, " paths"]
+
+    @staticmethod
+    def empty(num_features: int, *, num_paths: int = 1, dtype: Any = None) -> "Moments":
+        """Moments of nothing.
+
+        Args:
+            num_features: D.
+            num_paths: How many equal runs of consecutive features there are.
+            dtype: Floating dtype; JAX's default where it is not given.
+
+        Returns:
+            Zeros.
+
+        Raises:
+            ValueError: If the features do not fall into that many equal paths.
+        """
+        if num_features % num_paths:
+            raise ValueError(
+                f"{num_features} features do not fall into {num_paths} paths of equal length"
+            )
+        dtype = jnp.result_type(float) if dtype is None else dtype
+        return Moments(
+            jnp.zeros((), dtype),
+            jnp.zeros((num_features,), dtype),
+            jnp.zeros((num_features, num_features), dtype),
+            jnp.zeros((num_paths,), dtype),
+        )
+
+    def add(
+        self,
+        batch: Float[Array, "n features"],
+        weight: Float[Array, " n"] | None = None,
+        *,
+        axis_name: str | None = None,
+    ) -> "Moments":
+        """Adds a batch. Pure; the order of batches changes the last digits only.
+
+        The batch is centred at its own mean before it is squared, and merged by Chan's update:
+        nothing is ever the difference of two large sums.
+
+        Args:
+            batch: Samples.
+            weight: Their weights, or None for ones; zero marks padding.
+            axis_name: Name of a mapped device axis that holds the batch's other parts, or None.
+
+        Returns:
+            The moments of all samples seen.
+        """
+        weight = jnp.ones(batch.shape[:1], batch.dtype) if weight is None else weight
+
+        def total(values: Array) -> Array:
+            return values if axis_name is None else jax.lax.psum(values, axis_name)
+
+        highest = jax.lax.Precision.HIGHEST
+        count = total(jnp.sum(weight))
+        share = 1.0 / jnp.maximum(count, jnp.finfo(batch.dtype).tiny)
+        rough = total(jnp.matmul(weight, batch, precision=highest)) * share
+        centred = batch - rough[None]
+        # The mean of what is left repairs the rounding of a long sum.
+        rest = total(jnp.matmul(weight, centred, precision=highest)) * share
+        mean = rough + rest
+        centred = (centred - rest[None]) * jnp.sqrt(weight)[:, None]
+        scatter = total(jnp.matmul(centred.T, centred, precision=highest))
+        norms = jnp.sum(batch.reshape(batch.shape[0], self.largest.size, -1) ** 2, axis=2)
+        largest = jnp.max(jnp.where(weight[:, None] > 0, norms, 0.0), axis=0)
+        if axis_name is not None:
+            largest = jax.lax.pmax(largest, axis_name)
+        both = self.count + count
+        part = count / jnp.maximum(both, jnp.finfo(batch.dtype).tiny)
+        shift = mean - self.mean
+        return Moments(
+            both,
+            self.mean + shift * part,
+            self.scatter + scatter + jnp.outer(shift, shift) * (self.count * part),
+            jnp.maximum(self.largest, largest),
+        )
+
+
+def rooted(features: Array, normalisation: Normalisation) -> Array:
+    """The element-wise part of a normalisation.
+
+    Args:
+        features: Any array.
+        normalisation: `"root"` takes sign(x) √|x|; all others nothing.
+
+    Returns:
+        An array of the same shape.
+    """
+    if normalisation != "root":
+        return features
+    magnitude = jnp.abs(features)
+    # The gradient at zero is infinite; zero features are common, so it is cut off there.
+    safe = jnp.where(magnitude > 0, magnitude, 1.0)
+    return jnp.where(magnitude > 0, jnp.sign(features) * jnp.sqrt(safe), 0.0)
+
+
+@functools.partial(jax.jit, static_argnums=3, donate_argnums=0)
+def _add(moments: Moments, batch: Array, weight: Array, normalisation: Normalisation) -> Moments:
+    return moments.add(rooted(batch, normalisation), weight)
+
+
+def feature_moments(
+    features: Any,
+    *,
+    normalisation: Normalisation = "none",
+    path_size: int = 1,
+    chunk_size: int | None = None,
+) -> Moments:
+    """Moments of many samples, chunk by chunk: they are never in memory twice.
+
+    Args:
+        features: A matrix `(n, features)`, or an iterable of such matrices, read once.
+        normalisation: `"root"` takes the moments of the features' square roots; the others are
+            scalings, which are applied to the moments later.
+        path_size: How many consecutive features make a path.
+        chunk_size: Samples a chunk; chosen from the number of features where it is not given.
+
+    Returns:
+        The moments.
+
+    Raises:
+        ValueError: If the features are not what they should be.
+    """
+    moments = None
+    for batch, weight in equal_chunks(features, "features", size=chunk_size):
+        if moments is None:
+            if batch.shape[1] % path_size:
+                raise ValueError(
+                    f"path_size is {path_size}, which does not divide the {batch.shape[1]} features"
+                )
+            num_paths = batch.shape[1] // path_size
+            moments = Moments.empty(batch.shape[1], num_paths=num_paths, dtype=batch.dtype)
+        moments = _add(moments, jnp.asarray(batch), jnp.asarray(weight), normalisation)
+    assert moments is not None
+    return moments

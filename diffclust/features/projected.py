@@ -1,0 +1,174 @@
+"""Feature maps applied to many images, and their projection onto principal directions."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from diffclust.features.orthogonal_complement import (
+    Normalisation,
+    PrincipalDirections,
+    fit_principal_directions,
+    project_features,
+)
+from diffclust.types import Image
+
+FeatureMap = Callable[[Image], Array]
+"""Turns one image into a vector."""
+
+Report = Callable[[str, int, int], None]
+"""Called with the name of a stage, images done and images in all."""
+
+_MOST_STORED = 2 * 2**30
+"""Bytes of features that are kept; beyond that they are computed twice."""
+
+
+class OnCanvas(eqx.Module):
+    """A feature map of images laid in the middle of a larger, blank canvas.
+
+    Attributes:
+        feature_map: Applied to the canvas.
+        height: Rows of the canvas.
+        width: Columns of the canvas.
+        enlargement: How many times larger images are made before that, by linear interpolation.
+
+    References:
+        Villar-Corrales and Morgenshtern, PSSC, Sec. 4.3: images zero-padded to 32×32.
+    """
+
+    feature_map: FeatureMap
+    height: int = eqx.field(static=True)
+    width: int = eqx.field(static=True)
+    enlargement: int = eqx.field(static=True, default=1)
+
+    def __call__(self, image: Image) -> Float[Array, " features"]:
+        """The features of one image.
+
+        Args:
+            image: An image that is no larger than the canvas when it is enlarged.
+
+        Returns:
+            What the feature map makes of the canvas.
+        """
+        if self.enlargement > 1:
+            rows, columns = (self.enlargement * side for side in image.shape[:2])
+            image = jax.image.resize(image, (rows, columns, image.shape[2]), "linear")
+        above, left = (self.height - image.shape[0]) // 2, (self.width - image.shape[1]) // 2
+        below = self.height - image.shape[0] - above
+        right = self.width - image.shape[1] - left
+        return self.feature_map(jnp.pad(image, ((above, below), (left, right), (0, 0))))
+
+
+@eqx.filter_jit
+def _apply(feature_map: FeatureMap, images: Array) -> Array:
+    return jax.vmap(feature_map)(images)
+
+
+def features_of(
+    feature_map: FeatureMap,
+    images: Float[np.ndarray, "n height width channels"],
+    *,
+    chunk_size: int = 256,
+    report: Callable[[int, int], None] | None = None,
+) -> Iterator[Float[np.ndarray, "m features"]]:
+    """The features of many images, chunk by chunk.
+
+    Args:
+        feature_map: Applied to each image.
+        images: The images.
+        chunk_size: Images a chunk.
+        report: Called with images done and in all after every chunk, or None.
+
+    Yields:
+        The features of each chunk, on the host.
+    """
+    size = min(chunk_size, len(images))
+    for start in range(0, len(images), size):
+        part = images[start : start + size]
+        padded = np.concatenate([part, np.repeat(part[:1], size - len(part), axis=0)])
+        found = np.asarray(_apply(feature_map, jnp.asarray(padded)))
+        yield found[: len(part)]
+        if report is not None:
+            report(start + len(part), len(images))
+
+
+def project_images(
+    feature_map: FeatureMap,
+    directions: PrincipalDirections,
+    images: Float[np.ndarray, "n height width channels"],
+    *,
+    chunk_size: int = 256,
+    report: Report | None = None,
+) -> Float[np.ndarray, "n directions"]:
+    """Coordinates of images along principal directions that are known.
+
+    Args:
+        feature_map: Applied to each image.
+        directions: Directions of its features.
+        images: The images.
+        chunk_size: Images a chunk.
+        report: Called after every chunk, or None.
+
+    Returns:
+        The coordinates.
+    """
+    tell = _teller(report, "features")
+    found = features_of(feature_map, images, chunk_size=chunk_size, report=tell)
+    return project_features(directions, found)
+
+
+def fit_projection(
+    feature_map: FeatureMap,
+    images: Float[np.ndarray, "n height width channels"],
+    *,
+    num_directions: int,
+    normalisation: Normalisation = "root",
+    path_size: int = 1,
+    chunk_size: int = 256,
+    report: Report | None = None,
+) -> tuple[PrincipalDirections, Float[np.ndarray, "n directions"]]:
+    """Principal directions of images' features, and the images' coordinates along them.
+
+    Features are kept where they fit into 2 GB, and computed a second time where they do not.
+
+    Args:
+        feature_map: Applied to each image.
+        images: The images.
+        num_directions: How many leading directions are wanted.
+        normalisation: See `fit_principal_directions`.
+        path_size: See `fit_principal_directions`.
+        chunk_size: Images a chunk.
+        report: Called after every chunk, or None.
+
+    Returns:
+        The directions, and one row of coordinates for each image.
+    """
+    kept: list[np.ndarray] = []
+
+    def chunks(store: bool) -> Iterator[np.ndarray]:
+        for part in features_of(
+            feature_map, images, chunk_size=chunk_size, report=_teller(report, "features")
+        ):
+            if store:
+                kept.append(part)
+            yield part
+
+    shape = eqx.filter_eval_shape(feature_map, jnp.asarray(images[0]))
+    store = len(images) * shape.size * shape.dtype.itemsize <= _MOST_STORED
+    directions = fit_principal_directions(
+        chunks(store),
+        num_directions=num_directions,
+        normalisation=normalisation,
+        path_size=path_size,
+    )
+    if report is not None:
+        report("directions", 1, 1)
+    return directions, project_features(directions, kept if store else chunks(False))
+
+
+def _teller(report: Report | None, stage: str) -> Any:
+    return None if report is None else lambda done, total: report(stage, done, total)

@@ -1,0 +1,203 @@
+"""The scattering transform: averages of moduli of wavelet coefficients, stable to deformations."""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from diffclust import _validation as check
+from diffclust.features import _by_fourier, _by_matrices
+from diffclust.features._canvas import PADDINGS, Padding, canvas_axis
+from diffclust.features.morlet import filter_bank, wave_angle
+from diffclust.types import Image
+
+
+@dataclass(frozen=True)
+class ScatteringPath:
+    """The wavelets that lead to one group of coefficients.
+
+    Attributes:
+        order: How many wavelets: 0, 1 or 2.
+        scales: Their scales j, rising from 0 for the finest.
+        angles: Radians in [0, π) in which they oscillate, from x (to the right) towards y
+            (downwards).
+    """
+
+    order: int
+    scales: tuple[int, ...]
+    angles: tuple[float, ...]
+
+
+class Scattering(eqx.Module):
+    """Scattering coefficients of one image: x ∗ φ, |x ∗ ψ₁| ∗ φ and ||x ∗ ψ₁| ∗ ψ₂| ∗ φ.
+
+    The wavelets ψ are Morlet wavelets of J scales and L angles and φ is a Gaussian of the scale
+    2ᴶ, on whose scale the coefficients are nearly invariant to translations and change in
+    proportion to a deformation.
+
+    Filters, padding, subsampling and the order of the paths are those of kymatio 0.3.0. Each grid
+    has `height // 2**num_scales` rows and `width // 2**num_scales` columns. With `"periodic"`
+    padding a side that is a multiple of 2ᴶ is not padded at all, so that the image is a torus.
+
+    Attributes:
+        height: Rows of the image, at least 2ᴶ.
+        width: Columns of the image, at least 2ᴶ.
+        num_scales: J.
+        num_angles: L.
+        order: How many wavelets a path has at most: 1 or 2.
+        padding: What lies outside the image: `"reflect"`, `"zero"` or `"periodic"`.
+
+    References:
+        Bruna and Mallat (2013), Invariant scattering convolution networks; PSSC, Section 2.3;
+        Andreux et al. (2020), Kymatio.
+    """
+
+    height: int = eqx.field(static=True)
+    width: int = eqx.field(static=True)
+    num_scales: int = eqx.field(static=True, default=3, kw_only=True)
+    num_angles: int = eqx.field(static=True, default=8, kw_only=True)
+    order: int = eqx.field(static=True, default=2, kw_only=True)
+    padding: Padding = eqx.field(static=True, default="reflect", kw_only=True)
+
+    def __check_init__(self):
+        """Refuses what has no scattering transform."""
+        for name in ("height", "width", "num_scales", "num_angles"):
+            check.whole(getattr(self, name), name)
+            check.positive(getattr(self, name), name)
+        if self.order not in (1, 2):
+            raise ValueError(f"order must be 1 or 2, not {self.order!r}")
+        if self.padding not in PADDINGS:
+            raise ValueError(f"padding must be one of {PADDINGS}, not {self.padding!r}")
+        least = min(self.height, self.width)
+        if least < 2**self.num_scales:
+            raise ValueError(
+                f"{self.num_scales} scales need images of at least {2**self.num_scales} pixels a "
+                f"side, not {self.height}×{self.width}; use at most {int(math.log2(least))} "
+                "scales or larger images"
+            )
+
+    @property
+    def paths(self) -> tuple[ScatteringPath, ...]:
+        """The paths in the order of the coefficients: first by order, then by scales and angles."""
+        return _paths(self.num_scales, self.num_angles, self.order)
+
+    @property
+    def grid_shape(self) -> tuple[int, int]:
+        """Rows and columns of coefficients of one path."""
+        return self.height >> self.num_scales, self.width >> self.num_scales
+
+    def num_features(self, channels: int = 1) -> int:
+        """Length of the vector of an image.
+
+        Args:
+            channels: Channels of the image.
+
+        Returns:
+            The number of coefficients.
+        """
+        return channels * len(self.paths) * math.prod(self.grid_shape)
+
+    def coefficients(self, image: Image) -> Float[Array, "channels paths rows columns"]:
+        """Scattering coefficients of one image, each channel by itself.
+
+        Args:
+            image: Image of shape `(height, width, channels)`.
+
+        Returns:
+            Coefficients; `paths` says which is which.
+
+        Raises:
+            ValueError: If the image has another shape than the transform was made for.
+        """
+        if image.ndim != 3 or image.shape[:2] != (self.height, self.width):
+            raise ValueError(
+                f"this scattering transform takes an image of shape ({self.height}, {self.width}, "
+                f"channels), not {image.shape}; make another for other sizes, and use jax.vmap "
+                "for a batch"
+            )
+        return self._scatter()(jnp.moveaxis(image, -1, 0))
+
+    def __call__(self, image: Image) -> Float[Array, " features"]:
+        """The coefficients as one vector.
+
+        Args:
+            image: Image of shape `(height, width, channels)`.
+
+        Returns:
+            `coefficients(image)` by channel, path, row and column.
+
+        Raises:
+            ValueError: If the image has another shape than the transform was made for.
+        """
+        return self.coefficients(image).reshape(-1)
+
+    def _scatter(self) -> Callable[[Float[Array, "n height width"]], Array]:
+        """The transform of any number of grey images."""
+        return _transform(
+            self.height, self.width, self.num_scales, self.num_angles, self.order, self.padding
+        )
+
+
+# Beyond this many pixels a side the fast Fourier transform overtakes matrix products, whose
+# matrices grow with the fourth power of the side too.
+_LARGEST_BY_MATRICES = 64
+
+
+@functools.lru_cache(maxsize=16)
+def _transform(
+    height: int, width: int, scales: int, angles: int, order: int, padding: Padding
+) -> Callable[[Float[Array, "n height width"]], Array]:
+    axes = canvas_axis(height, scales, padding), canvas_axis(width, scales, padding)
+    shape = axes[0].size, axes[1].size
+    bank = filter_bank(shape, scales, angles)
+    if max(shape) > _LARGEST_BY_MATRICES:
+        return functools.partial(_by_fourier.scatter, axes=axes, bank=bank, order=order)
+    prepared = _by_matrices.matrices(axes, bank, order)
+    return _joining(functools.partial(_by_matrices.scatter, prepared=prepared))
+
+
+def _joining(scatter: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Lets `jax.vmap` add to the images' own axis instead of a new one.
+
+    The innermost loops run over that axis, which vmap's own rules would move outside.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def joined(images):
+        return scatter(images)
+
+    @joined.def_vmap
+    def _(size, in_batched, images):
+        del in_batched
+        found = joined(images.reshape(-1, *images.shape[2:]))
+        return found.reshape(size, -1, *found.shape[1:]), True
+
+    # custom_vmap has no reverse mode of its own.
+    @jax.custom_jvp
+    def differentiable(images):
+        return joined(images)
+
+    @differentiable.defjvp
+    def _(primals, tangents):
+        return jax.jvp(scatter, primals, tangents)
+
+    return differentiable
+
+
+@functools.lru_cache(maxsize=8)
+def _paths(scales: int, angles: int, order: int) -> tuple[ScatteringPath, ...]:
+    angle = [wave_angle(index, angles) for index in range(angles)]
+    first = [ScatteringPath(1, (j1,), (angle[t1],)) for j1 in range(scales) for t1 in range(angles)]
+    second = [
+        ScatteringPath(2, (j1, j2), (angle[t1], angle[t2]))
+        for j1 in range(scales)
+        for t1 in range(angles)
+        for j2 in range(j1 + 1, scales)
+        for t2 in range(angles)
+    ]
+    return (ScatteringPath(0, (), ()), *first, *(second if order == 2 else ()))

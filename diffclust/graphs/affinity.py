@@ -1,0 +1,169 @@
+"""Affinities: neighbour lists made into sparse matrices of non-negative weights."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import scipy.sparse
+from jaxtyping import Float, Shaped
+
+from diffclust import _validation
+from diffclust.graphs.neighbours import Neighbours
+
+_WEAKEST = 20.0
+"""The exponent at which the strongest affinity of a sample is held. A degree of zero would leave
+the sample nowhere; exp(-20) is weak enough to be outvoted by any other, and strong enough that the
+sample's place in the eigenvectors is not lost among their rounding errors."""
+
+
+def self_tuning_scales(
+    neighbours: Neighbours, *, num_neighbours: int = 5
+) -> Float[np.ndarray, " n"]:
+    """The distance from every sample to its k-th neighbour.
+
+    Args:
+        neighbours: Neighbours of the samples, themselves excluded.
+        num_neighbours: k; the farthest neighbour there is where there are fewer.
+
+    Returns:
+        Distances, zero where a sample has k duplicates.
+
+    References:
+        Zelnik-Manor and Perona (2004), Self-tuning spectral clustering, Eq. 2 (with k = 7).
+    """
+    _validation.positive(num_neighbours, "num_neighbours")
+    return neighbours.distance[:, min(num_neighbours, neighbours.num_neighbours) - 1]
+
+
+def self_tuning_affinity(
+    neighbours: Neighbours,
+    *,
+    num_neighbours: int = 5,
+    symmetrise: Literal["mean", "max"] = "mean",
+) -> scipy.sparse.csr_array:
+    """exp(-d²(i, j) / (s_i s_j)) between every sample and its nearest k, s from the k-th of them.
+
+    The scale follows the density, so that sparse and dense clusters hold together alike.
+    Duplicates have affinity 1. A sample that is far from all its neighbours keeps ones of about
+    exp(-20): no degree is zero.
+
+    Args:
+        neighbours: Neighbours of the samples, themselves excluded.
+        num_neighbours: k, for the edges and the scales; all there are where there are fewer.
+        symmetrise: `"mean"` is (A + Aᵀ) / 2, so that mutual neighbours count twice as much as
+            others; `"max"` counts them alike.
+
+    Returns:
+        A symmetric matrix of double precision with an empty diagonal.
+
+    References:
+        Zelnik-Manor and Perona (2004), Self-tuning spectral clustering, Eqs. 1 and 2.
+    """
+    if symmetrise not in ("mean", "max"):
+        raise ValueError(f"symmetrise must be 'mean' or 'max', not {symmetrise!r}")
+    scales = self_tuning_scales(neighbours, num_neighbours=num_neighbours)
+    directed = affinity_to_references(neighbours, scales, num_neighbours=num_neighbours)
+    directed = scipy.sparse.csr_array(directed - scipy.sparse.diags_array(directed.diagonal()))
+    directed.eliminate_zeros()
+    if symmetrise == "max":
+        return scipy.sparse.csr_array(directed.maximum(directed.T))
+    return scipy.sparse.csr_array((directed + directed.T) * 0.5)
+
+
+def affinity_to_references(
+    neighbours: Neighbours, scales: Float[np.ndarray, " references"], *, num_neighbours: int = 5
+) -> scipy.sparse.csr_array:
+    """Self-tuning affinities of new samples to references whose scales are known.
+
+    Args:
+        neighbours: Neighbours of the new samples among the references.
+        scales: The references' own scales.
+        num_neighbours: k, for the edges and the new samples' scales.
+
+    Returns:
+        A matrix of shape `(len(neighbours), references)`.
+
+    References:
+        Zelnik-Manor and Perona (2004), Self-tuning spectral clustering, Eq. 1.
+    """
+    own = self_tuning_scales(neighbours, num_neighbours=num_neighbours).astype(np.float64)
+    index = neighbours.index[:, :num_neighbours]
+    distance = neighbours.distance[:, :num_neighbours].astype(np.float64)
+    # Each distance by its own scale: the product of two small scales could underflow.
+    exponent = _ratio(distance, own[:, None]) * _ratio(distance, scales[index].astype(np.float64))
+    return _sparse(index, exponent, len(scales))
+
+
+def gaussian_affinity(
+    neighbours: Neighbours,
+    num_references: int,
+    *,
+    num_neighbours: int | None = None,
+    sigma: float | None = None,
+) -> scipy.sparse.csr_array:
+    """exp(-d² / 2σ²) of every sample to its nearest references, nothing to all others (Eq. 5).
+
+    A sample that is far from all references (d² > 40 σ²) has its affinities multiplied by one
+    number, such that the largest is exp(-20).
+
+    Args:
+        neighbours: Nearest references of the samples.
+        num_references: How many references there are.
+        num_neighbours: How many of the neighbours count; None for all.
+        sigma: σ; the mean distance of samples to these neighbours where it is not given. Give the
+            training samples' for new ones.
+
+    Returns:
+        A matrix of shape `(len(neighbours), num_references)` with positive row sums.
+
+    References:
+        Villar-Corrales and Morgenshtern, PSSC, Eq. 5; Huang et al. (2019), Ultra-scalable spectral
+        clustering, Sec. 3.1.2, for σ.
+    """
+    index, distance = neighbours.index[:, :num_neighbours], neighbours.distance[:, :num_neighbours]
+    distance = distance.astype(np.float64)
+    sigma = float(distance.mean()) if sigma is None else sigma
+    exponent = 0.5 * _ratio(distance, np.full((1, 1), sigma)) ** 2
+    return _sparse(index, exponent, num_references)
+
+
+def mean_graph(graphs: Sequence[scipy.sparse.csr_array]) -> scipy.sparse.csr_array:
+    """The mean of several graphs on the same samples.
+
+    Args:
+        graphs: Sparse matrices of one shape; at least one.
+
+    Returns:
+        Their mean.
+
+    Raises:
+        ValueError: If there is none, or shapes differ.
+    """
+    if not graphs:
+        raise ValueError("graphs is empty; give at least one")
+    shapes = {graph.shape for graph in graphs}
+    if len(shapes) > 1:
+        raise ValueError(f"graphs must have one shape, not {sorted(shapes)}")
+    total = graphs[0]
+    for graph in graphs[1:]:
+        total = total + graph
+    return scipy.sparse.csr_array(total * (1.0 / len(graphs)))
+
+
+def _ratio(
+    distance: Shaped[np.ndarray, "..."], scale: Shaped[np.ndarray, "..."]
+) -> Shaped[np.ndarray, "..."]:
+    """The quotient, with 0 / 0 = 0 and a large finite number in place of infinity."""
+    safe = np.where(scale > 0, scale, 1.0)
+    ratio = np.where(scale > 0, distance / safe, np.where(distance > 0, 1e6, 0.0))
+    return np.minimum(ratio, 1e6)
+
+
+def _sparse(index: np.ndarray, exponent: np.ndarray, columns: int) -> scipy.sparse.csr_array:
+    """exp(-exponent) as a sparse matrix whose rows all have a positive sum."""
+    # The same for the whole row, so that it keeps its proportions.
+    exponent = exponent - np.maximum(exponent.min(axis=1, keepdims=True) - _WEAKEST, 0.0)
+    rows = np.repeat(np.arange(len(index)), index.shape[1])
+    shape = (len(index), columns)
+    entries = (np.exp(-exponent).ravel(), (rows, index.ravel()))
+    return scipy.sparse.csr_array(scipy.sparse.coo_array(entries, shape=shape))

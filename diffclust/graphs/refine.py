@@ -1,0 +1,208 @@
+"""Neighbours judged anew: candidates from a cheap representation, ranked by another distance."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from diffclust.distances import AbstractDistance
+from diffclust.features.orthogonal_complement import drop_leading
+from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
+
+
+def rejudged(
+    candidates: Neighbours, distance: Float[np.ndarray, "n k"], num_neighbours: int
+) -> Neighbours:
+    """The candidates ranked by other distances.
+
+    Args:
+        candidates: Candidates of every sample.
+        distance: Their new distances, in the same places.
+        num_neighbours: How many are kept; all there are where there are fewer.
+
+    Returns:
+        The nearest of them, nearest first; of equally near ones those of lower index.
+    """
+    order = np.lexsort((candidates.index, distance), axis=1)[:, :num_neighbours]
+    return Neighbours(
+        np.take_along_axis(candidates.index, order, axis=1),
+        np.take_along_axis(distance, order, axis=1),
+    )
+
+
+@eqx.filter_jit
+def _distances(distance: AbstractDistance, samples: PyTree, prototypes: PyTree) -> Array:
+    return jax.vmap(lambda x, c: distance(x, c))(samples, prototypes)
+
+
+def pair_distances(
+    distance: AbstractDistance,
+    samples: PyTree,
+    prototypes: PyTree,
+    sources: Int[np.ndarray, " pairs"],
+    targets: Int[np.ndarray, " pairs"],
+    *,
+    chunk_size: int = 1024,
+    report: Callable[[int, int], None] | None = None,
+) -> Float[np.ndarray, " pairs"]:
+    """Distances of many pairs, chunk by chunk.
+
+    Args:
+        distance: Any distance, invariant or not.
+        samples: Arrays on the host with a leading axis.
+        prototypes: The like; may be the samples.
+        sources: Which samples.
+        targets: Which prototypes.
+        chunk_size: Pairs a chunk.
+        report: Called with pairs done and in all after every chunk, or None.
+
+    Returns:
+        `distance(samples[sources[i]], prototypes[targets[i]])` for each i.
+    """
+    count = len(sources)
+    size = min(chunk_size, 16 * -(-count // 16))
+    found = []
+    for start in range(0, count, size):
+        index = np.minimum(np.arange(start, start + size), count - 1)
+        pair = (
+            jax.tree.map(lambda leaf, at=at: jnp.asarray(leaf[at]), tree)
+            for tree, at in ((samples, sources[index]), (prototypes, targets[index]))
+        )
+        found.append(np.asarray(_distances(distance, *pair)))
+        if report is not None:
+            report(min(start + size, count), count)
+    return np.concatenate(found)[:count]
+
+
+Direction = Literal["forward", "min", "mean"]
+
+
+def judged_candidates(
+    candidates: Sequence[Neighbours],
+    distance: AbstractDistance,
+    samples: PyTree,
+    *,
+    prototypes: PyTree | None = None,
+    direction: Direction = "forward",
+    chunk_size: int = 1024,
+    report: Callable[[int, int], None] | None = None,
+) -> tuple[Float[np.ndarray, "n k"], ...]:
+    """The distance from every sample to each of its candidates; no pair is judged twice.
+
+    An invariant distance is not symmetric: moving a sample onto its neighbour may cost more than
+    the neighbour onto the sample.
+
+    Args:
+        candidates: Candidates of every sample, from one or several representations.
+        distance: Any distance of one sample to another, invariant or not.
+        samples: Arrays on the host with a leading axis, as the distance takes them.
+        prototypes: What the candidates' indices point into; None for the samples themselves.
+        direction: `"forward"` moves the sample onto its candidate; `"min"` and `"mean"` take both
+            ways, at up to twice the price. (Weighing pixels by the Jacobian makes one way
+            symmetric: `TransformedDistance(..., pixel_weights="jacobian")`.)
+        chunk_size: Pairs a chunk.
+        report: Called with pairs done and in all, or None.
+
+    Returns:
+        Distances in the candidates' places, for each of the representations.
+    """
+    if direction not in ("forward", "min", "mean"):
+        raise ValueError(f"direction must be 'forward', 'min' or 'mean', not {direction!r}")
+    others = samples if prototypes is None else prototypes
+    count = jax.tree.leaves(others)[0].shape[0]
+
+    def judge(keys: np.ndarray, *, backward: bool) -> np.ndarray:
+        pairs, trees = (keys // count, keys % count), (samples, others)
+        if backward:
+            pairs, trees = pairs[::-1], trees[::-1]
+        return pair_distances(distance, *trees, *pairs, chunk_size=chunk_size, report=report)
+
+    def reversed_(keys: np.ndarray) -> np.ndarray:
+        return keys % count * count + keys // count
+
+    places = [np.arange(len(near))[:, None] * count + near.index for near in candidates]
+    needed = np.unique(np.concatenate([keys.ravel() for keys in places]))
+    if direction != "forward" and prototypes is None:
+        # The way back of a pair that are each other's candidates is a way there.
+        needed = np.union1d(needed, reversed_(needed))
+    forward = judge(needed, backward=False)
+    there = [forward[np.searchsorted(needed, keys)] for keys in places]
+    if direction == "forward":
+        return tuple(there)
+    if prototypes is None:
+        back = [forward[np.searchsorted(needed, reversed_(keys))] for keys in places]
+    else:
+        backward = judge(needed, backward=True)
+        back = [backward[np.searchsorted(needed, keys)] for keys in places]
+    if direction == "min":
+        return tuple(np.minimum(x, y) for x, y in zip(there, back, strict=True))
+    return tuple(0.5 * (x + y) for x, y in zip(there, back, strict=True))
+
+
+def nested_neighbours(
+    coordinates: Float[np.ndarray, "n directions"],
+    removed: tuple[int, ...],
+    dimensions: int,
+    num_neighbours: int,
+    *,
+    report: Callable[[int, int], None] | None = None,
+) -> tuple[Neighbours, ...]:
+    """Exact neighbours in several windows of the same coordinates, at little more than one's price.
+
+    The distance over the coordinates that all windows share is a lower bound of every window's.
+    So the nearest by it are candidates, ranked in each window by the few coordinates that are
+    missing; where the last candidate is no farther by the bound than the last neighbour that was
+    found, a nearer one may have been missed, and the sample is searched for anew.
+
+    Args:
+        coordinates: Coordinates along principal directions, leading first.
+        removed: How many leading ones each window leaves out.
+        dimensions: Coordinates in a window; fewer where there are not as many.
+        num_neighbours: How many neighbours; fewer where there are not as many samples.
+        report: Called with samples done and in all, or None.
+
+    Returns:
+        The neighbours in each window, in the order of `removed`.
+    """
+    low, high = min(removed), max(removed)
+    end = min(low + dimensions, coordinates.shape[1])
+    if low == high or end - high < 1:
+        windows = [np.ascontiguousarray(drop_leading(coordinates, n, dimensions)) for n in removed]
+        return tuple(
+            nearest_neighbours(w, w, num_neighbours, exclude_self=True, report=report)
+            for w in windows
+        )
+    shared = np.ascontiguousarray(coordinates[:, high:end])
+    spare = max(48, 6 * num_neighbours)
+    candidates = nearest_neighbours(shared, shared, spare, exclude_self=True, report=report)
+    found = []
+    for n in removed:
+        window = np.ascontiguousarray(drop_leading(coordinates, n, dimensions))
+        missing = np.r_[n:high, end : min(n + dimensions, coordinates.shape[1])].astype(np.int64)
+        squared = candidates.distance.astype(np.float64) ** 2
+        for column in coordinates[:, missing].T.astype(np.float64):
+            squared += (column[candidates.index] - column[:, None]) ** 2
+        distance = np.sqrt(squared).astype(coordinates.dtype)
+        best = rejudged(candidates, distance, num_neighbours)
+        if candidates.num_neighbours < len(coordinates) - 1:
+            doubtful = candidates.distance[:, -1] <= best.distance[:, -1]
+            _search_anew(window, best, np.flatnonzero(doubtful))
+        found.append(best)
+    return tuple(found)
+
+
+def _search_anew(window: np.ndarray, neighbours: Neighbours, samples: np.ndarray) -> None:
+    """Replaces the neighbours of some samples by those of a search of its own, in place."""
+    if not samples.size:
+        return
+    wanted = neighbours.num_neighbours
+    found = nearest_neighbours(window[samples], window, wanted + 1)
+    itself = found.index == samples[:, None]
+    # Among more duplicates than neighbours it may be missing; then the last one goes.
+    itself[~itself.any(axis=1), -1] = True
+    neighbours.index[samples] = found.index[~itself].reshape(-1, wanted)
+    neighbours.distance[samples] = found.distance[~itself].reshape(-1, wanted)

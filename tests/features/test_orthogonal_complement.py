@@ -1,0 +1,263 @@
+import itertools
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+import sklearn.decomposition
+from hypothesis import strategies
+from jax.sharding import PartitionSpec
+
+from diffclust.features import (
+    Moments,
+    drop_leading,
+    feature_moments,
+    fit_principal_directions,
+    principal_angles,
+    project_features,
+)
+
+NORMALISATIONS = ["none", "largest", "root", "standardise"]
+
+
+def samples(count: int = 60, size: int = 12, seed: int = 0) -> np.ndarray:
+    """Features of very different spread, far from the origin."""
+    rng = np.random.default_rng(seed)
+    mixed = rng.normal(size=(count, size)) @ rng.normal(size=(size, size))
+    return (mixed * np.logspace(-0.5, 0.5, size) + 5.0).astype(np.float32)
+
+
+def normalised(features: np.ndarray, how: str, path_size: int = 4) -> np.ndarray:
+    x = features.astype(np.float64)
+    if how == "root":
+        return np.sign(x) * np.sqrt(np.abs(x))
+    if how == "standardise":
+        return x / x.std(axis=0)
+    if how == "largest":
+        paths = x.reshape(len(x), -1, path_size)
+        return (paths / np.linalg.norm(paths, axis=2).max(axis=0)[:, None]).reshape(x.shape)
+    return x
+
+
+# Moments.
+
+
+@hypothesis.given(
+    seed=strategies.integers(0, 1000),
+    cuts=strategies.lists(strategies.integers(0, 40), max_size=3),
+)
+def test_moments_do_not_depend_on_the_batches(seed: int, cuts: list[int]) -> None:
+    x = samples(40, 4, seed) + 100.0
+    padded = np.full((48, 4), 1e4, np.float32)
+    padded[:40] = x
+    # Batches of one shape; weights say what each of them holds.
+    edges = [0, *sorted(cuts), 40]
+    moments = Moments.empty(4, num_paths=2, dtype=jnp.float32)
+    for start, stop in itertools.pairwise(edges):
+        weight = ((np.arange(48) >= start) & (np.arange(48) < stop)).astype(np.float32)
+        moments = moments.add(jnp.asarray(padded), jnp.asarray(weight))
+    exact = x.astype(np.float64)
+    centred = exact - exact.mean(0)
+    assert float(moments.count) == 40
+    np.testing.assert_allclose(moments.mean, exact.mean(0), rtol=1e-5)
+    scale = np.abs(centred.T @ centred).max()
+    np.testing.assert_allclose(moments.scatter, centred.T @ centred, atol=2e-5 * scale)
+    norms = (exact.reshape(40, 2, 2) ** 2).sum(2).max(0)
+    np.testing.assert_allclose(moments.largest, norms, rtol=1e-5)
+
+
+def test_moments_are_stable_far_from_the_origin() -> None:
+    # Σ x² - n mean² would have no correct digit here.
+    x = np.random.default_rng(0).normal(size=(4096, 3)).astype(np.float32) + np.float32(3000)
+    moments = feature_moments(x, chunk_size=256)
+    exact = np.cov(x.astype(np.float64).T, bias=True)
+    np.testing.assert_allclose(moments.scatter / 4096, exact, atol=2e-3)
+
+
+def test_moments_of_all_devices_are_summed() -> None:
+    x = samples(32, 4)
+    mesh = jax.make_mesh((2,), ("devices",), (jax.sharding.AxisType.Auto,))
+
+    def add(batch):
+        return Moments.empty(4, num_paths=2, dtype=jnp.float32).add(batch, axis_name="devices")
+
+    split = jax.jit(
+        jax.shard_map(
+            add,
+            mesh=mesh,
+            in_specs=PartitionSpec("devices"),
+            out_specs=PartitionSpec(),
+            check_vma=False,
+        )
+    )(jnp.asarray(x))
+    whole = Moments.empty(4, num_paths=2, dtype=jnp.float32).add(jnp.asarray(x))
+    for found, expected in zip(jax.tree.leaves(split), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)
+
+
+# Principal directions.
+
+
+@pytest.mark.parametrize("how", NORMALISATIONS)
+def test_directions_are_those_of_a_pca_of_normalised_features(how: str) -> None:
+    x = samples()
+    found = fit_principal_directions(x, num_directions=5, normalisation=how, path_size=4)
+    prepared = normalised(x, how)
+    pca = sklearn.decomposition.PCA(5, svd_solver="full").fit(prepared)
+    variances = pca.explained_variance_ * (len(x) - 1) / len(x)
+    np.testing.assert_allclose(found.eigenvalues, variances, rtol=1e-4)
+    expected = pca.transform(prepared)
+    signs = np.sign(np.sum(pca.components_.T * np.asarray(found.basis), axis=0))
+    projected = project_features(found, x, chunk_size=16)
+    np.testing.assert_allclose(projected, expected * signs, atol=2e-3 * np.abs(expected).max())
+    np.testing.assert_allclose(found(jnp.asarray(x[7])), projected[7], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("how", ["largest", "standardise"])
+def test_scalings_make_units_immaterial(how: str) -> None:
+    x = samples()
+    units = np.repeat(np.float32([1.0, 64.0, 0.125]), 4)
+    first = fit_principal_directions(x, normalisation=how, path_size=4)
+    second = fit_principal_directions(x * units, normalisation=how, path_size=4)
+    np.testing.assert_allclose(first.eigenvalues, second.eigenvalues, rtol=1e-4, atol=1e-6)
+
+
+def test_iterables_and_chunks_change_nothing_but_the_last_digits() -> None:
+    x = samples(50)
+    whole = fit_principal_directions(x)
+    pieces = (x[start : start + 7] for start in range(0, 50, 7))
+    for other in (pieces, [x[:20], x[20:]], x.tolist()):
+        again = fit_principal_directions(other, chunk_size=16)
+        np.testing.assert_allclose(again.eigenvalues, whole.eigenvalues, rtol=1e-4)
+        np.testing.assert_allclose(again.mean, whole.mean, rtol=1e-5)
+    np.testing.assert_array_equal(
+        project_features(whole, [x[:20], x[20:]], chunk_size=16),
+        project_features(whole, x, chunk_size=16),
+    )
+
+
+def test_signs_are_settled() -> None:
+    found = fit_principal_directions(samples(), normalisation="none")
+    basis = np.asarray(found.basis)
+    largest = basis[np.abs(basis).argmax(0), np.arange(basis.shape[1])]
+    assert (largest > 0).all()
+    np.testing.assert_allclose(basis.T @ basis, np.eye(12), atol=1e-5)
+    mirrored = fit_principal_directions(-samples(), normalisation="none")
+    np.testing.assert_allclose(mirrored.basis, basis, atol=1e-3)
+
+
+def test_complement_of_several_n_are_slices_of_one_projection() -> None:
+    x = samples()
+    directions = fit_principal_directions(x, num_directions=8)
+    all_of_them = project_features(directions, x)
+    for n in range(4):
+        complement = directions.complement(n, 4)
+        expected = all_of_them[:, n : n + 4]
+        np.testing.assert_array_equal(drop_leading(all_of_them, n, 4), expected)
+        np.testing.assert_allclose(
+            jax.vmap(complement)(jnp.asarray(x)), expected, rtol=1e-3, atol=1e-4
+        )
+    assert directions.complement().n == 2
+    assert directions.complement(3)(jnp.asarray(x[0])).shape == (5,)
+
+
+def test_complement_is_blind_to_what_it_removes() -> None:
+    # Eq. 4 is an orthogonal projection: moving along removed directions changes nothing.
+    x = samples()
+    directions = fit_principal_directions(x, normalisation="none")
+    moved = x[0] + 30.0 * np.asarray(directions.basis[:, 0]) - 10.0 * directions.basis[:, 1]
+    complement = directions.complement(2)
+    np.testing.assert_allclose(
+        complement(jnp.asarray(moved)), complement(jnp.asarray(x[0])), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("how", NORMALISATIONS)
+@pytest.mark.parametrize(
+    "case", ["few samples", "constant features", "one sample", "all alike", "zeros"]
+)
+def test_what_has_no_variance_has_no_direction(how: str, case: str) -> None:
+    x = samples(60)
+    x[:, :4] = 3.3
+    x = {
+        "few samples": samples(4),
+        "constant features": x,
+        "one sample": x[:1],
+        "all alike": np.repeat(x[:1], 20, axis=0),
+        "zeros": np.zeros((20, 12), np.float32),
+    }[case]
+    found = fit_principal_directions(x, normalisation=how, path_size=4)
+    rank = {"few samples": 3, "constant features": 8}.get(case, 0)
+    for leaf in jax.tree.leaves(found):
+        assert np.isfinite(leaf).all()
+    assert np.count_nonzero(found.eigenvalues) == rank
+    assert not np.asarray(found.basis)[:, rank:].any()
+    projected = project_features(found, x)
+    assert np.isfinite(projected).all()
+    assert not projected[:, rank:].any()
+
+
+def test_gradient_is_finite_where_features_are_zero() -> None:
+    found = fit_principal_directions(samples(), normalisation="root")
+    gradient = jax.grad(lambda x: jnp.sum(found(x) ** 2))(jnp.zeros(12))
+    assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"features": np.zeros((3, 2, 2))}, "shape"),
+        ({"features": np.zeros((0, 2))}, "shape"),
+        ({"features": [[0.0, 1.0], [np.nan, 0.0]]}, "row 1"),
+        ({"features": iter([])}, "without any chunk"),
+        ({"features": [np.zeros((2, 3)), np.zeros((2, 4))]}, "(n, 3)"),
+        ({"features": [["a", "b"]]}, "numbers"),
+        ({"normalisation": "l2"}, "normalisation"),
+        ({"num_directions": 0}, "num_directions"),
+        ({"path_size": 5}, "does not divide"),
+    ],
+)
+def test_bad_input_is_named(settings: dict, message: str) -> None:
+    settings = {"features": samples(), **settings}
+    # The import hook's own check of the Literal comes first under test.
+    errors = (ValueError, Exception) if "normalisation" in settings else ValueError
+    with pytest.raises(errors, match=message.replace("(", r"\(").replace(")", r"\)")):
+        fit_principal_directions(settings.pop("features"), **settings)
+
+
+def test_nothing_left_is_refused() -> None:
+    directions = fit_principal_directions(samples(), num_directions=3)
+    for n, dimensions in [(3, None), (-1, None), (1, 0)]:
+        with pytest.raises(ValueError, match=r"remove at least|dimensions"):
+            directions.complement(n, dimensions)
+
+
+# Principal angles.
+
+
+@hypothesis.given(seed=strategies.integers(0, 1000), swap=strategies.booleans())
+def test_principal_angles_are_scipys(seed: int, swap: bool) -> None:
+    rng = np.random.default_rng(seed)
+    first = rng.normal(size=(9, 4)).astype(np.float32)
+    second = rng.normal(size=(9, 3)).astype(np.float32)
+    # One angle small, one zero.
+    second[:, 0] = first @ rng.normal(size=4).astype(np.float32)
+    second[:, 1] = first[:, 1] + 1e-3 * second[:, 1]
+    if swap:
+        first, second = second, first
+    found = principal_angles(jnp.asarray(first), jnp.asarray(second))
+    expected = scipy.linalg.subspace_angles(first.astype(float), second.astype(float))[::-1]
+    assert found.shape == (3,)
+    np.testing.assert_allclose(found, expected, atol=3e-6)
+
+
+@pytest.mark.parametrize("angle", [0.0, 1e-6, 1e-3, 0.5, 1.5, np.pi / 2])
+def test_angles_of_planes_turned_by_a_known_angle(angle: float) -> None:
+    # The cosine of 1e-3 has lost half its digits in single precision.
+    first = np.eye(4, 2, dtype=np.float32)
+    second = first.copy()
+    second[:, 1] = [0.0, np.cos(angle), np.sin(angle), 0.0]
+    found = np.asarray(principal_angles(jnp.asarray(first), jnp.asarray(second)))
+    np.testing.assert_allclose(found, [0.0, angle], atol=1e-7, rtol=1e-5)

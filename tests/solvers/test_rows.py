@@ -1,0 +1,69 @@
+import jax
+import numpy as np
+import pytest
+import sklearn.cluster
+import sklearn.datasets
+
+from diffclust.metrics import scores
+from diffclust.solvers import cluster_rows, nearest_centres
+
+
+def rows(count: int = 300, clusters: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    points, labels = sklearn.datasets.make_blobs(count, 5, centers=clusters, random_state=seed)[:2]
+    return points / np.linalg.norm(points, axis=1, keepdims=True), labels
+
+
+def test_loss_is_that_of_scikit_learns_kmeans() -> None:
+    found = [rows(seed=seed)[0] for seed in range(2)]
+    for x in found:
+        ours = cluster_rows(x, 6, key=jax.random.key(0))
+        theirs = sklearn.cluster.KMeans(6, n_init=20, random_state=0).fit(x)
+        assert ours.loss <= theirs.inertia_ * 1.0005
+        assert scores(theirs.labels_, ours.assignments)["acc"] > 0.98
+
+
+def test_margins_and_distances_are_euclidean(key) -> None:
+    x, _ = rows()
+    found = cluster_rows(x, 6, key=key)
+    distances = np.sort(np.linalg.norm(x[:, None] - found.centres[None], axis=2), axis=1)
+    np.testing.assert_allclose(found.distances, distances[:, 0])
+    np.testing.assert_allclose(found.margins, distances[:, 1] - distances[:, 0], atol=1e-12)
+    again = nearest_centres(x, found.centres)
+    np.testing.assert_array_equal(again.assignments, found.assignments)
+
+
+def test_same_key_gives_the_same_clusters(key) -> None:
+    x, _ = rows()
+    first, second = (cluster_rows(x, 6, key=key, num_restarts=2) for _ in range(2))
+    np.testing.assert_array_equal(first.assignments, second.assignments)
+    np.testing.assert_array_equal(first.centres, second.centres)
+
+
+def test_one_cluster(key) -> None:
+    x, _ = rows()
+    found = cluster_rows(x, 1, key=key)
+    assert not found.assignments.any()
+    assert np.isinf(found.margins).all()
+
+
+def test_rows_all_alike(key) -> None:
+    found = cluster_rows(np.ones((20, 3)), 3, key=key)
+    assert np.isfinite(found.centres).all()
+    np.testing.assert_array_equal(found.distances, 0.0)
+    np.testing.assert_array_equal(found.margins, 0.0)
+    two = cluster_rows(np.repeat([[0.0, 1.0], [1.0, 0.0]], [5, 3], axis=0), 3, key=key)
+    np.testing.assert_array_equal(two.assignments, np.repeat([0, 1], [5, 3]))
+
+
+@pytest.mark.parametrize(
+    ("x", "clusters", "message"),
+    [
+        (np.ones(3), 1, "shape"),
+        (np.full((3, 2), np.nan), 1, "finite"),
+        (np.ones((3, 2)), 4, "only 3 rows"),
+        (np.ones((3, 2)), 0, "num_clusters"),
+    ],
+)
+def test_bad_input_is_named(x: np.ndarray, clusters: int, message: str, key) -> None:
+    with pytest.raises(ValueError, match=message):
+        cluster_rows(x, clusters, key=key)
