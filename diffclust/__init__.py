@@ -5,13 +5,24 @@
 
 from diffclust._version import __version__
 from diffclust.checkpoint import load, save
-from diffclust.models import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans, Result
+from diffclust.models import (
+    AffineInvariantKMeans,
+    DeformationInvariantKMeans,
+    DeformationInvariantSpectralClustering,
+    KMeans,
+    ProjectedScatteringSpectralClustering,
+    Result,
+    ScatteringKMeans,
+)
 
 __all__ = [
     "AffineInvariantKMeans",
     "DeformationInvariantKMeans",
+    "DeformationInvariantSpectralClustering",
     "KMeans",
+    "ProjectedScatteringSpectralClustering",
     "Result",
+    "ScatteringKMeans",
     "__version__",
     "load",
     "save",

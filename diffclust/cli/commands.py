@@ -22,7 +22,7 @@ from diffclust.cli.run_folder import (
 )
 from diffclust.data import DataError, Dataset, load
 from diffclust.data.dataset import some
-from diffclust.models import MODELS, AbstractPrototypeModel, Result
+from diffclust.models import MODELS, AbstractModel, Result
 
 _LARGEST_SEED = 2**32 - 1
 """Larger ones need JAX's double precision."""
@@ -51,7 +51,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
             inputs=[options.source],
             command=None if command == "fit" else command,
         ) as folder,
-        ProgressBar(model.num_restarts) as bar,
+        ProgressBar(getattr(model, "num_restarts", 1)) as bar,
     ):
         dataset = load(
             options.source,
@@ -121,7 +121,9 @@ def predict(options: Predict) -> None:
             "chunk_size": fitted.outcome.chunk_size,
             "seconds": time.perf_counter() - begun,
         }
-        outcome = dataclasses.replace(fitted.outcome, assignment=assignment)
+        # Bridges are pairs of the images that were fitted, not of these.
+        extras = {n: a for n, a in fitted.outcome.extras.items() if n != "bridges"}
+        outcome = dataclasses.replace(fitted.outcome, assignment=assignment, extras=extras)
         result = dataclasses.replace(fitted, outcome=outcome)
         bar.show("writing")
         summary = _summarise(options, dataset, result, "predict", figures)
@@ -156,7 +158,7 @@ def demo(options: Demo) -> None:
     )
 
 
-def make_model(options: Fit) -> AbstractPrototypeModel:
+def make_model(options: Fit) -> AbstractModel:
     """The model that was asked for.
 
     Args:
@@ -169,7 +171,7 @@ def make_model(options: Fit) -> AbstractPrototypeModel:
         ValueError: If the method does not have an option, or not that value.
     """
     model = MODELS[options.method]
-    fields = {field.name for field in dataclasses.fields(model)}
+    fields = {field.name: field.type for field in dataclasses.fields(model)}
     given = options.options.given()
     foreign = [written for name, (written, _) in given.items() if name not in fields]
     if foreign:
@@ -177,10 +179,17 @@ def make_model(options: Fit) -> AbstractPrototypeModel:
     # The name in messages of the model is the field's.
     if options.clusters < 1:
         raise ValueError(f"-k must be at least 1, not {options.clusters}")
-    return model(options.clusters, **{name: value for name, (_, value) in given.items()})
+    settings = {}
+    for name, (written, value) in given.items():
+        if fields[name] is int and isinstance(value, tuple):
+            if len(value) > 1:
+                raise ValueError(f"{written} must be one number for {options.method}, not {value}")
+            value = value[0]
+        settings[name] = value
+    return model(options.clusters, **settings)
 
 
-def check_images(model: AbstractPrototypeModel, dataset: Dataset) -> None:
+def check_images(model: AbstractModel, dataset: Dataset) -> None:
     """Refuses images that the model cannot cluster, blank ones by their files or indices.
 
     Args:

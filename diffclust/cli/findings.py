@@ -24,9 +24,11 @@ def show_findings(out: str, result: Result, dataset: Dataset, summary: dict[str,
 
     console = Console(highlight=False)
     console.print(_table(result, dataset))
-    passes = f" after {summary['iterations']} passes" if summary["iterations"] else ""
+    passes = f" after {summary['iterations']} passes" if summary["iterations"] > 1 else ""
+    predicted = summary["status"] == "predicted"
+    name = "summed distance" if predicted else result.model.criterion
     console.print(
-        f"{summary['method']}: {summary['n']} images in {summary['k']} clusters, loss "
+        f"{summary['method']}: {summary['n']} images in {summary['k']} clusters, {name} "
         f"{summary['loss']:.6g}{passes}, {summary['seconds']:.1f} s"
     )
     if "acc" in summary:

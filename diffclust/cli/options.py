@@ -9,17 +9,30 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-Method = Literal["kmeans", "ai-kmeans", "di-kmeans"]
+Method = Literal["kmeans", "ai-kmeans", "di-kmeans", "scattering-kmeans", "pssc", "di-spectral"]
 """The keys of `diffclust.models.MODELS`."""
 
 Split = Literal["all", "train", "test"]
 
-_NAMES = {"restarts": "num_restarts"}
+_NAMES = {
+    name: f"num_{name}"
+    for name in (
+        "restarts",
+        "removed",
+        "neighbours",
+        "dimensions",
+        "scales",
+        "angles",
+        "representatives",
+        "candidates",
+    )
+}
 """Fields of models that have another name on the command line."""
 
 _OWN = "(default: the method's)"
 _Number = Annotated[float | None, arg(metavar="X", help_behavior_hint=_OWN)]
 _Count = Annotated[int | None, arg(metavar="N", help_behavior_hint=_OWN)]
+_Counts = Annotated[str | None, arg(metavar="N[,N...]", help_behavior_hint=_OWN)]
 _Limit = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: all)")]
 _Flag = Annotated[bool, arg(help_behavior_hint="")]
 _Folder = Annotated[str, arg(metavar="DIR")]
@@ -45,6 +58,19 @@ class MethodOptions:
         pixel_weights: Whether the distance is the papers' or symmetric in image and prototype.
         weight_rounds: Rounds in which the penalties' weights are learned from the images.
         weights_per_cluster: Learn weights for each cluster of its own.
+        affinity: Compare all images with each other (graph) or with a few representatives.
+        neighbours: Neighbours of an image in the graph, or several numbers such as 5,8 for the
+            mean of several graphs.
+        removed: Leading principal directions of the scattering coefficients that are removed, or
+            several numbers such as 1,2,3,4 for the mean of several graphs.
+        dimensions: Principal directions that are kept after them.
+        normalisation: What is done to scattering coefficients before that.
+        scales: Scales of the scattering transform.
+        angles: Angles of the scattering transform.
+        representatives: How many representatives there are.
+        candidates: Images that representatives are made of; with di-spectral, neighbours that are
+            judged for each image.
+        direction: Whether an image is moved onto its neighbours, or both ways are compared.
     """
 
     restarts: _Count = None
@@ -66,6 +92,25 @@ class MethodOptions:
     ] = None
     weight_rounds: _Count = None
     weights_per_cluster: _Flag = False
+    affinity: Annotated[
+        Literal["auto", "graph", "representatives"] | None,
+        arg(metavar="{auto,graph,representatives}", help_behavior_hint=_OWN),
+    ] = None
+    neighbours: _Counts = None
+    removed: _Counts = None
+    dimensions: _Count = None
+    normalisation: Annotated[
+        Literal["none", "largest", "root", "standardise"] | None,
+        arg(metavar="{none,largest,root,standardise}", help_behavior_hint=_OWN),
+    ] = None
+    scales: _Count = None
+    angles: _Count = None
+    representatives: _Count = None
+    candidates: _Count = None
+    direction: Annotated[
+        Literal["forward", "min", "mean"] | None,
+        arg(metavar="{forward,min,mean}", help_behavior_hint=_OWN),
+    ] = None
 
     def given(self) -> dict[str, tuple[str, Any]]:
         """What was asked for.
@@ -74,7 +119,7 @@ class MethodOptions:
             The option and the value for each field of a model that is to be set.
 
         Raises:
-            ValueError: If the landmarks are no grid.
+            ValueError: If the landmarks are no grid, or a list is none.
         """
         found = {}
         for field in dataclasses.fields(self):
@@ -86,6 +131,8 @@ class MethodOptions:
                 value = False
             elif name == "landmarks":
                 value = parse_grid(value, "landmarks", "6 or 6x4 (rows x columns)")
+            elif name in ("neighbours", "removed"):
+                value = _parse_counts(value, name)
             found[_NAMES.get(name, name)] = (option(field.name), value)
         return found
 
@@ -185,6 +232,13 @@ def option(field: str) -> str:
         For example `--max-passes`.
     """
     return f"--{field.replace('_', '-')}"
+
+
+def _parse_counts(text: str, name: str) -> tuple[int, ...]:
+    """Reads `"5"` or `"5,8"`."""
+    if re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", text.strip()) is None:
+        raise ValueError(f"{option(name)} must be like 5 or 5,8, not {text!r}")
+    return tuple(int(part) for part in text.split(","))
 
 
 def parse_grid(text: str, name: str, example: str) -> tuple[int, int]:

@@ -6,6 +6,16 @@ from typing import Any
 
 from diffclust.solvers import Progress
 
+_STAGES = {
+    "predict": "assigning images",
+    "features": "computing features",
+    "directions": "finding principal directions",
+    "neighbours": "finding neighbours",
+    "pairs": "aligning pairs of neighbours",
+    "cut": "cutting the graph",
+    "portraits": "averaging aligned images",
+}
+
 
 class ProgressBar:
     """A callback for `model.fit` and `result.predict`, to be used as a context.
@@ -69,7 +79,8 @@ class ProgressBar:
         if self._bar is not None:
             self.show(self.describe(progress), progress.done, progress.total)
             return
-        stage = progress.stage if progress.stage in ("refine", "predict") else "restart"
+        other = progress.stage == "refine" or progress.stage in _STAGES
+        stage = progress.stage if other else "restart"
         begun = (stage, progress.restart)
         if self._restarts > 1 and begun != self._last and self._last[0] == "restart":
             loss = "" if progress.least is None else f", least loss so far {progress.least:.6g}"
@@ -106,8 +117,8 @@ class ProgressBar:
         Returns:
             For example `restart 2 of 4, pass 5, loss 123.4, least 120.1`.
         """
-        if progress.stage == "predict":
-            return "assigning images"
+        if progress.stage in _STAGES:
+            return _STAGES[progress.stage]
         if progress.stage == "refine":
             words = ["best restart on the full images"]
         else:

@@ -4,13 +4,19 @@ Take one to cluster something; read one to see how to compose your own.
 """
 
 from diffclust.models.base import AbstractModel, Result
+from diffclust.models.di_spectral import DeformationInvariantSpectralClustering
 from diffclust.models.kmeans import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans
 from diffclust.models.prototypes import AbstractPrototypeModel
+from diffclust.models.scattering_kmeans import ScatteringKMeans
+from diffclust.models.spectral import ProjectedScatteringSpectralClustering
 
 MODELS: dict[str, type[AbstractModel]] = {
     "kmeans": KMeans,
     "ai-kmeans": AffineInvariantKMeans,
     "di-kmeans": DeformationInvariantKMeans,
+    "scattering-kmeans": ScatteringKMeans,
+    "pssc": ProjectedScatteringSpectralClustering,
+    "di-spectral": DeformationInvariantSpectralClustering,
 }
 """Every model under its name on the command line."""
 
@@ -20,6 +26,9 @@ __all__ = [
     "AbstractPrototypeModel",
     "AffineInvariantKMeans",
     "DeformationInvariantKMeans",
+    "DeformationInvariantSpectralClustering",
     "KMeans",
+    "ProjectedScatteringSpectralClustering",
     "Result",
+    "ScatteringKMeans",
 ]

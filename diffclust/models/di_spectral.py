@@ -1,0 +1,222 @@
+"""Spectral clustering of a neighbour graph whose edges are judged by an invariant distance."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffclust import _validation
+from diffclust.alignment import AbstractAligner, Descent, Stage
+from diffclust.features import drop_leading
+from diffclust.features.orthogonal_complement import Normalisation
+from diffclust.graphs import (
+    Neighbours,
+    judged_candidates,
+    nearest_neighbours,
+    nested_neighbours,
+    rejudged,
+)
+from diffclust.graphs.refine import Direction
+from diffclust.models.base import Result
+from diffclust.models.kmeans import DeformationInvariantKMeans
+from diffclust.models.scattering import (
+    AbstractScatteringModel,
+    assigned,
+    check_scattering_settings,
+    check_whole_numbers,
+    directions_as_arrays,
+    portrayed,
+    tell,
+)
+from diffclust.models.spectral import cut_mean_graph, extended
+from diffclust.objectives import InvariantDistance, PreparedDistance
+from diffclust.solvers import Assignment, Callback, Outcome, nearest_centres
+from diffclust.solvers.progress import ignore
+from diffclust.types import Key
+
+_TYPICAL = 64
+"""Images from which the aligner's preconditioner is computed."""
+
+
+class DeformationInvariantSpectralClustering(AbstractScatteringModel):
+    """Neighbours are sought in scattering space and judged by how little bending makes them equal.
+
+    For each image the nearest candidates by projected scattering coefficients; for each candidate
+    the penalised thin-plate-spline distance between the images themselves; a self-tuning graph of
+    the best by its square root; a normalised cut. None of the papers does this.
+
+    Attributes:
+        num_clusters: K.
+        num_candidates: How many neighbours in scattering space are judged for each image.
+        num_neighbours: How many of them are kept, in each of the graphs that are averaged.
+        landmarks: Rows and columns of the landmark grid.
+        affine_penalty: Weight of the mean squared displacement of the affine part.
+        bending_penalty: Weight of the bending energy of the bent part.
+        direction: `"forward"` moves every image onto its candidates; `"min"` and `"mean"` go both
+            ways.
+        num_removed: How many leading principal directions are removed in scattering space, for each
+            of several lists of candidates.
+        num_dimensions: How many of the principal directions that follow are kept.
+        normalisation: What is done to the coefficients first; see `fit_principal_directions`.
+        num_scales: J of the scattering transform, or None; see
+            `ProjectedScatteringSpectralClustering`.
+        num_angles: L of the scattering transform.
+        num_restarts: Runs of the last step's k-means, of which the one of least loss is kept.
+
+    References:
+        Cosentino et al., DI K-means, Eq. 3; Villar-Corrales and Morgenshtern, PSSC; Zelnik-Manor
+        and Perona (2004), Self-tuning spectral clustering.
+    """
+
+    num_clusters: int = eqx.field(static=True)
+    num_candidates: int = eqx.field(static=True, default=15, kw_only=True)
+    num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(4, 5, 6, 7), kw_only=True)
+    landmarks: tuple[int, int] = eqx.field(static=True, default=(5, 5), kw_only=True)
+    affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
+    bending_penalty: float = eqx.field(static=True, default=0.015, kw_only=True)
+    direction: Direction = eqx.field(static=True, default="forward", kw_only=True)
+    num_removed: tuple[int, ...] = eqx.field(static=True, default=(2,), kw_only=True)
+    num_dimensions: int = eqx.field(static=True, default=300, kw_only=True)
+    normalisation: Normalisation = eqx.field(static=True, default="root", kw_only=True)
+    num_scales: int | None = eqx.field(static=True, default=None, kw_only=True)
+    num_angles: int = eqx.field(static=True, default=8, kw_only=True)
+    num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        check_scattering_settings(self)
+        check_whole_numbers(self.num_neighbours, "num_neighbours", 1)
+        check_whole_numbers(self.num_removed, "num_removed", 0)
+        check_whole_numbers((self.num_restarts,), "num_restarts", 1)
+        check_whole_numbers((self.num_candidates,), "num_candidates", max(self.num_neighbours))
+        if self.direction not in ("forward", "min", "mean"):
+            raise ValueError(
+                f"direction must be 'forward', 'min' or 'mean', not {self.direction!r}"
+            )
+        self.portrait()
+
+    @property
+    def method(self) -> str:
+        """`"di-spectral"`."""
+        return "di-spectral"
+
+    @property
+    def criterion(self) -> str:
+        """`"normalised cut"`."""
+        return "normalised cut"
+
+    def portrait(self) -> DeformationInvariantKMeans:
+        """How prototypes are made, and samples aligned to them: with the same warps."""
+        return DeformationInvariantKMeans(
+            self.num_clusters,
+            landmarks=self.landmarks,
+            affine_penalty=self.affine_penalty,
+            bending_penalty=self.bending_penalty,
+        )
+
+    def aligner(self) -> AbstractAligner:
+        """Descent for pairs that are much alike: a few steps on coarser images, then a few more."""
+        return Descent((Stage(8, blur=1 / 28), Stage(4)))
+
+    def distance(self, typical: np.ndarray) -> PreparedDistance:
+        """The penalised invariant distance that judges pairs.
+
+        Args:
+            typical: Some images of unit norm.
+
+        Returns:
+            The distance of one image of unit norm to another.
+        """
+        portrait = self.portrait()
+        penalty = jnp.asarray(portrait.penalty(), dtype=typical.dtype)
+        invariant = InvariantDistance(portrait.energy(), self.aligner())
+        return invariant.prepared(jnp.asarray(typical), penalty)
+
+    def check(self, images: np.ndarray) -> None:
+        """Refuses blank images, and images with fewer pixels than landmarks."""
+        self.portrait().check(images)
+
+    def fit(
+        self, images: Any, *, key: Key, chunk_size: int | None = None, callback: Callback = ignore
+    ) -> Result:
+        """See `AbstractModel.fit`."""
+        begun = time.perf_counter()
+        array = _validation.images(images)
+        _validation.cluster_count(self.num_clusters, len(array))
+        self.check(array)
+        key, portrait_key = jax.random.split(key)
+        directions, coordinates = self.project(array, max(self.num_removed), callback)
+        candidates = nested_neighbours(
+            coordinates,
+            self.num_removed,
+            self.num_dimensions,
+            self.num_candidates,
+            report=lambda done, total: tell(callback)("neighbours", done, total),
+        )
+        units = _units(array)
+        judged = self._judge(candidates, units, units, callback)
+        found = cut_mean_graph(
+            judged, self.num_neighbours, self.num_clusters, self.num_restarts, key, callback
+        )
+        found.extras.update(
+            coordinates=coordinates, images=array, **directions_as_arrays(directions)
+        )
+        outcome = portrayed(
+            self,
+            array,
+            found,
+            key=portrait_key,
+            begun=begun,
+            chunk_size=chunk_size,
+            callback=callback,
+        )
+        return Result(model=self, image_shape=array.shape[1:], outcome=outcome)
+
+    def assign(
+        self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
+    ) -> Assignment:
+        """See `AbstractModel.assign`: new images are compared with those that were fitted."""
+        stored = outcome.extras
+        coordinates = self.coordinates_of(outcome, images, callback)
+        candidates = [
+            nearest_neighbours(
+                drop_leading(coordinates, n, self.num_dimensions),
+                drop_leading(stored["coordinates"], n, self.num_dimensions),
+                self.num_candidates,
+            )
+            for n in self.num_removed
+        ]
+        judged = self._judge(candidates, _units(images), _units(stored["images"]), callback)
+        rows = extended(judged, self.num_neighbours, stored)
+        return assigned(self, outcome, images, nearest_centres(rows, stored["centres"]), callback)
+
+    def _judge(
+        self,
+        candidates: Sequence[Neighbours],
+        units: np.ndarray,
+        references: np.ndarray,
+        callback: Callback,
+    ) -> tuple[Neighbours, ...]:
+        """The candidates by the square root of the invariant distance, nearest first."""
+        squared = judged_candidates(
+            candidates,
+            self.distance(references[:_TYPICAL]),
+            units,
+            prototypes=None if references is units else references,
+            direction=self.direction,
+            report=lambda done, total: tell(callback)("pairs", done, total),
+        )
+        return tuple(
+            rejudged(near, np.sqrt(np.maximum(energy, 0.0)), self.num_candidates)
+            for near, energy in zip(candidates, squared, strict=True)
+        )
+
+
+def _units(images: np.ndarray) -> np.ndarray:
+    """Images of unit norm."""
+    norm = np.sqrt(np.sum(images**2, axis=(1, 2, 3), keepdims=True))
+    return images / np.where(norm > 0, norm, 1.0)

@@ -1,0 +1,296 @@
+"""Models that cluster scattering coefficients, projected onto the orthogonal complement."""
+
+import dataclasses
+import math
+import time
+from typing import Any, get_args
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from diffclust import _validation
+from diffclust.features import PrincipalDirections, Scattering
+from diffclust.features.orthogonal_complement import Normalisation
+from diffclust.features.projected import OnCanvas, fit_projection, project_images
+from diffclust.models.base import AbstractModel
+from diffclust.models.kmeans import DeformationInvariantKMeans
+from diffclust.objectives import TransformedDistance
+from diffclust.solvers import Assignment, Callback, Outcome, Progress, Status
+from diffclust.solvers.portraits import align_all, aligned_means
+from diffclust.solvers.rows import RowClusters
+from diffclust.types import Key
+
+_LEAST_SIDE = 32
+_LEAST_PIXELS = 16
+_MOST_FEATURES = 16384
+"""Their covariance then takes 2 GB in double precision."""
+
+
+def tell(callback: Callback) -> Any:
+    """A report of stages that tells a callback.
+
+    Args:
+        callback: Told of every chunk.
+
+    Returns:
+        A function of a stage's name, what is done and what there is.
+    """
+    return lambda stage, done, total: callback(Progress(stage, 0, 0, done, total))
+
+
+class AbstractScatteringModel(AbstractModel):
+    """A clustering of images by their projected scattering coefficients.
+
+    It has no prototypes of its own. Those it offers are the means of the samples of each cluster,
+    aligned as DI K-means aligns them.
+    """
+
+    num_dimensions: eqx.AbstractVar[int]
+    normalisation: eqx.AbstractVar[Normalisation]
+    num_scales: eqx.AbstractVar[int | None]
+    num_angles: eqx.AbstractVar[int]
+
+    def portrait(self) -> DeformationInvariantKMeans:
+        """How prototypes are made, and samples aligned to them."""
+        return DeformationInvariantKMeans(self.num_clusters)
+
+    def energy(self) -> TransformedDistance:
+        """See `AbstractModel.energy`: that of the prototypes, which decides nothing."""
+        return self.portrait().energy()
+
+    def coarsening(self, height: int, width: int) -> int:
+        """See `AbstractModel.coarsening`; 1."""
+        del height, width
+        return 1
+
+    def feature_map(self, height: int, width: int) -> OnCanvas:
+        """The scattering transform of images laid on a canvas of at least 32×32 pixels.
+
+        The finest wavelets are a few pixels wide. Where a side has fewer than 16 pixels, images are
+        made a whole number of times larger, lest these see nothing but the frame.
+
+        Args:
+            height: Rows of the images.
+            width: Columns of the images.
+
+        Returns:
+            The feature map.
+        """
+        enlargement = -(-_LEAST_PIXELS // min(height, width))
+        height, width = enlargement * height, enlargement * width
+        scales = self.num_scales
+        if scales is None:
+            side = max(_LEAST_SIDE, min(height, width))
+            scales = max(1, round(math.log2(side / 4)))
+        step = 2**scales
+        rows, columns = (max(_LEAST_SIDE, step * -(-side // step)) for side in (height, width))
+        scattering = Scattering(rows, columns, num_scales=scales, num_angles=self.num_angles)
+        return OnCanvas(scattering, rows, columns, enlargement)
+
+    def project(
+        self, images: np.ndarray, most_removed: int, callback: Callback
+    ) -> tuple[PrincipalDirections, Float[np.ndarray, "n directions"]]:
+        """Features of images, their principal directions and the coordinates along these.
+
+        Args:
+            images: The images.
+            most_removed: How many leading directions will be removed at most.
+            callback: Told of every chunk.
+
+        Returns:
+            The directions, and one row of coordinates for each image.
+
+        Raises:
+            ValueError: If the images are too few or too large.
+        """
+        if len(images) < most_removed + 2:
+            raise ValueError(
+                f"{len(images)} images have no more than {len(images) - 1} principal directions, "
+                f"of which {most_removed} would be removed; give at least {most_removed + 2} images"
+            )
+        feature_map = self.feature_map(*images.shape[1:3])
+        scattering = feature_map.feature_map
+        assert isinstance(scattering, Scattering)
+        count = scattering.num_features(images.shape[3])
+        if count > _MOST_FEATURES:
+            raise ValueError(
+                f"images of shape {images.shape[1:]} have {count} scattering coefficients, more "
+                f"than {_MOST_FEATURES}; make the images smaller, or num_scales larger"
+            )
+        return fit_projection(
+            feature_map,
+            images,
+            num_directions=most_removed + self.num_dimensions,
+            normalisation=self.normalisation,
+            path_size=count // (images.shape[3] * len(scattering.paths)),
+            report=tell(callback),
+        )
+
+    def coordinates_of(
+        self, outcome: Outcome, images: np.ndarray, callback: Callback
+    ) -> Float[np.ndarray, "n directions"]:
+        """Coordinates of new images along the directions of a fit.
+
+        Args:
+            outcome: What a fit found.
+            images: The new images.
+            callback: Told of every chunk.
+
+        Returns:
+            One row for each image.
+        """
+        stored = outcome.extras
+        directions = PrincipalDirections(
+            *(jnp.asarray(stored[name]) for name in _DIRECTIONS), normalisation=self.normalisation
+        )
+        feature_map = self.feature_map(*images.shape[1:3])
+        return project_images(feature_map, directions, images, report=tell(callback))
+
+
+_DIRECTIONS = ("feature_mean", "feature_scale", "feature_basis", "feature_variances")
+
+
+def directions_as_arrays(directions: PrincipalDirections) -> dict[str, np.ndarray]:
+    """Principal directions as what an `Outcome` can hold.
+
+    Args:
+        directions: The directions.
+
+    Returns:
+        Arrays by name.
+    """
+    arrays = (directions.mean, directions.scale, directions.basis, directions.eigenvalues)
+    return dict(zip(_DIRECTIONS, map(np.asarray, arrays), strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What a spectral method or the like has found, before there are pictures of it.
+
+    Attributes:
+        rows: The assignment of samples to centres.
+        loss: What was made small.
+        extras: What assigning new samples needs, by name.
+        figures: Numbers to tell, by name.
+    """
+
+    rows: RowClusters
+    loss: float
+    extras: dict[str, np.ndarray]
+    figures: dict[str, float]
+
+
+def portrayed(
+    model: AbstractScatteringModel,
+    images: np.ndarray,
+    found: Found,
+    *,
+    key: Key,
+    begun: float,
+    chunk_size: int | None,
+    callback: Callback,
+) -> Outcome:
+    """The outcome of a fit, with a prototype for each cluster and an alignment for each sample.
+
+    Args:
+        model: The model.
+        images: The images that were fitted.
+        found: What was found.
+        key: Draws the samples that prototypes are made of.
+        begun: When the fit began, by `time.perf_counter`.
+        chunk_size: Images a chunk, or None.
+        callback: Told of every chunk.
+
+    Returns:
+        The outcome.
+    """
+    portrait = model.portrait()
+    solver, plan = portrait.solver(), portrait.plan(images, chunk_size)
+    rows = found.rows
+    clusters = aligned_means(solver, plan, images, rows.assignments, key=key)
+    params = align_all(solver, plan, clusters, images, rows.assignments, callback=callback)
+    return Outcome(
+        solver.init(clusters).learned,
+        _assignment(rows, params),
+        (found.loss,),
+        (found.loss,),
+        Status.SOLVED,
+        plan.chunk_size,
+        time.perf_counter() - begun,
+        found.extras,
+        found.figures,
+    )
+
+
+def assigned(
+    model: AbstractScatteringModel,
+    outcome: Outcome,
+    images: np.ndarray,
+    rows: RowClusters,
+    callback: Callback,
+) -> Assignment:
+    """New images with their nearest centres known, aligned to the prototypes of a fit.
+
+    Args:
+        model: The model.
+        outcome: What its fit found.
+        images: The new images.
+        rows: Their assignment to centres.
+        callback: Told of every chunk.
+
+    Returns:
+        The assignment.
+    """
+    portrait = model.portrait()
+    plan = portrait.plan(images, outcome.chunk_size)
+    clusters = outcome.learned.clusters
+    params = align_all(
+        portrait.solver(), plan, clusters, images, rows.assignments, callback=callback
+    )
+    return _assignment(rows, params)
+
+
+def _assignment(rows: RowClusters, params: np.ndarray) -> Assignment:
+    distances, margins = rows.distances.astype(params.dtype), rows.margins.astype(params.dtype)
+    return Assignment(rows.assignments, distances, margins, rows.runners_up, params)
+
+
+def check_scattering_settings(model: AbstractScatteringModel) -> None:
+    """Refuses settings of the features that mean nothing.
+
+    Args:
+        model: The model.
+
+    Raises:
+        ValueError: With what came and what would do.
+    """
+    for name in ("num_clusters", "num_dimensions", "num_angles"):
+        _validation.whole(getattr(model, name), name)
+        _validation.positive(getattr(model, name), name)
+    if model.num_scales is not None:
+        _validation.whole(model.num_scales, "num_scales")
+        _validation.positive(model.num_scales, "num_scales")
+    if model.normalisation not in get_args(Normalisation):
+        raise ValueError(
+            f"normalisation must be one of {get_args(Normalisation)}, not {model.normalisation!r}"
+        )
+
+
+def check_whole_numbers(values: tuple[int, ...], name: str, least: int) -> None:
+    """Refuses settings that are not a few whole numbers.
+
+    Args:
+        values: The setting.
+        name: Its name in messages.
+        least: The least number allowed.
+
+    Raises:
+        ValueError: With what came.
+    """
+    if not values:
+        raise ValueError(f"{name} is empty; give at least one whole number")
+    for value in values:
+        _validation.whole(value, name)
+        _validation.positive(value, name, least=least)

@@ -1,0 +1,144 @@
+"""Scattering transforms a second: 10,000 images 32×32, J = 3, L = 8, order 2, against kymatio.
+
+    python -m experiments.benchmarks.scattering [--seed 0] [--quick] [--kymatio PYTHON]
+
+PYTHON is the interpreter of an environment with `kymatio-requirements.txt`, where kymatio's jitted
+JAX and its PyTorch backend run in processes of their own. All take five turns of 2,000 images, and
+wait while another computes. Each takes the batch size, of several, with which it was fastest in a
+trial. Compilation is timed apart.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+BATCHES = (16, 32, 64, 128, 256)
+
+
+def images(count, seed):
+    return np.random.default_rng(seed).uniform(size=(count, 32, 32)).astype(np.float32)
+
+
+def diffclust_transform():
+    import jax
+
+    from diffclust.features import Scattering
+
+    transform = jax.jit(jax.vmap(Scattering(32, 32, num_scales=3, num_angles=8)))
+    return lambda batch: transform(batch[..., None]).block_until_ready(), jax.__version__
+
+
+def kymatio_jax():
+    import jax
+    from kymatio.jax import Scattering2D
+
+    transform = jax.jit(Scattering2D(J=3, shape=(32, 32), L=8).__call__)
+    return lambda batch: transform(batch).block_until_ready(), jax.__version__
+
+
+def kymatio_torch():
+    import torch
+    from kymatio.torch import Scattering2D
+
+    transform = Scattering2D(J=3, shape=(32, 32), L=8)
+
+    def run(batch):
+        with torch.no_grad():
+            return transform(torch.from_numpy(batch))
+
+    return run, torch.__version__
+
+
+BACKENDS = {"diffclust": diffclust_transform, "jax": kymatio_jax, "torch": kymatio_torch}
+
+
+def sweep(transform, data, batch):
+    """Seconds for all images, and the sum of the coefficients of the first batch."""
+    total = None
+    begun = time.perf_counter()
+    for start in range(0, len(data), batch):
+        found = transform(data[start : start + batch])
+        if total is None:
+            total = found
+    return time.perf_counter() - begun, float(np.asarray(total, np.float64).sum()) / batch
+
+
+def worker(backend, count, seed):
+    """Answers a line on stdin with a line of JSON: batch size to try, or 'run' for everything."""
+    transform, version = BACKENDS[backend]()
+    data = images(count, seed)
+    # The trial's images are whole batches; so are all images up to one smaller batch at the end.
+    trial = data[: max(BATCHES)]
+    seconds, compiling = {}, {}
+    for batch in BATCHES:
+        if batch > count:
+            continue
+        compiling[batch] = sweep(transform, data[:batch], batch)[0]
+        seconds[batch] = min(sweep(transform, trial, batch)[0] for _ in range(3)) / len(trial)
+    best = min(seconds, key=lambda batch: seconds[batch])
+    whole = data[: count - count % best]
+    report = {"version": version, "batch": best, "first_call_s": round(compiling[best], 2)}
+    print(json.dumps(report), flush=True)
+    for _ in sys.stdin:
+        taken, mean = sweep(transform, whole, best)
+        print(json.dumps({"images_per_s": len(whole) / taken, "sum": mean}), flush=True)
+
+
+def main():
+    # A worker runs as a file in an environment that has neither this project nor its harness.
+    from experiments.harness import arguments, finish
+
+    args = arguments(
+        __doc__, kymatio={"default": None, "metavar": "PYTHON", "help": "also measure kymatio"}
+    )
+    # Short turns, so that a change in the machine's load meets all alike.
+    count, rounds = (64, 1) if args.quick else (2_000, 5)
+    pythons = {"diffclust": sys.executable}
+    if args.kymatio is not None:
+        pythons |= {"jax": args.kymatio, "torch": args.kymatio}
+    workers, reports, speeds = {}, {}, {}
+    for backend, python in pythons.items():
+        command = [python, __file__, backend, str(count), str(args.seed)]
+        if backend == "diffclust":
+            command[1:2] = ["-m", "experiments.benchmarks.scattering"]
+        workers[backend] = subprocess.Popen(
+            [*command, "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        # Its trial ends before the next one begins.
+        reports[backend] = json.loads(workers[backend].stdout.readline())
+        speeds[backend] = []
+        print(f"{backend:9s} {reports[backend]}", flush=True)
+    for _ in range(rounds):
+        for backend, process in workers.items():
+            process.stdin.write("run\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            speeds[backend].append(round(answer["images_per_s"], 1))
+            print(f"{backend:9s} {speeds[backend][-1]:8.1f} images/s", flush=True)
+    for process in workers.values():
+        process.stdin.close()
+        process.wait()
+    figures = {"images_per_s": speeds, "workers": reports}
+    if args.kymatio is not None:
+        medians = {backend: float(np.median(runs)) for backend, runs in speeds.items()}
+        rivals = {backend: medians["diffclust"] / medians[backend] for backend in ("jax", "torch")}
+        figures["ratio_to_kymatio"] = {backend: round(r, 2) for backend, r in rivals.items()}
+        figures["ratio_to_fastest"] = round(min(rivals.values()), 2)
+    finish({"benchmark": "scattering", "n": count * rounds, "seed": args.seed, **figures})
+
+
+if __name__ == "__main__":
+    if "--worker" in sys.argv:
+        parser = argparse.ArgumentParser()
+        parser.add_argument("backend", choices=list(BACKENDS))
+        parser.add_argument("count", type=int)
+        parser.add_argument("seed", type=int)
+        parser.add_argument("--worker", action="store_true")
+        given = parser.parse_args()
+        worker(given.backend, given.count, given.seed)
+    else:
+        main()
