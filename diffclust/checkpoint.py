@@ -186,7 +186,7 @@ def _rebuild(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Resu
         int(description["chunk_size"]),
         float(description["seconds"]),
         {n.removeprefix(_EXTRA): a for n, a in arrays.items() if n.startswith(_EXTRA)},
-        {str(name): float(value) for name, value in description["figures"].items()},
+        {str(name): float(value) for name, value in description.get("figures", {}).items()},
     )
     return Result(model=model, image_shape=shape, outcome=outcome)
 

@@ -1,4 +1,4 @@
-"""Pictures of a result, made on the host: sheets of prototypes, warped grids, loss curves.
+"""Pictures of a result, made on the host: sheets of prototypes, warped grids, curves.
 
 Everything comes back as arrays or as SVG text, so that a report, a notebook and a file show the
 same thing.
@@ -7,6 +7,7 @@ same thing.
 import html
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -14,8 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, UInt8
 
+from diffclust.features.morlet import filter_bank, wave_angle
+from diffclust.features.scattering import Scattering
 from diffclust.models import Result
 from diffclust.transforms import AbstractSpatialTransform
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _TILE = 96
 """Pixels that the longer side of a prototype has at least on a sheet."""
@@ -158,10 +164,7 @@ def _polyline(points: np.ndarray) -> str:
 
 
 def loss_curve(history: Sequence[float], *, width: int = 440, height: int = 210) -> str:
-    """The loss after every pass as an inline SVG.
-
-    Lines and letters take the colour of the surrounding text, and the curve the CSS variable
-    `--accent`, so that it fits light and dark pages.
+    """The loss after every pass as an inline SVG; see `line_chart`.
 
     Args:
         history: The losses.
@@ -177,20 +180,82 @@ def loss_curve(history: Sequence[float], *, width: int = 440, height: int = 210)
     losses = np.asarray(history, dtype=np.float64)
     if losses.size == 0 or not np.isfinite(losses).all():
         raise ValueError(f"a loss curve needs finite losses, at least one; got {history!r}")
-    ticks = _ticks(losses.min(), losses.max())
+    said = f"Loss after each of {losses.size} passes, {losses[0]:.4g} to {losses[-1]:.4g}"
+    return line_chart(losses, step="pass", said=said, width=width, height=height)
+
+
+def eigenvalue_chart(
+    eigenvalues: Sequence[float] | np.ndarray,
+    num_clusters: int,
+    *,
+    width: int = 440,
+    height: int = 210,
+) -> str:
+    """Leading eigenvalues of a graph as an inline SVG, the gap after the K-th marked.
+
+    Args:
+        eigenvalues: The eigenvalues, descending.
+        num_clusters: K; nothing is marked where no eigenvalue follows the K-th.
+        width: Width of the drawing in its own units, about CSS pixels.
+        height: Its height.
+
+    Returns:
+        An `<svg>` element.
+
+    Raises:
+        ValueError: If there is no eigenvalue, or one is not a finite number.
+    """
+    values = np.asarray(eigenvalues, dtype=np.float64)
+    if values.size == 0 or not np.isfinite(values).all():
+        raise ValueError(
+            f"a chart of eigenvalues needs finite ones, at least one; got {eigenvalues!r}"
+        )
+    said = f"{values.size} leading eigenvalues, {values[0]:.4g} to {values[-1]:.4g}"
+    gap = num_clusters if 1 <= num_clusters < values.size else None
+    if gap is not None:
+        said += f"; the gap between number {gap} and the next is marked"
+    return line_chart(values, step="eigenvalue", said=said, mark=gap, width=width, height=height)
+
+
+def line_chart(
+    values: Float[np.ndarray, " steps"],
+    *,
+    step: str,
+    said: str,
+    mark: int | None = None,
+    width: int = 440,
+    height: int = 210,
+) -> str:
+    """Numbered values, joined by a line, as an inline SVG.
+
+    Lines and letters take the colour of the surrounding text, and the curve the CSS variable
+    `--accent`, so that it fits light and dark pages.
+
+    Args:
+        values: What is drawn: finite numbers, at least one.
+        step: What is numbered, from 1.
+        said: What somebody is told who cannot see it.
+        mark: The gap between this number and the next is marked; None for no gap.
+        width: Width of the drawing in its own units, about CSS pixels.
+        height: Its height.
+
+    Returns:
+        An `<svg>` element.
+    """
+    ticks = _ticks(values.min(), values.max())
     labels = _tick_labels(ticks)
     left, right, top, bottom = 14 + 7 * max(map(len, labels)), 14, 12, 44
-    low, high = min(ticks[0], losses.min()), max(ticks[-1], losses.max())
+    low, high = min(ticks[0], values.min()), max(ticks[-1], values.max())
 
-    def x(number: int) -> float:
-        share = (number - 1) / (losses.size - 1) if losses.size > 1 else 0.5
+    def x(number: int | float) -> float:
+        share = (number - 1) / (values.size - 1) if values.size > 1 else 0.5
         return round(left + 10 + share * (width - left - right - 20), 1)
 
-    def y(loss: float) -> float:
-        return round(top + (high - loss) / (high - low) * (height - top - bottom), 1)
+    def y(value: float) -> float:
+        return round(top + (high - value) / (high - low) * (height - top - bottom), 1)
 
-    passes = range(1, losses.size + 1)
-    curve = " ".join(f"{x(i)},{y(loss)}" for i, loss in zip(passes, losses, strict=True))
+    numbered = list(enumerate(values.tolist(), start=1))
+    curve = " ".join(f"{x(i)},{y(value)}" for i, value in numbered)
     rules = "".join(
         f'<line x1="{left}" x2="{width - right}" y1="{y(tick)}" y2="{y(tick)}" '
         f'stroke="currentColor" stroke-opacity=".15"/>'
@@ -199,22 +264,63 @@ def loss_curve(history: Sequence[float], *, width: int = 440, height: int = 210)
     )
     numbers = "".join(
         f'<text x="{x(i)}" y="{height - bottom + 19}" text-anchor="middle">{i}</text>'
-        for i in _whole_ticks(losses.size)
+        for i in _whole_ticks(values.size)
     )
     dots = "".join(
-        f'<circle cx="{x(i)}" cy="{y(loss)}" r="3"><title>pass {i}: {loss:.6g}</title></circle>'
-        for i, loss in zip(passes, losses, strict=True)
+        f'<circle cx="{x(i)}" cy="{y(value)}" r="3"><title>{step} {i}: {value:.6g}</title></circle>'
+        for i, value in numbered
     )
-    said = html.escape(f"Loss after each of {losses.size} passes, {losses[0]:.4g} to ")
+    gap = (
+        ""
+        if mark is None
+        else f'<line x1="{x(mark + 0.5)}" x2="{x(mark + 0.5)}" y1="{top}" y2="{height - bottom}" '
+        'stroke="currentColor" stroke-dasharray="4 4"/>'
+    )
+    middle = (left + width - right) / 2
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
-        f'aria-label="{said}{losses[-1]:.4g}" font-size="11" fill="currentColor">'
-        f"{rules}{numbers}"
-        f'<text x="{(left + width - right) / 2}" y="{height - 6}" text-anchor="middle">pass</text>'
+        f'aria-label="{html.escape(said)}" font-size="11" fill="currentColor">'
+        f"{rules}{numbers}{gap}"
+        f'<text x="{middle}" y="{height - 6}" text-anchor="middle">{html.escape(step)}</text>'
         f'<g fill="var(--accent, #2f6690)" stroke="none">'
         f'<polyline points="{curve}" fill="none" stroke="var(--accent, #2f6690)" '
         f'stroke-width="2" stroke-linejoin="round"/>{dots}</g></svg>'
     )
+
+
+def scattering_filters(scattering: Scattering) -> "Figure":
+    """The wavelets and the low-pass of a scattering transform.
+
+    Args:
+        scattering: The transform.
+
+    Returns:
+        A matplotlib figure: a row a scale with the real parts of its wavelets by angle, their
+        origin in the middle, then the low-pass.
+    """
+    from matplotlib.figure import Figure
+
+    shape = scattering.height, scattering.width
+    scales, angles = scattering.num_scales, scattering.num_angles
+    bank = filter_bank(shape, scales, angles)
+    figure = Figure(figsize=(1.1 * angles + 0.6, 1.1 * (scales + 1)), layout="constrained")
+    panels = figure.subplots(scales + 1, angles, squeeze=False)
+    for panel in panels.flat:
+        panel.set_axis_off()
+
+    def show(panel, transform, title):
+        filtered = np.fft.fftshift(np.fft.ifft2(transform).real)
+        limit = np.abs(filtered).max()
+        panel.imshow(filtered, cmap="RdBu_r", vmin=-limit, vmax=limit)
+        panel.set_title(title, fontsize=7)
+
+    for scale in range(scales):
+        for index in range(angles):
+            degrees = np.degrees(wave_angle(index, angles))
+            title = f"j = {scale}, {degrees:.4g}°"
+            show(panels[scale, index], bank.wavelets[scale, index], title)
+    show(panels[scales, 0], bank.average, "low-pass")
+    return figure
 
 
 def _ticks(low: float, high: float) -> np.ndarray:
@@ -239,7 +345,7 @@ def _tick_labels(ticks: np.ndarray) -> list[str]:
 
 
 def _whole_ticks(count: int) -> list[int]:
-    """At most eight pass numbers, the first included."""
+    """At most eight of the numbers, the first included."""
     if count <= 8:
         return list(range(1, count + 1))
     step = next(s for s in (2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**9) if count / s <= 7)

@@ -171,6 +171,78 @@ def test_options_reach_the_model(run: Run) -> None:
     assert "report.html" not in entries("run")
 
 
+CUT = ["-k", "2", "--dimensions", "6", "--angles", "2", "--restarts", "1"]
+
+
+def test_lists_of_options_reach_the_model(run: Run) -> None:
+    status, _, err = run(
+        *("fit", "images.npz", *CUT, "--method", "pssc", "--out", "run", "--no-report"),
+        *("--neighbours", "3,4", "--removed", "0,1", "--affinity", "graph"),
+        *("--normalisation", "none", "--scales", "2"),
+    )
+    assert (status, err) == (0, "")
+    assert diffclust.load("run/model").model == MODELS["pssc"](
+        2,
+        num_dimensions=6,
+        num_angles=2,
+        num_restarts=1,
+        num_neighbours=(3, 4),
+        num_removed=(0, 1),
+        affinity="graph",
+        normalisation="none",
+        num_scales=2,
+    )
+
+
+def test_a_cut_is_told_and_its_bridges_are_those_of_the_fit(run: Run) -> None:
+    options = [*CUT, "--method", "pssc", "--neighbours", "4", "--removed", "0,1"]
+    status, out, err = run("fit", "images.npz", *options, "--out", "run")
+    assert (status, err) == (0, "")
+    found = summary("run")
+    assert f"normalised cut {found['loss']:.6g}, " in out
+    assert (found["status"], found["iterations"]) == ("solved", 1)
+    assert found["eigengap"] > 0
+    assert -1 <= found["stability"] <= 1
+    bridges = diffclust.load("run").outcome.extras["bridges"]
+    assert len(bridges)
+    assert '<section id="bridges">' in Path("run/report.html").read_text("utf-8")
+    # Fewer images than the bridges' positions reach: they would name others, or none.
+    np.save("more.npy", blobs(int(bridges.max())))
+    status, out, err = run("predict", "run", "more.npy", "--out", "one")
+    assert (status, err) == (0, "")
+    assert "summed distance" in out
+    assert '<section id="bridges">' not in Path("one/report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", ["neighbours", "removed"])
+@pytest.mark.parametrize("text", ["", "5,", ",5", "5;8", "5, 8", "-1", "1.5", "five", "9999999"])
+def test_lists_that_are_none_are_refused_in_one_line(run: Run, name: str, text: str) -> None:
+    before = entries(".")
+    status, out, err = run(
+        *("fit", "images.npz", "-k", "2", "--method", "pssc", "--out", "run", f"--{name}={text}")
+    )
+    assert (status, out) == (2, "")
+    assert err == f"error: --{name} must be like 5 or 5,8, not {text!r}\n"
+    assert entries(".") == before
+
+
+def test_one_number_where_a_method_takes_no_list(run: Run) -> None:
+    method = ("--method", "scattering-kmeans", "--out", "run")
+    status, _, err = run("fit", "images.npz", "-k", "2", *method, "--removed", "1,2")
+    assert status == 2
+    assert err.startswith("error: --removed must be one number for scattering-kmeans")
+    assert err.count("\n") == 1
+
+
+def test_options_of_other_methods_are_refused(run: Run) -> None:
+    for method, written in (("di-spectral", "--affinity=graph"), ("pssc", "--direction=min")):
+        status, _, err = run(
+            "fit", "images.npz", "-k", "2", "--method", method, "--out", "run", written
+        )
+        option = written.partition("=")[0]
+        assert (status, err) == (2, f"error: {method} has no option {option}; leave it out\n")
+
+
 def test_predict_assigns_new_images_of_another_size(run: Run) -> None:
     assert run("fit", "images.npz", *QUICK, "--out", "run")[0] == 0
     np.save("more.npy", np.kron(blobs(5), np.ones((1, 2, 2), np.uint8)))
@@ -262,6 +334,16 @@ def test_methods_and_their_options_are_those_of_the_models() -> None:
         pixel_weights="jacobian",
         weight_rounds=1,
         weights_per_cluster=True,
+        affinity="graph",
+        neighbours="5",
+        removed="2",
+        dimensions=1,
+        normalisation="root",
+        scales=1,
+        angles=1,
+        representatives=1,
+        candidates=1,
+        direction="min",
     )
     assert set(every.given()) == settings - {"num_clusters"}
 
@@ -271,7 +353,7 @@ def test_help_is_lean() -> None:
         "import sys\nfrom diffclust.cli import main\n"
         "try:\n    main(['fit', '--help'])\n"
         "except SystemExit as done:\n    assert not done.code\n"
-        "slow = ['matplotlib', 'sklearn', 'orbax', 'PIL', 'scipy', 'diffclust.report']\n"
+        "slow = ['matplotlib', 'sklearn', 'orbax', 'PIL', 'scipy.stats', 'diffclust.report']\n"
         "print('pulled in:', [name for name in slow if name in sys.modules])\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

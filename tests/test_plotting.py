@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from diffclust.models import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans, Result
-from diffclust.models.base import AbstractPrototypeModel
+from diffclust.models import (
+    AbstractPrototypeModel,
+    AffineInvariantKMeans,
+    DeformationInvariantKMeans,
+    KMeans,
+    Result,
+)
 from diffclust.plotting import (
     displayable,
+    eigenvalue_chart,
     loss_curve,
     prototype_sheet,
     save_prototypes,
@@ -155,3 +161,28 @@ def test_loss_curve_falls_where_the_loss_falls() -> None:
 def test_loss_curve_refuses_what_is_no_loss(history: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="finite losses"):
         loss_curve(history)
+
+
+@pytest.mark.parametrize("clusters", [1, 3, 4])
+def test_eigenvalue_chart_marks_the_gap_after_the_clusters(clusters: int) -> None:
+    svg = ET.fromstring(eigenvalue_chart([1.0, 0.98, 0.97, 0.6, 0.59], clusters))
+    space = "{http://www.w3.org/2000/svg}"
+    dots = [float(c.attrib["cx"]) for c in svg.iter(f"{space}circle")]
+    (mark,) = [a.attrib for a in svg.iter(f"{space}line") if "stroke-dasharray" in a.attrib]
+    assert mark["x1"] == mark["x2"]
+    assert dots[clusters - 1] < float(mark["x1"]) < dots[clusters]
+    assert f"the gap between number {clusters} and the next is marked" in svg.attrib["aria-label"]
+
+
+@pytest.mark.parametrize("eigenvalues", [(1.0,), (1.0, 1.0), (1.0, 0.4)])
+def test_eigenvalue_chart_without_a_gap_marks_none(eigenvalues: tuple[float, ...]) -> None:
+    svg = ET.fromstring(eigenvalue_chart(eigenvalues, 2))
+    space = "{http://www.w3.org/2000/svg}"
+    assert len(list(svg.iter(f"{space}circle"))) == len(eigenvalues)
+    assert not [a for a in svg.iter(f"{space}line") if "stroke-dasharray" in a.attrib]
+
+
+@pytest.mark.parametrize("eigenvalues", [(), (1.0, float("nan"))])
+def test_eigenvalue_chart_refuses_what_is_no_eigenvalue(eigenvalues: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="needs finite ones"):
+        eigenvalue_chart(eigenvalues, 2)

@@ -14,12 +14,21 @@ import pytest
 from PIL import Image
 
 from diffclust.data import Dataset
-from diffclust.models import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans, Result
-from diffclust.models.base import AbstractPrototypeModel
+from diffclust.models import (
+    AbstractModel,
+    AbstractPrototypeModel,
+    AffineInvariantKMeans,
+    DeformationInvariantKMeans,
+    DeformationInvariantSpectralClustering,
+    KMeans,
+    ProjectedScatteringSpectralClustering,
+    Result,
+    ScatteringKMeans,
+)
 from diffclust.objectives import TransformedDistance
 from diffclust.prototypes import Clusters, Learned
 from diffclust.report import write_report
-from diffclust.report.selection import select
+from diffclust.report.selection import select, select_bridges
 from diffclust.report.text import duration, escape, number
 from diffclust.solvers.progress import Status
 from diffclust.solvers.result import Assignment, Outcome
@@ -311,6 +320,141 @@ def test_alignment_without_a_map_has_no_grid(
     _, page = written(tmp_path, result, dataset, samples_per_group=2)
     assert len(page.all("image")) == 2 * (2 * 4 * 2 + 1)
     assert page.all("path", class_="grid") == []
+
+
+EIGENVALUES = np.array([1.0, 0.98, 0.97, 0.96, 0.8, 0.79, 0.78])
+
+
+def cut(
+    model: AbstractModel,
+    extras: dict[str, np.ndarray],
+    figures: dict[str, float] | None = None,
+    n: int = 60,
+) -> tuple[Result, Dataset]:
+    """A result as a method gives it that makes prototypes of finished clusters."""
+    result, dataset = made(DeformationInvariantKMeans(model.num_clusters), n=n)
+    outcome = dataclasses.replace(
+        result.outcome,
+        history=(0.625,),
+        restarts=(0.625,),
+        status=Status.SOLVED,
+        extras=extras,
+        figures=figures or {},
+    )
+    return dataclasses.replace(result, model=model, outcome=outcome), dataset
+
+
+def bridges_of(result: Result, most: int) -> np.ndarray:
+    """Pairs of samples in different clusters."""
+    clusters = result.assignments
+    every = [(i, i + 1) for i in range(0, len(clusters) - 1, 2) if clusters[i] != clusters[i + 1]]
+    return np.array(every[:most], np.int32).reshape(-1, 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (ProjectedScatteringSpectralClustering(4), "PSSC"),
+        (DeformationInvariantSpectralClustering(4), "deformation-invariant spectral clustering"),
+    ],
+    ids=["pssc", "di-spectral"],
+)
+def test_a_cut_is_told_by_its_eigenvalues(model: AbstractModel, name: str, tmp_path: Path) -> None:
+    figures = {"eigengap": 0.16, "stability": 0.875}
+    result, dataset = cut(model, {"eigenvalues": EIGENVALUES}, figures)
+    _, page = written(tmp_path, result, dataset, samples_per_group=2)
+    text = said(page)
+    for fact in (
+        f"found by {name}.",
+        "normalised cut 0.6250",
+        "Leading eigenvalues of the graph",
+        "after the first 4, speaks for 4 clusters",
+        "0.1600, from eigenvalue 4 to the next",
+        "0.875, the mean adjusted Rand index",
+        "all stages were done",
+        "with the distance in the spectral embedding",
+        "Prototypes did not decide",
+        "centre in the spectral embedding",
+    ):
+        assert fact in text, fact
+    for wrong in ("restart", "Loss", "loss", "passes", "what is compared"):
+        assert wrong not in text.replace("num_restarts", ""), wrong
+    assert len(page.all("circle")) == len(EIGENVALUES)
+    assert len(page.all("line", **{"stroke-dasharray": "4 4"})) == 1
+    # The alignments to the prototypes are shown as ever.
+    assert len(page.all("path", class_="grid")) == 4 * 4 * 2 + 1
+
+
+def test_an_eigengap_that_is_not_known_is_not_told(tmp_path: Path) -> None:
+    result, dataset = cut(
+        ProjectedScatteringSpectralClustering(4),
+        {"eigenvalues": EIGENVALUES[:4]},
+        {"eigengap": 0.0},
+    )
+    _, page = written(tmp_path, result, dataset)
+    text = said(page)
+    assert "Leading eigenvalues" in text
+    for unknown in ("Eigengap", "Stability", "dashed line"):
+        assert unknown not in text
+    assert not [a for a in page.all("line") if "stroke-dasharray" in a]
+
+
+def test_kmeans_in_feature_space_has_no_curve(tmp_path: Path) -> None:
+    result, dataset = cut(ScatteringKMeans(4), {"centres": np.zeros((4, 2))})
+    _, page = written(tmp_path, result, dataset)
+    text = said(page)
+    assert "loss 0.6250" in text
+    assert "K-means in scattering space" in text
+    assert "with the distance in the feature space" in text
+    assert page.all("circle") == []
+    for wrong in ("Loss after each pass", "One run", "eigenvalue", "Bridges"):
+        assert wrong not in text
+
+
+def test_bridges_are_pairs_with_their_clusters_and_classes(tmp_path: Path) -> None:
+    model = DeformationInvariantSpectralClustering(4)
+    result, dataset = cut(model, {"eigenvalues": EIGENVALUES})
+    pairs = bridges_of(result, most=5)
+    extras = {"eigenvalues": EIGENVALUES, "bridges": pairs}
+    outcome = dataclasses.replace(result.outcome, extras=extras)
+    result = dataclasses.replace(result, outcome=outcome)
+    labels = np.arange(len(dataset)) % 3
+    dataset = dataclasses.replace(dataset, labels=labels, label_names=("<i>", "b", "c"))
+    source, page = written(tmp_path, result, dataset, samples_per_group=2)
+    assert "its cluster and its class" in said(page)
+    section = source.split('<section id="bridges">')[1].split("</section>")[0]
+    cards = section.split("<li>")[1:]
+    assert len(cards) == len(pairs) == 5
+    for card, pair in zip(cards, pairs.tolist(), strict=True):
+        found = re.findall(
+            r"<title>index (\d+)\n.*?#cluster-(\d+).*?title=.class.>(.*?)<", card, re.S
+        )
+        # The lower cluster stands on the left.
+        assert [int(cluster) for _, cluster, _ in found] == sorted(result.assignments[pair])
+        assert sorted(int(index) for index, _, _ in found) == sorted(pair)
+        for index, cluster, label in found:
+            assert int(cluster) == result.assignments[int(index)]
+            assert label == ("&lt;i&gt;", "b", "c")[labels[int(index)]]
+    without = dataclasses.replace(dataset, labels=None, label_names=None)
+    assert "its class" not in said(written(tmp_path, result, without)[1])
+
+
+@pytest.mark.parametrize("extras", [{}, {"bridges": np.empty((0, 2), np.int32)}])
+def test_no_bridges_no_section(extras: dict[str, np.ndarray], tmp_path: Path) -> None:
+    model = ProjectedScatteringSpectralClustering(4)
+    result, dataset = cut(model, {"eigenvalues": EIGENVALUES, **extras})
+    _, page = written(tmp_path, result, dataset)
+    assert page.all("section", id="bridges") == []
+    assert page.all("ol", class_="bridges") == []
+
+
+def test_only_the_strongest_bridges_are_shown() -> None:
+    result, _ = cut(ProjectedScatteringSpectralClustering(4), {}, n=100)
+    pairs = bridges_of(result, most=24)
+    assert len(pairs) == 24
+    outcome = dataclasses.replace(result.outcome, extras={"bridges": pairs})
+    chosen = select_bridges(dataclasses.replace(result, outcome=outcome))
+    assert [sorted(bridge.positions) for bridge in chosen] == pairs[:12].tolist()
 
 
 def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:

@@ -169,9 +169,9 @@ class AbstractAligner(eqx.Module):
             sample: One sample; batching is `jax.vmap`'s job.
             clusters: All clusters.
             shared: What the clusters share.
-            start: The incumbent: a few clusters and params to start from, best first. The first
-                is always among the result, and no cluster in the result is worse than it was
-                here. Places with cluster -1 are ignored.
+            start: The incumbent: a few clusters and params to start from, best first, or none. The
+                first is always among the result, and no cluster in the result is worse than it
+                was here, or than it is unaligned. Places with cluster -1 are ignored.
             prepared: What `prepare` returned.
 
         Returns:

@@ -149,11 +149,15 @@ class Descent(AbstractAligner):
         if not coarse and kept < count:
             value = energy.unaligned(sample, clusters)
             index, params = _select(index, params, value, start, kept)
-        finest = energy.bind(sample)
-        params = _better_of(finest, sample, clusters, index, params, start)
+        if start.cluster.shape[0]:
+            params = _better_of(energy.bind(sample), sample, clusters, index, params, start)
         params, value = self._descend(
             energy, self.stages[-1], sample, clusters, index, params, prepared[-1]
         )
+        # Staying where it is costs next to nothing to try: no pixel has to be looked up.
+        rest = energy.unaligned(sample, clusters.take(index))
+        params = jnp.where((rest < value)[:, None], 0.0, params)
+        value = jnp.minimum(rest, value)
         order = jnp.argsort(value)
         return Alignment(index[order], params[order], value[order])
 
@@ -271,7 +275,9 @@ def _select(
     kept: int,
 ) -> tuple[Array, Array]:
     """The most promising clusters, the incumbent always among them."""
-    ranked = jnp.where(index == start.cluster[0], -jnp.inf, value)
+    ranked = value
+    if start.cluster.shape[0]:
+        ranked = jnp.where(index == start.cluster[0], -jnp.inf, value)
     chosen = jax.lax.top_k(-ranked, kept)[1]
     return index[chosen], params[chosen]
 
@@ -284,9 +290,9 @@ def _better_of(
     params: Float[Array, "candidates params"],
     start: Alignment,
 ) -> Float[Array, "candidates params"]:
-    """Replaces params by the incumbent's wherever that is better, and by zero likewise."""
+    """Replaces params by the incumbent's wherever that is better."""
     candidates = clusters.take(index)
-    rivals = [jnp.zeros_like(params)]
+    rivals = []
     for place in range(start.cluster.shape[0]):
         same = (index == start.cluster[place])[:, None]
         rivals.append(jnp.where(same, start.params[place][None], params))

@@ -182,7 +182,7 @@ def make_model(options: Fit) -> AbstractModel:
     settings = {}
     for name, (written, value) in given.items():
         if fields[name] is int and isinstance(value, tuple):
-            if len(value) > 1:
+            if len(value) != 1:
                 raise ValueError(f"{written} must be one number for {options.method}, not {value}")
             value = value[0]
         settings[name] = value

@@ -5,5 +5,6 @@ Take one to say what "alike" means; give it to `diffclust.alignment` to make it 
 
 from diffclust.distances.base import AbstractBatchedDistance, AbstractDistance
 from diffclust.distances.euclidean import SquaredEuclidean
+from diffclust.distances.features import FeatureDistance
 
-__all__ = ["AbstractBatchedDistance", "AbstractDistance", "SquaredEuclidean"]
+__all__ = ["AbstractBatchedDistance", "AbstractDistance", "FeatureDistance", "SquaredEuclidean"]

@@ -213,7 +213,7 @@ def _moduli(
         waves = waves.reshape(parity * rows, angles, parity * columns, count)
         half = _along(_waves(2 * (columns - 1)), waves)
         parts.append(_down(_waves(2 * (rows - 1)), half))
-    return modulus(*parts)
+    return modulus(parts[0], parts[1])
 
 
 def scatter(
@@ -238,7 +238,7 @@ def scatter(
         return _along(right, _down(down, u))
 
     zeroth = _along(across, _down(low, pixels))[None]
-    spectrum = _analyse(*into, pixels)
+    spectrum = _analyse(into[0], into[1], pixels)
     first, second = [], []
     for j1 in range(scales):
         once = _moduli(spectrum, multipliers[j1, 0])

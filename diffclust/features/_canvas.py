@@ -30,7 +30,7 @@ class CanvasAxis(NamedTuple):
 
 
 def canvas_axis(size: int, num_scales: int, padding: Padding) -> CanvasAxis:
-    """Kymatio's margins: at least half of 2ᴶ on either side, and one average in each.
+    """Margins as in kymatio: at least half of 2ᴶ on either side, and one average in each.
 
     Args:
         size: Pixels of the image.

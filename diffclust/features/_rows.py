@@ -65,7 +65,8 @@ def equal_chunks(
     Args:
         features: A matrix `(n, features)`, or an iterable of such matrices, read once.
         name: The argument's name in messages.
-        size: Rows a chunk; chosen from the first matrix where it is not given.
+        size: Rows a chunk; chosen from the number of features where it is not given, and no more
+            than there are rows.
 
     Yields:
         A chunk, and weights that are zero for the padding of the last one.
@@ -75,20 +76,24 @@ def equal_chunks(
     """
     width: int | None = None
     seen = 0
+    given, whole = size, False
     waiting: list[np.ndarray] = []
-    for part in _matrices(features):
+    for part in matrices(features):
         part = checked_rows(part, name, width=width, offset=seen)
         width, seen = part.shape[1], seen + len(part)
-        size = min(default_rows(part.shape[1]), 16 * -(-len(part) // 16)) if size is None else size
+        size = default_rows(width) if size is None else size
         waiting.append(part)
         while sum(map(len, waiting)) >= size:
             rows = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
             yield rows[:size], np.ones(size, rows.dtype)
+            whole = True
             waiting = [rows[size:]] if len(rows) > size else []
     if width is None or size is None:
         raise ValueError(f"{name} is an iterable without any chunk; give at least one")
     if waiting:
         rows = np.concatenate(waiting)
+        if given is None and not whole:
+            size = 16 * -(-len(rows) // 16)
         padding = np.zeros((size - len(rows), width), rows.dtype)
         weight = np.concatenate(
             [np.ones(len(rows), rows.dtype), np.zeros(len(padding), rows.dtype)]
@@ -96,7 +101,15 @@ def equal_chunks(
         yield np.concatenate([rows, padding]), weight
 
 
-def _matrices(features: Any) -> Iterable[Any]:
+def matrices(features: Any) -> Iterable[Any]:
+    """What was given as an iterable of matrices.
+
+    Args:
+        features: A matrix, or an iterable of matrices.
+
+    Returns:
+        An iterable of matrices, or what may be made one.
+    """
     """Parts of a matrix, so that it is not converted as a whole, or the matrices as they come."""
     if isinstance(features, list | tuple) and features and np.ndim(features[0]) < 2:
         features = np.asarray(features)

@@ -1,4 +1,4 @@
-"""The filters of a scattering transform, in Fourier space, computed on the host in double precision.
+"""The filters of a scattering transform in Fourier space, computed on the host in float64.
 
 Morlet wavelets, and the Gaussian that averages at the end, with the constants of kymatio 0.3.0.
 """

@@ -4,6 +4,7 @@ In scattering space the few directions of largest variance are nearly the same f
 they hold what varies within a class. Projecting them out brings samples of one class together.
 """
 
+import itertools
 from typing import Any, get_args
 
 import equinox as eqx
@@ -13,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Float
 
-from diffclust.features._rows import equal_chunks
+from diffclust.features._rows import checked_rows, equal_chunks, matrices
 from diffclust.features.moments import Features, Moments, Normalisation, feature_moments, rooted
 
 
@@ -166,10 +167,57 @@ def fit_principal_directions(
         )
     if num_directions is not None and num_directions < 1:
         raise ValueError(f"num_directions must be at least 1, or None; got {num_directions}")
+    few, features = _if_few(features)
+    if few is not None:
+        return _directions_of_few(few, num_directions, normalisation, path_size)
     moments = feature_moments(
         features, normalisation=normalisation, path_size=path_size, chunk_size=chunk_size
     )
     return directions_of(moments, num_directions=num_directions, normalisation=normalisation)
+
+
+def _if_few(features: Any) -> tuple[np.ndarray | None, Any]:
+    """All samples, where there are at most half as many as features; else what came, unread."""
+    waiting: list[np.ndarray] = []
+    chunks = iter(matrices(features))
+    for part in chunks:
+        waiting.append(checked_rows(part, "features"))
+        if 2 * sum(map(len, waiting)) > waiting[0].shape[1]:
+            return None, itertools.chain(waiting, chunks)
+    if len({part.shape[1] for part in waiting}) != 1:
+        return None, waiting
+    return np.concatenate(waiting), None
+
+
+def _directions_of_few(
+    samples: np.ndarray,
+    num_directions: int | None,
+    normalisation: Normalisation,
+    path_size: int,
+) -> PrincipalDirections:
+    """Principal directions by the eigenvectors of the samples' products, which are fewer."""
+    count, size = samples.shape
+    if size % path_size:
+        raise ValueError(f"path_size is {path_size}, which does not divide the {size} features")
+    values = samples.astype(np.float64)
+    if normalisation == "root":
+        values = np.sign(values) * np.sqrt(np.abs(values))
+    mean = values.mean(axis=0)
+    centred = values - mean
+    variance = np.mean(centred**2, axis=0)
+    centred *= _varies(variance, mean, samples.dtype)
+    largest = (values.reshape(count, -1, path_size) ** 2).sum(axis=2).max(axis=0)
+    scale = _scale(largest, variance, normalisation)
+    centred /= scale
+    wanted = size if num_directions is None else min(num_directions, size)
+    eigenvalues, vectors = scipy.linalg.eigh(centred @ centred.T / count)
+    eigenvalues, vectors = eigenvalues[::-1][:wanted], vectors[:, ::-1][:, :wanted]
+    length = np.sqrt(np.where(eigenvalues > 0, eigenvalues * count, 1.0))
+    basis = centred.T @ vectors / length
+    missing = wanted - len(eigenvalues)
+    eigenvalues = np.pad(eigenvalues, (0, missing))
+    basis = np.pad(basis, ((0, 0), (0, missing)))
+    return _directions(eigenvalues, basis, mean, scale, float(count), samples.dtype, normalisation)
 
 
 def directions_of(
@@ -192,20 +240,32 @@ def directions_of(
     count = float(moments.count)
     mean = np.asarray(moments.mean, np.float64)
     covariance = np.asarray(moments.scatter, np.float64) / max(count, 1.0)
-    # A constant feature has a deviation of rounding: it must not count as one.
-    varies = np.sqrt(np.diagonal(covariance)) > 8 * np.finfo(dtype).eps * np.abs(mean)
+    variance = np.diagonal(covariance).copy()
+    varies = _varies(variance, mean, dtype)
     covariance *= varies[:, None] & varies[None, :]
-    scale = _scale(moments, covariance, normalisation)
+    scale = _scale(np.asarray(moments.largest, np.float64), variance * varies, normalisation)
     covariance /= scale[:, None] * scale[None, :]
     size = len(mean)
     wanted = size if num_directions is None else min(num_directions, size)
     # 304 of 3,472: 2 s on two cores; all of them 4.5 s, Lanczos 6 s.
     subset = None if wanted == size else (size - wanted, size - 1)
     eigenvalues, basis = scipy.linalg.eigh(covariance, subset_by_index=subset)
-    eigenvalues, basis = eigenvalues[::-1], basis[:, ::-1]
-    # n samples span n - 1 directions about their mean; what is left of the rest is rounding.
+    return _directions(eigenvalues[::-1], basis[:, ::-1], mean, scale, count, dtype, normalisation)
+
+
+def _directions(
+    eigenvalues: np.ndarray,
+    basis: np.ndarray,
+    mean: np.ndarray,
+    scale: np.ndarray,
+    count: float,
+    dtype: Any,
+    normalisation: Normalisation,
+) -> PrincipalDirections:
+    """Directions in the dtype of the data, without those that only rounding spans."""
+    # n samples span n - 1 directions about their mean.
     least = 10 * np.finfo(dtype).eps * max(float(eigenvalues[0]), 0.0)
-    inside = (eigenvalues > least) & (np.arange(wanted) < count - 1)
+    inside = (eigenvalues > least) & (np.arange(len(eigenvalues)) < count - 1)
     largest = np.take_along_axis(basis, np.abs(basis).argmax(axis=0)[None], axis=0)
     basis = np.where(inside[None], basis * np.where(largest < 0, -1.0, 1.0), 0.0)
     return PrincipalDirections(
@@ -217,16 +277,20 @@ def directions_of(
     )
 
 
+def _varies(variance: np.ndarray, mean: np.ndarray, dtype: Any) -> np.ndarray:
+    """Which features are not constant: a constant one has a deviation of rounding."""
+    return np.sqrt(variance) > 8 * np.finfo(dtype).eps * np.abs(mean)
+
+
 def _scale(
-    moments: Moments, covariance: np.ndarray, normalisation: Normalisation
+    largest: np.ndarray, variance: np.ndarray, normalisation: Normalisation
 ) -> Float[np.ndarray, " features"]:
     """What every feature is divided by: positive."""
-    scale = np.ones(len(covariance))
+    scale = np.ones(len(variance))
     if normalisation == "largest":
-        norms = np.sqrt(np.asarray(moments.largest, np.float64))
-        scale = np.repeat(norms, len(covariance) // len(norms))
+        scale = np.repeat(np.sqrt(largest), len(variance) // len(largest))
     elif normalisation == "standardise":
-        scale = np.sqrt(np.diagonal(covariance))
+        scale = np.sqrt(variance)
     return np.where(scale > 0, scale, 1.0)
 
 

@@ -27,6 +27,11 @@ _MOST_STORED = 2 * 2**30
 """Bytes of features that are kept; beyond that they are computed twice."""
 
 
+_CPU_CHUNK, _DEVICE_CHUNK = 32, 1024
+"""Images a chunk: a scattering transform of more falls out of a CPU's cache, and takes twice as
+long."""
+
+
 class OnCanvas(eqx.Module):
     """A feature map of images laid in the middle of a larger, blank canvas.
 
@@ -72,7 +77,7 @@ def features_of(
     feature_map: FeatureMap,
     images: Float[np.ndarray, "n height width channels"],
     *,
-    chunk_size: int = 256,
+    chunk_size: int | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> Iterator[Float[np.ndarray, "m features"]]:
     """The features of many images, chunk by chunk.
@@ -80,12 +85,14 @@ def features_of(
     Args:
         feature_map: Applied to each image.
         images: The images.
-        chunk_size: Images a chunk.
+        chunk_size: Images a chunk; chosen for the machine where it is not given.
         report: Called with images done and in all after every chunk, or None.
 
     Yields:
         The features of each chunk, on the host.
     """
+    if chunk_size is None:
+        chunk_size = _CPU_CHUNK if jax.default_backend() == "cpu" else _DEVICE_CHUNK
     size = min(chunk_size, len(images))
     for start in range(0, len(images), size):
         part = images[start : start + size]
@@ -101,7 +108,7 @@ def project_images(
     directions: PrincipalDirections,
     images: Float[np.ndarray, "n height width channels"],
     *,
-    chunk_size: int = 256,
+    chunk_size: int | None = None,
     report: Report | None = None,
 ) -> Float[np.ndarray, "n directions"]:
     """Coordinates of images along principal directions that are known.
@@ -110,7 +117,7 @@ def project_images(
         feature_map: Applied to each image.
         directions: Directions of its features.
         images: The images.
-        chunk_size: Images a chunk.
+        chunk_size: Images a chunk; chosen for the machine where it is not given.
         report: Called after every chunk, or None.
 
     Returns:
@@ -128,7 +135,7 @@ def fit_projection(
     num_directions: int,
     normalisation: Normalisation = "root",
     path_size: int = 1,
-    chunk_size: int = 256,
+    chunk_size: int | None = None,
     report: Report | None = None,
 ) -> tuple[PrincipalDirections, Float[np.ndarray, "n directions"]]:
     """Principal directions of images' features, and the images' coordinates along them.
@@ -141,7 +148,7 @@ def fit_projection(
         num_directions: How many leading directions are wanted.
         normalisation: See `fit_principal_directions`.
         path_size: See `fit_principal_directions`.
-        chunk_size: Images a chunk.
+        chunk_size: Images a chunk; chosen for the machine where it is not given.
         report: Called after every chunk, or None.
 
     Returns:

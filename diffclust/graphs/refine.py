@@ -13,6 +13,9 @@ from diffclust.distances import AbstractDistance
 from diffclust.features.orthogonal_complement import drop_leading
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
 
+_CPU_CHUNK, _DEVICE_CHUNK = 256, 8192
+"""Pairs a chunk: what a CPU's cache holds of the working copies, and what fills a GPU."""
+
 
 def rejudged(
     candidates: Neighbours, distance: Float[np.ndarray, "n k"], num_neighbours: int
@@ -46,7 +49,7 @@ def pair_distances(
     sources: Int[np.ndarray, " pairs"],
     targets: Int[np.ndarray, " pairs"],
     *,
-    chunk_size: int = 1024,
+    chunk_size: int | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> Float[np.ndarray, " pairs"]:
     """Distances of many pairs, chunk by chunk.
@@ -57,13 +60,15 @@ def pair_distances(
         prototypes: The like; may be the samples.
         sources: Which samples.
         targets: Which prototypes.
-        chunk_size: Pairs a chunk.
+        chunk_size: Pairs a chunk; chosen for the machine where it is not given.
         report: Called with pairs done and in all after every chunk, or None.
 
     Returns:
         `distance(samples[sources[i]], prototypes[targets[i]])` for each i.
     """
     count = len(sources)
+    if chunk_size is None:
+        chunk_size = _CPU_CHUNK if jax.default_backend() == "cpu" else _DEVICE_CHUNK
     size = min(chunk_size, 16 * -(-count // 16))
     found = []
     for start in range(0, count, size):
@@ -88,7 +93,7 @@ def judged_candidates(
     *,
     prototypes: PyTree | None = None,
     direction: Direction = "forward",
-    chunk_size: int = 1024,
+    chunk_size: int | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> tuple[Float[np.ndarray, "n k"], ...]:
     """The distance from every sample to each of its candidates; no pair is judged twice.
@@ -104,7 +109,7 @@ def judged_candidates(
         direction: `"forward"` moves the sample onto its candidate; `"min"` and `"mean"` take both
             ways, at up to twice the price. (Weighing pixels by the Jacobian makes one way
             symmetric: `TransformedDistance(..., pixel_weights="jacobian")`.)
-        chunk_size: Pairs a chunk.
+        chunk_size: Pairs a chunk; chosen for the machine where it is not given.
         report: Called with pairs done and in all, or None.
 
     Returns:

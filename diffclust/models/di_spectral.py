@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffclust import _validation
-from diffclust.alignment import AbstractAligner, Descent, Stage
+from diffclust.alignment import AbstractAligner, Descent, PreconditionedLBFGS, Stage
 from diffclust.features import drop_leading
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.graphs import (
@@ -119,8 +119,12 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         )
 
     def aligner(self) -> AbstractAligner:
-        """Descent for pairs that are much alike: a few steps on coarser images, then a few more."""
-        return Descent((Stage(8, blur=1 / 28), Stage(4)))
+        """Descent for pairs that are much alike: a few steps on coarser images, then a few more.
+
+        With so few steps a longer memory of past ones costs more than it gains.
+        """
+        minimiser = PreconditionedLBFGS(history=1)
+        return Descent((Stage(8, blur=1 / 28), Stage(4)), minimiser=minimiser)
 
     def distance(self, typical: np.ndarray) -> PreparedDistance:
         """The penalised invariant distance that judges pairs.
@@ -150,15 +154,7 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         self.check(array)
         key, portrait_key = jax.random.split(key)
         directions, coordinates = self.project(array, max(self.num_removed), callback)
-        candidates = nested_neighbours(
-            coordinates,
-            self.num_removed,
-            self.num_dimensions,
-            self.num_candidates,
-            report=lambda done, total: tell(callback)("neighbours", done, total),
-        )
-        units = _units(array)
-        judged = self._judge(candidates, units, units, callback)
+        judged = self.judge(self.candidates(coordinates, callback), array, callback=callback)
         found = cut_mean_graph(
             judged, self.num_neighbours, self.num_clusters, self.num_restarts, key, callback
         )
@@ -190,28 +186,62 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
             )
             for n in self.num_removed
         ]
-        judged = self._judge(candidates, _units(images), _units(stored["images"]), callback)
+        judged = self.judge(candidates, images, stored["images"], callback=callback)
         rows = extended(judged, self.num_neighbours, stored)
         return assigned(self, outcome, images, nearest_centres(rows, stored["centres"]), callback)
 
-    def _judge(
+    def candidates(
+        self, coordinates: np.ndarray, callback: Callback = ignore
+    ) -> tuple[Neighbours, ...]:
+        """The nearest samples in scattering space.
+
+        Args:
+            coordinates: Coordinates along principal directions, leading first.
+            callback: Told of every chunk.
+
+        Returns:
+            Candidates of every sample, in the order of `num_removed`.
+        """
+        return nested_neighbours(
+            coordinates,
+            self.num_removed,
+            self.num_dimensions,
+            self.num_candidates,
+            report=lambda done, total: tell(callback)("neighbours", done, total),
+        )
+
+    def judge(
         self,
         candidates: Sequence[Neighbours],
-        units: np.ndarray,
-        references: np.ndarray,
-        callback: Callback,
+        images: np.ndarray,
+        references: np.ndarray | None = None,
+        *,
+        callback: Callback = ignore,
     ) -> tuple[Neighbours, ...]:
-        """The candidates by the square root of the invariant distance, nearest first."""
+        """The candidates by the square root of the invariant distance, nearest first.
+
+        Args:
+            candidates: Candidates of every image.
+            images: The images.
+            references: What the candidates' indices point into; None for the images themselves.
+            callback: Told of every chunk.
+
+        Returns:
+            All the candidates, in a new order.
+        """
+        units = _units(images)
+        others = None if references is None else _units(references)
+        typical = (units if others is None else others)[:_TYPICAL]
         squared = judged_candidates(
             candidates,
-            self.distance(references[:_TYPICAL]),
+            self.distance(typical),
             units,
-            prototypes=None if references is units else references,
+            prototypes=others,
             direction=self.direction,
             report=lambda done, total: tell(callback)("pairs", done, total),
         )
         return tuple(
-            rejudged(near, np.sqrt(np.maximum(energy, 0.0)), self.num_candidates)
+            rejudged(near, np.sqrt(np.maximum(energy, 0.0)), near.num_neighbours)
             for near, energy in zip(candidates, squared, strict=True)
         )
 

@@ -15,12 +15,14 @@ from diffclust.objectives.evidence import (
     quadratic_forms,
 )
 from diffclust.objectives.invariant import (
+    AfterAlignment,
     InvariantDistance,
     PreparedDistance,
     hard_minimum,
 )
 
 __all__ = [
+    "AfterAlignment",
     "Hyperparameters",
     "InvariantDistance",
     "PreparedDistance",

@@ -126,12 +126,38 @@ class PreparedDistance(AbstractDistance):
         return self.align(sample, prototype).energy[0]
 
 
+class AfterAlignment(AbstractDistance):
+    """A distance measured after an alignment that another one found.
+
+    Attributes:
+        alignment: Finds how the sample is moved; its own value is not used.
+        distance: Measured between the moved sample and the prototype.
+    """
+
+    alignment: PreparedDistance
+    distance: AbstractDistance
+
+    def __call__(self, sample: PyTree, prototype: PyTree, weight: Array | None = None) -> Scalar:
+        """The distance; see `AbstractDistance.__call__`.
+
+        Args:
+            sample: One sample.
+            prototype: One prototype, or another sample.
+            weight: Pixel weights of the distance that is measured, or None.
+
+        Returns:
+            A non-negative number.
+        """
+        params = self.alignment.align(sample, prototype).params[0]
+        return self.distance(self.alignment.energy.aligned(params, sample), prototype, weight)
+
+
 def _at_rest(energy: AbstractPairEnergy, dtype: jnp.dtype) -> Alignment:
-    # One vacant place for the aligners that look at the incumbent.
+    # No incumbent: nothing is spent on comparing with one.
     return Alignment(
-        jnp.full((1,), -1, dtype=jnp.int32),
-        jnp.zeros((1, energy.num_params), dtype=dtype),
-        jnp.full((1,), jnp.inf, dtype=dtype),
+        jnp.zeros((0,), dtype=jnp.int32),
+        jnp.zeros((0, energy.num_params), dtype=dtype),
+        jnp.zeros((0,), dtype=dtype),
     )
 
 

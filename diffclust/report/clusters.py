@@ -6,14 +6,15 @@ from collections.abc import Mapping
 
 from diffclust.report.samples import SIDE, Sample
 from diffclust.report.selection import ClusterView, Group, Kind
+from diffclust.report.terms import Terms
 from diffclust.report.text import count, escape, number, percent, whole
 
 _GAP, _MARGIN = 80, 50
 """Between the pictures of a sample, and around them for what sticks out of a grid, in `SIDE`s."""
 
 _TITLES: dict[Kind, tuple[str, str]] = {
-    "all": ("All images", "nearest first, with the distance to the prototype"),
-    "nearest": ("Nearest", "with the distance to the prototype"),
+    "all": ("All images", "nearest first, with the {distance}"),
+    "nearest": ("Nearest", "with the {distance}"),
     "farthest": ("Farthest", "the worst fit first, with the distance"),
     "random": ("Random", "drawn from the whole cluster, with the distance"),
     "uncertain": ("Least certain", "with the margin, and the cluster that came second"),
@@ -34,6 +35,7 @@ class Gallery:
         height: Rows of the images.
         width: Columns of the images.
         folded: Whether clusters are shown on request only.
+        terms: The words for the result.
     """
 
     views: list[ClusterView]
@@ -43,6 +45,7 @@ class Gallery:
     height: int
     width: int
     folded: bool
+    terms: Terms
 
     @property
     def size(self) -> tuple[int, int]:
@@ -138,6 +141,24 @@ def drawing(gallery: Gallery, sample: Sample, name: str) -> str:
     )
 
 
+def picture(gallery: Gallery, sample: Sample) -> str:
+    """A sample as it came.
+
+    Args:
+        gallery: What is shown.
+        sample: The sample.
+
+    Returns:
+        An SVG element.
+    """
+    width, height = gallery.size
+    return (
+        f'<svg viewBox="0 0 {width} {height}" role="img"><title>{_facts(sample)}</title>'
+        f'<image width="{width}" height="{height}" preserveAspectRatio="none" '
+        f'href="{sample.picture}"/></svg>'
+    )
+
+
 def _facts(sample: Sample) -> str:
     lines = [f"index {sample.index}"]
     if sample.path is not None:
@@ -178,7 +199,7 @@ def _cluster(gallery: Gallery, view: ClusterView) -> str:
 
 def _about(gallery: Gallery, view: ClusterView, heading: str) -> str:
     if view.size == 0:
-        text = '<p class="note">Empty: no image is nearest to this prototype.</p>'
+        text = f'<p class="note">Empty: {gallery.terms.empty}.</p>'
     else:
         text = (
             '<dl class="figures">'
@@ -201,6 +222,7 @@ def _about(gallery: Gallery, view: ClusterView, heading: str) -> str:
 
 def _group(gallery: Gallery, view: ClusterView, group: Group) -> str:
     title, note = _TITLES[group.kind]
+    note = note.format(distance=gallery.terms.distance)
     figures = []
     for place, position in enumerate(group.positions.tolist()):
         sample = gallery.samples[position]

@@ -1,4 +1,4 @@
-"""The HTML page as a whole: heading, overview, the fit, the clusters."""
+"""The HTML page as a whole: heading, overview, the fit, bridges, the clusters."""
 
 import base64
 import dataclasses
@@ -9,19 +9,15 @@ from importlib import resources
 from diffclust._version import __version__
 from diffclust.data import Dataset
 from diffclust.models import Result
-from diffclust.plotting import loss_curve
+from diffclust.report.bridges import bridge_section
 from diffclust.report.clusters import Gallery, cluster_list, drawing, overview, sort_control
+from diffclust.report.fit import fit_section
 from diffclust.report.samples import has_grids
+from diffclust.report.selection import Bridge
 from diffclust.report.text import count, duration, escape, number, whole
 from diffclust.solvers.progress import Status
 
-_METHODS = {"kmeans": "K-means", "ai-kmeans": "AI K-means", "di-kmeans": "DI K-means"}
 _SCORES = {"acc": "accuracy", "nmi": "NMI", "ari": "ARI"}
-_REASONS = {
-    Status.ASSIGNMENTS: "no image changed its cluster",
-    Status.LOSS: "the loss fell by less than the tolerance",
-    Status.MAX_PASSES: "the limit on passes was reached",
-}
 
 _SMALL = 64
 """Images with no more pixels a side than this are shown pixel by pixel, larger ones smoothly."""
@@ -38,6 +34,7 @@ class Content:
         scores: Scores against labels, by name; empty where there are none.
         seed: Seed of the run.
         gallery: The clusters and samples to show.
+        bridges: Pairs of images between clusters; empty where the method knows of none.
         limited_to: Samples a group where that is fewer than were asked for, else None.
     """
 
@@ -47,6 +44,7 @@ class Content:
     scores: Mapping[str, float]
     seed: int
     gallery: Gallery
+    bridges: list[Bridge]
     limited_to: int | None
 
 
@@ -91,21 +89,29 @@ def _asset(name: str) -> str:
 def _sections(content: Content) -> list[tuple[str, str]]:
     """Names and HTML of the parts of the page, in their order."""
     gallery = content.gallery
-    return [
+    fit = fit_section(content.result, content.dataset, gallery.terms, content.seed)
+    made_of = (
+        "" if gallery.terms.by_prototypes else "is the mean of its cluster's aligned images and "
+    )
+    sections = [
         (
             "overview",
             f'<div class="bar"><h2>Prototypes</h2>{sort_control(gallery, "sort-overview")}</div>'
             f"{overview(gallery)}"
-            '<p class="note">Each is drawn in its own range of intensities. The bar is the size '
-            "of the cluster.</p>",
+            f'<p class="note">Each {made_of}is drawn in its own range of intensities. The bar is '
+            "the size of the cluster.</p>",
         ),
-        ("fit", f'<div class="bar"><h2>The fit</h2></div>{_fit(content)}'),
+        ("fit", f'<div class="bar"><h2>The fit</h2></div>{fit}'),
         (
             "clusters",
             f'<div class="bar"><h2>Clusters</h2>{sort_control(gallery, "sort-clusters")}</div>'
             f"{_how(content)}{cluster_list(gallery)}",
         ),
     ]
+    if content.bridges:
+        bridges = bridge_section(gallery, content.bridges)
+        sections.insert(2, ("bridges", f"<h2>Bridges</h2>{bridges}"))
+    return sections
 
 
 def _body_class(content: Content) -> str:
@@ -119,16 +125,13 @@ def _body_class(content: Content) -> str:
     return " ".join(name for name, holds in classes.items() if holds)
 
 
-def _method(result: Result) -> str:
-    return _METHODS.get(result.model.method, result.model.method)
-
-
 def _header(content: Content) -> str:
-    result = content.result
+    result, terms = content.result, content.gallery.terms
     outcome = result.outcome
+    passes = {"pass" if outcome.num_passes == 1 else "passes": whole(outcome.num_passes)}
     figures = {
-        "loss": number(result.loss),
-        "pass" if outcome.num_passes == 1 else "passes": whole(outcome.num_passes),
+        result.model.criterion: number(result.loss),
+        **({} if outcome.status is Status.SOLVED else passes),
         "time": duration(outcome.seconds),
         **{
             _SCORES.get(name, name): f"{value:.3f}".replace("-", "−")
@@ -148,7 +151,7 @@ def _header(content: Content) -> str:
     )
     return (
         f'<header>\n<p class="eyebrow">diffclust report</p>\n<h1>{escape(content.title)}</h1>\n'
-        f'<p class="lead">{images} in {clusters}, found by {escape(_method(result))}.</p>\n'
+        f'<p class="lead">{images} in {clusters}, found by {escape(terms.method)}.</p>\n'
         f'<dl class="figures">{listed}</dl>\n{note}</header>'
     )
 
@@ -158,60 +161,8 @@ def _listed(scores: Mapping[str, float]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _fit(content: Content) -> str:
-    result, dataset = content.result, content.dataset
-    outcome = result.outcome
-    height, width, channels = result.image_shape
-    colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
-    facts = {
-        "Data": f"{dataset.name}, {count(len(dataset), 'image')}",
-        "Image size": f"{height} × {width} pixels, {colours}",
-        "Method": f"{_method(result)} ({result.model.method})",
-        "Clusters": result.model.num_clusters,
-        "Seed": content.seed,
-        "Stopped because": _REASONS.get(outcome.status, outcome.status.value),
-        "Images a chunk": outcome.chunk_size,
-    }
-    if dataset.skipped:
-        facts["Left out"] = f"{len(dataset.skipped)} files that could not be read"
-    settings = "".join(
-        f"<dt><code>{escape(name)}</code></dt><dd><code>{escape(value)}</code></dd>"
-        for name, value in result.model.settings().items()
-    )
-    listed = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())
-    return (
-        f'<div class="run"><div><h3>Loss after each pass</h3>{loss_curve(result.history)}'
-        f'{_restarts(result)}</div><div><dl class="facts">{listed}</dl>'
-        "<details open><summary>Settings</summary>"
-        f'<dl class="facts settings">{settings}</dl></details></div></div>'
-    )
-
-
-def _restarts(result: Result) -> str:
-    losses = result.outcome.restarts
-    if len(losses) == 1:
-        return '<p class="note">One run, so there are no restarts to choose from.</p>'
-    kept = min(range(len(losses)), key=losses.__getitem__)
-    listed = "".join(
-        f"<li{' class=kept' if i == kept else ''}>{number(loss)}{' (kept)' if i == kept else ''}"
-        "</li>"
-        for i, loss in enumerate(losses)
-    )
-    factor = result.model.coarsening(*result.image_shape[:2])
-    where = (
-        f" They ran on images {factor} times coarser, where the loss is another one; the one kept "
-        "was then finished on the images themselves."
-        if factor > 1
-        else ""
-    )
-    return (
-        f'<div class="restarts"><h3>Final loss of {count(len(losses), "restart")}</h3>'
-        f'<ol>{listed}</ol><p class="note">The one of least loss is kept.{where}</p></div>'
-    )
-
-
 def _how(content: Content) -> str:
-    gallery = content.gallery
+    gallery, terms = content.gallery, content.gallery.terms
     limit = (
         f" With so many clusters, each group shows {content.limited_to}."
         if content.limited_to is not None
@@ -222,7 +173,7 @@ def _how(content: Content) -> str:
     sample = None if shown is None else gallery.samples[int(shown.positions[0])]
     if sample is None or sample.aligned is None:
         why = (
-            f"{escape(_method(content.result))} compares images pixel by pixel, as they are. It "
+            f"{escape(terms.method)} compares images pixel by pixel, as they are. It "
             "aligns nothing, so there are no aligned versions to show."
         )
         return f'<div class="how"><div>{why}<p class="soft">{hover}</p></div></div>'
@@ -232,9 +183,17 @@ def _how(content: Content) -> str:
         if has_grids(content.result)
         else ""
     )
+    compared = ": this is what is compared" if terms.by_prototypes else ""
+    portraits = (
+        ""
+        if terms.by_prototypes
+        else "<p>Prototypes did not decide. Each is the mean of the aligned images of its finished "
+        f"cluster. The distance is that to the cluster's centre in the {terms.place}, and the "
+        "margin is how much farther the next centre is.</p>"
+    )
     return (
         f'<div class="how">{drawing(gallery, sample, "how")}<div><ol>'
         "<li>The image as it came.</li>"
-        "<li>The image aligned to the prototype of its cluster: this is what is compared.</li>"
-        f'{grid}</ol><p class="soft">{hover}</p></div></div>'
+        f"<li>The image aligned to the prototype of its cluster{compared}.</li>"
+        f'{grid}</ol>{portraits}<p class="soft">{hover}</p></div></div>'
     )

@@ -1,4 +1,4 @@
-"""Which samples of each cluster a report shows."""
+"""Which samples a report shows: some of each cluster, and the doubtful pairs between them."""
 
 import dataclasses
 from typing import Literal
@@ -15,6 +15,8 @@ MOST_SAMPLES = 1000
 
 NUM_KINDS = 4
 """Groups a large cluster has."""
+
+_MOST_BRIDGES = 12
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,6 +51,19 @@ class ClusterView:
     groups: tuple[Group, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class Bridge:
+    """Two samples that are much alike and yet in different clusters.
+
+    Attributes:
+        positions: Their positions in the data set.
+        clusters: Their clusters, the lower number first.
+    """
+
+    positions: tuple[int, int]
+    clusters: tuple[int, int]
+
+
 def affordable_samples(wanted: int, num_clusters: int) -> int:
     """Samples a group, so that the whole report stays a file that opens.
 
@@ -80,6 +95,23 @@ def select(result: Result, *, samples_per_group: int, seed: int) -> list[Cluster
         groups = _groups(result, members, samples_per_group, np.random.default_rng([seed, index]))
         views.append(ClusterView(index, size, size / len(result.assignments), mean, groups))
     return views
+
+
+def select_bridges(result: Result) -> list[Bridge]:
+    """Chooses the most doubtful pairs.
+
+    Args:
+        result: A fitted model.
+
+    Returns:
+        A few pairs, the strongest first; none where the method knows of none.
+    """
+    pairs = result.outcome.extras.get("bridges", np.empty((0, 2), np.int32))
+    found = []
+    for pair in pairs[:_MOST_BRIDGES].tolist():
+        first, second = sorted((int(result.assignments[p]), p) for p in pair)
+        found.append(Bridge((first[1], second[1]), (first[0], second[0])))
+    return found
 
 
 def _groups(

@@ -11,7 +11,8 @@ from diffclust.report.clusters import Gallery
 from diffclust.report.page import Content, render
 from diffclust.report.pictures import data_uris
 from diffclust.report.samples import class_shares, gather_samples
-from diffclust.report.selection import affordable_samples, select
+from diffclust.report.selection import affordable_samples, select, select_bridges
+from diffclust.report.terms import terms_of
 
 _MANY_CLUSTERS = 30
 """From here on clusters are folded up, or the page would be too long to scroll."""
@@ -32,8 +33,9 @@ def write_report(
 ) -> None:
     """Writes one HTML file that shows a fit and needs nothing else, no network either.
 
-    It holds the prototypes, the loss, and for each cluster its nearest, farthest, random and
-    least certain samples, each beside its aligned version and its warped grid. Large images are
+    It holds the prototypes, how the fit went, the doubtful pairs of images between clusters where
+    the method knows of any, and for each cluster its nearest, farthest, random and least certain
+    samples, each beside its aligned version and its warped grid. Large images are
     made smaller, so that with 10 clusters and 6 samples a group the file stays below 1.5 MB.
 
     Args:
@@ -54,7 +56,9 @@ def write_report(
     clusters = result.model.num_clusters
     affordable = affordable_samples(samples_per_group, clusters)
     views = select(result, samples_per_group=affordable, seed=seed)
+    bridges = select_bridges(result)
     shown = [group.positions for view in views for group in view.groups]
+    shown += [np.asarray(bridge.positions) for bridge in bridges]
     height, width = result.image_shape[:2]
     gallery = Gallery(
         views=views,
@@ -69,6 +73,7 @@ def write_report(
         height=height,
         width=width,
         folded=clusters > _MANY_CLUSTERS,
+        terms=terms_of(result),
     )
     content = Content(
         title=dataset.name if title is None else title,
@@ -77,6 +82,7 @@ def write_report(
         scores=scores or {},
         seed=seed,
         gallery=gallery,
+        bridges=bridges,
         limited_to=affordable if affordable < samples_per_group else None,
     )
     Path(path).write_text(render(content), encoding="utf-8")

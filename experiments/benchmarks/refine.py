@@ -16,7 +16,7 @@ import numpy as np
 import optax
 
 import diffclust
-from diffclust.alignment import Descent, OptaxMinimiser, Stage
+from diffclust.alignment import Descent, OptaxMinimiser, PreconditionedLBFGS, Stage
 from diffclust.data import load
 from diffclust.graphs import nearest_neighbours, pair_distances
 from diffclust.metrics import scores
@@ -26,12 +26,13 @@ from experiments.harness import arguments, finish, peak_memory_mb
 
 
 def aligners(model):
-    adam = OptaxMinimiser(optax.adam(1e-2))
+    adam, short = OptaxMinimiser(optax.adam(1e-2)), PreconditionedLBFGS(history=1)
     return {
         "adam, 40 steps": Descent((Stage(40),), minimiser=adam),
         "default": model.aligner(),
-        "default, fewer steps": Descent((Stage(8, blur=1 / 28), Stage(3))),
-        "default, more steps": Descent((Stage(8, blur=1 / 28), Stage(8))),
+        "default, fewer steps": Descent((Stage(8, blur=1 / 28), Stage(3)), minimiser=short),
+        "default, more steps": Descent((Stage(8, blur=1 / 28), Stage(8)), minimiser=short),
+        "default, longer memory": Descent((Stage(8, blur=1 / 28), Stage(4))),
     }
 
 
@@ -109,7 +110,7 @@ def whole_mnist(seed):
 
 def main():
     args = arguments(__doc__, mnist={"action": "store_true", "help": "the whole of MNIST too"})
-    figures = compare(256 if args.quick else 4096, args.seed, 1 if args.quick else 3)
+    figures = compare(256 if args.quick else 4096, args.seed, 1 if args.quick else 5)
     if args.mnist:
         figures["mnist"] = whole_mnist(args.seed)
     finish({"benchmark": "refine", "seed": args.seed, **figures})

@@ -83,10 +83,8 @@ def main():
                 told = " ".join(
                     f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()
                 )
-                print(
-                    f"{name:10s} N={len(data)} {label:12s} {told} seconds={common:.0f}+{seconds:.0f}",
-                    flush=True,
-                )
+                told += f" seconds={common:.0f}+{seconds:.0f}"
+                print(f"{name:10s} N={len(data)} {label:12s} {told}", flush=True)
             least = min(rows, key=lambda row: row["cut"])
             figures[name][label] = {
                 **{score: spread([row[score] for row in rows]) for score in ("acc", "nmi", "ari")},

@@ -1,0 +1,125 @@
+"""How a spectral clustering depends on K and on the removed directions, without labels."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import scipy.sparse
+
+from diffclust import _validation, metrics
+from diffclust.graphs import mean_graph, self_tuning_affinity
+from diffclust.models.spectral import ProjectedScatteringSpectralClustering
+from diffclust.solvers import (
+    Callback,
+    cluster_rows,
+    eigengap,
+    normalised_cut,
+    spectral_embedding,
+)
+from diffclust.solvers.progress import ignore
+from diffclust.solvers.spectral import SpectralEmbedding, unit_rows
+from diffclust.types import Key
+
+
+@dataclasses.dataclass(frozen=True)
+class SurveyRow:
+    """One setting, and what is known of it without labels.
+
+    Attributes:
+        num_clusters: K.
+        num_removed: n of the graph, or None for the mean of all graphs.
+        eigengap: λ_K - λ_(K+1) of the graph: large where it falls into K parts and no more.
+        normalised_cut: The cut of the clustering found; it grows with K by itself.
+        stability: The adjusted Rand index between the clustering of this graph and that of the
+            mean graph; for the mean graph, the mean of the others'.
+    """
+
+    num_clusters: int
+    num_removed: int | None
+    eigengap: float
+    normalised_cut: float
+    stability: float
+
+
+def survey(
+    model: ProjectedScatteringSpectralClustering,
+    images: Any,
+    num_clusters: Sequence[int],
+    *,
+    key: Key,
+    callback: Callback = ignore,
+) -> tuple[SurveyRow, ...]:
+    """Clusters images for several K and each number of removed directions.
+
+    Features, neighbours and eigenvectors are computed once for all K.
+
+    Args:
+        model: Its settings are used, but for K; the graph of all samples is.
+        images: Anything array-like of shape `(n, height, width, channels)`.
+        num_clusters: The K to try.
+        key: Random key.
+        callback: Told of every chunk.
+
+    Returns:
+        Rows for the mean graph first, then for each number of removed directions, by K.
+
+    Raises:
+        ValueError: If an argument is not what it should be.
+
+    References:
+        von Luxburg (2007), A tutorial on spectral clustering, Sec. 8.3.
+    """
+    array = _validation.images(images)
+    if not num_clusters:
+        raise ValueError("num_clusters is empty; give the numbers of clusters to try")
+    for count in num_clusters:
+        _validation.whole(count, "num_clusters")
+        _validation.positive(count, "num_clusters")
+        _validation.cluster_count(count, len(array))
+    _, coordinates = model.project(array, max(model.num_removed), callback)
+    single = [
+        mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in model.num_neighbours])
+        for near in model.neighbours(coordinates, callback)
+    ]
+    graphs = {None: mean_graph(single), **dict(zip(model.num_removed, single, strict=True))}
+    most = max(num_clusters)
+    embeddings = {n: spectral_embedding(graph, most, key=key) for n, graph in graphs.items()}
+    rows = []
+    for count in sorted(num_clusters):
+        found = {
+            n: _clusters(embedding, count, model.num_restarts, key)
+            for n, embedding in embeddings.items()
+        }
+        agreement = {
+            n: metrics.adjusted_rand_index(found[None], found[n]) for n in model.num_removed
+        }
+        for n, graph in graphs.items():
+            stability = float(np.mean(list(agreement.values()))) if n is None else agreement[n]
+            rows.append(_row(graph, embeddings[n], found[n], count, n, stability))
+    return tuple(sorted(rows, key=lambda row: (row.num_removed is not None, row.num_removed or 0)))
+
+
+def _clusters(embedding: SpectralEmbedding, count: int, restarts: int, key: Key) -> np.ndarray:
+    # Rows of unit length, cut off and made of unit length again, are those of fewer vectors.
+    rows = unit_rows(embedding.rows[:, :count])
+    key = jax.random.fold_in(key, count)
+    return cluster_rows(rows, count, key=key, num_restarts=restarts).assignments
+
+
+def _row(
+    graph: scipy.sparse.csr_array,
+    embedding: SpectralEmbedding,
+    assignments: np.ndarray,
+    count: int,
+    removed: int | None,
+    stability: float,
+) -> SurveyRow:
+    return SurveyRow(
+        count,
+        removed,
+        eigengap(embedding.eigenvalues, count),
+        normalised_cut(graph, assignments, num_clusters=count),
+        float(stability),
+    )

@@ -1,0 +1,127 @@
+"""The HTML of how a fit went: its curve, its figures and its settings."""
+
+from diffclust.data import Dataset
+from diffclust.models import Result
+from diffclust.plotting import eigenvalue_chart, loss_curve
+from diffclust.report.terms import Terms
+from diffclust.report.text import count, escape, number
+from diffclust.solvers.progress import Status
+
+_REASONS = {
+    Status.ASSIGNMENTS: "no image changed its cluster",
+    Status.LOSS: "the loss fell by less than the tolerance",
+    Status.MAX_PASSES: "the limit on passes was reached",
+    Status.SOLVED: "all stages were done, each of them once",
+}
+
+
+def fit_section(result: Result, dataset: Dataset, terms: Terms, seed: int) -> str:
+    """What was done, with what settings, and how it went.
+
+    Args:
+        result: The fitted model.
+        dataset: The data it was fitted to.
+        terms: The words for it.
+        seed: Seed of the run.
+
+    Returns:
+        HTML.
+    """
+    facts = _facts(result, dataset, terms, seed)
+    listed = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())
+    settings = "".join(
+        f"<dt><code>{escape(name)}</code></dt><dd><code>{escape(value)}</code></dd>"
+        for name, value in result.model.settings().items()
+    )
+    listed = f'<dl class="facts">{listed}</dl>'
+    folded = (
+        "<details open><summary>Settings</summary>"
+        f'<dl class="facts settings">{settings}</dl></details>'
+    )
+    course = _course(result)
+    columns = (course, listed + folded) if course else (listed, folded)
+    return f'<div class="run"><div>{columns[0]}</div><div>{columns[1]}</div></div>'
+
+
+def _facts(result: Result, dataset: Dataset, terms: Terms, seed: int) -> dict[str, object]:
+    outcome = result.outcome
+    height, width, channels = result.image_shape
+    colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
+    facts = {
+        "Data": f"{dataset.name}, {count(len(dataset), 'image')}",
+        "Image size": f"{height} × {width} pixels, {colours}",
+        "Method": f"{terms.method} ({result.model.method})",
+        "Clusters": result.model.num_clusters,
+        "Seed": seed,
+        "Stopped because": _REASONS.get(outcome.status, outcome.status.value),
+        "Images a chunk": outcome.chunk_size,
+        **_graph_facts(result),
+    }
+    if dataset.skipped:
+        facts["Left out"] = f"{len(dataset.skipped)} files that could not be read"
+    return facts
+
+
+def _graph_facts(result: Result) -> dict[str, object]:
+    """The figures of a spectral method, each with what it means."""
+    clusters, figures = result.model.num_clusters, result.outcome.figures
+    facts: dict[str, object] = {}
+    if "eigenvalues" not in result.outcome.extras:
+        return facts
+    facts[result.model.criterion.capitalize()] = (
+        f"{number(result.loss)}: the share of its affinities that lead out of a cluster, summed "
+        "over clusters; 0 where nothing joins them"
+    )
+    # Where no eigenvalue follows the K-th, there is no gap that could be told.
+    if "eigengap" in figures and clusters < len(result.outcome.extras["eigenvalues"]):
+        facts["Eigengap"] = (
+            f"{number(figures['eigengap'])}, from eigenvalue {clusters} to the next; the wider, "
+            f"the clearer it is that the clusters are {clusters}"
+        )
+    if "stability" in figures:
+        facts["Stability"] = (
+            f"{number(figures['stability'], digits=3)}, the mean adjusted Rand index between these "
+            "clusters and those of every single graph that was averaged; 1 where all agree"
+        )
+    return facts
+
+
+def _course(result: Result) -> str:
+    """What stands beside the facts; nothing where there is no curve to draw."""
+    outcome, clusters = result.outcome, result.model.num_clusters
+    if "eigenvalues" in outcome.extras:
+        eigenvalues = outcome.extras["eigenvalues"]
+        chart = eigenvalue_chart(eigenvalues, clusters)
+        reading = "Each group of images that hardly anything joins to the others adds one near 1."
+        if clusters < len(eigenvalues):
+            reading += (
+                f" A drop at the dashed line, after the first {clusters}, speaks for "
+                f"{count(clusters, 'cluster')}; a larger one elsewhere for another number."
+            )
+        return f'<h3>Leading eigenvalues of the graph</h3>{chart}<p class="note">{reading}</p>'
+    if outcome.status is Status.SOLVED:
+        return ""
+    return f"<h3>Loss after each pass</h3>{loss_curve(result.history)}{_restarts(result)}"
+
+
+def _restarts(result: Result) -> str:
+    losses = result.outcome.restarts
+    if len(losses) == 1:
+        return '<p class="note">One run, so there are no restarts to choose from.</p>'
+    kept = min(range(len(losses)), key=losses.__getitem__)
+    listed = "".join(
+        f"<li{' class=kept' if i == kept else ''}>{number(loss)}{' (kept)' if i == kept else ''}"
+        "</li>"
+        for i, loss in enumerate(losses)
+    )
+    factor = result.model.coarsening(*result.image_shape[:2])
+    where = (
+        f" They ran on images {factor} times coarser, where the loss is another one; the one kept "
+        "was then finished on the images themselves."
+        if factor > 1
+        else ""
+    )
+    return (
+        f'<div class="restarts"><h3>Final loss of {count(len(losses), "restart")}</h3>'
+        f'<ol>{listed}</ol><p class="note">The one of least loss is kept.{where}</p></div>'
+    )

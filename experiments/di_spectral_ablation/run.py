@@ -1,0 +1,158 @@
+"""Which part of the flagship gives how much, on USPS and MNIST-test.
+
+    python -m experiments.di_spectral_ablation.run [--seed 0] [--quick] [--limit N] [--plot FIGURE]
+
+One setting at a time is moved away from the default: where candidates come from, whether and how
+they are judged, landmarks, penalties over two decades, candidates, directions, kept neighbours.
+Features are computed once for each set. Each line also prints what can be known without labels,
+the normalised cut and the eigengap; at the end their rank correlations with accuracy tell whether
+they order the settings as accuracy does. Labels are used to score and for nothing else.
+"""
+
+import dataclasses
+import time
+
+import jax
+import numpy as np
+import scipy.stats
+
+import diffclust
+from diffclust.distances import SquaredEuclidean
+from diffclust.features.projected import fit_projection
+from diffclust.graphs import judged_candidates, rejudged
+from diffclust.metrics import scores
+from diffclust.models.spectral import cut_mean_graph
+from diffclust.objectives import InvariantDistance, TransformedDistance
+from diffclust.solvers.progress import ignore
+from diffclust.transforms import Affine
+from experiments.harness import arguments, finish
+from experiments.pssc_table3.run import images_of
+
+MODEL = diffclust.DeformationInvariantSpectralClustering(10)
+
+SETTINGS = {
+    **{f"landmarks {n}x{n}": {"landmarks": (n, n)} for n in (3, 4, 6)},
+    **{
+        f"penalties x {factor:g}": {
+            "affine_penalty": MODEL.affine_penalty * factor,
+            "bending_penalty": MODEL.bending_penalty * factor,
+        }
+        for factor in (0.1, 0.3, 3.0, 10.0)
+    },
+    **{f"{n} candidates": {"num_candidates": n} for n in (8, 12, 20, 30)},
+    **{f"direction {name}": {"direction": name} for name in ("min", "mean")},
+    **{f"keep {k}": {"num_neighbours": (k,)} for k in (3, 4, 5, 7, 10)},
+    "candidates from n = 1 to 4": {"num_removed": (1, 2, 3, 4)},
+}
+
+
+def changed(**settings):
+    return dataclasses.replace(MODEL, **settings)
+
+
+def pixels(images):
+    """Coordinates of the images themselves, no direction removed."""
+    flat = images.reshape(len(images), 1, 1, -1)
+    count = flat.shape[-1]
+    return fit_projection(
+        lambda image: image.reshape(-1), flat, num_directions=count, normalisation="none"
+    )[1]
+
+
+def affine_only(model, images, candidates):
+    """Candidates judged by the distance after an affine map, no bending."""
+    units = images / np.sqrt(np.sum(images**2, axis=(1, 2, 3), keepdims=True))
+    energy = TransformedDistance(Affine())
+    penalty = jax.numpy.asarray([model.affine_penalty], dtype=units.dtype)
+    distance = InvariantDistance(energy, model.aligner()).prepared(units[:64], penalty)
+    return judged_by(distance, units, candidates)
+
+
+def judged_by(distance, samples, candidates):
+    squared = judged_candidates(candidates, distance, samples)
+    return tuple(
+        rejudged(near, np.sqrt(np.maximum(found, 0)), near.num_neighbours)
+        for near, found in zip(candidates, squared, strict=True)
+    )
+
+
+def variants(images):
+    """Each setting's name and its neighbours, one after another."""
+    _, coordinates = MODEL.project(images, 4, ignore)
+    candidates = MODEL.candidates(coordinates)
+    yield "default", MODEL, MODEL.judge(candidates, images)
+    yield "no refinement", MODEL, candidates
+    raw = pixels(images)
+    plain = changed(num_removed=(0,), num_dimensions=raw.shape[1])
+    in_pixels = plain.candidates(raw)
+    yield "pixel candidates, no refinement", plain, in_pixels
+    yield "pixel candidates, refined", plain, plain.judge(in_pixels, images)
+    units = images / np.sqrt(np.sum(images**2, axis=(1, 2, 3), keepdims=True))
+    yield "judged by pixels", MODEL, judged_by(SquaredEuclidean(), units, candidates)
+    yield "affine only", MODEL, affine_only(MODEL, images, candidates)
+    for name, settings in SETTINGS.items():
+        model = changed(**settings)
+        near = candidates
+        if {"num_candidates", "num_removed"} & settings.keys():
+            near = model.candidates(coordinates)
+        yield name, model, model.judge(near, images)
+
+
+def main():
+    args = arguments(
+        __doc__,
+        seeds={"type": int, "default": 3, "help": "number of seeds"},
+        limit={"type": int, "default": None, "help": "most images, drawn with seed 0"},
+        sets={"nargs": "+", "default": ["usps", "mnist-test"], "choices": ["usps", "mnist-test"]},
+        plot={"default": None, "help": "draw accuracy of every setting into this file"},
+    )
+    if args.quick:
+        args.seeds, args.limit, args.sets = 1, 300, ["usps"]
+    figures = {}
+    for name in args.sets:
+        data = images_of(name, args.limit)
+        rows = {}
+        begun = time.perf_counter()
+        for label, model, neighbours in variants(data.images):
+            runs = []
+            for seed in range(args.seed, args.seed + args.seeds):
+                key = jax.random.key(seed)
+                found = cut_mean_graph(
+                    neighbours, model.num_neighbours, 10, model.num_restarts, key
+                )
+                runs.append(
+                    {
+                        **scores(data.labels, found.rows.assignments),
+                        "cut": found.loss,
+                        "eigengap": found.figures["eigengap"],
+                    }
+                )
+            rows[label] = {
+                **{k: round(float(np.mean([run[k] for run in runs])), 5) for k in runs[0]},
+                "acc_std": round(float(np.std([run["acc"] for run in runs])), 5),
+            }
+            spent = time.perf_counter() - begun
+            print(f"{name:10s} N={len(data)} {label:32s} {rows[label]} {spent:.0f}s", flush=True)
+            begun = time.perf_counter()
+        figures[name] = {"n": len(data), "rows": rows}
+        accuracy = [row["acc"] for row in rows.values()]
+        for known in ("cut", "eigengap"):
+            found = scipy.stats.spearmanr(accuracy, [row[known] for row in rows.values()])
+            figures[name][f"spearman of accuracy and {known}"] = round(float(found.statistic), 3)
+    if args.plot:
+        import matplotlib.pyplot as plt
+
+        figure, axes = plt.subplots(
+            1, len(figures), figsize=(7 * len(figures), 7), layout="constrained", squeeze=False
+        )
+        for axis, (name, found) in zip(axes[0], figures.items(), strict=True):
+            labels = list(found["rows"])[::-1]
+            axis.barh(labels, [found["rows"][label]["acc"] for label in labels])
+            least = min(row["acc"] for row in found["rows"].values())
+            axis.set(xlim=(max(0.0, least - 0.02), 1.0), xlabel="accuracy", title=name)
+        figure.savefig(args.plot, dpi=110)
+    finish({"experiment": "di_spectral_ablation", "seeds": args.seeds, **figures})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+import dataclasses
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffclust
+from diffclust import (
+    DeformationInvariantKMeans,
+    DeformationInvariantSpectralClustering,
+    metrics,
+)
+from diffclust.alignment import Descent, Stage
+from diffclust.data import load_digits
+from diffclust.models import MODELS, Result
+from diffclust.solvers import Progress
+from tests.models.cuts import (
+    CHUNK,
+    assert_same,
+    check_cut,
+    far_groups,
+    quick_aligner,
+    stages,
+    strokes,
+)
+
+KEY = jax.random.key(0)
+LABELS = np.arange(CHUNK) % 3
+FAST = {
+    "num_candidates": 6,
+    "num_neighbours": (4, 5),
+    "landmarks": (2, 2),
+    "num_removed": (0,),
+    "num_dimensions": 20,
+    "num_angles": 3,
+    "num_restarts": 1,
+}
+
+
+def by_bending(clusters: int = 3, **settings) -> DeformationInvariantSpectralClustering:
+    return DeformationInvariantSpectralClustering(clusters, **{**FAST, **settings})
+
+
+def fitted(images: np.ndarray, clusters: int = 3, **settings) -> Result:
+    return by_bending(clusters, **settings).fit(images, key=KEY, chunk_size=CHUNK)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_alignments() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DeformationInvariantKMeans, "aligner", quick_aligner)
+        patched.setattr(
+            DeformationInvariantSpectralClustering,
+            "aligner",
+            lambda self: Descent((Stage(3, blur=1 / 14), Stage(2))),
+        )
+        yield
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return strokes(LABELS)
+
+
+@pytest.fixture(scope="module")
+def found(images: np.ndarray) -> Result:
+    return fitted(images)
+
+
+def test_clusters_are_the_classes(found: Result, images: np.ndarray) -> None:
+    check_cut(found, images)
+    assert metrics.adjusted_rand_index(LABELS, found.assignments) > 0.9
+    assert found.outcome.figures["eigengap"] > 0
+    # One distance, so there is nothing that could agree or not.
+    assert "stability" not in found.outcome.figures
+
+
+def test_images_that_were_fitted_are_assigned_as_they_were(
+    found: Result, images: np.ndarray
+) -> None:
+    again = found.predict(images)
+    assert np.mean(again.clusters == found.assignments) > 0.95
+    few = found.predict(images[5:8])
+    np.testing.assert_array_equal(few.clusters, again.clusters[5:8])
+    np.testing.assert_allclose(few.distances, again.distances[5:8], atol=1e-3)
+
+
+def test_new_images_go_to_their_class(found: Result) -> None:
+    labels = np.arange(30) % 3
+    means = [np.bincount(found.assignments[k == LABELS]).argmax() for k in range(3)]
+    new = strokes(labels, seed=1)
+    assert np.mean(found.predict(new).clusters == np.array(means)[labels]) > 0.9
+
+
+def test_a_key_gives_the_same_bits(found: Result, images: np.ndarray) -> None:
+    assert_same(fitted(images), found)
+
+
+def test_what_is_saved_predicts_the_same_bits(found: Result, images: np.ndarray, tmp_path) -> None:
+    diffclust.save(tmp_path / "model", found)
+    loaded = diffclust.load(tmp_path / "model")
+    assert loaded.model == found.model
+    assert_same(loaded, found)
+    one, other = loaded.predict(images[::-1]), found.predict(images[::-1])
+    for field in dataclasses.fields(one):
+        np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
+
+
+@pytest.mark.parametrize("direction", ["min", "mean"])
+def test_both_directions(direction: str, found: Result, images: np.ndarray) -> None:
+    other = fitted(images, direction=direction)
+    check_cut(other, images)
+    assert metrics.adjusted_rand_index(LABELS, other.assignments) > 0.9
+    assert np.abs(other.outcome.extras["scales"] - found.outcome.extras["scales"]).max() > 1e-3
+    if direction == "min":
+        # Neighbours can only have come nearer.
+        assert (other.outcome.extras["scales"] <= found.outcome.extras["scales"] + 1e-6).all()
+    again = other.predict(images)
+    assert np.mean(again.clusters == other.assignments) > 0.9
+
+
+def test_scales_are_roots_of_the_invariant_distance(found: Result, images: np.ndarray) -> None:
+    model = found.model
+    assert isinstance(model, DeformationInvariantSpectralClustering)
+    units = images / np.sqrt((images**2).sum((1, 2, 3), keepdims=True))
+    distance = model.distance(units)
+    energy = jax.jit(jax.vmap(lambda c: distance(jnp.asarray(units[7]), c)))(jnp.asarray(units))
+    squared = np.sort(np.delete(np.asarray(energy), 7))
+    # Candidates are few, and so not all of the nearest; none of them is nearer.
+    scales = found.outcome.extras["scales"][:, 7]
+    assert scales.shape == (2,)
+    for scale, nearest in zip(scales, np.sqrt(squared[3:5]), strict=True):
+        assert scale >= nearest - 1e-6
+        assert np.abs(np.sqrt(squared) - scale).min() < 1e-5
+
+
+def test_every_image_twice(images: np.ndarray) -> None:
+    twice = np.repeat(images[:24], 2, axis=0)
+    found = fitted(twice, num_neighbours=(3,))
+    check_cut(found, twice)
+    np.testing.assert_array_equal(found.assignments[::2], found.assignments[1::2])
+
+
+def test_equal_images_are_taken(images: np.ndarray) -> None:
+    for equal in (np.full_like(images, 0.5), np.repeat(images[:1], CHUNK, axis=0)):
+        found = fitted(equal)
+        check_cut(found, equal)
+        again = found.predict(equal)
+        assert np.isfinite(again.distances).all()
+        assert np.isin(again.clusters, np.arange(3)).all()
+
+
+def test_blank_images_are_refused(images: np.ndarray, found: Result) -> None:
+    blank = images.copy()
+    blank[[4, 9]] = 0
+    with pytest.raises(ValueError, match=r"blank images \(all zero\) at index 4, 9"):
+        fitted(blank)
+    with pytest.raises(ValueError, match=r"blank images \(all zero\) at index 4, 9"):
+        found.predict(blank)
+
+
+def test_fewer_pixels_than_landmarks_are_refused() -> None:
+    with pytest.raises(ValueError, match="images of 3×4 pixels are smaller than .* 5×5"):
+        fitted(np.ones((8, 3, 4, 1), np.float32), landmarks=(5, 5))
+
+
+@pytest.mark.parametrize("groups", [2, 3, 4])
+def test_a_graph_in_parts(groups: int, tmp_path) -> None:
+    labels = np.arange(CHUNK) % groups
+    parts = far_groups(labels)
+    found = fitted(parts)
+    check_cut(found, parts)
+    np.testing.assert_allclose(found.outcome.extras["eigenvalues"][:groups], 1.0, atol=1e-6)
+    if groups == 3:
+        assert metrics.adjusted_rand_index(labels, found.assignments) == 1.0
+        assert found.outcome.extras["bridges"].shape == (0, 2)
+        diffclust.save(tmp_path / "model", found)
+        assert_same(diffclust.load(tmp_path / "model"), found)
+    again = found.predict(parts)
+    assert np.isfinite(again.distances).all()
+
+
+def test_colour_and_images_that_are_not_square() -> None:
+    wide = strokes(LABELS, 7, 10, 3)
+    found = fitted(wide)
+    check_cut(found, wide)
+    assert metrics.adjusted_rand_index(LABELS, found.assignments) > 0.9
+
+
+def test_fewer_images_than_candidates(images: np.ndarray) -> None:
+    few = images[:9]
+    found = fitted(few, num_candidates=30, num_neighbours=(3, 20), num_removed=(0, 1))
+    check_cut(found, few)
+    assert found.outcome.figures["stability"] <= 1
+    assert found.outcome.extras["scales"].shape == (4, 9)
+    assert found.predict(few[:2]).clusters.shape == (2,)
+
+
+def test_too_few_images_are_refused(images: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="num_clusters is 3, but there are only 2 images"):
+        fitted(images[:2])
+    with pytest.raises(ValueError, match="3 images have no more than 2 .* give at least 4 images"):
+        fitted(images[:3], num_removed=(2,))
+
+
+def test_di_kmeans_starts_from_a_cut(found: Result, images: np.ndarray) -> None:
+    model = DeformationInvariantKMeans(
+        3, landmarks=(2, 2), num_restarts=1, max_passes=2, split_merge=False
+    )
+    refined = model.fit(images, key=KEY, assignments=found.assignments)
+    assert metrics.adjusted_rand_index(found.assignments, refined.assignments) > 0.8
+
+
+def test_prototypes_are_those_of_di_kmeans_with_the_same_warps(found: Result) -> None:
+    norms = np.sqrt((found.prototypes**2).sum((1, 2, 3)))
+    np.testing.assert_allclose(norms, 1.0, rtol=1e-5)
+    params = found.outcome.assignment.params
+    assert params.shape == (CHUNK, found.model.energy().num_params) == (CHUNK, 8)
+    assert np.abs(params).max() > 1e-3
+
+
+def test_stages_are_told_in_their_order(images: np.ndarray) -> None:
+    told: list[Progress] = []
+    model = by_bending(num_removed=(0, 1))
+    found = model.fit(images, key=KEY, chunk_size=CHUNK, callback=told.append)
+    assert stages(told) == ["features", "directions", "neighbours", "pairs", "cut", "portraits"]
+    assert [(p.done, p.total) for p in told if p.stage == "cut"] == [(0, 3), (1, 3), (2, 3)]
+    told.clear()
+    found.predict(images, callback=told.append)
+    assert stages(told) == ["features", "pairs", "portraits"]
+
+
+@pytest.mark.slow
+def test_digits_without_labels() -> None:
+    digits = load_digits().take(range(150))
+    model = DeformationInvariantSpectralClustering(10, landmarks=(3, 3), num_restarts=1)
+    found = model.fit(digits.images, key=KEY)
+    check_cut(found, digits.images)
+    assert metrics.scores(digits.labels, found.assignments)["acc"] > 0.7
+
+
+SETTINGS_REFUSED = [
+    ({"num_clusters": 0}, "num_clusters must be at least 1, not 0"),
+    ({"num_candidates": 4}, "num_candidates must be at least 7, not 4"),
+    ({"num_neighbours": ()}, "num_neighbours is empty"),
+    ({"num_neighbours": (0,)}, "num_neighbours must be at least 1, not 0"),
+    ({"num_removed": ()}, "num_removed is empty"),
+    ({"num_removed": (-2,)}, "num_removed must be at least 0, not -2"),
+    ({"num_dimensions": 0}, "num_dimensions must be at least 1, not 0"),
+    ({"num_scales": 0}, "num_scales must be at least 1, not 0"),
+    ({"num_angles": 0}, "num_angles must be at least 1, not 0"),
+    ({"num_restarts": 0}, "num_restarts must be at least 1, not 0"),
+    ({"landmarks": (1, 5)}, r"landmarks must be \(rows, columns\)"),
+    ({"affine_penalty": -1.0}, "affine_penalty must be at least 0"),
+    ({"bending_penalty": float("nan")}, "bending_penalty must be at least 0"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), SETTINGS_REFUSED)
+def test_settings_that_mean_nothing_are_refused(settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DeformationInvariantSpectralClustering(**{"num_clusters": 2, **settings})
+
+
+@pytest.mark.parametrize("name", ["direction", "normalisation"])
+def test_words_that_are_not_known_are_refused(name: str) -> None:
+    # Under test the check of types comes first, and raises a TypeError.
+    with pytest.raises((ValueError, TypeError), match=f"{name}.*'other'"):
+        DeformationInvariantSpectralClustering(2, **{name: "other"})
+
+
+def test_settings_make_the_model_again() -> None:
+    model = by_bending(direction="mean")
+    assert MODELS["di-spectral"](**model.settings()) == model

@@ -1,0 +1,342 @@
+import dataclasses
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse
+
+import diffclust
+from diffclust import (
+    DeformationInvariantKMeans,
+    ProjectedScatteringSpectralClustering,
+    metrics,
+)
+from diffclust.data import load_digits
+from diffclust.models import MODELS, Result
+from diffclust.models.spectral import bipartite_cut
+from diffclust.solvers import Progress, normalised_cut
+from tests.models.cuts import (
+    CHUNK,
+    assert_same,
+    check_cut,
+    far_groups,
+    quick_aligner,
+    stages,
+    strokes,
+)
+
+KEY = jax.random.key(0)
+LABELS = np.arange(CHUNK) % 3
+FAST = {
+    "num_removed": (0,),
+    "num_neighbours": (5,),
+    "num_dimensions": 20,
+    "num_angles": 3,
+    "num_restarts": 1,
+}
+
+
+def pssc(clusters: int = 3, **settings) -> ProjectedScatteringSpectralClustering:
+    return ProjectedScatteringSpectralClustering(clusters, **{**FAST, **settings})
+
+
+def fitted(images: np.ndarray, clusters: int = 3, **settings) -> Result:
+    return pssc(clusters, **settings).fit(images, key=KEY, chunk_size=CHUNK)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_portraits() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DeformationInvariantKMeans, "aligner", quick_aligner)
+        yield
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return strokes(LABELS)
+
+
+@pytest.fixture(scope="module", params=["graph", "representatives"])
+def found(request: pytest.FixtureRequest, images: np.ndarray) -> Result:
+    return fitted(images, affinity=request.param, num_representatives=20)
+
+
+def test_clusters_are_the_classes(found: Result, images: np.ndarray) -> None:
+    check_cut(found, images)
+    assert metrics.adjusted_rand_index(LABELS, found.assignments) > 0.9
+    assert sorted(found.counts.tolist()) == pytest.approx([16, 16, 16], abs=2)
+    assert len(found.outcome.extras["eigenvalues"]) == 3 + 5
+    assert found.outcome.figures["eigengap"] > 0
+
+
+def test_images_that_were_fitted_are_assigned_as_they_were(
+    found: Result, images: np.ndarray
+) -> None:
+    again = found.predict(images)
+    assert np.mean(again.clusters == found.assignments) > 0.95
+    same = again.clusters == found.assignments
+    np.testing.assert_allclose(again.distances[same], found.distances[same], atol=0.3)
+    # What is assigned alone is assigned as in company.
+    few = found.predict(images[5:8])
+    np.testing.assert_array_equal(few.clusters, again.clusters[5:8])
+    np.testing.assert_allclose(few.distances, again.distances[5:8], atol=1e-3)
+
+
+def test_new_images_go_to_their_class(found: Result, images: np.ndarray) -> None:
+    del images
+    labels = np.arange(30) % 3
+    means = [np.bincount(found.assignments[k == LABELS]).argmax() for k in range(3)]
+    new = strokes(labels, seed=1)
+    assert np.mean(found.predict(new).clusters == np.array(means)[labels]) > 0.9
+
+
+def test_a_key_gives_the_same_bits(found: Result, images: np.ndarray) -> None:
+    assert_same(found.model.fit(images, key=KEY, chunk_size=CHUNK), found)
+
+
+def test_what_is_saved_predicts_the_same_bits(found: Result, images: np.ndarray, tmp_path) -> None:
+    diffclust.save(tmp_path / "model", found)
+    loaded = diffclust.load(tmp_path / "model")
+    assert loaded.model == found.model
+    assert_same(loaded, found)
+    one, other = loaded.predict(images[::-1]), found.predict(images[::-1])
+    for field in dataclasses.fields(one):
+        np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
+
+
+@pytest.mark.parametrize("affinity", ["graph", "representatives"])
+def test_several_graphs(affinity: str, images: np.ndarray) -> None:
+    settings = {"num_removed": (0, 2), "num_neighbours": (4, 5), "num_representatives": 20}
+    found = fitted(images, affinity=affinity, **settings)
+    check_cut(found, images)
+    assert np.mean(found.predict(images).clusters == found.assignments) > 0.9
+    if affinity == "graph":
+        assert 0 < found.outcome.figures["stability"] <= 1
+        # Every sample has a scale in each: the distance to its fourth and fifth neighbour.
+        scales = found.outcome.extras["scales"]
+        assert scales.shape == (4, CHUNK)
+        assert (scales[0] <= scales[1]).all()
+        assert (scales[2] < scales[0]).all()
+    else:
+        assert found.outcome.extras["sigmas"].shape == (2, 2)
+
+
+def test_a_single_graph_has_none_to_agree_with(found: Result) -> None:
+    assert "stability" not in found.outcome.figures
+
+
+def test_auto_is_the_graph_for_few_images(
+    images: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_graph = fitted(images, affinity="graph")
+    assert_same(fitted(images), by_graph)
+    monkeypatch.setattr("diffclust.models.spectral._MOST_IN_GRAPH", CHUNK - 1)
+    many = fitted(images, num_representatives=20)
+    assert "bridges" not in many.outcome.extras
+    assert many.outcome.extras["representatives_0"].shape == (20, 20)
+
+
+def test_more_representatives_than_images(images: np.ndarray) -> None:
+    found = fitted(images, affinity="representatives")
+    check_cut(found, images)
+    assert len(found.outcome.extras["representatives_0"]) == CHUNK
+    assert metrics.adjusted_rand_index(LABELS, found.assignments) > 0.9
+
+
+@pytest.mark.parametrize("affinity", ["graph", "representatives"])
+def test_every_image_twice(affinity: str, images: np.ndarray) -> None:
+    twice = np.repeat(images[:24], 2, axis=0)
+    found = fitted(twice, affinity=affinity, num_neighbours=(3,))
+    check_cut(found, twice)
+    # Duplicates stay together.
+    np.testing.assert_array_equal(found.assignments[::2], found.assignments[1::2])
+
+
+@pytest.mark.parametrize("affinity", ["graph", "representatives"])
+@pytest.mark.parametrize("kind", ["all-blank", "all-equal", "half-blank", "one-blank"])
+def test_constant_and_blank_images_are_taken(affinity: str, kind: str, images: np.ndarray) -> None:
+    odd = {
+        "all-blank": np.zeros_like(images),
+        "all-equal": np.full_like(images, 0.5),
+        "half-blank": np.where((np.arange(CHUNK) < 24)[:, None, None, None], 0, images),
+        "one-blank": np.where((np.arange(CHUNK) < 1)[:, None, None, None], 0, images),
+    }[kind]
+    found = fitted(odd, affinity=affinity)
+    check_cut(found, odd)
+    if kind == "half-blank":
+        assert len(set(found.assignments[:24].tolist())) == 1
+    again = found.predict(odd)
+    assert np.isfinite(again.distances).all()
+    assert np.isin(again.clusters, np.arange(3)).all()
+
+
+@pytest.mark.parametrize("affinity", ["graph", "representatives"])
+@pytest.mark.parametrize("groups", [2, 3, 4])
+def test_a_graph_in_parts(affinity: str, groups: int, tmp_path) -> None:
+    labels = np.arange(CHUNK) % groups
+    parts = far_groups(labels)
+    found = fitted(parts, affinity=affinity, num_representatives=24)
+    check_cut(found, parts)
+    if affinity == "graph":
+        np.testing.assert_allclose(found.outcome.extras["eigenvalues"][:groups], 1.0, atol=1e-6)
+    if groups == 3:
+        assert metrics.adjusted_rand_index(labels, found.assignments) == 1.0
+        assert found.loss == pytest.approx(0.0, abs=1e-3)
+    again = found.predict(parts)
+    assert np.isfinite(again.distances).all()
+    if groups == 3 and affinity == "graph":
+        # There is nothing between the clusters, and that can be saved.
+        assert found.outcome.extras["bridges"].shape == (0, 2)
+        diffclust.save(tmp_path / "model", found)
+        assert_same(diffclust.load(tmp_path / "model"), found)
+
+
+def test_colour_and_images_that_are_not_square() -> None:
+    wide = strokes(LABELS, 6, 11, 3)
+    found = fitted(wide)
+    check_cut(found, wide)
+    assert metrics.adjusted_rand_index(LABELS, found.assignments) > 0.9
+    assert np.mean(found.predict(wide).clusters == found.assignments) > 0.95
+
+
+@pytest.mark.slow
+def test_digits_without_labels() -> None:
+    digits = load_digits().take(range(150))
+    found = pssc(10, num_dimensions=40, num_removed=(1, 2)).fit(digits.images, key=KEY)
+    check_cut(found, digits.images)
+    assert metrics.scores(digits.labels, found.assignments)["acc"] > 0.7
+
+
+@pytest.mark.parametrize("clusters", [1, CHUNK])
+def test_one_cluster_and_as_many_as_images(clusters: int, images: np.ndarray) -> None:
+    few = images[:8]
+    found = fitted(few, min(clusters, 8), num_neighbours=(3,))
+    check_cut(found, few)
+    # No eigenvalue follows the last one.
+    assert (found.outcome.figures["eigengap"] == 0) == (clusters > 1)
+
+
+def test_more_neighbours_and_dimensions_than_there_are(images: np.ndarray) -> None:
+    few = images[:6]
+    found = fitted(few, 3, num_neighbours=(9, 40), num_dimensions=300, num_removed=(0, 4))
+    check_cut(found, few)
+    assert found.predict(few[:1]).clusters.shape == (1,)
+
+
+def test_as_published(images: np.ndarray) -> None:
+    model = ProjectedScatteringSpectralClustering.as_published(3)
+    assert model.settings() | {"num_restarts": 0} == {
+        "num_clusters": 3,
+        "affinity": "representatives",
+        "num_removed": (2,),
+        "num_neighbours": (5,),
+        "num_dimensions": 998,
+        "normalisation": "largest",
+        "num_scales": None,
+        "num_angles": 8,
+        "num_representatives": 1000,
+        "num_candidates": 9000,
+        "num_restarts": 0,
+    }
+    found = model.fit(images, key=KEY, chunk_size=CHUNK)
+    check_cut(found, images)
+    assert found.outcome.extras["representatives_2"].shape == (CHUNK, 998)
+
+
+def test_di_kmeans_starts_from_a_cut(images: np.ndarray) -> None:
+    cut = fitted(images)
+    model = DeformationInvariantKMeans(
+        3, landmarks=(2, 2), num_restarts=1, max_passes=2, split_merge=False
+    )
+    found = model.fit(images, key=KEY, assignments=cut.assignments)
+    assert metrics.adjusted_rand_index(cut.assignments, found.assignments) > 0.8
+
+
+def test_stages_are_told_in_their_order(images: np.ndarray) -> None:
+    for affinity in ("graph", "representatives"):
+        told: list[Progress] = []
+        model = pssc(affinity=affinity, num_representatives=20)
+        found = model.fit(images, key=KEY, chunk_size=CHUNK, callback=told.append)
+        expected = ["features", "directions", "neighbours", "cut", "portraits"]
+        assert stages(told) == expected
+        told.clear()
+        found.predict(images, callback=told.append)
+        assert stages(told) == ["features", "portraits"]
+
+
+def test_a_callback_can_stop_it(images: np.ndarray) -> None:
+    def stop(progress: Progress) -> None:
+        if progress.stage == "cut":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pssc().fit(images, key=KEY, chunk_size=CHUNK, callback=stop)
+
+
+def test_too_few_images_are_refused(images: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="num_clusters is 3, but there are only 2 images"):
+        pssc().fit(images[:2], key=KEY)
+    with pytest.raises(
+        ValueError,
+        match="5 images have no more than 4 principal directions, of which 4 would be removed; "
+        "give at least 6 images",
+    ):
+        ProjectedScatteringSpectralClustering(2).fit(images[:5], key=KEY)
+    check_cut(fitted(images[:6], num_removed=(4,)), images[:6])
+
+
+def test_images_with_too_many_coefficients_are_refused() -> None:
+    with pytest.raises(ValueError, match="scattering coefficients, more than 16384; make the"):
+        pssc(2, num_scales=1).fit(np.ones((4, 200, 200, 1), np.float32), key=KEY)
+
+
+SETTINGS_REFUSED = [
+    ({"num_clusters": 0}, "num_clusters must be at least 1, not 0"),
+    ({"num_dimensions": 0}, "num_dimensions must be at least 1, not 0"),
+    ({"num_angles": -1}, "num_angles must be at least 1, not -1"),
+    ({"num_scales": 0}, "num_scales must be at least 1, not 0"),
+    ({"num_removed": ()}, "num_removed is empty; give at least one whole number"),
+    ({"num_removed": (1, -1)}, "num_removed must be at least 0, not -1"),
+    ({"num_neighbours": ()}, "num_neighbours is empty"),
+    ({"num_neighbours": (5, 0)}, "num_neighbours must be at least 1, not 0"),
+    ({"num_representatives": 0}, "num_representatives must be at least 1, not 0"),
+    ({"num_candidates": 0}, "num_candidates must be at least 1, not 0"),
+    ({"num_restarts": 0}, "num_restarts must be at least 1, not 0"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), SETTINGS_REFUSED)
+def test_settings_that_mean_nothing_are_refused(settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ProjectedScatteringSpectralClustering(**{"num_clusters": 2, **settings})
+
+
+@pytest.mark.parametrize("name", ["affinity", "normalisation"])
+def test_words_that_are_not_known_are_refused(name: str) -> None:
+    # Under test the check of types comes first, and raises a TypeError.
+    with pytest.raises((ValueError, TypeError), match=f"{name}.*'other'"):
+        ProjectedScatteringSpectralClustering(2, **{name: "other"})
+
+
+def test_settings_make_the_model_again() -> None:
+    settings = pssc(num_removed=(1, 2)).settings()
+    assert MODELS["pssc"](**settings) == pssc(num_removed=(1, 2))
+
+
+def test_the_bipartite_cut_is_that_of_the_graph_of_both() -> None:
+    rng = np.random.default_rng(0)
+    affinities = rng.uniform(size=(20, 7)) * (rng.uniform(size=(20, 7)) < 0.5)
+    assignments = np.arange(20) % 3
+    assignments[assignments == 1] = 0
+    # Cluster 1 is empty, which counts 1.
+    weight = np.stack([affinities[k == assignments].sum(0) for k in range(4)])
+    both = scipy.sparse.csr_array(
+        np.block([[np.zeros((20, 20)), affinities], [affinities.T, np.zeros((7, 7))]])
+    )
+    expected = normalised_cut(
+        both, np.concatenate([assignments, weight.argmax(axis=0)]), num_clusters=3
+    )
+    found = bipartite_cut(scipy.sparse.csr_array(affinities), assignments, 3)
+    assert found == pytest.approx(expected, rel=1e-12)
+    assert found > 1

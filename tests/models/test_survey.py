@@ -1,0 +1,56 @@
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from diffclust.data import load_digits
+from diffclust.models import ProjectedScatteringSpectralClustering
+from diffclust.models.survey import survey
+
+MODEL = ProjectedScatteringSpectralClustering(
+    3, num_removed=(1, 2), num_neighbours=(5,), num_dimensions=20, num_restarts=4
+)
+
+
+def three_digits() -> np.ndarray:
+    digits = load_digits()
+    chosen = np.flatnonzero(np.isin(digits.labels, (0, 4, 6)))[:120]
+    return digits.images[chosen]
+
+
+def test_nothing_is_cut_up_to_the_number_of_groups() -> None:
+    # With three groups the leading directions tell them apart: none is removed.
+    model = dataclasses.replace(MODEL, num_removed=(0,))
+    rows = survey(model, three_digits(), (5, 2, 3, 4), key=jax.random.key(0))
+    assert [(row.num_removed, row.num_clusters) for row in rows] == [
+        (n, k) for n in (None, 0) for k in (2, 3, 4, 5)
+    ]
+    cuts = [row.normalised_cut for row in rows[:4]]
+    np.testing.assert_allclose(cuts[:2], 0.0, atol=1e-9)
+    assert 0.01 < cuts[2] < cuts[3]
+    assert rows[0].eigengap < 1e-9 < rows[1].eigengap
+    assert all(row.stability == 1.0 for row in rows)
+
+
+def test_single_graphs_and_their_mean() -> None:
+    rows = survey(MODEL, three_digits(), (2, 3), key=jax.random.key(0))
+    assert [row.num_removed for row in rows] == [None, None, 1, 1, 2, 2]
+    for mean, *single in zip(rows[:2], rows[2:4], rows[4:], strict=True):
+        assert mean.stability == pytest.approx(np.mean([row.stability for row in single]))
+
+
+def test_same_as_the_fit() -> None:
+    images = three_digits()
+    (row,) = (
+        row for row in survey(MODEL, images, (3,), key=jax.random.key(0)) if row.num_removed is None
+    )
+    fitted = MODEL.fit(images, key=jax.random.key(0))
+    assert row.normalised_cut == pytest.approx(fitted.loss, rel=0.1)
+    assert row.eigengap == pytest.approx(fitted.outcome.figures["eigengap"], rel=1e-3)
+
+
+@pytest.mark.parametrize("counts", [(), (0,), (500,)])
+def test_refuses(counts: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="clusters"):
+        survey(MODEL, three_digits(), counts, key=jax.random.key(0))

@@ -1,0 +1,75 @@
+"""Distances made from others: through features, and after an alignment."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffclust.alignment import Descent, Stage
+from diffclust.distances import FeatureDistance, SquaredEuclidean
+from diffclust.features import Scattering
+from diffclust.objectives import (
+    AfterAlignment,
+    InvariantDistance,
+    PreparedDistance,
+    TransformedDistance,
+)
+from diffclust.transforms import Affine
+from tests.registry import blobs
+
+SIDE = 16
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[jax.Array, jax.Array]:
+    first, second = jnp.asarray(blobs(2, SIDE, SIDE, seed=4))
+    return first, second
+
+
+def prepared() -> PreparedDistance:
+    invariant = InvariantDistance(TransformedDistance(Affine()), Descent((Stage(12),)))
+    return invariant.prepared(jnp.asarray(blobs(4, SIDE, SIDE)), jnp.asarray([0.1]))
+
+
+def test_features_are_what_is_compared(pair: tuple[jax.Array, jax.Array]) -> None:
+    scattering = Scattering(SIDE, SIDE, num_scales=2, num_angles=4)
+    distance = FeatureDistance(scattering)
+    difference = np.asarray(scattering(pair[0])) - np.asarray(scattering(pair[1]))
+    assert distance(*pair) == pytest.approx(float(np.sum(difference**2)), rel=1e-5)
+    assert distance(pair[0], pair[0]) == 0.0
+    gradient = jax.grad(lambda x: distance(x, pair[1]))(pair[0])
+    assert np.isfinite(gradient).all()
+    assert np.abs(gradient).max() > 0
+
+
+def test_features_forgive_a_shift_more_than_pixels_do() -> None:
+    image = jnp.asarray(blobs(1, SIDE, SIDE, seed=4)[0])
+    shifted, other = jnp.roll(image, 1, axis=1), jnp.asarray(blobs(1, SIDE, SIDE, seed=9)[0])
+    features = FeatureDistance(Scattering(SIDE, SIDE, num_scales=2, num_angles=4))
+    pixels = SquaredEuclidean()
+    share = features(image, shifted) / features(image, other)
+    assert float(share) < 0.7 * float(pixels(image, shifted) / pixels(image, other))
+
+
+def test_prepared_is_the_invariant_distance(pair: tuple[jax.Array, jax.Array]) -> None:
+    found = prepared()
+    assert 0.0 <= float(found(*pair)) < float(SquaredEuclidean()(*pair))
+    assert float(found(pair[0], pair[0])) == pytest.approx(0.0, abs=1e-4)
+    alignment = found.align(*pair)
+    assert float(alignment.energy[0]) == float(found(*pair))
+
+
+def test_after_alignment_measures_the_moved_sample(pair: tuple[jax.Array, jax.Array]) -> None:
+    alignment = prepared()
+    moved = alignment.energy.aligned(alignment.align(*pair).params[0], pair[0])
+    expected = SquaredEuclidean()(moved, pair[1])
+    assert AfterAlignment(alignment, SquaredEuclidean())(*pair) == pytest.approx(float(expected))
+    half = jnp.full((SIDE, SIDE, 1), 0.5)
+    weighted = AfterAlignment(alignment, SquaredEuclidean())(*pair, half)
+    assert weighted == pytest.approx(float(expected) / 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("make", [prepared, lambda: FeatureDistance(jnp.ravel)])
+def test_weights_are_refused_where_there_are_no_pixels(make, pair) -> None:
+    with pytest.raises(ValueError, match="weights"):
+        make()(*pair, jnp.ones((SIDE, SIDE, 1)))
