@@ -81,7 +81,7 @@ def equal_chunks(
     for part in matrices(features):
         part = checked_rows(part, name, width=width, offset=seen)
         width, seen = part.shape[1], seen + len(part)
-        size = default_rows(width) if size is None else size
+        size = default_rows(part.shape[1]) if size is None else size
         waiting.append(part)
         while sum(map(len, waiting)) >= size:
             rows = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
