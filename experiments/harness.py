@@ -59,6 +59,24 @@ def spread(values: list[float]) -> dict[str, float]:
     }
 
 
+def scored(prefix: str, runs: list[tuple[int, Any, float]], labels: np.ndarray) -> dict[str, Any]:
+    """Prints every run of a spectral clustering, and gives mean, deviation and the least cut's."""
+    from diffclust.metrics import scores
+
+    rows = []
+    for seed, found, seconds in runs:
+        row = {"seed": seed, "cut": found.loss, **scores(labels, found.rows.assignments)}
+        rows.append(row)
+        told = {**row, **found.figures, "seconds": seconds}
+        words = [f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in told.items()]
+        print(prefix, *words, flush=True)
+    least = min(rows, key=lambda row: row["cut"])
+    return {
+        **{score: spread([row[score] for row in rows]) for score in ("acc", "nmi", "ari")},
+        "least_cut": {k: round(least[k], 4) for k in ("seed", "acc", "nmi", "ari")},
+    }
+
+
 def finish(figures: dict[str, Any]) -> None:
     """Prints the figures as the last line."""
     print(json.dumps({**figures, "machine": machine()}), flush=True)

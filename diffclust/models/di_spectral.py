@@ -1,15 +1,11 @@
 """Spectral clustering of a neighbour graph whose edges are judged by an invariant distance."""
 
-import time
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent, PreconditionedLBFGS, Stage
 from diffclust.features import drop_leading
 from diffclust.features.orthogonal_complement import Normalisation
@@ -21,20 +17,18 @@ from diffclust.graphs import (
     rejudged,
 )
 from diffclust.graphs.refine import Direction
-from diffclust.models.base import Result
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.scattering import (
     AbstractScatteringModel,
-    assigned,
+    Found,
     check_scattering_settings,
     check_whole_numbers,
     directions_as_arrays,
-    portrayed,
     tell,
 )
 from diffclust.models.spectral import cut_mean_graph, extended
 from diffclust.objectives import InvariantDistance, PreparedDistance
-from diffclust.solvers import Assignment, Callback, Outcome, nearest_centres
+from diffclust.solvers import Callback, Outcome, RowClusters, nearest_centres
 from diffclust.solvers.progress import ignore
 from diffclust.types import Key
 
@@ -144,38 +138,20 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         """Refuses blank images, and images with fewer pixels than landmarks."""
         self.portrait().check(images)
 
-    def fit(
-        self, images: Any, *, key: Key, chunk_size: int | None = None, callback: Callback = ignore
-    ) -> Result:
-        """See `AbstractModel.fit`."""
-        begun = time.perf_counter()
-        array = _validation.images(images)
-        _validation.cluster_count(self.num_clusters, len(array))
-        self.check(array)
-        key, portrait_key = jax.random.split(key)
-        directions, coordinates = self.project(array, max(self.num_removed), callback)
-        judged = self.judge(self.candidates(coordinates, callback), array, callback=callback)
+    def find(self, images: np.ndarray, key: Key, callback: Callback) -> Found:
+        """See `AbstractScatteringModel.find`."""
+        directions, coordinates = self.project(images, max(self.num_removed), callback)
+        judged = self.judge(self.candidates(coordinates, callback), images, callback=callback)
         found = cut_mean_graph(
             judged, self.num_neighbours, self.num_clusters, self.num_restarts, key, callback
         )
         found.extras.update(
-            coordinates=coordinates, images=array, **directions_as_arrays(directions)
+            coordinates=coordinates, images=images, **directions_as_arrays(directions)
         )
-        outcome = portrayed(
-            self,
-            array,
-            found,
-            key=portrait_key,
-            begun=begun,
-            chunk_size=chunk_size,
-            callback=callback,
-        )
-        return Result(model=self, image_shape=array.shape[1:], outcome=outcome)
+        return found
 
-    def assign(
-        self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
-    ) -> Assignment:
-        """See `AbstractModel.assign`: new images are compared with those that were fitted."""
+    def extend(self, outcome: Outcome, images: np.ndarray, callback: Callback) -> RowClusters:
+        """See `AbstractScatteringModel.extend`: new images are compared with those fitted."""
         stored = outcome.extras
         coordinates = self.coordinates_of(outcome, images, callback)
         candidates = [
@@ -188,7 +164,7 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         ]
         judged = self.judge(candidates, images, stored["images"], callback=callback)
         rows = extended(judged, self.num_neighbours, stored)
-        return assigned(self, outcome, images, nearest_centres(rows, stored["centres"]), callback)
+        return nearest_centres(rows, stored["centres"])
 
     def candidates(
         self, coordinates: np.ndarray, callback: Callback = ignore

@@ -1,11 +1,13 @@
 """Models that cluster scattering coefficients, projected onto the orthogonal complement."""
 
+import abc
 import dataclasses
 import math
 import time
 from typing import Any, get_args
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -14,11 +16,12 @@ from diffclust import _validation
 from diffclust.features import PrincipalDirections, Scattering
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.features.projected import OnCanvas, fit_projection, project_images
-from diffclust.models.base import AbstractModel
+from diffclust.models.base import AbstractModel, Result
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.objectives import TransformedDistance
 from diffclust.solvers import Assignment, Callback, Outcome, Progress, Status
 from diffclust.solvers.portraits import align_all, aligned_means
+from diffclust.solvers.progress import ignore
 from diffclust.solvers.rows import RowClusters
 from diffclust.types import Key
 
@@ -52,9 +55,74 @@ class AbstractScatteringModel(AbstractModel):
     num_scales: eqx.AbstractVar[int | None]
     num_angles: eqx.AbstractVar[int]
 
+    @abc.abstractmethod
     def portrait(self) -> DeformationInvariantKMeans:
         """How prototypes are made, and samples aligned to them."""
-        return DeformationInvariantKMeans(self.num_clusters)
+
+    @abc.abstractmethod
+    def find(self, images: np.ndarray, key: Key, callback: Callback) -> "Found":
+        """Clusters images that were checked already.
+
+        Args:
+            images: The images.
+            key: Random key.
+            callback: Told of every chunk.
+
+        Returns:
+            The clustering.
+        """
+
+    @abc.abstractmethod
+    def extend(self, outcome: Outcome, images: np.ndarray, callback: Callback) -> RowClusters:
+        """Assigns new images to the centres of a fit.
+
+        Args:
+            outcome: What the fit found.
+            images: The new images.
+            callback: Told of every chunk.
+
+        Returns:
+            The assignment to centres.
+        """
+
+    def fit(
+        self, images: Any, *, key: Key, chunk_size: int | None = None, callback: Callback = ignore
+    ) -> Result:
+        """See `AbstractModel.fit`; `chunk_size` is that of the alignments to prototypes."""
+        begun = time.perf_counter()
+        array = _validation.images(images)
+        _validation.cluster_count(self.num_clusters, len(array))
+        self.check(array)
+        portrait = self.portrait()
+        solver, plan = portrait.solver(), portrait.plan(array, chunk_size)
+        key, portrait_key = jax.random.split(key)
+        found = self.find(array, key, callback)
+        clusters = aligned_means(solver, plan, array, found.rows.assignments, key=portrait_key)
+        params = align_all(solver, plan, clusters, array, found.rows.assignments, callback=callback)
+        outcome = Outcome(
+            solver.init(clusters).learned,
+            _assignment(found.rows, params),
+            (found.loss,),
+            (found.loss,),
+            Status.SOLVED,
+            plan.chunk_size,
+            time.perf_counter() - begun,
+            found.extras,
+            found.figures,
+        )
+        return Result(model=self, image_shape=array.shape[1:], outcome=outcome)
+
+    def assign(
+        self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
+    ) -> Assignment:
+        """See `AbstractModel.assign`: to the nearest centre, by the features that were fitted."""
+        rows = self.extend(outcome, images, callback)
+        portrait, clusters = self.portrait(), outcome.learned.clusters
+        plan = portrait.plan(images, outcome.chunk_size)
+        params = align_all(
+            portrait.solver(), plan, clusters, images, rows.assignments, callback=callback
+        )
+        return _assignment(rows, params)
 
     def energy(self) -> TransformedDistance:
         """See `AbstractModel.energy`: that of the prototypes, which decides nothing."""
@@ -180,76 +248,6 @@ class Found:
     loss: float
     extras: dict[str, np.ndarray]
     figures: dict[str, float]
-
-
-def portrayed(
-    model: AbstractScatteringModel,
-    images: np.ndarray,
-    found: Found,
-    *,
-    key: Key,
-    begun: float,
-    chunk_size: int | None,
-    callback: Callback,
-) -> Outcome:
-    """The outcome of a fit, with a prototype for each cluster and an alignment for each sample.
-
-    Args:
-        model: The model.
-        images: The images that were fitted.
-        found: What was found.
-        key: Draws the samples that prototypes are made of.
-        begun: When the fit began, by `time.perf_counter`.
-        chunk_size: Images a chunk, or None.
-        callback: Told of every chunk.
-
-    Returns:
-        The outcome.
-    """
-    portrait = model.portrait()
-    solver, plan = portrait.solver(), portrait.plan(images, chunk_size)
-    rows = found.rows
-    clusters = aligned_means(solver, plan, images, rows.assignments, key=key)
-    params = align_all(solver, plan, clusters, images, rows.assignments, callback=callback)
-    return Outcome(
-        solver.init(clusters).learned,
-        _assignment(rows, params),
-        (found.loss,),
-        (found.loss,),
-        Status.SOLVED,
-        plan.chunk_size,
-        time.perf_counter() - begun,
-        found.extras,
-        found.figures,
-    )
-
-
-def assigned(
-    model: AbstractScatteringModel,
-    outcome: Outcome,
-    images: np.ndarray,
-    rows: RowClusters,
-    callback: Callback,
-) -> Assignment:
-    """New images with their nearest centres known, aligned to the prototypes of a fit.
-
-    Args:
-        model: The model.
-        outcome: What its fit found.
-        images: The new images.
-        rows: Their assignment to centres.
-        callback: Told of every chunk.
-
-    Returns:
-        The assignment.
-    """
-    portrait = model.portrait()
-    plan = portrait.plan(images, outcome.chunk_size)
-    clusters = outcome.learned.clusters
-    params = align_all(
-        portrait.solver(), plan, clusters, images, rows.assignments, callback=callback
-    )
-    return _assignment(rows, params)
 
 
 def _assignment(rows: RowClusters, params: np.ndarray) -> Assignment:

@@ -1,27 +1,19 @@
 """K-means of projected scattering coefficients."""
 
-import time
-from typing import Any
-
 import equinox as eqx
-import jax
 import numpy as np
 
-from diffclust import _validation
 from diffclust.features import drop_leading
 from diffclust.features.orthogonal_complement import Normalisation
-from diffclust.models.base import Result
+from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.scattering import (
     AbstractScatteringModel,
     Found,
-    assigned,
     check_scattering_settings,
     check_whole_numbers,
     directions_as_arrays,
-    portrayed,
 )
-from diffclust.solvers import Assignment, Callback, Outcome, cluster_rows, nearest_centres
-from diffclust.solvers.progress import ignore
+from diffclust.solvers import Callback, Outcome, RowClusters, cluster_rows, nearest_centres
 from diffclust.types import Key
 
 
@@ -74,15 +66,13 @@ class ScatteringKMeans(AbstractScatteringModel):
     def check(self, images: np.ndarray) -> None:
         """Takes all images."""
 
-    def fit(
-        self, images: Any, *, key: Key, chunk_size: int | None = None, callback: Callback = ignore
-    ) -> Result:
-        """See `AbstractModel.fit`."""
-        begun = time.perf_counter()
-        array = _validation.images(images)
-        _validation.cluster_count(self.num_clusters, len(array))
-        key, portrait_key = jax.random.split(key)
-        directions, coordinates = self.project(array, self.num_removed, callback)
+    def portrait(self) -> DeformationInvariantKMeans:
+        """DI K-means with its defaults."""
+        return DeformationInvariantKMeans(self.num_clusters)
+
+    def find(self, images: np.ndarray, key: Key, callback: Callback) -> Found:
+        """See `AbstractScatteringModel.find`."""
+        directions, coordinates = self.project(images, self.num_removed, callback)
         rows = cluster_rows(
             drop_leading(coordinates, self.num_removed),
             self.num_clusters,
@@ -92,22 +82,10 @@ class ScatteringKMeans(AbstractScatteringModel):
             callback=callback,
         )
         extras = {"centres": rows.centres, **directions_as_arrays(directions)}
-        outcome = portrayed(
-            self,
-            array,
-            Found(rows, rows.loss, extras, {}),
-            key=portrait_key,
-            begun=begun,
-            chunk_size=chunk_size,
-            callback=callback,
-        )
-        return Result(model=self, image_shape=array.shape[1:], outcome=outcome)
+        return Found(rows, rows.loss, extras, {})
 
-    def assign(
-        self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
-    ) -> Assignment:
-        """See `AbstractModel.assign`: to the nearest centre in scattering space."""
+    def extend(self, outcome: Outcome, images: np.ndarray, callback: Callback) -> RowClusters:
+        """See `AbstractScatteringModel.extend`: to the nearest centre in scattering space."""
         coordinates = self.coordinates_of(outcome, images, callback)
         window = drop_leading(coordinates, self.num_removed)
-        rows = nearest_centres(window, outcome.extras["centres"])
-        return assigned(self, outcome, images, rows, callback)
+        return nearest_centres(window, outcome.extras["centres"])

@@ -1,6 +1,5 @@
 """PSSC: spectral clustering of projected scattering coefficients."""
 
-import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -22,21 +21,19 @@ from diffclust.graphs import (
     self_tuning_affinity,
     self_tuning_scales,
 )
-from diffclust.models.base import Result
+from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.scattering import (
     AbstractScatteringModel,
     Found,
-    assigned,
     check_scattering_settings,
     check_whole_numbers,
     directions_as_arrays,
-    portrayed,
     tell,
 )
 from diffclust.solvers import (
-    Assignment,
     Callback,
     Outcome,
+    RowClusters,
     SpectralEmbedding,
     cluster_rows,
     eigengap,
@@ -140,16 +137,14 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
     def check(self, images: np.ndarray) -> None:
         """Takes all images."""
 
-    def fit(
-        self, images: Any, *, key: Key, chunk_size: int | None = None, callback: Callback = ignore
-    ) -> Result:
-        """See `AbstractModel.fit`."""
-        begun = time.perf_counter()
-        array = _validation.images(images)
-        _validation.cluster_count(self.num_clusters, len(array))
-        key, portrait_key = jax.random.split(key)
-        directions, coordinates = self.project(array, max(self.num_removed), callback)
-        if self._by_representatives(len(array)):
+    def portrait(self) -> DeformationInvariantKMeans:
+        """DI K-means with its defaults."""
+        return DeformationInvariantKMeans(self.num_clusters)
+
+    def find(self, images: np.ndarray, key: Key, callback: Callback) -> Found:
+        """See `AbstractScatteringModel.find`."""
+        directions, coordinates = self.project(images, max(self.num_removed), callback)
+        if self._by_representatives(len(images)):
             found = self.cut_through_representatives(coordinates, key, callback)
         else:
             neighbours = self.neighbours(coordinates, callback)
@@ -158,21 +153,10 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             )
             found.extras["coordinates"] = coordinates
         found.extras.update(directions_as_arrays(directions))
-        outcome = portrayed(
-            self,
-            array,
-            found,
-            key=portrait_key,
-            begun=begun,
-            chunk_size=chunk_size,
-            callback=callback,
-        )
-        return Result(model=self, image_shape=array.shape[1:], outcome=outcome)
+        return found
 
-    def assign(
-        self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
-    ) -> Assignment:
-        """See `AbstractModel.assign`: by the same affinities, to the samples that were fitted."""
+    def extend(self, outcome: Outcome, images: np.ndarray, callback: Callback) -> RowClusters:
+        """See `AbstractScatteringModel.extend`: by affinities to what was fitted."""
         coordinates = self.coordinates_of(outcome, images, callback)
         stored = outcome.extras
         if "coordinates" in stored:
@@ -194,7 +178,7 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
                 near = nearest_neighbours(window, chosen, max(self.num_neighbours))
                 graphs.append(self._gaussians(near, len(chosen), sigmas))
             rows = _embedding(stored).extend(_side_by_side(graphs))
-        return assigned(self, outcome, images, nearest_centres(rows, stored["centres"]), callback)
+        return nearest_centres(rows, stored["centres"])
 
     def _by_representatives(self, count: int) -> bool:
         if self.affinity == "auto":

@@ -13,10 +13,9 @@ import time
 import jax
 
 import diffclust
-from diffclust.metrics import scores
 from diffclust.models.spectral import cut_mean_graph
 from diffclust.solvers.progress import ignore
-from experiments.harness import arguments, finish, peak_memory_mb, spread
+from experiments.harness import arguments, finish, peak_memory_mb, scored
 from experiments.pssc_table3.run import images_of
 
 BEST_IN_PAPERS = {
@@ -64,7 +63,7 @@ def main():
         print(name, seconds, flush=True)
         figures[name] = {"n": len(data), "seconds": seconds, "papers": BEST_IN_PAPERS[name]}
         for label, neighbours in (("scattering graph", candidates), ("refined", judged)):
-            rows = []
+            runs = []
             for seed in range(args.seed, args.seed + args.seeds):
                 begun = time.perf_counter()
                 found = cut_mean_graph(
@@ -74,23 +73,9 @@ def main():
                     model.num_restarts,
                     jax.random.key(seed),
                 )
-                row = {
-                    "seed": seed,
-                    "cut": found.loss,
-                    **scores(data.labels, found.rows.assignments),
-                    **found.figures,
-                    "seconds": time.perf_counter() - begun,
-                }
-                rows.append(row)
-                told = " ".join(
-                    f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()
-                )
-                print(f"{name:10s} N={len(data)} {label:16s} {told}", flush=True)
-            least = min(rows, key=lambda row: row["cut"])
-            figures[name][label] = {
-                **{score: spread([row[score] for row in rows]) for score in ("acc", "nmi", "ari")},
-                "least_cut": {k: round(least[k], 4) for k in ("seed", "acc", "nmi", "ari")},
-            }
+                runs.append((seed, found, time.perf_counter() - begun))
+            prefix = f"{name:10s} N={len(data)} {label:16s}"
+            figures[name][label] = scored(prefix, runs, data.labels)
         print(name, figures[name], flush=True)
     finish(
         {

@@ -12,11 +12,10 @@ import time
 import jax
 
 from diffclust.data import load
-from diffclust.metrics import scores
 from diffclust.models import ProjectedScatteringSpectralClustering
 from diffclust.models.spectral import cut_mean_graph
 from diffclust.solvers.progress import ignore
-from experiments.harness import arguments, finish, peak_memory_mb, spread
+from experiments.harness import arguments, finish, peak_memory_mb, scored
 
 PAPER = {
     "mnist": {"acc": 0.965, "nmi": 0.913},
@@ -71,25 +70,8 @@ def main():
         for label, model in models.items():
             seeds = range(args.seed, args.seed + args.seeds)
             common, runs = runs_of(model, data.images, seeds)
-            rows = []
-            for seed, found, seconds in runs:
-                row = {
-                    "seed": seed,
-                    "cut": found.loss,
-                    **scores(data.labels, found.rows.assignments),
-                    **found.figures,
-                }
-                rows.append(row)
-                told = " ".join(
-                    f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()
-                )
-                told += f" seconds={common:.0f}+{seconds:.0f}"
-                print(f"{name:10s} N={len(data)} {label:12s} {told}", flush=True)
-            least = min(rows, key=lambda row: row["cut"])
-            figures[name][label] = {
-                **{score: spread([row[score] for row in rows]) for score in ("acc", "nmi", "ari")},
-                "least_cut": {k: round(least[k], 4) for k in ("seed", "acc", "nmi", "ari")},
-            }
+            prefix = f"{name:10s} N={len(data)} {label:12s} common={common:.0f}s"
+            figures[name][label] = scored(prefix, runs, data.labels)
         print(name, figures[name], flush=True)
     finish(
         {
