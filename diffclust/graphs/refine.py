@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.distances import AbstractDistance
@@ -38,8 +39,19 @@ def rejudged(
 
 
 @eqx.filter_jit
-def _distances(distance: AbstractDistance, samples: PyTree, prototypes: PyTree) -> Array:
-    return jax.vmap(lambda x, c: distance(x, c))(samples, prototypes)
+def _distances(
+    distance: AbstractDistance, samples: PyTree, prototypes: PyTree, mesh: Mesh | None
+) -> Array:
+    def run(samples: PyTree, prototypes: PyTree) -> Array:
+        return jax.vmap(lambda x, c: distance(x, c))(samples, prototypes)
+
+    if mesh is None:
+        return run(samples, prototypes)
+    rows = PartitionSpec(mesh.axis_names)
+    # Pairs do not concern each other: every device judges its own.
+    return jax.shard_map(run, mesh=mesh, in_specs=(rows, rows), out_specs=rows, check_vma=False)(
+        samples, prototypes
+    )
 
 
 def pair_distances(
@@ -50,6 +62,7 @@ def pair_distances(
     targets: Int[np.ndarray, " pairs"],
     *,
     chunk_size: int | None = None,
+    mesh: Mesh | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> Float[np.ndarray, " pairs"]:
     """Distances of many pairs, chunk by chunk.
@@ -60,7 +73,8 @@ def pair_distances(
         prototypes: The like; may be the samples.
         sources: Which samples.
         targets: Which prototypes.
-        chunk_size: Pairs a chunk; chosen for the machine where it is not given.
+        chunk_size: Pairs a chunk and device; chosen for the machine where it is not given.
+        mesh: Devices that share every chunk, or None for one.
         report: Called with pairs done and in all after every chunk, or None.
 
     Returns:
@@ -69,15 +83,16 @@ def pair_distances(
     count = len(sources)
     if chunk_size is None:
         chunk_size = _CPU_CHUNK if jax.default_backend() == "cpu" else _DEVICE_CHUNK
-    size = min(chunk_size, 16 * -(-count // 16))
+    devices = 1 if mesh is None else mesh.size
+    size = min(chunk_size, 16 * -(-count // (16 * devices))) * devices
     found = []
     for start in range(0, count, size):
         index = np.minimum(np.arange(start, start + size), count - 1)
-        pair = (
+        first, second = (
             jax.tree.map(lambda leaf, at=at: jnp.asarray(leaf[at]), tree)
             for tree, at in ((samples, sources[index]), (prototypes, targets[index]))
         )
-        found.append(np.asarray(_distances(distance, *pair)))
+        found.append(np.asarray(_distances(distance, first, second, mesh)))
         if report is not None:
             report(min(start + size, count), count)
     return np.concatenate(found)[:count]
@@ -94,6 +109,7 @@ def judged_candidates(
     prototypes: PyTree | None = None,
     direction: Direction = "forward",
     chunk_size: int | None = None,
+    mesh: Mesh | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> tuple[Float[np.ndarray, "n k"], ...]:
     """The distance from every sample to each of its candidates; no pair is judged twice.
@@ -109,7 +125,8 @@ def judged_candidates(
         direction: `"forward"` moves the sample onto its candidate; `"min"` and `"mean"` take both
             ways, at up to twice the price. (Weighing pixels by the Jacobian makes one way
             symmetric: `TransformedDistance(..., pixel_weights="jacobian")`.)
-        chunk_size: Pairs a chunk; chosen for the machine where it is not given.
+        chunk_size: Pairs a chunk and device; chosen for the machine where it is not given.
+        mesh: Devices that share every chunk, or None for one.
         report: Called with pairs done and in all, or None.
 
     Returns:
@@ -124,7 +141,9 @@ def judged_candidates(
         pairs, trees = (keys // count, keys % count), (samples, others)
         if backward:
             pairs, trees = pairs[::-1], trees[::-1]
-        return pair_distances(distance, *trees, *pairs, chunk_size=chunk_size, report=report)
+        return pair_distances(
+            distance, *trees, *pairs, chunk_size=chunk_size, mesh=mesh, report=report
+        )
 
     def reversed_(keys: np.ndarray) -> np.ndarray:
         return keys % count * count + keys // count

@@ -248,3 +248,19 @@ def test_a_prepared_distance_takes_no_weights() -> None:
     image = jnp.asarray(blobs(1)[0])
     with pytest.raises(ValueError, match="takes no weights"):
         invariant.prepared(image[None])(image, image, jnp.ones_like(image))
+
+
+def test_several_devices_judge_as_one_does() -> None:
+    assert jax.device_count() == 4
+    images = blobs(12, 8, 8)
+    rng = np.random.default_rng(0)
+    sources, targets = rng.integers(0, 12, (2, 37))
+    invariant = InvariantDistance(TransformedDistance(Affine()), Descent((Stage(4),)))
+    distance = invariant.prepared(jnp.asarray(images), jnp.asarray([0.1]))
+    alone = pair_distances(distance, images, images, sources, targets)
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    for chunk_size in (4, None):
+        shared = pair_distances(
+            distance, images, images, sources, targets, mesh=mesh, chunk_size=chunk_size
+        )
+        np.testing.assert_allclose(shared, alone, rtol=1e-5, atol=1e-6)
