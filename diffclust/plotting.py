@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, UInt8
 from diffclust.features.morlet import filter_bank, wave_angle
 from diffclust.features.scattering import Scattering
 from diffclust.models import Result
+from diffclust.models.survey import SurveyRow
 from diffclust.transforms import AbstractSpatialTransform
 
 if TYPE_CHECKING:
@@ -320,6 +321,38 @@ def scattering_filters(scattering: Scattering) -> "Figure":
             title = f"j = {scale}, {degrees:.4g}°"
             show(panels[scale, index], bank.wavelets[scale, index], title)
     show(panels[scales, 0], bank.average, "low-pass")
+    return figure
+
+
+def survey_curves(rows: Sequence[SurveyRow]) -> "Figure":
+    """Eigengap, normalised cut and stability against the number of clusters.
+
+    Args:
+        rows: What `diffclust.models.survey.survey` returned.
+
+    Returns:
+        A matplotlib figure: a panel each, a line for the mean graph and a faint one for each number
+        of removed directions.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 3.2), layout="constrained")
+    for panel, name in zip(
+        figure.subplots(1, 3), ("eigengap", "normalised_cut", "stability"), strict=True
+    ):
+        for removed in dict.fromkeys(row.num_removed for row in rows):
+            line = [row for row in rows if row.num_removed == removed]
+            mean = removed is None
+            panel.plot(
+                [row.num_clusters for row in line],
+                [getattr(row, name) for row in line],
+                "o-" if mean else "--",
+                color="C0" if mean else f"C{removed + 1}",
+                alpha=1.0 if mean else 0.5,
+                label="mean graph" if mean else f"n = {removed}",
+            )
+        panel.set(xlabel="clusters", title=name.replace("_", " "))
+    figure.axes[0].legend(fontsize=8)
     return figure
 
 

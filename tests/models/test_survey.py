@@ -7,6 +7,7 @@ import pytest
 from diffclust.data import load_digits
 from diffclust.models import ProjectedScatteringSpectralClustering
 from diffclust.models.survey import survey
+from diffclust.plotting import survey_curves
 
 MODEL = ProjectedScatteringSpectralClustering(
     3, num_removed=(1, 2), num_neighbours=(5,), num_dimensions=20, num_restarts=4
@@ -54,3 +55,11 @@ def test_same_as_the_fit() -> None:
 def test_refuses(counts: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="clusters"):
         survey(MODEL, three_digits(), counts, key=jax.random.key(0))
+
+
+def test_curves_show_every_graph() -> None:
+    rows = survey(MODEL, three_digits(), (2, 3), key=jax.random.key(0))
+    figure = survey_curves(rows)
+    assert [len(panel.lines) for panel in figure.axes] == [3, 3, 3]
+    shown = figure.axes[1].lines[0].get_ydata()
+    np.testing.assert_array_equal(shown, [row.normalised_cut for row in rows[:2]])
