@@ -182,10 +182,13 @@ class AbstractScatteringModel(AbstractModel):
         scattering = feature_map.feature_map
         assert isinstance(scattering, Scattering)
         count = scattering.num_features(images.shape[3])
-        if count > _MOST_FEATURES:
+        # Of few images the products are taken, not the covariance of their features.
+        if count > _MOST_FEATURES and 2 * len(images) > count:
             raise ValueError(
                 f"images of shape {images.shape[1:]} have {count} scattering coefficients, more "
-                f"than {_MOST_FEATURES}; make the images smaller, or num_scales larger"
+                f"than the {_MOST_FEATURES} whose covariance is kept for {len(images)} images; "
+                "make the images smaller or grey, or take fewer than "
+                f"{count // 2} of them"
             )
         return fit_projection(
             feature_map,
