@@ -183,12 +183,12 @@ class AbstractScatteringModel(AbstractModel):
         assert isinstance(scattering, Scattering)
         count = scattering.num_features(images.shape[3])
         # Of few images the products are taken, not the covariance of their features.
-        if count > _MOST_FEATURES and 2 * len(images) > count:
+        most = _MOST_FEATURES if 2 * len(images) > count else 4 * _MOST_FEATURES
+        if count > most:
             raise ValueError(
-                f"images of shape {images.shape[1:]} have {count} scattering coefficients, more "
-                f"than the {_MOST_FEATURES} whose covariance is kept for {len(images)} images; "
-                "make the images smaller or grey, or take fewer than "
-                f"{count // 2} of them"
+                f"{len(images)} images of shape {images.shape[1:]} have {count} scattering "
+                f"coefficients each, more than {most}; make the images smaller or grey, or "
+                "num_scales larger"
             )
         return fit_projection(
             feature_map,

@@ -287,8 +287,12 @@ def test_too_few_images_are_refused(images: np.ndarray) -> None:
 
 
 def test_images_with_too_many_coefficients_are_refused() -> None:
-    with pytest.raises(ValueError, match="scattering coefficients, more than 16384; make the"):
-        pssc(2, num_scales=1).fit(np.ones((4, 200, 200, 1), np.float32), key=KEY)
+    with pytest.raises(ValueError, match="coefficients each, more than 65536; make the images"):
+        pssc(2, num_scales=1).fit(np.ones((4, 260, 260, 1), np.float32), key=KEY)
+    # Of more images than half the coefficients a covariance is needed, of fewer it is not.
+    many = np.broadcast_to(np.float32(1), (10009, 64, 64, 3))
+    with pytest.raises(ValueError, match="20016 scattering coefficients each, more than 16384"):
+        ProjectedScatteringSpectralClustering(2).project(many, 1, lambda _: None)
 
 
 SETTINGS_REFUSED = [
