@@ -51,7 +51,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
             inputs=[options.source],
             command=None if command == "fit" else command,
         ) as folder,
-        ProgressBar(getattr(model, "num_restarts", 1)) as bar,
+        ProgressBar(model.num_restarts) as bar,
     ):
         dataset = load(
             options.source,

@@ -21,6 +21,7 @@ class AbstractModel(eqx.Module):
     """A clustering of images: names and numbers that JSON can hold, and what they stand for."""
 
     num_clusters: eqx.AbstractVar[int]
+    num_restarts: eqx.AbstractVar[int]
 
     @property
     @abc.abstractmethod

@@ -7,12 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffclust.alignment import AbstractAligner, Descent, PreconditionedLBFGS, Stage
-from diffclust.features import drop_leading
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.graphs import (
     Neighbours,
     judged_candidates,
-    nearest_neighbours,
     nested_neighbours,
     rejudged,
 )
@@ -24,6 +22,7 @@ from diffclust.models.scattering import (
     check_scattering_settings,
     check_whole_numbers,
     directions_as_arrays,
+    neighbours_among_fitted,
     tell,
 )
 from diffclust.models.spectral import cut_mean_graph, extended
@@ -154,14 +153,9 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         """See `AbstractScatteringModel.extend`: new images are compared with those fitted."""
         stored = outcome.extras
         coordinates = self.coordinates_of(outcome, images, callback)
-        candidates = [
-            nearest_neighbours(
-                drop_leading(coordinates, n, self.num_dimensions),
-                drop_leading(stored["coordinates"], n, self.num_dimensions),
-                self.num_candidates,
-            )
-            for n in self.num_removed
-        ]
+        candidates = neighbours_among_fitted(
+            coordinates, stored, self.num_removed, self.num_dimensions, self.num_candidates
+        )
         judged = self.judge(candidates, images, stored["images"], callback=callback)
         rows = extended(judged, self.num_neighbours, stored)
         return nearest_centres(rows, stored["centres"])
@@ -205,8 +199,8 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         Returns:
             All the candidates, in a new order.
         """
-        units = _units(images)
-        others = None if references is None else _units(references)
+        units = unit_norm(images)
+        others = None if references is None else unit_norm(references)
         typical = (units if others is None else others)[:_TYPICAL]
         squared = judged_candidates(
             candidates,
@@ -222,7 +216,14 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         )
 
 
-def _units(images: np.ndarray) -> np.ndarray:
-    """Images of unit norm."""
+def unit_norm(images: np.ndarray) -> np.ndarray:
+    """Images divided by their Euclidean norms, on the host; blank ones stay.
+
+    Args:
+        images: Images `(n, height, width, channels)`.
+
+    Returns:
+        The scaled images.
+    """
     norm = np.sqrt(np.sum(images**2, axis=(1, 2, 3), keepdims=True))
     return images / np.where(norm > 0, norm, 1.0)

@@ -31,7 +31,6 @@ from diffclust.types import Key
 class AbstractPrototypeModel(AbstractModel):
     """A clustering by prototypes: names and numbers that JSON can hold, and what they stand for."""
 
-    num_restarts: eqx.AbstractVar[int]
     max_passes: eqx.AbstractVar[int]
     tolerance: eqx.AbstractVar[float]
     split_merge: eqx.AbstractVar[bool]

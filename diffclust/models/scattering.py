@@ -13,9 +13,10 @@ import numpy as np
 from jaxtyping import Float
 
 from diffclust import _validation
-from diffclust.features import PrincipalDirections, Scattering
+from diffclust.features import PrincipalDirections, Scattering, drop_leading
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.features.projected import OnCanvas, fit_projection, project_images
+from diffclust.graphs import Neighbours, nearest_neighbours
 from diffclust.models.base import AbstractModel, Result
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.objectives import TransformedDistance
@@ -256,6 +257,35 @@ class Found:
 def _assignment(rows: RowClusters, params: np.ndarray) -> Assignment:
     distances, margins = rows.distances.astype(params.dtype), rows.margins.astype(params.dtype)
     return Assignment(rows.assignments, distances, margins, rows.runners_up, params)
+
+
+def neighbours_among_fitted(
+    coordinates: np.ndarray,
+    stored: Any,
+    num_removed: tuple[int, ...],
+    num_dimensions: int,
+    num_neighbours: int,
+) -> list[Neighbours]:
+    """Neighbours of new samples among those that were fitted.
+
+    Args:
+        coordinates: The new samples' coordinates along principal directions.
+        stored: The fit's `extras`.
+        num_removed: How many leading directions are left out, for each of several lists.
+        num_dimensions: How many of those that follow count.
+        num_neighbours: How many neighbours.
+
+    Returns:
+        The neighbours, in the order of `num_removed`.
+    """
+    return [
+        nearest_neighbours(
+            drop_leading(coordinates, n, num_dimensions),
+            drop_leading(stored["coordinates"], n, num_dimensions),
+            num_neighbours,
+        )
+        for n in num_removed
+    ]
 
 
 def check_scattering_settings(model: AbstractScatteringModel) -> None:

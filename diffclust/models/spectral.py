@@ -28,6 +28,7 @@ from diffclust.models.scattering import (
     check_scattering_settings,
     check_whole_numbers,
     directions_as_arrays,
+    neighbours_among_fitted,
     tell,
 )
 from diffclust.solvers import (
@@ -160,15 +161,9 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
         coordinates = self.coordinates_of(outcome, images, callback)
         stored = outcome.extras
         if "coordinates" in stored:
-            most = max(self.num_neighbours)
-            neighbours = [
-                nearest_neighbours(
-                    drop_leading(coordinates, n, self.num_dimensions),
-                    drop_leading(stored["coordinates"], n, self.num_dimensions),
-                    most,
-                )
-                for n in self.num_removed
-            ]
+            neighbours = neighbours_among_fitted(
+                coordinates, stored, self.num_removed, self.num_dimensions, max(self.num_neighbours)
+            )
             rows = extended(neighbours, self.num_neighbours, stored)
         else:
             graphs = []

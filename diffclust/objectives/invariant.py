@@ -75,10 +75,7 @@ class InvariantDistance(eqx.Module):
         Returns:
             The least energy that the aligner finds.
         """
-        if penalty is None:
-            penalty = jnp.zeros((self.energy.num_penalties,), dtype=jnp.result_type(float))
-        alone = Clusters(_stacked(prototype), penalty[None])
-        return self.align(sample, alone).energy[0]
+        return self.prepared(_stacked(prototype), penalty)(sample, prototype)
 
 
 class PreparedDistance(AbstractDistance):

@@ -8,7 +8,6 @@ from jaxtyping import Float, Int, PyTree
 
 from diffclust.alignment import Alignment
 from diffclust.prototypes import Clusters, Learned
-from diffclust.solvers.chunks import Chunks
 from diffclust.solvers.fit import Plan, begin_at_assignments, level_of
 from diffclust.solvers.lloyd import Batch, Lloyd, LloydState, Memory
 from diffclust.solvers.progress import Callback, Progress, ignore
@@ -43,16 +42,19 @@ def align_to_own(
 
 
 @eqx.filter_jit
+def _align(solver: Lloyd, learned: Learned, samples: PyTree, memory: Memory) -> Alignment:
+    prepared = solver.aligner.prepare(solver.energy, learned.clusters, learned.shared)
+    return align_to_own(solver, learned, samples, memory, prepared)
+
+
+@eqx.filter_jit
 def _step(
     solver: Lloyd, state: LloydState, batch: Batch, memory: Memory
 ) -> tuple[LloydState, Memory]:
-    learned = state.learned
-    prepared = solver.aligner.prepare(solver.energy, learned.clusters, learned.shared)
-    found = align_to_own(solver, learned, batch.samples, memory, prepared)
+    found = _align(solver, state.learned, batch.samples, memory)
     state = solver.accumulate(state, batch, found, memory.cluster[:, 0])
-    cluster = memory.cluster.at[:, 0].set(found.cluster[:, 0])
     energy = memory.energy.at[:, 0].set(found.energy[:, 0])
-    return state, Memory(cluster, energy, found.params)
+    return state, Memory(memory.cluster, energy, found.params)
 
 
 def aligned_means(
@@ -88,8 +90,11 @@ def aligned_means(
     level = level_of(solver, plan, part, None, 1)
     state, memory = begin_at_assignments(solver, plan, level, assignments[chosen])
     for _ in range(passes):
-        state, memory = _one_pass(solver, level, state, memory)
-        state = solver.end_pass(state)
+        new = []
+        for batch, past in zip(level.batches, memory, strict=True):
+            state, present = _step(solver, state, batch, past)
+            new.append(present)
+        memory, state = tuple(new), solver.end_pass(state)
     return state.learned.clusters
 
 
@@ -117,9 +122,12 @@ def align_all(
     """
     level = level_of(solver, plan, samples, None, 1)
     _, memory = begin_at_assignments(solver, plan, level, assignments, average=False)
-    _, memory = _one_pass(solver, level, solver.init(clusters), memory, callback)
-    params = np.concatenate([np.asarray(past.params[:, 0]) for past in memory])
-    return params[: level.num_samples]
+    learned = Learned(clusters)
+    params = []
+    for number, (batch, past) in enumerate(zip(level.batches, memory, strict=True)):
+        params.append(np.asarray(_align(solver, learned, batch.samples, past).params[:, 0]))
+        callback(Progress("portraits", 0, 0, number + 1, len(level.batches)))
+    return np.concatenate(params)[: level.num_samples]
 
 
 def _some_of_each(
@@ -128,18 +136,3 @@ def _some_of_each(
     groups = [np.flatnonzero(assignments == cluster) for cluster in range(clusters)]
     drawn = [g if g.size <= most else rng.choice(g, most, replace=False) for g in groups]
     return np.sort(np.concatenate(drawn))
-
-
-def _one_pass(
-    solver: Lloyd,
-    chunks: Chunks,
-    state: LloydState,
-    memory: tuple[Memory, ...],
-    callback: Callback = ignore,
-) -> tuple[LloydState, tuple[Memory, ...]]:
-    new = []
-    for number, (batch, past) in enumerate(zip(chunks.batches, memory, strict=True)):
-        state, present = _step(solver, state, batch, past)
-        new.append(jax.block_until_ready(present))
-        callback(Progress("portraits", 0, 0, number + 1, len(chunks.batches)))
-    return state, tuple(new)

@@ -19,6 +19,7 @@ from diffclust.data import load
 from diffclust.distances import FeatureDistance
 from diffclust.graphs import judged_candidates, rejudged
 from diffclust.metrics import scores
+from diffclust.models.di_spectral import unit_norm
 from diffclust.models.spectral import cut_mean_graph
 from diffclust.objectives import AfterAlignment, InvariantDistance, TransformedDistance
 from diffclust.solvers.progress import ignore
@@ -26,13 +27,9 @@ from diffclust.transforms import Affine
 from experiments.harness import arguments, finish
 
 
-def unit(images):
-    return images / np.sqrt(np.sum(images**2, axis=(1, 2, 3), keepdims=True))
-
-
 def graph_with(model, candidates, distance, images, key):
     """The flagship with another distance: everything else is as it was."""
-    squared = judged_candidates(candidates, distance, unit(images))
+    squared = judged_candidates(candidates, distance, unit_norm(images))
     judged = [
         rejudged(near, np.sqrt(np.maximum(found, 0)), near.num_neighbours)
         for near, found in zip(candidates, squared, strict=True)
@@ -60,7 +57,7 @@ def main():
         begun = time.perf_counter()
         tell(name, graph_with(model, candidates, distance, images, key).rows.assignments, begun)
 
-    typical = jnp.asarray(unit(images[:64]))
+    typical = jnp.asarray(unit_norm(images[:64]))
     bent = model.distance(typical)
     graph("graph: thin-plate splines (the flagship)", bent)
     affine = InvariantDistance(TransformedDistance(Affine()), Descent((Stage(12),)))

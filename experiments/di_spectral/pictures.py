@@ -12,6 +12,7 @@ import numpy as np
 
 import diffclust
 from diffclust.data import load
+from diffclust.models.di_spectral import unit_norm
 from diffclust.solvers.progress import ignore
 from experiments.harness import arguments, finish
 
@@ -24,7 +25,7 @@ def rows_of(images, count):
     _, coordinates = model.project(images, max(model.num_removed), ignore)
     (candidates,) = model.candidates(coordinates)
     (judged,) = model.judge([candidates], images)
-    units = images / np.sqrt(np.sum(images**2, axis=(1, 2, 3), keepdims=True))
+    units = unit_norm(images)
     distance = model.distance(units[:64])
     before, after = candidates.index[:, 0], judged.index[:, 0]
     place = (judged.index == before[:, None]).argmax(axis=1)

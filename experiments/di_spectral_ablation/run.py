@@ -21,6 +21,7 @@ from diffclust.distances import SquaredEuclidean
 from diffclust.features.projected import fit_projection
 from diffclust.graphs import judged_candidates, rejudged
 from diffclust.metrics import scores
+from diffclust.models.di_spectral import unit_norm
 from diffclust.models.spectral import cut_mean_graph
 from diffclust.objectives import InvariantDistance, TransformedDistance
 from diffclust.solvers.progress import ignore
@@ -61,7 +62,7 @@ def pixels(images):
 
 def affine_only(model, images, candidates):
     """Candidates judged by the distance after an affine map, no bending."""
-    units = images / np.sqrt(np.sum(images**2, axis=(1, 2, 3), keepdims=True))
+    units = unit_norm(images)
     energy = TransformedDistance(Affine())
     penalty = jax.numpy.asarray([model.affine_penalty], dtype=units.dtype)
     distance = InvariantDistance(energy, model.aligner()).prepared(units[:64], penalty)
@@ -87,7 +88,7 @@ def variants(images):
     in_pixels = plain.candidates(raw)
     yield "pixel candidates, no refinement", plain, in_pixels
     yield "pixel candidates, refined", plain, plain.judge(in_pixels, images)
-    units = images / np.sqrt(np.sum(images**2, axis=(1, 2, 3), keepdims=True))
+    units = unit_norm(images)
     yield "judged by pixels", MODEL, judged_by(SquaredEuclidean(), units, candidates)
     yield "affine only", MODEL, affine_only(MODEL, images, candidates)
     for name, settings in SETTINGS.items():
