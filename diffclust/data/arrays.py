@@ -13,7 +13,9 @@ _ROUNDING = 1e-5
 """How far outside [0, 1] counts as rounding, such as resizing leaves, and is clipped."""
 
 
-def as_images(array: object, *, name: str = "images") -> np.ndarray:
+def as_images(
+    array: object, *, name: str = "images", indices: np.ndarray | None = None
+) -> np.ndarray:
     """Check an array of images and bring it to float32 in [0, 1], channels last.
 
     Args:
@@ -21,6 +23,8 @@ def as_images(array: object, *, name: str = "images") -> np.ndarray:
             `[n, height, width, channels]` with 1 or 3 channels. uint8 is divided by 255, uint16
             by 65535, bool becomes 0 and 1; floats must be in [0, 1] already.
         name: What an error calls the array.
+        indices: What an error calls each image, integers `[n]`, for a part of a larger array; by
+            default they count up from 0.
 
     Returns:
         float32 `[n, height, width, channels]`; without a copy where none is needed.
@@ -29,7 +33,7 @@ def as_images(array: object, *, name: str = "images") -> np.ndarray:
         DataError: If the shape is another, a side is empty, values are out of range, NaN or
             infinite (with the indices of those images), or the type has no fixed range.
     """
-    return _to_images(_as_array(array, name), name, None)
+    return _to_images(_as_array(array, name), name, indices)
 
 
 def load_array(

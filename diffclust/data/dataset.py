@@ -120,6 +120,28 @@ def draw(total: int, limit: int | None, seed: int) -> np.ndarray | None:
     return np.sort(np.random.default_rng(seed).choice(total, size=limit, replace=False))
 
 
+def pair_labels(images: object, labels: object) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels as arrays, one label for each image.
+
+    Args:
+        images: Array-like, `[n, height, width]` or `[n, height, width, channels]`.
+        labels: Class of each, `[n]`.
+
+    Returns:
+        Both as arrays, as they came.
+
+    Raises:
+        DataError: If there are none, or their shapes do not go together.
+    """
+    array, classes = np.asarray(images), np.asarray(labels)
+    if classes.ndim != 1 or array.ndim < 3 or len(classes) != len(array) or not len(array):
+        raise DataError(
+            f"images and labels must be [n, height, width] and [n]: got {list(array.shape)} and "
+            f"{list(classes.shape)}; pass those of the same images."
+        )
+    return array, classes
+
+
 def encode_labels(values: Sequence[str] | np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
     """Labels as codes and names.
 

@@ -9,7 +9,7 @@ import dataclasses
 import numpy as np
 
 from diffclust.data.arrays import as_images
-from diffclust.data.dataset import DataError, Dataset, encode_labels
+from diffclust.data.dataset import DataError, Dataset, encode_labels, pair_labels
 
 ROTATION = 24.0
 """Largest rotation at amplitude 1, in degrees."""
@@ -137,12 +137,7 @@ def _make(
     bend: float,
     name: str,
 ) -> tuple[Dataset, Dataset]:
-    array, classes = np.asarray(images), np.asarray(labels)
-    if classes.ndim != 1 or array.ndim < 3 or len(classes) != len(array) or not len(array):
-        raise DataError(
-            f"images and labels must be [n, height, width] and [n]: got {list(array.shape)} and "
-            f"{list(classes.shape)}; pass those of the same images."
-        )
+    array, classes = pair_labels(images, labels)
     if per_class < 2 or amplitude < 0.0 or bend < 0.0:
         raise DataError(
             f"per_class must be at least 2, amplitude and bend at least 0: got {per_class}, "

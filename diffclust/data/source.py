@@ -9,10 +9,11 @@ import numpy as np
 
 from diffclust.data.archives import check_split, read_archive
 from diffclust.data.arrays import load_array
-from diffclust.data.dataset import DataError, Dataset
+from diffclust.data.dataset import DataError, Dataset, draw
 from diffclust.data.digits import load_digits
 from diffclust.data.folder import load_folder
 from diffclust.data.generated import affine_mnist, diffeo_mnist
+from diffclust.data.mnist_variants import affnist_like, mnist_color
 from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES
 from diffclust.data.resize import check_channels, convert_channels, fit_images, parse_size
 
@@ -50,9 +51,11 @@ def load(
     Args:
         source: `"digits"` (bundled with scikit-learn); `"mnist"` or `"usps"` (from the folder that
             the environment variable DIFFCLUST_DATA_DIR names); `"affine-mnist"` or
-            `"diffeo-mnist"` (made from MNIST's training images with `seed`); a folder of PNG and
-            JPEG files; or a `.npy` or `.npz` file. A folder that bears one of these names is
-            reached as `"./mnist"` or as a `Path`.
+            `"diffeo-mnist"` (made from MNIST's training images with `seed`); `"mnist-1k"` (1,000
+            of MNIST's test images, drawn with `seed`); `"mnist-color"` (MNIST, coloured with
+            `seed`); `"affnist-like"` (MNIST's test images, moved about with `seed`); a folder of
+            PNG and JPEG files; or a `.npy` or `.npz` file. A folder that bears one of these names
+            is reached as `"./mnist"` or as a `Path`.
         split: `"train"`, `"test"`, or `"all"`; the first two only where the source has them.
         size: Side of a square, or height and width, in pixels, to which images are resized and
             centre-cropped; None leaves them.
@@ -60,7 +63,7 @@ def load(
             of it is).
         skip_bad: Leave out files that cannot be read, and name them in `Dataset.skipped`.
         limit: At most so many images, drawn at random, in their old order.
-        seed: Seed of the draw, and of the made sets.
+        seed: Seed of the draw, and of the drawn and made sets.
         progress: Called as `progress(done, total)` while files are read.
 
     Returns:
@@ -136,12 +139,52 @@ def _from_mnist(request: _Request) -> Dataset:
     return _adapt(train if request.split == "train" else test, request)
 
 
+def _from_mnist_1k(request: _Request) -> Dataset:
+    _refuse_train(request)
+    path = _stored("mnist")
+    drawn = load_array(path, split="test", limit=1000, seed=request.seed, name=request.source)
+    return _adapt(drawn, request)
+
+
+def _from_mnist_color(request: _Request) -> Dataset:
+    path = _stored("mnist")
+    stored = read_archive(path)
+    first, count = 0, len(stored.images)
+    if request.split != "all":
+        n_test = len(read_archive(path, "test").images)
+        first, count = (count - n_test, n_test) if request.split == "test" else (0, count - n_test)
+    chosen = draw(count, request.limit, request.seed)
+    chosen = np.arange(count) if chosen is None else chosen
+    made = mnist_color(stored.images, stored.labels, seed=request.seed, indices=first + chosen)
+    # Counted from the beginning of the split, as for "mnist".
+    return _adapt(dataclasses.replace(made, indices=chosen), request)
+
+
+def _from_mnist_test(request: _Request) -> Dataset:
+    _refuse_train(request)
+    stored = read_archive(_stored("mnist"), "test")
+    chosen = draw(len(stored.images), request.limit, request.seed)
+    made = affnist_like(stored.images, stored.labels, seed=request.seed, indices=chosen)
+    return _adapt(made, request)
+
+
+def _refuse_train(request: _Request) -> None:
+    if request.split == "train":
+        raise DataError(
+            f"{request.source!r} has no split 'train': it is made from MNIST's test images; "
+            f"use split 'all' or 'test', which are the same here."
+        )
+
+
 _NAMED: dict[str, Callable[[_Request], Dataset]] = {
     "digits": _from_digits,
     "mnist": _from_data_dir,
     "usps": _from_data_dir,
     "affine-mnist": _from_mnist,
     "diffeo-mnist": _from_mnist,
+    "mnist-1k": _from_mnist_1k,
+    "mnist-color": _from_mnist_color,
+    "affnist-like": _from_mnist_test,
 }
 _SUFFIXES: dict[str, Callable[[_Request], Dataset]] = {".npy": _from_array, ".npz": _from_array}
 
