@@ -12,7 +12,7 @@ import numpy as np
 from diffclust._staging import check_target, staged
 from diffclust._version import __version__
 from diffclust.models import MODELS, Result
-from diffclust.prototypes import Clusters, Learned
+from diffclust.prototypes import Learned
 from diffclust.solvers import Assignment, Outcome, Status
 
 FORMAT = 1
@@ -83,7 +83,7 @@ def load(path: str | Path) -> Result:
         )
     try:
         arrays = _read_arrays(folder / _ARRAYS, description["arrays"])
-        double = arrays["prototype"].dtype == np.float64
+        double = any(array.dtype == np.float64 for array in _of_model(arrays))
         if not double or jnp.result_type(float) == jnp.float64:
             return _rebuild(description, arrays)
     # Damaged files raise whatever orbax, tensorstore or a constructor happened to be doing.
@@ -93,6 +93,11 @@ def load(path: str | Path) -> Result:
         f"the model in {str(folder)!r} is in double precision, which is switched off; switch it on "
         "with jax.config.update('jax_enable_x64', True), or JAX_ENABLE_X64=1 in the environment"
     )
+
+
+def _of_model(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The prototypes, whose precision is the model's."""
+    return [array for name, array in arrays.items() if name.startswith("prototype")]
 
 
 def _find(path: Path) -> Path:
@@ -145,13 +150,8 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 def _arrays(result: Result) -> dict[str, np.ndarray]:
     """Everything of a result that is an array, on the host."""
     outcome, found = result.outcome, result.outcome.assignment
-    clusters = outcome.learned.clusters
-    stored = Learned(Clusters(clusters.prototype, clusters.penalty))
-    if jax.tree.structure(stored) != jax.tree.structure(outcome.learned):
-        raise ValueError("only prototypes and penalty weights can be saved so far")
     arrays = {
-        "prototype": clusters.prototype,
-        "penalty": clusters.penalty,
+        **_leaves(outcome.learned),
         "clusters": found.clusters,
         "distances": found.distances,
         "margins": found.margins,
@@ -164,21 +164,38 @@ def _arrays(result: Result) -> dict[str, np.ndarray]:
     return {name: np.asarray(array) for name, array in arrays.items()}
 
 
+def _leaves(learned: Learned) -> dict[str, Any]:
+    """What was learned, by name: `prototype`, `shared.layers.0.weight`."""
+    found = jax.tree_util.tree_leaves_with_path(learned)
+    return {_name(path): leaf for path, leaf in found}
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".").removeprefix("clusters.")
+
+
 def _rebuild(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Result:
     settings: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in description["settings"].items()
     }
-    model = MODELS[description["method"]](**settings)
+    model = MODELS[description["method"]].from_settings(settings)
     shape = tuple(int(side) for side in description["image_shape"])
-    if arrays["prototype"].shape != (model.num_clusters, *shape):
-        raise ValueError("the prototypes do not fit the settings")
-    clusters = Clusters(jnp.asarray(arrays["prototype"]), jnp.asarray(arrays["penalty"]))
+    dtype = _of_model(arrays)[0].dtype
+    blank = model.blank(shape, dtype)
+
+    def filled(path: tuple[Any, ...], leaf: Any) -> Any:
+        array = arrays[_name(path)]
+        if array.shape != leaf.shape:
+            raise ValueError(f"{_name(path)} does not fit the settings")
+        return jnp.asarray(array)
+
+    learned = jax.tree_util.tree_map_with_path(filled, blank)
     assignment = Assignment(
         *(arrays[name] for name in ("clusters", "distances", "margins", "runners_up", "params"))
     )
     outcome = Outcome(
-        Learned(clusters),
+        learned,
         assignment,
         tuple(arrays["history"].tolist()),
         tuple(arrays["restarts"].tolist()),

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from diffclust.distances import DiagonalGaussian
 from diffclust.types import Image, Scalar
 
 
@@ -49,12 +50,45 @@ class Learned(eqx.Module):
     Attributes:
         clusters: What belongs to one cluster each.
         shared: What all clusters have in common (a backbone, a common variance), or None.
-        objective: What the objective learns (mixture logits), or None.
+        objective: What the objective learns (mixture logits), leaves with a leading cluster axis,
+            or None.
     """
 
     clusters: Clusters
     shared: PyTree = None
     objective: PyTree = None
+
+
+class GaussianImages(eqx.Module):
+    """Prototypes of a Gaussian mixture: a mean image, and how much each pixel strays from it.
+
+    Any deviations will do, of either sign: their squares are the variances, so that gradient steps
+    need no constraint.
+
+    Attributes:
+        mean: The means.
+        deviation: Roots of the variances.
+    """
+
+    mean: Float[Array, "*clusters height width channels"]
+    deviation: Float[Array, "*clusters height width channels"]
+
+    @property
+    def gaussian(self) -> DiagonalGaussian:
+        """The Gaussian itself."""
+        return DiagonalGaussian(self.mean, self.deviation**2)
+
+
+def picture_of(prototype: PyTree) -> Array:
+    """What of a prototype can be looked at: the image, or a Gaussian's mean.
+
+    Args:
+        prototype: An image or `GaussianImages`, with any leading axes.
+
+    Returns:
+        The image.
+    """
+    return prototype.mean if isinstance(prototype, GaussianImages) else prototype
 
 
 class Sums(eqx.Module):

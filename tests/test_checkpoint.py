@@ -241,4 +241,4 @@ def test_settings_of_every_model_are_json() -> None:
     for model in MODELS.values():
         settings = json.loads(json.dumps(model(3).settings()))
         tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
-        assert model(**tuples) == model(3)
+        assert model.from_settings(tuples) == model(3)

@@ -1,7 +1,6 @@
 """The commands, from arguments to files."""
 
 import csv
-import dataclasses
 import json
 import os
 import subprocess
@@ -319,7 +318,7 @@ def test_a_fault_of_our_own_is_not_called_bad_input(
 
 def test_methods_and_their_options_are_those_of_the_models() -> None:
     assert set(typing.get_args(Method)) == set(MODELS)
-    settings = {field.name for model in MODELS.values() for field in dataclasses.fields(model)}
+    settings = {name for model in MODELS.values() for name in model.setting_types()}
     every = MethodOptions(
         restarts=1,
         max_passes=1,
@@ -344,6 +343,20 @@ def test_methods_and_their_options_are_those_of_the_models() -> None:
         representatives=1,
         candidates=1,
         direction="min",
+        transforms="aff",
+        backbone="quick",
+        window=0.2,
+        deformation_penalty=0.1,
+        refine_steps=1,
+        align_steps=1,
+        initial_variance=0.1,
+        min_deviation=0.1,
+        steps="10,10",
+        max_steps=10,
+        no_curriculum=True,
+        batch_size=1,
+        learning_rate=0.1,
+        least_share=0.1,
     )
     assert set(every.given()) == settings - {"num_clusters"}
 

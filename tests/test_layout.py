@@ -34,6 +34,7 @@ ORDER = [
     "solvers",
     "models",
     "checkpoint",
+    "snapshots",
     "testing",
     "sklearn",
     "data",

@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 import scipy.ndimage
 
-from diffclust.sampling import BOUNDARIES, bilinear_sample, low_pass, pixel_grid, to_pixels
+from diffclust.sampling import (
+    BOUNDARIES,
+    bilinear_sample,
+    low_pass,
+    pixel_grid,
+    set_apart,
+    to_pixels,
+)
 
 SCIPY_MODES = {"zero": "grid-constant", "edge": "nearest", "reflect": "reflect"}
 
@@ -110,6 +117,16 @@ def test_coordinate_gradient_is_the_slope_between_pixels(image: np.ndarray) -> N
     # A pixel is 2 / width wide.
     np.testing.assert_allclose(slope[0, :, 0, 0], along_x * 5.0, rtol=1e-4)
     np.testing.assert_allclose(slope[0, :, 1, 0], along_y * 3.5, rtol=1e-4)
+
+
+def test_setting_an_array_apart_changes_nothing() -> None:
+    given = jnp.asarray([1.5, -0.0, np.nan, np.inf, -np.inf])
+    move = jnp.asarray([1.0, 2.0, 3.0, 4.0, 5.0])
+    found, moved = jax.jvp(set_apart, (given,), (move,))
+    np.testing.assert_array_equal(found, given)
+    np.testing.assert_array_equal(moved, move)
+    (back,) = jax.vjp(set_apart, given)[1](move)
+    np.testing.assert_array_equal(back, move)
 
 
 def test_low_pass_agrees_with_scipy(image: np.ndarray) -> None:

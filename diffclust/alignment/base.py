@@ -15,7 +15,10 @@ BoundEnergy = Callable[[Params, PyTree, Clusters], Scalar]
 
 
 class AbstractPairEnergy(eqx.Module):
-    """The energy of one sample, moved by params, against one cluster: distance and penalties."""
+    """The energy of one sample against one cluster: a distance, params that move either of them.
+
+    And penalties for moving it far.
+    """
 
     @property
     @abc.abstractmethod
@@ -46,6 +49,44 @@ class AbstractPairEnergy(eqx.Module):
         """
 
     @abc.abstractmethod
+    def penalties(self, params: Params) -> Float[Array, " terms"]:
+        """The penalty terms, not yet weighted.
+
+        Args:
+            params: Parameters of shape `(num_params,)`.
+
+        Returns:
+            Non-negative numbers, zero at the identity.
+        """
+
+    @abc.abstractmethod
+    def unaligned(self, sample: PyTree, clusters: Clusters) -> Float[Array, " clusters"]:
+        """Energies at the identity against all clusters at once, in the fastest form there is.
+
+        Args:
+            sample: One sample.
+            clusters: All clusters.
+
+        Returns:
+            One energy a cluster.
+        """
+
+    @abc.abstractmethod
+    def typical(self, prototype: PyTree) -> PyTree:
+        """The sample that a prototype stands for.
+
+        Args:
+            prototype: One prototype.
+
+        Returns:
+            A sample whose energy is least among all samples that are not moved.
+        """
+
+
+class AbstractSampleEnergy(AbstractPairEnergy):
+    """An energy whose params move the sample, so that aligned samples can be averaged."""
+
+    @abc.abstractmethod
     def aligned(self, params: Params, sample: PyTree) -> PyTree:
         """The sample moved by params.
 
@@ -67,29 +108,6 @@ class AbstractPairEnergy(eqx.Module):
 
         Returns:
             Weights that broadcast against the sample, or None where all are one.
-        """
-
-    @abc.abstractmethod
-    def penalties(self, params: Params) -> Float[Array, " terms"]:
-        """The penalty terms, not yet weighted.
-
-        Args:
-            params: Parameters of shape `(num_params,)`.
-
-        Returns:
-            Non-negative numbers, zero at the identity.
-        """
-
-    @abc.abstractmethod
-    def unaligned(self, sample: PyTree, clusters: Clusters) -> Float[Array, " clusters"]:
-        """Energies at the identity against all clusters at once, in the fastest form there is.
-
-        Args:
-            sample: One sample.
-            clusters: All clusters.
-
-        Returns:
-            One energy a cluster.
         """
 
 
@@ -116,6 +134,14 @@ class Alignment(eqx.Module):
 
 class AbstractAligner(eqx.Module):
     """Minimises an energy over the params, for one sample and all clusters."""
+
+    @property
+    @abc.abstractmethod
+    def is_learned(self) -> bool:
+        """Whether the params are a function of what is learned, to be trained by gradients.
+
+        Otherwise they minimise the energy, and the energy's gradient does not flow through them.
+        """
 
     @abc.abstractmethod
     def num_candidates(self, num_clusters: int) -> int:

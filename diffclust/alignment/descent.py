@@ -99,6 +99,11 @@ class Descent(AbstractAligner):
                 f"{self.candidates}; None follows all clusters"
             )
 
+    @property
+    def is_learned(self) -> bool:
+        """No: they are minima; see `AbstractAligner.is_learned`."""
+        return False
+
     def num_candidates(self, num_clusters: int) -> int:
         """See `AbstractAligner.num_candidates`."""
         return num_clusters if self.candidates is None else min(self.candidates, num_clusters)
@@ -110,14 +115,14 @@ class Descent(AbstractAligner):
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
         """The preconditioner of each stage; see `AbstractAligner.prepare`."""
         del shared
-        one = jax.tree.map(lambda leaf: leaf[0], clusters.prototype)
+        one = energy.typical(jax.tree.map(lambda leaf: leaf[0], clusters.prototype))
         dtype = clusters_dtype(clusters)
         preconditioners = []
         for stage in self.stages:
             level = _level(stage, one)
             bound = energy.bind(level.image(one), scale=float(level.factor**2))
             basis = _subspace(energy, stage, dtype)
-            hessian = mean_hessian(bound, level.clusters(clusters), basis, energy.num_params)
+            hessian = mean_hessian(energy, bound, level.clusters(clusters), basis)
             size = hessian.shape[0]
             ridge = self.damping * jnp.trace(hessian) / size
             floor = jnp.finfo(dtype).tiny
@@ -203,53 +208,54 @@ def _subspace(
 
 
 def hessian_at_rest(
+    energy: AbstractPairEnergy,
     bound: BoundEnergy,
     cluster: Clusters,
     basis: Float[Array, "params subspace"] | None,
-    num_params: int,
 ) -> Float[Array, "subspace subspace"]:
     """The energy's Hessian where a prototype meets itself: the Gauss-Newton matrix there.
 
     Args:
-        bound: The energy.
+        energy: The energy.
+        bound: The same, bound to the size of the sample.
         cluster: One cluster.
         basis: Columns of the subspace that is searched, or None for all params.
-        num_params: Number of params.
 
     Returns:
         A symmetric positive semidefinite matrix.
     """
     dtype = clusters_dtype(cluster)
+    sample = energy.typical(cluster.prototype)
 
     def function(z: Params) -> Array:
-        return bound(z if basis is None else basis @ z, cluster.prototype, cluster)
+        return bound(z if basis is None else basis @ z, sample, cluster)
 
-    at = jnp.zeros((num_params if basis is None else basis.shape[1],), dtype=dtype)
+    at = jnp.zeros((energy.num_params if basis is None else basis.shape[1],), dtype=dtype)
     return jax.hessian(function)(at)
 
 
 def mean_hessian(
+    energy: AbstractPairEnergy,
     bound: BoundEnergy,
     clusters: Clusters,
     basis: Float[Array, "params subspace"] | None,
-    num_params: int,
 ) -> Float[Array, "subspace subspace"]:
     """The mean of `hessian_at_rest` over clusters.
 
     Args:
-        bound: The energy.
+        energy: The energy.
+        bound: The same, bound to the size of the samples.
         clusters: All clusters.
         basis: Columns of the subspace that is searched, or None for all params.
-        num_params: Number of params.
 
     Returns:
         A symmetric positive semidefinite matrix.
     """
 
     def add(total: Array, cluster: Clusters) -> tuple[Array, None]:
-        return total + hessian_at_rest(bound, cluster, basis, num_params), None
+        return total + hessian_at_rest(energy, bound, cluster, basis), None
 
-    size = num_params if basis is None else basis.shape[1]
+    size = energy.num_params if basis is None else basis.shape[1]
     zero = jnp.zeros((size, size), dtype=clusters_dtype(clusters))
     total, _ = jax.lax.scan(add, zero, clusters)
     return total / len(clusters)

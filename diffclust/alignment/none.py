@@ -17,6 +17,11 @@ class NoAlignment(AbstractAligner):
 
     candidates: int = eqx.field(static=True, default=2, kw_only=True)
 
+    @property
+    def is_learned(self) -> bool:
+        """No: they are zero; see `AbstractAligner.is_learned`."""
+        return False
+
     def num_candidates(self, num_clusters: int) -> int:
         """See `AbstractAligner.num_candidates`."""
         return min(self.candidates, num_clusters)

@@ -20,6 +20,7 @@ from diffclust.cli.run_folder import (
     write_assignments,
     write_summary,
 )
+from diffclust.cli.unfinished import Unfinished
 from diffclust.data import DataError, Dataset, load
 from diffclust.data.dataset import some
 from diffclust.models import MODELS, AbstractModel, Result
@@ -44,6 +45,10 @@ def fit(options: Fit, *, command: str = "fit") -> None:
     _check_seed(options.seed)
     model = make_model(options)
     size = None if options.size is None else parse_grid(options.size, "size", "28 or 28x32")
+    unfinished = Unfinished(options, model)
+    if unfinished.is_done():
+        print(f"{options.out} holds a finished run; there is nothing to go on with")
+        return
     with (
         new_run(
             options.out,
@@ -65,16 +70,18 @@ def fit(options: Fit, *, command: str = "fit") -> None:
         )
         check_images(model, dataset)
         # The fit is given the images and nothing else: it never sees labels.
-        result = model.fit(
-            dataset.images,
-            key=jax.random.key(options.seed),
-            chunk_size=options.chunk_size,
-            callback=bar,
-        )
+        settings = {
+            "key": jax.random.key(options.seed),
+            "chunk_size": options.chunk_size,
+            "callback": bar,
+        }
+        with unfinished.snapshots(dataset) as extra:
+            result = model.fit(dataset.images, **settings, **extra)
         bar.show("writing")
         summary = _summarise(options, dataset, result, command, result.summary())
         checkpoint.save(folder / "model", result)
         _write(folder, result, dataset, summary, options, title=None)
+    unfinished.remove()
     _tell_skipped(dataset)
     show_findings(options.out, result, dataset, summary)
 
@@ -171,7 +178,7 @@ def make_model(options: Fit) -> AbstractModel:
         ValueError: If the method does not have an option, or not that value.
     """
     model = MODELS[options.method]
-    fields = {field.name: field.type for field in dataclasses.fields(model)}
+    fields = model.setting_types()
     given = options.options.given()
     foreign = [written for name, (written, _) in given.items() if name not in fields]
     if foreign:
@@ -186,7 +193,7 @@ def make_model(options: Fit) -> AbstractModel:
                 raise ValueError(f"{written} must be one number for {options.method}, not {value}")
             value = value[0]
         settings[name] = value
-    return model(options.clusters, **settings)
+    return model.from_settings({"num_clusters": options.clusters, **settings})
 
 
 def check_images(model: AbstractModel, dataset: Dataset) -> None:

@@ -9,7 +9,18 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-Method = Literal["kmeans", "ai-kmeans", "di-kmeans", "scattering-kmeans", "pssc", "di-spectral"]
+Method = Literal[
+    "kmeans",
+    "ai-kmeans",
+    "di-kmeans",
+    "scattering-kmeans",
+    "pssc",
+    "di-spectral",
+    "dti-kmeans",
+    "dti-gmm",
+    "ti-kmeans",
+    "gmm",
+]
 """The keys of `diffclust.models.MODELS`."""
 
 Split = Literal["all", "train", "test"]
@@ -71,6 +82,23 @@ class MethodOptions:
         candidates: Images that representatives are made of; with di-spectral, neighbours that are
             judged for each image.
         direction: Whether an image is moved onto its neighbours, or both ways are compared.
+        transforms: How prototypes may be moved, in the order in which it is learned, such as
+            aff-morpho-tps; out of aff, proj, tps, col, fullcol and morpho.
+        backbone: The network that reads an image; residual is the paper's.
+        window: Weigh pixels by a Gaussian of this width around the centre, as a fraction of the
+            shorter side.
+        deformation_penalty: Weight of the sizes of all deformations.
+        refine_steps: Steps of descent that improve on predicted alignments in the end.
+        align_steps: Steps of descent for each image and step.
+        initial_variance: Variance of every pixel before the first step.
+        min_deviation: A standard deviation whose square is added to all variances.
+        steps: Most steps of each phase, such as 500,1000,1000,2000,500: without transforms, with
+            one more each, and with all at a tenth of the learning rate.
+        max_steps: Most steps of a run, where they are not given for each phase.
+        no_curriculum: Have all transforms from the start.
+        batch_size: Images a step.
+        learning_rate: Learning rate of prototypes and networks.
+        least_share: Refill clusters that hold less than this share of an even one.
     """
 
     restarts: _Count = None
@@ -111,6 +139,23 @@ class MethodOptions:
         Literal["forward", "min", "mean"] | None,
         arg(metavar="{forward,min,mean}", help_behavior_hint=_OWN),
     ] = None
+    transforms: Annotated[str | None, arg(metavar="NAMES", help_behavior_hint=_OWN)] = None
+    backbone: Annotated[
+        Literal["quick", "residual"] | None,
+        arg(metavar="{quick,residual}", help_behavior_hint=_OWN),
+    ] = None
+    window: _Number = None
+    deformation_penalty: _Number = None
+    refine_steps: _Count = None
+    align_steps: _Count = None
+    initial_variance: _Number = None
+    min_deviation: _Number = None
+    steps: _Counts = None
+    max_steps: _Count = None
+    no_curriculum: _Flag = False
+    batch_size: _Count = None
+    learning_rate: _Number = None
+    least_share: _Number = None
 
     def given(self) -> dict[str, tuple[str, Any]]:
         """What was asked for.
@@ -131,7 +176,7 @@ class MethodOptions:
                 value = False
             elif name == "landmarks":
                 value = parse_grid(value, "landmarks", "6 or 6x4 (rows x columns)")
-            elif name in ("neighbours", "removed"):
+            elif name in ("neighbours", "removed", "steps"):
                 value = _parse_counts(value, name)
             found[_NAMES.get(name, name)] = (option(field.name), value)
         return found
@@ -142,8 +187,8 @@ class Fit:
     """Cluster images, and write assignments, prototypes, a report and the model.
 
     Attributes:
-        source: What to cluster: digits, mnist, usps, affine-mnist or diffeo-mnist, a folder of
-            PNG and JPEG files, or a .npy or .npz file.
+        source: What to cluster: digits, mnist, usps, affine-mnist, diffeo-mnist, mnist-1k,
+            mnist-color or affnist-like, a folder of PNG and JPEG files, or a .npy or .npz file.
         clusters: Number of clusters.
         out: Folder to write, new or empty.
         method: How to cluster.
@@ -154,8 +199,10 @@ class Fit:
         channels: 1 to make all images grey, 3 to make all RGB.
         options: Settings of the method.
         chunk_size: Images that are in memory at once.
+        checkpoint_every: Seconds between two saved states of a long fit.
+        resume: Go on with a fit that was broken off.
         skip_bad: Leave out files that cannot be read.
-        overwrite: Replace the run that the folder holds.
+        overwrite: Replace the run that the folder holds, or a fit that was broken off.
         no_report: Do not write report.html.
     """
 
@@ -176,6 +223,8 @@ class Fit:
     chunk_size: Annotated[
         int | None, arg(metavar="N", help_behavior_hint="(default: from the device's memory)")
     ] = None
+    checkpoint_every: Annotated[float, arg(metavar="SECONDS")] = 60.0
+    resume: _Flag = False
     skip_bad: _Flag = False
     overwrite: _Flag = False
     no_report: _Flag = False

@@ -1,6 +1,7 @@
 """Progress on the terminal: a bar where there is one, a line for each restart elsewhere."""
 
 import sys
+import time
 from types import TracebackType
 from typing import Any
 
@@ -34,6 +35,7 @@ class ProgressBar:
         self._bar: Any = None
         self._task: Any = None
         self._last = ("", 0)
+        self._pace: tuple[int, float, int, int] | None = None
 
     def __enter__(self) -> "ProgressBar":
         """Shows the bar."""
@@ -127,10 +129,31 @@ class ProgressBar:
             words.append("seeding")
         elif progress.stage == "split":
             words.append("split and merge")
+        elif progress.stage == "step":
+            words += self._steps(progress)
         else:
             words.append(f"pass {progress.iteration + 1}")
         if progress.loss is not None:
             words.append(f"loss {progress.loss:.6g}")
+        if progress.sizes is not None:
+            words.append(
+                f"clusters {100 * min(progress.sizes):.0f} to {100 * max(progress.sizes):.0f} %"
+            )
         if progress.least is not None and progress.stage != "refine":
             words.append(f"least {progress.least:.6g}")
         return ", ".join(words)
+
+    def _steps(self, progress: Progress) -> list[str]:
+        """How far a fit by gradient steps is, how fast, and how long it will take at most."""
+        words = [f"step {progress.done} of at most {progress.total}"]
+        now, seen = time.monotonic(), progress.samples or 0
+        if self._pace is None or self._pace[0] != progress.restart:
+            self._pace = (progress.restart, now, progress.done, seen)
+            return words
+        _, begun, done, samples = self._pace
+        if now > begun and progress.done > done:
+            words.append(f"{(seen - samples) / (now - begun):.0f} images/s")
+            left = (progress.total - progress.done) * (now - begun) / (progress.done - done)
+            minutes, seconds = divmod(round(left), 60)
+            words.append(f"{minutes}:{seconds:02d} left")
+        return words

@@ -42,7 +42,7 @@ def new_run(
     """
     kind = "run" if command is None else f"run of 'diffclust {command}'"
     target = check_target(
-        out, kind=kind, is_one=lambda folder: _is_run(folder, command), overwrite=overwrite
+        out, kind=kind, is_one=lambda folder: is_run(folder, command), overwrite=overwrite
     )
     for path in inputs:
         if os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(target):
@@ -51,7 +51,16 @@ def new_run(
         yield folder
 
 
-def _is_run(folder: Path, command: str | None) -> bool:
+def is_run(folder: Path, command: str | None = None) -> bool:
+    """Whether a folder holds a whole run.
+
+    Args:
+        folder: The folder.
+        command: The command that must have written it, or None for any.
+
+    Returns:
+        False also where there is no such folder.
+    """
     try:
         summary = json.loads((folder / _SUMMARY).read_text("utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What every distance between a sample and a prototype offers."""
+"""What every dissimilarity of a sample and a prototype offers, and every distance."""
 
 import abc
 
@@ -8,21 +8,25 @@ from jaxtyping import Array, Float, PyTree
 from diffclust.types import Scalar
 
 
-class AbstractDistance(eqx.Module):
-    """A non-negative function of one sample and one prototype, zero where they are equal."""
+class AbstractDissimilarity(eqx.Module):
+    """How badly a prototype explains a sample; least where the sample is what it stands for."""
 
     @abc.abstractmethod
     def __call__(self, sample: PyTree, prototype: PyTree, weight: Array | None = None) -> Scalar:
-        """The distance.
+        """The dissimilarity.
 
         Args:
             sample: One sample.
-            prototype: One prototype, of the same structure.
+            prototype: One prototype.
             weight: Non-negative pixel weights that broadcast against the sample, or None.
 
         Returns:
-            A non-negative number.
+            A number, the smaller the better.
         """
+
+
+class AbstractDistance(AbstractDissimilarity):
+    """A non-negative dissimilarity of things of the same structure, zero where they are equal."""
 
 
 class AbstractBatchedDistance(AbstractDistance):

@@ -5,10 +5,18 @@ Take one to cluster something; read one to see how to compose your own.
 
 from diffclust.models.base import AbstractModel, Result
 from diffclust.models.di_spectral import DeformationInvariantSpectralClustering
+from diffclust.models.dti import (
+    DTIGaussianMixture,
+    DTIKMeans,
+    GaussianMixture,
+    TransformationInvariantKMeans,
+)
+from diffclust.models.gradient import AbstractGradientModel, moved_prototypes
 from diffclust.models.kmeans import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans
 from diffclust.models.prototypes import AbstractPrototypeModel
 from diffclust.models.scattering_kmeans import ScatteringKMeans
 from diffclust.models.spectral import ProjectedScatteringSpectralClustering
+from diffclust.models.training import Training
 
 MODELS: dict[str, type[AbstractModel]] = {
     "kmeans": KMeans,
@@ -17,18 +25,29 @@ MODELS: dict[str, type[AbstractModel]] = {
     "scattering-kmeans": ScatteringKMeans,
     "pssc": ProjectedScatteringSpectralClustering,
     "di-spectral": DeformationInvariantSpectralClustering,
+    "dti-kmeans": DTIKMeans,
+    "dti-gmm": DTIGaussianMixture,
+    "ti-kmeans": TransformationInvariantKMeans,
+    "gmm": GaussianMixture,
 }
 """Every model under its name on the command line."""
 
 __all__ = [
     "MODELS",
+    "AbstractGradientModel",
     "AbstractModel",
     "AbstractPrototypeModel",
     "AffineInvariantKMeans",
+    "DTIGaussianMixture",
+    "DTIKMeans",
     "DeformationInvariantKMeans",
     "DeformationInvariantSpectralClustering",
+    "GaussianMixture",
     "KMeans",
     "ProjectedScatteringSpectralClustering",
     "Result",
     "ScatteringKMeans",
+    "Training",
+    "TransformationInvariantKMeans",
+    "moved_prototypes",
 ]

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -11,10 +12,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust import _validation
-from diffclust.objectives import TransformedDistance
+from diffclust.objectives import TransformedDistance, TransformedPrototype
+from diffclust.prototypes import Clusters, Learned, picture_of
 from diffclust.solvers import Assignment, Callback, Outcome
 from diffclust.solvers.progress import ignore
 from diffclust.types import Key
+
+
+class AbstractSettings(eqx.Module):
+    """A group of settings that several models have; files and command lines know them singly."""
 
 
 class AbstractModel(eqx.Module):
@@ -34,8 +40,12 @@ class AbstractModel(eqx.Module):
         """What a fit makes small, in a word or two: `"loss"`, `"normalised cut"`."""
 
     @abc.abstractmethod
-    def energy(self) -> TransformedDistance:
-        """What a sample costs beside its cluster's prototype, and how it is aligned to it."""
+    def energy(self, channels: int = 1) -> TransformedDistance | TransformedPrototype:
+        """What a sample costs beside its cluster's prototype, and how one is moved onto the other.
+
+        Args:
+            channels: Channels of the images.
+        """
 
     @abc.abstractmethod
     def coarsening(self, height: int, width: int) -> int:
@@ -82,6 +92,18 @@ class AbstractModel(eqx.Module):
         """
 
     @abc.abstractmethod
+    def blank(self, image_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+        """What is learned, with arrays of the right shapes that mean nothing.
+
+        Args:
+            image_shape: Height, width and channels of the images.
+            dtype: Floating dtype.
+
+        Returns:
+            The tree that `checkpoint.load` fills.
+        """
+
+    @abc.abstractmethod
     def assign(
         self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
     ) -> Assignment:
@@ -98,7 +120,58 @@ class AbstractModel(eqx.Module):
 
     def settings(self) -> dict[str, Any]:
         """The model as names and numbers, which its constructor takes again."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        settings: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, AbstractSettings):
+                value = {inner.name: getattr(value, inner.name) for inner in _inner(type(value))}
+            settings |= value if isinstance(value, dict) else {field.name: value}
+        return settings
+
+    @classmethod
+    def setting_types(cls) -> dict[str, Any]:
+        """The type of each of the settings, by name."""
+        types: dict[str, Any] = {}
+        for field in dataclasses.fields(cls):
+            group = _group(field)
+            types |= (
+                {field.name: field.type}
+                if group is None
+                else {inner.name: inner.type for inner in _inner(group)}
+            )
+        return types
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> "AbstractModel":
+        """A model from its settings.
+
+        Args:
+            settings: As `settings` returns them; what is missing has its default.
+
+        Returns:
+            The model.
+
+        Raises:
+            ValueError: If a setting means nothing.
+            TypeError: If the model has no such setting.
+        """
+        given = dict(settings)
+        for field in dataclasses.fields(cls):
+            group = _group(field)
+            if group is not None:
+                names = [inner.name for inner in _inner(group)]
+                own = {name: given.pop(name) for name in names if name in given}
+                given[field.name] = group(**own)
+        return cls(**given)
+
+
+def _inner(group: type["AbstractSettings"]) -> tuple[dataclasses.Field, ...]:
+    return dataclasses.fields(group)
+
+
+def _group(field: dataclasses.Field) -> type["AbstractSettings"] | None:
+    kind = field.type
+    return kind if isinstance(kind, type) and issubclass(kind, AbstractSettings) else None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -118,7 +191,7 @@ class Result:
     @property
     def prototypes(self) -> Float[np.ndarray, "clusters height width channels"]:
         """The prototypes, on the scale the family works on."""
-        return np.asarray(self.outcome.learned.clusters.prototype)
+        return np.asarray(picture_of(self.outcome.learned.clusters.prototype))
 
     @property
     def assignments(self) -> np.ndarray:
@@ -184,7 +257,12 @@ class Result:
             The aligned images, intensities unscaled.
         """
         array = self._checked(images)
-        energy, size = self.model.energy(), self.outcome.chunk_size
+        energy, size = self.model.energy(array.shape[3]), self.outcome.chunk_size
+        if not isinstance(energy, TransformedDistance):
+            raise ValueError(
+                f"{self.model.method} moves prototypes, not images; see "
+                "diffclust.models.moved_prototypes"
+            )
         moves = np.asarray(params, dtype=array.dtype)
         if moves.shape != (len(array), energy.num_params):
             raise ValueError(
@@ -212,6 +290,23 @@ class Result:
             )
         self.model.check(array)
         return array
+
+
+def blank_clusters(model: AbstractModel, image_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+    """The tree of a model that learns images and penalty weights alone.
+
+    Args:
+        model: The model.
+        image_shape: Height, width and channels of the images.
+        dtype: Floating dtype.
+
+    Returns:
+        A tree of zeros.
+    """
+    count, terms = model.num_clusters, model.energy(image_shape[2]).num_penalties
+    return Learned(
+        Clusters(jnp.zeros((count, *image_shape), dtype), jnp.zeros((count, terms), dtype))
+    )
 
 
 @eqx.filter_jit

@@ -56,7 +56,7 @@ class KMeans(AbstractPrototypeModel):
         """`"kmeans"`."""
         return "kmeans"
 
-    def energy(self) -> TransformedDistance:
+    def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance."""
         return TransformedDistance(Identity())
 
@@ -131,7 +131,7 @@ class AffineInvariantKMeans(AbstractPrototypeModel):
         """`"ai-kmeans"`."""
         return "ai-kmeans"
 
-    def energy(self) -> TransformedDistance:
+    def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after an affine map."""
         return TransformedDistance(Affine(boundary=self.boundary), pixel_weights=self.pixel_weights)
 
@@ -223,7 +223,7 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
         """`"di-kmeans"`."""
         return "di-kmeans"
 
-    def energy(self) -> TransformedDistance:
+    def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after a thin-plate spline."""
         return TransformedDistance(self.transform(), pixel_weights=self.pixel_weights)
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner
-from diffclust.models.base import AbstractModel, Result
-from diffclust.prototypes import AbstractPrototypeFamily
+from diffclust.models.base import AbstractModel, Result, blank_clusters
+from diffclust.objectives import TransformedDistance
+from diffclust.prototypes import AbstractPrototypeFamily, Learned
 from diffclust.solvers import (
     Assignment,
     Callback,
@@ -39,6 +40,14 @@ class AbstractPrototypeModel(AbstractModel):
     @abc.abstractmethod
     def weight_learning(self) -> tuple[int, bool]:
         """Rounds in which penalty weights are learned, and whether each cluster has its own."""
+
+    @abc.abstractmethod
+    def energy(self, channels: int = 1) -> TransformedDistance:
+        """See `AbstractModel.energy`: the sample is moved.
+
+        Args:
+            channels: Channels of the images.
+        """
 
     @abc.abstractmethod
     def aligner(self) -> AbstractAligner:
@@ -95,7 +104,7 @@ class AbstractPrototypeModel(AbstractModel):
         array = _validation.images(images)
         _validation.cluster_count(self.num_clusters, len(array))
         self.check(array)
-        start = self._start(array, prototypes, assignments)
+        start = checked_start(self, array, prototypes, assignments)
         weight = _validation.weights(sample_weight, len(array))
         if weight is not None:
             positive = int(np.count_nonzero(weight))
@@ -133,13 +142,17 @@ class AbstractPrototypeModel(AbstractModel):
             *self.weight_learning,
         )
 
+    def blank(self, image_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+        """Images and penalty weights; see `AbstractModel.blank`."""
+        return blank_clusters(self, image_shape, dtype)
+
     def assign(
         self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
     ) -> Assignment:
         """See `AbstractModel.assign`: every image goes where its energy is least."""
         return assign_samples(
             self.solver(),
-            outcome.learned.clusters,
+            outcome.learned,
             images,
             chunk_size=outcome.chunk_size,
             callback=callback,
@@ -157,33 +170,50 @@ class AbstractPrototypeModel(AbstractModel):
         copies = self.aligner().working_copies(self.num_clusters)
         return default_chunk_size(images[0], len(images), copies)
 
-    def _start(self, images: np.ndarray, prototypes: Any, assignments: Any) -> Start:
-        if prototypes is not None and assignments is not None:
-            raise ValueError("give prototypes or assignments to start from, not both")
-        if prototypes is not None:
-            array = _validation.images(prototypes, "prototypes")
-            expected = (self.num_clusters, *images.shape[1:])
-            if array.shape != expected:
-                raise ValueError(f"prototypes must have shape {expected}, not {array.shape}")
-            self.check(array)
-            return "prototypes", jnp.asarray(array)
-        if assignments is not None:
-            array = np.asarray(assignments)
-            if array.shape != (len(images),) or not np.issubdtype(array.dtype, np.integer):
-                raise ValueError(
-                    f"assignments must be {len(images)} whole numbers, one for each image; got "
-                    f"{array.dtype} of shape {array.shape}"
-                )
-            if array.min() < 0 or array.max() >= self.num_clusters:
-                raise ValueError(
-                    f"assignments must lie in 0 to {self.num_clusters - 1}; got "
-                    f"{array.min()} to {array.max()}"
-                )
-            vacant = np.setdiff1d(np.arange(self.num_clusters), array)
-            if vacant.size:
-                raise ValueError(
-                    f"assignments leave cluster {int(vacant[0])} empty; give every cluster at "
-                    "least one image, or ask for fewer clusters"
-                )
-            return "assignments", jnp.asarray(array, dtype=jnp.int32)
-        return None
+
+def checked_start(
+    model: AbstractModel, images: np.ndarray, prototypes: Any, assignments: Any
+) -> Start:
+    """Where a fit starts, checked.
+
+    Args:
+        model: The model that is fitted.
+        images: The images.
+        prototypes: Images, one a cluster, or None.
+        assignments: A cluster for each image, or None.
+
+    Returns:
+        One of them, or None where neither is given.
+
+    Raises:
+        ValueError: If both are given, or what is given does not fit the images.
+    """
+    if prototypes is not None and assignments is not None:
+        raise ValueError("give prototypes or assignments to start from, not both")
+    if prototypes is not None:
+        array = _validation.images(prototypes, "prototypes")
+        expected = (model.num_clusters, *images.shape[1:])
+        if array.shape != expected:
+            raise ValueError(f"prototypes must have shape {expected}, not {array.shape}")
+        model.check(array)
+        return "prototypes", jnp.asarray(array)
+    if assignments is not None:
+        array = np.asarray(assignments)
+        if array.shape != (len(images),) or not np.issubdtype(array.dtype, np.integer):
+            raise ValueError(
+                f"assignments must be {len(images)} whole numbers, one for each image; got "
+                f"{array.dtype} of shape {array.shape}"
+            )
+        if array.min() < 0 or array.max() >= model.num_clusters:
+            raise ValueError(
+                f"assignments must lie in 0 to {model.num_clusters - 1}; got "
+                f"{array.min()} to {array.max()}"
+            )
+        vacant = np.setdiff1d(np.arange(model.num_clusters), array)
+        if vacant.size:
+            raise ValueError(
+                f"assignments leave cluster {int(vacant[0])} empty; give every cluster at "
+                "least one image, or ask for fewer clusters"
+            )
+        return "assignments", jnp.asarray(array, dtype=jnp.int32)
+    return None

@@ -17,9 +17,10 @@ from diffclust.features import PrincipalDirections, Scattering, drop_leading
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.features.projected import OnCanvas, fit_projection, project_images
 from diffclust.graphs import Neighbours, nearest_neighbours
-from diffclust.models.base import AbstractModel, Result
+from diffclust.models.base import AbstractModel, Result, blank_clusters
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.objectives import TransformedDistance
+from diffclust.prototypes import Learned
 from diffclust.solvers import Assignment, Callback, Outcome, Progress, Status
 from diffclust.solvers.portraits import align_all, aligned_means
 from diffclust.solvers.progress import ignore
@@ -113,6 +114,10 @@ class AbstractScatteringModel(AbstractModel):
         )
         return Result(model=self, image_shape=array.shape[1:], outcome=outcome)
 
+    def blank(self, image_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+        """Images and penalty weights; see `AbstractModel.blank`."""
+        return blank_clusters(self, image_shape, dtype)
+
     def assign(
         self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
     ) -> Assignment:
@@ -125,7 +130,7 @@ class AbstractScatteringModel(AbstractModel):
         )
         return _assignment(rows, params)
 
-    def energy(self) -> TransformedDistance:
+    def energy(self, channels: int = 1) -> TransformedDistance:
         """See `AbstractModel.energy`: that of the prototypes, which decides nothing."""
         return self.portrait().energy()
 

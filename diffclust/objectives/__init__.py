@@ -1,7 +1,8 @@
 """Objectives: what a clustering minimises, put together from a transform and a distance.
 
-`TransformedDistance` with penalties is the energy of one pair, `InvariantDistance` its minimum
-over alignments, and a reduction over prototypes makes the loss of a sample.
+`TransformedDistance` (the sample is moved) or `TransformedPrototype` with penalties is the energy
+of one pair, `InvariantDistance` its minimum over alignments, and a reduction over prototypes
+(`HardMinimum`, `MixtureLikelihood`) makes the loss of a sample.
 """
 
 from diffclust.objectives.energy import TransformedDistance
@@ -18,19 +19,23 @@ from diffclust.objectives.invariant import (
     AfterAlignment,
     InvariantDistance,
     PreparedDistance,
-    hard_minimum,
 )
+from diffclust.objectives.prototype_energy import TransformedPrototype
+from diffclust.objectives.reduction import AbstractReduction, HardMinimum, MixtureLikelihood
 
 __all__ = [
+    "AbstractReduction",
     "AfterAlignment",
+    "HardMinimum",
     "Hyperparameters",
     "InvariantDistance",
+    "MixtureLikelihood",
     "PreparedDistance",
     "TransformedDistance",
+    "TransformedPrototype",
     "Warps",
     "effective_pixels",
     "em_step",
-    "hard_minimum",
     "log_evidence",
     "noise_of",
     "quadratic_forms",

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.alignment import AbstractPairEnergy
+from diffclust.alignment import AbstractSampleEnergy
 from diffclust.alignment.base import BoundEnergy
 from diffclust.distances import AbstractBatchedDistance, AbstractDistance, SquaredEuclidean
 from diffclust.prototypes import Clusters
@@ -18,7 +18,7 @@ from diffclust.types import Image, Params, Scalar
 PixelWeights = Literal["uniform", "jacobian"]
 
 
-class TransformedDistance(AbstractPairEnergy):
+class TransformedDistance(AbstractSampleEnergy):
     """distance(T(params, sample), prototype) + Σ weights · deformation(params).
 
     The penalty weights belong to the cluster (`Clusters.penalty`), zero for none: the bigger the
@@ -104,3 +104,7 @@ class TransformedDistance(AbstractPairEnergy):
         if isinstance(self.distance, AbstractBatchedDistance):
             return self.distance.to_all(sample, clusters.prototype)
         return jax.vmap(self.distance, in_axes=(None, 0))(sample, clusters.prototype)
+
+    def typical(self, prototype: PyTree) -> PyTree:
+        """The prototype itself; see `AbstractPairEnergy.typical`."""
+        return prototype

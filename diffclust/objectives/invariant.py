@@ -1,11 +1,16 @@
-"""The invariant distance of one sample to prototypes, and the distortion of a data set."""
+"""The invariant distance of one sample to prototypes."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, PyTree
 
-from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Alignment
+from diffclust.alignment import (
+    AbstractAligner,
+    AbstractPairEnergy,
+    AbstractSampleEnergy,
+    Alignment,
+)
 from diffclust.distances import AbstractDistance
 from diffclust.prototypes import Clusters
 from diffclust.types import Scalar
@@ -134,6 +139,14 @@ class AfterAlignment(AbstractDistance):
     alignment: PreparedDistance
     distance: AbstractDistance
 
+    def __check_init__(self):
+        """Refuses alignments that move the prototype."""
+        if not isinstance(self.alignment.energy, AbstractSampleEnergy):
+            raise ValueError(
+                "the alignment must move the sample, as TransformedDistance does, not "
+                f"{type(self.alignment.energy).__name__}"
+            )
+
     def __call__(self, sample: PyTree, prototype: PyTree, weight: Array | None = None) -> Scalar:
         """The distance; see `AbstractDistance.__call__`.
 
@@ -146,7 +159,9 @@ class AfterAlignment(AbstractDistance):
             A non-negative number.
         """
         params = self.alignment.align(sample, prototype).params[0]
-        return self.distance(self.alignment.energy.aligned(params, sample), prototype, weight)
+        energy = self.alignment.energy
+        assert isinstance(energy, AbstractSampleEnergy)
+        return self.distance(energy.aligned(params, sample), prototype, weight)
 
 
 def _at_rest(energy: AbstractPairEnergy, dtype: jnp.dtype) -> Alignment:
@@ -160,23 +175,3 @@ def _at_rest(energy: AbstractPairEnergy, dtype: jnp.dtype) -> Alignment:
 
 def _stacked(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[None], tree)
-
-
-def hard_minimum(
-    energies: Float[Array, "n clusters"], weight: Float[Array, " n"] | None = None
-) -> tuple[Scalar, Int[Array, " n"]]:
-    """The distortion: every sample counts with its best cluster.
-
-    Args:
-        energies: Invariant distances of samples to all prototypes.
-        weight: Sample weights, or None for ones.
-
-    Returns:
-        The sum over samples of the least energy, and each sample's cluster.
-
-    References:
-        Cosentino et al., DI K-means, Eq. 2.
-    """
-    least = jnp.min(energies, axis=1)
-    total = jnp.sum(least) if weight is None else jnp.dot(least, weight)
-    return total, jnp.argmin(energies, axis=1).astype(jnp.int32)

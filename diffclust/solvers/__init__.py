@@ -5,9 +5,10 @@ that the models use. `spectral_embedding` and `transfer_cut` turn graphs into ro
 `cluster_rows` clusters.
 """
 
+from diffclust.solvers.base import AbstractSolver, Batch, Memory
 from diffclust.solvers.chunks import Chunks, cut, default_chunk_size
 from diffclust.solvers.fit import Plan, assign_samples, fit_prototypes
-from diffclust.solvers.lloyd import Batch, Lloyd, LloydState, Memory, Tally
+from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
 from diffclust.solvers.moves import Moves
 from diffclust.solvers.progress import Callback, FitError, Progress, Status
 from diffclust.solvers.result import Assignment, Outcome
@@ -24,6 +25,7 @@ from diffclust.solvers.spectral import (
 from diffclust.solvers.transfer_cut import representatives, transfer_cut
 
 __all__ = [
+    "AbstractSolver",
     "Assignment",
     "Batch",
     "Callback",

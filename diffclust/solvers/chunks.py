@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from diffclust.solvers.lloyd import Batch
+from diffclust.solvers.base import Batch
 
 _CPU_BUDGET = 48 * 2**20
 _DEVICE_BUDGET = 2 * 2**30

@@ -12,10 +12,11 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import Alignment
 from diffclust.distances import SquaredEuclidean
-from diffclust.prototypes import Clusters
+from diffclust.prototypes import Clusters, Learned
 from diffclust.sampling import low_pass
+from diffclust.solvers.base import AbstractSolver, Batch, Memory, remembered
 from diffclust.solvers.chunks import Chunks, cut
-from diffclust.solvers.lloyd import Batch, Lloyd, LloydState, Memory
+from diffclust.solvers.lloyd import Lloyd, LloydState
 from diffclust.solvers.moves import Moves, improve
 from diffclust.solvers.progress import Callback, Progress, ignore
 from diffclust.solvers.result import Assignment, Outcome
@@ -301,24 +302,54 @@ def from_alignments(
 
 
 @eqx.filter_jit
-def _assign(solver: Lloyd, learned: PyTree, samples: PyTree, memory: Memory) -> Memory:
+def _assign(solver: AbstractSolver, learned: PyTree, samples: PyTree, memory: Memory) -> Memory:
     found = solver.assign(learned, samples, memory)
-    return Memory(found.cluster, found.energy, found.params[:, : memory.params.shape[1]])
+    return remembered(found, memory.params.shape[1])
+
+
+def assign_chunks(
+    solver: AbstractSolver,
+    learned: Learned,
+    samples: PyTree,
+    *,
+    chunk_size: int,
+    callback: Callback = ignore,
+) -> tuple[Chunks, tuple[Memory, ...]]:
+    """Assigns samples to clusters that stay as they are, with all candidates.
+
+    Args:
+        solver: What assigns.
+        learned: The clusters and what goes with them.
+        samples: Samples with a leading axis.
+        chunk_size: Samples a chunk.
+        callback: Told of every chunk.
+
+    Returns:
+        The chunks and the memory of each.
+    """
+    chunks = cut(samples, None, size=chunk_size, normalise=solver.normalise)
+    found = []
+    for number, batch in enumerate(chunks.batches):
+        blank = solver.remember(chunks.size, len(learned.clusters), batch.weight.dtype)
+        found.append(_assign(solver, learned, batch.samples, blank))
+        jax.block_until_ready(found[-1])
+        callback(Progress("predict", 0, 0, number + 1, len(chunks.batches)))
+    return chunks, tuple(found)
 
 
 def assign_samples(
-    solver: Lloyd,
-    clusters: Clusters,
+    solver: AbstractSolver,
+    learned: Learned,
     samples: PyTree,
     *,
     chunk_size: int,
     callback: Callback = ignore,
 ) -> Assignment:
-    """Assigns samples to prototypes that stay as they are.
+    """Assigns samples to clusters that stay as they are.
 
     Args:
-        solver: Energy, aligner and prototype family.
-        clusters: The clusters.
+        solver: What assigns.
+        learned: The clusters and what goes with them.
         samples: Samples with a leading axis.
         chunk_size: Samples a chunk.
         callback: Told of every chunk.
@@ -326,16 +357,9 @@ def assign_samples(
     Returns:
         The assignment.
     """
-    normalise = eqx.Partial(_normalise, solver=solver, factor=1)
-    chunks = cut(samples, None, size=chunk_size, normalise=normalise)
-    learned = solver.init(clusters).learned
-    found = []
-    for number, batch in enumerate(chunks.batches):
-        blank = solver.remember(chunks.size, len(clusters), batch.weight.dtype)
-        found.append(_assign(solver, learned, batch.samples, blank))
-        jax.block_until_ready(found[-1])
-        callback(Progress("predict", 0, 0, number + 1, len(chunks.batches)))
-    return host_assignment(chunks, tuple(found))
+    return host_assignment(
+        *assign_chunks(solver, learned, samples, chunk_size=chunk_size, callback=callback)
+    )
 
 
 def host_assignment(chunks: Chunks, memory: tuple[Memory, ...]) -> Assignment:

@@ -5,35 +5,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Alignment
+from diffclust.alignment import AbstractAligner, AbstractSampleEnergy, Alignment
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
+from diffclust.solvers.base import AbstractSolver, Batch, Memory, remembered
 from diffclust.types import Count, Scalar
-
-
-class Batch(eqx.Module):
-    """Samples and their weights; a weight of zero marks padding.
-
-    Attributes:
-        samples: A tree with a leading axis.
-        weight: Weights of the samples.
-    """
-
-    samples: PyTree
-    weight: Float[Array, " n"]
-
-
-class Memory(eqx.Module):
-    """What is remembered of each sample between passes.
-
-    Attributes:
-        cluster: The candidates of the last pass, best first; -1 where there are none yet.
-        energy: Their energies, ascending.
-        params: Warm starts: the params of the first few of them.
-    """
-
-    cluster: Int[Array, "n candidates"]
-    energy: Float[Array, "n candidates"]
-    params: Float[Array, "n warm params"]
 
 
 class Tally(eqx.Module):
@@ -73,7 +48,7 @@ class LloydState(eqx.Module):
     tally: Tally
 
 
-class Lloyd(eqx.Module):
+class Lloyd(AbstractSolver):
     """Lloyd's algorithm: assign every sample to its best cluster, then average what was aligned.
 
     `init`, `step` for each chunk of samples, `end_pass`; all pure. Any loop over them is a fit.
@@ -89,7 +64,7 @@ class Lloyd(eqx.Module):
         Cosentino et al., DI K-means, Algorithm 2; Lloyd (1982).
     """
 
-    energy: AbstractPairEnergy
+    energy: AbstractSampleEnergy
     aligner: AbstractAligner
     family: AbstractPrototypeFamily
     warm_starts: int = eqx.field(static=True, default=1, kw_only=True)
@@ -105,45 +80,13 @@ class Lloyd(eqx.Module):
         """
         return _cleared(self, Learned(clusters))
 
-    def remember(self, size: int, num_clusters: int, dtype: jnp.dtype) -> Memory:
-        """The memory of samples that have not been seen.
-
-        Args:
-            size: Number of samples.
-            num_clusters: Number of clusters.
-            dtype: Floating dtype.
-
-        Returns:
-            Memory without candidates.
-        """
-        places = self.aligner.num_candidates(num_clusters)
-        warm = min(self.warm_starts, places)
-        return Memory(
-            jnp.full((size, places), -1, dtype=jnp.int32),
-            jnp.full((size, places), jnp.inf, dtype=dtype),
-            jnp.zeros((size, warm, self.energy.num_params), dtype=dtype),
-        )
+    def normalise(self, sample: PyTree) -> PyTree:
+        """As the prototype family does; see `AbstractSolver.normalise`."""
+        return self.family.normalise(sample)
 
     def assign(self, learned: Learned, samples: PyTree, memory: Memory) -> Alignment:
-        """Aligns a batch to its best clusters, prototypes fixed.
-
-        Args:
-            learned: The prototypes.
-            samples: A batch of samples.
-            memory: What is remembered of them.
-
-        Returns:
-            Alignments with a leading batch axis.
-        """
-        clusters, shared = learned.clusters, learned.shared
-        prepared = self.aligner.prepare(self.energy, clusters, shared)
-
-        def one(sample: PyTree, memory: Memory) -> Alignment:
-            warm = memory.params.shape[0]
-            start = Alignment(memory.cluster[:warm], memory.params, memory.energy[:warm])
-            return self.aligner.align(self.energy, sample, clusters, shared, start, prepared)
-
-        return jax.vmap(one)(samples, memory)
+        """See `AbstractSolver.assign`."""
+        return self.align(learned, samples, memory)
 
     def step(
         self,
@@ -172,8 +115,7 @@ class Lloyd(eqx.Module):
         state = self.accumulate(
             state, batch, alignment, memory.cluster[:, 0], axis_name=axis_name, kept=kept
         )
-        warm = memory.params.shape[1]
-        return state, Memory(alignment.cluster, alignment.energy, alignment.params[:, :warm])
+        return state, remembered(alignment, memory.params.shape[1])
 
     def accumulate(
         self,

@@ -8,8 +8,9 @@ from jaxtyping import Float, Int, PyTree
 
 from diffclust.alignment import Alignment
 from diffclust.prototypes import Clusters, Learned
+from diffclust.solvers.base import Batch, Memory
 from diffclust.solvers.fit import Plan, begin_at_assignments, level_of
-from diffclust.solvers.lloyd import Batch, Lloyd, LloydState, Memory
+from diffclust.solvers.lloyd import Lloyd, LloydState
 from diffclust.solvers.progress import Callback, Progress, ignore
 from diffclust.types import Key
 

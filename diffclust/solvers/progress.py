@@ -3,6 +3,9 @@
 import dataclasses
 import enum
 from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+from jaxtyping import PyTree
 
 
 class Status(enum.Enum):
@@ -27,14 +30,17 @@ class Progress:
 
     Attributes:
         stage: What is being done: `"seeding"`, `"pass"`, `"split"`, `"refine"` or `"predict"`; of
-            staged methods `"features"`, `"directions"`, `"neighbours"`, `"pairs"`, `"cut"` and
-            `"portraits"`.
+            fits by gradient steps `"step"`; of staged methods `"features"`, `"directions"`,
+            `"neighbours"`, `"pairs"`, `"cut"` and `"portraits"`.
         restart: Number of the restart, from 0.
-        iteration: Number of the pass within the restart, from 0.
-        done: Chunks done in it.
-        total: Chunks there are.
-        loss: The last whole pass's loss, or None before the first.
+        iteration: Number of the pass within the restart, or of a curriculum's phase; from 0.
+        done: Chunks done in it, or steps done in all.
+        total: Chunks there are, or steps at most.
+        loss: The last whole pass's loss, or None before the first; of gradient steps, the last
+            window's mean loss of a sample.
         least: The least loss of the restarts done, or None.
+        sizes: Each cluster's share of the samples, or None where it is not known.
+        samples: Samples seen in this run, or None where they are seen once a pass.
     """
 
     stage: str
@@ -44,6 +50,39 @@ class Progress:
     total: int
     loss: float | None = None
     least: float | None = None
+    sizes: tuple[float, ...] | None = None
+    samples: int | None = None
+
+
+@runtime_checkable
+class Snapshots(Protocol):
+    """Where a long fit saves its state as it goes, and finds it again."""
+
+    def save(self, arrays: PyTree, about: dict[str, Any]) -> None:
+        """Saves a state, or not where the last one is recent enough.
+
+        Args:
+            arrays: A tree of arrays.
+            about: What JSON can hold, and what it takes to know the arrays' shapes.
+        """
+        ...
+
+    def latest(
+        self, like: Callable[[dict[str, Any]], PyTree]
+    ) -> tuple[PyTree, dict[str, Any]] | None:
+        """The state that was saved last.
+
+        Args:
+            like: From what was saved about them, arrays of the right shapes.
+
+        Returns:
+            The arrays and what was saved about them; None where nothing was.
+        """
+        ...
+
+    def last(self) -> str | None:
+        """Where the last good state is, in words; None where nothing was saved."""
+        ...
 
 
 Callback = Callable[[Progress], None]

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffclust.prototypes import Learned
+from diffclust.solvers.base import Batch, Memory
 from diffclust.solvers.chunks import Chunks
-from diffclust.solvers.lloyd import Batch, Lloyd, LloydState, Memory, Tally
+from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
 from diffclust.solvers.progress import FitError, Status
 
 

@@ -41,8 +41,7 @@ def _hessians(solver: Lloyd, clusters: Clusters) -> Float[Array, "clusters param
     free = eqx.tree_at(lambda c: c.penalty, clusters, jnp.zeros_like(clusters.penalty))
     one = jax.tree.map(lambda leaf: leaf[0], clusters.prototype)
     bound = solver.energy.bind(one)
-    size = solver.energy.num_params
-    return jax.lax.map(lambda c: 0.5 * hessian_at_rest(bound, c, None, size), free)
+    return jax.lax.map(lambda c: 0.5 * hessian_at_rest(solver.energy, bound, c, None), free)
 
 
 def warps_of(solver: Lloyd, chunks: Chunks, run: Run) -> Warps:

@@ -1,10 +1,8 @@
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from diffclust.alignment import Descent, NoAlignment, Stage
-from diffclust.objectives import InvariantDistance, TransformedDistance, hard_minimum
-from diffclust.prototypes import Clusters
+from diffclust.objectives import InvariantDistance, TransformedDistance
 from diffclust.sampling import pixel_grid
 from diffclust.transforms import Affine, Identity
 
@@ -28,18 +26,3 @@ def test_a_penalty_makes_a_move_dear():
     one, other = blob(0.0, 0.0), blob(0.25, -0.2)
     energies = [float(distance(one, other, jnp.asarray([w]))) for w in (0.0, 1.0, 100.0)]
     assert energies[0] < energies[1] < energies[2]
-
-
-def test_hard_minimum_is_the_distortion():
-    distance = InvariantDistance(TransformedDistance(Affine()), Descent((Stage(6),)))
-    samples = jnp.stack([blob(0.2, 0.0), blob(-0.1, 0.3), blob(0.0, 0.0)])
-    prototypes = jnp.stack([blob(0.0, 0.0), blob(0.0, 0.0) ** 3])
-    clusters = Clusters(prototypes, jnp.zeros((2, 1)))
-    aligned = jax.vmap(lambda s: distance.align(s, clusters))(samples)
-    by_cluster = jnp.take_along_axis(aligned.energy, jnp.argsort(aligned.cluster, axis=1), axis=1)
-    total, assigned = hard_minimum(by_cluster)
-    np.testing.assert_allclose(float(total), float(jnp.sum(aligned.energy[:, 0])), rtol=1e-6)
-    np.testing.assert_array_equal(np.asarray(assigned), np.asarray(aligned.cluster[:, 0]))
-    weighted, _ = hard_minimum(by_cluster, jnp.asarray([1.0, 0.0, 2.0]))
-    expected = aligned.energy[0, 0] + 2.0 * aligned.energy[2, 0]
-    np.testing.assert_allclose(float(weighted), float(expected), rtol=1e-6)

@@ -1,0 +1,90 @@
+"""Fits that were broken off: where their states lie, and how they go on."""
+
+import contextlib
+import shutil
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diffclust.cli.options import Fit
+from diffclust.cli.run_folder import is_run
+from diffclust.data import Dataset
+from diffclust.models import AbstractGradientModel, AbstractModel
+
+
+class Unfinished:
+    """The states of one fit, in a folder beside that of its run, for as long as it is not done."""
+
+    def __init__(self, options: Fit, model: AbstractModel) -> None:
+        """Looks whether there is something to go on with.
+
+        Args:
+            options: What was asked for.
+            model: The model that is fitted.
+
+        Raises:
+            ValueError: If a broken-off fit is there and neither `--resume` nor `--overwrite` was
+                given, or `--resume` was and the method saves no states.
+        """
+        self._options, self._model = options, model
+        self._out = Path(options.out).absolute()
+        self._folder = self._out.with_name(f"{self._out.name}.unfinished")
+        self._saves = isinstance(model, AbstractGradientModel)
+        if not options.checkpoint_every >= 0.0:
+            raise ValueError(
+                f"--checkpoint-every must be at least 0, not {options.checkpoint_every}"
+            )
+        if self.is_done():
+            return
+        if options.resume and not self._saves:
+            raise ValueError(f"{options.method} saves no states to go on from; leave out --resume")
+        if self._folder.exists() and not (options.resume or options.overwrite):
+            raise ValueError(
+                f"{str(self._folder)!r} holds a fit that was broken off; go on with it by "
+                "--resume, or replace it with --overwrite"
+            )
+
+    def is_done(self) -> bool:
+        """Whether the run is to go on and is finished already."""
+        return self._options.resume and is_run(self._out)
+
+    @contextlib.contextmanager
+    def snapshots(self, dataset: Dataset) -> Iterator[dict[str, Any]]:
+        """Saves states while the block runs.
+
+        Args:
+            dataset: The images that are fitted.
+
+        Yields:
+            More arguments for `fit`.
+
+        Raises:
+            ValueError: If the saved states are of another fit.
+        """
+        if not self._saves:
+            yield {}
+            return
+        from diffclust.snapshots import SnapshotFolder
+
+        if self._options.overwrite and not self._options.resume:
+            self.remove()
+        run = {
+            "method": self._model.method,
+            "settings": self._model.settings(),
+            "seed": self._options.seed,
+            "images": [
+                *dataset.images.shape,
+                zlib.crc32(np.ascontiguousarray(dataset.images).tobytes()),
+            ],
+        }
+        every = self._options.checkpoint_every
+        with SnapshotFolder(self._folder, run=run, every=every) as folder:
+            yield {"snapshots": folder}
+
+    def remove(self) -> None:
+        """Removes the states: the run is whole."""
+        if self._saves:
+            shutil.rmtree(self._folder, ignore_errors=True)

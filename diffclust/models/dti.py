@@ -1,0 +1,264 @@
+"""Transformation-invariant K-means and mixtures: prototypes are moved onto the samples."""
+
+import equinox as eqx
+
+from diffclust import _validation
+from diffclust.alignment import AbstractAligner, Descent, InTurn, NoAlignment, Prediction, Stage
+from diffclust.models.gradient import (
+    AbstractGradientModel,
+    BackboneName,
+    PrototypeObjective,
+    mixture,
+    squared_distances,
+)
+from diffclust.models.training import Training
+from diffclust.sampling import Boundary
+
+
+class DTIKMeans(AbstractGradientModel):
+    """DTI K-means: a network predicts how each prototype is moved onto each image.
+
+    Attributes:
+        num_clusters: K.
+        transforms: How prototypes may be moved, in the order in which it is learned: `aff`,
+            `proj`, `tps`, `col`, `fullcol` and `morpho` joined by hyphens.
+        backbone: What reads an image: `"quick"`, or `"residual"`, the papers'.
+        boundary: What lies outside a prototype.
+        landmarks: Landmark grid of splines.
+        window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
+            of the shorter side; None weighs all pixels alike.
+        deformation_penalty: Weight of the sizes of deformations; the paper has none.
+        refine_steps: Steps of descent that improve on predicted alignments where images are
+            assigned in the end, and where new ones are.
+        num_restarts: Runs from different seeds; the one of least loss is kept.
+        training: How it is trained.
+
+    References:
+        Monnier et al., DTI clustering, Eq. 4, Sec. 4.
+    """
+
+    num_clusters: int = eqx.field(static=True)
+    transforms: str = eqx.field(static=True, default="col-aff-tps", kw_only=True)
+    backbone: BackboneName = eqx.field(static=True, default="quick", kw_only=True)
+    boundary: Boundary = eqx.field(static=True, default="edge", kw_only=True)
+    landmarks: tuple[int, int] = eqx.field(static=True, default=(4, 4), kw_only=True)
+    window: float | None = eqx.field(static=True, default=None, kw_only=True)
+    deformation_penalty: float = eqx.field(static=True, default=0.0, kw_only=True)
+    refine_steps: int = eqx.field(static=True, default=0, kw_only=True)
+    num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
+    training: Training = eqx.field(default=Training(), kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        _check(self)
+        _validation.whole(self.refine_steps, "refine_steps")
+        _validation.positive(self.refine_steps, "refine_steps", least=0)
+
+    @property
+    def method(self) -> str:
+        """`"dti-kmeans"`."""
+        return "dti-kmeans"
+
+    def objective(self) -> PrototypeObjective:
+        """Squared distances to the nearest prototype."""
+        return squared_distances()
+
+    def aligner(self, transforms: int, *, final: bool = False) -> AbstractAligner:
+        """A prediction; in the end refined, where that is asked for."""
+        return _predicted(transforms, self.refine_steps if final else 0)
+
+
+class DTIGaussianMixture(AbstractGradientModel):
+    """DTI GMM: a Gaussian mixture whose means and variances are moved onto each image.
+
+    Attributes:
+        num_clusters: K.
+        transforms: How prototypes may be moved; see `DTIKMeans`.
+        initial_variance: Of every pixel, before the first step.
+        min_deviation: A standard deviation whose square is added to all variances.
+        backbone: What reads an image: `"quick"`, or `"residual"`, the papers'.
+        boundary: What lies outside a prototype.
+        landmarks: Landmark grid of splines.
+        window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
+            of the shorter side; None weighs all pixels alike.
+        deformation_penalty: Weight of the sizes of deformations; the paper has none.
+        refine_steps: Steps of descent that improve on predicted alignments where images are
+            assigned in the end, and where new ones are.
+        num_restarts: Runs from different seeds; the one of least loss is kept.
+        training: How it is trained.
+
+    References:
+        Monnier et al., DTI clustering, Eq. 5 and Algorithm 1.
+    """
+
+    num_clusters: int = eqx.field(static=True)
+    transforms: str = eqx.field(static=True, default="col-aff-tps", kw_only=True)
+    initial_variance: float = eqx.field(static=True, default=0.5, kw_only=True)
+    min_deviation: float = eqx.field(static=True, default=0.25, kw_only=True)
+    backbone: BackboneName = eqx.field(static=True, default="quick", kw_only=True)
+    boundary: Boundary = eqx.field(static=True, default="edge", kw_only=True)
+    landmarks: tuple[int, int] = eqx.field(static=True, default=(4, 4), kw_only=True)
+    window: float | None = eqx.field(static=True, default=None, kw_only=True)
+    deformation_penalty: float = eqx.field(static=True, default=0.0, kw_only=True)
+    refine_steps: int = eqx.field(static=True, default=0, kw_only=True)
+    num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
+    training: Training = eqx.field(default=Training(), kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        _check(self)
+        _validation.whole(self.refine_steps, "refine_steps")
+        _validation.positive(self.refine_steps, "refine_steps", least=0)
+
+    @property
+    def method(self) -> str:
+        """`"dti-gmm"`."""
+        return "dti-gmm"
+
+    def objective(self) -> PrototypeObjective:
+        """The mixture's negative log-likelihood."""
+        return mixture(self.initial_variance, self.min_deviation)
+
+    def aligner(self, transforms: int, *, final: bool = False) -> AbstractAligner:
+        """A prediction; in the end refined, where that is asked for."""
+        return _predicted(transforms, self.refine_steps if final else 0)
+
+
+class TransformationInvariantKMeans(AbstractGradientModel):
+    """TI clustering: the params that move prototypes are optimised for each image, at every step.
+
+    The paper's baseline: far slower than prediction, and worse with many params.
+
+    Attributes:
+        num_clusters: K.
+        transforms: How prototypes may be moved; see `DTIKMeans`.
+        align_steps: Steps of descent for each image and step.
+        boundary: What lies outside a prototype.
+        landmarks: Landmark grid of splines.
+        window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
+            of the shorter side; None weighs all pixels alike.
+        deformation_penalty: Weight of the sizes of deformations; the paper has none.
+        num_restarts: Runs from different seeds; the one of least loss is kept.
+        training: How it is trained.
+
+    References:
+        Monnier et al., DTI clustering, Eq. 2 and Table 3.
+    """
+
+    num_clusters: int = eqx.field(static=True)
+    transforms: str = eqx.field(static=True, default="aff", kw_only=True)
+    align_steps: int = eqx.field(static=True, default=8, kw_only=True)
+    boundary: Boundary = eqx.field(static=True, default="edge", kw_only=True)
+    landmarks: tuple[int, int] = eqx.field(static=True, default=(4, 4), kw_only=True)
+    window: float | None = eqx.field(static=True, default=None, kw_only=True)
+    deformation_penalty: float = eqx.field(static=True, default=0.0, kw_only=True)
+    num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
+    training: Training = eqx.field(default=Training(), kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        _check(self)
+        _validation.whole(self.align_steps, "align_steps")
+        _validation.positive(self.align_steps, "align_steps")
+
+    @property
+    def method(self) -> str:
+        """`"ti-kmeans"`."""
+        return "ti-kmeans"
+
+    @property
+    def backbone(self) -> BackboneName | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """None: nothing is predicted."""
+        return None
+
+    def objective(self) -> PrototypeObjective:
+        """Squared distances to the nearest prototype."""
+        return squared_distances()
+
+    def aligner(self, transforms: int, *, final: bool = False) -> AbstractAligner:
+        """Descent from where the image's last one ended; of new images nothing is remembered."""
+        return Descent((Stage((4 if final else 1) * self.align_steps),), candidates=None)
+
+
+class GaussianMixture(AbstractGradientModel):
+    """A Gaussian mixture with independent pixels that moves nothing: the paper's baseline.
+
+    Attributes:
+        num_clusters: K.
+        initial_variance: Of every pixel, before the first step.
+        min_deviation: A standard deviation whose square is added to all variances.
+        window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
+            of the shorter side; None weighs all pixels alike.
+        num_restarts: Runs from different seeds; the one of least loss is kept.
+        training: How it is trained.
+
+    References:
+        Monnier et al., DTI clustering, Table 1 (GMM) and Algorithm 1.
+    """
+
+    num_clusters: int = eqx.field(static=True)
+    initial_variance: float = eqx.field(static=True, default=0.5, kw_only=True)
+    min_deviation: float = eqx.field(static=True, default=0.25, kw_only=True)
+    window: float | None = eqx.field(static=True, default=None, kw_only=True)
+    num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
+    training: Training = eqx.field(default=Training(), kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        _check(self)
+
+    @property
+    def method(self) -> str:
+        """`"gmm"`."""
+        return "gmm"
+
+    @property
+    def deformation_penalty(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Zero: nothing is moved."""
+        return 0.0
+
+    @property
+    def transforms(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """None."""
+        return ""
+
+    @property
+    def backbone(self) -> BackboneName | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """None: nothing is predicted."""
+        return None
+
+    @property
+    def boundary(self) -> Boundary:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Of no consequence: nothing is moved."""
+        return "edge"
+
+    @property
+    def landmarks(self) -> tuple[int, int]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Of no consequence: nothing is moved."""
+        return (4, 4)
+
+    def objective(self) -> PrototypeObjective:
+        """The mixture's negative log-likelihood."""
+        return mixture(self.initial_variance, self.min_deviation)
+
+    def aligner(self, transforms: int, *, final: bool = False) -> AbstractAligner:
+        """None."""
+        return NoAlignment(candidates=self.num_clusters)
+
+
+def _predicted(transforms: int, refine_steps: int) -> AbstractAligner:
+    prediction = Prediction(transforms=transforms)
+    if refine_steps == 0:
+        return prediction
+    return InTurn(prediction, Descent((Stage(refine_steps),), candidates=None))
+
+
+def _check(model: AbstractGradientModel) -> None:
+    for name in ("num_clusters", "num_restarts"):
+        _validation.whole(getattr(model, name), name)
+        _validation.positive(getattr(model, name), name)
+    if model.window is not None and not model.window > 0.0:
+        raise ValueError(f"window must be positive, or None for none; not {model.window}")
+    _validation.positive(model.deformation_penalty, "deformation_penalty", least=0)
+    model.sequence(1)
+    model.objective()

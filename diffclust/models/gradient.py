@@ -1,0 +1,360 @@
+"""What all models trained by gradient steps share: a curriculum, a fit, assignment."""
+
+import abc
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from diffclust import _validation
+from diffclust.alignment import AbstractAligner, NoAlignment
+from diffclust.distances import (
+    AbstractDissimilarity,
+    GaussianNegativeLogLikelihood,
+    SquaredEuclidean,
+)
+from diffclust.models.base import AbstractModel, Result
+from diffclust.models.prototypes import checked_start
+from diffclust.models.training import Training
+from diffclust.networks import AbstractBackbone, Head, make_heads, quick_backbone, residual_backbone
+from diffclust.objectives import (
+    AbstractReduction,
+    HardMinimum,
+    MixtureLikelihood,
+    TransformedPrototype,
+)
+from diffclust.prototypes import Clusters, GaussianImages, Learned
+from diffclust.sampling import Boundary
+from diffclust.solvers import Assignment, Callback, Outcome, default_chunk_size
+from diffclust.solvers.curriculum import Keep
+from diffclust.solvers.fit import Start
+from diffclust.solvers.gradient import GradientEM
+from diffclust.solvers.gradient_fit import assign_softly, fit_by_gradient
+from diffclust.solvers.progress import Snapshots, ignore
+from diffclust.transforms import AbstractTransform, Identity, compose, named_sequence
+from diffclust.types import Key
+
+BackboneName = Literal["quick", "residual"]
+
+_RESPONSIBLE = 3
+"""Clusters of a sample whose gradient a mixture follows: the others' responsibilities are nil."""
+
+
+class PrototypeObjective(eqx.Module):
+    """What is made small, and the prototypes that go with it.
+
+    Attributes:
+        distance: What is measured between a sample and a moved prototype.
+        reduction: How a sample's energies make its loss.
+        followed: For how many clusters of a sample a gradient is computed.
+        initial_variance: Of every pixel of a prototype before the first step; None where
+            prototypes have no variances.
+    """
+
+    distance: AbstractDissimilarity
+    reduction: AbstractReduction
+    followed: int = eqx.field(static=True)
+    initial_variance: float | None = eqx.field(static=True, default=None)
+
+    def prototypes(self, images: Float[Array, "clusters height width channels"]) -> PyTree:
+        """Prototypes that begin as images.
+
+        Args:
+            images: One image a cluster.
+
+        Returns:
+            What is learned of them.
+        """
+        if self.initial_variance is None:
+            return images
+        return GaussianImages(images, jnp.full_like(images, self.initial_variance**0.5))
+
+
+def squared_distances() -> PrototypeObjective:
+    """That of K-means: every image counts with its nearest prototype.
+
+    Returns:
+        The objective.
+    """
+    return PrototypeObjective(SquaredEuclidean(), HardMinimum(), followed=1)
+
+
+def mixture(initial_variance: float, min_deviation: float) -> PrototypeObjective:
+    """That of a Gaussian mixture with independent pixels.
+
+    Args:
+        initial_variance: Of every pixel, before the first step.
+        min_deviation: A standard deviation whose square is added to all variances.
+
+    Returns:
+        The objective.
+
+    Raises:
+        ValueError: If a number is not positive.
+    """
+    if not initial_variance > 0.0:
+        raise ValueError(f"initial_variance must be positive, not {initial_variance}")
+    density = GaussianNegativeLogLikelihood(min_deviation=min_deviation)
+    return PrototypeObjective(density, MixtureLikelihood(), _RESPONSIBLE, initial_variance)
+
+
+class AbstractGradientModel(AbstractModel):
+    """A clustering by prototypes that are moved onto the samples, trained by gradient steps."""
+
+    transforms: eqx.AbstractVar[str]
+    backbone: eqx.AbstractVar[BackboneName | None]
+    boundary: eqx.AbstractVar[Boundary]
+    landmarks: eqx.AbstractVar[tuple[int, int]]
+    window: eqx.AbstractVar[float | None]
+    deformation_penalty: eqx.AbstractVar[float]
+    training: eqx.AbstractVar[Training]
+
+    @abc.abstractmethod
+    def objective(self) -> PrototypeObjective:
+        """What is made small."""
+
+    @abc.abstractmethod
+    def aligner(self, transforms: int, *, final: bool = False) -> AbstractAligner:
+        """What finds the params.
+
+        Args:
+            transforms: How many of the transforms are used, at least one.
+            final: Whether samples are assigned in the end, not the model trained.
+        """
+
+    def sequence(self, channels: int) -> tuple[AbstractTransform, ...]:
+        """The transforms, in the order in which they act and are learned.
+
+        Args:
+            channels: Channels of the images.
+        """
+        return named_sequence(
+            self.transforms, channels=channels, boundary=self.boundary, landmarks=self.landmarks
+        )
+
+    @property
+    def criterion(self) -> str:
+        """`"loss"`."""
+        return "loss"
+
+    def coarsening(self, height: int, width: int) -> int:
+        """One: restarts run on the images themselves; see `AbstractModel.coarsening`."""
+        return 1
+
+    def energy(self, channels: int = 1, transforms: int | None = None) -> TransformedPrototype:
+        """See `AbstractModel.energy`.
+
+        Args:
+            channels: Channels of the images.
+            transforms: How many of the transforms are used, first to last; None for all.
+        """
+        sequence = self.sequence(channels)[:transforms]
+        transform = compose(*sequence) if sequence else Identity()
+        return TransformedPrototype(transform, self.objective().distance, window=self.window)
+
+    def solver(self, transforms: int, channels: int, *, final: bool = False) -> GradientEM:
+        """The composition: energy, aligner and reduction under gradient EM.
+
+        Args:
+            transforms: How many of the transforms are used.
+            channels: Channels of the images.
+            final: Whether samples are assigned in the end, not the model trained.
+
+        Returns:
+            The solver.
+        """
+        aligner = NoAlignment(candidates=self.num_clusters)
+        if transforms:
+            aligner = self.aligner(transforms, final=final)
+        objective = self.objective()
+        return GradientEM(
+            self.energy(channels, transforms),
+            aligner,
+            objective.reduction,
+            followed=objective.followed,
+        )
+
+    def begin(self, images: Float[Array, "clusters height width channels"], key: Key) -> Learned:
+        """What is learned, before the first step.
+
+        Args:
+            images: What the prototypes begin as.
+            key: Random key of the networks.
+
+        Returns:
+            The tree.
+        """
+        height, width, channels = images.shape[1:]
+        sequence, objective = self.sequence(channels), self.objective()
+        backbone = heads = None
+        if self.backbone is not None and sequence:
+            first, second = jax.random.split(key)
+            make = residual_backbone if self.backbone == "residual" else quick_backbone
+            backbone = make(height, width, channels, key=first)
+            heads = _heads(sequence, backbone, self.num_clusters, second)
+        terms = sum(len(transform.deformation_terms) for transform in sequence)
+        penalty = jnp.full((self.num_clusters, terms), self.deformation_penalty, images.dtype)
+        clusters = Clusters(objective.prototypes(images), penalty, heads)
+        learned = objective.reduction.init(self.num_clusters, images.dtype)
+        return Learned(clusters, backbone, learned)
+
+    def check(self, images: np.ndarray) -> None:
+        """Refuses images that the transforms are not for."""
+        for transform in self.sequence(images.shape[3]):
+            landmarks = getattr(transform, "landmarks", None)
+            if landmarks is not None:
+                _validation.landmarks_fit(landmarks, *images.shape[1:3])
+
+    def fit(
+        self,
+        images: Any,
+        *,
+        key: Key,
+        prototypes: Any = None,
+        assignments: Any = None,
+        sample_weight: Any = None,
+        chunk_size: int | None = None,
+        callback: Callback = ignore,
+        snapshots: Snapshots | None = None,
+        keep: Keep | None = None,
+    ) -> Result:
+        """Clusters images.
+
+        Args:
+            images: Anything array-like of shape `(n, height, width, channels)` or
+                `(n, height, width)`, intensities in [0, 1] or 8 bits.
+            key: Random key, `jax.random.key(seed)`; the same key gives the same result.
+            prototypes: Images to start from, one a cluster; random samples where neither they nor
+                assignments are given.
+            assignments: A cluster for each image to start from, from another clustering, say.
+            sample_weight: Weights of the images, or None for ones.
+            chunk_size: Images a chunk of the final assignment; chosen where it is not given.
+            callback: Told of every window of steps; an exception raised in it stops the fit.
+            snapshots: Where the fit saves its state as it goes, and goes on from where it finds
+                one; see `diffclust.checkpoint.Folder`.
+            keep: Called with the state after every window of steps, or None.
+
+        Returns:
+            The result; of several restarts, the one of least loss.
+
+        Raises:
+            ValueError: If an argument is not what it should be.
+            FitError: If a loss or a gradient is not a number.
+        """
+        array = _validation.images(images)
+        _validation.cluster_count(self.num_clusters, len(array))
+        self.check(array)
+        channels = array.shape[3]
+        count = len(self.sequence(channels))
+        plan = self.training.plan(count, array)
+        start = checked_start(self, array, prototypes, assignments)
+        weight = _validation.weights(sample_weight, len(array))
+
+        def begin(key: Key) -> Learned:
+            return self.begin(self._first(array, start, key), jax.random.fold_in(key, 1))
+
+        outcome = fit_by_gradient(
+            [self.solver(number, channels) for number in range(count + 1)],
+            self.solver(count, channels, final=True),
+            plan,
+            array,
+            weight,
+            begin=begin,
+            num_restarts=self.num_restarts,
+            chunk_size=self._chunk(array) if chunk_size is None else chunk_size,
+            key=key,
+            callback=callback,
+            snapshots=snapshots,
+            keep=keep,
+        )
+        return Result(model=self, image_shape=array.shape[1:], outcome=outcome)
+
+    def blank(self, image_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+        """What a fit begins with; see `AbstractModel.blank`."""
+        images = jnp.zeros((self.num_clusters, *image_shape), dtype)
+        return self.begin(images, jax.random.key(0))
+
+    def assign(
+        self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
+    ) -> Assignment:
+        """See `AbstractModel.assign`: every image goes where its score is least."""
+        channels = images.shape[3]
+        solver = self.solver(len(self.sequence(channels)), channels, final=True)
+        return assign_softly(
+            solver, outcome.learned, images, chunk_size=outcome.chunk_size, callback=callback
+        )[0]
+
+    def _chunk(self, images: np.ndarray) -> int:
+        solver = self.solver(len(self.sequence(images.shape[3])), images.shape[3], final=True)
+        copies = solver.aligner.working_copies(self.num_clusters)
+        return default_chunk_size(images[0], len(images), copies)
+
+    def _first(
+        self, images: np.ndarray, start: Start, key: Key
+    ) -> Float[Array, "clusters height width channels"]:
+        """What the prototypes begin as: random samples, all different ones, or what was given."""
+        if start is None:
+            chosen = jax.random.choice(key, len(images), (self.num_clusters,), replace=False)
+            return jnp.asarray(images[np.asarray(chosen)])
+        kind, given = start
+        if kind == "prototypes":
+            return given
+        groups = np.asarray(given)
+        means = [images[groups == cluster].mean(0) for cluster in range(self.num_clusters)]
+        return jnp.asarray(np.stack(means))
+
+
+def _heads(
+    sequence: Sequence[AbstractTransform], backbone: AbstractBackbone, num_clusters: int, key: Key
+) -> tuple[Head, ...]:
+    keys = jax.random.split(key, len(sequence))
+    return tuple(
+        make_heads(num_clusters, backbone.num_features, transform.num_params, key=part)
+        for transform, part in zip(sequence, keys, strict=True)
+    )
+
+
+def moved_prototypes(
+    result: Result, clusters: Any, params: Any, *, transforms: int | None = None
+) -> Float[np.ndarray, "n height width channels"]:
+    """Prototypes as they are moved onto images.
+
+    Args:
+        result: A fitted model that moves prototypes.
+        clusters: The prototype of each image, as in `Assignment.clusters`.
+        params: How it is moved, as in `Assignment.params`.
+        transforms: Only so many of the transforms act, first to last; None for all.
+
+    Returns:
+        One moved prototype an image; of a Gaussian, its mean.
+
+    Raises:
+        ValueError: If the model moves images, or the arguments do not fit each other.
+    """
+    model = result.model
+    if not isinstance(model, AbstractGradientModel):
+        raise ValueError(f"{model.method} does not move prototypes; see `Result.align`")
+    channels, size = result.image_shape[2], result.outcome.chunk_size
+    prototypes = jnp.asarray(result.prototypes)
+    index, moves = np.asarray(clusters), np.asarray(params, result.prototypes.dtype)
+    expected = (len(index), model.energy(channels).num_params)
+    if moves.shape != expected:
+        raise ValueError(
+            f"params must have shape {expected}, one row for each image; got {moves.shape}"
+        )
+    energy = model.energy(channels, transforms)
+    moves = moves[:, : energy.num_params]
+    parts = [
+        np.asarray(_move(energy, jnp.asarray(moves[i : i + size]), prototypes[index[i : i + size]]))
+        for i in range(0, len(index), size)
+    ]
+    return np.concatenate(parts) if parts else np.zeros((0, *result.image_shape), moves.dtype)
+
+
+@eqx.filter_jit
+def _move(energy: TransformedPrototype, params: Array, prototypes: Array) -> Array:
+    return jax.vmap(energy.moved)(params, prototypes)

@@ -1,0 +1,122 @@
+"""What the solvers that step through samples have in common: batches, memory, assignment."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Alignment
+from diffclust.prototypes import Learned
+
+
+class Batch(eqx.Module):
+    """Samples and their weights; a weight of zero marks padding.
+
+    Attributes:
+        samples: A tree with a leading axis.
+        weight: Weights of the samples.
+    """
+
+    samples: PyTree
+    weight: Float[Array, " n"]
+
+
+class Memory(eqx.Module):
+    """What is remembered of each sample between passes.
+
+    Attributes:
+        cluster: The candidates of the last pass, best first; -1 where there are none yet.
+        energy: Their energies, ascending.
+        params: Warm starts: the params of the first few of them.
+    """
+
+    cluster: Int[Array, "n candidates"]
+    energy: Float[Array, "n candidates"]
+    params: Float[Array, "n warm params"]
+
+
+def remembered(alignment: Alignment, warm: int) -> Memory:
+    """What is kept of a batch's alignments.
+
+    Args:
+        alignment: Alignments with a leading batch axis.
+        warm: How many candidates' params are kept.
+
+    Returns:
+        Their memory.
+    """
+    return Memory(alignment.cluster, alignment.energy, alignment.params[:, :warm])
+
+
+class AbstractSolver(eqx.Module):
+    """An energy and an aligner, and a way to learn the clusters; here, what assigning needs."""
+
+    energy: eqx.AbstractVar[AbstractPairEnergy]
+    aligner: eqx.AbstractVar[AbstractAligner]
+    warm_starts: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def normalise(self, sample: PyTree) -> PyTree:
+        """Brings a sample to the scale on which it is clustered.
+
+        Args:
+            sample: One sample.
+
+        Returns:
+            The sample, scaled.
+        """
+
+    @abc.abstractmethod
+    def assign(self, learned: Learned, samples: PyTree, memory: Memory) -> Alignment:
+        """Aligns a batch to its best clusters, which stay as they are.
+
+        Args:
+            learned: The clusters.
+            samples: A batch of samples.
+            memory: What is remembered of them.
+
+        Returns:
+            Alignments with a leading batch axis; the energies are what decides.
+        """
+
+    def remember(self, size: int, num_clusters: int, dtype: jnp.dtype) -> Memory:
+        """The memory of samples that have not been seen.
+
+        Args:
+            size: Number of samples.
+            num_clusters: Number of clusters.
+            dtype: Floating dtype.
+
+        Returns:
+            Memory without candidates.
+        """
+        places = self.aligner.num_candidates(num_clusters)
+        warm = min(self.warm_starts, places)
+        return Memory(
+            jnp.full((size, places), -1, dtype=jnp.int32),
+            jnp.full((size, places), jnp.inf, dtype=dtype),
+            jnp.zeros((size, warm, self.energy.num_params), dtype=dtype),
+        )
+
+    def align(self, learned: Learned, samples: PyTree, memory: Memory) -> Alignment:
+        """What the aligner finds for a batch.
+
+        Args:
+            learned: The clusters.
+            samples: A batch of samples.
+            memory: What is remembered of them, from which the aligner starts.
+
+        Returns:
+            Alignments with a leading batch axis.
+        """
+        clusters, shared = learned.clusters, learned.shared
+        prepared = self.aligner.prepare(self.energy, clusters, shared)
+
+        def one(sample: PyTree, memory: Memory) -> Alignment:
+            warm = memory.params.shape[0]
+            start = Alignment(memory.cluster[:warm], memory.params, memory.energy[:warm])
+            return self.aligner.align(self.energy, sample, clusters, shared, start, prepared)
+
+        return jax.vmap(one)(samples, memory)

@@ -1,0 +1,293 @@
+"""A fit by gradient steps: transforms are added one by one, and tiny clusters refilled."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from diffclust.prototypes import Learned
+from diffclust.solvers.base import Batch, Memory
+from diffclust.solvers.gradient import GradientEM, GradientState
+from diffclust.solvers.progress import Callback, FitError, Progress, Status, ignore
+from diffclust.types import Count, Key, Scalar
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A stretch of a fit under one solver and one learning rate.
+
+    Attributes:
+        solver: Which solver, by number: one transform more than the one before.
+        steps: Most steps.
+        rate: The learning rate.
+    """
+
+    solver: int
+    steps: int
+    rate: float
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientPlan:
+    """How a fit by gradient steps proceeds.
+
+    Attributes:
+        phases: What is done, in turn.
+        batch_size: Samples a step.
+        tolerance: A phase ends early where the loss of a window falls by less than this fraction
+            below the least so far, `patience` windows in a row; 0 does all steps.
+        patience: How many windows.
+        window: Steps over which losses are averaged, and after which tiny clusters are refilled.
+        least_share: A cluster is tiny that holds less than this share of an even one; 0 refills
+            none.
+        noise: Standard deviation of the noise that parts a refilled cluster from its source.
+    """
+
+    phases: tuple[Phase, ...]
+    batch_size: int
+    tolerance: float = 0.0
+    patience: int = 3
+    window: int = 50
+    least_share: float = 0.2
+    noise: float = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """Where a run stands, in numbers that JSON can hold.
+
+    Attributes:
+        phase: Number of the phase; as many as there are phases where all are done.
+        steps: Steps taken in it.
+        history: The mean loss of every window so far.
+        starts: For each phase begun, how many windows went before.
+        refills: How many clusters were refilled so far.
+    """
+
+    phase: int = 0
+    steps: int = 0
+    history: tuple[float, ...] = ()
+    starts: tuple[int, ...] = (0,)
+    refills: int = 0
+
+
+Keep = Callable[[GradientState, Memory, Position], None]
+"""Called after every window with a run's state, the memory of all samples and its position."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A run that is done.
+
+    Attributes:
+        learned: What was learned.
+        memory: Memory of all samples.
+        position: Where it ended: after all phases.
+        status: Why the last phase ended.
+    """
+
+    learned: Learned
+    memory: Memory
+    position: Position
+    status: Status
+
+
+class Stream:
+    """The order in which samples come: shuffled anew for every pass, without a break between them.
+
+    A batch depends on the key and its number alone, so that a run goes on where it stopped.
+    """
+
+    def __init__(self, num_samples: int, batch_size: int, key: Key) -> None:
+        """Draws nothing yet.
+
+        Args:
+            num_samples: Number of samples.
+            batch_size: Samples a batch.
+            key: Random key.
+        """
+        self._size, self._batch = num_samples, batch_size
+        self._seed = np.asarray(jax.random.key_data(key)).astype(np.uint32).tolist()
+        self._orders: dict[int, np.ndarray] = {}
+
+    def _order(self, number: int) -> Int[np.ndarray, " n"]:
+        if number not in self._orders:
+            self._orders = {n: o for n, o in self._orders.items() if n >= number - 1}
+            rng = np.random.default_rng([*self._seed, number])
+            self._orders[number] = rng.permutation(self._size).astype(np.int32)
+        return self._orders[number]
+
+    def batch(self, step: int) -> Int[np.ndarray, " batch"]:
+        """Indices of one batch.
+
+        Args:
+            step: Number of the step, from 0.
+
+        Returns:
+            Indices of its samples.
+        """
+        place, stop = step * self._batch, (step + 1) * self._batch
+        parts = []
+        while place < stop:
+            number, offset = divmod(place, self._size)
+            parts.append(self._order(number)[offset : offset + stop - place])
+            place += len(parts[-1])
+        return np.concatenate(parts)
+
+
+@eqx.filter_jit
+def _step(
+    solver: GradientEM,
+    state: GradientState,
+    memory: Memory,
+    data: Batch,
+    index: Int[Array, " batch"],
+    rate: Scalar,
+) -> tuple[GradientState, Memory]:
+    batch, past = jax.tree.map(lambda leaf: leaf[index], (data, memory))
+    state, present = solver.step(state, batch, past, rate)
+    return state, jax.tree.map(lambda old, new: old.at[index].set(new), memory, present)
+
+
+@eqx.filter_jit
+def _refill(
+    solver: GradientEM, state: GradientState, key: Key, least_share: float, noise: float
+) -> tuple[GradientState, Count]:
+    key = jax.random.fold_in(key, state.step)
+    return solver.refill(state, key, least_share=least_share, noise=noise)
+
+
+def _fresh(solver: GradientEM, num_clusters: int, data: Batch, past: Memory | None) -> Memory:
+    """The memory for a solver whose params go on where the last one's end."""
+    size = data.weight.shape[0]
+    memory = solver.remember(size, num_clusters, data.weight.dtype)
+    if past is None or past.cluster.shape != memory.cluster.shape:
+        return memory
+    width = min(past.params.shape[2], memory.params.shape[2])
+    params = memory.params.at[:, :, :width].set(past.params[:, :, :width])
+    return Memory(past.cluster, past.energy, params)
+
+
+def train(
+    solvers: Sequence[GradientEM],
+    plan: GradientPlan,
+    data: Batch,
+    learned: Learned,
+    *,
+    key: Key,
+    begin: tuple[GradientState, Memory, Position] | None = None,
+    keep: Keep | None = None,
+    callback: Callback = ignore,
+    restart: int = 0,
+    least: float | None = None,
+) -> Trained:
+    """One run: all phases of a plan.
+
+    Args:
+        solvers: The solvers that phases name.
+        plan: What to do.
+        data: All samples, on the device.
+        learned: What is learned, to start from.
+        key: Random key of the order of samples and of the noise.
+        begin: Where to go on, as `keep` was told it; None to start.
+        keep: Called after every window, or None.
+        callback: Told of every window.
+        restart: Number of the run, for the callback.
+        least: The least loss of earlier runs, for the callback.
+
+    Returns:
+        The run.
+
+    Raises:
+        FitError: If a loss or a gradient is not a number.
+    """
+    stream = Stream(data.weight.shape[0], plan.batch_size, jax.random.fold_in(key, 0))
+    noise_key = jax.random.fold_in(key, 1)
+    count = len(learned.clusters)
+    if begin is None:
+        state, position = solvers[plan.phases[0].solver].init(learned), Position()
+        memory = _fresh(solvers[plan.phases[0].solver], count, data, None)
+    else:
+        state, memory, position = begin
+    total = sum(phase.steps for phase in plan.phases)
+    status = Status.MAX_PASSES
+    taken = int(state.step)
+    while position.phase < len(plan.phases):
+        phase = plan.phases[position.phase]
+        solver = solvers[phase.solver]
+        rate = jnp.asarray(phase.rate, dtype=data.weight.dtype)
+        status = None
+        while status is None:
+            steps = min(plan.window, phase.steps - position.steps)
+            for _ in range(steps):
+                index = jnp.asarray(stream.batch(taken))
+                state, memory = _step(solver, state, memory, data, index, rate)
+                taken += 1
+            loss, sizes = _read(state, position, restart)
+            # The last phase ends with what it has: there is no time left to part twins.
+            share = plan.least_share if position.phase + 1 < len(plan.phases) else 0.0
+            state, refilled = _refill(solver, state, noise_key, share, plan.noise)
+            position = dataclasses.replace(
+                position,
+                steps=position.steps + steps,
+                history=(*position.history, loss),
+                refills=position.refills + int(refilled),
+            )
+            status = _verdict(plan, phase, position)
+            if status is not None:
+                position = dataclasses.replace(
+                    position,
+                    phase=position.phase + 1,
+                    steps=0,
+                    starts=(*position.starts, len(position.history)),
+                )
+                if position.phase < len(plan.phases):
+                    upcoming = solvers[plan.phases[position.phase].solver]
+                    memory = _fresh(upcoming, count, data, memory)
+            callback(
+                Progress(
+                    "step",
+                    restart,
+                    position.phase,
+                    taken,
+                    total,
+                    loss,
+                    least,
+                    sizes=sizes,
+                    samples=taken * plan.batch_size,
+                )
+            )
+            if keep is not None:
+                keep(state, memory, position)
+    assert status is not None
+    return Trained(state.learned, memory, position, status)
+
+
+def _read(
+    state: GradientState, position: Position, restart: int
+) -> tuple[float, tuple[float, ...]]:
+    """The mean loss and the shares of the clusters in the window that has ended."""
+    if int(state.failed) >= 0:
+        raise FitError(
+            f"step {int(state.failed)} of restart {restart}, phase {position.phase}: the loss or "
+            "its gradient is not a number, and the step was not taken. Lower the learning rate, or "
+            "check the images' scale"
+        )
+    count = np.asarray(state.tally.count, np.float64)
+    mass = max(float(count.sum()), np.finfo(np.float64).tiny)
+    return float(state.tally.loss) / mass, tuple((count / mass).tolist())
+
+
+def _verdict(plan: GradientPlan, phase: Phase, position: Position) -> Status | None:
+    """Whether a phase is over."""
+    if position.steps >= phase.steps:
+        return Status.MAX_PASSES
+    losses = position.history[position.starts[-1] :]
+    if plan.tolerance == 0.0 or len(losses) <= plan.patience:
+        return None
+    before, after = min(losses[: -plan.patience]), min(losses[-plan.patience :])
+    return Status.LOSS if before - after <= plan.tolerance * abs(before) else None

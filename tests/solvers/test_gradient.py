@@ -1,0 +1,249 @@
+"""Gradient EM: its gradient, its refills, and that a step is what the mathematics says."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.special
+import scipy.stats
+
+from diffclust.alignment import NoAlignment, Prediction
+from diffclust.distances import GaussianNegativeLogLikelihood
+from diffclust.networks import make_heads, quick_backbone
+from diffclust.objectives import HardMinimum, MixtureLikelihood, TransformedPrototype
+from diffclust.prototypes import Clusters, GaussianImages, Learned
+from diffclust.solvers.base import Batch
+from diffclust.solvers.gradient import GradientEM, GradientState, GradientTally
+from diffclust.transforms import Affine, Identity
+from tests.registry import blobs
+
+CLUSTERS = 3
+
+
+def hard(key: jax.Array) -> tuple[GradientEM, Learned, Batch]:
+    """DTI K-means with affine maps; the heads are stirred, so that they predict something."""
+    images = jnp.asarray(blobs(12))
+    first, second, third = jax.random.split(key, 3)
+    backbone = quick_backbone(8, 8, 1, key=first)
+    heads = make_heads(CLUSTERS, backbone.num_features, 6, key=second)
+    heads = jax.tree.map(
+        lambda leaf: leaf + 0.02 * jax.random.normal(third, leaf.shape, leaf.dtype), heads
+    )
+    clusters = Clusters(images[:CLUSTERS], jnp.zeros((CLUSTERS, 1)), (heads,))
+    solver = GradientEM(TransformedPrototype(Affine("edge")), Prediction(transforms=1), decay=0.0)
+    return solver, Learned(clusters, backbone), Batch(images, jnp.ones(12))
+
+
+def soft(followed: int = CLUSTERS) -> tuple[GradientEM, Learned, Batch]:
+    """A Gaussian mixture that moves nothing."""
+    images = jnp.asarray(blobs(12))
+    deviation = jnp.asarray(0.3 + blobs(CLUSTERS, seed=1))
+    prototype = GaussianImages(images[:CLUSTERS], deviation)
+    learned = Learned(
+        Clusters(prototype, jnp.zeros((CLUSTERS, 0))), None, jnp.asarray([0.5, 1.0, -0.3])
+    )
+    energy = TransformedPrototype(Identity(), GaussianNegativeLogLikelihood(min_deviation=0.5))
+    aligner = NoAlignment(candidates=CLUSTERS)
+    solver = GradientEM(energy, aligner, MixtureLikelihood(), followed=followed)
+    return solver, learned, Batch(images, jnp.ones(12))
+
+
+def losses(solver: GradientEM, learned: Learned, batch: Batch) -> jax.Array:
+    memory = solver.remember(len(batch.weight), CLUSTERS, batch.weight.dtype)
+    found = solver.assign(learned, batch.samples, memory)
+    return solver.losses(learned, batch.samples, found)
+
+
+def step(
+    solver: GradientEM, state: GradientState, batch: Batch, rate: float = 1e-3
+) -> GradientState:
+    memory = solver.remember(len(batch.weight), CLUSTERS, batch.weight.dtype)
+    return eqx.filter_jit(solver.step)(state, batch, memory, jnp.asarray(rate))[0]
+
+
+def test_mixture_is_scipys() -> None:
+    solver, learned, batch = soft()
+    x = np.asarray(batch.samples, np.float64).reshape(12, -1)
+    prototype = learned.clusters.prototype
+    mean = np.asarray(prototype.mean, np.float64).reshape(CLUSTERS, -1)
+    variance = np.asarray(prototype.deviation, np.float64).reshape(CLUSTERS, -1) ** 2 + 0.25
+    log_density = np.stack(
+        [
+            scipy.stats.multivariate_normal(m, np.diag(v)).logpdf(x)
+            for m, v in zip(mean, variance, strict=True)
+        ],
+        axis=1,
+    )
+    joint = log_density + scipy.special.log_softmax(np.asarray(learned.objective, np.float64))
+    expected = -scipy.special.logsumexp(joint, axis=1)
+    np.testing.assert_allclose(losses(solver, learned, batch), expected, rtol=1e-5)
+
+
+def test_gradient_of_a_mixture_is_that_of_the_expectation_step() -> None:
+    # Fisher's identity: Algorithm 1's M-step gradient, responsibilities held fixed.
+    solver, learned, batch = soft()
+
+    def likelihood(learned: Learned) -> jax.Array:
+        return jnp.sum(losses(solver, learned, batch))
+
+    def scores(learned: Learned) -> jax.Array:
+        energies = jax.vmap(lambda x: solver.energy.unaligned(x, learned.clusters))(batch.samples)
+        return energies - jax.nn.log_softmax(learned.objective)[None]
+
+    responsible = jax.lax.stop_gradient(solver.reduction.responsibilities(scores(learned)))
+    expected = jax.grad(lambda tree: jnp.sum(responsible * scores(tree)))(learned)
+    got = jax.grad(likelihood)(learned)
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_following_the_best_cluster_is_exact_for_a_hard_minimum(key: jax.Array) -> None:
+    solver, learned, batch = hard(key)
+
+    def direct(learned: Learned) -> jax.Array:
+        def one(sample: jax.Array) -> jax.Array:
+            params = Prediction().predict(sample, learned.clusters, learned.shared)
+            bound = jax.vmap(solver.energy.bind(sample), in_axes=(0, None, 0))
+            return jnp.min(bound(params, sample, learned.clusters))
+
+        return jnp.sum(jax.vmap(one)(batch.samples))
+
+    value, expected = eqx.filter_value_and_grad(direct)(learned)
+    expected = eqx.tree_at(lambda t: t.clusters.penalty, expected, 0 * expected.clusters.penalty)
+    got = eqx.filter_grad(lambda t: jnp.sum(losses(solver, t, batch)))(learned)
+    np.testing.assert_allclose(jnp.sum(losses(solver, learned, batch)), value, rtol=1e-6)
+    assert float(optax.tree.norm(expected.shared)) > 1e-3
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_a_mixture_that_follows_few_clusters_has_the_whole_likelihood() -> None:
+    solver, learned, batch = soft()
+    few = soft(followed=1)[0]
+    np.testing.assert_allclose(
+        losses(few, learned, batch), losses(solver, learned, batch), rtol=1e-6
+    )
+
+
+def test_steps_lower_the_loss(key: jax.Array) -> None:
+    for solver, learned, batch in (hard(key), soft()):
+        state = solver.init(learned)
+        for _ in range(30):
+            state = step(solver, state, batch)
+        before, after = (
+            float(jnp.sum(losses(solver, tree, batch))) for tree in (learned, state.learned)
+        )
+        assert after < before - 0.01 * abs(before)
+        assert int(state.step) == 30
+        assert int(state.failed) == -1
+        assert float(jnp.sum(state.tally.count)) == 30 * 12
+
+
+def test_padding_changes_nothing(key: jax.Array) -> None:
+    solver, learned, batch = hard(key)
+    padded = Batch(
+        jnp.concatenate([batch.samples, 1.0 - batch.samples[:4]]),
+        jnp.concatenate([batch.weight, jnp.zeros(4)]),
+    )
+    one, other = (step(solver, solver.init(learned), b) for b in (batch, padded))
+    for a, b in zip(jax.tree.leaves(one.moments), jax.tree.leaves(other.moments), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
+
+
+def test_a_sum_over_devices_is_the_whole_batch(key: jax.Array) -> None:
+    solver, learned, batch = hard(key)
+    whole = step(solver, solver.init(learned), batch)
+    parts = jax.tree.map(lambda leaf: leaf.reshape(3, 4, *leaf.shape[1:]), batch)
+    memory = solver.remember(4, CLUSTERS, batch.weight.dtype)
+    state = solver.init(learned)
+
+    def one(part: Batch) -> GradientState:
+        return solver.step(state, part, memory, jnp.asarray(1e-3), axis_name="data")[0]
+
+    split = eqx.filter_vmap(one, axis_name="data")(parts)
+    # The moments are the gradient's: Adam's step alone would hide its scale.
+    for a, b in zip(jax.tree.leaves(whole.moments), jax.tree.leaves(split.moments), strict=True):
+        np.testing.assert_allclose(np.asarray(b)[0], a, rtol=2e-3, atol=1e-6)
+
+
+def test_penalty_weights_are_not_learned(key: jax.Array) -> None:
+    solver, learned, batch = hard(key)
+    learned = eqx.tree_at(lambda t: t.clusters.penalty, learned, jnp.full((CLUSTERS, 1), 0.5))
+    state = step(solver, solver.init(learned), batch)
+    np.testing.assert_array_equal(state.learned.clusters.penalty, learned.clusters.penalty)
+
+
+def test_a_step_that_is_not_a_number_is_not_taken(key: jax.Array) -> None:
+    solver, learned, batch = hard(key)
+    state = step(solver, solver.init(learned), batch)
+    broken = eqx.tree_at(lambda b: b.samples, batch, batch.samples.at[3, 2, 2].set(jnp.nan))
+    after = step(solver, step(solver, state, broken), batch)
+    assert int(after.failed) == 1
+    lasting = step(solver, state, broken)
+    for one, other in zip(
+        jax.tree.leaves(lasting.learned), jax.tree.leaves(state.learned), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_networks_that_wait_are_not_decayed(key: jax.Array) -> None:
+    _, learned, batch = hard(key)
+    waiting = GradientEM(TransformedPrototype(Identity()), NoAlignment(candidates=CLUSTERS))
+    state = step(waiting, waiting.init(learned), batch, 0.1)
+    for one, other in zip(
+        jax.tree.leaves(state.learned.shared), jax.tree.leaves(learned.shared), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("counts", [[50.0, 1.0, 30.0], [1.0, 2.0, 90.0], [30.0, 20.0, 25.0]])
+def test_tiny_clusters_become_the_largest(key: jax.Array, counts: list[float]) -> None:
+    solver, learned, batch = hard(key)
+    learned = eqx.tree_at(
+        lambda t: t.objective, learned, jnp.arange(3.0), is_leaf=lambda leaf: leaf is None
+    )
+    state = step(solver, solver.init(learned), batch)
+    state = eqx.tree_at(
+        lambda s: s.tally, state, GradientTally(jnp.asarray(counts), jnp.asarray(1.0))
+    )
+    after, refilled = solver.refill(state, key, least_share=0.2, noise=0.01)
+    largest = int(np.argmax(counts))
+    tiny = [k for k in range(3) if counts[k] < 0.2 * sum(counts) / 3]
+    assert int(refilled) == len(tiny)
+    source = [largest if k in tiny else k for k in range(3)]
+    for part in (
+        lambda s: s.learned.clusters.predictor,
+        lambda s: s.learned.objective,
+        lambda s: s.moments.mu.clusters,
+        lambda s: s.moments.nu.clusters,
+    ):
+        for old, new in zip(
+            jax.tree.leaves(part(state)), jax.tree.leaves(part(after)), strict=True
+        ):
+            np.testing.assert_array_equal(new, old[jnp.asarray(source)])
+    moved = np.asarray(
+        after.learned.clusters.prototype - state.learned.clusters.prototype[jnp.asarray(source)]
+    )
+    stirred = {*tiny, largest} if tiny else set()
+    for k in range(3):
+        spread = moved[k].std()
+        assert (0.005 < spread < 0.02) if k in stirred else spread == 0.0
+    assert float(jnp.sum(after.tally.count)) == 0.0
+
+
+def test_hard_minimum_and_its_responsibilities() -> None:
+    scores = jnp.asarray([[3.0, 1.0, 2.0], [0.5, 4.0, 4.5]])
+    reduction = HardMinimum()
+    np.testing.assert_array_equal(reduction(scores), [1.0, 0.5])
+    np.testing.assert_array_equal(
+        reduction.responsibilities(scores), [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    )
+    assert reduction.offsets(None, 3) is None
+    mixed = MixtureLikelihood()
+    np.testing.assert_allclose(
+        mixed.responsibilities(scores),
+        jax.vmap(jax.grad(lambda s: mixed(s)))(scores),
+        rtol=1e-6,
+    )
