@@ -13,8 +13,11 @@ from diffclust.objectives import TransformedDistance
 from diffclust.transforms import (
     AbstractTransform,
     Affine,
+    Colour,
     Compose,
     Identity,
+    Morphology,
+    Projective,
     SpatialChain,
     ThinPlateSpline,
     compose,
@@ -44,6 +47,9 @@ class Gain(AbstractTransform):
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
         return lambda params, image: image * (1.0 + params)[None, None, :]
 
+    def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        return lambda params, variance: variance * (1.0 + params)[None, None, :] ** 2
+
 
 TRANSFORMS: dict[str, tuple[type[AbstractTransform], Callable[[], AbstractTransform]]] = {
     "identity": (Identity, Identity),
@@ -58,6 +64,24 @@ TRANSFORMS: dict[str, tuple[type[AbstractTransform], Callable[[], AbstractTransf
     "broken-chain": (
         Compose,
         lambda: compose(ThinPlateSpline((2, 3)), Gain(), Affine("edge"), Affine("edge")),
+    ),
+    "projective": (Projective, Projective),
+    "projective-edge": (Projective, lambda: Projective("edge")),
+    "colour": (Colour, lambda: Colour(2)),
+    "colour-full": (Colour, lambda: Colour(2, full=True)),
+    "morphology": (Morphology, lambda: Morphology(3, channelwise=True)),
+    "morphology-edge": (
+        Morphology,
+        lambda: Morphology(5, boundary="edge", channelwise=True),
+    ),
+    "colour-affine-morphology-spline": (
+        Compose,
+        lambda: compose(
+            Colour(2),
+            Affine(),
+            Morphology(3, channelwise=True),
+            ThinPlateSpline((2, 3)),
+        ),
     ),
     "users-own": (Gain, Gain),
 }

@@ -311,6 +311,9 @@ class Brightness(AbstractTransform):
     def bind(self, height, width):
         return lambda params, image: image * (1 + params[0])
 
+    def bind_variance(self, height, width):
+        return lambda params, variance: variance * (1 + params[0]) ** 2
+
 
 def test_alignment_without_a_map_has_no_grid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -33,7 +33,8 @@ def check_transform(
 
     Zero is the identity; shape and dtype are kept; `bind` agrees with the call; jit = eager and
     vmap = loop; gradients agree with central differences wherever those see no kink, and are of
-    use at the identity; the deformation is a non-negative quadratic form. A spatial transform is
+    use at the identity; the deformation is a non-negative quadratic form; variances stay variances,
+    unchanged at zero and moved linearly. A spatial transform is
     linear in the image and reads it where its map says, its Jacobian determinant is that of the
     map, and its affine embedding holds affine maps. `compose` and `inverse` are checked where the
     transform offers them.
@@ -61,6 +62,7 @@ def check_transform(
         laws.append(_composition)
     if hasattr(transform, "inverse"):
         laws.append(_inverse)
+    laws.append(_variance)
     for law in laws:
         law(case)
 
@@ -133,6 +135,12 @@ def _apply_all(transform: AbstractTransform, params: Any, images: Any) -> Array:
 
 
 @eqx.filter_jit
+def _variances(transform: AbstractTransform, params: Any, variances: Any) -> Array:
+    bound = transform.bind_variance(*variances.shape[1:3])
+    return jax.vmap(bound, in_axes=(None, 0))(params, variances)
+
+
+@eqx.filter_jit
 def _warp(transform: AbstractSpatialTransform, params: Any, points: Any) -> Array:
     return transform.warp(params, points)
 
@@ -182,6 +190,16 @@ def _batching(case: _Case) -> None:
     agree(case.law("jit = eager"), loop[0], eager, case.close)
     batched = case.all_moved(*(np.stack(arrays) for arrays in zip(*pairs, strict=True)))
     agree(case.law("vmap = loop, and bind = call"), batched, loop, case.close)
+
+
+def _variance(case: _Case) -> None:
+    given = np.stack([case.image, case.other, 2 * case.image + 3 * case.other])
+    still = np.asarray(_variances(case.transform, np.zeros_like(case.first), given))
+    agree(case.law("variances are unchanged at zero"), still, given, 5 * case.close)
+    one, two, both = np.asarray(_variances(case.transform, case.first, given))
+    least = float(min(np.min(one), np.min(two)))
+    require(least >= 0.0, case.law(f"variances do not become negative: {least}"))
+    agree(case.law("linear in the variances"), both, 2 * one + 3 * two, 5 * case.close)
 
 
 def _deformation(case: _Case) -> None:

@@ -6,18 +6,27 @@ Take one to say what a cluster may do to a picture and remain the same picture; 
 
 from diffclust.transforms.affine import Affine
 from diffclust.transforms.base import AbstractSpatialTransform, AbstractTransform
+from diffclust.transforms.colour import Colour
 from diffclust.transforms.compose import Compose, SpatialChain, compose
 from diffclust.transforms.identity import Identity
+from diffclust.transforms.morphology import Morphology
+from diffclust.transforms.named import NAMES, named_sequence
+from diffclust.transforms.projective import Projective
 from diffclust.transforms.thin_plate_spline import ThinPlateSpline, landmark_grid
 
 __all__ = [
+    "NAMES",
     "AbstractSpatialTransform",
     "AbstractTransform",
     "Affine",
+    "Colour",
     "Compose",
     "Identity",
+    "Morphology",
+    "Projective",
     "SpatialChain",
     "ThinPlateSpline",
     "compose",
     "landmark_grid",
+    "named_sequence",
 ]

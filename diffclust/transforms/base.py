@@ -33,6 +33,25 @@ class AbstractTransform(eqx.Module):
         """
 
     @abc.abstractmethod
+    def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        """How an image of the pixels' variances moves when the image of their means does.
+
+        This is what a Gaussian prototype needs: what makes no sense for a variance, such as a
+        shift of the colours, leaves it alone. At zero params variances are unchanged; they are
+        never negative afterwards, and twice the variance stays twice the variance.
+
+        Args:
+            height: Rows of the images to come.
+            width: Columns of the images to come.
+
+        Returns:
+            A function of params and variances, to be called inside loops and under `vmap`.
+
+        References:
+            Monnier et al., DTI clustering, Section 3.2, T* in Equation 5.
+        """
+
+    @abc.abstractmethod
     def deformation(self, params: Params) -> Float[Array, " terms"]:
         """Sizes of the deformation, part by part: non-negative, quadratic, zero at the identity.
 
@@ -108,6 +127,10 @@ class AbstractSpatialTransform(AbstractTransform):
             return bilinear_sample(image, coordinates(params), boundary=self.boundary)
 
         return apply
+
+    def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        """Resamples variances as it does images; see `AbstractTransform.bind_variance`."""
+        return self.bind(height, width)
 
     def jacobian_determinant(self, params: Params, points: Points) -> Float[Array, "*grid"]:
         """Local change of area, det ∂warp/∂u, at each point.

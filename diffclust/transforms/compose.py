@@ -123,6 +123,18 @@ class Compose(AbstractTransform):
 
         return apply
 
+    def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        """Run by run; see `AbstractTransform.bind_variance`."""
+        bound = [t.bind_variance(height, width) for t in self.runs]
+        sizes = tuple(t.num_params for t in self.runs)
+
+        def apply(params: Params, variance: Image) -> Image:
+            for run, part in zip(bound, _split(params, sizes), strict=True):
+                variance = run(part, variance)
+            return variance
+
+        return apply
+
 
 def compose(*transforms: AbstractTransform) -> AbstractTransform:
     """Applies transforms to an image one after another, first to last.

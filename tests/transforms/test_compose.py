@@ -87,6 +87,9 @@ class Unfusable(AbstractTransform):
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
         return Affine().bind(height, width)
 
+    def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        return Affine().bind_variance(height, width)
+
 
 def test_transform_that_is_not_spatial_breaks_the_run() -> None:
     both = compose(AFFINE, SPLINE, GAIN, SPLINE)

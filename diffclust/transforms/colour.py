@@ -1,0 +1,118 @@
+"""Affine changes of the colours, the same at every pixel."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from diffclust.transforms.base import AbstractTransform
+from diffclust.types import Image, Params
+
+
+class Colour(AbstractTransform):
+    """A gain and a shift for every channel: x_c ↦ (1 + g_c) x_c + b_c, with params (g, b).
+
+    Two params for grey images and six for colour. The full form mixes the channels,
+    x ↦ (I + G) x + b with params (G row by row, b), twelve for three channels; with it a single
+    prototype can hide several patterns in its channels, which is why the paper gave it up.
+
+    Attributes:
+        num_channels: Channels of the images.
+        full: Whether channels are mixed.
+
+    References:
+        Monnier et al., DTI clustering, Section 4.1 and Appendix C.4.
+    """
+
+    num_channels: int = eqx.field(static=True, default=1)
+    full: bool = eqx.field(static=True, default=False, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses images without channels."""
+        if self.num_channels < 1:
+            raise ValueError(f"num_channels must be 1 or more, not {self.num_channels}")
+
+    @property
+    def num_params(self) -> int:
+        """Gains (a matrix of them in the full form) and one shift a channel."""
+        return self._num_gains + self.num_channels
+
+    @property
+    def _num_gains(self) -> int:
+        return self.num_channels**2 if self.full else self.num_channels
+
+    @property
+    def deformation_terms(self) -> tuple[str, ...]:
+        """Gain and shift."""
+        return ("gain", "shift")
+
+    def deformation(self, params: Params) -> Float[Array, " terms"]:
+        """Sums of squares of the gains and of the shifts; see `AbstractTransform.deformation`."""
+        gain, shift = params[: self._num_gains], params[self._num_gains :]
+        return jnp.stack([jnp.sum(gain**2), jnp.sum(shift**2)])
+
+    def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        """See `AbstractTransform.bind`; nothing here depends on the image's size.
+
+        Args:
+            height: Rows of the images to come.
+            width: Columns of the images to come.
+
+        Returns:
+            A function of params and image, which raises a ValueError for an image with another
+            number of channels.
+        """
+        del height, width
+
+        def apply(params: Params, image: Image) -> Image:
+            self._check(image)
+            shift = params[self._num_gains :]
+            return _mixed(self._matrix(params), image) + shift[None, None, :]
+
+        return apply
+
+    def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        """Gains act squared and shifts not at all; see `AbstractTransform.bind_variance`.
+
+        In the full form this is the variance of each channel by itself, for channels that vary
+        independently.
+
+        Args:
+            height: Rows of the images to come.
+            width: Columns of the images to come.
+
+        Returns:
+            A function of params and variances, which raises a ValueError for an image with another
+            number of channels.
+        """
+        del height, width
+
+        def apply(params: Params, variance: Image) -> Image:
+            self._check(variance)
+            return _mixed(self._matrix(params) ** 2, variance)
+
+        return apply
+
+    def _check(self, image: Image) -> None:
+        if image.shape[2] != self.num_channels:
+            raise ValueError(
+                f"Colour(num_channels={self.num_channels}) was given an image with "
+                f"{image.shape[2]} channels; num_channels must be that of the images"
+            )
+
+    def _matrix(self, params: Params) -> Float[Array, "..."]:
+        """I + G, or its diagonal."""
+        gain = params[: self._num_gains]
+        if not self.full:
+            return 1.0 + gain
+        unit = jnp.eye(self.num_channels, dtype=params.dtype)
+        return unit + gain.reshape(self.num_channels, self.num_channels)
+
+
+def _mixed(matrix: Float[Array, "..."], image: Image) -> Image:
+    """A diagonal or a full matrix times the channels of every pixel."""
+    if matrix.ndim == 1:
+        return image * matrix[None, None, :]
+    # Matrix units of a GPU would round the colours to ten bits, at the identity too.
+    return jnp.einsum("dc,hwc->hwd", matrix, image, precision="highest")

@@ -1,0 +1,116 @@
+"""What the experiments on DTI clustering share: settings by data set, runs watched on the way."""
+
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from diffclust.data import load
+from diffclust.metrics import scores
+from diffclust.models import MODELS, Training
+from diffclust.solvers.base import Memory
+from diffclust.solvers.curriculum import Position
+from diffclust.solvers.gradient import GradientState
+from diffclust.solvers.gradient_fit import assign_softly
+
+SETS = {
+    "mnist": ("mnist", "all", "aff-morpho-tps"),
+    "mnist-test": ("mnist", "test", "aff-morpho-tps"),
+    "mnist-1k": ("mnist-1k", "all", "aff-morpho-tps"),
+    "usps": ("usps", "all", "col-aff-tps"),
+    "mnist-color": ("mnist-color", "all", "col-aff-tps"),
+    "affnist-like": ("affnist-like", "all", "aff-morpho-tps"),
+    "digits": ("digits", "all", "col-aff-tps"),
+}
+"""Source, split and transforms of each data set (Table 4)."""
+
+
+def data_of(name: str, limit: int | None = None):
+    source, split, _ = SETS[name]
+    return load(source, split=split, limit=limit, seed=0)
+
+
+def model_of(method: str, name: str, *, num_clusters: int = 10, **settings: Any):
+    """A DTI model with the paper's transforms for a data set."""
+    boundary = "zero" if name in ("usps", "digits") else "edge"
+    given = {"transforms": SETS[name][2], "boundary": boundary, **settings}
+    return MODELS[method].from_settings({"num_clusters": num_clusters, **given})
+
+
+class Watch:
+    """Assigns all samples now and then, and notes accuracy and loss against the time trained."""
+
+    def __init__(self, model, images, labels, *, every: float, prefix: str) -> None:
+        self.model, self.images, self.labels = model, images, labels
+        self.every, self.prefix = every, prefix
+        self.begun, self.paused, self.last = time.perf_counter(), 0.0, 0.0
+        self.trace: list[dict[str, float]] = []
+
+    @property
+    def trained(self) -> float:
+        return time.perf_counter() - self.begun - self.paused
+
+    def __call__(self, state: GradientState, memory: Memory, position: Position) -> None:
+        if self.trained - self.last < self.every:
+            return
+        self.last, stopped = self.trained, time.perf_counter()
+        channels = self.images.shape[3]
+        count = len(self.model.sequence(channels))
+        plan = self.model.training.plan(count, self.images)
+        phase = min(position.phase, len(plan.phases) - 1)
+        solver = self.model.solver(plan.phases[phase].solver, channels)
+        found, losses, _ = assign_softly(solver, state.learned, self.images, chunk_size=512)
+        row = {
+            "seconds": round(self.last, 1),
+            "step": int(state.step),
+            "phase": position.phase,
+            "loss": float(np.mean(losses, dtype=np.float64)),
+            **scores(self.labels, found.clusters),
+        }
+        self.trace.append(row)
+        told = [f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()]
+        print(self.prefix, *told, flush=True)
+        self.paused += time.perf_counter() - stopped
+
+
+def run(model, data, seed: int, prefix: str, *, every: float | None = None) -> dict[str, Any]:
+    """One fit: its loss a sample, its scores, and how long it took without looking on."""
+    watch = None
+    if every is not None:
+        watch = Watch(model, data.images, data.labels, every=every, prefix=f"{prefix} seed={seed}")
+    begun = time.perf_counter()
+    result = model.fit(data.images, key=jax.random.key(seed), keep=watch)
+    seconds = time.perf_counter() - begun - (watch.paused if watch else 0.0)
+    row = {
+        "seed": seed,
+        "loss": result.loss / len(data),
+        **scores(data.labels, result.assignments),
+        "refills": int(result.outcome.figures["refills"]),
+        "seconds": round(seconds, 1),
+    }
+    told = [f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()]
+    print(prefix, "done", *told, flush=True)
+    return row
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mean, deviation, least, median and greatest of the scores, and the run of least loss."""
+    found: dict[str, Any] = {}
+    for name in ("acc", "nmi"):
+        values = np.asarray([row[name] for row in rows])
+        found[name] = {
+            "mean": round(float(values.mean()), 4),
+            "std": round(float(values.std()), 4),
+            "min": round(float(values.min()), 4),
+            "median": round(float(np.median(values)), 4),
+            "max": round(float(values.max()), 4),
+        }
+    least = min(rows, key=lambda row: row["loss"])
+    found["least_loss"] = {k: round(float(least[k]), 4) for k in ("seed", "loss", "acc", "nmi")}
+    found["seconds"] = round(float(np.mean([row["seconds"] for row in rows])), 1)
+    return found
+
+
+def training(steps: tuple[int, ...] | None = None, **settings: Any) -> Training:
+    return Training(steps=steps, **settings)
