@@ -1,0 +1,20 @@
+"""Networks that read one image and predict a transform's params for every cluster.
+
+A backbone turns an image into features once, and a small head per cluster turns them into params.
+You need this where a network is to predict alignments (DTI clustering) instead of a search.
+"""
+
+from diffclust.networks.base import AbstractBackbone
+from diffclust.networks.heads import Head, make_heads
+from diffclust.networks.quick import StridedBackbone, quick_backbone
+from diffclust.networks.residual import ResidualBackbone, residual_backbone
+
+__all__ = [
+    "AbstractBackbone",
+    "Head",
+    "ResidualBackbone",
+    "StridedBackbone",
+    "make_heads",
+    "quick_backbone",
+    "residual_backbone",
+]
