@@ -318,7 +318,9 @@ class Brightness(AbstractTransform):
 def test_alignment_without_a_map_has_no_grid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(KMeans, "energy", lambda self: TransformedDistance(Brightness()))
+    monkeypatch.setattr(
+        KMeans, "energy", lambda self, channels=1: TransformedDistance(Brightness())
+    )
     result, dataset = made(KMeans(2))
     _, page = written(tmp_path, result, dataset, samples_per_group=2)
     assert len(page.all("image")) == 2 * (2 * 4 * 2 + 1)

@@ -68,8 +68,8 @@ def test_prototypes_may_be_moved_by_the_group() -> None:
     ids=["quarter-turn", "mirror"],
 )
 def test_kmeans_is_the_same_after_a_joint_isometry(turn, matrix) -> None:
-    # T(β R) = R T(R⁻¹ β R): for every map there is one of the same energy, so minima agree. Turns by
-    # right angles and mirrors are isometries that keep pixels pixels.
+    # T(β R) = R T(R⁻¹ β R): for every map there is one of the same energy, so minima agree. Turns
+    # by right angles and mirrors are isometries that keep pixels pixels.
     (sample,), (prototype,) = blobs(1), blobs(1, seed=1)
     energy = TransformedPrototype(Affine("zero"))
     around = np.asarray(matrix)

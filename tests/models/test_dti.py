@@ -1,0 +1,345 @@
+"""DTI K-means and its kin: what they find, how they go on, and what they refuse."""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffclust
+from diffclust import metrics
+from diffclust.models import (
+    MODELS,
+    AbstractGradientModel,
+    DTIGaussianMixture,
+    DTIKMeans,
+    GaussianMixture,
+    Result,
+    Training,
+    TransformationInvariantKMeans,
+    moved_prototypes,
+)
+from diffclust.snapshots import SnapshotFolder
+from diffclust.solvers import FitError, Progress, curriculum
+from diffclust.solvers.curriculum import Position, Stream
+
+KEY = jax.random.key(0)
+LABELS = np.arange(60) % 3
+
+
+def bars(channels: int = 1) -> np.ndarray:
+    """Rings, crosses and bars, each shifted by up to two pixels: `(60, 12, 12, channels)`."""
+    rng = np.random.default_rng(0)
+    x, y = np.meshgrid(np.arange(12) - 5.5, np.arange(12) - 5.5)
+    images = []
+    for label in LABELS:
+        u, v = x - rng.uniform(-1.5, 1.5), y - rng.uniform(-1.5, 1.5)
+        radius = np.hypot(u, v)
+        drawn = {
+            0: np.abs(radius - 3.0),
+            1: np.where(radius < 4.5, np.minimum(np.abs(u), np.abs(v)), 9.0),
+            2: np.where(np.abs(v) < 4.5, np.abs(u - v / 2), 9.0),
+        }[int(label)]
+        images.append(np.exp(-(drawn**2)))
+    return np.repeat(np.stack(images)[..., None], channels, axis=3).astype(np.float32)
+
+
+IMAGES = bars()
+BRIEF = Training(steps=(20, 150, 30), batch_size=20)
+SMALL = {
+    "dti-kmeans": DTIKMeans(3, transforms="aff", training=BRIEF),
+    "dti-gmm": DTIGaussianMixture(3, transforms="aff", training=BRIEF, initial_variance=0.1),
+    "ti-kmeans": TransformationInvariantKMeans(3, training=BRIEF, align_steps=4),
+    "gmm": GaussianMixture(3, training=Training(steps=(100, 30), batch_size=20)),
+}
+ORACLE = jnp.asarray(IMAGES[:3])
+"""One image of each kind."""
+
+
+@pytest.fixture(scope="module", params=SMALL)
+def fitted(request: pytest.FixtureRequest) -> Result:
+    return SMALL[request.param].fit(IMAGES, key=KEY, prototypes=ORACLE)
+
+
+def test_every_model_is_here() -> None:
+    named = {name for name, m in MODELS.items() if issubclass(m, AbstractGradientModel)}
+    assert named == set(SMALL)
+
+
+def test_result_is_whole(fitted: Result) -> None:
+    outcome = fitted.outcome
+    assert fitted.prototypes.shape == (3, 12, 12, 1)
+    # Windows of 50 steps, phase by phase, and the final loss.
+    assert len(outcome.history) == (4 if fitted.model.method == "gmm" else 6)
+    np.testing.assert_array_equal(
+        outcome.extras["phases"], [0, 2] if fitted.model.method == "gmm" else [0, 1, 4]
+    )
+    responsibilities = outcome.extras["responsibilities"]
+    np.testing.assert_allclose(responsibilities.sum(1), 1.0, rtol=1e-5)
+    np.testing.assert_array_equal(responsibilities.argmax(1), fitted.assignments)
+    assert np.all(np.isfinite(fitted.distances))
+    assert np.all(fitted.margins >= 0)
+    if fitted.model.method in ("dti-kmeans", "ti-kmeans"):
+        np.testing.assert_allclose(fitted.distances.sum(), fitted.loss, rtol=1e-5)
+
+
+def test_shifted_shapes_are_found(fitted: Result) -> None:
+    found = metrics.scores(LABELS, fitted.assignments)["acc"]
+    assert found > {"dti-kmeans": 0.9, "gmm": 0.34}.get(fitted.model.method, 0.75)
+
+
+def test_new_images_go_where_the_old_ones_went(fitted: Result) -> None:
+    found = fitted.predict(IMAGES)
+    np.testing.assert_array_equal(found.clusters, fitted.assignments)
+    np.testing.assert_allclose(found.distances, fitted.distances, rtol=1e-4, atol=1e-4)
+
+
+def test_saved_and_loaded(fitted: Result, tmp_path: Path) -> None:
+    diffclust.save(tmp_path / "model", fitted)
+    again = diffclust.load(tmp_path / "model")
+    assert again.model == fitted.model
+    for one, other in zip(
+        jax.tree.leaves(again.outcome.learned), jax.tree.leaves(fitted.outcome.learned), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    first, second = again.predict(IMAGES[:7]), fitted.predict(IMAGES[:7])
+    for field in dataclasses.fields(first):
+        np.testing.assert_array_equal(getattr(first, field.name), getattr(second, field.name))
+
+
+def test_moved_prototypes_are_reconstructions(fitted: Result) -> None:
+    assignment = fitted.outcome.assignment
+    moved = moved_prototypes(fitted, assignment.clusters, assignment.params)
+    assert moved.shape == IMAGES.shape
+    if fitted.model.method in ("dti-kmeans", "ti-kmeans"):
+        squared = np.sum((moved - IMAGES) ** 2, axis=(1, 2, 3))
+        np.testing.assert_allclose(squared, fitted.distances, rtol=1e-3, atol=1e-4)
+    still = moved_prototypes(fitted, assignment.clusters, assignment.params, transforms=0)
+    np.testing.assert_allclose(still, fitted.prototypes[assignment.clusters], atol=1e-6)
+    with pytest.raises(ValueError, match="moves prototypes, not images"):
+        fitted.align(IMAGES, assignment.params)
+    with pytest.raises(ValueError, match="params must have shape"):
+        moved_prototypes(fitted, assignment.clusters, assignment.params[:5])
+
+
+def test_same_key_same_result() -> None:
+    model = SMALL["dti-kmeans"]
+    one, other = (model.fit(IMAGES, key=jax.random.key(3)) for _ in range(2))
+    assert one.history == other.history
+    np.testing.assert_array_equal(one.prototypes, other.prototypes)
+
+
+def test_starts_from_given_assignments() -> None:
+    model = DTIKMeans(3, transforms="aff", training=Training(steps=(1, 0, 0), batch_size=60))
+    result = model.fit(IMAGES, key=KEY, assignments=LABELS)
+    means = np.stack([IMAGES[k == LABELS].mean(0) for k in range(3)])
+    np.testing.assert_allclose(result.prototypes, means, atol=2e-3)  # one step of Adam away
+
+
+def test_least_loss_of_the_restarts_is_kept() -> None:
+    model = DTIKMeans(
+        3, transforms="", num_restarts=3, training=Training(steps=(15, 5), batch_size=20)
+    )
+    result = model.fit(IMAGES, key=KEY)
+    assert len(result.outcome.restarts) == 3
+    assert len(set(result.outcome.restarts)) > 1
+    assert result.loss == pytest.approx(min(result.outcome.restarts), rel=1e-6)
+
+
+def test_weights_of_zero_leave_images_out() -> None:
+    weight = np.where(LABELS < 2, 1.0, 0.0)
+    model = DTIKMeans(2, transforms="aff", training=BRIEF)
+    result = model.fit(IMAGES, key=KEY, sample_weight=weight, prototypes=IMAGES[:2])
+    kept = LABELS < 2
+    assert metrics.scores(LABELS[kept], result.assignments[kept])["acc"] > 0.9
+    np.testing.assert_allclose(result.loss, result.distances[kept].sum(), rtol=1e-4)
+
+
+def test_refining_lowers_distances() -> None:
+    plain = SMALL["dti-kmeans"]
+    refining = dataclasses.replace(plain, refine_steps=6)
+    one, other = (m.fit(IMAGES, key=KEY, prototypes=ORACLE) for m in (plain, refining))
+    assert other.loss < 0.97 * one.loss
+    assert np.all(other.distances <= one.distances * (1 + 1e-4) + 1e-5)
+
+
+def test_colour_images_and_other_shapes() -> None:
+    images = bars(3)[:, 1:] * np.asarray([1.0, 0.5, 0.2], np.float32)
+    training = Training(steps=(10, 10, 10, 5), batch_size=16)
+    model = DTIKMeans(3, transforms="col-proj", window=0.4, training=training)
+    result = model.fit(images, key=KEY)
+    assert result.prototypes.shape == (3, 11, 12, 3)
+    assert result.outcome.assignment.params.shape == (60, 6 + 8)
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("method", ["dti-kmeans", "dti-gmm"])
+def test_goes_on_where_it_stopped_bit_for_bit(method: str, tmp_path: Path) -> None:
+    model = dataclasses.replace(
+        SMALL[method],
+        num_restarts=2,
+        training=Training(steps=(60, 60, 60), batch_size=20),
+    )
+    whole = model.fit(IMAGES, key=KEY)
+
+    def open_folder() -> SnapshotFolder:
+        return SnapshotFolder(tmp_path / "states", run={"method": method}, every=0.0)
+
+    for stop in (60, 110, 300):  # windows of 50: in a phase, after one, in the second restart
+
+        def interrupt(progress: Progress, stop: int = stop) -> None:
+            if progress.stage == "step" and progress.restart * 180 + progress.done >= stop:
+                raise Interrupted
+
+        with open_folder() as folder, pytest.raises(Interrupted):
+            model.fit(IMAGES, key=KEY, snapshots=folder, callback=interrupt)
+    begun = []
+    with open_folder() as folder:
+        assert "snapshot" in (folder.last() or "")
+        resumed = model.fit(
+            IMAGES, key=KEY, snapshots=folder, callback=lambda p: begun.append((p.restart, p.done))
+        )
+    assert begun[0][0] == 1
+    assert resumed.history == whole.history
+    assert resumed.outcome.restarts == whole.outcome.restarts
+    for one, other in zip(
+        jax.tree.leaves(resumed.outcome.learned),
+        jax.tree.leaves(whole.outcome.learned),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(resumed.distances, whole.distances)
+
+
+def test_states_of_another_fit_are_refused(tmp_path: Path) -> None:
+    with SnapshotFolder(tmp_path / "states", run={"seed": 0}):
+        pass
+    with pytest.raises(ValueError, match="had seed 0, not 1"):
+        SnapshotFolder(tmp_path / "states", run={"seed": 1})
+
+
+def test_a_damaged_state_is_passed_over(tmp_path: Path) -> None:
+    model = SMALL["dti-kmeans"]
+    whole = model.fit(IMAGES, key=KEY)
+    with SnapshotFolder(tmp_path / "states", run={}, every=0.0) as folder:
+        model.fit(IMAGES, key=KEY, snapshots=folder)
+    newest = max((tmp_path / "states" / "states").iterdir(), key=lambda p: int(p.name))
+    for path in newest.rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"\0" * min(10, path.stat().st_size))
+    with (
+        SnapshotFolder(tmp_path / "states", run={}, every=1e9) as folder,
+        pytest.warns(UserWarning, match="cannot be read"),
+    ):
+        again = model.fit(IMAGES, key=KEY, snapshots=folder)
+    np.testing.assert_array_equal(again.prototypes, whole.prototypes)
+
+
+def test_a_loss_that_is_no_number_stops_the_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(steps=(60, 60, 1), learning_rate=1e30)
+    with pytest.raises(FitError, match=r"step \d+ of restart 0, phase \d+: the loss"):
+        DTIKMeans(3, transforms="aff", training=training).fit(IMAGES, key=KEY)
+    read, seen = curriculum._read, []
+
+    def broken(*arguments):
+        seen.append(arguments)
+        if len(seen) == 3:
+            raise FitError("step 120: not a number")
+        return read(*arguments)
+
+    monkeypatch.setattr(curriculum, "_read", broken)
+    with (
+        SnapshotFolder(tmp_path / "states", run={}, every=0.0) as folder,
+        pytest.raises(FitError, match="step 120.*The last good state is snapshot 2 in"),
+    ):
+        SMALL["dti-kmeans"].fit(IMAGES, key=KEY, snapshots=folder)
+
+
+def test_order_of_samples() -> None:
+    stream = Stream(10, 4, KEY)
+    seen = np.concatenate([stream.batch(step) for step in range(10)])
+    for start in range(0, 40, 10):
+        assert sorted(seen[start : start + 10]) == list(range(10))
+    np.testing.assert_array_equal(Stream(10, 4, KEY).batch(7), seen[28:32])
+    assert not np.array_equal(seen[:10], seen[10:20])
+
+
+def test_a_phase_ends_where_the_loss_stands_still() -> None:
+    training = Training(steps=(2000, 2000), tolerance=0.05, batch_size=20)
+    positions: list[Position] = []
+    model = DTIKMeans(3, transforms="", training=training)
+    model.fit(IMAGES, key=KEY, keep=lambda state, memory, position: positions.append(position))
+    assert positions[-1].phase == 2
+    assert len(positions) < 60
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"transforms": "aff-blur"}, "names joined by hyphens, such as aff-morpho-tps"),
+        ({"transforms": "aff--tps"}, "names joined by hyphens"),
+        ({"window": 0.0}, "window must be positive"),
+        ({"refine_steps": -1}, "refine_steps"),
+        ({"num_restarts": 0}, "num_restarts"),
+        ({"deformation_penalty": -1.0}, "deformation_penalty"),
+    ],
+)
+def test_settings_that_mean_nothing(settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DTIKMeans(3, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"max_steps": 3}, "max_steps"),
+        ({"tolerance": -0.1}, "tolerance"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"steps": (1, -2)}, "steps"),
+    ],
+)
+def test_training_that_means_nothing(settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Training(**settings)
+
+
+@pytest.mark.parametrize(
+    ("model", "images", "message"),
+    [
+        (DTIKMeans(3, transforms="morpho"), bars(3), "no rule for images of 3 channels"),
+        (DTIKMeans(3, transforms="tps", landmarks=(14, 14)), IMAGES, "landmarks"),
+        (DTIKMeans(3, training=Training(batch_size=61)), IMAGES, "batch_size must be at most"),
+        (DTIKMeans(3, training=Training(steps=(5, 5))), IMAGES, "steps must be 5 numbers"),
+        (DTIKMeans(61), IMAGES, "61"),
+        (DTIKMeans(3, training=Training(steps=(0, 0, 0, 0, 0))), IMAGES, "must not all be 0"),
+    ],
+)
+def test_images_it_is_not_for(
+    model: AbstractGradientModel, images: np.ndarray, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        model.fit(images, key=KEY)
+
+
+def test_variances_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="initial_variance must be positive"):
+        GaussianMixture(3, initial_variance=0.0)
+    with pytest.raises(ValueError, match="min_deviation must be positive"):
+        DTIGaussianMixture(3, min_deviation=-1.0)
+
+
+def test_settings_are_flat() -> None:
+    model = DTIKMeans(4, transforms="aff", training=Training(max_steps=77))
+    settings = model.settings()
+    assert settings["max_steps"] == 77
+    assert "training" not in settings
+    assert DTIKMeans.from_settings(settings) == model
+    assert set(DTIKMeans.setting_types()) == set(settings)
