@@ -23,6 +23,8 @@ class Prediction(AbstractAligner):
         transforms: How many of the heads are used, first to last; None for all. A curriculum
             begins with few.
         candidates: How many clusters an alignment holds, best first; None for all.
+        judge: A cheaper energy, of the first params alone, by which the candidates are chosen where
+            they are not all; None judges by the energy itself.
 
     References:
         Monnier et al., DTI clustering, Eq. 3, Sec. 4.1 and 4.2 (curriculum learning).
@@ -30,6 +32,7 @@ class Prediction(AbstractAligner):
 
     transforms: int | None = eqx.field(static=True, default=None, kw_only=True)
     candidates: int | None = eqx.field(static=True, default=None, kw_only=True)
+    judge: AbstractPairEnergy | None = eqx.field(default=None, kw_only=True)
 
     @property
     def is_learned(self) -> bool:
@@ -78,9 +81,24 @@ class Prediction(AbstractAligner):
         """See `AbstractAligner.align`."""
         del start, prepared
         params = self.predict(sample, clusters, shared)
-        bound = jax.vmap(energy.bind(sample), in_axes=(0, None, 0))
-        # Without a gradient: whoever wants one evaluates the few candidates that count again.
-        fixed = jax.lax.stop_gradient((params, sample, clusters))
-        energies = bound(*fixed)
-        order = jnp.argsort(energies)[: self.num_candidates(len(clusters))].astype(jnp.int32)
-        return Alignment(order, params[order], energies[order])
+        kept = self.num_candidates(len(clusters))
+        chosen = jnp.arange(len(clusters), dtype=jnp.int32)
+        if self.judge is not None and kept < len(clusters):
+            first = params[:, : self.judge.num_params]
+            rough = _fixed(self.judge, first, sample, clusters)
+            chosen = jnp.argsort(rough)[:kept].astype(jnp.int32)
+            params, clusters = params[chosen], clusters.take(chosen)
+        energies = _fixed(energy, params, sample, clusters)
+        order = jnp.argsort(energies)[:kept]
+        return Alignment(chosen[order], params[order], energies[order])
+
+
+def _fixed(
+    energy: AbstractPairEnergy,
+    params: Float[Array, "clusters params"],
+    sample: PyTree,
+    clusters: Clusters,
+) -> Float[Array, " clusters"]:
+    """Energies without a gradient: whoever wants one evaluates the few that count again."""
+    bound = jax.vmap(energy.bind(sample), in_axes=(0, None, 0))
+    return bound(*jax.lax.stop_gradient((params, sample, clusters)))

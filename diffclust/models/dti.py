@@ -3,7 +3,7 @@
 import equinox as eqx
 
 from diffclust import _validation
-from diffclust.alignment import AbstractAligner, Descent, InTurn, NoAlignment, Prediction, Stage
+from diffclust.alignment import AbstractAligner, Descent, InTurn, NoAlignment, Stage
 from diffclust.models.gradient import (
     AbstractGradientModel,
     BackboneName,
@@ -63,9 +63,10 @@ class DTIKMeans(AbstractGradientModel):
         """Squared distances to the nearest prototype."""
         return squared_distances()
 
-    def aligner(self, transforms: int, *, final: bool = False) -> AbstractAligner:
+    def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
         """A prediction; in the end refined, where that is asked for."""
-        return _predicted(transforms, self.refine_steps if final else 0)
+        prediction = self.prediction(transforms, channels, exact=final)
+        return _refined(prediction, self.refine_steps) if final else prediction
 
 
 class DTIGaussianMixture(AbstractGradientModel):
@@ -119,9 +120,10 @@ class DTIGaussianMixture(AbstractGradientModel):
         """The mixture's negative log-likelihood."""
         return mixture(self.initial_variance, self.min_deviation)
 
-    def aligner(self, transforms: int, *, final: bool = False) -> AbstractAligner:
+    def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
         """A prediction; in the end refined, where that is asked for."""
-        return _predicted(transforms, self.refine_steps if final else 0)
+        prediction = self.prediction(transforms, channels, exact=final)
+        return _refined(prediction, self.refine_steps) if final else prediction
 
 
 class TransformationInvariantKMeans(AbstractGradientModel):
@@ -175,7 +177,7 @@ class TransformationInvariantKMeans(AbstractGradientModel):
         """Squared distances to the nearest prototype."""
         return squared_distances()
 
-    def aligner(self, transforms: int, *, final: bool = False) -> AbstractAligner:
+    def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
         """Descent from where the image's last one ended; of new images nothing is remembered."""
         return Descent((Stage((4 if final else 1) * self.align_steps),), candidates=None)
 
@@ -241,16 +243,13 @@ class GaussianMixture(AbstractGradientModel):
         """The mixture's negative log-likelihood."""
         return mixture(self.initial_variance, self.min_deviation)
 
-    def aligner(self, transforms: int, *, final: bool = False) -> AbstractAligner:
+    def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
         """None."""
         return NoAlignment(candidates=self.num_clusters)
 
 
-def _predicted(transforms: int, refine_steps: int) -> AbstractAligner:
-    prediction = Prediction(transforms=transforms)
-    if refine_steps == 0:
-        return prediction
-    return InTurn(prediction, Descent((Stage(refine_steps),), candidates=None))
+def _refined(aligner: AbstractAligner, steps: int) -> AbstractAligner:
+    return InTurn(aligner, Descent((Stage(steps),), candidates=None)) if steps else aligner
 
 
 def _check(model: AbstractGradientModel) -> None:

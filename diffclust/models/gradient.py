@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from diffclust import _validation
-from diffclust.alignment import AbstractAligner, NoAlignment
+from diffclust.alignment import AbstractAligner, NoAlignment, Prediction
 from diffclust.distances import (
     AbstractDissimilarity,
     GaussianNegativeLogLikelihood,
@@ -35,13 +35,22 @@ from diffclust.solvers.fit import Start
 from diffclust.solvers.gradient import GradientEM
 from diffclust.solvers.gradient_fit import assign_softly, fit_by_gradient
 from diffclust.solvers.progress import Snapshots, ignore
-from diffclust.transforms import AbstractTransform, Identity, compose, named_sequence
+from diffclust.transforms import (
+    AbstractSpatialTransform,
+    AbstractTransform,
+    Identity,
+    compose,
+    named_sequence,
+)
 from diffclust.types import Key
 
 BackboneName = Literal["quick", "residual"]
 
 _RESPONSIBLE = 3
 """Clusters of a sample whose gradient a mixture follows: the others' responsibilities are nil."""
+
+_SHORTLIST = 3
+"""Clusters of a sample that are judged after all transforms while a model is trained."""
 
 
 class PrototypeObjective(eqx.Module):
@@ -118,11 +127,12 @@ class AbstractGradientModel(AbstractModel):
         """What is made small."""
 
     @abc.abstractmethod
-    def aligner(self, transforms: int, *, final: bool = False) -> AbstractAligner:
+    def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
         """What finds the params.
 
         Args:
             transforms: How many of the transforms are used, at least one.
+            channels: Channels of the images.
             final: Whether samples are assigned in the end, not the model trained.
         """
 
@@ -169,7 +179,7 @@ class AbstractGradientModel(AbstractModel):
         """
         aligner = NoAlignment(candidates=self.num_clusters)
         if transforms:
-            aligner = self.aligner(transforms, final=final)
+            aligner = self.aligner(transforms, channels, final=final)
         objective = self.objective()
         return GradientEM(
             self.energy(channels, transforms),
@@ -201,6 +211,29 @@ class AbstractGradientModel(AbstractModel):
         clusters = Clusters(objective.prototypes(images), penalty, heads)
         learned = objective.reduction.init(self.num_clusters, images.dtype)
         return Learned(clusters, backbone, learned)
+
+    def prediction(self, transforms: int, channels: int, *, exact: bool) -> Prediction:
+        """An aligner that predicts.
+
+        While a model is trained, only the few clusters that are best after the transforms up to the
+        first spatial one are judged after all of them: the others take most of the time and next
+        to never win.
+
+        Args:
+            transforms: How many of the transforms are used.
+            channels: Channels of the images.
+            exact: Whether all clusters are judged after all transforms.
+
+        Returns:
+            The aligner.
+        """
+        sequence = self.sequence(channels)[:transforms]
+        spatial = [isinstance(t, AbstractSpatialTransform) for t in sequence]
+        first = spatial.index(True) + 1 if any(spatial) else transforms
+        if exact or first == transforms:
+            return Prediction(transforms=transforms)
+        judge = self.energy(channels, first)
+        return Prediction(transforms=transforms, candidates=_SHORTLIST, judge=judge)
 
     def check(self, images: np.ndarray) -> None:
         """Refuses images that the transforms are not for."""

@@ -9,6 +9,9 @@ from diffclust import _validation
 from diffclust.models.base import AbstractSettings
 from diffclust.solvers.curriculum import GradientPlan, Phase
 
+_MOVES_EVERY = 4
+"""Windows between two attempts to split one cluster and remove another."""
+
 
 class Training(AbstractSettings):
     """How a model is trained by gradient steps.
@@ -24,6 +27,8 @@ class Training(AbstractSettings):
         batch_size: Images a step; 128 where it is not given, 64 for images of 64 pixels or more a
             side, and never more than there are.
         learning_rate: Adam's, for prototypes and networks alike.
+        split_merge: Whether clusters that hold two kinds are split, and others make room, now and
+            then, where that lowers the loss.
         least_share: A cluster that holds less than this share of an even one is refilled from the
             largest; 0 refills none.
 
@@ -32,11 +37,12 @@ class Training(AbstractSettings):
     """
 
     steps: tuple[int, ...] | None = eqx.field(static=True, default=None, kw_only=True)
-    max_steps: int = eqx.field(static=True, default=10_000, kw_only=True)
+    max_steps: int = eqx.field(static=True, default=6_000, kw_only=True)
     tolerance: float = eqx.field(static=True, default=0.0, kw_only=True)
     curriculum: bool = eqx.field(static=True, default=True, kw_only=True)
     batch_size: int | None = eqx.field(static=True, default=None, kw_only=True)
     learning_rate: float = eqx.field(static=True, default=1e-3, kw_only=True)
+    split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
     least_share: float = eqx.field(static=True, default=0.2, kw_only=True)
 
     def __check_init__(self):
@@ -95,6 +101,7 @@ class Training(AbstractSettings):
             tolerance=self.tolerance,
             window=window,
             least_share=self.least_share,
+            moves_every=_MOVES_EVERY if self.split_merge else 0,
         )
 
     def _batch(self, images: np.ndarray) -> int:

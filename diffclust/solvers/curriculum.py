@@ -12,6 +12,7 @@ from jaxtyping import Array, Int
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import Batch, Memory
 from diffclust.solvers.gradient import GradientEM, GradientState
+from diffclust.solvers.gradient_moves import apply, chosen, propose
 from diffclust.solvers.progress import Callback, FitError, Progress, Status, ignore
 from diffclust.types import Count, Key, Scalar
 
@@ -45,6 +46,10 @@ class GradientPlan:
         least_share: A cluster is tiny that holds less than this share of an even one; 0 refills
             none.
         noise: Standard deviation of the noise that parts a refilled cluster from its source.
+        moves_every: Windows between two attempts to split one cluster and remove another; 0 tries
+            none.
+        least_gain: The least net gain that is worth such a move, as a fraction of the loss.
+        move_samples: Most samples by which it is judged.
     """
 
     phases: tuple[Phase, ...]
@@ -54,6 +59,9 @@ class GradientPlan:
     window: int = 50
     least_share: float = 0.2
     noise: float = 1e-4
+    moves_every: int = 0
+    least_gain: float = 0.005
+    move_samples: int = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +74,7 @@ class Position:
         history: The mean loss of every window so far.
         starts: For each phase begun, how many windows went before.
         refills: How many clusters were refilled so far.
+        moves: How many were split, and another removed.
     """
 
     phase: int = 0
@@ -73,6 +82,7 @@ class Position:
     history: tuple[float, ...] = ()
     starts: tuple[int, ...] = (0,)
     refills: int = 0
+    moves: int = 0
 
 
 Keep = Callable[[GradientState, Memory, Position], None]
@@ -237,6 +247,11 @@ def train(
                 history=(*position.history, loss),
                 refills=position.refills + int(refilled),
             )
+            if share > 0.0 and _is_time_to_move(plan, position):
+                moved = _move(solver, plan, state, memory, data, noise_key)
+                if moved is not None:
+                    state = moved
+                    position = dataclasses.replace(position, moves=position.moves + 1)
             status = _verdict(plan, phase, position)
             if status is not None:
                 position = dataclasses.replace(
@@ -265,6 +280,33 @@ def train(
                 keep(state, memory, position)
     assert status is not None
     return Trained(state.learned, memory, position, status)
+
+
+def _is_time_to_move(plan: GradientPlan, position: Position) -> bool:
+    windows = len(position.history) - position.starts[-1]
+    over = position.steps >= plan.phases[position.phase].steps
+    return plan.moves_every > 0 and (over or windows % plan.moves_every == 0)
+
+
+def _move(
+    solver: GradientEM,
+    plan: GradientPlan,
+    state: GradientState,
+    memory: Memory,
+    data: Batch,
+    key: Key,
+) -> GradientState | None:
+    """The state after the best split and removal, judged by some samples; None for none."""
+    size = data.weight.shape[0]
+    rng = np.random.default_rng([int(state.step), *np.asarray(jax.random.key_data(key)).tolist()])
+    index = rng.choice(size, min(size, plan.move_samples), replace=False)
+    some, past = jax.tree.map(lambda leaf: leaf[jnp.asarray(index)], (data, memory))
+    move, _ = propose(solver, state.learned, some, past)
+    pair = chosen(move, least=plan.least_gain)
+    if pair is None:
+        return None
+    split, removed = (jnp.asarray(k, dtype=jnp.int32) for k in pair)
+    return apply(state, move.children, split, removed)
 
 
 def _read(

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Alignment
 from diffclust.objectives import AbstractReduction, HardMinimum
@@ -208,21 +208,15 @@ class GradientEM(AbstractSolver):
         References:
             Monnier et al., DTI clustering, Sec. 4.2 (empty cluster reassignment).
         """
-        learned, count = state.learned, state.tally.count
+        count = state.tally.count
         number = jnp.arange(count.shape[0])
         tiny = count < least_share * jnp.sum(count) / count.shape[0]
         largest = jnp.argmax(count)
         source = jnp.where(tiny, largest, number)
         stirred = tiny | (jnp.any(tiny) & (number == largest))
 
-        def taken(tree: PyTree) -> PyTree:
-            if not isinstance(tree, Learned):
-                return tree
-            objective = jax.tree.map(lambda leaf: leaf[source], tree.objective)
-            return Learned(tree.clusters.take(source), tree.shared, objective)
-
-        moments = jax.tree.map(taken, state.moments, is_leaf=lambda t: isinstance(t, Learned))
-        learned = taken(learned)
+        state = regrouped(state, source)
+        learned = state.learned
         leaves, structure = jax.tree.flatten(learned.clusters.prototype)
         stirred_leaves = [
             leaf
@@ -233,10 +227,42 @@ class GradientEM(AbstractSolver):
         ]
         prototype = jax.tree.unflatten(structure, stirred_leaves)
         learned = eqx.tree_at(lambda tree: tree.clusters.prototype, learned, prototype)
-        cleared = GradientState(
-            learned, moments, _blank(learned.clusters), state.step, state.failed
-        )
-        return cleared, jnp.sum(tiny, dtype=jnp.int32)
+        return cleared(state, learned), jnp.sum(tiny, dtype=jnp.int32)
+
+
+def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> GradientState:
+    """Every cluster with all that belongs to another one, the optimiser's moments included.
+
+    Args:
+        state: The state.
+        source: For each cluster the one it becomes.
+
+    Returns:
+        The state.
+    """
+
+    def taken(tree: PyTree) -> PyTree:
+        if not isinstance(tree, Learned):
+            return tree
+        objective = jax.tree.map(lambda leaf: leaf[source], tree.objective)
+        return Learned(tree.clusters.take(source), tree.shared, objective)
+
+    moments = jax.tree.map(taken, state.moments, is_leaf=lambda t: isinstance(t, Learned))
+    return GradientState(taken(state.learned), moments, state.tally, state.step, state.failed)
+
+
+def cleared(state: GradientState, learned: Learned) -> GradientState:
+    """The state with something else learned, and an empty tally.
+
+    Args:
+        state: The state.
+        learned: What is learned.
+
+    Returns:
+        The state.
+    """
+    tally = _blank(learned.clusters)
+    return GradientState(learned, state.moments, tally, state.step, state.failed)
 
 
 def _blank(clusters: Clusters) -> GradientTally:

@@ -174,7 +174,7 @@ def fit_by_gradient(
             "responsibilities": responsibilities,
             "phases": np.asarray(best.position.starts[:-1], np.int32),
         },
-        {"refills": float(best.position.refills)},
+        {"refills": float(best.position.refills), "moves": float(best.position.moves)},
     )
 
 
@@ -232,6 +232,7 @@ def _position(described: dict[str, Any]) -> Position:
         tuple(described["history"]),
         tuple(described["starts"]),
         int(described["refills"]),
+        int(described["moves"]),
     )
 
 

@@ -320,8 +320,8 @@ def test_settings_are_json_and_make_the_model_again(name: str) -> None:
     assert model.criterion
     settings = model.settings()
     assert json.loads(json.dumps(settings)).keys() == settings.keys()
-    assert MODELS[name](**settings) == model
-    assert hash(MODELS[name](**settings)) == hash(model)
+    assert MODELS[name].from_settings(settings) == model
+    assert hash(MODELS[name].from_settings(settings)) == hash(model)
 
 
 def test_starts_that_cannot_be_are_refused(images: np.ndarray) -> None:

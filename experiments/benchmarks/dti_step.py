@@ -1,0 +1,85 @@
+"""Seconds of a training step of DTI K-means: batch 128, K = 10, 28×28, aff-morpho-tps.
+
+    python -m experiments.benchmarks.dti_step [--quick] [--methods ...] [--steps N]
+
+For the default backbone and the paper's, with no, one, two and all transforms on, judging all
+clusters after all transforms (`exact`) or only the three best after the first (the default). The
+least and the median of the steps measured, one after the other, each waited for; the first call,
+which compiles, apart.
+"""
+
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diffclust.alignment import Prediction
+from diffclust.data import load
+from diffclust.models import MODELS
+from diffclust.solvers.base import Batch
+from experiments.harness import arguments, finish
+
+TRANSFORMS = "aff-morpho-tps"
+
+
+@eqx.filter_jit
+def step(solver, state, memory, batch, rate):
+    return solver.step(state, batch, memory, rate)
+
+
+def measure(model, images, transforms, steps, *, exact):
+    """Seconds of the first step, and the least and the median of the others."""
+    solver = model.solver(transforms, images.shape[3])
+    if exact and transforms:
+        solver = eqx.tree_at(
+            lambda s: s.aligner,
+            solver,
+            Prediction(transforms=transforms),
+            is_leaf=lambda leaf: leaf is solver.aligner,
+        )
+    batch = Batch(jnp.asarray(images[:128]), jnp.ones(len(images[:128])))
+    learned = model.begin(jnp.asarray(images[: model.num_clusters]), jax.random.key(0))
+    state = solver.init(learned)
+    memory = solver.remember(len(batch.weight), model.num_clusters, batch.weight.dtype)
+    seconds = []
+    for _ in range(steps + 1):
+        begun = time.perf_counter()
+        state, _ = jax.block_until_ready(step(solver, state, memory, batch, jnp.float32(1e-3)))
+        seconds.append(time.perf_counter() - begun)
+    assert int(state.failed) == -1
+    return {
+        "first": round(seconds[0], 2),
+        "least": round(min(seconds[1:]), 4),
+        "median": round(float(np.median(seconds[1:])), 4),
+    }
+
+
+def main():
+    args = arguments(
+        __doc__,
+        methods={"nargs": "+", "default": ["dti-kmeans", "dti-gmm"]},
+        backbones={"nargs": "+", "default": ["quick", "residual"]},
+        steps={"type": int, "default": 20, "help": "steps measured"},
+    )
+    if args.quick:
+        args.steps, args.methods, args.backbones = 2, ["dti-kmeans"], ["quick"]
+    images = load("mnist", split="test", limit=128, seed=args.seed).images
+    figures, least = {}, {}
+    for method in args.methods:
+        for backbone in args.backbones:
+            settings = {"num_clusters": 10, "transforms": TRANSFORMS, "backbone": backbone}
+            model = MODELS[method].from_settings(settings)
+            for transforms in (3,) if args.quick else (0, 1, 2, 3):
+                for exact in (False, True) if transforms == 3 else (False,):
+                    name = f"{method} {backbone} {'exact ' if exact else ''}transforms={transforms}"
+                    figures[name] = measure(model, images, transforms, args.steps, exact=exact)
+                    print(name, figures[name], flush=True)
+            all_on = f"{method} {backbone} transforms=3"
+            least[f"{method} {backbone}"] = figures[all_on]["median"]
+    finish({"experiment": "dti_step", "seconds_per_step": least, **figures})
+
+
+if __name__ == "__main__":
+    main()

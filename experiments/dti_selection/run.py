@@ -1,0 +1,56 @@
+"""DTI clustering, App. C.2 and C.3: loss against accuracy over runs, and loss against K.
+
+    python -m experiments.dti_selection.run [--seed 0] [--runs N] [--set usps] [--clusters ...]
+
+Spearman's correlation over many runs says whether the loss may choose among them; the losses of
+several K, of the least-loss run each, have an elbow. Labels are used to score and for nothing else.
+"""
+
+import numpy as np
+import scipy.stats
+
+from diffclust.plotting import elbow
+from experiments.dti import data_of, model_of, run, summary
+from experiments.harness import arguments, finish
+
+
+def main():
+    args = arguments(
+        __doc__,
+        runs={"type": int, "default": 20, "help": "runs with the true K"},
+        set={"default": "usps"},
+        clusters={"nargs": "*", "type": int, "default": [6, 8, 12, 14], "help": "other K"},
+        runs_each={"type": int, "default": 2, "help": "runs with each other K"},
+        steps={"nargs": 5, "type": int, "default": [200, 500, 500, 500, 200]},
+        limit={"type": int, "default": 3000, "help": "at most so many images"},
+    )
+    if args.quick:
+        args.runs, args.clusters, args.runs_each, args.limit = 3, [2, 4], 1, 120
+        args.steps = [10, 10, 10, 10, 10]
+    data = data_of(args.set, args.limit)
+
+    def fits(clusters, count):
+        model = model_of("dti-kmeans", args.set, num_clusters=clusters, steps=tuple(args.steps))
+        seeds = range(args.seed, args.seed + count)
+        return [run(model, data, seed, f"{args.set} K={clusters}") for seed in seeds]
+
+    rows = fits(10, args.runs)
+    losses, accuracies = ([row[name] for row in rows] for name in ("loss", "acc"))
+    correlation = float(scipy.stats.spearmanr(losses, accuracies).statistic)
+    by_k = {k: fits(k, args.runs_each) for k in args.clusters} | {10: rows[: args.runs_each]}
+    counts = sorted(by_k)
+    curve = {k: [round(r["loss"], 4) for r in by_k[k]] for k in counts}
+    figures = {
+        "set": args.set,
+        "n": len(data),
+        "steps": args.steps,
+        "spearman_loss_accuracy": round(correlation, 3),
+        **summary(rows),
+        "loss_by_k": curve,
+        "elbow": elbow(counts, [float(np.mean(curve[k])) for k in counts]),
+    }
+    finish({"experiment": "dti_selection", **figures})
+
+
+if __name__ == "__main__":
+    main()

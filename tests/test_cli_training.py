@@ -1,0 +1,160 @@
+"""Commands that train by gradient steps: they save their state as they go, and go on from it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diffclust.cli import main
+
+ROOT = Path(__file__).parents[1]
+Run = Callable[..., tuple[int, str, str]]
+TINY = ["-k", "2", "--method", "dti-kmeans", "--transforms", "aff", "--batch-size", "8"]
+
+
+def stripes(count: int, channels: int = 1) -> np.ndarray:
+    random = np.random.default_rng(0)
+    images = random.integers(0, 40, (count, 8, 9, channels), dtype=np.uint8)
+    for i in range(count):
+        if i % 2:
+            images[i, 2 + i % 3] += 200
+        else:
+            images[i, :, 3 + i % 3] += 200
+    return images
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in a folder that has some images; gives status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("images.npz", x=stripes(16)[..., 0], y=np.arange(16) % 2)
+    np.savez("colour.npz", x=stripes(12, 3))
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main(arguments)
+        return status, *capsys.readouterr()
+
+    return call
+
+
+def entries() -> list[str]:
+    return sorted(os.listdir("."))
+
+
+@pytest.mark.parametrize("method", ["dti-kmeans", "dti-gmm", "ti-kmeans", "gmm"])
+def test_every_method_writes_a_run_that_predicts(run: Run, method: str) -> None:
+    steps = "20,10" if method == "gmm" else "10,10,5"
+    options = ["--method", method, "-k", "2", "--steps", steps, "--batch-size", "8"]
+    if method != "gmm":
+        options += ["--transforms", "aff"]
+    status, out, err = run("fit", "images.npz", *options, "--out", "run")
+    assert (status, err) == (0, "")
+    assert "accuracy" in out
+    assert entries() == ["colour.npz", "images.npz", "run"]
+    summary = json.loads(Path("run/summary.json").read_text("utf-8"))
+    assert summary["method"] == method
+    assert summary["settings"]["batch_size"] == 8
+    status, _, err = run("predict", "run", "images.npz", "--out", "again")
+    assert (status, err) == (0, "")
+    first, second = (Path(f, "assignments.csv").read_text("utf-8") for f in ("run", "again"))
+    assert [line.split(",")[2] for line in first.splitlines()] == [
+        line.split(",")[2] for line in second.splitlines()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["colour.npz", "--transforms", "aff-morpho"], "no rule for images of 3 channels"),
+        (["images.npz", "--transforms", "tps", "--landmarks", "12"], "landmarks"),
+        (["images.npz", "--batch-size", "17"], "batch_size must be at most the number of images"),
+        (["images.npz", "--steps", "10,10"], "steps must be 5 numbers"),
+        (["images.npz", "--transforms", "warp"], "names joined by hyphens"),
+        (["images.npz", "--checkpoint-every", "-1"], "--checkpoint-every"),
+        (["images.npz", "--learning-rate", "0"], "learning_rate must be positive"),
+    ],
+)
+def test_bad_input_is_one_line(run: Run, options: list[str], message: str) -> None:
+    status, out, err = run("fit", *options, "-k", "2", "--method", "dti-kmeans", "--out", "run")
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert entries() == ["colour.npz", "images.npz"]
+
+
+def test_resume_where_there_is_nothing_or_all(run: Run) -> None:
+    steps = ["--steps", "10,10,5"]
+    status, _, err = run("fit", "images.npz", *TINY, *steps, "--out", "run", "--resume")
+    assert (status, err) == (0, "")
+    before = Path("run/summary.json").read_bytes()
+    status, out, err = run("fit", "images.npz", *TINY, *steps, "--out", "run", "--resume")
+    assert (status, err) == (0, "")
+    assert "finished run" in out
+    assert Path("run/summary.json").read_bytes() == before
+    status, _, err = run(
+        "fit", "images.npz", "-k", "2", "--method", "kmeans", "--out", "other", "--resume"
+    )
+    assert status == 2
+    assert "saves no states" in err
+
+
+def killed(arguments: list[str], folder: Path) -> None:
+    """Starts a fit and kills it once it has saved a state."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "diffclust", "fit", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 240
+    while child.poll() is None and time.monotonic() < deadline:
+        states = [p for p in folder.glob("states/*") if p.name.isdigit()]
+        if states:
+            child.send_signal(signal.SIGKILL)
+        time.sleep(0.05)
+    child.wait()
+    assert child.returncode == -signal.SIGKILL, child.stderr.read() if child.stderr else ""
+
+
+@pytest.mark.slow
+def test_a_killed_fit_goes_on_to_the_same_result(run: Run) -> None:
+    steps = ["--steps", "300,600,300", "--no-report"]
+    status, _, err = run("fit", "images.npz", *TINY, *steps, "--out", "whole")
+    assert (status, err) == (0, "")
+    options = ["images.npz", *TINY, *steps, "--out", "run", "--checkpoint-every", "0"]
+    killed(options, Path("run.unfinished"))
+    assert "run" not in entries()
+    status, _, err = run("fit", *options)
+    assert status == 2
+    assert "was broken off" in err
+    status, _, err = run("fit", *options, "--seed", "1", "--resume")
+    assert status == 2
+    assert "had seed 0, not 1" in err
+    status, _, err = run("fit", *options, "--resume")
+    assert (status, err) == (0, "")
+    assert entries() == ["colour.npz", "images.npz", "run", "whole"]
+    for name in ("assignments.csv", "prototypes.png"):
+        assert Path("run", name).read_bytes() == Path("whole", name).read_bytes()
+    losses = [json.loads(Path(f, "summary.json").read_text())["loss"] for f in ("run", "whole")]
+    assert losses[0] == losses[1]
+
+
+def test_broken_off_fits_are_replaced_on_request(run: Run) -> None:
+    Path("run.unfinished").mkdir()
+    options = ["images.npz", *TINY, "--steps", "5,5,5", "--no-report", "--out", "run"]
+    status, _, err = run("fit", *options)
+    assert status == 2
+    assert "--resume, or replace it with --overwrite" in err
+    status, _, err = run("fit", *options, "--overwrite")
+    assert (status, err) == (0, "")
+    assert "run.unfinished" not in entries()
