@@ -1,10 +1,12 @@
 """The commands, from arguments to files."""
 
 import csv
+import itertools
 import json
 import os
 import subprocess
 import sys
+import types
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -429,6 +431,60 @@ def test_progress_on_a_terminal_is_a_bar(
     out, err = capsys.readouterr()
     assert out == ""
     assert "restart 2 of 3, pass 5, loss 5, least 4" in err
+
+
+def windows(restart: int, least: float | None = None) -> list[Progress]:
+    """What a fit tells of three phases of 100, 50 and 120 steps."""
+    ends = [(0, 50), (1, 100), (2, 150), (2, 200), (2, 250), (3, 270)]
+    return [
+        Progress("step", restart, i, n, 270, 5.0 - i, least, sizes=(0.1, 0.9), samples=128 * n)
+        for i, n in ends
+    ]
+
+
+def test_steps_without_a_terminal_are_a_line_a_phase(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressBar() as bar:
+        for progress in [*windows(0), Progress("predict", 0, 0, 1, 1)]:
+            bar(progress)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "1 phase done, step 100 of 270, loss 4 an image, clusters 10 to 90 %",
+        "2 phases done, step 150 of 270, loss 3 an image, clusters 10 to 90 %",
+        "3 phases done, step 270 of 270, loss 2 an image, clusters 10 to 90 %",
+    ]
+    with ProgressBar(2) as bar:
+        for progress in [*windows(0), *windows(1, 7.5), Progress("predict", 1, 0, 1, 1)]:
+            bar(progress)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("restart 1 of 2, 1 phase done, step 100 of 270, ")
+    assert lines[3] == "restart 1 of 2 done, least loss so far 7.5"
+    assert lines[4].endswith(", least of a restart 7.5")
+    assert len(lines) == 8
+
+
+@pytest.mark.parametrize(("columns", "speed"), [("76", False), ("120", True)])
+def test_steps_leave_room_for_the_bar(
+    columns: str,
+    speed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", columns)
+    clock = itertools.count(0, 100)
+    watch = types.SimpleNamespace(monotonic=lambda: float(next(clock)))
+    monkeypatch.setattr("diffclust.cli.progress_bar.time", watch)
+    with ProgressBar() as bar:
+        for progress in windows(0)[:5]:
+            bar(progress)
+        bar._bar.refresh()
+    err = capsys.readouterr().err
+    # The last phase alone tells how fast it is: 50 steps in 100 s.
+    assert "step 250 of 270, loss 3 an image, 0:40 left or more" in err
+    assert (", 64 images/s, clusters 10 to 90 %" in err) == speed
+    assert "…" not in err
+    assert "━" in err
 
 
 @pytest.mark.parametrize(

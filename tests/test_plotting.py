@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.spatial import ConvexHull
 
 from diffclust.models import (
     AbstractPrototypeModel,
@@ -17,14 +18,21 @@ from diffclust.models import (
     Result,
 )
 from diffclust.plotting import (
+    Course,
     displayable,
     eigenvalue_chart,
+    elbow,
+    loss_against_k,
     loss_curve,
     prototype_sheet,
     save_prototypes,
+    training_curve,
     warped_grids,
 )
+from diffclust.plotting.axes import ratio_ticks, round_ticks, tick_labels
+from diffclust.plotting.course import phase_names, shown_top
 from diffclust.prototypes import Clusters, Learned
+from diffclust.solvers.curriculum import Phase
 from diffclust.solvers.progress import Status
 from diffclust.solvers.result import Assignment, Outcome
 
@@ -186,3 +194,189 @@ def test_eigenvalue_chart_without_a_gap_marks_none(eigenvalues: tuple[float, ...
 def test_eigenvalue_chart_refuses_what_is_no_eigenvalue(eigenvalues: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="needs finite ones"):
         eigenvalue_chart(eigenvalues, 2)
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+PHASES = ((0, "identity"), (100, "+aff"), (250, "+morpho"), (400, "+tps"), (550, "lower rate"))
+
+
+def course(losses: tuple[float, ...], final: float, phases=PHASES) -> Course:
+    ends = tuple(50 * (i + 1) for i in range(len(losses)))
+    return Course("step", ends, losses, final, phases, 128, 50)
+
+
+def drawn(svg: ET.Element) -> list[tuple[float, float]]:
+    """The places of the windows' dots."""
+    circles = [c.attrib for c in svg.iter(f"{SVG}circle") if "fill" not in c.attrib]
+    return [(float(c["cx"]), float(c["cy"])) for c in circles]
+
+
+@pytest.mark.parametrize(
+    ("losses", "final", "logarithmic"),
+    [
+        ((90.0, 60.0, 50.0, 45.0, 40.0, 39.0), 38.0, False),
+        ((900.0, 60.0, 50.0, 45.0, 40.0, 39.0), 38.0, True),
+        ((90.0, 10.0, -50.0, -60.0, -80.0, -82.0), -90.0, False),
+    ],
+    ids=["linear", "ratios", "negative"],
+)
+def test_training_curve_is_to_scale(
+    losses: tuple[float, ...], final: float, logarithmic: bool
+) -> None:
+    svg = ET.fromstring(training_curve(course(losses, final)))
+    dots = drawn(svg)
+    assert len(dots) == len(losses)
+    (ring,) = [c.attrib for c in svg.iter(f"{SVG}circle") if c.attrib.get("fill") == "none"]
+    values = np.array([*losses, final])
+    values = np.log(values) if logarithmic else values
+    heights = np.array([y for _, y in dots] + [float(ring["cy"])])
+    slope, offset = np.polyfit(values, heights, 1)
+    np.testing.assert_allclose(slope * values + offset, heights, atol=0.1)
+    assert slope < 0
+    np.testing.assert_allclose(np.diff([x for x, _ in dots], n=2), 0.0, atol=0.21)
+    texts = [text.text or "" for text in svg.iter(f"{SVG}text")]
+    assert any("logarithmic" in text for text in texts) == logarithmic
+    assert float(ring["cx"]) == dots[-1][0]
+
+
+def test_marks_stand_where_phases_begin_and_their_names_apart() -> None:
+    losses = tuple(np.linspace(9.0, 5.0, 12).tolist())
+    svg = ET.fromstring(training_curve(course(losses, 4.9)))
+    marks = [a.attrib for a in svg.iter(f"{SVG}line") if "stroke-dasharray" in a.attrib]
+    dots = dict(zip(range(50, 601, 50), drawn(svg), strict=True))
+    for (begun, _), mark in zip(PHASES[1:], marks[1:], strict=True):
+        assert float(mark["x1"]) == float(mark["x2"]) == dots[begun][0]
+    names = {name for _, name in PHASES}
+    boxes = []
+    for text in svg.iter(f"{SVG}text"):
+        if text.text in names:
+            x, width = float(text.attrib["x"]), 6.2 * len(text.text)
+            left = x if text.attrib["text-anchor"] == "start" else x - width
+            boxes.append((float(text.attrib["y"]), left, left + width))
+    assert len(boxes) == len(PHASES)
+    for row, left, right in boxes:
+        assert left > 0
+        assert right < 440
+        assert not [b for b in boxes if b[0] == row and left < b[1] < right]
+    assert max(row for row, *_ in boxes) < float(marks[0]["y1"])
+
+
+def test_a_few_huge_first_losses_are_drawn_at_the_edge_and_told() -> None:
+    rest = np.linspace(9.0, -5.0, 40)
+    losses = (1e5, 3e4, *rest.tolist())
+    assert shown_top(np.array(losses)) == rest[0]
+    svg = ET.fromstring(training_curve(course(losses, -6.0)))
+    heights = [y for _, y in drawn(svg)]
+    assert heights[0] == heights[1] == min(heights)
+    assert heights[-1] - heights[5] > 80
+    assert any("up to 100\u202f000" in (text.text or "") for text in svg.iter(f"{SVG}text"))
+    # A plain fall is not cut, however steep.
+    plain = np.linspace(100.0, 0.0, 40)
+    assert shown_top(plain) == 100.0
+    assert shown_top(np.array([3.0, 3.0])) == 3.0
+
+
+@pytest.mark.parametrize("losses", [(), (float("nan"),), (1.0, float("inf"))])
+def test_training_curve_refuses_what_is_no_loss(losses: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="finite losses"):
+        training_curve(course(losses, 1.0, ()))
+
+
+def test_phases_are_named_for_what_they_add() -> None:
+    names = ["aff", "morpho", "tps"]
+
+    def named(*phases: tuple[int, float], transforms: list[str] = names) -> list[str]:
+        return phase_names([Phase(s, 10, rate) for s, rate in phases], transforms)
+
+    assert named((0, 1.0), (1, 1.0), (2, 1.0), (3, 1.0), (3, 0.1)) == [
+        *("identity", "+aff", "+morpho", "+tps", "lower rate")
+    ]
+    assert named((3, 1.0), (3, 0.1)) == ["aff-morpho-tps", "lower rate"]
+    assert named((1, 1.0), (3, 0.1)) == ["aff", "+morpho+tps, lower rate"]
+    assert named((0, 1.0), (0, 0.1), transforms=[]) == ["", "lower rate"]
+
+
+@pytest.mark.parametrize("low_high", [(3.2, 41.0), (0.02, 900.0), (821.0, 8700.0), (1.0, 1e7)])
+def test_ticks_enclose_a_range_of_ratios(low_high: tuple[float, float]) -> None:
+    ticks = ratio_ticks(*low_high)
+    assert ticks[0] <= low_high[0] < ticks[1]
+    assert ticks[-2] < low_high[1] <= ticks[-1]
+    assert 2 < len(ticks) < 15
+
+
+def test_tick_labels_tell_ticks_apart() -> None:
+    assert tick_labels(round_ticks(0.0, 100_000.0))[1] == "25\u202f000"
+    assert tick_labels(round_ticks(-40_000.0, 0.0))[0] == "−40\u202f000"
+    assert tick_labels(np.array([0.0, 2.5])) == ("0", "2.5")
+
+
+def farthest_below_chord(ks: np.ndarray, losses: np.ndarray) -> int:
+    """The corner of the lower convex hull that is farthest, at right angles, from the chord."""
+    points = np.stack([(ks - ks[0]) / np.ptp(ks), losses / np.ptp(losses)], axis=1)
+    chord = points[-1] - points[0]
+    corners = sorted(ConvexHull(points).vertices.tolist())
+    sides = [
+        float(np.cross(np.append(chord, 0), np.append(points[i] - points[0], 0))[2])
+        / float(np.linalg.norm(chord))
+        for i in corners
+    ]
+    return int(ks[corners[int(np.argmin(sides))]])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_elbow_is_the_corner_farthest_below_the_chord(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ks = np.sort(rng.choice(np.arange(2, 60), size=12, replace=False))
+    losses = np.cumsum(rng.exponential(size=12) * np.linspace(0.2, 4, 12))[::-1].copy()
+    expected = farthest_below_chord(ks, losses)
+    assert elbow(ks.tolist(), losses.tolist()) == expected
+    # Neither units nor the order of the K matter.
+    shuffled = rng.permutation(12)
+    assert elbow(ks[shuffled].tolist(), (7.0 * losses - 1e3)[shuffled].tolist()) == expected
+
+
+def test_elbow_of_two_lines_is_where_they_meet() -> None:
+    ks = np.arange(2, 21)
+    losses = np.where(ks < 10, 100.0 - 10.0 * (ks - 2), 20.0 - (ks - 10))
+    assert elbow(ks.tolist(), losses.tolist()) == 10
+    # A failed run of more clusters does not make fewer the better.
+    losses[-3:] = 90.0
+    assert elbow(ks.tolist(), losses.tolist()) == 10
+
+
+def test_no_bend_no_elbow() -> None:
+    assert elbow([2, 3], [2.0, 1.0]) is None
+    assert elbow([], []) is None
+    assert elbow([2, 4, 6, 8], [0.4, 0.3, 0.2, 0.1]) is None
+    assert elbow([2, 4, 6], [9.0, 8.5, 1.0]) is None
+    assert elbow([2, 4, 6], [1.0, 1.0, 1.0]) is None
+
+
+@pytest.mark.parametrize(
+    ("ks", "losses", "message"),
+    [
+        ([1, 2], [1.0], "every K needs one loss"),
+        ([1, 1], [2.0, 1.0], "once only"),
+        ([1, 2], [2.0, float("nan")], "finite"),
+    ],
+)
+def test_elbow_refuses_what_is_no_curve(ks: list[int], losses: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        elbow(ks, losses)
+
+
+def test_loss_against_k_shows_means_least_losses_and_elbow() -> None:
+    figure = loss_against_k([8, 2, 4, 6], [9.0, 40.0, 12.0, 10.0], least=[8.0, 39.0, 11.0, 9.0])
+    (panel,) = figure.axes
+    mean, least, mark = panel.lines
+    np.testing.assert_array_equal(
+        np.asarray(mean.get_xydata()), [[2, 40], [4, 12], [6, 10], [8, 9]]
+    )
+    np.testing.assert_array_equal(least.get_ydata(), [39, 11, 9, 8])
+    assert set(np.asarray(mark.get_xdata()).tolist()) == {4}
+    legend = panel.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()][-1] == "elbow, K = 4"
+    assert len(loss_against_k([2, 4], [2.0, 1.0]).axes[0].lines) == 1
+    with pytest.raises(ValueError, match="one loss"):
+        loss_against_k([2, 4], [2.0, 1.0], least=[1.0])

@@ -22,15 +22,20 @@ def show_findings(out: str, result: Result, dataset: Dataset, summary: dict[str,
     """
     from rich.console import Console
 
+    from diffclust.report.terms import terms_of
+
     console = Console(highlight=False)
-    console.print(_table(result, dataset))
-    passes = f" after {summary['iterations']} passes" if summary["iterations"] > 1 else ""
+    # Not every terminal has a proper minus sign.
+    distance = terms_of(result).short.replace("−", "-")
+    console.print(_table(result, dataset, distance))
     predicted = summary["status"] == "predicted"
-    name = "summed distance" if predicted else result.model.criterion
+    name = f"summed {distance}" if predicted else result.model.criterion
     console.print(
         f"{summary['method']}: {summary['n']} images in {summary['k']} clusters, {name} "
-        f"{summary['loss']:.6g}{passes}, {summary['seconds']:.1f} s"
+        f"{summary['loss']:.6g}{'' if predicted else _work(result)}, {summary['seconds']:.1f} s"
     )
+    if not predicted and (changes := _changes(result)):
+        console.print(", ".join(changes))
     if "acc" in summary:
         console.print(
             f"accuracy {summary['acc']:.3f}, NMI {summary['nmi']:.3f}, ARI {summary['ari']:.3f} "
@@ -42,10 +47,33 @@ def show_findings(out: str, result: Result, dataset: Dataset, summary: dict[str,
     console.print(f"{what}: {place}", markup=False, soft_wrap=True)
 
 
-def _table(result: Result, dataset: Dataset) -> Any:
+def _work(result: Result) -> str:
+    """How much was done, where something was repeated."""
+    from diffclust.plotting import course_of
+
+    course = course_of(result)
+    if course is None:
+        passes = result.outcome.num_passes
+        return f" after {passes} passes" if passes > 1 else ""
+    return f" after {course.total} {course.unit}s"
+
+
+def _changes(result: Result) -> list[str]:
+    """How often clusters were given something else to do, in a fit by gradient steps."""
+    figures = result.outcome.figures
+    told = {"refills": "tiny clusters refilled", "moves": "clusters split and others removed"}
+    counts = {words: round(figures.get(name, 0)) for name, words in told.items()}
+    return [
+        f"{words} {'once' if times == 1 else f'{times} times'}"
+        for words, times in counts.items()
+        if times
+    ]
+
+
+def _table(result: Result, dataset: Dataset, distance: str) -> Any:
     from rich.table import Table
 
-    table = Table("cluster", "images", "mean distance", box=None, header_style="bold")
+    table = Table("cluster", "images", f"mean {distance}", box=None, header_style="bold")
     for column in table.columns:
         column.justify = "right"
     names = dataset.label_names

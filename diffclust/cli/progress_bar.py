@@ -1,4 +1,4 @@
-"""Progress on the terminal: a bar where there is one, a line for each restart elsewhere."""
+"""Progress on the terminal: a bar, or where there is none a line for each restart or phase."""
 
 import sys
 import time
@@ -17,12 +17,16 @@ _STAGES = {
     "portraits": "averaging aligned images",
 }
 
+_BESIDE = 20
+"""Columns that are kept for the bar and the time beside it."""
+
 
 class ProgressBar:
     """A callback for `model.fit` and `result.predict`, to be used as a context.
 
     It writes to stderr, so that what a command prints can be piped. The bar is that of the chunks
-    of one pass: how many passes there will be, nobody knows.
+    of one pass, as nobody knows how many passes there will be; of fits by gradient steps it is that
+    of all steps.
     """
 
     def __init__(self, restarts: int = 1) -> None:
@@ -35,7 +39,9 @@ class ProgressBar:
         self._bar: Any = None
         self._task: Any = None
         self._last = ("", 0)
-        self._pace: tuple[int, float, int, int] | None = None
+        self._phase: tuple[int, int] | None = None
+        self._pace: tuple[float, int, int] | None = None
+        self._warm = True
 
     def __enter__(self) -> "ProgressBar":
         """Shows the bar."""
@@ -78,9 +84,23 @@ class ProgressBar:
         Args:
             progress: What the solver tells.
         """
+        begun = progress.stage == "step" and self._begins_phase(progress)
         if self._bar is not None:
-            self.show(self.describe(progress), progress.done, progress.total)
+            words = self._words(progress)
+            room = self._bar.console.width - _BESIDE
+            while len(words) > 1 and len(", ".join(words)) > room:
+                words.pop()
+            self.show(", ".join(words), progress.done, progress.total)
             return
+        self._tell_restart(progress)
+        if begun and progress.iteration > 0:
+            done = f"{progress.iteration} phase{'s' if progress.iteration > 1 else ''} done"
+            words = self._words(progress)
+            words.insert(int(self._restarts > 1), done)
+            print(", ".join(words), file=sys.stderr, flush=True)
+
+    def _tell_restart(self, progress: Progress) -> None:
+        """Prints that a restart is done, where there are several."""
         other = progress.stage == "refine" or progress.stage in _STAGES
         stage = progress.stage if other else "restart"
         begun = (stage, progress.restart)
@@ -119,8 +139,14 @@ class ProgressBar:
         Returns:
             For example `restart 2 of 4, pass 5, loss 123.4, least 120.1`.
         """
+        return ", ".join(self._words(progress))
+
+    def _words(self, progress: Progress) -> list[str]:
+        """What a fit is doing, the most important first."""
         if progress.stage in _STAGES:
-            return _STAGES[progress.stage]
+            return [_STAGES[progress.stage]]
+        if progress.stage == "step":
+            return self._steps(progress)
         if progress.stage == "refine":
             words = ["best restart on the full images"]
         else:
@@ -129,31 +155,47 @@ class ProgressBar:
             words.append("seeding")
         elif progress.stage == "split":
             words.append("split and merge")
-        elif progress.stage == "step":
-            words += self._steps(progress)
         else:
             words.append(f"pass {progress.iteration + 1}")
         if progress.loss is not None:
             words.append(f"loss {progress.loss:.6g}")
+        if progress.least is not None and progress.stage != "refine":
+            words.append(f"least {progress.least:.6g}")
+        return words
+
+    def _begins_phase(self, progress: Progress) -> bool:
+        """Whether a fit by gradient steps was in another phase when it was last heard of."""
+        here = (progress.restart, progress.iteration)
+        begun = here != self._phase
+        if begun:
+            self._pace = None
+        # The first window of a later phase is spent on compiling, too.
+        self._warm = not begun or self._phase is None or self._phase[0] != progress.restart
+        self._phase = here
+        return begun
+
+    def _steps(self, progress: Progress) -> list[str]:
+        """How far a fit by gradient steps is, how fast in this phase, and how long it may take."""
+        words = []
+        if self._restarts > 1:
+            words.append(f"restart {progress.restart + 1} of {self._restarts}")
+        words.append(f"step {progress.done} of {progress.total}")
+        if progress.loss is not None:
+            words.append(f"loss {progress.loss:.4g} an image")
+        now, seen = time.monotonic(), progress.samples or 0
+        if self._pace is None and self._warm:
+            self._pace = (now, progress.done, seen)
+        begun, done, samples = self._pace or (now, progress.done, seen)
+        if now > begun and progress.done > done:
+            left = (progress.total - progress.done) * (now - begun) / (progress.done - done)
+            minutes, seconds = divmod(round(left), 60)
+            # Later phases have more transforms, and are slower.
+            words.append(f"{minutes}:{seconds:02d} left or more")
+            words.append(f"{(seen - samples) / (now - begun):.0f} images/s")
         if progress.sizes is not None:
             words.append(
                 f"clusters {100 * min(progress.sizes):.0f} to {100 * max(progress.sizes):.0f} %"
             )
-        if progress.least is not None and progress.stage != "refine":
-            words.append(f"least {progress.least:.6g}")
-        return ", ".join(words)
-
-    def _steps(self, progress: Progress) -> list[str]:
-        """How far a fit by gradient steps is, how fast, and how long it will take at most."""
-        words = [f"step {progress.done} of at most {progress.total}"]
-        now, seen = time.monotonic(), progress.samples or 0
-        if self._pace is None or self._pace[0] != progress.restart:
-            self._pace = (progress.restart, now, progress.done, seen)
-            return words
-        _, begun, done, samples = self._pace
-        if now > begun and progress.done > done:
-            words.append(f"{(seen - samples) / (now - begun):.0f} images/s")
-            left = (progress.total - progress.done) * (now - begun) / (progress.done - done)
-            minutes, seconds = divmod(round(left), 60)
-            words.append(f"{minutes}:{seconds:02d} left")
+        if progress.least is not None:
+            words.append(f"least of a restart {progress.least:.6g}")
         return words

@@ -75,7 +75,8 @@ class DTIGaussianMixture(AbstractGradientModel):
     Attributes:
         num_clusters: K.
         transforms: How prototypes may be moved; see `DTIKMeans`.
-        initial_variance: Of every pixel, before the first step.
+        initial_variance: Of every pixel, before the first step. The paper prints Σ = 0.5, which in
+            the authors' code is the standard deviation.
         min_deviation: A standard deviation whose square is added to all variances.
         backbone: What reads an image: `"quick"`, or `"residual"`, the papers'.
         boundary: What lies outside a prototype.
@@ -94,7 +95,7 @@ class DTIGaussianMixture(AbstractGradientModel):
 
     num_clusters: int = eqx.field(static=True)
     transforms: str = eqx.field(static=True, default="col-aff-tps", kw_only=True)
-    initial_variance: float = eqx.field(static=True, default=0.5, kw_only=True)
+    initial_variance: float = eqx.field(static=True, default=0.25, kw_only=True)
     min_deviation: float = eqx.field(static=True, default=0.25, kw_only=True)
     backbone: BackboneName = eqx.field(static=True, default="quick", kw_only=True)
     boundary: Boundary = eqx.field(static=True, default="edge", kw_only=True)
@@ -187,7 +188,8 @@ class GaussianMixture(AbstractGradientModel):
 
     Attributes:
         num_clusters: K.
-        initial_variance: Of every pixel, before the first step.
+        initial_variance: Of every pixel, before the first step. The paper prints Σ = 0.5, which in
+            the authors' code is the standard deviation.
         min_deviation: A standard deviation whose square is added to all variances.
         window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
             of the shorter side; None weighs all pixels alike.
@@ -199,7 +201,7 @@ class GaussianMixture(AbstractGradientModel):
     """
 
     num_clusters: int = eqx.field(static=True)
-    initial_variance: float = eqx.field(static=True, default=0.5, kw_only=True)
+    initial_variance: float = eqx.field(static=True, default=0.25, kw_only=True)
     min_deviation: float = eqx.field(static=True, default=0.25, kw_only=True)
     window: float | None = eqx.field(static=True, default=None, kw_only=True)
     num_restarts: int = eqx.field(static=True, default=1, kw_only=True)

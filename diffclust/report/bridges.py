@@ -1,6 +1,7 @@
 """The HTML of bridges: pairs of images that are much alike and yet in different clusters."""
 
-from diffclust.report.clusters import Gallery, picture
+from diffclust.report.drawings import picture
+from diffclust.report.gallery import Gallery
 from diffclust.report.selection import Bridge
 from diffclust.report.text import escape
 

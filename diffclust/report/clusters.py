@@ -1,57 +1,13 @@
 """The HTML of the clusters: their prototypes and samples, each beside its alignment."""
 
-import dataclasses
-import math
-from collections.abc import Mapping
-
-from diffclust.report.samples import SIDE, Sample
+from diffclust.report.drawings import drawing, row_names, unmoved_prototypes
+from diffclust.report.gallery import Gallery
+from diffclust.report.samples import Sample
 from diffclust.report.selection import ClusterView, Group, Kind
 from diffclust.report.terms import Terms
 from diffclust.report.text import count, escape, number, percent, whole
 
-_GAP, _MARGIN = 80, 50
-"""Between the pictures of a sample, and around them for what sticks out of a grid, in `SIDE`s."""
-
-_TITLES: dict[Kind, tuple[str, str]] = {
-    "all": ("All images", "nearest first, with the {distance}"),
-    "nearest": ("Nearest", "with the {distance}"),
-    "farthest": ("Farthest", "the worst fit first, with the distance"),
-    "random": ("Random", "drawn from the whole cluster, with the distance"),
-    "uncertain": ("Least certain", "with the margin, and the cluster that came second"),
-}
-
 _MOST_CLASSES = 5
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Gallery:
-    """What the clusters show.
-
-    Attributes:
-        views: The clusters and the samples chosen for them.
-        samples: The samples that are shown, by position.
-        prototypes: Picture of each prototype, a `data:` URI.
-        classes: For each cluster the names and shares of its classes; empty without labels.
-        height: Rows of the images.
-        width: Columns of the images.
-        folded: Whether clusters are shown on request only.
-        terms: The words for the result.
-    """
-
-    views: list[ClusterView]
-    samples: Mapping[int, Sample]
-    prototypes: list[str]
-    classes: list[list[tuple[str, float]]]
-    height: int
-    width: int
-    folded: bool
-    terms: Terms
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height of a drawn image, the longer one `SIDE`."""
-        factor = SIDE / max(self.height, self.width)
-        return round(self.width * factor), round(self.height * factor)
 
 
 def overview(gallery: Gallery) -> str:
@@ -65,7 +21,7 @@ def overview(gallery: Gallery) -> str:
     """
     largest = max(view.size for view in gallery.views)
     cards = "".join(
-        f'<a class="card" href="#cluster-{view.index}" {_sortable(view)}>'
+        f'<a class="card" href="#cluster-{view.index}" {_sortable(gallery, view)}>'
         f"{_prototype(gallery, view)}<b><u>Cluster </u>{view.index}</b>"
         f'<span title="{percent(view.share)} of all images">{count(view.size, "image")}</span>'
         f'<i style="--share:{100 * view.size / largest:.1f}%"></i></a>\n'
@@ -86,7 +42,8 @@ def sort_control(gallery: Gallery, name: str) -> str:
     """
     if len(gallery.views) == 1:
         return ""
-    choices = (("index", "number"), ("size", "size"), ("distance", "mean distance"))
+    mean = f"mean {gallery.terms.short}"
+    choices = (("index", "number"), ("size", "size"), ("distance", mean))
     buttons = "".join(
         f'<label><input type="radio" name="{name}" value="{value}" autocomplete="off"'
         f"{' checked' if value == 'index' else ''}>{label}</label>"
@@ -104,75 +61,14 @@ def cluster_list(gallery: Gallery) -> str:
     Returns:
         HTML.
     """
-    return "<div data-sorted>\n" + "".join(_cluster(gallery, v) for v in gallery.views) + "</div>"
+    listed = "".join(_cluster(gallery, view) for view in gallery.views)
+    return f"{unmoved_prototypes(gallery)}<div data-sorted>\n{listed}</div>"
 
 
-def drawing(gallery: Gallery, sample: Sample, name: str) -> str:
-    """A sample, its aligned version and its warped grid, one below the other.
-
-    Args:
-        gallery: What is shown.
-        sample: The sample.
-        name: An id that no other drawing of the page has.
-
-    Returns:
-        An SVG element.
-    """
-    width, height = gallery.size
-    full = f'width="{width}" height="{height}" preserveAspectRatio="none"'
-    parts = [f'<image id="{name}" {full} href="{sample.picture}"/>']
-    total = height
-    if sample.aligned is not None:
-        parts.append(f'<image y="{total + _GAP}" {full} href="{sample.aligned}"/>')
-        total += _GAP + height
-    if sample.grid is not None:
-        around = f"{width + 2 * _MARGIN} {height + 2 * _MARGIN}"
-        across, down = around.split()
-        parts.append(
-            f'<svg x="{-_MARGIN}" y="{total + _GAP - _MARGIN}" width="{across}" height="{down}" '
-            f'viewBox="{-_MARGIN} {-_MARGIN} {around}"><rect width="{width}" height="{height}"/>'
-            f'<use href="#{name}" class="faint"/>'
-            f'<path class="grid" d="{sample.grid}"/></svg>'
-        )
-        total += _GAP + height + _MARGIN
-    return (
-        f'<svg viewBox="{-_MARGIN} 0 {width + 2 * _MARGIN} {total}" role="img">'
-        f"<title>{_facts(sample)}</title>{''.join(parts)}</svg>"
-    )
-
-
-def picture(gallery: Gallery, sample: Sample) -> str:
-    """A sample as it came.
-
-    Args:
-        gallery: What is shown.
-        sample: The sample.
-
-    Returns:
-        An SVG element.
-    """
-    width, height = gallery.size
-    return (
-        f'<svg viewBox="0 0 {width} {height}" role="img"><title>{_facts(sample)}</title>'
-        f'<image width="{width}" height="{height}" preserveAspectRatio="none" '
-        f'href="{sample.picture}"/></svg>'
-    )
-
-
-def _facts(sample: Sample) -> str:
-    lines = [f"index {sample.index}"]
-    if sample.path is not None:
-        lines.append(escape(sample.path))
-    if sample.label is not None:
-        lines.append(f"class {escape(sample.label)}")
-    lines.append(f"distance {number(sample.distance)}")
-    if sample.runner_up >= 0 and math.isfinite(sample.margin):
-        lines.append(f"margin {number(sample.margin)} to cluster {sample.runner_up}")
-    return "\n".join(lines)
-
-
-def _sortable(view: ClusterView) -> str:
-    distance = view.mean_distance if view.size else -1.0
+def _sortable(gallery: Gallery, view: ClusterView) -> str:
+    # Empty clusters come last; a log density may be of either sign.
+    none = -1e300 if gallery.terms.is_mixture else -1.0
+    distance = view.mean_distance if view.size else none
     return f'data-index="{view.index}" data-size="{view.size}" data-distance="{distance:.9g}"'
 
 
@@ -185,7 +81,7 @@ def _prototype(gallery: Gallery, view: ClusterView) -> str:
 
 def _cluster(gallery: Gallery, view: ClusterView) -> str:
     heading = f"<h2>Cluster {view.index}</h2>"
-    attributes = f'class="cluster" id="cluster-{view.index}" {_sortable(view)}'
+    attributes = f'class="cluster" id="cluster-{view.index}" {_sortable(gallery, view)}'
     back = '<a class="back" href="#overview">All clusters</a>'
     groups = "".join(_group(gallery, view, group) for group in view.groups)
     body = f'<div class="groups">{groups}</div>' if groups else ""
@@ -198,31 +94,65 @@ def _cluster(gallery: Gallery, view: ClusterView) -> str:
 
 
 def _about(gallery: Gallery, view: ClusterView, heading: str) -> str:
+    figures = {}
     if view.size == 0:
         text = f'<p class="note">Empty: {gallery.terms.empty}.</p>'
     else:
-        text = (
-            '<dl class="figures">'
-            f"<div><dt>{'image' if view.size == 1 else 'images'}</dt>"
-            f"<dd>{whole(view.size)}</dd></div>"
-            f"<div><dt>of all images</dt><dd>{percent(view.share)}</dd></div>"
-            f"<div><dt>mean distance</dt><dd>{number(view.mean_distance)}</dd></div></dl>"
+        text = ""
+        figures = {
+            "image" if view.size == 1 else "images": whole(view.size),
+            "of all images": percent(view.share),
+            f"mean {gallery.terms.short}": number(view.mean_distance),
+        }
+    pictures = _prototype(gallery, view)
+    if gallery.spreads:
+        spread = gallery.spreads[view.index]
+        figures["mixture weight"] = percent(spread.weight)
+        pictures = (
+            f'<div class="pair"><figure>{pictures}<figcaption>mean</figcaption></figure>'
+            f'<figure><img src="{spread.picture}" width="{gallery.width}" '
+            f'height="{gallery.height}" alt="Deviation of cluster {view.index}">'
+            f"<figcaption>deviation<br>{number(spread.least, digits=2)} to "
+            f"{number(spread.greatest, digits=2)}</figcaption></figure></div>"
         )
-    classes = gallery.classes[view.index]
-    if classes:
-        named = [
-            f"<span><b>{escape(name)}</b> {percent(share)}</span>"
-            for name, share in classes[:_MOST_CLASSES]
-        ]
-        if len(classes) > len(named):
-            named.append(f"and {len(classes) - len(named)} more")
-        text += f'<p class="note classes"><span>Classes:</span> {" ".join(named)}</p>'
-    return f'<div class="about">{_prototype(gallery, view)}<div>{heading}{text}</div></div>'
+    if figures:
+        listed = "".join(f"<div><dt>{n}</dt><dd>{v}</dd></div>" for n, v in figures.items())
+        text += f'<dl class="figures">{listed}</dl>'
+    text += _classes(gallery.classes[view.index])
+    return f'<div class="about">{pictures}<div>{heading}{text}</div></div>'
+
+
+def _classes(classes: list[tuple[str, float]]) -> str:
+    if not classes:
+        return ""
+    named = [
+        f"<span><b>{escape(name)}</b> {percent(share)}</span>"
+        for name, share in classes[:_MOST_CLASSES]
+    ]
+    if len(classes) > len(named):
+        named.append(f"and {len(classes) - len(named)} more")
+    return f'<p class="note classes"><span>Classes:</span> {" ".join(named)}</p>'
+
+
+def _titles(kind: Kind, terms: Terms) -> tuple[str, str]:
+    """Heading of a group, and what its samples are shown with."""
+    return {
+        "all": ("All images", f"{terms.nearest} first, with the {terms.distance}"),
+        "nearest": (terms.nearest.capitalize(), f"with the {terms.distance}"),
+        "farthest": (
+            terms.farthest.capitalize(),
+            f"the worst fit first, with the {terms.short}",
+        ),
+        "random": ("Random", f"drawn from the whole cluster, with the {terms.short}"),
+        "uncertain": (
+            "Least certain",
+            f"with the {terms.certainty}, and the cluster that came second",
+        ),
+    }[kind]
 
 
 def _group(gallery: Gallery, view: ClusterView, group: Group) -> str:
-    title, note = _TITLES[group.kind]
-    note = note.format(distance=gallery.terms.distance)
+    title, note = _titles(group.kind, gallery.terms)
     figures = []
     for place, position in enumerate(group.positions.tolist()):
         sample = gallery.samples[position]
@@ -233,14 +163,16 @@ def _group(gallery: Gallery, view: ClusterView, group: Group) -> str:
         )
     return (
         f'<div class="group"><h3>{title}</h3><p>{note}</p>'
-        f'<div class="samples">\n{"".join(figures)}</div></div>'
+        f'<div class="samples">\n{row_names(gallery)}{"".join(figures)}</div></div>'
     )
 
 
 def _caption(sample: Sample, kind: Kind) -> str:
     if kind == "uncertain":
         lines = [
-            number(sample.margin, digits=3),
+            number(sample.margin, digits=3)
+            if sample.certainty is None
+            else percent(sample.certainty),
             f'or <a href="#cluster-{sample.runner_up}"><u>cluster </u>{sample.runner_up}</a>',
         ]
     else:

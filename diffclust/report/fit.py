@@ -1,10 +1,13 @@
 """The HTML of how a fit went: its curve, its figures and its settings."""
 
+import equinox as eqx
+import jax
+
 from diffclust.data import Dataset
-from diffclust.models import Result
-from diffclust.plotting import eigenvalue_chart, loss_curve
+from diffclust.models import AbstractGradientModel, Result
+from diffclust.plotting import course_of, eigenvalue_chart, loss_curve, training_curve
 from diffclust.report.terms import Terms
-from diffclust.report.text import count, escape, number
+from diffclust.report.text import count, escape, number, whole
 from diffclust.solvers.progress import Status
 
 _REASONS = {
@@ -12,6 +15,11 @@ _REASONS = {
     Status.LOSS: "the loss fell by less than the tolerance",
     Status.MAX_PASSES: "the limit on passes was reached",
     Status.SOLVED: "all stages were done, each of them once",
+}
+
+_STEP_REASONS = {
+    Status.LOSS: "the loss fell by less than the tolerance in the last phase",
+    Status.MAX_PASSES: "all steps were done",
 }
 
 
@@ -47,19 +55,53 @@ def _facts(result: Result, dataset: Dataset, terms: Terms, seed: int) -> dict[st
     outcome = result.outcome
     height, width, channels = result.image_shape
     colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
+    by_steps = isinstance(result.model, AbstractGradientModel)
+    reasons = _REASONS | _STEP_REASONS if by_steps else _REASONS
     facts = {
         "Data": f"{dataset.name}, {count(len(dataset), 'image')}",
         "Image size": f"{height} × {width} pixels, {colours}",
         "Method": f"{terms.method} ({result.model.method})",
         "Clusters": result.model.num_clusters,
         "Seed": seed,
-        "Stopped because": _REASONS.get(outcome.status, outcome.status.value),
+        "Stopped because": reasons.get(outcome.status, outcome.status.value),
         "Images a chunk": outcome.chunk_size,
+        **_step_facts(result),
         **_graph_facts(result),
     }
     if dataset.skipped:
         facts["Left out"] = f"{len(dataset.skipped)} files that could not be read"
     return facts
+
+
+def _step_facts(result: Result) -> dict[str, object]:
+    """The figures of a fit by gradient steps."""
+    model, outcome = result.model, result.outcome
+    if not isinstance(model, AbstractGradientModel):
+        return {}
+    facts: dict[str, object] = {}
+    course = course_of(result)
+    if course is not None and course.batch_size is not None:
+        facts["Images a step"] = course.batch_size
+    shared, heads = outcome.learned.shared, outcome.learned.clusters.predictor
+    if shared is not None:
+        facts["Network"] = (
+            f"{model.backbone}, {whole(_size(shared))} weights, and for each cluster "
+            f"{whole(_size(heads) // model.num_clusters)} more"
+        )
+    told = {
+        "refills": "a cluster with hardly an image began anew as the twin of the largest",
+        "moves": "a cluster was split in two and another removed, as that lowered the loss",
+    }
+    for name, words in told.items():
+        if name in outcome.figures:
+            times = round(outcome.figures[name])
+            facts[name.capitalize()] = f"{count(times, 'time')} {words}" if times else "none"
+    return facts
+
+
+def _size(tree: object) -> int:
+    """Numbers in a tree."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))
 
 
 def _graph_facts(result: Result) -> dict[str, object]:
@@ -101,7 +143,21 @@ def _course(result: Result) -> str:
         return f'<h3>Leading eigenvalues of the graph</h3>{chart}<p class="note">{reading}</p>'
     if outcome.status is Status.SOLVED:
         return ""
-    return f"<h3>Loss after each pass</h3>{loss_curve(result.history)}{_restarts(result)}"
+    course = course_of(result)
+    if course is None:
+        return f"<h3>Loss after each pass</h3>{loss_curve(result.history)}{_restarts(result)}"
+    averaged = (
+        f"the mean over {count(course.window, 'step')}"
+        if course.window is not None
+        else "the mean over a window of steps"
+    )
+    phases = [name for _, name in course.phases if name]
+    marks = " Dashed lines stand where phases begin." if phases else ""
+    return (
+        f"<h3>Loss in the course of the {course.unit}s</h3>{training_curve(course)}"
+        f'<p class="note">Each dot is {averaged}, times the number of images; the ring is the '
+        f"loss of all images in the end.{marks}</p>{_restarts(result)}"
+    )
 
 
 def _restarts(result: Result) -> str:

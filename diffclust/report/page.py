@@ -9,10 +9,12 @@ from importlib import resources
 from diffclust._version import __version__
 from diffclust.data import Dataset
 from diffclust.models import Result
+from diffclust.plotting import course_of
 from diffclust.report.bridges import bridge_section
-from diffclust.report.clusters import Gallery, cluster_list, drawing, overview, sort_control
+from diffclust.report.clusters import cluster_list, overview, sort_control
 from diffclust.report.fit import fit_section
-from diffclust.report.samples import has_grids
+from diffclust.report.gallery import Gallery
+from diffclust.report.reading import how_to_read
 from diffclust.report.selection import Bridge
 from diffclust.report.text import count, duration, escape, number, whole
 from diffclust.solvers.progress import Status
@@ -93,6 +95,8 @@ def _sections(content: Content) -> list[tuple[str, str]]:
     made_of = (
         "" if gallery.terms.by_prototypes else "is the mean of its cluster's aligned images and "
     )
+    if gallery.terms.is_mixture:
+        made_of = "is the mean of its cluster's Gaussian and "
     sections = [
         (
             "overview",
@@ -105,7 +109,7 @@ def _sections(content: Content) -> list[tuple[str, str]]:
         (
             "clusters",
             f'<div class="bar"><h2>Clusters</h2>{sort_control(gallery, "sort-clusters")}</div>'
-            f"{_how(content)}{cluster_list(gallery)}",
+            f"{how_to_read(content.result, gallery, content.limited_to)}{cluster_list(gallery)}",
         ),
     ]
     if content.bridges:
@@ -121,6 +125,7 @@ def _body_class(content: Content) -> str:
         "tall": height > 1.5 * width,
         "wide": width > 1.5 * height,
         "many": content.gallery.folded,
+        "staged": bool(content.gallery.terms.stages),
     }
     return " ".join(name for name, holds in classes.items() if holds)
 
@@ -128,7 +133,10 @@ def _body_class(content: Content) -> str:
 def _header(content: Content) -> str:
     result, terms = content.result, content.gallery.terms
     outcome = result.outcome
-    passes = {"pass" if outcome.num_passes == 1 else "passes": whole(outcome.num_passes)}
+    course = course_of(result)
+    done, unit = (outcome.num_passes, "pass") if course is None else (course.total, course.unit)
+    plural = "passes" if unit == "pass" else f"{unit}s"
+    passes = {unit if done == 1 else plural: whole(done)}
     figures = {
         result.model.criterion: number(result.loss),
         **({} if outcome.status is Status.SOLVED else passes),
@@ -143,6 +151,7 @@ def _header(content: Content) -> str:
     )
     images = count(len(content.dataset), "image")
     clusters = count(result.model.num_clusters, "cluster")
+    article = "a " if terms.is_mixture else ""
     note = (
         f'<p class="note">The labels were used for {_listed(content.scores)} only; the fit never '
         "saw them.</p>"
@@ -151,7 +160,7 @@ def _header(content: Content) -> str:
     )
     return (
         f'<header>\n<p class="eyebrow">diffclust report</p>\n<h1>{escape(content.title)}</h1>\n'
-        f'<p class="lead">{images} in {clusters}, found by {escape(terms.method)}.</p>\n'
+        f'<p class="lead">{images} in {clusters}, found by {article}{escape(terms.method)}.</p>\n'
         f'<dl class="figures">{listed}</dl>\n{note}</header>'
     )
 
@@ -159,41 +168,3 @@ def _header(content: Content) -> str:
 def _listed(scores: Mapping[str, float]) -> str:
     names = [escape(_SCORES.get(name, name)) for name in scores]
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def _how(content: Content) -> str:
-    gallery, terms = content.gallery, content.gallery.terms
-    limit = (
-        f" With so many clusters, each group shows {content.limited_to}."
-        if content.limited_to is not None
-        else ""
-    )
-    hover = "Point at an image, or tap it, for its index, file, distance and margin." + limit
-    shown = next((view.groups[0] for view in gallery.views if view.groups), None)
-    sample = None if shown is None else gallery.samples[int(shown.positions[0])]
-    if sample is None or sample.aligned is None:
-        why = (
-            f"{escape(terms.method)} compares images pixel by pixel, as they are. It "
-            "aligns nothing, so there are no aligned versions to show."
-        )
-        return f'<div class="how"><div>{why}<p class="soft">{hover}</p></div></div>'
-    grid = (
-        "<li>The image again, with the grid along which its aligned version was read. A straight, "
-        "regular grid means that nothing had to move.</li>"
-        if has_grids(content.result)
-        else ""
-    )
-    compared = ": this is what is compared" if terms.by_prototypes else ""
-    portraits = (
-        ""
-        if terms.by_prototypes
-        else "<p>Prototypes did not decide. Each is the mean of the aligned images of its finished "
-        f"cluster. The distance is that to the cluster's centre in the {terms.place}, and the "
-        "margin is how much farther the next centre is.</p>"
-    )
-    return (
-        f'<div class="how">{drawing(gallery, sample, "how")}<div><ol>'
-        "<li>The image as it came.</li>"
-        f"<li>The image aligned to the prototype of its cluster{compared}.</li>"
-        f'{grid}</ol>{portraits}<p class="soft">{hover}</p></div></div>'
-    )

@@ -4,11 +4,13 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from diffclust.data import Dataset
-from diffclust.models import Result
+from diffclust.models import AbstractGradientModel, Result, moved_prototypes
 from diffclust.plotting import warped_grids
 from diffclust.report.pictures import data_uris
+from diffclust.report.selection import certainties
 from diffclust.transforms import AbstractSpatialTransform
 
 SIDE = 1000
@@ -23,36 +25,45 @@ class Sample:
 
     Attributes:
         index: Its position in the source of the data.
+        cluster: Its cluster.
         path: Its file, or None.
         label: Name of its class, or None.
-        distance: Distance to its prototype.
+        distance: Distance to its prototype, or negative log density.
         margin: How much more the second-best cluster would have cost; may be infinite.
         runner_up: The second-best cluster, or -1.
+        certainty: Its greatest responsibility, or None where the method knows of none.
         picture: The image as a `data:` URI.
         aligned: The aligned image, or None where nothing is aligned.
         grid: The warped grid as an SVG path in `SIDE` units, or None where there is no map.
+        stages: The prototype after each of the transforms that move it onto the image; empty where
+            it is not moved.
     """
 
     index: int
+    cluster: int
     path: str | None
     label: str | None
     distance: float
     margin: float
     runner_up: int
+    certainty: float | None
     picture: str
     aligned: str | None
     grid: str | None
+    stages: tuple[str, ...]
 
 
 def has_grids(result: Result) -> bool:
-    """Whether the fit's alignments are maps of coordinates.
+    """Whether the fit's alignments are maps of the images' coordinates.
 
     Args:
         result: A fitted model.
 
     Returns:
-        False where nothing is aligned, or not in space.
+        False where nothing is aligned, or not in space, or prototypes are moved.
     """
+    if isinstance(result.model, AbstractGradientModel):
+        return False
     energy = result.model.energy()
     return energy.num_params > 0 and isinstance(energy.transform, AbstractSpatialTransform)
 
@@ -73,33 +84,51 @@ def gather_samples(
     chosen = np.unique(np.asarray(positions, dtype=np.int64))
     if chosen.size == 0:
         return {}
-    assignment = result.outcome.assignment
-    images, params = dataset.images[chosen], assignment.params[chosen]
-    nothing: list[str | None] = [None] * len(chosen)
-    aligned, grids = nothing, nothing
-    pictures = list(images)
-    if params.shape[1]:
-        # One size for all, so that an image and its aligned version can be compared.
-        uris = data_uris([*pictures, *result.align(images, params)], most_bytes=_MOST_BYTES)
-        pictures, aligned = uris[: len(chosen)], uris[len(chosen) :]
-    else:
-        pictures = data_uris(pictures, most_bytes=_MOST_BYTES)
+    assignment, shares = result.outcome.assignment, certainties(result)
+    params = assignment.params[chosen]
+    rows = _aligned(result, dataset, chosen)
+    # One size for all, so that an image and its aligned version can be compared.
+    uris = data_uris([image for row in rows for image in row], most_bytes=_MOST_BYTES)
+    pictures = [uris[i * len(chosen) : (i + 1) * len(chosen)] for i in range(len(rows))]
+    moves_prototypes = isinstance(result.model, AbstractGradientModel)
+    grids: list[str | None] = [None] * len(chosen)
     if has_grids(result):
-        grids = warped_grids(result, params, longest=SIDE)
+        grids = [*warped_grids(result, params, longest=SIDE)]
     return {
         position: Sample(
             index=position if dataset.indices is None else int(dataset.indices[position]),
+            cluster=int(assignment.clusters[position]),
             path=None if dataset.paths is None else dataset.paths[position],
             label=_label(dataset, position),
             distance=float(assignment.distances[position]),
             margin=float(assignment.margins[position]),
             runner_up=int(assignment.runners_up[position]),
-            picture=pictures[i],
-            aligned=aligned[i],
+            certainty=None if shares is None else float(shares[position]),
+            picture=pictures[0][i],
+            aligned=None if moves_prototypes or len(rows) == 1 else pictures[1][i],
             grid=grids[i],
+            stages=tuple(row[i] for row in pictures[1:]) if moves_prototypes else (),
         )
         for i, position in enumerate(chosen.tolist())
     }
+
+
+def _aligned(
+    result: Result, dataset: Dataset, chosen: Int[np.ndarray, " m"]
+) -> list[Float[np.ndarray, "m height width channels"]]:
+    """The chosen images, then the same aligned, or their prototypes after each transform."""
+    assignment, images = result.outcome.assignment, dataset.images[chosen]
+    params = assignment.params[chosen]
+    if params.shape[1] == 0:
+        return [images]
+    if not isinstance(result.model, AbstractGradientModel):
+        return [images, result.align(images, params)]
+    clusters = assignment.clusters[chosen]
+    stages = range(1, len(result.model.sequence(result.image_shape[2])) + 1)
+    return [
+        images,
+        *(moved_prototypes(result, clusters, params, transforms=stage) for stage in stages),
+    ]
 
 
 def _label(dataset: Dataset, position: int) -> str | None:

@@ -4,9 +4,10 @@ import dataclasses
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from diffclust.models import Result
+from diffclust.prototypes import GaussianImages
 
 Kind = Literal["all", "nearest", "farthest", "random", "uncertain"]
 
@@ -88,11 +89,12 @@ def select(result: Result, *, samples_per_group: int, seed: int) -> list[Cluster
     Returns:
         One view a cluster, in their order.
     """
-    views = []
+    views, shares = [], certainties(result)
     for index, size in enumerate(result.counts.tolist()):
         members = np.flatnonzero(result.assignments == index)
         mean = float(np.mean(result.distances[members])) if size else float("nan")
-        groups = _groups(result, members, samples_per_group, np.random.default_rng([seed, index]))
+        rng = np.random.default_rng([seed, index])
+        groups = _groups(result, members, shares, samples_per_group, rng)
         views.append(ClusterView(index, size, size / len(result.assignments), mean, groups))
     return views
 
@@ -114,8 +116,34 @@ def select_bridges(result: Result) -> list[Bridge]:
     return found
 
 
+def certainties(result: Result) -> Float[np.ndarray, " n"] | None:
+    """How much of each image is its own cluster's: its greatest responsibility.
+
+    Args:
+        result: A fitted model.
+
+    Returns:
+        A share for each image; None where the method knows of none, or only of other images than
+        those that were assigned.
+    """
+    shares = result.outcome.extras.get("responsibilities")
+    prototype = result.outcome.learned.clusters.prototype
+    # With K-means, all that each image is belongs to one cluster.
+    if shares is None or not isinstance(prototype, GaussianImages):
+        return None
+    if len(shares) != len(result.assignments):
+        return None
+    own = shares[np.arange(len(shares)), result.assignments]
+    # A saved model that assigns other images still has those of the images it was fitted to.
+    return own if np.array_equal(own, shares.max(axis=1)) else None
+
+
 def _groups(
-    result: Result, members: np.ndarray, most: int, rng: np.random.Generator
+    result: Result,
+    members: np.ndarray,
+    shares: np.ndarray | None,
+    most: int,
+    rng: np.random.Generator,
 ) -> tuple[Group, ...]:
     nearest_first = members[np.argsort(result.distances[members], kind="stable")]
     if len(members) == 0:
@@ -130,7 +158,8 @@ def _groups(
     ]
     # With one cluster, or one that is followed, nothing could have come second.
     margins = result.margins[members]
-    unsure = members[np.argsort(margins, kind="stable")][: min(most, np.isfinite(margins).sum())]
+    order = (margins,) if shares is None else (margins, shares[members])
+    unsure = members[np.lexsort(order)][: min(most, np.isfinite(margins).sum())]
     if unsure.size:
         groups.append(Group("uncertain", unsure))
     return tuple(groups)

@@ -2,7 +2,9 @@
 
 import dataclasses
 
-from diffclust.models import AbstractPrototypeModel, Result
+from diffclust.models import AbstractGradientModel, AbstractPrototypeModel, Result
+from diffclust.prototypes import GaussianImages
+from diffclust.report.selection import certainties
 
 _METHODS = {
     "kmeans": "K-means",
@@ -11,6 +13,19 @@ _METHODS = {
     "scattering-kmeans": "K-means in scattering space",
     "pssc": "PSSC",
     "di-spectral": "deformation-invariant spectral clustering",
+    "dti-kmeans": "DTI K-means",
+    "dti-gmm": "DTI Gaussian mixture",
+    "ti-kmeans": "TI K-means",
+    "gmm": "Gaussian mixture",
+}
+
+_STEPS = {
+    "aff": "moved, turned, scaled and sheared",
+    "proj": "seen in perspective",
+    "tps": "bent by a thin-plate spline",
+    "col": "each channel's brightness and contrast changed",
+    "fullcol": "its channels mixed anew",
+    "morpho": "its strokes thickened or thinned",
 }
 
 
@@ -22,15 +37,28 @@ class Terms:
         method: Name of the method.
         by_prototypes: Whether prototypes decided; else they were made of the finished clusters.
         distance: What an image's distance is.
+        short: The same in few words.
+        nearest: How images of little distance are called.
+        farthest: How images of great distance are called.
+        certainty: What tells how certain an image's cluster is.
         place: What the distance is measured in where prototypes did not decide.
         empty: What is said of a cluster without images.
+        stages: Names of the transforms that move prototypes, in turn; empty where images are
+            moved, or nothing.
+        is_mixture: Whether clusters are Gaussians of a mixture.
     """
 
     method: str
     by_prototypes: bool
     distance: str
-    place: str
-    empty: str
+    short: str = "distance"
+    nearest: str = "nearest"
+    farthest: str = "farthest"
+    certainty: str = "margin"
+    place: str = ""
+    empty: str = "no image was put into it"
+    stages: tuple[str, ...] = ()
+    is_mixture: bool = False
 
 
 def terms_of(result: Result) -> Terms:
@@ -44,8 +72,36 @@ def terms_of(result: Result) -> Terms:
     """
     model = result.model
     method = _METHODS.get(model.method, model.method)
+    empty = "no image is nearest to this prototype"
+    if isinstance(model, AbstractGradientModel):
+        stages = tuple(name for name in model.transforms.split("-") if name)
+        if isinstance(result.outcome.learned.clusters.prototype, GaussianImages):
+            return Terms(
+                method,
+                True,
+                "negative log density",
+                short="−log density",
+                nearest="likeliest",
+                farthest="least likely",
+                certainty="margin" if certainties(result) is None else "responsibility",
+                empty="no image is likeliest in it",
+                stages=stages,
+                is_mixture=True,
+            )
+        return Terms(method, True, "distance to the moved prototype", empty=empty, stages=stages)
     if isinstance(model, AbstractPrototypeModel):
-        empty = "no image is nearest to this prototype"
-        return Terms(method, True, "distance to the prototype", "", empty)
+        return Terms(method, True, "distance to the prototype", empty=empty)
     place = "spectral embedding" if "eigenvalues" in result.outcome.extras else "feature space"
-    return Terms(method, False, f"distance in the {place}", place, "no image was put into it")
+    return Terms(method, False, f"distance in the {place}", place=place)
+
+
+def stage_meaning(name: str) -> str:
+    """What a transform does to a prototype.
+
+    Args:
+        name: Its name in a sequence, such as `"aff"`.
+
+    Returns:
+        A few words.
+    """
+    return _STEPS.get(name, "transformed")

@@ -7,7 +7,7 @@ import numpy as np
 
 from diffclust.data import Dataset
 from diffclust.models import Result
-from diffclust.report.clusters import Gallery
+from diffclust.report.gallery import Gallery, spreads
 from diffclust.report.page import Content, render
 from diffclust.report.pictures import data_uris
 from diffclust.report.samples import class_shares, gather_samples
@@ -35,8 +35,9 @@ def write_report(
 
     It holds the prototypes, how the fit went, the doubtful pairs of images between clusters where
     the method knows of any, and for each cluster its nearest, farthest, random and least certain
-    samples, each beside its aligned version and its warped grid. Large images are
-    made smaller, so that with 10 clusters and 6 samples a group the file stays below 1.5 MB.
+    samples, each beside its aligned version and its warped grid, or beside the prototype as it is
+    moved onto the image. Large images are made smaller, so that with 10 clusters and 6 samples a
+    group the file stays below 1.5 MB.
 
     Args:
         path: The file; one that exists is replaced.
@@ -60,12 +61,17 @@ def write_report(
     shown = [group.positions for view in views for group in view.groups]
     shown += [np.asarray(bridge.positions) for bridge in bridges]
     height, width = result.image_shape[:2]
+    terms = terms_of(result)
     gallery = Gallery(
         views=views,
         samples=gather_samples(result, dataset, np.concatenate(shown)),
         prototypes=data_uris(
             list(result.prototypes), most_bytes=_MOST_PROTOTYPE_BYTES, own_range=True
         ),
+        unmoved=data_uris(list(result.prototypes), most_bytes=_MOST_PROTOTYPE_BYTES)
+        if terms.stages
+        else [],
+        spreads=spreads(result, most_bytes=_MOST_PROTOTYPE_BYTES),
         classes=[
             class_shares(dataset, np.flatnonzero(result.assignments == cluster))
             for cluster in range(clusters)
@@ -73,7 +79,7 @@ def write_report(
         height=height,
         width=width,
         folded=clusters > _MANY_CLUSTERS,
-        terms=terms_of(result),
+        terms=terms,
     )
     content = Content(
         title=dataset.name if title is None else title,

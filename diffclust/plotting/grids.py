@@ -1,0 +1,73 @@
+"""Warped grids: where alignments read the images."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from diffclust.models import Result
+from diffclust.transforms import AbstractSpatialTransform
+
+
+def warped_grids(
+    result: Result, params: np.ndarray, *, lines: int = 7, longest: int = 1000
+) -> list[str]:
+    """Where alignments read the images: the images of a regular grid under the coordinate maps.
+
+    Drawn over a sample, the outer frame of the grid is the canvas of the aligned image, and a
+    crossing of two lines lies where the aligned image reads its crossing of the regular grid.
+
+    Args:
+        result: A fitted model.
+        params: Params of m samples, `(m, params)`, as in `Assignment.params`.
+        lines: Lines in either direction, at least two.
+        longest: Units of the drawing along the longer side of the image, whose top left corner is
+            the origin.
+
+    Returns:
+        For each sample the `d` attribute of an SVG path, in whole units.
+
+    Raises:
+        ValueError: If the model's transform is not a map of coordinates, or there are fewer than
+            two lines.
+    """
+    transform = result.model.energy().transform
+    if not isinstance(transform, AbstractSpatialTransform):
+        raise ValueError(
+            f"a {type(transform).__name__} is no map of coordinates, so it has no warped grid; "
+            "draw those of a spatial transform"
+        )
+    if lines < 2:
+        raise ValueError(f"a grid needs at least 2 lines, not {lines}")
+    params = np.asarray(params)
+    if len(params) == 0:
+        return []
+    along, across = np.linspace(-1, 1, 2 * (lines - 1) + 1), np.linspace(-1, 1, lines)
+    horizontal = np.stack(np.broadcast_arrays(along[None, :], across[:, None]))
+    points = np.concatenate([horizontal, horizontal[::-1]], axis=1)
+    warped = np.asarray(_warp(transform, jnp.asarray(params), jnp.asarray(points, params.dtype)))
+    height, width = result.image_shape[:2]
+    side = np.array([width, height]) * (longest / max(height, width))
+    drawn = (warped + 1) / 2 * side[:, None, None]
+    # A map may throw points far away, where digits would only fill the file.
+    whole = np.round(np.clip(drawn, -10 * longest, 10 * longest)).astype(int)
+    return ["".join(_polyline(line) for line in np.moveaxis(one, 0, -1)) for one in whole]
+
+
+@eqx.filter_jit
+def _warp(
+    transform: AbstractSpatialTransform,
+    params: Float[Array, "n params"],
+    points: Float[Array, "2 lines points"],
+) -> Float[Array, "n 2 lines points"]:
+    return jax.vmap(transform.bind_map(points))(params)
+
+
+def _polyline(points: np.ndarray) -> str:
+    """Points of shape `(points, 2)` as SVG path commands, relative ones as they are shorter."""
+    chord = np.linspace(points[0], points[-1], len(points))
+    if np.abs(points - chord).max() <= 2:
+        points = points[[0, -1]]
+    steps = " ".join(f"{x} {y}" for x, y in np.diff(points, axis=0))
+    return f"M{points[0, 0]} {points[0, 1]}l{steps}"
