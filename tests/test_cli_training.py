@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from diffclust.cli import main
+from diffclust.cli.progress_bar import ProgressBar
+from diffclust.solvers import Progress
 
 ROOT = Path(__file__).parents[1]
 Run = Callable[..., tuple[int, str, str]]
@@ -112,21 +114,19 @@ def test_resume_where_there_is_nothing_or_all(run: Run) -> None:
 
 def killed(arguments: list[str], folder: Path) -> None:
     """Starts a fit and kills it once it has saved a state."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "diffclust", "fit", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 240
-    while child.poll() is None and time.monotonic() < deadline:
-        states = [p for p in folder.glob("states/*") if p.name.isdigit()]
-        if states:
-            child.send_signal(signal.SIGKILL)
-        time.sleep(0.05)
-    child.wait()
-    assert child.returncode == -signal.SIGKILL, child.stderr.read() if child.stderr else ""
+    command = [sys.executable, "-m", "diffclust", "fit", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with Path("child.log").open("w") as log:
+        child = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        deadline = time.monotonic() + 240
+        while child.poll() is None and time.monotonic() < deadline:
+            if any(path.name.isdigit() for path in folder.glob("states/*")):
+                child.send_signal(signal.SIGKILL)
+            time.sleep(0.05)
+        child.kill()
+        child.wait()
+    assert child.returncode == -signal.SIGKILL, Path("child.log").read_text("utf-8")
+    Path("child.log").unlink()
 
 
 @pytest.mark.slow
@@ -150,6 +150,33 @@ def test_a_killed_fit_goes_on_to_the_same_result(run: Run) -> None:
         assert Path("run", name).read_bytes() == Path("whole", name).read_bytes()
     losses = [json.loads(Path(f, "summary.json").read_text())["loss"] for f in ("run", "whole")]
     assert losses[0] == losses[1]
+
+
+def test_interrupted_fits_say_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    show, seen = ProgressBar.__call__, []
+
+    def interrupt(self: ProgressBar, progress: Progress) -> None:
+        seen.append(progress)
+        if len(seen) == stop:
+            raise KeyboardInterrupt
+        show(self, progress)
+
+    monkeypatch.setattr(ProgressBar, "__call__", interrupt)
+    options = ["images.npz", *TINY, "--steps", "60,60,60", "--no-report", "--out", "run"]
+    stop = 1
+    status, out, err = run("fit", *options, "--checkpoint-every", "0")
+    assert (status, out, err) == (130, "", "error: interrupted; nothing was written\n")
+    assert entries() == ["colour.npz", "images.npz"]
+    seen, stop = [], 3
+    status, out, err = run("fit", *options, "--checkpoint-every", "0")
+    assert (status, out) == (130, "")
+    assert err == "error: interrupted; go on with the same command and --resume\n"
+    assert entries() == ["colour.npz", "images.npz", "run.unfinished"]
+    seen, stop = [], 100
+    status, _, err = run("fit", *options, "--resume")
+    assert (status, err) == (0, "")
+    assert min(p.done for p in seen if p.stage == "step") > 60
+    assert entries() == ["colour.npz", "images.npz", "run"]
 
 
 def test_broken_off_fits_are_replaced_on_request(run: Run) -> None:

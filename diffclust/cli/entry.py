@@ -42,8 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = _parse(arguments)
         _use_compilation_cache()
         _run(command)
-    except KeyboardInterrupt:
-        return _refuse("interrupted; nothing was written", _INTERRUPTED)
+    except KeyboardInterrupt as interrupt:
+        return _refuse(f"interrupted; {str(interrupt) or 'nothing was written'}", _INTERRUPTED)
     except Exception as error:
         message = _explain(error)
         if message is None:

@@ -81,10 +81,30 @@ class Unfinished:
             ],
         }
         every = self._options.checkpoint_every
-        with SnapshotFolder(self._folder, run=run, every=every) as folder:
-            yield {"snapshots": folder}
+        saved = None
+        try:
+            with SnapshotFolder(self._folder, run=run, every=every) as folder:
+                try:
+                    yield {"snapshots": folder}
+                finally:
+                    saved = folder.last()
+        except KeyboardInterrupt:
+            if saved is None:
+                raise
+            raise KeyboardInterrupt("go on with the same command and --resume") from None
+        finally:
+            if saved is None and not self._is_older():
+                self.remove()
+
+    def _is_older(self) -> bool:
+        """Whether there are states at all, of this process or of one before."""
+        return any(path.name.isdigit() for path in self._folder.glob("states/*"))
 
     def remove(self) -> None:
-        """Removes the states: the run is whole."""
-        if self._saves:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        """Removes the states, and what a process that was killed had begun to write."""
+        if not self._saves:
+            return
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._options.resume and self._out.exists():
+            for left in self._out.parent.glob(f".{self._out.name}.????????.tmp"):
+                shutil.rmtree(left, ignore_errors=True)

@@ -28,8 +28,9 @@ def main():
         backbones={"nargs": "+", "default": ["quick"]},
         every={"type": float, "default": 60.0, "help": "seconds between two looks"},
         limit={"type": int, "default": None, "help": "at most so many images"},
+        steps={"type": int, "nargs": 5, "default": None, "help": "steps of each phase"},
     )
-    quick = {}
+    quick = {} if args.steps is None else {"steps": tuple(args.steps)}
     if args.quick:
         args.seeds, args.limit, args.methods = 1, 200, ["dti-kmeans"]
         quick = {"steps": (10, 10, 10, 10, 10)}
