@@ -13,6 +13,7 @@ from diffclust.solvers.base import Memory
 from diffclust.solvers.curriculum import Position
 from diffclust.solvers.gradient import GradientState
 from diffclust.solvers.gradient_fit import assign_softly
+from experiments.harness import arguments, finish
 
 SETS = {
     "mnist": ("mnist", "all", "aff-morpho-tps"),
@@ -127,3 +128,40 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     found["least_loss"] = {k: round(float(least[k]), 4) for k in ("seed", "loss", "acc", "nmi")}
     found["seconds"] = round(float(np.mean([row["seconds"] for row in rows])), 1)
     return found
+
+
+def table(
+    experiment: str, description: str, paper: dict[tuple[str, str], Any], sets: list[str]
+) -> None:
+    """Fits every set with every method, backbone and seed, and prints all of it."""
+    args = arguments(
+        description,
+        seeds={"type": int, "default": 5, "help": "number of seeds"},
+        sets={"nargs": "+", "default": sets},
+        methods={"nargs": "+", "default": ["dti-kmeans", "dti-gmm"]},
+        backbones={"nargs": "+", "default": ["quick"]},
+        every={"type": float, "default": 60.0, "help": "seconds between two looks"},
+        limit={"type": int, "default": None, "help": "at most so many images"},
+        steps={"type": int, "nargs": 5, "default": None, "help": "steps of each phase"},
+    )
+    if args.quick:
+        args.seeds, args.limit, args.methods = 1, 200, ["dti-kmeans"]
+        args.sets, args.steps = args.sets[:1], (10, 10, 10, 10, 10)
+    figures = {}
+    for name in args.sets:
+        data, steps = data_of(name, args.limit), tuple(args.steps or STEPS[name])
+        for method in args.methods:
+            for backbone in args.backbones:
+                model = model_of(method, name, backbone=backbone, steps=steps)
+                prefix = f"{name} {method} {backbone}"
+                seeds = range(args.seed, args.seed + args.seeds)
+                rows = [run(model, data, seed, prefix, every=args.every) for seed in seeds]
+                found = summary(rows)
+                print(prefix, found, flush=True)
+                figures[prefix] = {
+                    "n": len(data),
+                    "steps": steps,
+                    **found,
+                    "paper": paper.get((name, method)),
+                }
+    finish({"experiment": experiment, "seeds": args.seeds, **figures})

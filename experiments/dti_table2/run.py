@@ -6,8 +6,7 @@ As `dti_table1`. The sets are made by `diffclust.data` from MNIST: `mnist-color`
 are not the paper's files (which are not to be had, or of 320,000 images), but the like of them.
 """
 
-from experiments.dti import STEPS, data_of, model_of, run, summary
-from experiments.harness import arguments, finish
+from experiments.dti import table
 
 PAPER = {
     ("mnist-1k", "dti-kmeans"): {"acc": 0.798, "std": 0.069, "least_loss": 0.905},
@@ -20,38 +19,7 @@ PAPER = {
 
 
 def main():
-    args = arguments(
-        __doc__,
-        seeds={"type": int, "default": 5, "help": "number of seeds"},
-        sets={"nargs": "+", "default": ["mnist-1k"]},
-        methods={"nargs": "+", "default": ["dti-kmeans", "dti-gmm"]},
-        backbones={"nargs": "+", "default": ["quick"]},
-        every={"type": float, "default": 60.0, "help": "seconds between two looks"},
-        limit={"type": int, "default": None, "help": "at most so many images"},
-        steps={"type": int, "nargs": 5, "default": None, "help": "steps of each phase"},
-    )
-    quick = {} if args.steps is None else {"steps": tuple(args.steps)}
-    if args.quick:
-        args.seeds, args.limit, args.methods = 1, 200, ["dti-kmeans"]
-        quick = {"steps": (10, 10, 10, 10, 10)}
-    figures = {}
-    for name in args.sets:
-        data = data_of(name, args.limit)
-        for method in args.methods:
-            for backbone in args.backbones:
-                model = model_of(method, name, backbone=backbone, **quick)
-                prefix = f"{name} {method} {backbone}"
-                seeds = range(args.seed, args.seed + args.seeds)
-                rows = [run(model, data, seed, prefix, every=args.every) for seed in seeds]
-                found = summary(rows)
-                print(prefix, found, flush=True)
-                figures[prefix] = {
-                    "n": len(data),
-                    "steps": list(quick.get("steps", STEPS[name])),
-                    **found,
-                    "paper": PAPER.get((name, method)),
-                }
-    finish({"experiment": "dti_table2", "seeds": args.seeds, **figures})
+    table("dti_table2", __doc__, PAPER, ["mnist-1k"])
 
 
 if __name__ == "__main__":
