@@ -72,8 +72,7 @@ class Watch:
             return
         self.last, stopped = self.trained, time.perf_counter()
         channels = self.images.shape[3]
-        count = len(self.model.sequence(channels))
-        plan = self.model.training.plan(count, self.images)
+        plan = self.model.plan(self.images)
         phase = min(position.phase, len(plan.phases) - 1)
         solver = self.model.solver(plan.phases[phase].solver, channels)
         found, losses, _ = assign_softly(solver, state.learned, self.images, chunk_size=512)
@@ -143,6 +142,7 @@ def table(
         every={"type": float, "default": 60.0, "help": "seconds between two looks"},
         limit={"type": int, "default": None, "help": "at most so many images"},
         steps={"type": int, "nargs": 5, "default": None, "help": "steps of each phase"},
+        no_moves={"action": "store_true", "help": "without split-and-merge moves"},
     )
     if args.quick:
         args.seeds, args.limit, args.methods = 1, 200, ["dti-kmeans"]
@@ -152,8 +152,9 @@ def table(
         data, steps = data_of(name, args.limit), tuple(args.steps or STEPS[name])
         for method in args.methods:
             for backbone in args.backbones:
-                model = model_of(method, name, backbone=backbone, steps=steps)
-                prefix = f"{name} {method} {backbone}"
+                settings = {"backbone": backbone, "split_merge": not args.no_moves}
+                model = model_of(method, name, steps=steps, **settings)
+                prefix = f"{name} {method} {backbone}{' no moves' if args.no_moves else ''}"
                 seeds = range(args.seed, args.seed + args.seeds)
                 rows = [run(model, data, seed, prefix, every=args.every) for seed in seeds]
                 found = summary(rows)

@@ -1,6 +1,5 @@
 """Whatever is wrong with the input: one clear line, exit status 2, and nothing half-written."""
 
-import dataclasses
 import json
 import os
 import struct
@@ -10,6 +9,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
@@ -313,9 +313,10 @@ def test_models(capsys: pytest.CaptureFixture[str], fitted: Result) -> None:
 
 
 def test_blank_images_are_refused_by_predict_too(
-    capsys: pytest.CaptureFixture[str], fitted: Result
+    capsys: pytest.CaptureFixture[str], key: jax.Array
 ) -> None:
-    diffclust.save("model", dataclasses.replace(fitted, model=diffclust.AffineInvariantKMeans(2)))
+    model = diffclust.AffineInvariantKMeans(2, num_restarts=1, max_passes=1, split_merge=False)
+    diffclust.save("model", model.fit(images(), key=key))
     blank()
     error = refuse(capsys, "predict", "model", "bad.npy", "--out", "out")
     assert "index 2, 5;" in error

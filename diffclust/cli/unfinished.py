@@ -31,7 +31,7 @@ class Unfinished:
         """
         self._options, self._model = options, model
         self._out = Path(options.out).absolute()
-        self._folder = self._out.with_name(f"{self._out.name}.unfinished")
+        self._folder = Path(f"{self._out}.unfinished")
         self._saves = isinstance(model, AbstractGradientModel)
         if not options.checkpoint_every >= 0.0:
             raise ValueError(

@@ -4,13 +4,8 @@ import equinox as eqx
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent, InTurn, NoAlignment, Stage
-from diffclust.models.gradient import (
-    AbstractGradientModel,
-    BackboneName,
-    PrototypeObjective,
-    mixture,
-    squared_distances,
-)
+from diffclust.models.gradient import AbstractGradientModel, BackboneName
+from diffclust.models.prototype_objective import PrototypeObjective, mixture, squared_distances
 from diffclust.models.training import Training
 from diffclust.sampling import Boundary
 

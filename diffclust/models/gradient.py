@@ -8,29 +8,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, NoAlignment, Prediction
-from diffclust.distances import (
-    AbstractDissimilarity,
-    GaussianNegativeLogLikelihood,
-    SquaredEuclidean,
-)
 from diffclust.models.base import AbstractModel, Result
+from diffclust.models.prototype_objective import PrototypeObjective
 from diffclust.models.prototypes import checked_start
 from diffclust.models.training import Training
 from diffclust.networks import AbstractBackbone, Head, make_heads, quick_backbone, residual_backbone
 from diffclust.objectives import (
-    AbstractReduction,
-    HardMinimum,
-    MixtureLikelihood,
     TransformedPrototype,
 )
-from diffclust.prototypes import Clusters, GaussianImages, Learned
+from diffclust.prototypes import Clusters, Learned
 from diffclust.sampling import Boundary
 from diffclust.solvers import Assignment, Callback, Outcome, default_chunk_size
-from diffclust.solvers.curriculum import Keep
+from diffclust.solvers.curriculum import GradientPlan, Keep
 from diffclust.solvers.fit import Start
 from diffclust.solvers.gradient import GradientEM
 from diffclust.solvers.gradient_fit import assign_softly, fit_by_gradient
@@ -46,69 +39,8 @@ from diffclust.types import Key
 
 BackboneName = Literal["quick", "residual"]
 
-_RESPONSIBLE = 3
-"""Clusters of a sample whose gradient a mixture follows: the others' responsibilities are nil."""
-
 _SHORTLIST = 3
 """Clusters of a sample that are judged after all transforms while a model is trained."""
-
-
-class PrototypeObjective(eqx.Module):
-    """What is made small, and the prototypes that go with it.
-
-    Attributes:
-        distance: What is measured between a sample and a moved prototype.
-        reduction: How a sample's energies make its loss.
-        followed: For how many clusters of a sample a gradient is computed.
-        initial_variance: Of every pixel of a prototype before the first step; None where
-            prototypes have no variances.
-    """
-
-    distance: AbstractDissimilarity
-    reduction: AbstractReduction
-    followed: int = eqx.field(static=True)
-    initial_variance: float | None = eqx.field(static=True, default=None)
-
-    def prototypes(self, images: Float[Array, "clusters height width channels"]) -> PyTree:
-        """Prototypes that begin as images.
-
-        Args:
-            images: One image a cluster.
-
-        Returns:
-            What is learned of them.
-        """
-        if self.initial_variance is None:
-            return images
-        return GaussianImages(images, jnp.full_like(images, self.initial_variance**0.5))
-
-
-def squared_distances() -> PrototypeObjective:
-    """That of K-means: every image counts with its nearest prototype.
-
-    Returns:
-        The objective.
-    """
-    return PrototypeObjective(SquaredEuclidean(), HardMinimum(), followed=1)
-
-
-def mixture(initial_variance: float, min_deviation: float) -> PrototypeObjective:
-    """That of a Gaussian mixture with independent pixels.
-
-    Args:
-        initial_variance: Of every pixel, before the first step.
-        min_deviation: A standard deviation whose square is added to all variances.
-
-    Returns:
-        The objective.
-
-    Raises:
-        ValueError: If a number is not positive.
-    """
-    if not initial_variance > 0.0:
-        raise ValueError(f"initial_variance must be positive, not {initial_variance}")
-    density = GaussianNegativeLogLikelihood(min_deviation=min_deviation)
-    return PrototypeObjective(density, MixtureLikelihood(), _RESPONSIBLE, initial_variance)
 
 
 class AbstractGradientModel(AbstractModel):
@@ -227,13 +159,41 @@ class AbstractGradientModel(AbstractModel):
         Returns:
             The aligner.
         """
-        sequence = self.sequence(channels)[:transforms]
-        spatial = [isinstance(t, AbstractSpatialTransform) for t in sequence]
-        first = spatial.index(True) + 1 if any(spatial) else transforms
+        first = self.first_spatial(transforms, channels)
         if exact or first == transforms:
             return Prediction(transforms=transforms)
         judge = self.energy(channels, first)
         return Prediction(transforms=transforms, candidates=_SHORTLIST, judge=judge)
+
+    def first_spatial(self, transforms: int, channels: int) -> int:
+        """How many transforms there are up to the first spatial one; all, where none is.
+
+        Args:
+            transforms: How many of the transforms are used.
+            channels: Channels of the images.
+
+        Returns:
+            A whole number, at most `transforms`.
+        """
+        sequence = self.sequence(channels)[:transforms]
+        spatial = [isinstance(t, AbstractSpatialTransform) for t in sequence]
+        return spatial.index(True) + 1 if any(spatial) else transforms
+
+    def plan(self, images: np.ndarray) -> GradientPlan:
+        """What a fit does.
+
+        Args:
+            images: The images.
+
+        Returns:
+            The plan.
+
+        Raises:
+            ValueError: If the training does not fit the transforms or the images.
+        """
+        channels = images.shape[3]
+        count = len(self.sequence(channels))
+        return self.training.plan(count, images, moves_from=self.first_spatial(count, channels))
 
     def check(self, images: np.ndarray) -> None:
         """Refuses images that the transforms are not for."""
@@ -283,7 +243,7 @@ class AbstractGradientModel(AbstractModel):
         self.check(array)
         channels = array.shape[3]
         count = len(self.sequence(channels))
-        plan = self.training.plan(count, array)
+        plan = self.plan(array)
         start = checked_start(self, array, prototypes, assignments)
         weight = _validation.weights(sample_weight, len(array))
 

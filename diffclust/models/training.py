@@ -60,12 +60,14 @@ class Training(AbstractSettings):
             _validation.whole(count, "steps")
             _validation.positive(count, "steps", least=0)
 
-    def plan(self, num_transforms: int, images: np.ndarray) -> GradientPlan:
+    def plan(self, num_transforms: int, images: np.ndarray, *, moves_from: int = 0) -> GradientPlan:
         """What a fit does.
 
         Args:
             num_transforms: Number of transforms.
             images: The images.
+            moves_from: With how many transforms clusters may be split and removed: without those
+                that put images in their places, that would part one kind by its places.
 
         Returns:
             The plan, whose phases name solvers by how many transforms they use.
@@ -89,7 +91,7 @@ class Training(AbstractSettings):
             raise ValueError("steps must not all be 0")
         rates = [self.learning_rate] * (len(solvers) - 1) + [0.1 * self.learning_rate]
         phases = [
-            Phase(solver, count, rate)
+            Phase(solver, count, rate, moves=solver >= moves_from)
             for solver, count, rate in zip(solvers, steps, rates, strict=True)
             if count > 0
         ]

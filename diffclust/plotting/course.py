@@ -243,7 +243,7 @@ def _plan(result: Result, model: AbstractGradientModel) -> GradientPlan | None:
         return None
     # A plan asks for the shape of images only.
     images = np.broadcast_to(np.zeros((), np.float32), (len(fitted), *result.image_shape))
-    return model.training.plan(len(model.sequence(result.image_shape[2])), images)
+    return model.plan(images)
 
 
 def _fits(plan: GradientPlan, counts: Sequence[int]) -> bool:

@@ -25,11 +25,13 @@ class Phase:
         solver: Which solver, by number: one transform more than the one before.
         steps: Most steps.
         rate: The learning rate.
+        moves: Whether clusters may be split and removed in it.
     """
 
     solver: int
     steps: int
     rate: float
+    moves: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,6 +285,8 @@ def train(
 
 
 def _is_time_to_move(plan: GradientPlan, position: Position) -> bool:
+    if not plan.phases[position.phase].moves:
+        return False
     windows = len(position.history) - position.starts[-1]
     over = position.steps >= plan.phases[position.phase].steps
     return plan.moves_every > 0 and (over or windows % plan.moves_every == 0)
