@@ -142,6 +142,7 @@ def table(
         every={"type": float, "default": 60.0, "help": "seconds between two looks"},
         limit={"type": int, "default": None, "help": "at most so many images"},
         steps={"type": int, "nargs": 5, "default": None, "help": "steps of each phase"},
+        shortlist={"type": int, "default": None, "help": "judge so many clusters at the end"},
         no_moves={"action": "store_true", "help": "without split-and-merge moves"},
     )
     if args.quick:
@@ -152,7 +153,11 @@ def table(
         data, steps = data_of(name, args.limit), tuple(args.steps or STEPS[name])
         for method in args.methods:
             for backbone in args.backbones:
-                settings = {"backbone": backbone, "split_merge": not args.no_moves}
+                settings = {
+                    "backbone": backbone,
+                    "split_merge": not args.no_moves,
+                    "shortlist": args.shortlist,
+                }
                 model = model_of(method, name, steps=steps, **settings)
                 prefix = f"{name} {method} {backbone}{' no moves' if args.no_moves else ''}"
                 seeds = range(args.seed, args.seed + args.seeds)

@@ -358,6 +358,7 @@ def test_methods_and_their_options_are_those_of_the_models() -> None:
         no_curriculum=True,
         batch_size=1,
         learning_rate=0.1,
+        shortlist=2,
         least_share=0.1,
     )
     assert set(every.given()) == settings - {"num_clusters"}

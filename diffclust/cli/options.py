@@ -98,6 +98,7 @@ class MethodOptions:
         no_curriculum: Have all transforms from the start.
         batch_size: Images a step.
         learning_rate: Learning rate of prototypes and networks.
+        shortlist: Judge only so many clusters of an image after all transforms while training.
         least_share: Refill clusters that hold less than this share of an even one.
     """
 
@@ -155,6 +156,7 @@ class MethodOptions:
     no_curriculum: _Flag = False
     batch_size: _Count = None
     learning_rate: _Number = None
+    shortlist: _Count = None
     least_share: _Number = None
 
     def given(self) -> dict[str, tuple[str, Any]]:

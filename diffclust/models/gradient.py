@@ -39,9 +39,6 @@ from diffclust.types import Key
 
 BackboneName = Literal["quick", "residual"]
 
-_SHORTLIST = 3
-"""Clusters of a sample that are judged after all transforms while a model is trained."""
-
 
 class AbstractGradientModel(AbstractModel):
     """A clustering by prototypes that are moved onto the samples, trained by gradient steps."""
@@ -147,23 +144,21 @@ class AbstractGradientModel(AbstractModel):
     def prediction(self, transforms: int, channels: int, *, exact: bool) -> Prediction:
         """An aligner that predicts.
 
-        While a model is trained, only the few clusters that are best after the transforms up to the
-        first spatial one are judged after all of them: the others take most of the time and next
-        to never win.
-
         Args:
             transforms: How many of the transforms are used.
             channels: Channels of the images.
-            exact: Whether all clusters are judged after all transforms.
+            exact: Whether all clusters are judged after all transforms, whatever
+                `Training.shortlist` says.
 
         Returns:
             The aligner.
         """
         first = self.first_spatial(transforms, channels)
-        if exact or first == transforms:
+        kept = self.training.shortlist
+        if exact or kept is None or first == transforms:
             return Prediction(transforms=transforms)
         judge = self.energy(channels, first)
-        return Prediction(transforms=transforms, candidates=_SHORTLIST, judge=judge)
+        return Prediction(transforms=transforms, candidates=kept, judge=judge)
 
     def first_spatial(self, transforms: int, channels: int) -> int:
         """How many transforms there are up to the first spatial one; all, where none is.

@@ -29,6 +29,9 @@ class Training(AbstractSettings):
         learning_rate: Adam's, for prototypes and networks alike.
         split_merge: Whether clusters that hold two kinds are split, and others make room, now and
             then, where that lowers the loss.
+        shortlist: While a model is trained, only so many clusters of an image, the best ones after
+            the transforms up to the first spatial one, are judged after all of them. That takes
+            less time, but the winner may be missed; None judges all.
         least_share: A cluster that holds less than this share of an even one is refilled from the
             largest; 0 refills none.
 
@@ -43,6 +46,7 @@ class Training(AbstractSettings):
     batch_size: int | None = eqx.field(static=True, default=None, kw_only=True)
     learning_rate: float = eqx.field(static=True, default=1e-3, kw_only=True)
     split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
+    shortlist: int | None = eqx.field(static=True, default=None, kw_only=True)
     least_share: float = eqx.field(static=True, default=0.2, kw_only=True)
 
     def __check_init__(self):
@@ -51,6 +55,9 @@ class Training(AbstractSettings):
         _validation.positive(self.max_steps, "max_steps", least=10)
         _validation.positive(self.tolerance, "tolerance", least=0)
         _validation.positive(self.least_share, "least_share", least=0)
+        if self.shortlist is not None:
+            _validation.whole(self.shortlist, "shortlist")
+            _validation.positive(self.shortlist, "shortlist", least=2)
         if self.batch_size is not None:
             _validation.whole(self.batch_size, "batch_size")
             _validation.positive(self.batch_size, "batch_size")

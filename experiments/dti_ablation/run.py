@@ -66,7 +66,7 @@ def main():
         count = total if method == "dti-kmeans" else args.ti_steps
         curriculum = settings.get("curriculum", True)
         steps = shared_out(count, settings["transforms"], curriculum)
-        model = model_of(method, args.set, **settings, steps=steps)
+        model = model_of(method, args.set, **settings, steps=steps, shortlist=3)
         seeds = range(args.seed, args.seed + args.seeds)
         found = summary([run(model, data, seed, row) for seed in seeds])
         print(row, found, flush=True)

@@ -165,6 +165,18 @@ def test_refining_lowers_distances() -> None:
     assert np.all(other.distances <= one.distances * (1 + 1e-4) + 1e-5)
 
 
+def test_a_short_list_of_all_clusters_changes_nothing() -> None:
+    steps = {"steps": (10, 10, 20, 5), "batch_size": 20}
+    whole, all_three, two = (
+        DTIKMeans(3, transforms="aff-tps", training=Training(shortlist=kept, **steps)).fit(
+            IMAGES, key=KEY, prototypes=ORACLE
+        )
+        for kept in (None, 3, 2)
+    )
+    np.testing.assert_array_equal(all_three.prototypes, whole.prototypes)
+    np.testing.assert_allclose(two.loss, whole.loss, rtol=0.1)
+
+
 def test_colour_images_and_other_shapes() -> None:
     images = bars(3)[:, 1:] * np.asarray([1.0, 0.5, 0.2], np.float32)
     training = Training(steps=(10, 10, 10, 5), batch_size=16)
@@ -303,6 +315,7 @@ def test_settings_that_mean_nothing(settings: dict, message: str) -> None:
         ({"max_steps": 3}, "max_steps"),
         ({"tolerance": -0.1}, "tolerance"),
         ({"batch_size": 0}, "batch_size"),
+        ({"shortlist": 1}, "shortlist"),
         ({"steps": (1, -2)}, "steps"),
     ],
 )
