@@ -241,7 +241,8 @@ def train(
                 taken += 1
             loss, sizes = _read(state, position, restart)
             # The last phase ends with what it has: there is no time left to part twins.
-            share = plan.least_share if position.phase + 1 < len(plan.phases) else 0.0
+            is_last = position.phase + 1 == len(plan.phases)
+            share = 0.0 if is_last else plan.least_share
             state, refilled = _refill(solver, state, noise_key, share, plan.noise)
             position = dataclasses.replace(
                 position,
@@ -249,7 +250,7 @@ def train(
                 history=(*position.history, loss),
                 refills=position.refills + int(refilled),
             )
-            if share > 0.0 and _is_time_to_move(plan, position):
+            if not is_last and _is_time_to_move(plan, position):
                 moved = _move(solver, plan, state, memory, data, noise_key)
                 if moved is not None:
                     state = moved
