@@ -54,7 +54,15 @@ def entries() -> list[str]:
     return sorted(os.listdir("."))
 
 
-@pytest.mark.parametrize("method", ["dti-kmeans", "dti-gmm", "ti-kmeans", "gmm"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "dti-gmm",
+        "gmm",
+        pytest.param("dti-kmeans", marks=pytest.mark.slow),
+        pytest.param("ti-kmeans", marks=pytest.mark.slow),
+    ],
+)
 def test_every_method_writes_a_run_that_predicts(run: Run, method: str) -> None:
     steps = "20,10" if method == "gmm" else "10,10,5"
     options = ["--method", method, "-k", "2", "--steps", steps, "--batch-size", "8"]

@@ -165,6 +165,7 @@ def test_refining_lowers_distances() -> None:
     assert np.all(other.distances <= one.distances * (1 + 1e-4) + 1e-5)
 
 
+@pytest.mark.slow
 def test_a_short_list_of_all_clusters_changes_nothing() -> None:
     steps = {"steps": (10, 10, 20, 5), "batch_size": 20}
     whole, all_three, two = (
@@ -190,7 +191,7 @@ class Interrupted(Exception):
     pass
 
 
-@pytest.mark.parametrize("method", ["dti-kmeans", "dti-gmm"])
+@pytest.mark.parametrize("method", ["dti-kmeans", pytest.param("dti-gmm", marks=pytest.mark.slow)])
 def test_goes_on_where_it_stopped_bit_for_bit(method: str, tmp_path: Path) -> None:
     model = dataclasses.replace(
         SMALL[method],
@@ -283,6 +284,7 @@ def test_order_of_samples() -> None:
     assert not np.array_equal(seen[:10], seen[10:20])
 
 
+@pytest.mark.slow
 def test_a_phase_ends_where_the_loss_stands_still() -> None:
     training = Training(steps=(2000, 2000), tolerance=0.05, batch_size=20)
     positions: list[Position] = []

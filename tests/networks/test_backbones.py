@@ -24,6 +24,15 @@ SIZE = (9, 13, 3)
 """One size for most tests, so that a backbone is compiled once for all of them."""
 
 every_maker = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
+# Twenty layers compile slowly: what they share with the quick one is checked on that every time.
+quick_first = pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(make, marks=[] if name == "quick" else pytest.mark.slow)
+        for name, make in MAKERS.items()
+    ],
+    ids=MAKERS.keys(),
+)
 
 
 def images(*shape: int) -> jax.Array:
@@ -48,7 +57,7 @@ def squares(backbone: AbstractBackbone, batch: jax.Array) -> jax.Array:
 gradients = eqx.filter_jit(eqx.filter_grad(squares))
 
 
-@every_maker
+@quick_first
 def test_one_image_is_read_alike_alone_and_in_a_batch(
     make: Callable[..., AbstractBackbone], key
 ) -> None:
@@ -71,7 +80,7 @@ def test_any_size_is_read(make: Callable[..., AbstractBackbone], size, key) -> N
     assert found.shape == (backbone.num_features,)
 
 
-@every_maker
+@quick_first
 def test_every_convolution_has_a_finite_gradient(
     make: Callable[..., AbstractBackbone], key
 ) -> None:
@@ -81,7 +90,7 @@ def test_every_convolution_has_a_finite_gradient(
     assert all(bool((leaf != 0).any()) for leaf in leaves if leaf.ndim == 4)
 
 
-@every_maker
+@quick_first
 def test_key_decides(make: Callable[..., AbstractBackbone], key) -> None:
     one, same, other = (make(*SIZE, key=k) for k in (key, key, jax.random.key(1)))
     picture = images(*SIZE)
@@ -89,7 +98,7 @@ def test_key_decides(make: Callable[..., AbstractBackbone], key) -> None:
     assert not np.array_equal(read(one, picture), read(other, picture))
 
 
-@every_maker
+@quick_first
 def test_double_precision(make: Callable[..., AbstractBackbone], key) -> None:
     narrow = make(*SIZE, key=key)
     with jax.enable_x64(True):
