@@ -31,7 +31,17 @@ def double():
         yield
 
 
-@pytest.mark.parametrize("name", registry.TRANSFORMS)
+# Variants that differ from another entry in an option: their laws compile as long.
+VARIANTS = {"projective-edge", "morphology-edge", "colour-full"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in VARIANTS else [])
+        for name in registry.TRANSFORMS
+    ],
+)
 def test_transform_obeys_the_laws(name: str, key: jax.Array, double: None) -> None:
     testing.check_transform(registry.TRANSFORMS[name][1](), key=key)
 

@@ -141,6 +141,7 @@ def test_steps_lower_the_loss(key: jax.Array) -> None:
         assert float(jnp.sum(state.tally.count)) == 30 * 12
 
 
+@pytest.mark.slow
 def test_padding_changes_nothing(key: jax.Array) -> None:
     solver, learned, batch = hard(key)
     padded = Batch(
@@ -198,7 +199,7 @@ def test_networks_that_wait_are_not_decayed(key: jax.Array) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("counts", [[50.0, 1.0, 30.0], [1.0, 2.0, 90.0], [30.0, 20.0, 25.0]])
+@pytest.mark.parametrize("counts", [[1.0, 2.0, 90.0], [30.0, 20.0, 25.0]])
 def test_tiny_clusters_become_the_largest(key: jax.Array, counts: list[float]) -> None:
     solver, learned, batch = hard(key)
     learned = eqx.tree_at(

@@ -41,7 +41,7 @@ def loss(solver: GradientEM, learned: Learned, batch: Batch) -> float:
     return float(jnp.sum(solver.reduction(found.energy)))
 
 
-@pytest.mark.parametrize("mixture", [False, True])
+@pytest.mark.parametrize("mixture", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_two_kinds_in_one_cluster_are_parted(mixture: bool) -> None:
     solver, learned, batch = case(mixture)
     move, found = propose(solver, learned, batch, solver.remember(30, 3, batch.weight.dtype))
@@ -80,6 +80,7 @@ def test_a_split_in_halves_is_that_of_kmeans() -> None:
     np.testing.assert_allclose(float(move.gain[0]), expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_heads_and_moments_go_with_the_split(key: jax.Array) -> None:
     solver, learned, batch = case(mixture=True)
     state = solver.init(learned)
