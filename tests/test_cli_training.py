@@ -58,7 +58,7 @@ def entries() -> list[str]:
     "method",
     [
         "dti-gmm",
-        "gmm",
+        pytest.param("gmm", marks=pytest.mark.slow),
         pytest.param("dti-kmeans", marks=pytest.mark.slow),
         pytest.param("ti-kmeans", marks=pytest.mark.slow),
     ],

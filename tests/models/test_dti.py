@@ -58,7 +58,13 @@ ORACLE = jnp.asarray(IMAGES[:3])
 """One image of each kind."""
 
 
-@pytest.fixture(scope="module", params=SMALL)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=pytest.mark.slow if name in ("ti-kmeans", "gmm") else [])
+        for name in SMALL
+    ],
+)
 def fitted(request: pytest.FixtureRequest) -> Result:
     return SMALL[request.param].fit(IMAGES, key=KEY, prototypes=ORACLE)
 
@@ -138,6 +144,7 @@ def test_starts_from_given_assignments() -> None:
     np.testing.assert_allclose(result.prototypes, means, atol=2e-3)  # one step of Adam away
 
 
+@pytest.mark.slow
 def test_least_loss_of_the_restarts_is_kept() -> None:
     model = DTIKMeans(
         3, transforms="", num_restarts=3, training=Training(steps=(15, 5), batch_size=20)
@@ -236,6 +243,7 @@ def test_states_of_another_fit_are_refused(tmp_path: Path) -> None:
         SnapshotFolder(tmp_path / "states", run={"seed": 1})
 
 
+@pytest.mark.slow
 def test_a_damaged_state_is_passed_over(tmp_path: Path) -> None:
     model = SMALL["dti-kmeans"]
     whole = model.fit(IMAGES, key=KEY)
