@@ -116,7 +116,7 @@ def _explain(error: Exception, path: Path) -> DataError:
 
 def _read_members(archive: NpzFile, path: Path, split: str) -> Contents:
     """Choose members by their names."""
-    _refuse_bombs(archive, path)
+    refuse_bombs(archive, path)
     keys = archive.files
     parts = [part for part in ("train", "test") if f"x_{part}" in keys]
     if parts:
@@ -163,7 +163,7 @@ def _member(archive: NpzFile, key: str) -> np.ndarray:
     return np.asarray(archive[key])
 
 
-def _refuse_bombs(archive: NpzFile, path: Path) -> None:
+def refuse_bombs(archive: NpzFile, path: Path) -> None:
     """Refuse members that would fill the memory from a few bytes."""
     if archive.zip is None:
         return
