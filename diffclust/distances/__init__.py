@@ -8,16 +8,76 @@ from diffclust.distances.base import (
     AbstractDissimilarity,
     AbstractDistance,
 )
+from diffclust.distances.divergences import (
+    alpha_divergence,
+    bhattacharyya,
+    hellinger,
+    kullback_leibler,
+)
 from diffclust.distances.euclidean import SquaredEuclidean
 from diffclust.distances.features import FeatureDistance
-from diffclust.distances.gaussian import DiagonalGaussian, GaussianNegativeLogLikelihood
+from diffclust.distances.fisher_rao import (
+    diagonal_fisher_rao,
+    diagonalised_fisher_rao,
+    fisher_rao,
+    fisher_rao_exp,
+    fisher_rao_geodesic,
+    fisher_rao_log,
+    round_fisher_rao,
+    same_mean_fisher_rao,
+    squared_diagonal_fisher_rao,
+    squared_fisher_rao,
+)
+from diffclust.distances.frechet import (
+    diagonal_fisher_rao_mean,
+    fisher_rao_mean,
+    wasserstein_mean,
+)
+from diffclust.distances.gaussian import (
+    DiagonalGaussian,
+    Gaussian,
+    GaussianNegativeLogLikelihood,
+)
+from diffclust.distances.landmark_likelihood import LandmarkNegativeLogLikelihood
+from diffclust.distances.landmarks import LANDMARK_DISTANCES, LandmarkDistance
+from diffclust.distances.pairwise import pairwise
+from diffclust.distances.wasserstein import (
+    printed_wasserstein,
+    squared_wasserstein,
+    wasserstein,
+)
 
 __all__ = [
+    "LANDMARK_DISTANCES",
     "AbstractBatchedDistance",
     "AbstractDissimilarity",
     "AbstractDistance",
     "DiagonalGaussian",
     "FeatureDistance",
+    "Gaussian",
     "GaussianNegativeLogLikelihood",
+    "LandmarkDistance",
+    "LandmarkNegativeLogLikelihood",
     "SquaredEuclidean",
+    "alpha_divergence",
+    "bhattacharyya",
+    "diagonal_fisher_rao",
+    "diagonal_fisher_rao_mean",
+    "diagonalised_fisher_rao",
+    "fisher_rao",
+    "fisher_rao_exp",
+    "fisher_rao_geodesic",
+    "fisher_rao_log",
+    "fisher_rao_mean",
+    "hellinger",
+    "kullback_leibler",
+    "pairwise",
+    "printed_wasserstein",
+    "round_fisher_rao",
+    "same_mean_fisher_rao",
+    "squared_diagonal_fisher_rao",
+    "squared_fisher_rao",
+    "squared_wasserstein",
+    "wasserstein",
+    "wasserstein_mean",
 ]

@@ -1,4 +1,4 @@
-"""The density of images whose pixels are independent Gaussian variables."""
+"""Gaussians, and the density of images whose pixels are independent Gaussian variables."""
 
 import math
 
@@ -12,15 +12,27 @@ from diffclust.types import Image, Scalar
 
 
 class DiagonalGaussian(eqx.Module):
-    """A Gaussian with independent pixels.
+    """A Gaussian whose coordinates (pixels, say) are independent; or several, with leading axes.
 
     Attributes:
-        mean: Means of the pixels.
-        variance: Their variances, non-negative.
+        mean: Means.
+        variance: Variances, non-negative.
     """
 
-    mean: Float[Array, "*clusters height width channels"]
-    variance: Float[Array, "*clusters height width channels"]
+    mean: Float[Array, "..."]
+    variance: Float[Array, "..."]
+
+
+class Gaussian(eqx.Module):
+    """A Gaussian with any covariance, or several, with leading axes.
+
+    Attributes:
+        mean: The mean.
+        covariance: The covariance, symmetric and positive definite.
+    """
+
+    mean: Float[Array, "*n dims"]
+    covariance: Float[Array, "*n dims dims"]
 
 
 class GaussianNegativeLogLikelihood(AbstractDissimilarity):

@@ -1,0 +1,195 @@
+"""The squared Fisher–Rao distance in the plane, without a single matrix.
+
+The matrix G of `diffclust.distances.fisher_rao` lies, for d = 2, in SO(3, 2), whose double cover is
+Sp(4). Its eigenvalues there are e^{±a}, e^{±b}, the squared distance is a² + b², and with
+w the one number that is free in W, Σ = L⁻¹Σ_q L⁻ᵀ, μ = L⁻¹(μ_q - μ_p), LLᵀ = Σ_p, g² = det Σ,
+q = μᵀΣ⁻¹μ and r = μᵀΣ⁻¹(-μ₂, μ₁)ᵀ both symmetric sums are quadratic in w:
+
+    cosh a + cosh b = ½ [g + (1 + tr Σ + |μ|²/2 + w²) / g + g q / 2]
+    cosh a · cosh b = ¼ [tr Σ + tr Σ⁻¹ + |μ|² + q + |μ|² q / 4 + w r + w² tr Σ⁻¹]
+
+The projection to the Gaussians is a Riemannian submersion, so the distance is the least over w.
+Below they are written in y = cosh - 1, every term small where the Gaussians are close.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from diffclust.distances._hyperbolic import pair_slope, pair_squares, pair_sum
+from diffclust.distances.gaussian import Gaussian
+from diffclust.types import Scalar
+
+_BRACKET_STEPS = 6
+_FIXED_POINT_STEPS = 8
+_SECANT_STEPS = 4
+
+
+class _Sums(NamedTuple):
+    """y_a + y_b = total + w²/2g and y_a y_b = times + w r/4 + w² spread/2g."""
+
+    total: Array
+    times: Array
+    twist: Array
+    spread: Array
+    scale: Array
+
+    def at(self, w: Scalar) -> tuple[Scalar, Scalar]:
+        """The sum and the product."""
+        half = 0.5 * w**2 / self.scale
+        return self.total + half, self.times + 0.25 * w * self.twist + self.spread * half
+
+
+def squared_planar(p: Gaussian, q: Gaussian) -> Scalar:
+    """The squared distance under the metric of Eq. 6; see `squared_fisher_rao`."""
+    return _least(_symmetric_sums(p, q))
+
+
+@jax.custom_jvp
+def _least(sums: _Sums) -> Scalar:
+    """The least squared distance over w."""
+    return pair_squares(*sums.at(_twist_to(sums)))
+
+
+@_least.defjvp
+def _least_jvp(primals: tuple, tangents: tuple) -> tuple:
+    # At the minimum w has no first-order effect; the second derivatives come from that of w.
+    w = _twist_to(*primals)
+    return jax.jvp(lambda sums: pair_squares(*sums.at(w)), primals, tangents)
+
+
+@jax.custom_jvp
+def _twist_to(sums: _Sums) -> Scalar:
+    """The w of the shortest geodesic, between zero and an end that follows from k' ≥ -1/3.
+
+    Some twenty deviations apart a second geodesic may exist, and either may be the shorter, so that
+    a search within the bracket is followed by one from each of its ends.
+    """
+    end = -0.25 * sums.scale * sums.twist / (3.0 + sums.spread)
+    starts = (_bracketed(sums, end), _from_end(sums, end), _from_end(sums, jnp.zeros_like(end)))
+    lengths = jnp.stack([pair_squares(*sums.at(w)) for w in starts])
+    best = jnp.argmin(lengths.at[1:].multiply(1.0 + jnp.finfo(end.dtype).eps ** 0.75))
+    return _polished(sums, jnp.stack(starts)[best])
+
+
+def _from_end(sums: _Sums, w: Scalar) -> Scalar:
+    """A few steps of the fixed point w = -F's other part / F's factor of w."""
+
+    def step(_: Array, w: Scalar) -> Scalar:
+        slope, stiffness = _fibre_slope(sums, w)
+        return w - slope / stiffness
+
+    return jax.lax.fori_loop(0, _FIXED_POINT_STEPS, step, w)
+
+
+def _polished(sums: _Sums, w: Scalar) -> Scalar:
+    """Secant steps from a place near a root, none beyond four times the fixed point's."""
+
+    def step(_: Array, state: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+        before, slope_before, w = state
+        slope, stiffness = _fibre_slope(sums, w)
+        moved = w != before
+        secant = (slope - slope_before) / jnp.where(moved, w - before, 1.0)
+        bend = jnp.where(moved, jnp.clip(secant, 0.25 * stiffness, 4.0 * stiffness), stiffness)
+        return w, slope, w - slope / bend
+
+    return jax.lax.fori_loop(0, _SECANT_STEPS, step, (w, jnp.zeros_like(w), w))[2]
+
+
+def _bracketed(sums: _Sums, end: Scalar) -> Scalar:
+    """A root of F between zero and this end, by Ridders' method."""
+
+    def slope_at(w: Scalar) -> Scalar:
+        return _fibre_slope(sums, w)[0]
+
+    zero = jnp.zeros_like(end)
+    start = (zero, slope_at(zero), end, slope_at(end))
+
+    def step(_: Array, state: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+        low, at_low, high, at_high = state
+        middle = 0.5 * (low + high)
+        at_middle = slope_at(middle)
+        root = jnp.sqrt(at_middle**2 - at_low * at_high)
+        offset = (middle - low) * jnp.sign(at_low) * at_middle
+        found = middle + jnp.where(root > 0, offset / jnp.where(root > 0, root, 1.0), 0.0)
+        at_found = slope_at(found)
+        # The closest pair around the root, of the four.
+        beyond = at_middle * at_low > 0
+        a, fa = jnp.where(beyond, middle, low), jnp.where(beyond, at_middle, at_low)
+        b, fb = jnp.where(beyond, high, middle), jnp.where(beyond, at_high, at_middle)
+        left = at_found * fa > 0
+        return (
+            jnp.where(left, found, a),
+            jnp.where(left, at_found, fa),
+            jnp.where(left, b, found),
+            jnp.where(left, fb, at_found),
+        )
+
+    low, at_low, high, at_high = jax.lax.fori_loop(0, _BRACKET_STEPS, step, start)
+    return jnp.where(jnp.abs(at_low) < jnp.abs(at_high), low, high)
+
+
+@_twist_to.defjvp
+def _twist_to_jvp(primals: tuple, tangents: tuple) -> tuple:
+    (sums,) = primals
+    w = _twist_to(sums)
+    bend = jax.jvp(lambda w: _fibre_slope(sums, w)[0], (w,), (jnp.ones_like(w),))[1]
+    change = jax.jvp(lambda sums: _fibre_slope(sums, w)[0], primals, tangents)[1]
+    return w, -change / bend
+
+
+def _fibre_slope(sums: _Sums, w: Scalar) -> tuple[Scalar, Scalar]:
+    """F, half the derivative of the squared distance by w, and its positive factor of w."""
+    total, times = sums.at(w)
+    slope = pair_slope(0, total, times)
+    by_total = 0.5 * (pair_sum(0, total, times) + total * slope)
+    stiffness = (by_total - slope * sums.spread) / sums.scale
+    return stiffness * w - 0.25 * slope * sums.twist, stiffness
+
+
+def _symmetric_sums(p: Gaussian, q: Gaussian) -> _Sums:
+    (p11, p12), (_, p22) = p.covariance
+    (q11, q12), (_, q22) = q.covariance
+    l11 = jnp.sqrt(p11)
+    l21 = p12 / l11
+    l22 = jnp.sqrt(p22 - l21**2)
+    m1, m2 = _solved(p.covariance, q.mean - p.mean)
+
+    def white(s11: Array, s12: Array, s22: Array) -> tuple[Array, Array, Array]:
+        n12 = (s12 - l21 / l11 * s11) / l22
+        return s11 / l11**2, n12 / l11, (s22 - l21 / l11 * (s12 + l22 * n12)) / l22**2
+
+    s11, s12, s22 = white(q11, q12, q22)
+    e11, e12, e22 = white(q11 - p11, q12 - p12, q22 - p22)
+    # What is small is had from differences of the covariances, what is large without them.
+    near = jnp.abs(e11) + jnp.abs(e22) + 2.0 * jnp.abs(e12) < 0.5
+    lean, off = jnp.where(near, e11 - e22, s11 - s22), jnp.where(near, e12, s12)
+    excess = jnp.where(near, e11 + e22 + e11 * e22 - e12**2, 0.0)
+    root = jnp.sqrt(jnp.where(near, 1.0, q11 * q22 - q12**2)) / jnp.where(near, 1.0, l11 * l22)
+    g = jnp.where(near, jnp.sqrt(1.0 + excess), root)
+    growth = jnp.where(near, excess / (1.0 + g), g - 1.0)
+    size = 0.5 * growth**2 / g
+    spread = (lean**2 + 4.0 * off**2) / (s11 + s22 + 2.0 * g) / (2.0 * g)
+    length = m1**2 + m2**2
+    gain = spread * length - (0.5 * lean * (m1**2 - m2**2) + 2.0 * off * m1 * m2) / g
+    mahalanobis = (length + gain) / g
+    twist = (lean * m1 * m2 + off * (m2**2 - m1**2)) / g**2
+    # Far apart Σ may be too ill-conditioned for μᵀΣ⁻¹μ, where neither covariance is.
+    k21, (n1, n2) = q12 / q11, _solved(q.covariance, q.mean - p.mean)
+    a2 = n2 / jnp.sqrt(q22 - k21 * q12)
+    a1 = n1 / jnp.sqrt(q11) - k21 * a2
+    mahalanobis = jnp.where(near, mahalanobis, n1**2 + n2**2)
+    gain = jnp.where(near, gain, g * mahalanobis - length)
+    twist = jnp.where(near, twist, l22 * a2 * m1 - (l11 * a1 + l21 * a2) * m2)
+    total = size + spread + 0.25 * (length / g + g * mahalanobis)
+    times = size * spread - 0.25 * growth / g * gain + length * mahalanobis / 16.0
+    return _Sums(total, times, twist, spread, g)
+
+
+def _solved(covariance: Array, vector: Array) -> tuple[Scalar, Scalar]:
+    """L⁻¹v, where LLᵀ is the covariance."""
+    (a, b), (_, c) = covariance
+    share = b / a
+    return vector[0] / jnp.sqrt(a), (vector[1] - share * vector[0]) / jnp.sqrt(c - share * b)

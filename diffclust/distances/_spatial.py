@@ -1,0 +1,173 @@
+"""The squared Fisher–Rao distance in any dimension, through the logarithm of one matrix.
+
+With p moved to N(0, I), q = N(μ, Σ) is lifted to G = F Fᵀ, F = M diag(C⁻ᵀ, 1, C), C Cᵀ = Σ and
+
+    M = [[I, 0, 0], [μᵀ, 1, 0], [-μμᵀ/2 + W, -μ, I]],
+
+in the group SO(d+1, d) that keeps P = [[0, 0, I], [0, 1, 0], [I, 0, 0]]. The projection to the
+Gaussians is a Riemannian submersion, whose fibre is the antisymmetric W: the squared distance is
+the least ¼‖log G‖² over W, where the upper right block of log G vanishes.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from diffclust.distances.gaussian import Gaussian
+from diffclust.linalg import product, transpose, whiten
+from diffclust.types import Scalar
+
+_STEPS = 12
+_SHARES = (1 / 64, 1 / 8, 0.5, 2.0, 8.0)
+
+
+def squared_spatial(p: Gaussian, q: Gaussian) -> Scalar:
+    """The squared distance under the metric of Eq. 6; see `squared_fisher_rao`."""
+    dims = p.mean.shape[0]
+    factor = jnp.linalg.cholesky(p.covariance, symmetrize_input=False)
+    solve = jax.scipy.linalg.solve_triangular
+    mean = solve(factor, q.mean - p.mean, lower=True)
+    # The identity exactly where the covariances agree.
+    white = jnp.eye(dims, dtype=mean.dtype) + whiten(factor, q.covariance - p.covariance)
+    root = jnp.linalg.cholesky(white, symmetrize_input=False)
+    base = _lift(mean, root)
+    return _squared_norm(_shear(_twist_to(base), base))
+
+
+def _lift(mean: Array, root: Array) -> Array:
+    """F for W = 0."""
+    dims, one = mean.shape[0], jnp.ones((1, 1), dtype=mean.dtype)
+    eye = jnp.eye(dims, dtype=mean.dtype)
+    inverse = jax.scipy.linalg.solve_triangular(root, eye, lower=True)
+    row, column = mean[None, :], mean[:, None]
+    zeros = jnp.zeros_like(column)
+    return jnp.block(
+        [
+            [inverse.T, zeros, jnp.zeros_like(eye)],
+            [product(row, inverse.T), one, zeros.T],
+            [-0.5 * product(column, row, inverse.T), -column, root],
+        ]
+    )
+
+
+def _generators(dims: int, dtype: jnp.dtype) -> Array:
+    """The matrices whose exponentials change one entry of W."""
+    rows, columns = np.triu_indices(dims, 1)
+    found = np.zeros((len(rows), 2 * dims + 1, 2 * dims + 1))
+    for n, (i, j) in enumerate(zip(rows, columns, strict=True)):
+        found[n, dims + 1 + i, j], found[n, dims + 1 + j, i] = 1.0, -1.0
+    return jnp.asarray(found, dtype=dtype)
+
+
+def _shear(w: Array, base: Array) -> Array:
+    """F for the W with these entries above its diagonal."""
+    moves = _generators((base.shape[0] - 1) // 2, base.dtype)
+    return base + product(jnp.tensordot(w, moves, axes=1, precision="highest"), base)
+
+
+def _flip(matrix: Array) -> Array:
+    """P A P."""
+    dims = (matrix.shape[0] - 1) // 2
+    order = np.r_[dims + 1 : 2 * dims + 1, dims, :dims]
+    return matrix[order][:, order]
+
+
+def _logarithm(factor: Array) -> tuple[Array, Array, Array]:
+    """Log F Fᵀ, its eigenvalues and its eigenvectors.
+
+    Singular values come as s and 1/s, and only the large ones are precise; the others follow.
+    """
+    dims = (factor.shape[0] - 1) // 2
+    vectors, values, _ = jnp.linalg.svd(factor)
+    large = 2.0 * jnp.log(values[:dims])
+    half = product(vectors[:, :dims] * large[None, :], vectors[:, :dims].T)
+    exponents = jnp.concatenate([large, jnp.zeros_like(large[:1]), -large[::-1]])
+    return half - _flip(half), exponents, vectors
+
+
+@jax.custom_jvp
+def _squared_norm(factor: Array) -> Scalar:
+    """¼‖log F Fᵀ‖²."""
+    values = jnp.linalg.svd(factor, compute_uv=False)
+    return 2.0 * jnp.sum(jnp.log(values[: (factor.shape[0] - 1) // 2]) ** 2)
+
+
+@_squared_norm.defjvp
+def _squared_norm_jvp(primals: tuple, tangents: tuple) -> tuple:
+    (factor,) = primals
+    logarithm = _logarithm(jax.lax.stop_gradient(factor))[0]
+    # F⁻¹ = P Fᵀ P.
+    rate = product(logarithm, tangents[0], _flip(factor.T))
+    return _squared_norm(factor), jnp.trace(rate)
+
+
+@jax.custom_jvp
+def _twist_to(base: Array) -> Array:
+    """The entries of W above its diagonal for the geodesic, by Newton's method."""
+    moves = _generators((base.shape[0] - 1) // 2, base.dtype)
+
+    def length(w: Array) -> Scalar:
+        return _squared_norm(_shear(w, base))
+
+    def step(_: Array, w: Array) -> Array:
+        logarithm, exponents, vectors = _logarithm(_shear(w, base))
+        weights = _growth(exponents[:, None] - exponents[None, :])
+        turned = jax.vmap(lambda move: product(vectors.T, move, vectors))(moves)
+        slope = jnp.einsum("ab,nba->n", logarithm, moves, precision="highest")
+        # The second derivative: a part that is never negative, and one of either sign.
+        sure = jnp.einsum("nab,ab,mab->nm", turned, weights, turned, precision="highest")
+        other = jnp.einsum("nba,ab,mab->nm", turned, weights, turned, precision="highest")
+        newton, cautious = jnp.linalg.solve(sure + other, slope), jnp.linalg.solve(sure, slope)
+        # Far from the minimum Newton's step may lead upwards; what is best of all is taken.
+        shares = jnp.asarray(_SHARES, w.dtype)[:, None]
+        tried = jnp.concatenate(
+            [
+                (w - newton)[None],
+                w[None],
+                w[None] - shares * newton[None],
+                w[None] - shares * cautious[None],
+            ]
+        )
+        lengths = jax.vmap(length)(tried)
+        # Lengths agree to rounding long before w does: then Newton's step is the precise one.
+        slack = 1.0 + 100 * jnp.finfo(w.dtype).eps
+        return tried[jnp.where(lengths[0] <= slack * lengths[1], 0, jnp.nanargmin(lengths))]
+
+    return jax.lax.fori_loop(0, _STEPS, step, jnp.zeros_like(moves[:, 0, 0]))
+
+
+@_twist_to.defjvp
+def _twist_to_jvp(primals: tuple, tangents: tuple) -> tuple:
+    # Least over W, the distance does not move with it to first order; only first derivatives are
+    # promised in more than two dimensions.
+    del tangents
+    w = _twist_to(*primals)
+    return w, jnp.zeros_like(w)
+
+
+def _growth(gap: Array) -> Array:
+    """X / (eˣ - 1), one at zero."""
+    small = jnp.abs(gap) < 1e-4
+    away = jnp.where(small, 1.0, gap)
+    return jnp.where(small, 1.0 - 0.5 * gap, away / jnp.expm1(away))
+
+
+def squared_same_mean(p: Gaussian, q: Gaussian) -> Scalar:
+    """½ Σ ln² λ of the eigenvalues of Σ_p⁻¹Σ_q."""
+    factor = jnp.linalg.cholesky(p.covariance, symmetrize_input=False)
+    change = whiten(factor, q.covariance - p.covariance)
+    return _squared_log_norm(0.5 * (change + transpose(change)))
+
+
+@jax.custom_jvp
+def _squared_log_norm(change: Array) -> Scalar:
+    """½‖log(I + E)‖²."""
+    return 0.5 * jnp.sum(jnp.log1p(jnp.linalg.eigvalsh(change, symmetrize_input=False)) ** 2)
+
+
+@_squared_log_norm.defjvp
+def _squared_log_norm_jvp(primals: tuple, tangents: tuple) -> tuple:
+    values, vectors = jnp.linalg.eigh(primals[0], symmetrize_input=False)
+    slope = product(vectors * (jnp.log1p(values) / (1.0 + values))[None, :], vectors.T)
+    return _squared_log_norm(primals[0]), jnp.sum(slope * tangents[0])

@@ -1,0 +1,178 @@
+"""Means of several Gaussians: the one whose squared distances to all, weighted, add up to least.
+
+Each takes a tree of Gaussians with one leading axis and non-negative weights, and runs a fixed
+number of steps, so that all can be jitted, mapped and differentiated; `fisher_rao_mean` the latter
+in the plane and in one dimension only.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from diffclust.distances.fisher_rao import fisher_rao_exp, fisher_rao_log
+from diffclust.distances.gaussian import DiagonalGaussian, Gaussian
+from diffclust.distances.half_plane import arrived, bend, toward
+from diffclust.distances.wasserstein import transport
+from diffclust.linalg import product, safe_sqrt, transpose
+
+Weights = Float[Array, " n"]
+
+
+def wasserstein_mean(
+    gaussians: Gaussian | DiagonalGaussian, weights: Weights | None = None, *, num_steps: int = 30
+) -> Gaussian | DiagonalGaussian:
+    """The barycentre under the 2-Wasserstein distance.
+
+    Its mean is the mean of means. Diagonal covariances average their deviations, in closed form;
+    others are iterated, S ← T S T with T the mean of the maps from S to each.
+
+    Args:
+        gaussians: Gaussians with a leading axis, covariances positive definite.
+        weights: A non-negative weight for each, not all zero, or None for equal ones.
+        num_steps: Steps of the iteration; ten suffice for covariances of like size.
+
+    Returns:
+        One Gaussian.
+
+    Raises:
+        ValueError: If there is no leading axis, or the weights do not match it.
+
+    References:
+        Álvarez-Esteban et al., A fixed-point approach to barycenters in Wasserstein space (2016),
+        Eq. 6.
+    """
+    shares = _shares(gaussians, weights)
+    mean = _average(shares, gaussians.mean)
+    if isinstance(gaussians, DiagonalGaussian):
+        return DiagonalGaussian(mean, _average(shares, safe_sqrt(gaussians.variance)) ** 2)
+    covariances = 0.5 * (gaussians.covariance + transpose(gaussians.covariance))
+
+    def step(covariance: Array, _: None) -> tuple[Array, None]:
+        maps = jax.vmap(transport, in_axes=(None, 0))(covariance, covariances)
+        move = _average(shares, maps)
+        moved = product(move, covariance, move)
+        return 0.5 * (moved + moved.T), None
+
+    covariance, _ = jax.lax.scan(step, _average(shares, covariances), None, length=num_steps)
+    return Gaussian(mean, covariance)
+
+
+def fisher_rao_mean(
+    gaussians: Gaussian, weights: Weights | None = None, *, scale: float = 0.5, num_steps: int = 50
+) -> Gaussian:
+    """The Fréchet mean under the exact Fisher–Rao distance, by Riemannian gradient descent.
+
+    A step is the mean of the logarithms, shortened where curvature would make it too long.
+
+    Args:
+        gaussians: Gaussians with a leading axis.
+        weights: A non-negative weight for each, not all zero, or None for equal ones.
+        scale: Weight K of the covariance part of the metric.
+        num_steps: Steps of the descent.
+
+    Returns:
+        One Gaussian.
+
+    Raises:
+        ValueError: If there is no leading axis, the weights do not match it, or the scale is not
+            positive.
+
+    References:
+        Afsari et al., On the convergence of gradient descent for finding the Riemannian center of
+        mass (2013).
+    """
+    shares = _shares(gaussians, weights)
+
+    def logarithm(p: Gaussian, q: Gaussian) -> Gaussian:
+        return fisher_rao_log(p, q, scale=scale)
+
+    def step(p: Gaussian, _: None) -> tuple[Gaussian, None]:
+        tangents = jax.vmap(logarithm, in_axes=(None, 0))(p, gaussians)
+        lengths = jax.vmap(lambda tangent: _length(p, tangent, scale))(tangents)
+        stride = _stride(shares, lengths, 4.0 * scale)
+        move = jax.tree.map(lambda leaf: stride * _average(shares, leaf), tangents)
+        return fisher_rao_exp(p, move, scale=scale), None
+
+    start = Gaussian(_average(shares, gaussians.mean), _average(shares, gaussians.covariance))
+    return jax.lax.scan(step, start, None, length=num_steps)[0]
+
+
+def diagonal_fisher_rao_mean(
+    gaussians: DiagonalGaussian,
+    weights: Weights | None = None,
+    *,
+    scale: float = 0.5,
+    num_steps: int = 50,
+) -> DiagonalGaussian:
+    """The Fréchet mean under `diagonal_fisher_rao`: one of a hyperbolic plane for each axis.
+
+    Gradient descent in each, with geodesics in closed form.
+
+    Args:
+        gaussians: Gaussians with a leading axis, variances positive.
+        weights: A non-negative weight for each, not all zero, or None for equal ones.
+        scale: Weight K of the covariance part of the metric.
+        num_steps: Steps of the descent.
+
+    Returns:
+        One Gaussian.
+
+    Raises:
+        ValueError: If there is no leading axis, or the weights do not match it.
+
+    References:
+        Shape K-means, Eq. 7, for the distance; Afsari et al. (2013).
+    """
+    shares = _shares(gaussians, weights)
+    unit = 2.0 * scale**0.5
+    means, deviations = gaussians.mean / unit, jnp.sqrt(gaussians.variance)
+
+    def descend(x: Array, s: Array) -> tuple[Array, Array]:
+        def step(at: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
+            return _hyperbolic_step(at, (x, s), shares), None
+
+        start = (jnp.dot(shares, x), jnp.exp(jnp.dot(shares, jnp.log(s))))
+        return jax.lax.scan(step, start, None, length=num_steps)[0]
+
+    flat = (len(shares), -1)
+    x, s = jax.vmap(descend, in_axes=(1, 1))(means.reshape(flat), deviations.reshape(flat))
+    shape = gaussians.mean.shape[1:]
+    return DiagonalGaussian(unit * x.reshape(shape), s.reshape(shape) ** 2)
+
+
+def _hyperbolic_step(
+    at: tuple[Array, Array], to: tuple[Array, Array], shares: Weights
+) -> tuple[Array, Array]:
+    """One step towards the mean of points (x, s) of the half-plane."""
+    across, upwards, lengths = toward(at, to)
+    stride = 1.0 / jnp.dot(shares, bend(lengths))
+    return arrived(at, stride * jnp.dot(shares, across), stride * jnp.dot(shares, upwards))
+
+
+def _length(p: Gaussian, tangent: Gaussian, scale: float) -> Array:
+    """The length of a tangent at p."""
+    inverse = jnp.linalg.inv(p.covariance)
+    growth = product(inverse, tangent.covariance)
+    squared = scale * jnp.trace(product(growth, growth))
+    return safe_sqrt(squared + jnp.vdot(tangent.mean, product(inverse, tangent.mean)))
+
+
+def _stride(shares: Weights, lengths: Array, weight: float) -> Array:
+    """The step that descends surely: the curvature is never below -1/weight."""
+    return 1.0 / jnp.dot(shares, bend(lengths / weight**0.5))
+
+
+def _average(shares: Weights, values: Array) -> Array:
+    return jnp.tensordot(shares, values, axes=1, precision=jax.lax.Precision.HIGHEST)
+
+
+def _shares(gaussians: Gaussian | DiagonalGaussian, weights: Weights | None) -> Weights:
+    """Weights that add up to one."""
+    shape = gaussians.mean.shape
+    if not shape or (isinstance(gaussians, Gaussian) and len(shape) != 2):
+        raise ValueError(f"several Gaussians with one leading axis are averaged, not {shape}")
+    if weights is None:
+        return jnp.full(shape[:1], 1.0 / shape[0], dtype=gaussians.mean.dtype)
+    if weights.shape != shape[:1]:
+        raise ValueError(f"{shape[0]} Gaussians take as many weights, not {weights.shape}")
+    return weights / jnp.sum(weights)

@@ -1,0 +1,88 @@
+"""Distances of shapes whose landmarks are Gaussians."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from diffclust.distances.base import AbstractDistance
+from diffclust.distances.divergences import hellinger
+from diffclust.distances.fisher_rao import (
+    diagonal_fisher_rao,
+    diagonalised_fisher_rao,
+    fisher_rao,
+    round_fisher_rao,
+    same_mean_fisher_rao,
+)
+from diffclust.distances.gaussian import DiagonalGaussian, Gaussian
+from diffclust.distances.wasserstein import printed_wasserstein, wasserstein
+from diffclust.linalg import safe_sqrt
+from diffclust.types import Scalar
+
+LANDMARK_DISTANCES: dict[str, Callable[[Any, Any], Array]] = {
+    "diagonal_fisher_rao": diagonal_fisher_rao,
+    "diagonalised_fisher_rao": diagonalised_fisher_rao,
+    "fisher_rao": fisher_rao,
+    "hellinger": hellinger,
+    "printed_wasserstein": printed_wasserstein,
+    "round_fisher_rao": round_fisher_rao,
+    "same_mean_fisher_rao": same_mean_fisher_rao,
+    "wasserstein": wasserstein,
+}
+"""What `LandmarkDistance` knows by name."""
+
+
+class LandmarkDistance(AbstractDistance):
+    """The distance of two shapes, from those of their landmarks.
+
+    Shapes are `DiagonalGaussian` or `Gaussian` with a leading axis for landmarks, which correspond.
+
+    Attributes:
+        between: Distance of two landmarks: a name of `LANDMARK_DISTANCES`, or a function of two
+            Gaussians.
+        norm: "l1" adds up the distances, "l2" is the root of the sum of their squares.
+
+    References:
+        Shape K-means, Eqs. 13 and 14.
+    """
+
+    between: str | Callable[[Any, Any], Array] = eqx.field(
+        static=True, default="diagonal_fisher_rao"
+    )
+    norm: str = eqx.field(static=True, default="l1", kw_only=True)
+
+    def __check_init__(self):
+        """Refuses names that mean nothing."""
+        if isinstance(self.between, str) and self.between not in LANDMARK_DISTANCES:
+            known = ", ".join(sorted(LANDMARK_DISTANCES))
+            raise ValueError(f"between must be a function or one of {known}, not {self.between!r}")
+        if self.norm not in ("l1", "l2"):
+            raise ValueError(f"norm must be 'l1' or 'l2', not {self.norm!r}")
+
+    def __call__(
+        self,
+        sample: DiagonalGaussian | Gaussian,
+        prototype: DiagonalGaussian | Gaussian,
+        weight: Float[Array, " landmarks"] | None = None,
+    ) -> Scalar:
+        """The distance; see `AbstractDistance.__call__`.
+
+        Args:
+            sample: One shape.
+            prototype: Another, of the same class and landmarks.
+            weight: A non-negative weight for each landmark, which multiplies its distance ("l1")
+                or the square of it ("l2"), or None.
+
+        Returns:
+            A non-negative number.
+        """
+        between = (
+            LANDMARK_DISTANCES[self.between] if isinstance(self.between, str) else self.between
+        )
+        distances = jax.vmap(between)(sample, prototype)
+        terms = distances if self.norm == "l1" else distances**2
+        total = jnp.sum(terms if weight is None else terms * weight)
+        return total if self.norm == "l1" else safe_sqrt(total)

@@ -1,0 +1,198 @@
+"""Functions of symmetric matrices, and square roots, whose gradients stay finite where they meet.
+
+Derivatives of eigenvectors blow up where two eigenvalues agree; those of a smooth function of the
+matrix do not. What is here has the derivative of the function.
+
+References:
+    Higham, Functions of Matrices (2008), Theorem 3.11 (Daleckii and Krein).
+"""
+
+from collections.abc import Callable
+from functools import partial, reduce
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from diffclust.types import Scalar
+
+Matrix = Float[Array, "rows columns"]
+Symmetric = Float[Array, "dims dims"]
+
+
+def product(*factors: Float[Array, "..."]) -> Float[Array, "..."]:
+    """A product of matrices in full precision on every device, from left to right.
+
+    Args:
+        *factors: Matrices; the last may be a vector.
+
+    Returns:
+        Their product.
+    """
+    return reduce(partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST), factors)
+
+
+def transpose(matrix: Float[Array, "*n rows columns"]) -> Float[Array, "*n columns rows"]:
+    """The transpose of a matrix, or of each of several.
+
+    Args:
+        matrix: One matrix, or several with leading axes.
+
+    Returns:
+        Rows and columns exchanged.
+    """
+    return jnp.swapaxes(matrix, -1, -2)
+
+
+def safe_sqrt(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """√x, with gradient zero, not infinite, where x ≤ 0; the value there is zero.
+
+    Zero is the subgradient of a distance at its minimum, so that a sum of distances can be
+    minimised where some of them vanish.
+
+    Args:
+        x: Numbers, non-negative up to rounding.
+
+    Returns:
+        Their square roots.
+    """
+    positive = x > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)
+
+
+def safe_norm(x: Float[Array, "..."]) -> Scalar:
+    """The Euclidean norm of all entries, with gradient zero at the origin.
+
+    Args:
+        x: Any array; its squares must not overflow.
+
+    Returns:
+        The norm.
+    """
+    return safe_sqrt(jnp.sum(x**2))
+
+
+@jax.custom_jvp
+def symmetric_eigen(matrix: Symmetric) -> tuple[Float[Array, " dims"], Symmetric]:
+    """Eigenvalues, ascending, and eigenvectors in columns.
+
+    Between eigenvectors whose eigenvalues agree to rounding the derivative is left out, as any
+    basis of their plane is as good: right for whatever does not depend on that basis.
+
+    Args:
+        matrix: A symmetric matrix.
+
+    Returns:
+        Eigenvalues and eigenvectors.
+    """
+    values, vectors = jnp.linalg.eigh(matrix, symmetrize_input=False)
+    return values, vectors
+
+
+@symmetric_eigen.defjvp
+def _symmetric_eigen_jvp(primals: tuple, tangents: tuple) -> tuple:
+    values, vectors = symmetric_eigen(*primals)
+    turned = product(vectors.T, tangents[0], vectors)
+    gaps = values[None, :] - values[:, None]
+    largest = jnp.max(jnp.abs(values))
+    apart = jnp.abs(gaps) > 8 * jnp.finfo(values.dtype).eps * largest
+    rates = jnp.where(apart, 1.0 / jnp.where(apart, gaps, 1.0), 0.0)
+    return (values, vectors), (jnp.diagonal(turned), product(vectors, rates * turned))
+
+
+def _matrix_function(
+    function: Callable[[Array], Array], slope: Callable[[Array, Array], Array], matrix: Array
+) -> Array:
+    """Σᵢ f(λᵢ) uᵢuᵢᵀ, whose derivative weighs entry ij by the slope from λᵢ to λⱼ."""
+
+    @jax.custom_jvp
+    def apply(matrix: Array) -> Array:
+        values, vectors = symmetric_eigen(matrix)
+        return product(vectors * function(values)[None, :], vectors.T)
+
+    @apply.defjvp
+    def _apply_jvp(primals: tuple, tangents: tuple) -> tuple:
+        values, vectors = symmetric_eigen(*primals)
+        weights = slope(values[:, None], values[None, :])
+        inner = weights * product(vectors.T, tangents[0], vectors)
+        result = product(vectors * function(values)[None, :], vectors.T)
+        return result, product(vectors, inner, vectors.T)
+
+    return apply(matrix)
+
+
+def symmetric_sqrt(matrix: Symmetric) -> Symmetric:
+    """The symmetric square root; eigenvalues below zero count as zero.
+
+    Args:
+        matrix: A symmetric, positive semi-definite matrix. Differentiable where it has at most one
+            vanishing eigenvalue; elsewhere the infinite part of the derivative is left out.
+
+    Returns:
+        The positive semi-definite S with S² = matrix.
+    """
+
+    def slope(a: Array, b: Array) -> Array:
+        total = safe_sqrt(a) + safe_sqrt(b)
+        positive = total > 0
+        return jnp.where(positive, 1.0 / jnp.where(positive, total, 1.0), 0.0)
+
+    return _matrix_function(safe_sqrt, slope, matrix)
+
+
+def symmetric_log(matrix: Symmetric) -> Symmetric:
+    """The symmetric logarithm.
+
+    Args:
+        matrix: A symmetric, positive definite matrix.
+
+    Returns:
+        The symmetric L with exp L = matrix.
+    """
+
+    def slope(a: Array, b: Array) -> Array:
+        share = (a - b) / (a + b)
+        small = jnp.abs(share) < 1e-2
+        series = 1.0 + share**2 * (1 / 3 + share**2 * (1 / 5 + share**2 * (1 / 7 + share**2 / 9)))
+        # From the logarithms themselves: a share that rounds to one has no finite artanh.
+        difference = 0.5 * (jnp.log(a) - jnp.log(b))
+        far = difference / jnp.where(small, 1.0, share)
+        return 2.0 * jnp.where(small, series, far) / (a + b)
+
+    return _matrix_function(jnp.log, slope, matrix)
+
+
+def symmetric_exp(matrix: Symmetric) -> Symmetric:
+    """The exponential of a symmetric matrix.
+
+    Args:
+        matrix: A symmetric matrix.
+
+    Returns:
+        Its exponential, symmetric and positive definite.
+    """
+
+    def slope(a: Array, b: Array) -> Array:
+        half = 0.5 * (a - b)
+        small = jnp.abs(half) < 1e-2
+        series = 1.0 + half**2 / 6.0 * (1.0 + half**2 / 20.0 * (1.0 + half**2 / 42.0))
+        return jnp.exp(0.5 * (a + b)) * jnp.where(
+            small, series, jnp.sinh(half) / jnp.where(small, 1.0, half)
+        )
+
+    return _matrix_function(jnp.exp, slope, matrix)
+
+
+def whiten(factor: Symmetric, matrix: Symmetric) -> Symmetric:
+    """L⁻¹ S L⁻ᵀ, symmetrised: a covariance S seen where L Lᵀ is the identity.
+
+    Args:
+        factor: L, lower triangular and invertible.
+        matrix: S, symmetric.
+
+    Returns:
+        A symmetric matrix.
+    """
+    solve = partial(jax.scipy.linalg.solve_triangular, factor, lower=True)
+    white = solve(transpose(solve(matrix)))
+    return 0.5 * (white + transpose(white))

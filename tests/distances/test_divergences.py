@@ -1,0 +1,96 @@
+"""Divergences against numerical integration."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diffclust.distances import (
+    Gaussian,
+    alpha_divergence,
+    bhattacharyya,
+    fisher_rao,
+    hellinger,
+    kullback_leibler,
+)
+from tests.distances.gaussians import gaussian
+
+SEEDS = st.integers(0, 10_000)
+KL, HELLINGER = jax.jit(kullback_leibler), jax.jit(hellinger)
+
+
+def densities(p, q):
+    """Both densities and the area of a cell, on a grid of the plane: spectrally accurate."""
+    side = np.linspace(-25, 25, 1001)
+    points = np.stack(np.meshgrid(side, side), axis=-1)
+
+    def density(g):
+        moved = points - np.asarray(g.mean)
+        squares = np.einsum("...i,ij,...j", moved, np.linalg.inv(g.covariance), moved)
+        return np.exp(-squares / 2) / (2 * np.pi * np.sqrt(np.linalg.det(g.covariance)))
+
+    return density(p), density(q), (side[1] - side[0]) ** 2
+
+
+@pytest.mark.parametrize("alpha", [-1.0, -0.5, 0.0, 0.5, 1.0])
+def test_is_the_integral(alpha):
+    with jax.enable_x64(True):
+        p, q = gaussian(0), gaussian(1)
+        found = float(alpha_divergence(p, q, alpha=alpha))
+        swapped = float(alpha_divergence(q, p, alpha=-alpha))
+    f, g, cell = densities(p, q)
+    if abs(alpha) == 1:
+        f, g = (f, g) if alpha < 0 else (g, f)
+        expected = np.sum(np.where(f > 1e-200, f * np.log((f + 1e-300) / (g + 1e-300)), 0)) * cell
+    else:
+        affinity = np.sum(f ** ((1 - alpha) / 2) * g ** ((1 + alpha) / 2)) * cell
+        expected = 4 / (1 - alpha**2) * (1 - affinity)
+    assert found == pytest.approx(expected, rel=1e-7)
+    assert swapped == pytest.approx(found, rel=1e-12)
+
+
+def test_beyond_one_it_may_be_infinite():
+    with jax.enable_x64(True):
+        narrow, wide = (Gaussian(jnp.zeros(2), s * jnp.eye(2)) for s in (1.0, 4.0))
+        # α = 3: ∫ q²/p, infinite where q is more than twice as wide as p.
+        assert np.isinf(float(alpha_divergence(narrow, wide, alpha=3.0)))
+        found = float(alpha_divergence(wide, narrow, alpha=3.0))
+        f, g, cell = densities(wide, narrow)
+    assert found == pytest.approx(-0.5 * (1 - np.sum(g**2 / f) * cell), rel=1e-6)
+
+
+def test_limits_are_continuous():
+    with jax.enable_x64(True):
+        p, q = gaussian(0, 3), gaussian(1, 3)
+        for alpha in (-1.0, 1.0):
+            near = float(alpha_divergence(p, q, alpha=alpha * (1 - 1e-7)))
+            assert near == pytest.approx(float(alpha_divergence(p, q, alpha=alpha)), rel=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [-1.0, 0.0, 0.7, 1.0])
+def test_close_by_it_is_half_the_squared_fisher_rao_distance(alpha):
+    with jax.enable_x64(True):
+        p, move = gaussian(0), gaussian(1)
+        q = Gaussian(p.mean + 1e-4 * move.mean, p.covariance + 1e-4 * move.covariance)
+        expected = 0.5 * float(fisher_rao(p, q)) ** 2
+        assert float(alpha_divergence(p, q, alpha=alpha)) == pytest.approx(expected, rel=1e-3)
+
+
+@given(SEEDS)
+def test_hellinger_is_a_metric_below_one(seed):
+    p, q, r = (gaussian(seed + i) for i in range(3))
+    pq = float(HELLINGER(p, q))
+    assert pq == pytest.approx(float(HELLINGER(q, p)), abs=1e-5)
+    assert 0 < pq <= min(1.0, float(HELLINGER(p, r)) + float(HELLINGER(r, q)) + 1e-5)
+    assert pq**2 == pytest.approx(1 - np.exp(-float(bhattacharyya(p, q))), abs=1e-5)
+    assert float(KL(p, q)) > 0
+
+
+def test_zero_at_equality_with_gradient_zero():
+    p = gaussian(0)
+    for divergence in (hellinger, kullback_leibler, bhattacharyya):
+        assert float(divergence(p, p)) == 0.0
+        slope = jax.tree.leaves(jax.grad(divergence)(p, p))
+        assert all((np.asarray(leaf) == 0).all() for leaf in slope)

@@ -1,0 +1,90 @@
+"""Symmetric matrix functions against SciPy, and their gradients where eigenvalues meet."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+
+from diffclust.linalg import (
+    safe_norm,
+    safe_sqrt,
+    symmetric_eigen,
+    symmetric_exp,
+    symmetric_log,
+    symmetric_sqrt,
+    whiten,
+)
+
+FUNCTIONS = {
+    "sqrt": (symmetric_sqrt, scipy.linalg.sqrtm),
+    "log": (symmetric_log, scipy.linalg.logm),
+    "exp": (symmetric_exp, scipy.linalg.expm),
+}
+
+
+def covariance(condition: float, dims: int = 4) -> np.ndarray:
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(dims, dims)))[0]
+    return (turn * np.geomspace(1.0, 1.0 / condition, dims)) @ turn.T
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(("x64", "condition", "close"), [(False, 1e3, 1e-4), (True, 1e8, 1e-7)])
+def test_functions_are_scipys(name: str, x64: bool, condition: float, close: float) -> None:
+    ours, theirs = FUNCTIONS[name]
+    matrix = covariance(condition)
+    with jax.enable_x64(x64):
+        found = np.asarray(ours(jnp.asarray(matrix, dtype=jnp.float64 if x64 else jnp.float32)))
+    np.testing.assert_allclose(
+        found, theirs(matrix).real, atol=close * np.abs(theirs(matrix)).max()
+    )
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("gap", [0.0, 1e-12, 1e-3, 0.3])
+def test_gradients_hold_where_eigenvalues_meet(name: str, gap: float) -> None:
+    ours, theirs = FUNCTIONS[name]
+    direction = np.random.default_rng(1).normal(size=(3, 3))
+    direction = direction + direction.T
+    matrix, step = np.diag([1.5, 1.5 + gap, 0.7]), 1e-5
+    with jax.enable_x64(True):
+        found = np.asarray(jax.jvp(ours, (jnp.asarray(matrix),), (jnp.asarray(direction),))[1])
+        weights = jnp.asarray(direction**2)
+        slope = jax.grad(lambda m: jnp.sum(weights * ours(m)))(jnp.asarray(matrix))
+    expected = (theirs(matrix + step * direction) - theirs(matrix - step * direction)) / (2 * step)
+    np.testing.assert_allclose(found, expected, atol=1e-8)
+    assert np.sum(np.asarray(slope) * direction) == pytest.approx(
+        np.sum(direction**2 * expected), rel=1e-7
+    )
+
+
+def test_square_root_of_a_singular_matrix_has_finite_gradients() -> None:
+    gradient = jax.grad(lambda m: jnp.trace(symmetric_sqrt(m)))(
+        jnp.diag(jnp.array([2.0, 0.0, 0.0]))
+    )
+    assert np.isfinite(gradient).all()
+
+
+def test_eigenvectors_have_the_derivative_that_does_not_depend_on_their_choice() -> None:
+    direction = jnp.array([[0.0, 1.0, 0.5], [1.0, 0.0, 0.2], [0.5, 0.2, 0.0]])
+
+    def projector(m: jax.Array) -> jax.Array:
+        _, vectors = symmetric_eigen(m)
+        return jnp.outer(vectors[:, 2], vectors[:, 2])
+
+    # The first two eigenvalues agree, the third is alone.
+    rate = jax.jvp(projector, (jnp.diag(jnp.array([1.0, 1.0, 3.0])),), (direction,))[1]
+    np.testing.assert_allclose(rate[2], np.array([0.25, 0.1, 0.0]), atol=1e-6)
+    assert np.isfinite(rate).all()
+
+
+def test_square_roots_are_safe_at_zero() -> None:
+    assert safe_sqrt(jnp.array(-1e-9)) == 0.0
+    np.testing.assert_array_equal(jax.grad(safe_norm)(jnp.zeros(3)), np.zeros(3))
+    np.testing.assert_allclose(jax.grad(safe_norm)(jnp.array([3.0, 4.0])), [0.6, 0.8], rtol=1e-6)
+
+
+def test_whitened_covariance_is_the_identity() -> None:
+    matrix = covariance(30.0).astype(np.float32)
+    factor = jnp.linalg.cholesky(jnp.asarray(matrix))
+    np.testing.assert_allclose(whiten(factor, jnp.asarray(matrix)), np.eye(4), atol=1e-5)
