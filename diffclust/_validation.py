@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Int
 
 
 def _first(indices: np.ndarray, most: int = 5) -> str:
@@ -104,18 +105,20 @@ def positive(value: Any, name: str, *, least: float | int = 1) -> None:
         raise ValueError(f"{name} must be at least {least}, not {value}")
 
 
-def whole(value: Any, name: str) -> None:
-    """Checks that a number is whole.
+def count(value: Any, name: str, *, least: int = 1) -> None:
+    """Checks a whole number.
 
     Args:
         value: The number.
         name: The argument's name in messages.
+        least: The least that is allowed.
 
     Raises:
-        ValueError: If it is not an integer.
+        ValueError: If it is not an integer, or below.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ValueError(f"{name} must be a whole number, not {value!r}")
+    positive(value, name, least=least)
 
 
 def landmarks_fit(landmarks: Sequence[int], height: int, width: int) -> None:
@@ -161,3 +164,79 @@ def weights(value: Any, samples: int, name: str = "sample_weight") -> np.ndarray
     if not (np.isfinite(array).all() and (array >= 0).all() and (array > 0).any()):
         raise ValueError(f"{name} must be finite, at least 0, and positive somewhere")
     return array
+
+
+def shapes(value: Any, name: str = "shapes") -> np.ndarray:
+    """Checks landmark configurations.
+
+    Args:
+        value: Anything array-like of shape `(n, landmarks, dims)`.
+        name: The argument's name in messages.
+
+    Returns:
+        A floating array in JAX's default precision.
+
+    Raises:
+        ValueError: For any other shape or type, a missing landmark, or a shape whose landmarks lie
+            in one point or on one line.
+    """
+    array = np.asarray(value)
+    if array.ndim != 3 or len(array) == 0 or array.shape[1] < 3 or array.shape[2] < 2:
+        raise ValueError(
+            f"{name} must have shape (n, landmarks, dims), with at least 3 landmarks in 2 or more "
+            f"dimensions; got {np.shape(value)}"
+        )
+    if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
+        raise ValueError(f"{name} must hold numbers, not {array.dtype}; convert it to float first")
+    array = array.astype(np.float64)
+    missing = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+    if missing.any():
+        raise ValueError(
+            f"{name} has landmarks that are missing (NaN or infinity) at index "
+            f"{_first(np.flatnonzero(missing))}; remove or complete these shapes"
+        )
+    centred = array - array.mean(axis=1, keepdims=True)
+    values = np.linalg.svd(centred, compute_uv=False)
+    for wrong, what in (
+        (values[:, 0] <= 1e-12 * np.abs(array).max(), "all landmarks in one point"),
+        (values[:, 1] <= 1e-6 * values[:, 0], "all landmarks on one line"),
+    ):
+        if wrong.any():
+            raise ValueError(
+                f"{name} has {what} at index {_first(np.flatnonzero(wrong))}; remove these shapes"
+            )
+    return array.astype(jnp.result_type(float))
+
+
+def groups(value: Any, samples: int, clusters: int, what: str = "image") -> Int[np.ndarray, " n"]:
+    """Checks assignments that a fit is to start from.
+
+    Args:
+        value: A cluster for each sample.
+        samples: Number of samples.
+        clusters: Number of clusters.
+        what: What a sample is called in the message.
+
+    Returns:
+        Integers of 32 bits.
+
+    Raises:
+        ValueError: For a wrong length or type, a cluster that there is not, or one left empty.
+    """
+    array = np.asarray(value)
+    if array.shape != (samples,) or not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(
+            f"assignments must be {samples} whole numbers, one for each {what}; got "
+            f"{array.dtype} of shape {array.shape}"
+        )
+    if array.min() < 0 or array.max() >= clusters:
+        raise ValueError(
+            f"assignments must lie in 0 to {clusters - 1}; got {array.min()} to {array.max()}"
+        )
+    vacant = np.setdiff1d(np.arange(clusters), array)
+    if vacant.size:
+        raise ValueError(
+            f"assignments leave cluster {int(vacant[0])} empty; give every cluster at least one "
+            f"{what}, or ask for fewer clusters"
+        )
+    return array.astype(np.int32)

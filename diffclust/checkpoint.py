@@ -15,7 +15,7 @@ from diffclust.models import MODELS, Result
 from diffclust.prototypes import Learned
 from diffclust.solvers import Assignment, Outcome, Status
 
-FORMAT = 1
+FORMAT = 2
 """To be raised when this version could no longer read what the next one writes."""
 
 _DESCRIPTION = "model.json"
@@ -134,7 +134,7 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "diffclust": __version__,
         "method": result.model.method,
         "settings": result.model.settings(),
-        "image_shape": list(result.image_shape),
+        "sample_shape": list(result.sample_shape),
         "status": outcome.status.value,
         "loss": outcome.loss,
         "chunk_size": outcome.chunk_size,
@@ -180,7 +180,9 @@ def _rebuild(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Resu
         for name, value in description["settings"].items()
     }
     model = MODELS[description["method"]].from_settings(settings)
-    shape = tuple(int(side) for side in description["image_shape"])
+    # Format 1 knew images only.
+    sides = description.get("sample_shape") or description["image_shape"]
+    shape = tuple(int(side) for side in sides)
     dtype = _of_model(arrays)[0].dtype
     blank = model.blank(shape, dtype)
 
@@ -205,7 +207,7 @@ def _rebuild(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Resu
         {n.removeprefix(_EXTRA): a for n, a in arrays.items() if n.startswith(_EXTRA)},
         {str(name): float(value) for name, value in description.get("figures", {}).items()},
     )
-    return Result(model=model, image_shape=shape, outcome=outcome)
+    return Result(model=model, sample_shape=shape, outcome=outcome)
 
 
 def _checksum(array: np.ndarray) -> int:

@@ -308,7 +308,7 @@ def test_models(capsys: pytest.CaptureFixture[str], fitted: Result) -> None:
     assert "'nowhere.npy' is no file" in predict("model", "nowhere.npy")
     description.write_text(text[:100], "utf-8")
     assert "is damaged" in predict("model")
-    description.write_text(text.replace('"format": 1', '"format": 99'), "utf-8")
+    description.write_text(text.replace('"format": 2', '"format": 99'), "utf-8")
     assert "install a newer one" in predict("model")
 
 

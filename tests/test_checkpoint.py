@@ -73,7 +73,7 @@ def test_everything_comes_back(result: Result, tmp_path: Path) -> None:
     save(tmp_path / "model", result)
     loaded = load(tmp_path / "model")
     assert loaded.model == result.model
-    assert loaded.image_shape == result.image_shape
+    assert loaded.sample_shape == result.sample_shape
     assert loaded.summary() == result.summary()
     assert loaded.history == result.history
     assert_same(loaded.outcome.assignment, result.outcome.assignment)
@@ -91,7 +91,7 @@ def test_loaded_result_predicts_the_same_bits(result: Result, tmp_path: Path) ->
 
 def test_folder_holds_json_and_no_pickle(saved: Path) -> None:
     description = json.loads((saved / "model.json").read_text("utf-8"))
-    assert description["format"] == 1
+    assert description["format"] == 2
     assert description["diffclust"] == diffclust.__version__
     assert description["settings"]["num_clusters"] == 2
     assert not [path for path in saved.rglob("*") if path.suffix in (".pkl", ".pickle")]
@@ -185,8 +185,8 @@ def test_not_a_model(tmp_path: Path) -> None:
 
 
 def test_newer_format(saved: Path) -> None:
-    edit(saved, format=2, diffclust="9.0")
-    with pytest.raises(ValueError, match="format 2, written by diffclust 9.0.*newer"):
+    edit(saved, format=3, diffclust="9.0")
+    with pytest.raises(ValueError, match="format 3, written by diffclust 9.0.*newer"):
         load(saved)
 
 
@@ -199,7 +199,7 @@ def test_newer_format(saved: Path) -> None:
         {"settings": {"num_clusters": 3}},
         {"settings": {"colour": 3}},
         {"settings": None},
-        {"image_shape": [4, 4, 1]},
+        {"sample_shape": [4, 4, 1]},
         {"status": "tired"},
         {"arrays": {}},
         {"arrays": {"prototype": {"shape": [2], "dtype": "object", "crc32": 0}}},

@@ -8,6 +8,7 @@ import scipy.ndimage
 from diffclust.sampling import (
     BOUNDARIES,
     bilinear_sample,
+    check_boundary,
     low_pass,
     pixel_grid,
     set_apart,
@@ -164,3 +165,10 @@ def test_low_pass_without_a_filter() -> None:
     ramp = jnp.arange(8.0)[None, :, None] * jnp.ones((8, 1, 1))
     assert low_pass(ramp, sigma=0.0) is ramp
     np.testing.assert_allclose(low_pass(ramp, sigma=0.0, factor=2)[0, :, 0], [0.5, 2.5, 4.5, 6.5])
+
+
+def test_unknown_boundaries_are_refused() -> None:
+    for boundary in BOUNDARIES:
+        check_boundary(boundary)
+    with pytest.raises(ValueError, match="boundary must be one of .*'zero'.* not 'wrap'"):
+        check_boundary("wrap")

@@ -2,10 +2,11 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, PyTree
 
 from diffclust.alignment.base import AbstractAligner, AbstractPairEnergy, Alignment
 from diffclust.prototypes import Clusters
+from diffclust.types import Params
 
 
 class NoAlignment(AbstractAligner):
@@ -47,14 +48,28 @@ class NoAlignment(AbstractAligner):
     ) -> Alignment:
         """See `AbstractAligner.align`."""
         del shared, prepared
-        remaining = energy.unaligned(sample, clusters)
-        places = jnp.arange(len(clusters))
-        found, energies = [], []
-        # A few minima in turn: a sort over all clusters costs far more on a CPU.
-        for _ in range(self.num_candidates(len(clusters))):
-            best = jnp.argmin(remaining)
-            found.append(best.astype(jnp.int32))
-            energies.append(remaining[best])
-            remaining = jnp.where(places == best, jnp.inf, remaining)
-        params = jnp.zeros((len(found), energy.num_params), dtype=start.params.dtype)
-        return Alignment(jnp.stack(found), params, jnp.stack(energies))
+        still = jnp.zeros((energy.num_params,), dtype=start.params.dtype)
+        energies = energy.unaligned(sample, clusters)
+        return best_of(energies, self.num_candidates(len(clusters)), still)
+
+
+def best_of(energies: Float[Array, " clusters"], count: int, params: Params) -> Alignment:
+    """The clusters of least energy.
+
+    Args:
+        energies: The energy of each cluster.
+        count: How many are wanted.
+        params: The params of all of them.
+
+    Returns:
+        The best clusters, ordered by energy.
+    """
+    places = jnp.arange(energies.shape[0])
+    found, least = [], []
+    # A few minima in turn: a sort over all clusters costs far more on a CPU.
+    for _ in range(count):
+        best = jnp.argmin(energies)
+        found.append(best.astype(jnp.int32))
+        least.append(energies[best])
+        energies = jnp.where(places == best, jnp.inf, energies)
+    return Alignment(jnp.stack(found), jnp.tile(params[None], (count, 1)), jnp.stack(least))

@@ -67,8 +67,7 @@ class Scattering(eqx.Module):
     def __check_init__(self):
         """Refuses what has no scattering transform."""
         for name in ("height", "width", "num_scales", "num_angles"):
-            check.whole(getattr(self, name), name)
-            check.positive(getattr(self, name), name)
+            check.count(getattr(self, name), name)
         if self.order not in (1, 2):
             raise ValueError(f"order must be 1 or 2, not {self.order!r}")
         if self.padding not in PADDINGS:

@@ -82,8 +82,7 @@ def nearest_neighbours(
             f"queries have {asked.shape[1]} features, references {points.shape[1]}; both need the "
             "same"
         )
-    _validation.whole(num_neighbours, "num_neighbours")
-    _validation.positive(num_neighbours, "num_neighbours")
+    _validation.count(num_neighbours, "num_neighbours")
     if exclude_self and len(asked) != len(points):
         raise ValueError(
             f"exclude_self needs queries and references to be the same samples, but there are "

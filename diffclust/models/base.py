@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from diffclust import _validation
-from diffclust.objectives import TransformedDistance, TransformedPrototype
-from diffclust.prototypes import Clusters, Learned, picture_of
+from diffclust.prototypes import Learned, picture_of
 from diffclust.solvers import Assignment, Callback, Outcome
 from diffclust.solvers.progress import ignore
 from diffclust.types import Key
@@ -24,7 +21,7 @@ class AbstractSettings(eqx.Module):
 
 
 class AbstractModel(eqx.Module):
-    """A clustering of images: names and numbers that JSON can hold, and what they stand for."""
+    """A clustering: names and numbers that JSON can hold, and what they stand for."""
 
     num_clusters: eqx.AbstractVar[int]
     num_restarts: eqx.AbstractVar[int]
@@ -40,31 +37,14 @@ class AbstractModel(eqx.Module):
         """What a fit makes small, in a word or two: `"loss"`, `"normalised cut"`."""
 
     @abc.abstractmethod
-    def energy(self, channels: int = 1) -> TransformedDistance | TransformedPrototype:
-        """What a sample costs beside its cluster's prototype, and how one is moved onto the other.
+    def validated(self, samples: Any, /) -> np.ndarray:
+        """Refuses samples that the model cannot cluster.
 
         Args:
-            channels: Channels of the images.
-        """
-
-    @abc.abstractmethod
-    def coarsening(self, height: int, width: int) -> int:
-        """How many times coarser the images of the restarts are.
-
-        Args:
-            height: Rows of the images.
-            width: Columns of the images.
+            samples: What a user passes in.
 
         Returns:
-            A whole number; 1 for the images as they are.
-        """
-
-    @abc.abstractmethod
-    def check(self, images: np.ndarray) -> None:
-        """Refuses images that the model cannot cluster.
-
-        Args:
-            images: Images that are finite and of the right rank.
+            The samples as one floating array with a leading axis.
 
         Raises:
             ValueError: With what is wrong and what would do.
@@ -72,15 +52,20 @@ class AbstractModel(eqx.Module):
 
     @abc.abstractmethod
     def fit(
-        self, images: Any, *, key: Key, chunk_size: int | None = None, callback: Callback = ignore
+        self,
+        samples: Any,
+        /,
+        *,
+        key: Key,
+        chunk_size: int | None = None,
+        callback: Callback = ignore,
     ) -> "Result":
-        """Clusters images.
+        """Clusters samples.
 
         Args:
-            images: Anything array-like of shape `(n, height, width, channels)` or
-                `(n, height, width)`, intensities in [0, 1] or 8 bits.
+            samples: Anything array-like with a leading axis.
             key: Random key, `jax.random.key(seed)`; the same key gives the same result.
-            chunk_size: Images a chunk, which bounds the memory; chosen where it is not given.
+            chunk_size: Samples a chunk, which bounds the memory; chosen where it is not given.
             callback: Told of every chunk; an exception raised in it stops the fit.
 
         Returns:
@@ -92,11 +77,11 @@ class AbstractModel(eqx.Module):
         """
 
     @abc.abstractmethod
-    def blank(self, image_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
         """What is learned, with arrays of the right shapes that mean nothing.
 
         Args:
-            image_shape: Height, width and channels of the images.
+            sample_shape: Shape of one sample.
             dtype: Floating dtype.
 
         Returns:
@@ -105,17 +90,33 @@ class AbstractModel(eqx.Module):
 
     @abc.abstractmethod
     def assign(
-        self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
+        self, outcome: Outcome, samples: np.ndarray, /, *, callback: Callback = ignore
     ) -> Assignment:
-        """Assigns new images, which were checked already, to clusters that stay as they are.
+        """Assigns new samples, which were validated, to clusters that stay as they are.
 
         Args:
             outcome: What a fit of this model found.
-            images: Images of the shape that was fitted.
+            samples: Samples of the shape that was fitted.
             callback: Told of every chunk.
 
         Returns:
             Clusters, distances, margins and params.
+        """
+
+    @abc.abstractmethod
+    def aligned(self, outcome: Outcome, samples: np.ndarray, params: np.ndarray, /) -> np.ndarray:
+        """Moves samples, which were validated, as they were aligned.
+
+        Args:
+            outcome: What a fit of this model found.
+            samples: Samples of the shape that was fitted.
+            params: How each is moved.
+
+        Returns:
+            The aligned samples.
+
+        Raises:
+            ValueError: If the model moves prototypes, not samples.
         """
 
     def settings(self) -> dict[str, Any]:
@@ -180,27 +181,27 @@ class Result:
 
     Attributes:
         model: The model that was fitted.
-        image_shape: Height, width and channels of the images.
+        sample_shape: Shape of one sample: height, width and channels of an image, say.
         outcome: What the solver found.
     """
 
     model: AbstractModel
-    image_shape: tuple[int, ...]
+    sample_shape: tuple[int, ...]
     outcome: Outcome
 
     @property
-    def prototypes(self) -> Float[np.ndarray, "clusters height width channels"]:
-        """The prototypes, on the scale the family works on."""
+    def prototypes(self) -> Float[np.ndarray, "clusters ..."]:
+        """The prototypes, on the scale the family works on; of Gaussians, the means."""
         return np.asarray(picture_of(self.outcome.learned.clusters.prototype))
 
     @property
     def assignments(self) -> np.ndarray:
-        """Cluster of each image, `(n,)`."""
+        """Cluster of each sample, `(n,)`."""
         return self.outcome.assignment.clusters
 
     @property
     def distances(self) -> np.ndarray:
-        """How far each image is from its cluster: what decided, `(n,)`.
+        """How far each sample is from its cluster: what decided, `(n,)`.
 
         With prototypes the penalised invariant distance; in a spectral embedding the distance to
         the centre.
@@ -209,7 +210,7 @@ class Result:
 
     @property
     def margins(self) -> np.ndarray:
-        """How much farther each image's second-best cluster is, `(n,)`."""
+        """How much farther each sample's second-best cluster is, `(n,)`."""
         return self.outcome.assignment.margins
 
     @property
@@ -227,88 +228,55 @@ class Result:
 
     @property
     def counts(self) -> np.ndarray:
-        """Number of images in each cluster, `(clusters,)`."""
+        """Number of samples in each cluster, `(clusters,)`."""
         return np.bincount(self.assignments, minlength=self.model.num_clusters)
 
-    def predict(self, images: Any, *, callback: Callback = ignore) -> Assignment:
-        """Assigns new images; the prototypes stay as they are.
+    def predict(self, samples: Any, /, *, callback: Callback = ignore) -> Assignment:
+        """Assigns new samples; the prototypes stay as they are.
 
         Args:
-            images: Images of the shape that was fitted.
+            samples: Samples of the shape that was fitted.
             callback: Told of every chunk.
 
         Returns:
             Clusters, distances, margins and params.
 
         Raises:
-            ValueError: If the images differ in shape from those fitted, or cannot be clustered.
+            ValueError: If they differ in shape from those fitted, or cannot be clustered.
         """
-        array = self._checked(images)
-        return self.model.assign(self.outcome, array, callback=callback)
+        return self.model.assign(self.outcome, self._checked(samples), callback=callback)
 
-    def align(self, images: Any, params: Any) -> Float[np.ndarray, "n height width channels"]:
-        """Moves images as they were aligned to their prototypes.
+    def align(self, samples: Any, params: Any, /) -> Float[np.ndarray, "n ..."]:
+        """Moves samples as they were aligned to their prototypes.
 
         Args:
-            images: Images of the shape that was fitted.
+            samples: Samples of the shape that was fitted.
             params: Their params, as in `Assignment.params`.
 
         Returns:
-            The aligned images, intensities unscaled.
+            The aligned samples, intensities unscaled.
+
+        Raises:
+            ValueError: If the arguments do not fit each other, or prototypes are moved.
         """
-        array = self._checked(images)
-        energy, size = self.model.energy(array.shape[3]), self.outcome.chunk_size
-        if not isinstance(energy, TransformedDistance):
+        array = self._checked(samples)
+        moves, width = np.asarray(params, array.dtype), self.outcome.assignment.params.shape[1]
+        if moves.shape != (len(array), width):
             raise ValueError(
-                f"{self.model.method} moves prototypes, not images; see "
-                "diffclust.models.moved_prototypes"
+                f"params must have shape ({len(array)}, {width}), one row for each sample; got "
+                f"{moves.shape}"
             )
-        moves = np.asarray(params, dtype=array.dtype)
-        if moves.shape != (len(array), energy.num_params):
-            raise ValueError(
-                f"params must have shape ({len(array)}, {energy.num_params}), one row for each "
-                f"image; got {moves.shape}"
-            )
-        parts = [
-            np.asarray(
-                _align(energy, jnp.asarray(moves[i : i + size]), jnp.asarray(array[i : i + size]))
-            )
-            for i in range(0, len(array), size)
-        ]
-        return np.concatenate(parts)
+        return self.model.aligned(self.outcome, array, moves)
 
     def summary(self) -> dict[str, Any]:
         """The figures of the fit, in types that JSON can hold."""
         return {"method": self.model.method, **self.outcome.summary()}
 
-    def _checked(self, images: Any) -> np.ndarray:
-        array = _validation.images(images)
-        if array.shape[1:] != tuple(self.image_shape):
+    def _checked(self, samples: Any) -> np.ndarray:
+        array = self.model.validated(samples)
+        if array.shape[1:] != tuple(self.sample_shape):
             raise ValueError(
-                f"images must have the fitted shape {tuple(self.image_shape)}, not "
+                f"samples must have the fitted shape {tuple(self.sample_shape)}, not "
                 f"{array.shape[1:]}; resize them first"
             )
-        self.model.check(array)
         return array
-
-
-def blank_clusters(model: AbstractModel, image_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
-    """The tree of a model that learns images and penalty weights alone.
-
-    Args:
-        model: The model.
-        image_shape: Height, width and channels of the images.
-        dtype: Floating dtype.
-
-    Returns:
-        A tree of zeros.
-    """
-    count, terms = model.num_clusters, model.energy(image_shape[2]).num_penalties
-    return Learned(
-        Clusters(jnp.zeros((count, *image_shape), dtype), jnp.zeros((count, terms), dtype))
-    )
-
-
-@eqx.filter_jit
-def _align(energy: TransformedDistance, params: Array, images: Array) -> Array:
-    return jax.vmap(energy.aligned)(params, images)

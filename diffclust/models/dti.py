@@ -46,8 +46,7 @@ class DTIKMeans(AbstractGradientModel):
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _check(self)
-        _validation.whole(self.refine_steps, "refine_steps")
-        _validation.positive(self.refine_steps, "refine_steps", least=0)
+        _validation.count(self.refine_steps, "refine_steps", least=0)
 
     @property
     def method(self) -> str:
@@ -104,8 +103,7 @@ class DTIGaussianMixture(AbstractGradientModel):
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _check(self)
-        _validation.whole(self.refine_steps, "refine_steps")
-        _validation.positive(self.refine_steps, "refine_steps", least=0)
+        _validation.count(self.refine_steps, "refine_steps", least=0)
 
     @property
     def method(self) -> str:
@@ -156,8 +154,7 @@ class TransformationInvariantKMeans(AbstractGradientModel):
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _check(self)
-        _validation.whole(self.align_steps, "align_steps")
-        _validation.positive(self.align_steps, "align_steps")
+        _validation.count(self.align_steps, "align_steps")
 
     @property
     def method(self) -> str:
@@ -251,8 +248,7 @@ def _refined(aligner: AbstractAligner, steps: int) -> AbstractAligner:
 
 def _check(model: AbstractGradientModel) -> None:
     for name in ("num_clusters", "num_restarts"):
-        _validation.whole(getattr(model, name), name)
-        _validation.positive(getattr(model, name), name)
+        _validation.count(getattr(model, name), name)
     if model.window is not None and not model.window > 0.0:
         raise ValueError(f"window must be positive, or None for none; not {model.window}")
     _validation.positive(model.deformation_penalty, "deformation_penalty", least=0)

@@ -12,14 +12,13 @@ from jaxtyping import Array, Float
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, NoAlignment, Prediction
-from diffclust.models.base import AbstractModel, Result
+from diffclust.models.base import Result
+from diffclust.models.images import AbstractImageModel
 from diffclust.models.prototype_objective import PrototypeObjective
 from diffclust.models.prototypes import checked_start
 from diffclust.models.training import Training
 from diffclust.networks import AbstractBackbone, Head, make_heads, quick_backbone, residual_backbone
-from diffclust.objectives import (
-    TransformedPrototype,
-)
+from diffclust.objectives import TransformedPrototype
 from diffclust.prototypes import Clusters, Learned
 from diffclust.sampling import Boundary
 from diffclust.solvers import Assignment, Callback, Outcome, default_chunk_size
@@ -32,6 +31,7 @@ from diffclust.transforms import (
     AbstractSpatialTransform,
     AbstractTransform,
     Identity,
+    ThinPlateSpline,
     compose,
     named_sequence,
 )
@@ -40,7 +40,7 @@ from diffclust.types import Key
 BackboneName = Literal["quick", "residual"]
 
 
-class AbstractGradientModel(AbstractModel):
+class AbstractGradientModel(AbstractImageModel):
     """A clustering by prototypes that are moved onto the samples, trained by gradient steps."""
 
     transforms: eqx.AbstractVar[str]
@@ -81,11 +81,11 @@ class AbstractGradientModel(AbstractModel):
         return "loss"
 
     def coarsening(self, height: int, width: int) -> int:
-        """One: restarts run on the images themselves; see `AbstractModel.coarsening`."""
+        """One: restarts run on the images themselves; see `AbstractImageModel.coarsening`."""
         return 1
 
     def energy(self, channels: int = 1, transforms: int | None = None) -> TransformedPrototype:
-        """See `AbstractModel.energy`.
+        """See `AbstractImageModel.energy`.
 
         Args:
             channels: Channels of the images.
@@ -193,9 +193,8 @@ class AbstractGradientModel(AbstractModel):
     def check(self, images: np.ndarray) -> None:
         """Refuses images that the transforms are not for."""
         for transform in self.sequence(images.shape[3]):
-            landmarks = getattr(transform, "landmarks", None)
-            if landmarks is not None:
-                _validation.landmarks_fit(landmarks, *images.shape[1:3])
+            if isinstance(transform, ThinPlateSpline):
+                _validation.landmarks_fit(transform.landmarks, *images.shape[1:3])
 
     def fit(
         self,
@@ -223,7 +222,7 @@ class AbstractGradientModel(AbstractModel):
             chunk_size: Images a chunk of the final assignment; chosen where it is not given.
             callback: Told of every window of steps; an exception raised in it stops the fit.
             snapshots: Where the fit saves its state as it goes, and goes on from where it finds
-                one; see `diffclust.checkpoint.Folder`.
+                one; see `diffclust.snapshots.SnapshotFolder`.
             keep: Called with the state after every window of steps, or None.
 
         Returns:
@@ -259,11 +258,11 @@ class AbstractGradientModel(AbstractModel):
             snapshots=snapshots,
             keep=keep,
         )
-        return Result(model=self, image_shape=array.shape[1:], outcome=outcome)
+        return Result(model=self, sample_shape=array.shape[1:], outcome=outcome)
 
-    def blank(self, image_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
         """What a fit begins with; see `AbstractModel.blank`."""
-        images = jnp.zeros((self.num_clusters, *image_shape), dtype)
+        images = jnp.zeros((self.num_clusters, *sample_shape), dtype)
         return self.begin(images, jax.random.key(0))
 
     def assign(
@@ -326,7 +325,7 @@ def moved_prototypes(
     model = result.model
     if not isinstance(model, AbstractGradientModel):
         raise ValueError(f"{model.method} does not move prototypes; see `Result.align`")
-    channels, size = result.image_shape[2], result.outcome.chunk_size
+    channels, size = result.sample_shape[2], result.outcome.chunk_size
     prototypes = jnp.asarray(result.prototypes)
     index, moves = np.asarray(clusters), np.asarray(params, result.prototypes.dtype)
     expected = (len(index), model.energy(channels).num_params)
@@ -340,7 +339,7 @@ def moved_prototypes(
         np.asarray(_move(energy, jnp.asarray(moves[i : i + size]), prototypes[index[i : i + size]]))
         for i in range(0, len(index), size)
     ]
-    return np.concatenate(parts) if parts else np.zeros((0, *result.image_shape), moves.dtype)
+    return np.concatenate(parts) if parts else np.zeros((0, *result.sample_shape), moves.dtype)
 
 
 @eqx.filter_jit

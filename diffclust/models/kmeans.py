@@ -148,7 +148,7 @@ class AffineInvariantKMeans(AbstractPrototypeModel):
         return (self.affine_penalty,)
 
     def coarsening(self, height: int, width: int) -> int:
-        """See `AbstractModel.coarsening`."""
+        """See `AbstractImageModel.coarsening`."""
         return _coarsening(height, width)
 
     def check(self, images: np.ndarray) -> None:
@@ -240,7 +240,7 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
         return (self.affine_penalty, self.bending_penalty)
 
     def coarsening(self, height: int, width: int) -> int:
-        """See `AbstractModel.coarsening`."""
+        """See `AbstractImageModel.coarsening`."""
         return _coarsening(height, width)
 
     def check(self, images: np.ndarray) -> None:
@@ -252,8 +252,7 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
 
 def _check_counts(model: AbstractPrototypeModel) -> None:
     for name in ("num_clusters", "num_restarts", "max_passes"):
-        _validation.whole(getattr(model, name), name)
-        _validation.positive(getattr(model, name), name)
+        _validation.count(getattr(model, name), name)
     _validation.positive(model.tolerance, "tolerance", least=0)
 
 

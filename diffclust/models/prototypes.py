@@ -9,7 +9,8 @@ import numpy as np
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner
-from diffclust.models.base import AbstractModel, Result, blank_clusters
+from diffclust.models.base import Result
+from diffclust.models.images import AbstractImageModel, blank_clusters
 from diffclust.objectives import TransformedDistance
 from diffclust.prototypes import AbstractPrototypeFamily, Learned
 from diffclust.solvers import (
@@ -29,7 +30,7 @@ from diffclust.solvers.progress import ignore
 from diffclust.types import Key
 
 
-class AbstractPrototypeModel(AbstractModel):
+class AbstractPrototypeModel(AbstractImageModel):
     """A clustering by prototypes: names and numbers that JSON can hold, and what they stand for."""
 
     max_passes: eqx.AbstractVar[int]
@@ -43,7 +44,7 @@ class AbstractPrototypeModel(AbstractModel):
 
     @abc.abstractmethod
     def energy(self, channels: int = 1) -> TransformedDistance:
-        """See `AbstractModel.energy`: the sample is moved.
+        """See `AbstractImageModel.energy`: the sample is moved.
 
         Args:
             channels: Channels of the images.
@@ -113,7 +114,7 @@ class AbstractPrototypeModel(AbstractModel):
         outcome = fit_prototypes(
             self.solver(), plan, array, weight, key=key, start=start, callback=callback
         )
-        return Result(model=self, image_shape=array.shape[1:], outcome=outcome)
+        return Result(model=self, sample_shape=array.shape[1:], outcome=outcome)
 
     def plan(self, images: np.ndarray, chunk_size: int | None = None) -> Plan:
         """How a fit of images proceeds.
@@ -142,9 +143,9 @@ class AbstractPrototypeModel(AbstractModel):
             *self.weight_learning,
         )
 
-    def blank(self, image_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
         """Images and penalty weights; see `AbstractModel.blank`."""
-        return blank_clusters(self, image_shape, dtype)
+        return blank_clusters(self, sample_shape, dtype)
 
     def assign(
         self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
@@ -172,7 +173,7 @@ class AbstractPrototypeModel(AbstractModel):
 
 
 def checked_start(
-    model: AbstractModel, images: np.ndarray, prototypes: Any, assignments: Any
+    model: AbstractImageModel, images: np.ndarray, prototypes: Any, assignments: Any
 ) -> Start:
     """Where a fit starts, checked.
 
@@ -198,22 +199,6 @@ def checked_start(
         model.check(array)
         return "prototypes", jnp.asarray(array)
     if assignments is not None:
-        array = np.asarray(assignments)
-        if array.shape != (len(images),) or not np.issubdtype(array.dtype, np.integer):
-            raise ValueError(
-                f"assignments must be {len(images)} whole numbers, one for each image; got "
-                f"{array.dtype} of shape {array.shape}"
-            )
-        if array.min() < 0 or array.max() >= model.num_clusters:
-            raise ValueError(
-                f"assignments must lie in 0 to {model.num_clusters - 1}; got "
-                f"{array.min()} to {array.max()}"
-            )
-        vacant = np.setdiff1d(np.arange(model.num_clusters), array)
-        if vacant.size:
-            raise ValueError(
-                f"assignments leave cluster {int(vacant[0])} empty; give every cluster at "
-                "least one image, or ask for fewer clusters"
-            )
-        return "assignments", jnp.asarray(array, dtype=jnp.int32)
+        array = _validation.groups(assignments, len(images), model.num_clusters)
+        return "assignments", jnp.asarray(array)
     return None

@@ -17,7 +17,8 @@ from diffclust.features import PrincipalDirections, Scattering, drop_leading
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.features.projected import OnCanvas, fit_projection, project_images
 from diffclust.graphs import Neighbours, nearest_neighbours
-from diffclust.models.base import AbstractModel, Result, blank_clusters
+from diffclust.models.base import Result
+from diffclust.models.images import AbstractImageModel, blank_clusters
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.objectives import TransformedDistance
 from diffclust.prototypes import Learned
@@ -45,7 +46,7 @@ def tell(callback: Callback) -> Any:
     return lambda stage, done, total: callback(Progress(stage, 0, 0, done, total))
 
 
-class AbstractScatteringModel(AbstractModel):
+class AbstractScatteringModel(AbstractImageModel):
     """A clustering of images by their projected scattering coefficients.
 
     It has no prototypes of its own. Those it offers are the means of the samples of each cluster,
@@ -90,7 +91,7 @@ class AbstractScatteringModel(AbstractModel):
     def fit(
         self, images: Any, *, key: Key, chunk_size: int | None = None, callback: Callback = ignore
     ) -> Result:
-        """See `AbstractModel.fit`; `chunk_size` is that of the alignments to prototypes."""
+        """See `AbstractImageModel.fit`; `chunk_size` is that of the alignments to prototypes."""
         begun = time.perf_counter()
         array = _validation.images(images)
         _validation.cluster_count(self.num_clusters, len(array))
@@ -112,11 +113,11 @@ class AbstractScatteringModel(AbstractModel):
             found.extras,
             found.figures,
         )
-        return Result(model=self, image_shape=array.shape[1:], outcome=outcome)
+        return Result(model=self, sample_shape=array.shape[1:], outcome=outcome)
 
-    def blank(self, image_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
         """Images and penalty weights; see `AbstractModel.blank`."""
-        return blank_clusters(self, image_shape, dtype)
+        return blank_clusters(self, sample_shape, dtype)
 
     def assign(
         self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
@@ -131,11 +132,11 @@ class AbstractScatteringModel(AbstractModel):
         return _assignment(rows, params)
 
     def energy(self, channels: int = 1) -> TransformedDistance:
-        """See `AbstractModel.energy`: that of the prototypes, which decides nothing."""
+        """See `AbstractImageModel.energy`: that of the prototypes, which decides nothing."""
         return self.portrait().energy()
 
     def coarsening(self, height: int, width: int) -> int:
-        """See `AbstractModel.coarsening`; 1."""
+        """See `AbstractImageModel.coarsening`; 1."""
         del height, width
         return 1
 
@@ -303,11 +304,9 @@ def check_scattering_settings(model: AbstractScatteringModel) -> None:
         ValueError: With what came and what would do.
     """
     for name in ("num_clusters", "num_dimensions", "num_angles"):
-        _validation.whole(getattr(model, name), name)
-        _validation.positive(getattr(model, name), name)
+        _validation.count(getattr(model, name), name)
     if model.num_scales is not None:
-        _validation.whole(model.num_scales, "num_scales")
-        _validation.positive(model.num_scales, "num_scales")
+        _validation.count(model.num_scales, "num_scales")
     if model.normalisation not in get_args(Normalisation):
         raise ValueError(
             f"normalisation must be one of {get_args(Normalisation)}, not {model.normalisation!r}"
@@ -328,5 +327,4 @@ def check_whole_numbers(values: tuple[int, ...], name: str, least: int) -> None:
     if not values:
         raise ValueError(f"{name} is empty; give at least one whole number")
     for value in values:
-        _validation.whole(value, name)
-        _validation.positive(value, name, least=least)
+        _validation.count(value, name, least=least)

@@ -103,8 +103,7 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
         check_whole_numbers(self.num_removed, "num_removed", 0)
         check_whole_numbers(self.num_neighbours, "num_neighbours", 1)
         for name in ("num_representatives", "num_candidates", "num_restarts"):
-            _validation.whole(getattr(self, name), name)
-            _validation.positive(getattr(self, name), name)
+            _validation.count(getattr(self, name), name)
 
     @staticmethod
     def as_published(num_clusters: int) -> "ProjectedScatteringSpectralClustering":

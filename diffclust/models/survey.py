@@ -75,8 +75,7 @@ def survey(
     if not num_clusters:
         raise ValueError("num_clusters is empty; give the numbers of clusters to try")
     for count in num_clusters:
-        _validation.whole(count, "num_clusters")
-        _validation.positive(count, "num_clusters")
+        _validation.count(count, "num_clusters")
         _validation.cluster_count(count, len(array))
     _, coordinates = model.project(array, max(model.num_removed), callback)
     single = [

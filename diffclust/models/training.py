@@ -51,21 +51,17 @@ class Training(AbstractSettings):
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        _validation.whole(self.max_steps, "max_steps")
-        _validation.positive(self.max_steps, "max_steps", least=10)
+        _validation.count(self.max_steps, "max_steps", least=10)
         _validation.positive(self.tolerance, "tolerance", least=0)
         _validation.positive(self.least_share, "least_share", least=0)
         if self.shortlist is not None:
-            _validation.whole(self.shortlist, "shortlist")
-            _validation.positive(self.shortlist, "shortlist", least=2)
+            _validation.count(self.shortlist, "shortlist", least=2)
         if self.batch_size is not None:
-            _validation.whole(self.batch_size, "batch_size")
-            _validation.positive(self.batch_size, "batch_size")
+            _validation.count(self.batch_size, "batch_size")
         if not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be positive, not {self.learning_rate}")
         for count in self.steps or ():
-            _validation.whole(count, "steps")
-            _validation.positive(count, "steps", least=0)
+            _validation.count(count, "steps", least=0)
 
     def plan(self, num_transforms: int, images: np.ndarray, *, moves_from: int = 0) -> GradientPlan:
         """What a fit does.

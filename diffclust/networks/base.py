@@ -49,5 +49,4 @@ def check_size(height: int, width: int, channels: int) -> None:
         ("width", width, 4),
         ("channels", channels, 1),
     ):
-        check.whole(value, name)
-        check.positive(value, name, least=least)
+        check.count(value, name, least=least)

@@ -76,7 +76,6 @@ def make_heads(num_clusters: int, num_features: int, num_params: int, *, key: Ke
     """
     sizes = {"num_clusters": (num_clusters, 1), "num_features": (num_features, 1)}
     for name, (value, least) in {**sizes, "num_params": (num_params, 0)}.items():
-        check.whole(value, name)
-        check.positive(value, name, least=least)
+        check.count(value, name, least=least)
     keys = jax.random.split(key, num_clusters)
     return eqx.filter_vmap(lambda key: Head(num_features, num_params, key=key))(keys)

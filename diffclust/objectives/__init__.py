@@ -20,6 +20,7 @@ from diffclust.objectives.invariant import (
     InvariantDistance,
     PreparedDistance,
 )
+from diffclust.objectives.landmark_energy import LandmarkEnergy
 from diffclust.objectives.prototype_energy import TransformedPrototype
 from diffclust.objectives.reduction import AbstractReduction, HardMinimum, MixtureLikelihood
 
@@ -29,6 +30,7 @@ __all__ = [
     "HardMinimum",
     "Hyperparameters",
     "InvariantDistance",
+    "LandmarkEnergy",
     "MixtureLikelihood",
     "PreparedDistance",
     "TransformedDistance",

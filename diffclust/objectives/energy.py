@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PyTree
 from diffclust.alignment import AbstractSampleEnergy
 from diffclust.alignment.base import BoundEnergy
 from diffclust.distances import AbstractBatchedDistance, AbstractDistance, SquaredEuclidean
+from diffclust.objectives.transformed import AbstractTransformedEnergy
 from diffclust.prototypes import Clusters
 from diffclust.sampling import pixel_grid
 from diffclust.transforms import AbstractSpatialTransform, AbstractTransform
@@ -18,7 +19,7 @@ from diffclust.types import Image, Params, Scalar
 PixelWeights = Literal["uniform", "jacobian"]
 
 
-class TransformedDistance(AbstractSampleEnergy):
+class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
     """distance(T(params, sample), prototype) + Σ weights · deformation(params).
 
     The penalty weights belong to the cluster (`Clusters.penalty`), zero for none: the bigger the
@@ -53,23 +54,6 @@ class TransformedDistance(AbstractSampleEnergy):
                 f"{type(self.transform).__name__}"
             )
 
-    @property
-    def num_params(self) -> int:
-        """The transform's."""
-        return self.transform.num_params
-
-    @property
-    def num_penalties(self) -> int:
-        """One for each part of the transform's deformation."""
-        return len(self.transform.deformation_terms)
-
-    @property
-    def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """The transform's, where it is a spatial one."""
-        if isinstance(self.transform, AbstractSpatialTransform):
-            return self.transform.affine_embedding
-        return None
-
     def bind(self, sample: Image, *, scale: float = 1.0) -> BoundEnergy:
         """See `AbstractPairEnergy.bind`."""
         apply = self.transform.bind(sample.shape[0], sample.shape[1])
@@ -94,10 +78,6 @@ class TransformedDistance(AbstractSampleEnergy):
         grid = pixel_grid(sample.shape[0], sample.shape[1], params.dtype)
         area = jnp.abs(self.transform.jacobian_determinant(params, grid))
         return 0.5 * (1.0 + area)[..., None]
-
-    def penalties(self, params: Params) -> Float[Array, " terms"]:
-        """See `AbstractPairEnergy.penalties`."""
-        return self.transform.deformation(params)
 
     def unaligned(self, sample: Image, clusters: Clusters) -> Float[Array, " clusters"]:
         """See `AbstractPairEnergy.unaligned`; deformations are zero at the identity."""

@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.alignment import AbstractPairEnergy
 from diffclust.alignment.base import BoundEnergy
 from diffclust.distances import (
     AbstractBatchedDistance,
@@ -13,13 +12,14 @@ from diffclust.distances import (
     DiagonalGaussian,
     SquaredEuclidean,
 )
+from diffclust.objectives.transformed import AbstractTransformedEnergy
 from diffclust.prototypes import Clusters, GaussianImages, picture_of
 from diffclust.sampling import gaussian_window
-from diffclust.transforms import AbstractSpatialTransform, AbstractTransform
+from diffclust.transforms import AbstractTransform
 from diffclust.types import Image, Params, Scalar
 
 
-class TransformedPrototype(AbstractPairEnergy):
+class TransformedPrototype(AbstractTransformedEnergy):
     """dissimilarity(sample, T(params, prototype)) + Σ weights · deformation(params).
 
     Samples stay as they are, so nothing is gained by learning empty prototypes, and no penalty is
@@ -45,23 +45,6 @@ class TransformedPrototype(AbstractPairEnergy):
         """Refuses a window without width."""
         if self.window is not None and not self.window > 0.0:
             raise ValueError(f"window must be positive, or None for none; not {self.window}")
-
-    @property
-    def num_params(self) -> int:
-        """The transform's."""
-        return self.transform.num_params
-
-    @property
-    def num_penalties(self) -> int:
-        """One for each part of the transform's deformation."""
-        return len(self.transform.deformation_terms)
-
-    @property
-    def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """The transform's, where it is a spatial one."""
-        if isinstance(self.transform, AbstractSpatialTransform):
-            return self.transform.affine_embedding
-        return None
 
     def bind(self, sample: Image, *, scale: float = 1.0) -> BoundEnergy:
         """See `AbstractPairEnergy.bind`.
@@ -112,10 +95,6 @@ class TransformedPrototype(AbstractPairEnergy):
             return None
         sigma = self.window * min(height, width)
         return gaussian_window(height, width, sigma=sigma, dtype=dtype)
-
-    def penalties(self, params: Params) -> Float[Array, " terms"]:
-        """See `AbstractPairEnergy.penalties`."""
-        return self.transform.deformation(params)
 
     def unaligned(self, sample: Image, clusters: Clusters) -> Float[Array, " clusters"]:
         """See `AbstractPairEnergy.unaligned`; deformations are zero at the identity."""

@@ -23,6 +23,7 @@ from diffclust.solvers.spectral import (
     strongest_bridges,
 )
 from diffclust.solvers.transfer_cut import representatives, transfer_cut
+from diffclust.solvers.whole import WholeRun, random_assignments, run_whole
 
 __all__ = [
     "AbstractSolver",
@@ -44,6 +45,7 @@ __all__ = [
     "Status",
     "Stopping",
     "Tally",
+    "WholeRun",
     "assign_samples",
     "cluster_rows",
     "cut",
@@ -53,8 +55,10 @@ __all__ = [
     "kmeans_plus_plus",
     "nearest_centres",
     "normalised_cut",
+    "random_assignments",
     "representatives",
     "run_lloyd",
+    "run_whole",
     "spectral_embedding",
     "strongest_bridges",
     "transfer_cut",

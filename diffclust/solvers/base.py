@@ -100,23 +100,31 @@ class AbstractSolver(eqx.Module):
             jnp.zeros((size, warm, self.energy.num_params), dtype=dtype),
         )
 
-    def align(self, learned: Learned, samples: PyTree, memory: Memory) -> Alignment:
+    def align(self, learned: Learned, samples: PyTree, memory: Memory | None) -> Alignment:
         """What the aligner finds for a batch.
 
         Args:
             learned: The clusters.
             samples: A batch of samples.
-            memory: What is remembered of them, from which the aligner starts.
+            memory: What is remembered of them, from which the aligner starts; None for nothing.
 
         Returns:
             Alignments with a leading batch axis.
         """
         clusters, shared = learned.clusters, learned.shared
         prepared = self.aligner.prepare(self.energy, clusters, shared)
+        dtype = clusters.penalty.dtype
+        nothing = Alignment(
+            jnp.zeros((0,), dtype=jnp.int32),
+            jnp.zeros((0, self.energy.num_params), dtype=dtype),
+            jnp.zeros((0,), dtype=dtype),
+        )
 
-        def one(sample: PyTree, memory: Memory) -> Alignment:
-            warm = memory.params.shape[0]
-            start = Alignment(memory.cluster[:warm], memory.params, memory.energy[:warm])
+        def one(sample: PyTree, memory: Memory | None) -> Alignment:
+            start = nothing
+            if memory is not None:
+                warm = memory.params.shape[0]
+                start = Alignment(memory.cluster[:warm], memory.params, memory.energy[:warm])
             return self.aligner.align(self.energy, sample, clusters, shared, start, prepared)
 
         return jax.vmap(one)(samples, memory)

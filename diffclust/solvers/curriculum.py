@@ -77,6 +77,7 @@ class Position:
         starts: For each phase begun, how many windows went before.
         refills: How many clusters were refilled so far.
         moves: How many were split, and another removed.
+        ended: Why the phase before it ended, the value of a `Status`; None in the first.
     """
 
     phase: int = 0
@@ -85,10 +86,14 @@ class Position:
     starts: tuple[int, ...] = (0,)
     refills: int = 0
     moves: int = 0
+    ended: str | None = None
 
 
-Keep = Callable[[GradientState, Memory, Position], None]
-"""Called after every window with a run's state, the memory of all samples and its position."""
+Standing = tuple[GradientState, Memory | None, Position]
+"""A run's state, the memory of all samples, where alignments start from it, and its position."""
+
+Keep = Callable[[GradientState, Memory | None, Position], None]
+"""Called after every window with where a run stands; see `Standing`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,15 +102,11 @@ class Trained:
 
     Attributes:
         learned: What was learned.
-        memory: Memory of all samples.
         position: Where it ended: after all phases.
-        status: Why the last phase ended.
     """
 
     learned: Learned
-    memory: Memory
     position: Position
-    status: Status
 
 
 class Stream:
@@ -155,11 +156,11 @@ class Stream:
 def _step(
     solver: GradientEM,
     state: GradientState,
-    memory: Memory,
+    memory: Memory | None,
     data: Batch,
     index: Int[Array, " batch"],
     rate: Scalar,
-) -> tuple[GradientState, Memory]:
+) -> tuple[GradientState, Memory | None]:
     batch, past = jax.tree.map(lambda leaf: leaf[index], (data, memory))
     state, present = solver.step(state, batch, past, rate)
     return state, jax.tree.map(lambda old, new: old.at[index].set(new), memory, present)
@@ -173,11 +174,12 @@ def _refill(
     return solver.refill(state, key, least_share=least_share, noise=noise)
 
 
-def _fresh(solver: GradientEM, num_clusters: int, data: Batch, past: Memory | None) -> Memory:
+def _fresh(
+    solver: GradientEM, num_clusters: int, data: Batch, past: Memory | None
+) -> Memory | None:
     """The memory for a solver whose params go on where the last one's end."""
-    size = data.weight.shape[0]
-    memory = solver.remember(size, num_clusters, data.weight.dtype)
-    if past is None or past.cluster.shape != memory.cluster.shape:
+    memory = solver.training_memory(data.weight.shape[0], num_clusters, data.weight.dtype)
+    if memory is None or past is None or past.cluster.shape != memory.cluster.shape:
         return memory
     width = min(past.params.shape[2], memory.params.shape[2])
     params = memory.params.at[:, :, :width].set(past.params[:, :, :width])
@@ -191,7 +193,7 @@ def train(
     learned: Learned,
     *,
     key: Key,
-    begin: tuple[GradientState, Memory, Position] | None = None,
+    begin: Standing | None = None,
     keep: Keep | None = None,
     callback: Callback = ignore,
     restart: int = 0,
@@ -226,63 +228,60 @@ def train(
     else:
         state, memory, position = begin
     total = sum(phase.steps for phase in plan.phases)
-    status = Status.MAX_PASSES
     taken = int(state.step)
     while position.phase < len(plan.phases):
         phase = plan.phases[position.phase]
         solver = solvers[phase.solver]
         rate = jnp.asarray(phase.rate, dtype=data.weight.dtype)
-        status = None
-        while status is None:
-            steps = min(plan.window, phase.steps - position.steps)
-            for _ in range(steps):
-                index = jnp.asarray(stream.batch(taken))
-                state, memory = _step(solver, state, memory, data, index, rate)
-                taken += 1
-            loss, sizes = _read(state, position, restart)
-            # The last phase ends with what it has: there is no time left to part twins.
-            is_last = position.phase + 1 == len(plan.phases)
-            share = 0.0 if is_last else plan.least_share
-            state, refilled = _refill(solver, state, noise_key, share, plan.noise)
+        steps = min(plan.window, phase.steps - position.steps)
+        for _ in range(steps):
+            index = jnp.asarray(stream.batch(taken))
+            state, memory = _step(solver, state, memory, data, index, rate)
+            taken += 1
+        loss, sizes = _read(state, position, restart)
+        # The last phase ends with what it has: there is no time left to part twins.
+        is_last = position.phase + 1 == len(plan.phases)
+        share = 0.0 if is_last else plan.least_share
+        state, refilled = _refill(solver, state, noise_key, share, plan.noise)
+        position = dataclasses.replace(
+            position,
+            steps=position.steps + steps,
+            history=(*position.history, loss),
+            refills=position.refills + int(refilled),
+        )
+        if not is_last and _is_time_to_move(plan, position):
+            moved = _move(solver, plan, state, memory, data, noise_key)
+            if moved is not None:
+                state = moved
+                position = dataclasses.replace(position, moves=position.moves + 1)
+        status = _verdict(plan, phase, position)
+        if status is not None:
             position = dataclasses.replace(
                 position,
-                steps=position.steps + steps,
-                history=(*position.history, loss),
-                refills=position.refills + int(refilled),
+                phase=position.phase + 1,
+                steps=0,
+                starts=(*position.starts, len(position.history)),
+                ended=status.value,
             )
-            if not is_last and _is_time_to_move(plan, position):
-                moved = _move(solver, plan, state, memory, data, noise_key)
-                if moved is not None:
-                    state = moved
-                    position = dataclasses.replace(position, moves=position.moves + 1)
-            status = _verdict(plan, phase, position)
-            if status is not None:
-                position = dataclasses.replace(
-                    position,
-                    phase=position.phase + 1,
-                    steps=0,
-                    starts=(*position.starts, len(position.history)),
-                )
-                if position.phase < len(plan.phases):
-                    upcoming = solvers[plan.phases[position.phase].solver]
-                    memory = _fresh(upcoming, count, data, memory)
-            callback(
-                Progress(
-                    "step",
-                    restart,
-                    position.phase,
-                    taken,
-                    total,
-                    loss,
-                    least,
-                    sizes=sizes,
-                    samples=taken * plan.batch_size,
-                )
+            if not is_last:
+                upcoming = solvers[plan.phases[position.phase].solver]
+                memory = _fresh(upcoming, count, data, memory)
+        callback(
+            Progress(
+                "step",
+                restart,
+                position.phase,
+                taken,
+                total,
+                loss,
+                least,
+                sizes=sizes,
+                samples=taken * plan.batch_size,
             )
-            if keep is not None:
-                keep(state, memory, position)
-    assert status is not None
-    return Trained(state.learned, memory, position, status)
+        )
+        if keep is not None:
+            keep(state, memory, position)
+    return Trained(state.learned, position)
 
 
 def _is_time_to_move(plan: GradientPlan, position: Position) -> bool:
@@ -297,7 +296,7 @@ def _move(
     solver: GradientEM,
     plan: GradientPlan,
     state: GradientState,
-    memory: Memory,
+    memory: Memory | None,
     data: Batch,
     key: Key,
 ) -> GradientState | None:
@@ -306,7 +305,7 @@ def _move(
     rng = np.random.default_rng([int(state.step), *np.asarray(jax.random.key_data(key)).tolist()])
     index = rng.choice(size, min(size, plan.move_samples), replace=False)
     some, past = jax.tree.map(lambda leaf: leaf[jnp.asarray(index)], (data, memory))
-    move, _ = propose(solver, state.learned, some, past)
+    move = propose(solver, state.learned, some, past)
     pair = chosen(move, least=plan.least_gain)
     if pair is None:
         return None

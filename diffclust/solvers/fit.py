@@ -40,6 +40,8 @@ class Plan:
         chunk_size: Samples a chunk.
         weight_rounds: Rounds in which the penalty weights are learned; 0 keeps them.
         weights_per_cluster: Whether every cluster learns its own.
+        seeding: Whether restarts begin with prototypes drawn by k-means++, or with the means of
+            clusters to which samples are assigned at random, as many to each.
     """
 
     num_clusters: int
@@ -51,6 +53,7 @@ class Plan:
     chunk_size: int
     weight_rounds: int = 0
     weights_per_cluster: bool = False
+    seeding: Literal["k-means++", "random"] = "k-means++"
 
 
 Start = tuple[Literal["prototypes", "assignments"], Array] | None
@@ -97,8 +100,7 @@ def fit_prototypes(
         report = _reporter(callback, "pass", number, least)
         if start is None:
             callback(Progress("seeding", number, 0, 0, plan.num_clusters, None, least))
-        state = _start(solver, plan, level, finest, start, restart_key)
-        memory = _blank(solver, level, plan)
+        state, memory = _start(solver, plan, level, finest, start, restart_key)
         run = run_lloyd(solver, level, state, memory, plan.stopping, report=report)
         run = improve(
             solver,
@@ -202,7 +204,7 @@ def seeded(
     Returns:
         State and memory to start a run from.
     """
-    return _start(solver, plan, level, finest, None, key), _blank(solver, level, plan)
+    return _start(solver, plan, level, finest, None, key)
 
 
 def _blank(solver: Lloyd, chunks: Chunks, plan: Plan) -> tuple[Memory, ...]:
@@ -210,11 +212,9 @@ def _blank(solver: Lloyd, chunks: Chunks, plan: Plan) -> tuple[Memory, ...]:
     return tuple(solver.remember(chunks.size, plan.num_clusters, dtype) for _ in chunks.batches)
 
 
-def _on_device(tree: PyTree) -> PyTree:
-    return jax.tree.map(jnp.asarray, tree)
-
-
-def _clusters(plan: Plan, prototype: PyTree) -> Clusters:
+def _clusters(solver: Lloyd, plan: Plan, samples: PyTree) -> Clusters:
+    """Clusters that are begun with one sample each."""
+    prototype = jax.vmap(solver.family.begin)(jax.tree.map(jnp.asarray, samples))
     dtype = jnp.result_type(*jax.tree.leaves(prototype))
     penalty = jnp.tile(jnp.asarray(plan.penalty, dtype=dtype)[None], (plan.num_clusters, 1))
     return Clusters(prototype, penalty)
@@ -222,16 +222,21 @@ def _clusters(plan: Plan, prototype: PyTree) -> Clusters:
 
 def _start(
     solver: Lloyd, plan: Plan, level: Chunks, finest: Chunks, start: Start, key: Key
-) -> LloydState:
+) -> tuple[LloydState, tuple[Memory, ...]]:
+    if start is None and plan.seeding == "random":
+        order = jax.random.permutation(key, level.num_samples)
+        return begin_at_assignments(solver, plan, level, np.asarray(order) % plan.num_clusters)
+    memory = _blank(solver, level, plan)
     if start is None:
         # Seeds are drawn on the images themselves, so that they do not depend on the coarsening.
         seeds = kmeans_plus_plus(finest, plan.num_clusters, SquaredEuclidean().to_all, key=key)
-        return solver.init(_clusters(plan, _on_device(level.gather(seeds))))
+        return solver.init(_clusters(solver, plan, level.gather(seeds))), memory
     kind, given = start
     if kind == "prototypes":
         normalise = eqx.Partial(_normalise, solver=solver, factor=plan.coarsening)
-        return solver.init(_clusters(plan, jax.vmap(normalise)(jnp.asarray(given))))
-    return begin_at_assignments(solver, plan, level, np.asarray(given))[0]
+        given = jax.vmap(normalise)(jnp.asarray(given))
+        return solver.init(_clusters(solver, plan, given)), memory
+    return begin_at_assignments(solver, plan, level, np.asarray(given))
 
 
 def begin_at_assignments(
@@ -265,7 +270,7 @@ def begin_at_assignments(
             _blank(solver, chunks, plan), np.split(cluster, len(chunks.batches)), strict=True
         )
     )
-    clusters = _clusters(plan, first)
+    clusters = _clusters(solver, plan, first)
     if not average:
         return solver.init(clusters), memory
     return from_alignments(solver, chunks, memory, clusters), memory
@@ -291,11 +296,12 @@ def from_alignments(
     Returns:
         A state with empty sums.
     """
-    shape = jax.tree.map(
+    blank = jax.tree.map(
         lambda leaf: jnp.zeros((len(clusters), *leaf.shape[1:]), leaf.dtype),
         chunks.batches[0].samples,
     )
-    state = solver.init(eqx.tree_at(lambda c: c.prototype, clusters, shape))
+    prototype = jax.vmap(solver.family.begin)(blank)
+    state = solver.init(eqx.tree_at(lambda c: c.prototype, clusters, prototype))
     for batch, past in zip(chunks.batches, memory, strict=True):
         state = _accumulate(solver, state, batch, past)
     return solver.end_pass(state)

@@ -94,7 +94,23 @@ class GradientEM(AbstractSolver):
             learned, self.optimiser.init(learned), _blank(learned.clusters), none, none - 1
         )
 
-    def assign(self, learned: Learned, samples: PyTree, memory: Memory) -> Alignment:
+    def training_memory(self, size: int, num_clusters: int, dtype: jnp.dtype) -> Memory | None:
+        """The memory of samples before the first step.
+
+        Args:
+            size: Number of samples.
+            num_clusters: Number of clusters.
+            dtype: Floating dtype.
+
+        Returns:
+            Memory without candidates; None where no alignment would start from it, as predicted
+            ones do not.
+        """
+        if self.aligner.is_learned or self.energy.num_params == 0:
+            return None
+        return self.remember(size, num_clusters, dtype)
+
+    def assign(self, learned: Learned, samples: PyTree, memory: Memory | None) -> Alignment:
         """See `AbstractSolver.assign`; the energies are the reduction's scores."""
         found = self.align(learned, samples, memory)
         if not self.aligner.is_learned:
@@ -142,22 +158,22 @@ class GradientEM(AbstractSolver):
         self,
         state: GradientState,
         batch: Batch,
-        memory: Memory,
+        memory: Memory | None,
         rate: Scalar,
         *,
         axis_name: str | None = None,
-    ) -> tuple[GradientState, Memory]:
+    ) -> tuple[GradientState, Memory | None]:
         """One step on one batch.
 
         Args:
             state: The state.
             batch: A batch of samples.
-            memory: Their memory.
+            memory: Their memory, or None.
             rate: The learning rate.
             axis_name: Name of a mapped device axis over which gradients are added, or None.
 
         Returns:
-            The state after the step, and the batch's new memory.
+            The state after the step, and the batch's new memory, None where it was.
         """
 
         def total(learned: Learned) -> tuple[Scalar, Alignment]:
@@ -186,6 +202,8 @@ class GradientEM(AbstractSolver):
         )
         failed = jnp.where(finite | (state.failed >= 0), state.failed, state.step)
         state = GradientState(learned, moments, tally, state.step + 1, failed)
+        if memory is None:
+            return state, None
         return state, remembered(found, memory.params.shape[1])
 
     def refill(

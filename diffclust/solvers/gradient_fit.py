@@ -12,13 +12,16 @@ from jaxtyping import Float, PyTree
 
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import Batch, Memory
-from diffclust.solvers.curriculum import GradientPlan, Keep, Position, Trained, train
+from diffclust.solvers.curriculum import GradientPlan, Keep, Position, Standing, Trained, train
 from diffclust.solvers.fit import assign_chunks, host_assignment
 from diffclust.solvers.gradient import GradientEM, GradientState
 from diffclust.solvers.progress import Callback, FitError, Snapshots, Status, ignore
 from diffclust.solvers.result import Assignment, Outcome
 from diffclust.solvers.run import candidates
 from diffclust.types import Key
+
+SoftAssignment = tuple[Assignment, Float[np.ndarray, " n"], Float[np.ndarray, "n clusters"]]
+"""Samples assigned: how, the loss of each, and its responsibilities."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,15 +31,28 @@ class _Best:
     Attributes:
         learned: What the best run learned.
         position: Where it ended.
-        status: Why.
         losses: The final loss of every run that is done.
-        seconds: Time spent before this process took over.
+        assigned: How it assigns the samples; None where it comes from a snapshot.
     """
 
     learned: Learned
     position: Position
-    status: Status
     losses: tuple[float, ...]
+    assigned: SoftAssignment | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """What an earlier process left.
+
+    Attributes:
+        best: The best of the runs that are done.
+        going: Where the next one stands.
+        seconds: How long all that took.
+    """
+
+    best: _Best | None = None
+    going: Standing | None = None
     seconds: float = 0.0
 
 
@@ -47,7 +63,7 @@ def assign_softly(
     *,
     chunk_size: int,
     callback: Callback = ignore,
-) -> tuple[Assignment, Float[np.ndarray, " n"], Float[np.ndarray, "n clusters"]]:
+) -> SoftAssignment:
     """Assigns samples to clusters that stay as they are.
 
     Args:
@@ -115,9 +131,10 @@ def fit_by_gradient(
         jnp.ones(len(samples), samples.dtype) if weight is None else jnp.asarray(weight),
     )
     keys = jax.random.split(key, num_restarts)
-    found = None if snapshots is None else _found(snapshots, solvers, plan, data, begin, key)
-    best, going = (None, None) if found is None else found
-    spent = 0.0 if best is None else best.seconds
+    found = _Found()
+    if snapshots is not None:
+        found = _found(snapshots, solvers, plan, data, begin, key)
+    best, going = found.best, found.going
     done = 0 if best is None else len(best.losses)
     for number in range(done, num_restarts):
         run_key = keys[number]
@@ -125,7 +142,7 @@ def fit_by_gradient(
 
         def note(
             state: GradientState,
-            memory: Memory,
+            memory: Memory | None,
             position: Position,
             number: int = number,
             best: _Best | None = best,
@@ -133,7 +150,7 @@ def fit_by_gradient(
             if keep is not None:
                 keep(state, memory, position)
             if snapshots is not None:
-                seconds = spent + time.perf_counter() - started
+                seconds = found.seconds + time.perf_counter() - started
                 snapshots.save(*_snapshot(state, memory, position, number, best, seconds))
 
         try:
@@ -155,21 +172,23 @@ def fit_by_gradient(
                 raise
             raise FitError(f"{error}. The last good state is {last}") from error
         going = None
-        best = _better(best, run, _loss(final, run.learned, samples, weight, chunk_size))
+        # Of the other runs nobody is told: they would look like the end of the fit.
+        tell = callback if number + 1 == num_restarts else ignore
+        assigned = assign_softly(final, run.learned, samples, chunk_size=chunk_size, callback=tell)
+        best = _better(best, run, assigned, weight)
     assert best is not None
-    assignment, losses, responsibilities = assign_softly(
+    assignment, _, responsibilities = best.assigned or assign_softly(
         final, best.learned, samples, chunk_size=chunk_size, callback=callback
     )
-    total = np.sum(losses if weight is None else losses * weight, dtype=np.float64)
     mass = float(np.sum(np.asarray(data.weight), dtype=np.float64))
     return Outcome(
         best.learned,
         assignment,
-        (*(mass * loss for loss in best.position.history), float(total)),
+        (*(mass * loss for loss in best.position.history), min(best.losses)),
         best.losses,
-        best.status,
+        Status(best.position.ended),
         chunk_size,
-        spent + time.perf_counter() - started,
+        found.seconds + time.perf_counter() - started,
         {
             "responsibilities": responsibilities,
             "phases": np.asarray(best.position.starts[:-1], np.int32),
@@ -178,32 +197,23 @@ def fit_by_gradient(
     )
 
 
-def _loss(
-    solver: GradientEM,
-    learned: Learned,
-    samples: PyTree,
-    weight: np.ndarray | None,
-    chunk_size: int,
-) -> float:
-    """The loss of all samples together, which is what runs are compared by."""
-    _, losses, _ = assign_softly(solver, learned, samples, chunk_size=chunk_size)
-    return float(np.sum(losses if weight is None else losses * weight, dtype=np.float64))
-
-
-def _better(best: _Best | None, run: Trained, loss: float) -> _Best:
+def _better(
+    best: _Best | None, run: Trained, assigned: SoftAssignment, weight: np.ndarray | None
+) -> _Best:
+    """The better one by the loss of all samples together."""
+    each = assigned[1]
+    loss = float(np.sum(each if weight is None else each * weight, dtype=np.float64))
     if not np.isfinite(loss):
         raise FitError(f"the loss after the last step is {loss}; lower the learning rate")
-    if best is None:
-        return _Best(run.learned, run.position, run.status, (loss,))
-    losses = (*best.losses, loss)
-    if loss < min(best.losses):
-        return _Best(run.learned, run.position, run.status, losses)
+    losses = (loss,) if best is None else (*best.losses, loss)
+    if best is None or loss < min(best.losses):
+        return _Best(run.learned, run.position, losses, assigned)
     return dataclasses.replace(best, losses=losses)
 
 
 def _snapshot(
     state: GradientState,
-    memory: Memory,
+    memory: Memory | None,
     position: Position,
     number: int,
     best: _Best | None,
@@ -219,7 +229,6 @@ def _snapshot(
     if best is not None:
         about["best"] = {
             "position": dataclasses.asdict(best.position),
-            "status": best.status.value,
             "losses": list(best.losses),
         }
     return (state, memory, None if best is None else best.learned), about
@@ -233,6 +242,7 @@ def _position(described: dict[str, Any]) -> Position:
         tuple(described["starts"]),
         int(described["refills"]),
         int(described["moves"]),
+        described["ended"],
     )
 
 
@@ -243,35 +253,25 @@ def _found(
     data: Batch,
     begin: Callable[[Key], Learned],
     key: Key,
-) -> tuple[_Best | None, tuple[GradientState, Memory, Position]] | None:
+) -> _Found:
     """What was saved last: the best of the runs done, and the one to go on with."""
 
     def like(about: dict[str, Any]) -> PyTree:
         learned = begin(key)
-        phase = min(int(about["position"]["phase"]), len(plan.phases) - 1)
+        phase = min(_position(about["position"]).phase, len(plan.phases) - 1)
         solver = solvers[plan.phases[phase].solver]
         size = data.weight.shape[0]
-        memory = solver.remember(size, len(learned.clusters), data.weight.dtype)
+        memory = solver.training_memory(size, len(learned.clusters), data.weight.dtype)
         return solver.init(learned), memory, None if about["best"] is None else learned
 
     latest = snapshots.latest(like)
     if latest is None:
-        return None
+        return _Found()
     (state, memory, learned), about = latest
-    going = (state, memory, _position(about["position"]))
     told, best = about["best"], None
     if told is not None:
-        best = _Best(
-            learned, _position(told["position"]), Status(told["status"]), tuple(told["losses"])
-        )
+        best = _Best(learned, _position(told["position"]), tuple(told["losses"]))
     if int(about["restart"]) and best is None:
         raise ValueError("the saved state tells of earlier restarts, but not of their losses")
-    return _timed(best, about, going)
-
-
-def _timed(
-    best: _Best | None, about: dict[str, Any], going: tuple[GradientState, Memory, Position]
-) -> tuple[_Best | None, tuple[GradientState, Memory, Position]]:
-    if best is None:
-        return None, going
-    return dataclasses.replace(best, seconds=float(about["seconds"])), going
+    going = (state, memory, _position(about["position"]))
+    return _Found(best, going, float(about["seconds"]))

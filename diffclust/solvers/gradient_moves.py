@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from diffclust.alignment import Alignment
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Batch, Memory
 from diffclust.solvers.gradient import GradientEM, GradientState, cleared, regrouped
+from diffclust.solvers.principal import leading_direction
 
 _STEPS = (0.0625, 0.125, 0.25, 0.5, 1.0)
 """Lengths that are tried of the steps apart; of a squared distance, half a gradient is exact."""
@@ -41,31 +41,25 @@ def _sides(
     slopes: Float[Array, "n pixels"], member: Float[Array, " n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Weights of the samples on either side of the members' mean along their main direction."""
-    tiny = jnp.finfo(slopes.dtype).tiny
     mean = (member @ slopes) / jnp.maximum(jnp.sum(member), 1.0)
     centred = (slopes - mean[None]) * member[:, None]
-    direction = centred[jnp.argmax(jnp.sum(centred**2, axis=1))]
-    for _ in range(8):
-        direction = centred.T @ (centred @ direction)
-        direction = direction / jnp.maximum(jnp.sqrt(jnp.sum(direction**2)), tiny)
+    direction = leading_direction(centred, iterations=8)
     first = (centred @ direction > 0).astype(slopes.dtype) * member
     return first, member - first
 
 
 @eqx.filter_jit
-def propose(
-    solver: GradientEM, learned: Learned, batch: Batch, memory: Memory
-) -> tuple[Move, Alignment]:
+def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory | None) -> Move:
     """Weighs all splits and removals.
 
     Args:
         solver: The solver.
         learned: What is learned.
         batch: Some of the samples.
-        memory: Their memory.
+        memory: Their memory, or None.
 
     Returns:
-        Gains and costs, and how the samples were assigned.
+        Gains and costs.
     """
     found = solver.assign(learned, batch.samples, memory)
     clusters, count = learned.clusters, len(learned.clusters)
@@ -90,19 +84,16 @@ def propose(
     rows = jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
     sides = jax.lax.map(lambda m: jnp.stack(_sides(rows, m)), member.T)
     share = sides / jnp.maximum(jnp.sum(sides, axis=2, keepdims=True), 1.0)
-    steps = [
+    means = [
         jnp.einsum("ksn,n...->ks...", share, leaf, precision=jax.lax.Precision.HIGHEST)
         for leaf in leaves
     ]
-    direction = jax.tree.unflatten(structure, steps)
-
-    def apart(length: float) -> PyTree:
-        return jax.tree.map(lambda c, d: c[:, None] - length * d, clusters.prototype, direction)
+    direction = jax.tree.unflatten(structure, means)
 
     before = jax.vmap(lambda x, p, k: energy(x, p, clusters.take(k)))(batch.samples, params, own)
 
     def gain(length: float) -> Float[Array, " clusters"]:
-        children = apart(length)
+        children = jax.tree.map(lambda c, d: c[:, None] - length * d, clusters.prototype, direction)
 
         def least(sample: PyTree, move: Array, index: Array) -> Array:
             cluster = clusters.take(index)
@@ -117,8 +108,7 @@ def propose(
         return member.T @ (before - after)
 
     gains = jnp.stack([gain(length) for length in _STEPS])
-    best = jnp.argmax(gains, axis=0)
-    lengths = jnp.asarray(_STEPS, dtype=gains.dtype)[best]
+    lengths = jnp.asarray(_STEPS, dtype=gains.dtype)[jnp.argmax(gains, axis=0)]
 
     def parted(c: Array, d: Array) -> Array:
         return c[:, None] - lengths.reshape(-1, *[1] * (d.ndim - 1)) * d
@@ -127,7 +117,7 @@ def propose(
     margin = jax.vmap(lambda a: a.margin)(found)
     cost = member.T @ jnp.where(jnp.isfinite(margin), margin, 0.0)
     loss = jnp.dot(solver.reduction(found.energy), batch.weight)
-    return Move(jnp.max(gains, axis=0), cost, loss, children), found
+    return Move(jnp.max(gains, axis=0), cost, loss, children)
 
 
 def chosen(move: Move, *, least: float) -> tuple[int, int] | None:

@@ -145,11 +145,19 @@ class Lloyd(AbstractSolver):
         membership = _membership(best, batch.weight, count)
         if kept:
             difference = membership - _membership(previous, batch.weight, count)
-            statistics = _moved_only(self.family, batch.samples, difference, best != previous)
+            statistics = _moved_only(
+                self.family,
+                batch.samples,
+                difference,
+                best != previous,
+                state.learned.clusters.prototype,
+            )
         else:
             aligned = jax.vmap(self.energy.aligned)(params, batch.samples)
             pixel_weight = jax.vmap(self.energy.pixel_weight)(params, batch.samples)
-            statistics = self.family.statistics(aligned, pixel_weight, membership)
+            statistics = self.family.statistics(
+                aligned, pixel_weight, membership, state.learned.clusters.prototype
+            )
         moved = (best != previous) & (batch.weight > 0)
         margin = jax.vmap(lambda a: a.margin)(alignment)
 
@@ -175,7 +183,7 @@ class Lloyd(AbstractSolver):
 
         So it is where nothing moves; then a pass need only move the samples that changed.
         """
-        return self.energy.num_params == 0
+        return self.energy.num_params == 0 and self.family.is_additive
 
     def end_pass(self, state: LloydState, *, keep: bool = False) -> LloydState:
         """Moves every prototype to the mean of its aligned samples; empty ones stay.
@@ -211,6 +219,7 @@ def _moved_only(
     samples: PyTree,
     difference: Float[Array, "n clusters"],
     changed: Bool[Array, " n"],
+    prototypes: PyTree,
 ) -> PyTree:
     """Statistics of the samples that changed, taken out of one cluster and put into another.
 
@@ -222,10 +231,11 @@ def _moved_only(
     def few() -> PyTree:
         (index,) = jnp.nonzero(changed, size=most, fill_value=size)
         some = jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), samples)
-        return family.statistics(some, None, difference.at[index].get(mode="fill", fill_value=0))
+        part = difference.at[index].get(mode="fill", fill_value=0)
+        return family.statistics(some, None, part, prototypes)
 
     def many() -> PyTree:
-        return family.statistics(samples, None, difference)
+        return family.statistics(samples, None, difference, prototypes)
 
     return jax.lax.cond(jnp.sum(changed, dtype=jnp.int32) <= most, few, many)
 
@@ -234,13 +244,14 @@ def _cleared(solver: Lloyd, learned: Learned) -> LloydState:
     """A state with empty sums of the right shapes."""
     clusters = learned.clusters
     count = len(clusters)
-    sample = jax.tree.map(lambda leaf: leaf[:1], clusters.prototype)
+    first = jax.tree.map(lambda leaf: leaf[:1], clusters.prototype)
+    sample = jax.vmap(solver.energy.typical)(first)
     params = jnp.zeros((1, solver.energy.num_params), dtype=clusters.penalty.dtype)
 
     def shapes() -> PyTree:
         weight = jax.vmap(solver.energy.pixel_weight)(params, sample)
         member = jnp.zeros((1, count), dtype=clusters.penalty.dtype)
-        return solver.family.statistics(sample, weight, member)
+        return solver.family.statistics(sample, weight, member, clusters.prototype)
 
     statistics = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), eqx.filter_eval_shape(shapes))
     none = jnp.zeros((count,), dtype=clusters.penalty.dtype)

@@ -18,6 +18,7 @@ from jaxtyping import Array, PyTree
 from diffclust.prototypes import Clusters
 from diffclust.solvers.chunks import Chunks
 from diffclust.solvers.lloyd import Lloyd
+from diffclust.solvers.principal import leading_direction
 from diffclust.solvers.run import Report, Run, Stopping, candidates, run_lloyd
 
 
@@ -50,10 +51,7 @@ def _halves(aligned: PyTree, weight: Array) -> PyTree:
     rows = jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
     mean = (weight @ rows) / jnp.sum(weight)
     centred = (rows - mean[None]) * jnp.sqrt(weight)[:, None]
-    direction = centred[jnp.argmax(jnp.sum(centred**2, axis=1))]
-    for _ in range(12):
-        direction = centred.T @ (centred @ direction)
-        direction = direction / jnp.maximum(jnp.sqrt(jnp.sum(direction**2)), 1e-30)
+    direction = leading_direction(centred, iterations=12)
     side = ((rows - mean[None]) @ direction > 0).astype(rows.dtype)
     membership = jnp.stack([1.0 - side, side]) * weight[None]
     share = membership / jnp.maximum(jnp.sum(membership, axis=1, keepdims=True), 1e-30)

@@ -153,8 +153,7 @@ def cluster_rows(
         raise ValueError(
             f"rows must be finite numbers of shape (n, vectors), none of them 0; got {rows.shape}"
         )
-    _validation.whole(num_clusters, "num_clusters")
-    _validation.positive(num_clusters, "num_clusters")
+    _validation.count(num_clusters, "num_clusters")
     _validation.cluster_count(num_clusters, len(rows), "rows")
     _validation.positive(num_restarts, "num_restarts")
     working = np.asarray(rows, jnp.result_type(float))

@@ -155,7 +155,7 @@ def run_lloyd(
         if status is not None:
             return Run(learned, memory, tally, tuple(history), status)
         if empty.size:
-            state = refill(state, chunks, memory, empty)
+            state = refill(solver, state, chunks, memory, empty)
 
 
 def _verdict(history: list[float], changed: int, stopping: Stopping) -> Status | None:
@@ -171,14 +171,19 @@ def _verdict(history: list[float], changed: int, stopping: Stopping) -> Status |
 
 
 def refill(
-    state: LloydState, chunks: Chunks, memory: tuple[Memory, ...], empty: np.ndarray
+    solver: Lloyd,
+    state: LloydState,
+    chunks: Chunks,
+    memory: tuple[Memory, ...],
+    empty: np.ndarray,
 ) -> LloydState:
     """Gives each empty cluster the sample that fits its own prototype worst.
 
     All that belongs to the cluster is copied from the one that sample was in; its prototype is
-    the sample.
+    begun with the sample.
 
     Args:
+        solver: The solver, whose family begins prototypes.
         state: The state of the next pass.
         chunks: The data.
         memory: Memory of each chunk.
@@ -197,7 +202,7 @@ def refill(
     prototype = jax.tree.map(
         lambda old, new: old.at[jnp.asarray(empty[: worst.size])].set(new),
         clusters.prototype,
-        chunks.gather(worst),
+        jax.vmap(solver.family.begin)(chunks.gather(worst)),
     )
     clusters = eqx.tree_at(lambda c: c.prototype, clusters, prototype)
     return eqx.tree_at(lambda s: s.learned.clusters, state, clusters)

@@ -161,8 +161,7 @@ def spectral_embedding(
         Ng, Jordan and Weiss (2002), On spectral clustering, steps 2 to 4.
     """
     graph = _checked(graph)
-    _validation.whole(num_vectors, "num_vectors")
-    _validation.positive(num_vectors, "num_vectors")
+    _validation.count(num_vectors, "num_vectors")
     count = graph.shape[0]
     kept = min(num_vectors, count)
     wanted = min(kept + num_extra, count)

@@ -116,8 +116,7 @@ def transfer_cut(
         )
     if not (np.isfinite(affinities.data).all() and (affinities.data >= 0).all()):
         raise ValueError("affinities must be finite, none of them negative")
-    _validation.whole(num_vectors, "num_vectors")
-    _validation.positive(num_vectors, "num_vectors")
+    _validation.count(num_vectors, "num_vectors")
     affinities = scipy.sparse.csr_array(affinities, dtype=np.float64)
     count = affinities.shape[1]
     kept = min(num_vectors, count)

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from diffclust.sampling import BOUNDARIES, Boundary
+from diffclust.sampling import Boundary, check_boundary
 from diffclust.transforms.base import AbstractSpatialTransform
 from diffclust.types import Params, Points, Scalar
 
@@ -40,8 +40,7 @@ class Affine(AbstractSpatialTransform):
 
     def __check_init__(self):
         """Refuses an unknown boundary."""
-        if self.boundary not in BOUNDARIES:
-            raise ValueError(f"boundary must be one of {BOUNDARIES}, not {self.boundary!r}")
+        check_boundary(self.boundary)
 
     @property
     def num_params(self) -> int:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from diffclust.sampling import BOUNDARIES, Boundary
+from diffclust.sampling import Boundary, check_boundary
 from diffclust.transforms.affine import mean_squared_displacement
 from diffclust.transforms.base import AbstractSpatialTransform
 from diffclust.types import Params, Points
@@ -91,8 +91,7 @@ class ThinPlateSpline(AbstractSpatialTransform):
             )
         if not self.regularisation >= 0.0:
             raise ValueError(f"regularisation must be at least 0, not {self.regularisation}")
-        if self.boundary not in BOUNDARIES:
-            raise ValueError(f"boundary must be one of {BOUNDARIES}, not {self.boundary!r}")
+        check_boundary(self.boundary)
 
     @property
     def num_landmarks(self) -> int:

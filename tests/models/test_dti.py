@@ -1,7 +1,10 @@
 """DTI K-means and its kin: what they find, how they go on, and what they refuse."""
 
 import dataclasses
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +25,7 @@ from diffclust.models import (
     moved_prototypes,
 )
 from diffclust.snapshots import SnapshotFolder
-from diffclust.solvers import FitError, Progress, curriculum
+from diffclust.solvers import FitError, Progress, Status, curriculum, gradient_fit
 from diffclust.solvers.curriculum import Position, Stream
 
 KEY = jax.random.key(0)
@@ -236,6 +239,107 @@ def test_goes_on_where_it_stopped_bit_for_bit(method: str, tmp_path: Path) -> No
     np.testing.assert_array_equal(resumed.distances, whole.distances)
 
 
+class InMemory:
+    """Snapshots that JSON has been through, as in a folder; `most` is how many are taken."""
+
+    def __init__(self, most: int = 10**6) -> None:
+        self.saved: list[tuple[Any, str]] = []
+        self.most = most
+
+    def save(self, arrays: Any, about: dict[str, Any]) -> None:
+        if len(self.saved) < self.most:
+            self.saved.append((arrays, json.dumps(about)))
+
+    def latest(self, like: Callable[[dict[str, Any]], Any]) -> tuple[Any, dict[str, Any]] | None:
+        if not self.saved:
+            return None
+        arrays, about = self.saved[-1]
+        expected = like(json.loads(about))
+        assert jax.tree.structure(expected) == jax.tree.structure(arrays)
+        assert [a.shape for a in jax.tree.leaves(expected)] == [
+            a.shape for a in jax.tree.leaves(arrays)
+        ]
+        return arrays, json.loads(about)
+
+    def last(self) -> str | None:
+        return None
+
+
+STILL = DTIKMeans(3, transforms="", training=Training(steps=(30, 10), batch_size=20))
+"""The fastest fit there is."""
+
+
+def test_why_the_last_phase_ended_is_remembered() -> None:
+    training = Training(steps=(400, 400), tolerance=0.99, batch_size=20)
+    model, states = dataclasses.replace(STILL, training=training), InMemory()
+    whole = model.fit(IMAGES, key=KEY, snapshots=states)
+    assert whole.outcome.status is Status.LOSS
+    told: list[Progress] = []
+    # Nothing is left to do but to assign the images.
+    resumed = model.fit(IMAGES, key=KEY, snapshots=states, callback=told.append)
+    assert not [report for report in told if report.stage == "step"]
+    assert resumed.outcome.status is Status.LOSS
+    assert STILL.fit(IMAGES, key=KEY).outcome.status is Status.MAX_PASSES
+
+
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_seconds_of_all_processes_count(restarts: int) -> None:
+    # Broken off in the first phase of the last run.
+    states = InMemory(most=2 * restarts - 1)
+    model = dataclasses.replace(STILL, num_restarts=restarts)
+    model.fit(IMAGES, key=KEY, snapshots=states)
+    arrays, about = states.saved[-1]
+    states.saved[-1] = (arrays, json.dumps({**json.loads(about), "seconds": 1e4}))
+    resumed = model.fit(IMAGES, key=KEY, snapshots=states)
+    assert 1e4 < resumed.outcome.seconds < 2e4
+
+
+def test_samples_are_assigned_once_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    assign, seen = gradient_fit.assign_softly, []
+
+    def counted(*arguments, **named):
+        seen.append(arguments)
+        return assign(*arguments, **named)
+
+    monkeypatch.setattr(gradient_fit, "assign_softly", counted)
+    model, told = dataclasses.replace(STILL, num_restarts=3), []
+    whole = model.fit(IMAGES, key=KEY, callback=told.append)
+    assert len(seen) == 3
+    assert [p.stage for p in told].count("predict") == 1
+    assert told[-1].stage == "predict"
+    assert whole.loss == min(whole.outcome.restarts)
+
+
+def test_the_best_run_of_an_earlier_process_is_assigned_anew() -> None:
+    model = dataclasses.replace(STILL, num_restarts=3)
+    for seed in range(10):
+        key, states = jax.random.key(seed), InMemory(most=5)
+        whole = model.fit(IMAGES, key=key, snapshots=states)
+        losses = whole.outcome.restarts
+        if losses[2] > min(losses):
+            break
+    assert losses[2] > min(losses)
+    resumed = model.fit(IMAGES, key=key, snapshots=states)
+    assert resumed.outcome.restarts == losses
+    assert resumed.history == whole.history
+    np.testing.assert_array_equal(resumed.distances, whole.distances)
+    np.testing.assert_array_equal(
+        resumed.outcome.extras["responsibilities"], whole.outcome.extras["responsibilities"]
+    )
+
+
+@pytest.mark.slow
+def test_a_memory_is_kept_where_params_are_minimised() -> None:
+    for name in ("dti-kmeans", "ti-kmeans"):
+        kept: list[bool] = []
+        model = dataclasses.replace(
+            SMALL[name], training=Training(steps=(50, 50, 50), batch_size=20)
+        )
+        model.fit(IMAGES, key=KEY, keep=lambda state, memory, at, k=kept: k.append(bool(memory)))
+        # The first phase moves nothing; at its end the memory is that of the next one.
+        assert kept == ([True] * 3 if name == "ti-kmeans" else [False] * 3)
+
+
 def test_states_of_another_fit_are_refused(tmp_path: Path) -> None:
     with SnapshotFolder(tmp_path / "states", run={"seed": 0}):
         pass
@@ -308,7 +412,7 @@ def test_a_phase_ends_where_the_loss_stands_still() -> None:
         ({"transforms": "aff-blur"}, "names joined by hyphens, such as aff-morpho-tps"),
         ({"transforms": "aff--tps"}, "names joined by hyphens"),
         ({"window": 0.0}, "window must be positive"),
-        ({"refine_steps": -1}, "refine_steps"),
+        ({"refine_steps": -1}, "refine_steps must be at least 0"),
         ({"num_restarts": 0}, "num_restarts"),
         ({"deformation_penalty": -1.0}, "deformation_penalty"),
     ],

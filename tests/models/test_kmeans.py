@@ -113,7 +113,7 @@ def test_bytes_and_grey_images_are_taken(images: np.ndarray) -> None:
     grey = images.mean(-1)
     levels = np.round(grey / grey.max() * 255).astype(np.uint8)
     from_bytes = KMeans(2).fit(levels, key=KEY)
-    assert from_bytes.image_shape == (8, 10, 1)
+    assert from_bytes.sample_shape == (8, 10, 1)
     assert from_bytes.prototypes.max() <= 1.0
     from_floats = KMeans(2).fit((levels / 255)[..., None].tolist(), key=KEY)
     np.testing.assert_allclose(from_bytes.prototypes, from_floats.prototypes, atol=1e-6)

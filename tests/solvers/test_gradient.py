@@ -9,12 +9,12 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from diffclust.alignment import NoAlignment, Prediction
+from diffclust.alignment import Descent, NoAlignment, Prediction, Stage
 from diffclust.distances import GaussianNegativeLogLikelihood
 from diffclust.networks import make_heads, quick_backbone
 from diffclust.objectives import HardMinimum, MixtureLikelihood, TransformedPrototype
 from diffclust.prototypes import Clusters, GaussianImages, Learned
-from diffclust.solvers.base import Batch
+from diffclust.solvers.base import Batch, remembered
 from diffclust.solvers.gradient import GradientEM, GradientState, GradientTally
 from diffclust.transforms import Affine, Identity
 from tests.registry import blobs
@@ -187,6 +187,41 @@ def test_a_step_that_is_not_a_number_is_not_taken(key: jax.Array) -> None:
         jax.tree.leaves(lasting.learned), jax.tree.leaves(state.learned), strict=True
     ):
         np.testing.assert_array_equal(one, other)
+
+
+def descending(key: jax.Array) -> tuple[GradientEM, Learned, Batch]:
+    """Params are minimised anew at every step."""
+    _, learned, batch = hard(key)
+    learned = Learned(Clusters(learned.clusters.prototype, learned.clusters.penalty))
+    descent = Descent((Stage(2),), candidates=None)
+    return GradientEM(TransformedPrototype(Affine("edge")), descent), learned, batch
+
+
+def test_only_those_who_start_from_a_memory_have_one(key: jax.Array) -> None:
+    assert descending(key)[0].training_memory(12, CLUSTERS, jnp.dtype("float32")) is not None
+    for solver, learned, batch in (hard(key), soft()):
+        assert solver.training_memory(12, CLUSTERS, batch.weight.dtype) is None
+        arguments = (solver.init(learned), batch, None, jnp.asarray(1e-3))
+        assert eqx.filter_eval_shape(solver.step, *arguments)[1] is None
+    found = solver.assign(learned, batch.samples, None)
+    expected = solver.assign(
+        learned, batch.samples, solver.remember(12, CLUSTERS, batch.weight.dtype)
+    )
+    np.testing.assert_array_equal(found.cluster, expected.cluster)
+    np.testing.assert_allclose(found.energy, expected.energy, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_descents_start_where_the_last_one_ended(key: jax.Array) -> None:
+    solver, learned, batch = descending(key)
+    memory = solver.training_memory(12, CLUSTERS, batch.weight.dtype)
+    assert memory is not None
+    assert memory.params.shape == (12, 1, 6)
+    assign = eqx.filter_jit(solver.assign)
+    first = assign(learned, batch.samples, memory)
+    second = assign(learned, batch.samples, remembered(first, 1))
+    assert np.all(second.energy[:, 0] <= first.energy[:, 0] * (1 + 1e-5))
+    assert np.any(second.energy[:, 0] < 0.99 * first.energy[:, 0])
 
 
 def test_networks_that_wait_are_not_decayed(key: jax.Array) -> None:

@@ -1,10 +1,4 @@
-"""What is learned of the clusters, and how aligned samples are averaged into prototypes.
-
-`Learned` is the one tree that a solver updates. A prototype family turns sums over aligned samples
-into prototypes, so that nothing ever stores all aligned samples.
-"""
-
-import abc
+"""Prototypes that are images: means of aligned images, and Gaussians."""
 
 import equinox as eqx
 import jax
@@ -12,51 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from diffclust.distances import DiagonalGaussian
+from diffclust.prototypes.base import AbstractPrototypeFamily
 from diffclust.types import Image, Scalar
-
-
-class Clusters(eqx.Module):
-    """All that belongs to each cluster; every leaf has a leading cluster axis.
-
-    Attributes:
-        prototype: The prototypes, a tree with the structure of a sample.
-        penalty: Weights of the deformation penalties, `(clusters, terms)`.
-        predictor: Whatever predicts alignments onto each cluster, or None.
-    """
-
-    prototype: PyTree
-    penalty: Float[Array, "*clusters terms"]
-    predictor: PyTree = None
-
-    def __len__(self) -> int:
-        """Number of clusters."""
-        return jax.tree.leaves(self.prototype)[0].shape[0]
-
-    def take(self, index: Array) -> "Clusters":
-        """The clusters at the given indices, every leaf alike.
-
-        Args:
-            index: Integer indices of any shape.
-
-        Returns:
-            Clusters whose leading axes are the index's.
-        """
-        return jax.tree.map(lambda leaf: leaf[index], self)
-
-
-class Learned(eqx.Module):
-    """Everything that a fit learns.
-
-    Attributes:
-        clusters: What belongs to one cluster each.
-        shared: What all clusters have in common (a backbone, a common variance), or None.
-        objective: What the objective learns (mixture logits), leaves with a leading cluster axis,
-            or None.
-    """
-
-    clusters: Clusters
-    shared: PyTree = None
-    objective: PyTree = None
 
 
 class GaussianImages(eqx.Module):
@@ -79,18 +30,6 @@ class GaussianImages(eqx.Module):
         return DiagonalGaussian(self.mean, self.deviation**2)
 
 
-def picture_of(prototype: PyTree) -> Array:
-    """What of a prototype can be looked at: the image, or a Gaussian's mean.
-
-    Args:
-        prototype: An image or `GaussianImages`, with any leading axes.
-
-    Returns:
-        The image.
-    """
-    return prototype.mean if isinstance(prototype, GaussianImages) else prototype
-
-
 class Sums(eqx.Module):
     """Sums over the aligned samples of each cluster.
 
@@ -103,51 +42,6 @@ class Sums(eqx.Module):
     image: Float[Array, "clusters height width channels"]
     weight: Float[Array, "clusters height width 1"]
     count: Float[Array, " clusters"]
-
-
-class AbstractPrototypeFamily(eqx.Module):
-    """How prototypes follow from the samples that were aligned to them."""
-
-    @abc.abstractmethod
-    def statistics(
-        self,
-        aligned: PyTree,
-        pixel_weight: Array | None,
-        membership: Float[Array, "n clusters"],
-    ) -> PyTree:
-        """Sums over a batch of aligned samples, to be added over batches and devices.
-
-        Args:
-            aligned: Samples aligned to their clusters, with a leading batch axis.
-            pixel_weight: Pixel weights `(n, height, width, 1)`, or None for uniform ones.
-            membership: How much of each sample belongs to each cluster.
-
-        Returns:
-            A tree with a leading cluster axis.
-        """
-
-    @abc.abstractmethod
-    def update(self, statistics: PyTree, previous: PyTree) -> PyTree:
-        """The prototypes that minimise the distortion of the samples summed.
-
-        Args:
-            statistics: Sums over all samples.
-            previous: The prototypes so far, kept where a cluster is empty.
-
-        Returns:
-            New prototypes.
-        """
-
-    @abc.abstractmethod
-    def normalise(self, sample: PyTree) -> PyTree:
-        """Brings a sample, or a seed for a prototype, to the scale the family works on.
-
-        Args:
-            sample: One sample.
-
-        Returns:
-            The sample, scaled.
-        """
 
 
 def _image_sums(
@@ -179,13 +73,24 @@ class MeanImages(AbstractPrototypeFamily):
         Cosentino et al., DI K-means, Prop. 1 and Algorithm 1.
     """
 
+    @property
+    def is_additive(self) -> bool:
+        """Yes; see `AbstractPrototypeFamily.is_additive`."""
+        return True
+
+    def begin(self, sample: Image) -> Image:
+        """The sample itself; see `AbstractPrototypeFamily.begin`."""
+        return sample
+
     def statistics(
         self,
         aligned: Float[Array, "n height width channels"],
         pixel_weight: Array | None,
         membership: Float[Array, "n clusters"],
+        prototypes: PyTree = None,
     ) -> Sums:
         """See `AbstractPrototypeFamily.statistics`."""
+        del prototypes
         return _image_sums(aligned, pixel_weight, membership)
 
     def update(self, statistics: Sums, previous: Array) -> Array:
@@ -210,13 +115,24 @@ class UnitNormImages(AbstractPrototypeFamily):
         Cosentino et al., DI K-means, Eqs. 2 and 7.
     """
 
+    @property
+    def is_additive(self) -> bool:
+        """Yes; see `AbstractPrototypeFamily.is_additive`."""
+        return True
+
+    def begin(self, sample: Image) -> Image:
+        """The sample itself; see `AbstractPrototypeFamily.begin`."""
+        return sample
+
     def statistics(
         self,
         aligned: Float[Array, "n height width channels"],
         pixel_weight: Array | None,
         membership: Float[Array, "n clusters"],
+        prototypes: PyTree = None,
     ) -> Sums:
         """See `AbstractPrototypeFamily.statistics`."""
+        del prototypes
         return _image_sums(aligned, pixel_weight, membership)
 
     def update(self, statistics: Sums, previous: Array) -> Array:

@@ -103,7 +103,7 @@ def test_mean_is_weighted_by_pixel() -> None:
     member = np.asarray([[1, 0], [2, 0], [0, 3], [0.5, 0.5]])
     cast = [jnp.asarray(a, jnp.float32) for a in (samples, pixels, member)]
     family = MeanImages()
-    found = family.update(family.statistics(*cast), jnp.zeros((2, *SHAPE)))
+    found = family.update(family.statistics(*cast, None), jnp.zeros((2, *SHAPE)))
     for k in range(2):
         expected = np.average(
             samples, axis=0, weights=(member[:, k, None, None, None] * pixels) * np.ones(SHAPE)

@@ -1,0 +1,136 @@
+"""What every model of images offers."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from diffclust import _validation
+from diffclust.models.base import AbstractModel, Result
+from diffclust.objectives import TransformedDistance, TransformedPrototype
+from diffclust.prototypes import Clusters, Learned
+from diffclust.solvers import Callback, Outcome
+from diffclust.solvers.progress import ignore
+from diffclust.types import Key
+
+
+class AbstractImageModel(AbstractModel):
+    """A clustering of images."""
+
+    @abc.abstractmethod
+    def energy(self, channels: int = 1) -> TransformedDistance | TransformedPrototype:
+        """What a sample costs beside its cluster's prototype, and how one is moved onto the other.
+
+        Args:
+            channels: Channels of the images.
+        """
+
+    @abc.abstractmethod
+    def coarsening(self, height: int, width: int) -> int:
+        """How many times coarser the images of the restarts are.
+
+        Args:
+            height: Rows of the images.
+            width: Columns of the images.
+
+        Returns:
+            A whole number; 1 for the images as they are.
+        """
+
+    @abc.abstractmethod
+    def check(self, images: np.ndarray) -> None:
+        """Refuses images that the model cannot cluster.
+
+        Args:
+            images: Images that are finite and of the right rank.
+
+        Raises:
+            ValueError: With what is wrong and what would do.
+        """
+
+    @abc.abstractmethod
+    def fit(
+        self, images: Any, *, key: Key, chunk_size: int | None = None, callback: Callback = ignore
+    ) -> Result:
+        """Clusters images.
+
+        Args:
+            images: Anything array-like of shape `(n, height, width, channels)` or
+                `(n, height, width)`, intensities in [0, 1] or 8 bits.
+            key: Random key, `jax.random.key(seed)`; the same key gives the same result.
+            chunk_size: Images a chunk, which bounds the memory; chosen where it is not given.
+            callback: Told of every chunk; an exception raised in it stops the fit.
+
+        Returns:
+            The result.
+
+        Raises:
+            ValueError: If an argument is not what it should be.
+            FitError: If the fit breaks down.
+        """
+
+    def validated(self, images: Any) -> np.ndarray:
+        """See `AbstractModel.validated`."""
+        array = _validation.images(images)
+        self.check(array)
+        return array
+
+    def aligned(self, outcome: Outcome, images: np.ndarray, params: np.ndarray) -> np.ndarray:
+        """See `AbstractModel.aligned`."""
+        energy, size = self.energy(images.shape[3]), outcome.chunk_size
+        if not isinstance(energy, TransformedDistance):
+            raise ValueError(
+                f"{self.method} moves prototypes, not images; see diffclust.models.moved_prototypes"
+            )
+        parts = [
+            np.asarray(
+                _align(energy, jnp.asarray(params[i : i + size]), jnp.asarray(images[i : i + size]))
+            )
+            for i in range(0, len(images), size)
+        ]
+        return np.concatenate(parts)
+
+
+def of_images(result: Result) -> AbstractImageModel:
+    """The model of a result, which must be one of images.
+
+    Args:
+        result: A fitted model.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If it clusters something else.
+    """
+    if not isinstance(result.model, AbstractImageModel):
+        raise ValueError(f"{result.model.method} does not cluster images")
+    return result.model
+
+
+def blank_clusters(
+    model: AbstractImageModel, sample_shape: tuple[int, ...], dtype: jnp.dtype
+) -> Learned:
+    """The tree of a model that learns images and penalty weights alone.
+
+    Args:
+        model: The model.
+        sample_shape: Height, width and channels of the images.
+        dtype: Floating dtype.
+
+    Returns:
+        A tree of zeros.
+    """
+    count, terms = model.num_clusters, model.energy(sample_shape[2]).num_penalties
+    return Learned(
+        Clusters(jnp.zeros((count, *sample_shape), dtype), jnp.zeros((count, terms), dtype))
+    )
+
+
+@eqx.filter_jit
+def _align(energy: TransformedDistance, params: Array, images: Array) -> Array:
+    return jax.vmap(energy.aligned)(params, images)

@@ -1,0 +1,143 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffclust.distances import DiagonalGaussian, Gaussian
+from diffclust.distances.frechet import diagonal_fisher_rao_mean, wasserstein_mean
+from diffclust.prototypes import FrechetShapes, MeanShapes, gaussians, picture_of
+
+N, K, LANDMARKS, DIMS = 40, 3, 5, 2
+
+
+@pytest.fixture
+def shapes():
+    rng = np.random.default_rng(0)
+    return (5.0 + rng.normal(size=(N, LANDMARKS, DIMS))).astype(np.float32)
+
+
+@pytest.fixture
+def member():
+    return np.eye(K, dtype=np.float32)[np.arange(N) % K]
+
+
+def updated(shapes, member, *, full=False, floor=1e-6, **settings):
+    initial = np.ones((LANDMARKS, DIMS, DIMS) if full else (LANDMARKS, DIMS), np.float32)
+    family = MeanShapes(
+        jnp.asarray(shapes.mean(0)), jnp.asarray(initial), jnp.float32(floor), **settings
+    )
+    previous = jax.vmap(family.begin)(jnp.asarray(shapes[:K]))
+    sums = family.statistics(jnp.asarray(shapes), None, jnp.asarray(member), previous)
+    return family.update(sums, previous)
+
+
+def groups(shapes):
+    return [shapes[np.arange(N) % K == k].astype(np.float64) for k in range(K)]
+
+
+def test_means_and_variances_are_those_of_each_cluster(shapes, member):
+    found = updated(shapes, member)
+    assert isinstance(found.centre, DiagonalGaussian)
+    for k, own in enumerate(groups(shapes)):
+        np.testing.assert_allclose(found.centre.mean[k], own.mean(0), rtol=1e-5)
+        np.testing.assert_allclose(found.spread[k], own.var(0), rtol=1e-4)
+    np.testing.assert_array_equal(found.spread, found.centre.variance)
+    np.testing.assert_array_equal(picture_of(found), found.centre.mean)
+
+
+def test_covariances_are_those_of_each_cluster(shapes, member):
+    found = updated(shapes, member, full=True)
+    assert isinstance(found.centre, Gaussian)
+    for k, own in enumerate(groups(shapes)):
+        for landmark in range(LANDMARKS):
+            expected = np.cov(own[:, landmark].T, bias=True)
+            np.testing.assert_allclose(found.spread[k, landmark], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_shared_variances_are_total_or_within(shapes, member, full):
+    total = updated(shapes, member, full=full, variances="per_landmark").spread
+    within = updated(shapes, member, full=full, variances="per_landmark", pooling="within").spread
+    axes = {"axis1": -2, "axis2": -1}
+    if full:
+        total, within = np.diagonal(total, **axes), np.diagonal(within, **axes)
+    np.testing.assert_allclose(total[1], shapes.astype(np.float64).var(0), rtol=1e-4)
+    scatter = sum(((own - own.mean(0)) ** 2).sum(0) for own in groups(shapes))
+    np.testing.assert_allclose(within[2], scatter / N, rtol=1e-4)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_round_variances_are_one_number(shapes, member, full):
+    spread = np.asarray(updated(shapes, member, full=full, variances="round").spread)
+    expected = shapes.astype(np.float64).var(0).mean()
+    whole = expected * (np.eye(DIMS) if full else np.ones(DIMS))
+    np.testing.assert_allclose(spread, np.broadcast_to(whole, spread.shape), rtol=1e-4, atol=1e-7)
+
+
+def test_a_prior_counts_as_so_many_more_shapes(shapes, member):
+    plain = np.asarray(updated(shapes, member).spread)
+    shrunk = np.asarray(updated(shapes, member, prior=7.0).spread)
+    sizes = member.sum(0)[:, None, None]
+    within = (plain * sizes).sum(0) / N
+    np.testing.assert_allclose(shrunk, (plain * sizes + 7 * within) / (sizes + 7), rtol=1e-4)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_one_shape_has_the_floor_and_an_empty_cluster_stays(shapes, full):
+    member = np.zeros((N, K), np.float32)
+    member[0, 0], member[1:, 1] = 1.0, 1.0
+    found = updated(shapes, member, full=full, floor=0.25)
+    one = np.linalg.eigvalsh(found.spread[0]) if full else found.spread[0]
+    np.testing.assert_allclose(one, 0.25, rtol=1e-5)
+    # The third cluster was begun with the third shape.
+    np.testing.assert_allclose(found.centre.mean[2], shapes[2], rtol=1e-6)
+    np.testing.assert_allclose(found.spread[2], 1.0)
+
+
+def test_sums_are_additive(shapes, member):
+    family = MeanShapes(jnp.asarray(shapes.mean(0)), jnp.ones((LANDMARKS, DIMS)), jnp.float32(1e-6))
+    previous = jax.vmap(family.begin)(jnp.asarray(shapes[:K]))
+    whole = family.statistics(jnp.asarray(shapes), None, jnp.asarray(member), previous)
+    parts = [
+        family.statistics(jnp.asarray(shapes[i::2]), None, jnp.asarray(member[i::2]), previous)
+        for i in (0, 1)
+    ]
+    jax.tree.map(lambda w, a, b: np.testing.assert_allclose(w, a + b, atol=1e-4), whole, *parts)
+
+
+def test_the_rank_says_which_gaussian(shapes):
+    assert isinstance(gaussians(jnp.asarray(shapes), jnp.asarray(shapes)), DiagonalGaussian)
+    covariance = jnp.ones((*shapes.shape, DIMS))
+    assert isinstance(gaussians(jnp.asarray(shapes), covariance), Gaussian)
+
+
+def test_passes_lead_to_the_frechet_mean(shapes, member):
+    spread = np.random.default_rng(1).uniform(0.3, 2.0, (LANDMARKS, DIMS)).astype(np.float32)
+    means = MeanShapes(
+        jnp.asarray(shapes.mean(0)), jnp.asarray(spread), jnp.float32(1e-6), variances="round"
+    )
+    family = FrechetShapes(means)
+    found = jax.vmap(family.begin)(jnp.asarray(shapes[:K]))
+    for _ in range(40):
+        sums = family.statistics(jnp.asarray(shapes), None, jnp.asarray(member), found)
+        found = family.update(sums, found)
+    carried = np.asarray(found.spread)
+    for k in range(K):
+        own = jnp.asarray(shapes[np.arange(N) % K == k])
+        members = DiagonalGaussian(own, jnp.broadcast_to(carried[k][None], own.shape))
+        expected = diagonal_fisher_rao_mean(members)
+        np.testing.assert_allclose(found.centre.mean[k], expected.mean, atol=1e-3)
+        np.testing.assert_allclose(found.centre.variance[k], expected.variance, rtol=1e-3)
+        # Gaussians that lie apart have a wider mean.
+        assert np.all(np.asarray(found.centre.variance[k]) > carried[k])
+
+
+def test_under_wasserstein_the_frechet_mean_is_the_mean(shapes, member):
+    found = updated(shapes, member)
+    for k in range(K):
+        own = jnp.asarray(shapes[np.arange(N) % K == k])
+        for landmark in range(LANDMARKS):
+            carried = jnp.broadcast_to(found.spread[k, landmark][None], own[:, landmark].shape)
+            mean = wasserstein_mean(DiagonalGaussian(own[:, landmark], carried))
+            np.testing.assert_allclose(mean.mean, found.centre.mean[k, landmark], rtol=1e-5)
+            np.testing.assert_allclose(mean.variance, found.spread[k, landmark], rtol=1e-5)

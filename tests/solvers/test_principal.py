@@ -1,0 +1,38 @@
+"""The leading principal direction, against a singular value decomposition."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffclust.solvers.principal import leading_direction
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_is_the_first_singular_vector(x64: bool) -> None:
+    with jax.enable_x64(x64):
+        rng = np.random.default_rng(0)
+        scales = np.asarray([3.0, 1.0, 0.5, 0.2])
+        rows = rng.normal(size=(40, 4)) * scales @ np.linalg.qr(rng.normal(size=(4, 4)))[0]
+        rows -= rows.mean(axis=0)
+        found = leading_direction(jnp.asarray(rows, jnp.result_type(float)), iterations=12)
+        assert found.dtype == (jnp.float64 if x64 else jnp.float32)
+        first = np.linalg.svd(rows)[2][0]
+        np.testing.assert_allclose(abs(float(found @ first)), 1.0, rtol=1e-6)
+
+
+def test_few_steps_tell_more_than_none() -> None:
+    rows = np.random.default_rng(1).normal(size=(60, 5)) * [2.0, 1.5, 1.0, 1.0, 1.0]
+    rows -= rows.mean(axis=0)
+    first = np.linalg.svd(rows)[2][0]
+    cosines = [
+        abs(float(leading_direction(jnp.asarray(rows, jnp.float32), iterations=n) @ first))
+        for n in (1, 4, 40)
+    ]
+    assert cosines == sorted(cosines)
+    assert cosines[0] < 0.999 < cosines[2]
+
+
+def test_equal_rows_have_no_direction() -> None:
+    found = leading_direction(jnp.zeros((6, 3)), iterations=8)
+    np.testing.assert_array_equal(found, np.zeros(3))

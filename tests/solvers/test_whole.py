@@ -1,0 +1,88 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffclust.alignment import NoAlignment
+from diffclust.distances import LandmarkNegativeLogLikelihood
+from diffclust.objectives import LandmarkEnergy, TransformedDistance
+from diffclust.prototypes import MeanImages, MeanShapes
+from diffclust.solvers import (
+    Batch,
+    Lloyd,
+    Moves,
+    Plan,
+    Stopping,
+    fit_prototypes,
+    random_assignments,
+    run_whole,
+)
+from diffclust.transforms import Identity
+
+N, K = 48, 3
+
+
+def shapes_and_solver():
+    rng = np.random.default_rng(1)
+    means = rng.normal(size=(K, 5, 2))
+    kind = np.arange(N) % K
+    shapes = (means[kind] + 0.4 * rng.normal(size=(N, 5, 2))).astype(np.float32)
+    family = MeanShapes(
+        jnp.asarray(shapes.mean(0)), jnp.asarray(shapes.var(0)), jnp.float32(1e-4), prior=2.0
+    )
+    return shapes, Lloyd(LandmarkEnergy(LandmarkNegativeLogLikelihood()), NoAlignment(), family)
+
+
+def images_and_solver():
+    images = np.random.default_rng(2).uniform(size=(N, 4, 5, 1)).astype(np.float32)
+    return images, Lloyd(TransformedDistance(Identity()), NoAlignment(), MeanImages())
+
+
+@pytest.mark.parametrize("make", [shapes_and_solver, images_and_solver])
+def test_a_whole_run_ends_where_the_loop_on_the_host_does(make):
+    samples, solver = make()
+    given = random_assignments(jax.random.key(3), N, K)
+    whole = jax.jit(lambda x, a: run_whole(solver, Batch(x, jnp.ones(N)), a, num_clusters=K))(
+        samples, given
+    )
+    plan = Plan(K, (), 1, Stopping(100, 0.0), Moves(rounds=0), 1, N)
+    host = fit_prototypes(
+        solver, plan, samples, None, key=jax.random.key(0), start=("assignments", given)
+    )
+    np.testing.assert_array_equal(whole.cluster, host.assignment.clusters)
+    np.testing.assert_allclose(whole.loss, host.loss, rtol=1e-5)
+    assert bool(whole.settled)
+    assert int(whole.passes) == host.num_passes
+
+
+def test_runs_are_mapped_over_restarts():
+    shapes, solver = shapes_and_solver()
+    batch = Batch(jnp.asarray(shapes), jnp.ones(N))
+    starts = jnp.stack([random_assignments(jax.random.key(s), N, K) for s in range(4)])
+    mapped = jax.vmap(lambda a: run_whole(solver, batch, a, num_clusters=K))(starts)
+    alone = [run_whole(solver, batch, a, num_clusters=K) for a in starts]
+    np.testing.assert_allclose(mapped.loss, [run.loss for run in alone], rtol=1e-5)
+    np.testing.assert_array_equal(mapped.cluster, [run.cluster for run in alone])
+
+
+def test_an_empty_cluster_is_begun_anew():
+    images, solver = images_and_solver()
+    run = run_whole(
+        solver, Batch(jnp.asarray(images), jnp.ones(N)), jnp.zeros(N, jnp.int32), num_clusters=K
+    )
+    assert np.bincount(run.cluster, minlength=K).min() > 0
+    assert bool(run.settled)
+
+
+def test_the_most_passes_are_kept():
+    images, solver = images_and_solver()
+    given = random_assignments(jax.random.key(3), N, K)
+    batch = Batch(jnp.asarray(images), jnp.ones(N))
+    run = run_whole(solver, batch, given, num_clusters=K, max_passes=1)
+    assert int(run.passes) == 1
+    assert not bool(run.settled)
+
+
+def test_random_assignments_are_even():
+    counts = np.bincount(random_assignments(jax.random.key(0), 11, 3))
+    assert sorted(counts) == [3, 4, 4]

@@ -1,0 +1,27 @@
+"""Checks of numbers that users pass in."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diffclust import _validation
+
+
+@pytest.mark.parametrize("value", [1, 7, np.int32(3)])
+def test_counts(value: Any) -> None:
+    _validation.count(value, "num_clusters")
+
+
+@pytest.mark.parametrize("value", [True, 2.0, "3", None, np.float32(2)])
+def test_what_is_not_whole_is_no_count(value: Any) -> None:
+    with pytest.raises(ValueError, match="num_clusters must be a whole number, not "):
+        _validation.count(value, "num_clusters")
+
+
+def test_counts_that_are_too_small() -> None:
+    _validation.count(0, "steps", least=0)
+    with pytest.raises(ValueError, match="steps must be at least 0, not -1"):
+        _validation.count(-1, "steps", least=0)
+    with pytest.raises(ValueError, match="num_clusters must be at least 1, not 0"):
+        _validation.count(0, "num_clusters")
