@@ -16,6 +16,7 @@ from diffclust.models import (
     ProjectedScatteringSpectralClustering,
     Result,
     ScatteringKMeans,
+    ShapeKMeans,
     Training,
     TransformationInvariantKMeans,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "ProjectedScatteringSpectralClustering",
     "Result",
     "ScatteringKMeans",
+    "ShapeKMeans",
     "Training",
     "TransformationInvariantKMeans",
     "__version__",

@@ -159,7 +159,7 @@ def test_options_reach_the_model(run: Run) -> None:
     )
     assert (status, err) == (0, "")
     result = diffclust.load("run/model")
-    assert result.image_shape == (10, 9, 1)
+    assert result.sample_shape == (10, 9, 1)
     assert result.model == MODELS["di-kmeans"](
         2,
         landmarks=(2, 3),
@@ -360,6 +360,16 @@ def test_methods_and_their_options_are_those_of_the_models() -> None:
         learning_rate=0.1,
         shortlist=2,
         least_share=0.1,
+        distance="wasserstein",
+        variances="round",
+        covariances="full",
+        norm="l2",
+        centres="frechet",
+        registration="rigid",
+        reflection=True,
+        seeding="random",
+        prior=1.0,
+        min_variance=0.1,
     )
     assert set(every.given()) == settings - {"num_clusters"}
 

@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from diffclust import checkpoint, metrics
 from diffclust.cli.findings import show_findings
-from diffclust.cli.options import Demo, Fit, MethodOptions, Predict, parse_grid
+from diffclust.cli.options import Demo, Fit, MethodOptions, Predict, option, parse_grid
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.run_folder import (
     environment,
@@ -21,9 +22,16 @@ from diffclust.cli.run_folder import (
     write_summary,
 )
 from diffclust.cli.unfinished import Unfinished
-from diffclust.data import DataError, Dataset, load
+from diffclust.data import (
+    Collection,
+    DataError,
+    Dataset,
+    LandmarkSet,
+    load,
+    load_landmarks,
+)
 from diffclust.data.dataset import some
-from diffclust.models import MODELS, AbstractModel, Result
+from diffclust.models import MODELS, AbstractImageModel, AbstractModel, Result
 
 _LARGEST_SEED = 2**32 - 1
 """Larger ones need JAX's double precision."""
@@ -58,25 +66,19 @@ def fit(options: Fit, *, command: str = "fit") -> None:
         ) as folder,
         ProgressBar(model.num_restarts) as bar,
     ):
-        dataset = load(
-            options.source,
-            split=options.split,
-            size=size,
-            channels=options.channels,
-            skip_bad=options.skip_bad,
-            limit=options.limit,
-            seed=options.seed,
-            progress=bar.reading,
-        )
-        check_images(model, dataset)
-        # The fit is given the images and nothing else: it never sees labels.
+        if isinstance(model, AbstractImageModel):
+            dataset = _load_images(options, size, options.channels, bar)
+        else:
+            dataset = _load_shapes(options)
+        check_samples(model, dataset)
+        # The fit is given the samples and nothing else: it never sees labels.
         settings = {
             "key": jax.random.key(options.seed),
             "chunk_size": options.chunk_size,
             "callback": bar,
         }
         with unfinished.snapshots(dataset) as extra:
-            result = model.fit(dataset.images, **settings, **extra)
+            result = model.fit(dataset.samples, **settings, **extra)
         bar.show("writing")
         summary = _summarise(options, dataset, result, command, result.summary())
         checkpoint.save(folder / "model", result)
@@ -104,20 +106,14 @@ def predict(options: Predict) -> None:
         ProgressBar() as bar,
     ):
         fitted = checkpoint.load(options.model)
-        height, width, channels = fitted.image_shape
-        dataset = load(
-            options.source,
-            split=options.split,
-            size=(height, width),
-            channels=channels,
-            skip_bad=options.skip_bad,
-            limit=options.limit,
-            seed=options.seed,
-            progress=bar.reading,
-        )
-        check_images(fitted.model, dataset)
+        if isinstance(fitted.model, AbstractImageModel):
+            height, width, channels = fitted.sample_shape
+            dataset = _load_images(options, (height, width), channels, bar)
+        else:
+            dataset = _load_shapes(options)
+        check_samples(fitted.model, dataset, fitted=True)
         begun = time.perf_counter()
-        assignment = fitted.predict(dataset.images, callback=bar)
+        assignment = fitted.predict(dataset.samples, callback=bar)
         figures = {
             "method": fitted.model.method,
             "k": fitted.model.num_clusters,
@@ -196,27 +192,59 @@ def make_model(options: Fit) -> AbstractModel:
     return model.from_settings({"num_clusters": options.clusters, **settings})
 
 
-def check_images(model: AbstractModel, dataset: Dataset) -> None:
-    """Refuses images that the model cannot cluster, blank ones by their files or indices.
+def _load_images(
+    options: Fit | Predict, size: tuple[int, int] | None, channels: int | None, bar: ProgressBar
+) -> Dataset:
+    _refuse_given(options, ("labels",), "a table of landmarks, and these are images")
+    return load(
+        options.source,
+        split=options.split,
+        size=size,
+        channels=channels,
+        skip_bad=options.skip_bad,
+        limit=options.limit,
+        seed=options.seed,
+        progress=bar.reading,
+    )
+
+
+def _load_shapes(options: Fit | Predict) -> LandmarkSet:
+    _refuse_given(
+        options, ("split", "size", "channels", "skip_bad"), "images, and these are shapes"
+    )
+    return load_landmarks(options.source, labels=options.labels).limit(options.limit, options.seed)
+
+
+def _refuse_given(options: Fit | Predict, names: Sequence[str], of_what: str) -> None:
+    """Refuses options that mean nothing here, rather than leave them unread."""
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    for name in names:
+        if name in defaults and getattr(options, name) != defaults[name]:
+            raise ValueError(f"{option(name)} is for {of_what}; leave it out")
+
+
+def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = False) -> None:
+    """Refuses samples that the model cannot cluster, blank images by their files or indices.
 
     Args:
         model: The model.
-        dataset: The images.
+        dataset: The samples.
+        fitted: Whether clusters are there already, so that there may be fewer samples.
 
     Raises:
         ValueError: With what is wrong.
     """
-    if model.num_clusters > len(dataset):
+    if model.num_clusters > len(dataset) and not fitted:
         raise ValueError(
-            f"there are only {len(dataset)} images for {model.num_clusters} clusters; give "
-            f"at most -k {len(dataset)}"
+            f"there are only {len(dataset)} {dataset.noun}s for {model.num_clusters} clusters; "
+            f"give at most -k {len(dataset)}"
         )
     try:
-        model.check(dataset.images)
+        model.validated(dataset.samples)
     except ValueError as error:
-        blank = np.flatnonzero(~dataset.images.any(axis=(1, 2, 3)))
-        if not blank.size or "blank" not in str(error):
+        if not isinstance(dataset, Dataset) or "blank" not in str(error):
             raise
+        blank = np.flatnonzero(~dataset.images.any(axis=(1, 2, 3)))
         assert dataset.indices is not None
         places = dataset.indices[blank].tolist()
         if dataset.paths is not None:
@@ -235,7 +263,11 @@ def _check_seed(seed: int) -> None:
 
 
 def _summarise(
-    options: Fit | Predict, dataset: Dataset, result: Result, command: str, figures: dict[str, Any]
+    options: Fit | Predict,
+    dataset: Collection,
+    result: Result,
+    command: str,
+    figures: dict[str, Any],
 ) -> dict[str, Any]:
     """Everything that `summary.json` holds."""
     summary = {**figures, "seed": options.seed, "peak_memory_mb": peak_memory_mb()}
@@ -249,7 +281,7 @@ def _summarise(
             "source": options.source,
             "split": options.split,
             "limit": options.limit,
-            "image_shape": result.image_shape,
+            "sample_shape": result.sample_shape,
             "skipped": dataset.skipped,
         },
         **environment(),
@@ -259,7 +291,7 @@ def _summarise(
 def _write(
     folder: Path,
     result: Result,
-    dataset: Dataset,
+    dataset: Collection,
     summary: dict[str, Any],
     options: Fit | Predict,
     *,
@@ -285,7 +317,7 @@ def _write(
     write_summary(folder, summary)
 
 
-def _tell_skipped(dataset: Dataset) -> None:
+def _tell_skipped(dataset: Collection) -> None:
     if dataset.skipped:
         names = some(map(repr, dataset.skipped))
         print(f"skipped {len(dataset.skipped)} unreadable files: {names}", file=sys.stderr)

@@ -5,19 +5,19 @@ from typing import Any
 
 import numpy as np
 
-from diffclust.data import Dataset
+from diffclust.data import Collection
 from diffclust.models import Result
 
 _MOST_ROWS = 20
 
 
-def show_findings(out: str, result: Result, dataset: Dataset, summary: dict[str, Any]) -> None:
+def show_findings(out: str, result: Result, dataset: Collection, summary: dict[str, Any]) -> None:
     """Prints the clusters, the loss, the scores where there are labels, and where the files lie.
 
     Args:
         out: The run's folder.
-        result: The result, assigned to these images.
-        dataset: The images.
+        result: The result, assigned to these samples.
+        dataset: The samples.
         summary: The run's figures.
     """
     from rich.console import Console
@@ -31,7 +31,7 @@ def show_findings(out: str, result: Result, dataset: Dataset, summary: dict[str,
     predicted = summary["status"] == "predicted"
     name = f"summed {distance}" if predicted else result.model.criterion
     console.print(
-        f"{summary['method']}: {summary['n']} images in {summary['k']} clusters, {name} "
+        f"{summary['method']}: {summary['n']} {dataset.noun}s in {summary['k']} clusters, {name} "
         f"{summary['loss']:.6g}{'' if predicted else _work(result)}, {summary['seconds']:.1f} s"
     )
     if not predicted and (changes := _changes(result)):
@@ -70,10 +70,10 @@ def _changes(result: Result) -> list[str]:
     ]
 
 
-def _table(result: Result, dataset: Dataset, distance: str) -> Any:
+def _table(result: Result, dataset: Collection, distance: str) -> Any:
     from rich.table import Table
 
-    table = Table("cluster", "images", f"mean {distance}", box=None, header_style="bold")
+    table = Table("cluster", f"{dataset.noun}s", f"mean {distance}", box=None, header_style="bold")
     for column in table.columns:
         column.justify = "right"
     names = dataset.label_names

@@ -20,6 +20,7 @@ Method = Literal[
     "dti-gmm",
     "ti-kmeans",
     "gmm",
+    "shape-kmeans",
 ]
 """The keys of `diffclust.models.MODELS`."""
 
@@ -98,6 +99,18 @@ class MethodOptions:
         no_curriculum: Have all transforms from the start.
         batch_size: Images a step.
         learning_rate: Learning rate of prototypes and networks.
+        distance: What lies between a shape and a mean shape: how unlikely it is, or the
+            Fisher-Rao or a Wasserstein distance of their landmarks.
+        variances: What has a variance of its own: all landmarks together, each landmark, or each
+            landmark in each cluster.
+        covariances: Whether a landmark's coordinates vary by themselves or together.
+        norm: Whether distances of landmarks are summed, or their squares.
+        centres: Whether centres are means of coordinates, or Frechet means.
+        registration: What is taken out of shapes: scale, rotation and place; no scale; nothing.
+        reflection: Mirrored shapes are the same.
+        seeding: How runs begin.
+        prior: How many shapes the variances of all count as, in those of a cluster.
+        min_variance: The least variance, as a fraction of the mean one.
         shortlist: Judge only so many clusters of an image after all transforms while training.
         least_share: Refill clusters that hold less than this share of an even one.
     """
@@ -157,6 +170,41 @@ class MethodOptions:
     batch_size: _Count = None
     learning_rate: _Number = None
     shortlist: _Count = None
+    distance: Annotated[
+        Literal[
+            "likelihood", "fisher-rao", "wasserstein", "squared-wasserstein", "printed-wasserstein"
+        ]
+        | None,
+        arg(
+            metavar="{likelihood,fisher-rao,wasserstein,squared-wasserstein,printed-wasserstein}",
+            help_behavior_hint=_OWN,
+        ),
+    ] = None
+    variances: Annotated[
+        Literal["round", "per_landmark", "per_cluster"] | None,
+        arg(metavar="{round,per_landmark,per_cluster}", help_behavior_hint=_OWN),
+    ] = None
+    covariances: Annotated[
+        Literal["diagonal", "full"] | None,
+        arg(metavar="{diagonal,full}", help_behavior_hint=_OWN),
+    ] = None
+    norm: Annotated[Literal["l1", "l2"] | None, arg(metavar="{l1,l2}", help_behavior_hint=_OWN)] = (
+        None
+    )
+    centres: Annotated[
+        Literal["mean", "frechet"] | None, arg(metavar="{mean,frechet}", help_behavior_hint=_OWN)
+    ] = None
+    registration: Annotated[
+        Literal["similarity", "rigid", "none"] | None,
+        arg(metavar="{similarity,rigid,none}", help_behavior_hint=_OWN),
+    ] = None
+    reflection: _Flag = False
+    seeding: Annotated[
+        Literal["random", "k-means++"] | None,
+        arg(metavar="{random,k-means++}", help_behavior_hint=_OWN),
+    ] = None
+    prior: _Number = None
+    min_variance: _Number = None
     least_share: _Number = None
 
     def given(self) -> dict[str, tuple[str, Any]]:
@@ -190,12 +238,14 @@ class Fit:
 
     Attributes:
         source: What to cluster: digits, mnist, usps, affine-mnist, diffeo-mnist, mnist-1k,
-            mnist-color or affnist-like, a folder of PNG and JPEG files, or a .npy or .npz file.
+            mnist-color or affnist-like, a folder of PNG and JPEG files, or a .npy or .npz file;
+            with shape-kmeans a table of landmarks, .npz, .csv or .tps.
         clusters: Number of clusters.
         out: Folder to write, new or empty.
         method: How to cluster.
         seed: Seed of all that is random.
         split: Which part of the source.
+        labels: Column of a table of landmarks that holds the classes; for scores only.
         limit: At most so many images, drawn at random.
         size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
         channels: 1 to make all images grey, 3 to make all RGB.
@@ -214,6 +264,7 @@ class Fit:
     method: Method = "di-kmeans"
     seed: int = 0
     split: Split = "all"
+    labels: Annotated[str | None, arg(metavar="COLUMN", help_behavior_hint="")] = None
     limit: _Limit = None
     size: Annotated[
         str | None, arg(metavar="PIXELS", help_behavior_hint="(default: as they are)")
@@ -242,6 +293,7 @@ class Predict:
             made grey or RGB like those that were fitted.
         out: Folder to write, new or empty.
         split: Which part of the source.
+        labels: Column of a table of landmarks that holds the classes; for scores only.
         limit: At most so many images, drawn at random.
         seed: Seed of that draw, and of the examples in the report.
         skip_bad: Leave out files that cannot be read.
@@ -253,6 +305,7 @@ class Predict:
     source: _Source
     out: _Folder
     split: Split = "all"
+    labels: Annotated[str | None, arg(metavar="COLUMN", help_behavior_hint="")] = None
     limit: _Limit = None
     seed: int = 0
     skip_bad: _Flag = False

@@ -15,7 +15,7 @@ import numpy as np
 
 from diffclust._staging import check_target, staged
 from diffclust._version import __version__
-from diffclust.data import Dataset
+from diffclust.data import Collection
 from diffclust.solvers import Assignment
 
 _SUMMARY = "summary.json"
@@ -87,29 +87,29 @@ def write_summary(folder: Path, summary: dict[str, Any]) -> None:
     (folder / _SUMMARY).write_text(text + "\n", "utf-8")
 
 
-def write_assignments(folder: Path, dataset: Dataset, assignment: Assignment) -> None:
+def write_assignments(folder: Path, dataset: Collection, assignment: Assignment) -> None:
     """Writes `assignments.csv`: index, path, cluster, distance, margin.
 
-    The index is the image's position in its source, the path empty where it is no file. Numbers
-    are written with the digits that give them back exactly.
+    The index is the sample's position in its source, the path empty where it is no file; shapes
+    have a name in its stead. Numbers are written with the digits that give them back exactly.
 
     Args:
         folder: The run's folder.
-        dataset: The images.
+        dataset: The samples.
         assignment: Their clusters, in the same order.
     """
     assert dataset.indices is not None
-    paths = dataset.paths or ("",) * len(dataset)
+    column, places = dataset.places
     # Names of files need not be valid Unicode; so their bytes come out as they are.
     with (folder / "assignments.csv").open(
         "w", encoding="utf-8", errors="surrogateescape", newline=""
     ) as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["index", "path", "cluster", "distance", "margin"])
+        writer.writerow(["index", column, "cluster", "distance", "margin"])
         writer.writerows(
             zip(
                 dataset.indices.tolist(),
-                paths,
+                places,
                 assignment.clusters.tolist(),
                 _digits(assignment.distances),
                 _digits(assignment.margins),

@@ -11,7 +11,7 @@ import numpy as np
 
 from diffclust.cli.options import Fit
 from diffclust.cli.run_folder import is_run
-from diffclust.data import Dataset
+from diffclust.data import Collection
 from diffclust.models import AbstractGradientModel, AbstractModel
 
 
@@ -52,7 +52,7 @@ class Unfinished:
         return self._options.resume and is_run(self._out)
 
     @contextlib.contextmanager
-    def snapshots(self, dataset: Dataset) -> Iterator[dict[str, Any]]:
+    def snapshots(self, dataset: Collection) -> Iterator[dict[str, Any]]:
         """Saves states while the block runs.
 
         Args:
@@ -76,8 +76,8 @@ class Unfinished:
             "settings": self._model.settings(),
             "seed": self._options.seed,
             "images": [
-                *dataset.images.shape,
-                zlib.crc32(np.ascontiguousarray(dataset.images).tobytes()),
+                *dataset.samples.shape,
+                zlib.crc32(np.ascontiguousarray(dataset.samples).tobytes()),
             ],
         }
         every = self._options.checkpoint_every

@@ -56,6 +56,21 @@ class Dataset:
         """Number of images."""
         return len(self.images)
 
+    @property
+    def samples(self) -> np.ndarray:
+        """The images."""
+        return self.images
+
+    @property
+    def noun(self) -> str:
+        """What a sample is called."""
+        return "image"
+
+    @property
+    def places(self) -> tuple[str, tuple[str, ...]]:
+        """What tells where samples are from, and that of each: their files, or nothing."""
+        return "path", self.paths or ("",) * len(self)
+
     def take(self, indices: Sequence[int] | np.ndarray) -> "Dataset":
         """The images at some positions, in the order given.
 

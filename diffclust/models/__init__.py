@@ -12,9 +12,12 @@ from diffclust.models.dti import (
     TransformationInvariantKMeans,
 )
 from diffclust.models.gradient import AbstractGradientModel, moved_prototypes
+from diffclust.models.hierarchy import Hierarchy, shape_hierarchy
+from diffclust.models.images import AbstractImageModel, of_images
 from diffclust.models.kmeans import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans
 from diffclust.models.prototypes import AbstractPrototypeModel
 from diffclust.models.scattering_kmeans import ScatteringKMeans
+from diffclust.models.shapes import ShapeKMeans
 from diffclust.models.spectral import ProjectedScatteringSpectralClustering
 from diffclust.models.training import Training
 
@@ -29,12 +32,14 @@ MODELS: dict[str, type[AbstractModel]] = {
     "dti-gmm": DTIGaussianMixture,
     "ti-kmeans": TransformationInvariantKMeans,
     "gmm": GaussianMixture,
+    "shape-kmeans": ShapeKMeans,
 }
 """Every model under its name on the command line."""
 
 __all__ = [
     "MODELS",
     "AbstractGradientModel",
+    "AbstractImageModel",
     "AbstractModel",
     "AbstractPrototypeModel",
     "AffineInvariantKMeans",
@@ -43,11 +48,15 @@ __all__ = [
     "DeformationInvariantKMeans",
     "DeformationInvariantSpectralClustering",
     "GaussianMixture",
+    "Hierarchy",
     "KMeans",
     "ProjectedScatteringSpectralClustering",
     "Result",
     "ScatteringKMeans",
+    "ShapeKMeans",
     "Training",
     "TransformationInvariantKMeans",
     "moved_prototypes",
+    "of_images",
+    "shape_hierarchy",
 ]

@@ -1,0 +1,98 @@
+"""Hierarchical clustering of shapes, from their pairwise distances."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from diffclust import _validation
+from diffclust.distances import pairwise
+from diffclust.models.registration import register
+from diffclust.models.shapes import ShapeKMeans
+from diffclust.prototypes import gaussians
+
+_SYMMETRIC = ("fisher-rao", "wasserstein", "squared-wasserstein", "printed-wasserstein")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Hierarchy:
+    """Shapes joined pair by pair, the nearest first.
+
+    Attributes:
+        registered: The registered shapes.
+        distances: Distance of every two shapes.
+        linkage: Who was joined with whom and how far apart they were, as SciPy tells it
+            (`scipy.cluster.hierarchy`), one row for each of n - 1 joins.
+    """
+
+    registered: Float[np.ndarray, "n landmarks dims"]
+    distances: Float[np.ndarray, "n n"]
+    linkage: Float[np.ndarray, "joins 4"]
+
+    def cut(self, num_clusters: int) -> Int[np.ndarray, " n"]:
+        """The clusters that are left where the last joins are undone.
+
+        Args:
+            num_clusters: How many clusters; ties may leave fewer.
+
+        Returns:
+            A cluster for each shape, numbered in the order of their first shapes.
+
+        Raises:
+            ValueError: If there are fewer shapes, or the number is below 1.
+        """
+        from scipy.cluster.hierarchy import fcluster
+
+        _validation.count(num_clusters, "num_clusters")
+        _validation.cluster_count(num_clusters, len(self.registered), "shapes")
+        found = fcluster(self.linkage, num_clusters, "maxclust")
+        _, first, inverse = np.unique(found, return_index=True, return_inverse=True)
+        return np.argsort(np.argsort(first))[inverse].astype(np.int32)
+
+
+def shape_hierarchy(
+    shapes: Any, *, model: ShapeKMeans | None = None, linkage: str = "average"
+) -> Hierarchy:
+    """Joins shapes by their distances, in each of which both carry the variances of all shapes.
+
+    Args:
+        shapes: Anything array-like of shape `(n, landmarks, dims)`.
+        model: Says which distance, norm, covariances and registration; the Fisher–Rao distance
+            summed over landmarks where it is not given. Its number of clusters means nothing.
+        linkage: How clusters are compared, as SciPy names it: `"average"`, `"complete"`,
+            `"single"`, `"ward"`.
+
+    Returns:
+        The hierarchy.
+
+    Raises:
+        ValueError: If the shapes are none, fewer than two, or the model has no distance between
+            two shapes.
+
+    References:
+        Gattone et al., A shape distance based on the Fisher–Rao metric and its application for
+        shapes clustering (2017).
+    """
+    from scipy.cluster.hierarchy import linkage as joined
+    from scipy.spatial.distance import squareform
+
+    if model is None:
+        model = ShapeKMeans(1, distance="fisher-rao", variances="per_landmark")
+    if model.distance not in _SYMMETRIC:
+        raise ValueError(
+            f"distance={model.distance!r} is no distance between two shapes; use one of "
+            f"{', '.join(_SYMMETRIC)}"
+        )
+    array = model.validated(shapes)
+    if len(array) < 2:
+        raise ValueError("one shape has nobody to be joined with; give at least 2")
+    registered, consensus, _ = register(array, model.registration, model.reflection)
+    points = jnp.asarray(registered)
+    spread = model.spread(points, jnp.asarray(consensus))
+    carried = jnp.broadcast_to(spread[None], (len(array), *spread.shape))
+    found = np.asarray(pairwise(model.dissimilarity(), gaussians(points, carried)), np.float64)
+    found = 0.5 * (found + found.T)
+    np.fill_diagonal(found, 0.0)
+    return Hierarchy(registered, found, joined(squareform(found, checks=False), linkage))

@@ -1,0 +1,350 @@
+"""K-means of shapes: landmarks that are Gaussians, under Fisher–Rao and Wasserstein distances."""
+
+import dataclasses
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from diffclust import _validation
+from diffclust.alignment import AbstractAligner, InheritedVariances, NoAlignment
+from diffclust.distances import (
+    AbstractDissimilarity,
+    DiagonalGaussian,
+    LandmarkNegativeLogLikelihood,
+)
+from diffclust.distances.fisher_rao import diagonal_fisher_rao, fisher_rao, round_fisher_rao
+from diffclust.distances.landmarks import LandmarkDistance
+from diffclust.distances.wasserstein import (
+    printed_wasserstein,
+    squared_wasserstein,
+    wasserstein,
+)
+from diffclust.models.base import AbstractModel, Result
+from diffclust.models.registration import Registered, moved, register, register_to
+from diffclust.objectives import LandmarkEnergy
+from diffclust.prototypes import Clusters, FrechetShapes, Learned, MeanShapes
+from diffclust.prototypes.landmarks import Spread, Variances
+from diffclust.solvers import (
+    Assignment,
+    Callback,
+    Lloyd,
+    Moves,
+    Outcome,
+    Plan,
+    Stopping,
+    assign_samples,
+    default_chunk_size,
+    fit_prototypes,
+)
+from diffclust.solvers.fit import Start
+from diffclust.solvers.progress import ignore
+from diffclust.types import Key, Scalar
+
+ShapeDistance = Literal[
+    "likelihood", "fisher-rao", "wasserstein", "squared-wasserstein", "printed-wasserstein"
+]
+
+
+class ShapeKMeans(AbstractModel):
+    """K-means of shapes given by landmarks, each of them a Gaussian.
+
+    Shapes are registered by generalised Procrustes analysis, then assigned to the mean shape that
+    is nearest. Variances that all clusters share make the paper's Type I, variances of each
+    cluster its Type II, in which a shape carries the variances of the cluster it is in. That has
+    no objective, and its distances cannot be compared between runs; the likelihood can.
+
+    Attributes:
+        num_clusters: K.
+        distance: Between the Gaussians of a shape's landmarks and a centre's; `"likelihood"` is
+            no distance but the classification likelihood, in which shapes are points.
+        variances: What has variances of its own: one for all landmarks (`"round"`), every
+            landmark and coordinate, or these in every cluster.
+        covariances: Whether coordinates of a landmark vary by themselves, or together.
+        norm: Whether a distance of shapes is the sum over landmarks (Eq. 13) or the root of the
+            sum of squares (Eq. 14).
+        centres: Means of coordinates, as the paper argues, or Fréchet means: the Gaussians whose
+            squared distances to the shapes' are least. Under a Wasserstein distance, and for the
+            likelihood, these are the same.
+        registration: What is taken out before: scale, rotation and place; the latter two; nothing.
+            Registered shapes have the principal axes of their mean as coordinates.
+        reflection: Whether mirrored shapes are the same.
+        seeding: How runs begin: with shapes assigned at random (the paper's), or k-means++.
+        prior: Variances of a cluster are shrunk towards those of all as if so many more shapes
+            had them. None takes 0 for distances, as the paper does, and the number of dimensions
+            plus two for the likelihood, which a cluster of one shape would make infinite.
+        min_variance: The least variance, as a fraction of the mean variance of all shapes.
+        num_restarts: Runs from different seeds; the one of least loss is kept.
+        max_passes: Most passes of a run.
+
+    References:
+        Gattone et al., On the geodesic distance in shapes K-means clustering; Fraley and Raftery,
+        Bayesian regularization for normal mixture estimation (2007), for the prior's size.
+    """
+
+    num_clusters: int = eqx.field(static=True)
+    distance: ShapeDistance = eqx.field(static=True, default="likelihood", kw_only=True)
+    variances: Variances = eqx.field(static=True, default="per_cluster", kw_only=True)
+    covariances: Literal["diagonal", "full"] = eqx.field(
+        static=True, default="diagonal", kw_only=True
+    )
+    norm: Literal["l1", "l2"] = eqx.field(static=True, default="l1", kw_only=True)
+    centres: Literal["mean", "frechet"] = eqx.field(static=True, default="mean", kw_only=True)
+    registration: Registered = eqx.field(static=True, default="similarity", kw_only=True)
+    reflection: bool = eqx.field(static=True, default=False, kw_only=True)
+    seeding: Literal["random", "k-means++"] = eqx.field(static=True, default="random", kw_only=True)
+    prior: float | None = eqx.field(static=True, default=None, kw_only=True)
+    min_variance: float = eqx.field(static=True, default=1e-3, kw_only=True)
+    num_restarts: int = eqx.field(static=True, default=20, kw_only=True)
+    max_passes: int = eqx.field(static=True, default=100, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        for name in ("num_clusters", "num_restarts", "max_passes"):
+            _validation.count(getattr(self, name), name)
+        _validation.positive(0.0 if self.prior is None else self.prior, "prior", least=0)
+        if self.centres == "frechet" and (
+            self.distance != "fisher-rao" or self.covariances == "full"
+        ):
+            raise ValueError(
+                "centres='frechet' needs distance='fisher-rao' and diagonal covariances, not "
+                f"{self.distance!r} and {self.covariances!r}"
+            )
+        if not 0.0 < self.min_variance < 1.0:
+            raise ValueError(f"min_variance must lie between 0 and 1, not {self.min_variance}")
+
+    @property
+    def method(self) -> str:
+        """`"shape-kmeans"`."""
+        return "shape-kmeans"
+
+    @property
+    def criterion(self) -> str:
+        """What the runs are compared by."""
+        return "negative log-likelihood" if self.distance == "likelihood" else "loss"
+
+    def dissimilarity(self) -> AbstractDissimilarity:
+        """What lies between a shape and a centre."""
+        if self.distance == "likelihood":
+            return LandmarkNegativeLogLikelihood()
+        between = _DISTANCES[self.distance]
+        if self.distance == "fisher-rao" and self.covariances == "full":
+            between = fisher_rao
+        elif self.distance == "fisher-rao" and self.variances == "round":
+            between = _round
+        return LandmarkDistance(between, norm=self.norm)
+
+    def aligner(self) -> AbstractAligner:
+        """None; in Type II shapes carry the variances of their clusters."""
+        type_two = self.variances == "per_cluster" and self.distance != "likelihood"
+        return InheritedVariances() if type_two else NoAlignment()
+
+    def spread(
+        self,
+        registered: Float[Array, "n landmarks dims"],
+        reference: Float[Array, "landmarks dims"],
+    ) -> Spread:
+        """Variances or covariances of all shapes about their mean.
+
+        Args:
+            registered: Registered shapes.
+            reference: Their mean.
+
+        Returns:
+            What clusters begin with.
+        """
+        moved = registered - reference[None]
+        floor = self.min_variance * jnp.mean(moved**2)
+        if self.covariances == "diagonal":
+            spread = jnp.maximum(jnp.mean(moved**2, axis=0), floor)
+            return jnp.full_like(spread, jnp.mean(spread)) if self.variances == "round" else spread
+        eye = jnp.eye(moved.shape[2], dtype=moved.dtype)
+        squares = jnp.einsum("nkd,nke->kde", moved, moved, precision=jax.lax.Precision.HIGHEST)
+        spread = squares / moved.shape[0]
+        if self.variances == "round":
+            spread = jnp.broadcast_to(jnp.mean(moved**2) * eye[None], spread.shape)
+        return spread + floor * eye[None]
+
+    def family(
+        self, reference: Float[Array, "landmarks dims"], spread: Spread
+    ) -> MeanShapes | FrechetShapes:
+        """How centres and variances follow from shapes.
+
+        Args:
+            reference: The mean of all shapes.
+            spread: Variances or covariances of all shapes, from `spread`.
+
+        Returns:
+            The family.
+        """
+        dims = reference.shape[-1]
+        of_points = self.distance == "likelihood"
+        prior = self.prior if self.prior is not None else (dims + 2.0 if of_points else 0.0)
+        means = MeanShapes(
+            reference,
+            spread,
+            self.floor(spread),
+            variances=self.variances,
+            # The likelihood of a common variance is greatest at that within clusters.
+            pooling="within" if of_points else "total",
+            prior=prior,
+        )
+        return FrechetShapes(means) if self.centres == "frechet" else means
+
+    def floor(self, spread: Spread) -> Scalar:
+        """The least variance.
+
+        Args:
+            spread: Variances or covariances of all shapes, from `spread`.
+
+        Returns:
+            A variance, in squared units of the registered shapes.
+        """
+        full = self.covariances == "full"
+        own = jnp.diagonal(spread, axis1=-2, axis2=-1) if full else spread
+        return self.min_variance * jnp.mean(own)
+
+    def solver(self, reference: Float[Array, "landmarks dims"], spread: Spread) -> Lloyd:
+        """The composition; it may be traced, so that many data sets are one `jax.vmap`.
+
+        Args:
+            reference: The mean of all shapes.
+            spread: Variances or covariances of all shapes, from `spread`.
+
+        Returns:
+            Energy, aligner and prototype family under Lloyd's algorithm.
+        """
+        energy = LandmarkEnergy(self.dissimilarity())
+        return Lloyd(energy, self.aligner(), self.family(reference, spread))
+
+    def validated(self, shapes: Any) -> np.ndarray:
+        """See `AbstractModel.validated`."""
+        return _validation.shapes(shapes)
+
+    def fit(
+        self,
+        shapes: Any,
+        *,
+        key: Key,
+        assignments: Any = None,
+        chunk_size: int | None = None,
+        callback: Callback = ignore,
+    ) -> Result:
+        """Clusters shapes.
+
+        Args:
+            shapes: Anything array-like of shape `(n, landmarks, dims)`: the same landmarks in the
+                same order, in any units.
+            key: Random key, `jax.random.key(seed)`; the same key gives the same result.
+            assignments: A cluster for each shape to start from; then there is one run.
+            chunk_size: Shapes a chunk, which bounds the memory; chosen where it is not given.
+            callback: Told of every chunk; an exception raised in it stops the fit.
+
+        Returns:
+            The result; of several restarts, the one of least loss. Its prototypes are the mean
+            shapes, in the coordinates of the registered shapes (`result.align`).
+
+        Raises:
+            ValueError: If an argument is not what it should be.
+            FitError: If a loss is not a number.
+        """
+        array = self.validated(shapes)
+        _validation.cluster_count(self.num_clusters, len(array), "shapes")
+        if chunk_size is not None:
+            _validation.count(chunk_size, "chunk_size")
+        registered, consensus, params = register(array, self.registration, self.reflection)
+        reference = jnp.asarray(consensus)
+        initial = self.spread(jnp.asarray(registered), reference)
+        # What rounding alone leaves between copies of one shape is no spread.
+        rounding = 100.0 * float(jnp.finfo(initial.dtype).eps) ** 2
+        if not float(jnp.max(initial)) > rounding * float(jnp.mean(reference**2)):
+            raise ValueError("all shapes are the same once they are registered; give others")
+        solver = self.solver(reference, initial)
+        copies = solver.aligner.working_copies(self.num_clusters) + 2 * self.num_clusters
+        plan = Plan(
+            self.num_clusters,
+            (),
+            self.num_restarts,
+            Stopping(self.max_passes, 0.0),
+            Moves(rounds=0),
+            1,
+            default_chunk_size(array[0], len(array), copies) if chunk_size is None else chunk_size,
+            seeding=self.seeding,
+        )
+        start: Start = None
+        if assignments is not None:
+            groups = _validation.groups(assignments, len(array), self.num_clusters, "shape")
+            start = ("assignments", jnp.asarray(groups))
+        outcome = fit_prototypes(
+            solver, plan, registered, None, key=key, start=start, callback=callback
+        )
+        found = dataclasses.replace(outcome.assignment, params=params)
+        floor = float(self.floor(initial))
+        spread = np.asarray(outcome.learned.clusters.prototype.spread)
+        figures = {"floor": floor, "floored": float(_floored(spread, floor))}
+        outcome = dataclasses.replace(
+            outcome,
+            assignment=found,
+            extras={"consensus": consensus, "variances": np.asarray(initial)},
+            figures=figures,
+        )
+        return Result(model=self, sample_shape=array.shape[1:], outcome=outcome)
+
+    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+        """Mean shapes and variances; see `AbstractModel.blank`."""
+        full = (*sample_shape, sample_shape[1]) if self.covariances == "full" else sample_shape
+        family = self.family(jnp.zeros(sample_shape, dtype), jnp.ones(full, dtype))
+        shapes = jnp.zeros((self.num_clusters, *sample_shape), dtype)
+        return Learned(
+            Clusters(jax.vmap(family.begin)(shapes), jnp.zeros((self.num_clusters, 0), dtype))
+        )
+
+    def assign(
+        self, outcome: Outcome, shapes: np.ndarray, *, callback: Callback = ignore
+    ) -> Assignment:
+        """See `AbstractModel.assign`: each shape is registered to the mean of those fitted.
+
+        A new shape is in no cluster yet, so that it carries the variances of each centre that it
+        is compared to.
+        """
+        consensus = np.asarray(outcome.extras["consensus"], shapes.dtype)
+        registered, params = register_to(shapes, consensus, self.registration, self.reflection)
+        variances = np.asarray(outcome.extras["variances"], shapes.dtype)
+        solver = self.solver(jnp.asarray(consensus), jnp.asarray(variances))
+        found = assign_samples(
+            solver,
+            outcome.learned,
+            registered,
+            chunk_size=outcome.chunk_size,
+            callback=callback,
+        )
+        return dataclasses.replace(found, params=params)
+
+    def aligned(self, outcome: Outcome, shapes: np.ndarray, params: np.ndarray) -> np.ndarray:
+        """The registered shapes; see `AbstractModel.aligned`."""
+        del outcome
+        return moved(shapes, params)
+
+
+def _round(p: DiagonalGaussian, q: DiagonalGaussian) -> Scalar:
+    """Fisher–Rao among Gaussians whose axes all have the variance of the first."""
+    return round_fisher_rao(
+        DiagonalGaussian(p.mean, p.variance[0]), DiagonalGaussian(q.mean, q.variance[0])
+    )
+
+
+_DISTANCES = {
+    "fisher-rao": diagonal_fisher_rao,
+    "wasserstein": wasserstein,
+    "squared-wasserstein": squared_wasserstein,
+    "printed-wasserstein": printed_wasserstein,
+}
+
+
+def _floored(spread: np.ndarray, floor: float) -> int:
+    """How many variances (or eigenvalues) stand at the floor."""
+    values = np.linalg.eigvalsh(spread) if spread.ndim == 4 else spread
+    return int(np.count_nonzero(values <= floor * (1.0 + 1e-3)))

@@ -1,0 +1,53 @@
+import jax
+import numpy as np
+import pytest
+import scipy.cluster.hierarchy
+
+from diffclust import ShapeKMeans
+from diffclust.data import simulated_shapes
+from diffclust.metrics import scores
+from diffclust.models import shape_hierarchy
+from diffclust.plotting import dendrogram
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    means = jax.random.normal(jax.random.key(0), (3, 6, 2))
+    shapes, group = simulated_shapes(means, 0.08, per_group=8, key=jax.random.key(1))
+    return np.asarray(shapes), np.asarray(group)
+
+
+@pytest.mark.parametrize("distance", ["fisher-rao", "wasserstein"])
+def test_the_last_joins_part_the_groups(drawn, distance):
+    model = ShapeKMeans(1, distance=distance, variances="per_landmark")
+    found = shape_hierarchy(drawn[0], model=model)
+    assert scores(drawn[1], found.cut(3))["acc"] == 1.0
+    assert found.cut(3)[0] == 0
+    assert len(np.unique(found.cut(24))) == 24
+
+
+def test_wasserstein_of_equal_variances_is_the_distance_of_landmarks(drawn):
+    model = ShapeKMeans(1, distance="wasserstein", variances="per_landmark")
+    found = shape_hierarchy(drawn[0], model=model, linkage="complete")
+    moved = found.registered[:, None] - found.registered[None]
+    expected = np.sqrt((moved**2).sum(-1)).sum(-1)
+    np.testing.assert_allclose(found.distances, expected, atol=1e-3)
+    condensed = expected[np.triu_indices(24, 1)]
+    np.testing.assert_allclose(
+        found.linkage[:, 2], scipy.cluster.hierarchy.complete(condensed)[:, 2], rtol=1e-3
+    )
+
+
+def test_draws_every_shape(drawn):
+    figure = dendrogram(shape_hierarchy(drawn[0]), names=drawn[1])
+    (axes,) = figure.axes
+    assert len(axes.get_xticklabels()) == 24
+
+
+def test_refuses_what_is_no_distance(drawn):
+    with pytest.raises(ValueError, match="no distance between two shapes"):
+        shape_hierarchy(drawn[0], model=ShapeKMeans(1))
+    with pytest.raises(ValueError, match="at least 2"):
+        shape_hierarchy(drawn[0][:1])
+    with pytest.raises(ValueError, match="only 24 shapes"):
+        shape_hierarchy(drawn[0]).cut(25)

@@ -1,0 +1,183 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+from scipy.stats import multivariate_normal
+
+import diffclust
+from diffclust import ShapeKMeans
+from diffclust.alignment import generalised_procrustes
+from diffclust.data import simulated_shapes
+from diffclust.metrics import scores
+from diffclust.solvers import Batch, random_assignments, run_whole
+
+GROUPS = 2
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Two groups of shapes in the plane, each with other landmarks that vary much."""
+    means = jax.random.normal(jax.random.key(0), (GROUPS, 6, 2)) * 0.3
+    means = means + 4.0 * jax.random.normal(jax.random.key(1), (1, 6, 2))
+    loud = jnp.asarray([[1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1]], jnp.float32)[..., None]
+    shapes, group = simulated_shapes(
+        means, 0.05 + 0.3 * loud, per_group=30, key=jax.random.key(2), translation=5.0
+    )
+    return np.asarray(shapes), np.asarray(group)
+
+
+@pytest.fixture(scope="module")
+def fitted(drawn):
+    return ShapeKMeans(GROUPS, num_restarts=4).fit(drawn[0], key=jax.random.key(0))
+
+
+def turned(shapes, *, scale=1.0):
+    rng = np.random.default_rng(3)
+    angle = rng.uniform(0, 2 * np.pi, len(shapes))
+    turn = np.stack([np.cos(angle), -np.sin(angle), np.sin(angle), np.cos(angle)], 1)
+    sizes = np.exp(rng.normal(size=(len(shapes), 1, 1)) * np.log(scale))
+    return sizes * shapes @ turn.reshape(-1, 2, 2) + rng.normal(size=(len(shapes), 1, 2))
+
+
+def test_finds_the_groups(drawn, fitted):
+    assert scores(drawn[1], fitted.assignments)["acc"] >= 0.98
+    assert fitted.prototypes.shape == (GROUPS, 6, 2)
+    assert fitted.sample_shape == (6, 2)
+
+
+@pytest.mark.parametrize(("registration", "scale"), [("similarity", 3.0), ("rigid", 1.0)])
+def test_where_shapes_lie_makes_no_difference(drawn, registration, scale):
+    shapes, _ = drawn
+    model = ShapeKMeans(GROUPS, num_restarts=3, registration=registration)
+    plain = model.fit(shapes, key=jax.random.key(1))
+    moved = model.fit(turned(shapes, scale=scale), key=jax.random.key(1))
+    np.testing.assert_array_equal(plain.assignments, moved.assignments)
+    np.testing.assert_allclose(plain.loss, moved.loss, rtol=1e-3)
+
+
+@pytest.mark.parametrize("covariances", ["diagonal", "full"])
+def test_the_loss_is_scipys_likelihood(drawn, covariances):
+    result = ShapeKMeans(GROUPS, num_restarts=1, covariances=covariances).fit(
+        drawn[0], key=jax.random.key(0)
+    )
+    registered = result.align(drawn[0], result.outcome.assignment.params)
+    spread = np.asarray(result.outcome.learned.clusters.prototype.spread)
+    total = 0.0
+    for shape, k in zip(registered, result.assignments, strict=True):
+        for i, point in enumerate(shape):
+            covariance = spread[k, i] if covariances == "full" else np.diag(spread[k, i])
+            total -= multivariate_normal.logpdf(point, result.prototypes[k, i], covariance)
+    np.testing.assert_allclose(result.loss, total, rtol=1e-3)
+
+
+def test_the_likelihood_never_falls(fitted):
+    history = np.asarray(fitted.history)
+    # The prior shrinks variances towards ones that change too: a little slack.
+    assert np.all(np.diff(history) <= 1e-3 * np.abs(history[:-1]))
+
+
+def test_predicts_what_was_fitted_and_moved_copies(drawn, fitted):
+    again = fitted.predict(drawn[0])
+    np.testing.assert_array_equal(again.clusters, fitted.assignments)
+    np.testing.assert_allclose(again.distances, fitted.distances, rtol=1e-2, atol=1e-2)
+    elsewhere = fitted.predict(turned(drawn[0], scale=2.0))
+    np.testing.assert_array_equal(elsewhere.clusters, fitted.assignments)
+
+
+def test_registered_shapes_have_unit_size_and_lie_on_the_consensus(drawn, fitted):
+    registered = fitted.align(drawn[0], fitted.outcome.assignment.params)
+    sizes = np.sqrt(((registered - registered.mean(1, keepdims=True)) ** 2).sum((1, 2)))
+    np.testing.assert_allclose(sizes, 1.0, rtol=1e-5)
+    expected = np.asarray(generalised_procrustes(jnp.asarray(drawn[0])).registered)
+    turn, _ = scipy.linalg.orthogonal_procrustes(expected.reshape(-1, 2), registered.reshape(-1, 2))
+    np.testing.assert_allclose(expected @ turn, registered, atol=1e-5)
+    # The principal axes of the mean lie along the coordinates.
+    mean = registered.mean(0)
+    assert abs((mean[:, 0] * mean[:, 1]).sum()) < 1e-5
+
+
+def test_a_mirrored_shape_is_another_one_unless_asked(drawn):
+    shapes = drawn[0].copy()
+    shapes[::2, :, 0] *= -1.0
+    plain = ShapeKMeans(2, num_restarts=3).fit(shapes, key=jax.random.key(0))
+    assert scores(np.arange(len(shapes)) % 2, plain.assignments)["acc"] == 1.0
+    alike = ShapeKMeans(2, num_restarts=3, reflection=True).fit(shapes, key=jax.random.key(0))
+    assert scores(drawn[1], alike.assignments)["acc"] >= 0.95
+
+
+def test_shapes_in_space():
+    means = jax.random.normal(jax.random.key(5), (3, 7, 3))
+    shapes, group = simulated_shapes(means, 0.1, per_group=12, key=jax.random.key(6))
+    result = ShapeKMeans(3, num_restarts=5, covariances="full").fit(shapes, key=jax.random.key(0))
+    assert scores(np.asarray(group), result.assignments)["acc"] == 1.0
+    assert result.outcome.assignment.params.shape == (36, 1 + 9 + 3)
+
+
+def test_saves_and_loads(drawn, fitted, tmp_path):
+    diffclust.save(tmp_path / "model", fitted)
+    loaded = diffclust.load(tmp_path / "model")
+    before, after = fitted.predict(drawn[0]), loaded.predict(drawn[0])
+    np.testing.assert_array_equal(before.distances, after.distances)
+    assert loaded.model == fitted.model
+
+
+def test_a_cluster_of_one_shape_has_the_floor(drawn):
+    shapes = drawn[0].copy()
+    assignments = np.minimum(np.arange(len(shapes)), 1)
+    model = ShapeKMeans(2, prior=0.0, max_passes=1, min_variance=0.01)
+    result = model.fit(shapes, key=jax.random.key(0), assignments=assignments)
+    floor = result.outcome.figures["floor"]
+    spread = np.asarray(result.outcome.learned.clusters.prototype.spread)
+    np.testing.assert_allclose(spread[0], floor, rtol=1e-5)
+    assert result.outcome.figures["floored"] >= spread[0].size
+
+
+def test_the_solver_can_be_mapped_over_data_sets(drawn):
+    shapes = jnp.asarray(drawn[0])
+    model = ShapeKMeans(GROUPS, registration="none", num_restarts=1)
+
+    def run(shapes, key):
+        reference = jnp.mean(shapes, axis=0)
+        solver = model.solver(reference, model.spread(shapes, reference))
+        batch = Batch(shapes, jnp.ones(shapes.shape[0]))
+        start = random_assignments(key, shapes.shape[0], GROUPS)
+        return run_whole(solver, batch, start, num_clusters=GROUPS)
+
+    registered = generalised_procrustes(shapes).registered
+    sets = jnp.stack([registered, 2.0 * registered])
+    both = jax.vmap(run, in_axes=(0, None))(sets, jax.random.key(4))
+    np.testing.assert_array_equal(both.cluster[0], both.cluster[1])
+    alone = run(sets[1], jax.random.key(4))
+    np.testing.assert_allclose(both.loss[1], alone.loss, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (np.zeros((4, 3)), "must have shape"),
+        (np.zeros((4, 2, 2)), "at least 3 landmarks"),
+        (np.ones((4, 3, 2)), "in one point at index 0, 1, 2, 3"),
+        (np.arange(24.0).reshape(4, 3, 2), "on one line at index"),
+        (np.full((4, 3, 2), np.nan), "missing .* at index 0"),
+        (np.array([["a"] * 3] * 3)[..., None].repeat(2, 2), "must hold numbers"),
+    ],
+)
+def test_refuses_shapes_that_are_none(shapes, message):
+    with pytest.raises(ValueError, match=message):
+        ShapeKMeans(2).fit(shapes, key=jax.random.key(0))
+
+
+def test_refuses_settings_that_mean_nothing(drawn):
+    for settings, message in [
+        ({"num_clusters": 0}, "num_clusters must be at least 1"),
+        ({"min_variance": 0.0}, "min_variance"),
+        ({"prior": -1.0}, "prior must be at least 0"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            ShapeKMeans(**{"num_clusters": 2, **settings})
+    with pytest.raises(ValueError, match="only 60 shapes"):
+        ShapeKMeans(61).fit(drawn[0], key=jax.random.key(0))
+    same = np.repeat(drawn[0][:1], 5, axis=0)
+    with pytest.raises(ValueError, match="all shapes are the same"):
+        ShapeKMeans(2).fit(same, key=jax.random.key(0))

@@ -1,0 +1,106 @@
+import csv
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import diffclust
+from diffclust.cli import main
+from diffclust.data import simulated_shapes
+
+
+@pytest.fixture(scope="module")
+def drawn() -> tuple[np.ndarray, np.ndarray]:
+    means = jax.random.normal(jax.random.key(0), (2, 5, 2))
+    shapes, group = simulated_shapes(means, 0.1, per_group=9, key=jax.random.key(1))
+    return np.asarray(shapes), np.asarray(group)
+
+
+@pytest.fixture
+def folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: tuple[np.ndarray, np.ndarray]
+) -> Path:
+    monkeypatch.chdir(tmp_path)
+    np.savez("shapes.npz", landmarks=drawn[0], kind=drawn[1])
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    before = sorted(Path.cwd().iterdir())
+    assert main(arguments) == 2
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith("error: ")
+    assert sorted(Path.cwd().iterdir()) == before
+    return message
+
+
+def test_fit_and_predict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["-k", "2", "--method", "shape-kmeans", "--restarts", "2", "--labels", "kind"]
+    assert main(["fit", "shapes.npz", *options, "--out", "run"]) == 0
+    assert "18 shapes in 2 clusters" in capsys.readouterr().out
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert summary["acc"] == 1.0
+    assert summary["source"]["sample_shape"] == [5, 2]
+    names = {path.name for path in Path("run").iterdir()}
+    assert names == {"assignments.csv", "model", "prototypes.png", "report.html", "summary.json"}
+    with Path("run/assignments.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == [str(i) for i in range(18)]
+
+    assert main(["predict", "run", "shapes.npz", "--out", "again"]) == 0
+    with Path("again/assignments.csv").open(newline="") as file:
+        again = list(csv.DictReader(file))
+    assert [row["cluster"] for row in again] == [row["cluster"] for row in rows]
+    assert diffclust.load("run").sample_shape == (5, 2)
+
+
+def test_settings_reach_the_model(folder: Path) -> None:
+    options = ["-k", "2", "--method", "shape-kmeans", "--restarts", "1", "--no-report"]
+    given = ["--distance", "fisher-rao", "--variances", "round", "--registration", "rigid"]
+    assert main(["fit", "shapes.npz", *options, *given, "--reflection", "--out", "run"]) == 0
+    settings = json.loads(Path("run/summary.json").read_text())["settings"]
+    assert settings["distance"] == "fisher-rao"
+    assert settings["registration"] == "rigid"
+    assert settings["reflection"] is True
+
+
+def test_bad_input(
+    folder: Path, capsys: pytest.CaptureFixture[str], drawn: tuple[np.ndarray, np.ndarray]
+) -> None:
+    def fit(source: str, *more: str) -> str:
+        options = ["-k", "2", "--method", "shape-kmeans", "--out", "run", *more]
+        return refused(capsys, "fit", source, *options)
+
+    assert "does not exist" in fit("nowhere.csv")
+    assert "--size is for images" in fit("shapes.npz", "--size", "8")
+    assert "--split is for images" in fit("shapes.npz", "--split", "test")
+    assert "no option --landmarks" in fit("shapes.npz", "--landmarks", "3")
+    assert "kind" in fit("shapes.npz", "--labels", "age")
+    assert "at most -k 18" in fit("shapes.npz", "-k", "19")
+    broken = drawn[0].copy()
+    broken[4, 1, 0] = np.nan
+    np.savez("missing.npz", landmarks=broken)
+    assert "4" in fit("missing.npz")
+    broken = drawn[0].copy()
+    broken[7, :, 1] = 2.0 * broken[7, :, 0] + 1.0
+    np.savez("line.npz", landmarks=broken)
+    assert "on one line at index 7" in fit("line.npz")
+    np.savez("same.npz", landmarks=np.repeat(drawn[0][:1], 4, axis=0))
+    assert "all shapes are the same" in fit("same.npz")
+    assert "centres='frechet' needs" in fit("shapes.npz", "--centres", "frechet")
+    images = refused(
+        capsys, "fit", "digits", "-k", "2", "--method", "kmeans", "--labels", "x", "--out", "run"
+    )
+    assert "--labels is for a table of landmarks" in images
+
+
+def test_a_model_of_images_predicts_no_shapes(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fitted = diffclust.KMeans(2, num_restarts=1, max_passes=2).fit(
+        np.random.default_rng(0).uniform(size=(9, 4, 4)), key=jax.random.key(0)
+    )
+    diffclust.save("model", fitted)
+    assert "no images" in refused(capsys, "predict", "model", "shapes.npz", "--out", "out")
