@@ -242,7 +242,7 @@ def _plan(result: Result, model: AbstractGradientModel) -> GradientPlan | None:
     if fitted is None:
         return None
     # A plan asks for the shape of images only.
-    images = np.broadcast_to(np.zeros((), np.float32), (len(fitted), *result.image_shape))
+    images = np.broadcast_to(np.zeros((), np.float32), (len(fitted), *result.sample_shape))
     return model.plan(images)
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from diffclust.models import Result
+from diffclust.models import Result, of_images
 from diffclust.transforms import AbstractSpatialTransform
 
 
@@ -32,7 +32,7 @@ def warped_grids(
         ValueError: If the model's transform is not a map of coordinates, or there are fewer than
             two lines.
     """
-    transform = result.model.energy().transform
+    transform = of_images(result).energy().transform
     if not isinstance(transform, AbstractSpatialTransform):
         raise ValueError(
             f"a {type(transform).__name__} is no map of coordinates, so it has no warped grid; "
@@ -47,7 +47,7 @@ def warped_grids(
     horizontal = np.stack(np.broadcast_arrays(along[None, :], across[:, None]))
     points = np.concatenate([horizontal, horizontal[::-1]], axis=1)
     warped = np.asarray(_warp(transform, jnp.asarray(params), jnp.asarray(points, params.dtype)))
-    height, width = result.image_shape[:2]
+    height, width = result.sample_shape[:2]
     side = np.array([width, height]) * (longest / max(height, width))
     drawn = (warped + 1) / 2 * side[:, None, None]
     # A map may throw points far away, where digits would only fill the file.

@@ -6,6 +6,8 @@ import numpy as np
 from jaxtyping import UInt8
 
 from diffclust.models import Result
+from diffclust.plotting.shape_sheet import shape_sheet
+from diffclust.prototypes import LandmarkGaussians
 
 _TILE = 96
 """Pixels that the longer side of a prototype has at least on a sheet."""
@@ -34,14 +36,17 @@ def displayable(image: np.ndarray, *, own_range: bool = False) -> UInt8[np.ndarr
 
 
 def prototype_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
-    """All prototypes in a grid, in the order of their clusters, each with its size below.
+    """All prototypes in a grid, in the order of their clusters, each with its size.
 
     Args:
         result: A fitted model.
 
     Returns:
-        An RGB picture; each prototype is scaled to its own range of intensities.
+        An RGB picture; each image is scaled to its own range of intensities, and mean shapes are
+        drawn on one scale with their ellipses.
     """
+    if isinstance(result.outcome.learned.clusters.prototype, LandmarkGaussians):
+        return shape_sheet(result)
     from PIL import Image, ImageDraw, ImageFont
 
     prototypes, counts = result.prototypes, result.counts

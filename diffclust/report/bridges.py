@@ -1,6 +1,5 @@
 """The HTML of bridges: pairs of images that are much alike and yet in different clusters."""
 
-from diffclust.report.drawings import picture
 from diffclust.report.gallery import Gallery
 from diffclust.report.selection import Bridge
 from diffclust.report.text import escape
@@ -16,7 +15,7 @@ def bridge_section(gallery: Gallery, bridges: list[Bridge]) -> str:
     Returns:
         HTML.
     """
-    known = gallery.samples[bridges[0].positions[0]].label is not None
+    known = gallery.facts[bridges[0].positions[0]].label is not None
     below = " Below each are its cluster and its class." if known else ""
     listed = "".join(f"<li>{_pair(gallery, bridge)}</li>\n" for bridge in bridges)
     return (
@@ -29,15 +28,11 @@ def bridge_section(gallery: Gallery, bridges: list[Bridge]) -> str:
 def _pair(gallery: Gallery, bridge: Bridge) -> str:
     figures = []
     for position, cluster in zip(bridge.positions, bridge.clusters, strict=True):
-        sample = gallery.samples[position]
-        label = (
-            ""
-            if sample.label is None
-            else f'<span class="soft" title="class">{escape(sample.label)}</span>'
-        )
+        label = gallery.facts[position].label
+        known = "" if label is None else f'<span class="soft" title="class">{escape(label)}</span>'
         figures.append(
-            f'<figure class="sample">{picture(gallery, sample)}<figcaption>'
-            f'<span><a href="#cluster-{cluster}">cluster {cluster}</a></span>{label}'
+            f'<figure class="sample">{gallery.plain(position)}<figcaption>'
+            f'<span><a href="#cluster-{cluster}">cluster {cluster}</a></span>{known}'
             "</figcaption></figure>"
         )
     return "".join(figures)

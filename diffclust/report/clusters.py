@@ -1,8 +1,7 @@
 """The HTML of the clusters: their prototypes and samples, each beside its alignment."""
 
-from diffclust.report.drawings import drawing, row_names, unmoved_prototypes
+from diffclust.report.facts import Facts
 from diffclust.report.gallery import Gallery
-from diffclust.report.samples import Sample
 from diffclust.report.selection import ClusterView, Group, Kind
 from diffclust.report.terms import Terms
 from diffclust.report.text import count, escape, number, percent, whole
@@ -19,11 +18,11 @@ def overview(gallery: Gallery) -> str:
     Returns:
         HTML.
     """
-    largest = max(view.size for view in gallery.views)
+    largest, noun = max(view.size for view in gallery.views), gallery.terms.noun
     cards = "".join(
         f'<a class="card" href="#cluster-{view.index}" {_sortable(gallery, view)}>'
-        f"{_prototype(gallery, view)}<b><u>Cluster </u>{view.index}</b>"
-        f'<span title="{percent(view.share)} of all images">{count(view.size, "image")}</span>'
+        f"{gallery.painter.card(view.index)}<b><u>Cluster </u>{view.index}</b>"
+        f'<span title="{percent(view.share)} of all {noun}s">{count(view.size, noun)}</span>'
         f'<i style="--share:{100 * view.size / largest:.1f}%"></i></a>\n'
         for view in gallery.views
     )
@@ -62,21 +61,14 @@ def cluster_list(gallery: Gallery) -> str:
         HTML.
     """
     listed = "".join(_cluster(gallery, view) for view in gallery.views)
-    return f"{unmoved_prototypes(gallery)}<div data-sorted>\n{listed}</div>"
+    return f"{gallery.painter.stock()}<div data-sorted>\n{listed}</div>"
 
 
 def _sortable(gallery: Gallery, view: ClusterView) -> str:
     # Empty clusters come last; a log density may be of either sign.
-    none = -1e300 if gallery.terms.is_mixture else -1.0
+    none = -1e300 if gallery.terms.is_density else -1.0
     distance = view.mean_distance if view.size else none
     return f'data-index="{view.index}" data-size="{view.size}" data-distance="{distance:.9g}"'
-
-
-def _prototype(gallery: Gallery, view: ClusterView) -> str:
-    return (
-        f'<img src="{gallery.prototypes[view.index]}" width="{gallery.width}" '
-        f'height="{gallery.height}" alt="Prototype of cluster {view.index}">'
-    )
 
 
 def _cluster(gallery: Gallery, view: ClusterView) -> str:
@@ -86,7 +78,7 @@ def _cluster(gallery: Gallery, view: ClusterView) -> str:
     groups = "".join(_group(gallery, view, group) for group in view.groups)
     body = f'<div class="groups">{groups}</div>' if groups else ""
     if gallery.folded:
-        size = f'<span class="soft"> {count(view.size, "image")}</span>'
+        size = f'<span class="soft"> {count(view.size, gallery.terms.noun)}</span>'
         about = _about(gallery, view, f'<p class="bar">{back}</p>')
         return f"<details {attributes}><summary>{heading}{size}</summary>{about}{body}</details>\n"
     about = _about(gallery, view, f'<div class="bar">{heading}{back}</div>')
@@ -94,31 +86,22 @@ def _cluster(gallery: Gallery, view: ClusterView) -> str:
 
 
 def _about(gallery: Gallery, view: ClusterView, heading: str) -> str:
-    figures = {}
+    noun, figures = gallery.terms.noun, {}
     if view.size == 0:
         text = f'<p class="note">Empty: {gallery.terms.empty}.</p>'
     else:
         text = ""
         figures = {
-            "image" if view.size == 1 else "images": whole(view.size),
-            "of all images": percent(view.share),
+            noun if view.size == 1 else f"{noun}s": whole(view.size),
+            f"of all {noun}s": percent(view.share),
             f"mean {gallery.terms.short}": number(view.mean_distance),
         }
-    pictures = _prototype(gallery, view)
-    if gallery.spreads:
-        spread = gallery.spreads[view.index]
-        figures["mixture weight"] = percent(spread.weight)
-        pictures = (
-            f'<div class="pair"><figure>{pictures}<figcaption>mean</figcaption></figure>'
-            f'<figure><img src="{spread.picture}" width="{gallery.width}" '
-            f'height="{gallery.height}" alt="Deviation of cluster {view.index}">'
-            f"<figcaption>deviation<br>{number(spread.least, digits=2)} to "
-            f"{number(spread.greatest, digits=2)}</figcaption></figure></div>"
-        )
+    figures |= gallery.painter.figures(view.index)
     if figures:
         listed = "".join(f"<div><dt>{n}</dt><dd>{v}</dd></div>" for n, v in figures.items())
         text += f'<dl class="figures">{listed}</dl>'
     text += _classes(gallery.classes[view.index])
+    pictures = gallery.painter.portrait(view.index)
     return f'<div class="about">{pictures}<div>{heading}{text}</div></div>'
 
 
@@ -137,7 +120,7 @@ def _classes(classes: list[tuple[str, float]]) -> str:
 def _titles(kind: Kind, terms: Terms) -> tuple[str, str]:
     """Heading of a group, and what its samples are shown with."""
     return {
-        "all": ("All images", f"{terms.nearest} first, with the {terms.distance}"),
+        "all": (f"All {terms.noun}s", f"{terms.nearest} first, with the {terms.distance}"),
         "nearest": (terms.nearest.capitalize(), f"with the {terms.distance}"),
         "farthest": (
             terms.farthest.capitalize(),
@@ -155,19 +138,18 @@ def _group(gallery: Gallery, view: ClusterView, group: Group) -> str:
     title, note = _titles(group.kind, gallery.terms)
     figures = []
     for place, position in enumerate(group.positions.tolist()):
-        sample = gallery.samples[position]
         name = f"s{view.index}-{group.kind}-{place}"
         figures.append(
-            f'<figure class="sample">{drawing(gallery, sample, name)}'
-            f"<figcaption>{_caption(sample, group.kind)}</figcaption></figure>\n"
+            f'<figure class="sample">{gallery.drawing(position, name)}<figcaption>'
+            f"{_caption(gallery.facts[position], group.kind)}</figcaption></figure>\n"
         )
     return (
         f'<div class="group"><h3>{title}</h3><p>{note}</p>'
-        f'<div class="samples">\n{row_names(gallery)}{"".join(figures)}</div></div>'
+        f'<div class="samples">\n{gallery.painter.row_names()}{"".join(figures)}</div></div>'
     )
 
 
-def _caption(sample: Sample, kind: Kind) -> str:
+def _caption(sample: Facts, kind: Kind) -> str:
     if kind == "uncertain":
         lines = [
             number(sample.margin, digits=3)

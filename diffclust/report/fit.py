@@ -3,15 +3,15 @@
 import equinox as eqx
 import jax
 
-from diffclust.data import Dataset
-from diffclust.models import AbstractGradientModel, Result
+from diffclust.data import Collection
+from diffclust.models import AbstractGradientModel, AbstractImageModel, Result, ShapeKMeans
 from diffclust.plotting import course_of, eigenvalue_chart, loss_curve, training_curve
 from diffclust.report.terms import Terms
 from diffclust.report.text import count, escape, number, whole
 from diffclust.solvers.progress import Status
 
 _REASONS = {
-    Status.ASSIGNMENTS: "no image changed its cluster",
+    Status.ASSIGNMENTS: "no {noun} changed its cluster",
     Status.LOSS: "the loss fell by less than the tolerance",
     Status.MAX_PASSES: "the limit on passes was reached",
     Status.SOLVED: "all stages were done, each of them once",
@@ -23,7 +23,25 @@ _STEP_REASONS = {
 }
 
 
-def fit_section(result: Result, dataset: Dataset, terms: Terms, seed: int) -> str:
+_REGISTRATIONS = {
+    "similarity": "generalised Procrustes analysis takes out place, rotation and scale",
+    "rigid": "generalised Procrustes analysis takes out place and rotation, and keeps sizes",
+    "none": "none, shapes are compared where they lie",
+}
+
+_VARIANCES = {
+    "round": "one that all landmarks of all clusters share",
+    "per_landmark": "of each landmark, the same in all clusters",
+    "per_cluster": "of each landmark in each cluster",
+}
+
+_COVARIANCES = {
+    "diagonal": "each coordinate by itself",
+    "full": "coordinates together",
+}
+
+
+def fit_section(result: Result, dataset: Collection, terms: Terms, seed: int) -> str:
     """What was done, with what settings, and how it went.
 
     Args:
@@ -51,25 +69,52 @@ def fit_section(result: Result, dataset: Dataset, terms: Terms, seed: int) -> st
     return f'<div class="run"><div>{columns[0]}</div><div>{columns[1]}</div></div>'
 
 
-def _facts(result: Result, dataset: Dataset, terms: Terms, seed: int) -> dict[str, object]:
+def _facts(result: Result, dataset: Collection, terms: Terms, seed: int) -> dict[str, object]:
     outcome = result.outcome
-    height, width, channels = result.image_shape
-    colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
     by_steps = isinstance(result.model, AbstractGradientModel)
     reasons = _REASONS | _STEP_REASONS if by_steps else _REASONS
+    noun = terms.noun
     facts = {
-        "Data": f"{dataset.name}, {count(len(dataset), 'image')}",
-        "Image size": f"{height} × {width} pixels, {colours}",
+        "Data": f"{dataset.name}, {count(len(dataset), noun)}",
+        **_sample_facts(result),
         "Method": f"{terms.method} ({result.model.method})",
         "Clusters": result.model.num_clusters,
         "Seed": seed,
-        "Stopped because": reasons.get(outcome.status, outcome.status.value),
-        "Images a chunk": outcome.chunk_size,
+        "Stopped because": reasons.get(outcome.status, outcome.status.value).format(noun=noun),
+        f"{noun.capitalize()}s a chunk": outcome.chunk_size,
         **_step_facts(result),
         **_graph_facts(result),
     }
     if dataset.skipped:
         facts["Left out"] = f"{len(dataset.skipped)} files that could not be read"
+    return facts
+
+
+def _sample_facts(result: Result) -> dict[str, object]:
+    """What samples are like."""
+    model = result.model
+    if isinstance(model, ShapeKMeans):
+        return _shape_facts(result, model)
+    height, width, channels = result.sample_shape
+    colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
+    return {"Image size": f"{height} × {width} pixels, {colours}"}
+
+
+def _shape_facts(result: Result, model: ShapeKMeans) -> dict[str, object]:
+    landmarks, dims = result.sample_shape
+    mirrored = "; mirrored shapes are the same" if model.reflection else ""
+    facts: dict[str, object] = {
+        "Landmarks": f"{landmarks} in {dims} dimensions",
+        "Registration": _REGISTRATIONS[model.registration] + mirrored,
+        "Variances": f"{_VARIANCES[model.variances]}, {_COVARIANCES[model.covariances]}",
+    }
+    figures = result.outcome.figures
+    if "floor" in figures:
+        every = model.num_clusters * landmarks * dims
+        facts["Least variance"] = (
+            f"{number(figures['floor'])}, to which {whole(round(figures['floored']))} of "
+            f"{whole(every)} were lifted"
+        )
     return facts
 
 
@@ -145,7 +190,8 @@ def _course(result: Result) -> str:
         return ""
     course = course_of(result)
     if course is None:
-        return f"<h3>Loss after each pass</h3>{loss_curve(result.history)}{_restarts(result)}"
+        loss = result.model.criterion.capitalize()
+        return f"<h3>{loss} after each pass</h3>{loss_curve(result.history)}{_restarts(result)}"
     averaged = (
         f"the mean over {count(course.window, 'step')}"
         if course.window is not None
@@ -170,7 +216,7 @@ def _restarts(result: Result) -> str:
         "</li>"
         for i, loss in enumerate(losses)
     )
-    factor = result.model.coarsening(*result.image_shape[:2])
+    factor, loss = _coarsening(result), result.model.criterion
     where = (
         f" They ran on images {factor} times coarser, where the loss is another one; the one kept "
         "was then finished on the images themselves."
@@ -178,6 +224,13 @@ def _restarts(result: Result) -> str:
         else ""
     )
     return (
-        f'<div class="restarts"><h3>Final loss of {count(len(losses), "restart")}</h3>'
-        f'<ol>{listed}</ol><p class="note">The one of least loss is kept.{where}</p></div>'
+        f'<div class="restarts"><h3>Final {loss} of {count(len(losses), "restart")}</h3>'
+        f'<ol>{listed}</ol><p class="note">The one of least {loss} is kept.{where}</p></div>'
     )
+
+
+def _coarsening(result: Result) -> int:
+    model = result.model
+    if not isinstance(model, AbstractImageModel):
+        return 1
+    return model.coarsening(*result.sample_shape[:2])

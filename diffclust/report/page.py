@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import resources
 
 from diffclust._version import __version__
-from diffclust.data import Dataset
+from diffclust.data import Collection
 from diffclust.models import Result
 from diffclust.plotting import course_of
 from diffclust.report.bridges import bridge_section
@@ -21,9 +21,6 @@ from diffclust.solvers.progress import Status
 
 _SCORES = {"acc": "accuracy", "nmi": "NMI", "ari": "ARI"}
 
-_SMALL = 64
-"""Images with no more pixels a side than this are shown pixel by pixel, larger ones smoothly."""
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Content:
@@ -36,18 +33,18 @@ class Content:
         scores: Scores against labels, by name; empty where there are none.
         seed: Seed of the run.
         gallery: The clusters and samples to show.
-        bridges: Pairs of images between clusters; empty where the method knows of none.
-        limited_to: Samples a group where that is fewer than were asked for, else None.
+        bridges: Pairs of samples between clusters; empty where the method knows of none.
+        limited_to: Why groups show fewer samples than were asked for, and how many; else None.
     """
 
     title: str
     result: Result
-    dataset: Dataset
+    dataset: Collection
     scores: Mapping[str, float]
     seed: int
     gallery: Gallery
     bridges: list[Bridge]
-    limited_to: int | None
+    limited_to: str | None
 
 
 def render(content: Content) -> str:
@@ -66,6 +63,7 @@ def render(content: Content) -> str:
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
+    icon = content.gallery.painter.icon
     sections = "\n".join(
         f'<section id="{name}">\n{body}\n</section>' for name, body in _sections(content)
     )
@@ -75,7 +73,7 @@ def render(content: Content) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escape(content.title)}</title>\n"
-        f'<link rel="icon" type="image/png" href="{content.gallery.prototypes[0]}">\n'
+        f'<link rel="icon" type="{icon[5 : icon.index(";")]}" href="{icon}">\n'
         f"<style>\n{style}</style>\n</head>\n"
         f'<body class="{_body_class(content)}">\n{_header(content)}\n<main>\n{sections}\n</main>\n'
         f"<footer>Made by diffclust {__version__}. This file holds everything it shows "
@@ -92,24 +90,20 @@ def _sections(content: Content) -> list[tuple[str, str]]:
     """Names and HTML of the parts of the page, in their order."""
     gallery = content.gallery
     fit = fit_section(content.result, content.dataset, gallery.terms, content.seed)
-    made_of = (
-        "" if gallery.terms.by_prototypes else "is the mean of its cluster's aligned images and "
-    )
-    if gallery.terms.is_mixture:
-        made_of = "is the mean of its cluster's Gaussian and "
+    heading = f"{gallery.terms.prototype}s".capitalize()
     sections = [
         (
             "overview",
-            f'<div class="bar"><h2>Prototypes</h2>{sort_control(gallery, "sort-overview")}</div>'
+            f'<div class="bar"><h2>{heading}</h2>{sort_control(gallery, "sort-overview")}</div>'
             f"{overview(gallery)}"
-            f'<p class="note">Each {made_of}is drawn in its own range of intensities. The bar is '
-            "the size of the cluster.</p>",
+            f'<p class="note">{gallery.painter.note} The bar is the size of the cluster.</p>'
+            f"{gallery.painter.together()}",
         ),
         ("fit", f'<div class="bar"><h2>The fit</h2></div>{fit}'),
         (
             "clusters",
             f'<div class="bar"><h2>Clusters</h2>{sort_control(gallery, "sort-clusters")}</div>'
-            f"{how_to_read(content.result, gallery, content.limited_to)}{cluster_list(gallery)}",
+            f"{how_to_read(gallery, content.limited_to)}{cluster_list(gallery)}",
         ),
     ]
     if content.bridges:
@@ -119,15 +113,8 @@ def _sections(content: Content) -> list[tuple[str, str]]:
 
 
 def _body_class(content: Content) -> str:
-    height, width = content.gallery.height, content.gallery.width
-    classes = {
-        "pixels": max(height, width) <= _SMALL,
-        "tall": height > 1.5 * width,
-        "wide": width > 1.5 * height,
-        "many": content.gallery.folded,
-        "staged": bool(content.gallery.terms.stages),
-    }
-    return " ".join(name for name, holds in classes.items() if holds)
+    gallery = content.gallery
+    return " ".join([*gallery.painter.classes, *(["many"] if gallery.folded else [])])
 
 
 def _header(content: Content) -> str:
@@ -149,7 +136,7 @@ def _header(content: Content) -> str:
     listed = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{value}</dd></div>" for name, value in figures.items()
     )
-    images = count(len(content.dataset), "image")
+    samples = count(len(content.dataset), terms.noun)
     clusters = count(result.model.num_clusters, "cluster")
     article = "a " if terms.is_mixture else ""
     note = (
@@ -160,7 +147,7 @@ def _header(content: Content) -> str:
     )
     return (
         f'<header>\n<p class="eyebrow">diffclust report</p>\n<h1>{escape(content.title)}</h1>\n'
-        f'<p class="lead">{images} in {clusters}, found by {article}{escape(terms.method)}.</p>\n'
+        f'<p class="lead">{samples} in {clusters}, found by {article}{escape(terms.method)}.</p>\n'
         f'<dl class="figures">{listed}</dl>\n{note}</header>'
     )
 

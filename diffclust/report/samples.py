@@ -1,4 +1,4 @@
-"""Samples as a report shows them: the image, its alignment, and what is known about it."""
+"""Images as a report shows them: as they came, and how each was aligned."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,10 +7,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from diffclust.data import Dataset
-from diffclust.models import AbstractGradientModel, Result, moved_prototypes
+from diffclust.models import AbstractGradientModel, Result, moved_prototypes, of_images
 from diffclust.plotting import warped_grids
 from diffclust.report.pictures import data_uris
-from diffclust.report.selection import certainties
 from diffclust.transforms import AbstractSpatialTransform
 
 SIDE = 1000
@@ -21,17 +20,10 @@ _MOST_BYTES = 900_000
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One sample, ready to be drawn.
+    """One image, ready to be drawn.
 
     Attributes:
-        index: Its position in the source of the data.
         cluster: Its cluster.
-        path: Its file, or None.
-        label: Name of its class, or None.
-        distance: Distance to its prototype, or negative log density.
-        margin: How much more the second-best cluster would have cost; may be infinite.
-        runner_up: The second-best cluster, or -1.
-        certainty: Its greatest responsibility, or None where the method knows of none.
         picture: The image as a `data:` URI.
         aligned: The aligned image, or None where nothing is aligned.
         grid: The warped grid as an SVG path in `SIDE` units, or None where there is no map.
@@ -39,14 +31,7 @@ class Sample:
             it is not moved.
     """
 
-    index: int
     cluster: int
-    path: str | None
-    label: str | None
-    distance: float
-    margin: float
-    runner_up: int
-    certainty: float | None
     picture: str
     aligned: str | None
     grid: str | None
@@ -64,7 +49,7 @@ def has_grids(result: Result) -> bool:
     """
     if isinstance(result.model, AbstractGradientModel):
         return False
-    energy = result.model.energy()
+    energy = of_images(result).energy()
     return energy.num_params > 0 and isinstance(energy.transform, AbstractSpatialTransform)
 
 
@@ -84,7 +69,7 @@ def gather_samples(
     chosen = np.unique(np.asarray(positions, dtype=np.int64))
     if chosen.size == 0:
         return {}
-    assignment, shares = result.outcome.assignment, certainties(result)
+    assignment = result.outcome.assignment
     params = assignment.params[chosen]
     rows = _aligned(result, dataset, chosen)
     # One size for all, so that an image and its aligned version can be compared.
@@ -96,14 +81,7 @@ def gather_samples(
         grids = [*warped_grids(result, params, longest=SIDE)]
     return {
         position: Sample(
-            index=position if dataset.indices is None else int(dataset.indices[position]),
             cluster=int(assignment.clusters[position]),
-            path=None if dataset.paths is None else dataset.paths[position],
-            label=_label(dataset, position),
-            distance=float(assignment.distances[position]),
-            margin=float(assignment.margins[position]),
-            runner_up=int(assignment.runners_up[position]),
-            certainty=None if shares is None else float(shares[position]),
             picture=pictures[0][i],
             aligned=None if moves_prototypes or len(rows) == 1 else pictures[1][i],
             grid=grids[i],
@@ -124,34 +102,8 @@ def _aligned(
     if not isinstance(result.model, AbstractGradientModel):
         return [images, result.align(images, params)]
     clusters = assignment.clusters[chosen]
-    stages = range(1, len(result.model.sequence(result.image_shape[2])) + 1)
+    stages = range(1, len(result.model.sequence(result.sample_shape[2])) + 1)
     return [
         images,
         *(moved_prototypes(result, clusters, params, transforms=stage) for stage in stages),
-    ]
-
-
-def _label(dataset: Dataset, position: int) -> str | None:
-    if dataset.labels is None:
-        return None
-    code = int(dataset.labels[position])
-    return str(code) if dataset.label_names is None else dataset.label_names[code]
-
-
-def class_shares(dataset: Dataset, members: np.ndarray) -> list[tuple[str, float]]:
-    """The classes of some samples, the most frequent first.
-
-    Args:
-        dataset: The data.
-        members: Positions in it.
-
-    Returns:
-        Names and shares; empty without labels or members.
-    """
-    if dataset.labels is None or len(members) == 0:
-        return []
-    _, first, counts = np.unique(dataset.labels[members], return_index=True, return_counts=True)
-    return [
-        (_label(dataset, int(members[first[i]])) or "", float(counts[i] / len(members)))
-        for i in np.argsort(-counts, kind="stable")
     ]

@@ -26,7 +26,7 @@ function unfold() {
 // Where nothing can point, a tap shows what a tooltip says, and the next tap puts it away.
 function tell(event) {
   const told = document.querySelector(".told");
-  const drawing = event.target.closest(".sample svg[role], .how svg[role]");
+  const drawing = event.target.closest(".sample svg[role], .how svg[role], .portrait circle");
   const text = drawing === null ? "" : drawing.querySelector("title").textContent;
   told.hidden = text === "" || text === told.textContent;
   told.textContent = told.hidden ? "" : text;

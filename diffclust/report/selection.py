@@ -65,17 +65,18 @@ class Bridge:
     clusters: tuple[int, int]
 
 
-def affordable_samples(wanted: int, num_clusters: int) -> int:
+def affordable_samples(wanted: int, num_clusters: int, *, most: int = MOST_SAMPLES) -> int:
     """Samples a group, so that the whole report stays a file that opens.
 
     Args:
         wanted: Samples a group that were asked for.
         num_clusters: Number of clusters.
+        most: Samples that a report shows in all.
 
     Returns:
         As many, or fewer where there are many clusters, but at least one.
     """
-    return max(1, min(wanted, MOST_SAMPLES // (NUM_KINDS * num_clusters)))
+    return max(1, min(wanted, most // (NUM_KINDS * num_clusters)))
 
 
 def select(result: Result, *, samples_per_group: int, seed: int) -> list[ClusterView]:

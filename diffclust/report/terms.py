@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from diffclust.models import AbstractGradientModel, AbstractPrototypeModel, Result
+from diffclust.models import AbstractGradientModel, AbstractPrototypeModel, Result, ShapeKMeans
 from diffclust.prototypes import GaussianImages
 from diffclust.report.selection import certainties
 
@@ -17,6 +17,14 @@ _METHODS = {
     "dti-gmm": "DTI Gaussian mixture",
     "ti-kmeans": "TI K-means",
     "gmm": "Gaussian mixture",
+    "shape-kmeans": "shape K-means",
+}
+
+_SHAPE_DISTANCES = {
+    "fisher-rao": "Fisher–Rao distance to the mean shape",
+    "wasserstein": "Wasserstein distance to the mean shape",
+    "squared-wasserstein": "squared Wasserstein distance to the mean shape",
+    "printed-wasserstein": "Wasserstein distance to the mean shape, as the paper prints it",
 }
 
 _STEPS = {
@@ -36,16 +44,19 @@ class Terms:
     Attributes:
         method: Name of the method.
         by_prototypes: Whether prototypes decided; else they were made of the finished clusters.
-        distance: What an image's distance is.
+        distance: What a sample's distance is.
         short: The same in few words.
-        nearest: How images of little distance are called.
-        farthest: How images of great distance are called.
-        certainty: What tells how certain an image's cluster is.
+        nearest: How samples of little distance are called.
+        farthest: How samples of great distance are called.
+        certainty: What tells how certain a sample's cluster is.
         place: What the distance is measured in where prototypes did not decide.
-        empty: What is said of a cluster without images.
+        empty: What is said of a cluster without samples.
         stages: Names of the transforms that move prototypes, in turn; empty where images are
             moved, or nothing.
         is_mixture: Whether clusters are Gaussians of a mixture.
+        is_density: Whether the distance is a negative log density, which may be of either sign.
+        noun: What a sample is called.
+        prototype: What a prototype is called.
     """
 
     method: str
@@ -59,6 +70,9 @@ class Terms:
     empty: str = "no image was put into it"
     stages: tuple[str, ...] = ()
     is_mixture: bool = False
+    is_density: bool = False
+    noun: str = "image"
+    prototype: str = "prototype"
 
 
 def terms_of(result: Result) -> Terms:
@@ -72,6 +86,8 @@ def terms_of(result: Result) -> Terms:
     """
     model = result.model
     method = _METHODS.get(model.method, model.method)
+    if isinstance(model, ShapeKMeans):
+        return _of_shapes(method, model)
     empty = "no image is nearest to this prototype"
     if isinstance(model, AbstractGradientModel):
         stages = tuple(name for name in model.transforms.split("-") if name)
@@ -87,12 +103,37 @@ def terms_of(result: Result) -> Terms:
                 empty="no image is likeliest in it",
                 stages=stages,
                 is_mixture=True,
+                is_density=True,
             )
         return Terms(method, True, "distance to the moved prototype", empty=empty, stages=stages)
     if isinstance(model, AbstractPrototypeModel):
         return Terms(method, True, "distance to the prototype", empty=empty)
     place = "spectral embedding" if "eigenvalues" in result.outcome.extras else "feature space"
     return Terms(method, False, f"distance in the {place}", place=place)
+
+
+def _of_shapes(method: str, model: ShapeKMeans) -> Terms:
+    if model.distance == "likelihood":
+        return Terms(
+            method,
+            True,
+            "negative log density",
+            short="−log density",
+            nearest="likeliest",
+            farthest="least likely",
+            empty="no shape is likeliest in it",
+            is_density=True,
+            noun="shape",
+            prototype="mean shape",
+        )
+    return Terms(
+        method,
+        True,
+        _SHAPE_DISTANCES[model.distance],
+        empty="no shape is nearest to this mean shape",
+        noun="shape",
+        prototype="mean shape",
+    )
 
 
 def stage_meaning(name: str) -> str:

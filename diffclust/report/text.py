@@ -6,7 +6,19 @@ import unicodedata
 
 
 def escape(text: object) -> str:
-    """Text that is safe as HTML, in attributes too.
+    """Text that is safe as HTML, in attributes too; see `plain`.
+
+    Args:
+        text: Anything.
+
+    Returns:
+        The text.
+    """
+    return html.escape(plain(text), quote=True)
+
+
+def plain(text: object) -> str:
+    """Text on one line, all of it visible.
 
     Line breaks, control characters, marks that turn the direction of writing, and the undecodable
     bytes of file names are written as escapes: they would break the line or hide what follows.
@@ -17,13 +29,12 @@ def escape(text: object) -> str:
     Returns:
         The text.
     """
-    plain = "".join(
+    return "".join(
         c
         if c.isprintable() or unicodedata.category(c) == "Zs"
         else c.encode("unicode_escape").decode()
         for c in str(text)
     )
-    return html.escape(plain, quote=True)
 
 
 def number(value: float, *, digits: int = 4) -> str:

@@ -5,26 +5,25 @@ from pathlib import Path
 
 import numpy as np
 
-from diffclust.data import Dataset
+from diffclust.data import Collection, Dataset
 from diffclust.models import Result
-from diffclust.report.gallery import Gallery, spreads
+from diffclust.report.facts import class_shares, gather_facts
+from diffclust.report.gallery import Gallery
+from diffclust.report.images import paint_images
 from diffclust.report.page import Content, render
-from diffclust.report.pictures import data_uris
-from diffclust.report.samples import class_shares, gather_samples
-from diffclust.report.selection import affordable_samples, select, select_bridges
-from diffclust.report.terms import terms_of
+from diffclust.report.painter import AbstractPainter
+from diffclust.report.selection import MOST_SAMPLES, affordable_samples, select, select_bridges
+from diffclust.report.shapes import affordable_shapes, paint_shapes
+from diffclust.report.terms import Terms, terms_of
 
 _MANY_CLUSTERS = 30
 """From here on clusters are folded up, or the page would be too long to scroll."""
-
-_MOST_PROTOTYPE_BYTES = 120_000
-"""Of one set of pictures; each is shown twice."""
 
 
 def write_report(
     path: str | Path,
     result: Result,
-    dataset: Dataset,
+    dataset: Collection,
     *,
     scores: Mapping[str, float] | None = None,
     seed: int = 0,
@@ -36,51 +35,50 @@ def write_report(
     It holds the prototypes, how the fit went, the doubtful pairs of images between clusters where
     the method knows of any, and for each cluster its nearest, farthest, random and least certain
     samples, each beside its aligned version and its warped grid, or beside the prototype as it is
-    moved onto the image. Large images are made smaller, so that with 10 clusters and 6 samples a
-    group the file stays below 1.5 MB.
+    moved onto the image. Shapes are drawn over the mean shape that they are in, with the ellipses
+    of its landmarks. Large images are made smaller, so that with 10 clusters and 6 samples a group
+    the file stays below 1.5 MB.
 
     Args:
         path: The file; one that exists is replaced.
         result: A fitted model.
-        dataset: The images it was fitted to, in the same order, with what is known about them.
+        dataset: The images or shapes it was fitted to, in the same order, with what is known about
+            them.
         scores: Scores against labels by name (`acc`, `nmi`, `ari`), or None.
         seed: Seed of the run, which is shown; it also draws the random samples.
         title: Heading; the data set's name where it is not given.
         samples_per_group: Samples a group. With many clusters there are fewer, 1,000 samples in
-            all, but at least one a group; the report then says so.
+            all, and with very many landmarks fewer still, but at least one a group; the report
+            then says so.
 
     Raises:
         ValueError: If the data set is not the one that was fitted, or `samples_per_group` is
             below 1.
     """
-    _check(result, dataset, samples_per_group)
-    clusters = result.model.num_clusters
-    affordable = affordable_samples(samples_per_group, clusters)
+    terms = terms_of(result)
+    _check(result, dataset, terms, samples_per_group)
+    clusters, most = result.model.num_clusters, MOST_SAMPLES
+    if terms.noun == "shape":
+        most = affordable_shapes(result.sample_shape[0], most)
+    affordable = affordable_samples(samples_per_group, clusters, most=most)
     views = select(result, samples_per_group=affordable, seed=seed)
     bridges = select_bridges(result)
     shown = [group.positions for view in views for group in view.groups]
     shown += [np.asarray(bridge.positions) for bridge in bridges]
-    height, width = result.image_shape[:2]
-    terms = terms_of(result)
+    positions = np.concatenate(shown)
     gallery = Gallery(
         views=views,
-        samples=gather_samples(result, dataset, np.concatenate(shown)),
-        prototypes=data_uris(
-            list(result.prototypes), most_bytes=_MOST_PROTOTYPE_BYTES, own_range=True
-        ),
-        unmoved=data_uris(list(result.prototypes), most_bytes=_MOST_PROTOTYPE_BYTES)
-        if terms.stages
-        else [],
-        spreads=spreads(result, most_bytes=_MOST_PROTOTYPE_BYTES),
+        facts=gather_facts(result, dataset, positions),
+        painter=_painter(result, dataset, terms, positions, seed),
         classes=[
             class_shares(dataset, np.flatnonzero(result.assignments == cluster))
             for cluster in range(clusters)
         ],
-        height=height,
-        width=width,
         folded=clusters > _MANY_CLUSTERS,
         terms=terms,
     )
+    many = "clusters" if most == MOST_SAMPLES else "landmarks"
+    limit = f"With so many {many}, each group shows {affordable}."
     content = Content(
         title=dataset.name if title is None else title,
         result=result,
@@ -89,17 +87,25 @@ def write_report(
         seed=seed,
         gallery=gallery,
         bridges=bridges,
-        limited_to=affordable if affordable < samples_per_group else None,
+        limited_to=limit if affordable < samples_per_group else None,
     )
     Path(path).write_text(render(content), encoding="utf-8")
 
 
-def _check(result: Result, dataset: Dataset, samples_per_group: int) -> None:
+def _painter(
+    result: Result, dataset: Collection, terms: Terms, positions: np.ndarray, seed: int
+) -> AbstractPainter:
+    if isinstance(dataset, Dataset):
+        return paint_images(result, dataset, terms, positions)
+    return paint_shapes(result, dataset, positions, seed=seed)
+
+
+def _check(result: Result, dataset: Collection, terms: Terms, samples_per_group: int) -> None:
     if samples_per_group < 1:
         raise ValueError(f"samples_per_group must be at least 1, not {samples_per_group}")
-    fitted = (len(result.assignments), *result.image_shape)
-    if dataset.images.shape != fitted:
+    fitted = (len(result.assignments), *result.sample_shape)
+    if dataset.samples.shape != fitted:
         raise ValueError(
-            f"the report needs the images that were fitted, of shape {fitted}; this data set has "
-            f"images of shape {dataset.images.shape}"
+            f"the report needs the {terms.noun}s that were fitted, of shape {fitted}; this data "
+            f"set has {dataset.noun}s of shape {dataset.samples.shape}"
         )

@@ -1,0 +1,336 @@
+"""Shapes drawn for a report: mean shapes with ellipses, and samples over the mean of theirs."""
+
+import base64
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from diffclust.data import LandmarkSet
+from diffclust.models import Result, ShapeKMeans
+from diffclust.plotting import ShapeFrame, landmark_covariances, shape_frame
+from diffclust.plotting.shapes import (
+    DENSE,
+    SIDE,
+    dotted,
+    drawn_shape,
+    fitted_frame,
+    landmark_names,
+    mean_shape,
+)
+from diffclust.report.painter import AbstractPainter, stocked
+from diffclust.report.text import count, number, plain, whole
+
+_GAP = 60
+"""Between the pictures of a sample, in units of `SIDE`."""
+
+_MOST_MEMBERS = 300
+"""Shapes behind a mean shape."""
+
+_MOST_DOTS = 32_000
+"""Landmarks of them in all clusters, of about 7 bytes each."""
+
+_MOST_DRAWN = 32_000
+"""Landmarks of all samples that are drawn as they came and registered; about 14 bytes each."""
+
+_MOST_DETAILED = 1500
+"""With more landmarks in all clusters each has one ellipse, not two, and no name."""
+
+_MOST_ELLIPSES = 8000
+"""With more landmarks in all clusters there are no ellipses."""
+
+_MOST_TOGETHER = 10
+"""Mean shapes that can still be told apart in one picture."""
+
+_UNLIKE = 4.0
+"""Where the largest shape is so many times larger than the smallest, each has its own scale."""
+
+_SHORT = 3
+"""Names of landmarks with more letters than this are told on pointing at them only."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ShapePainter(AbstractPainter):
+    """Draws shapes.
+
+    Attributes:
+        frame: Where registered shapes are drawn.
+        means: The mean shapes.
+        covariances: Covariances of their landmarks.
+        members: For each cluster registered shapes of it, all or a random draw.
+        counts: Number of shapes in each cluster.
+        clusters: Cluster of each sample that is shown, by position.
+        registered: The same samples registered.
+        raw: The same as they came, each with the frame it is drawn in; empty where nothing is
+            registered.
+        one_scale: Whether these frames have one scale.
+        landmark_names: Name of each landmark.
+    """
+
+    frame: ShapeFrame
+    means: Float[np.ndarray, "clusters landmarks dims"]
+    covariances: Float[np.ndarray, "clusters landmarks dims dims"]
+    members: Sequence[Float[np.ndarray, "_ landmarks dims"]]
+    counts: Sequence[int]
+    clusters: Mapping[int, int]
+    registered: Mapping[int, Float[np.ndarray, "landmarks dims"]]
+    raw: Mapping[int, tuple[ShapeFrame, Float[np.ndarray, "landmarks dims"]]]
+    one_scale: bool
+    landmark_names: tuple[str, ...]
+
+    @property
+    def icon(self) -> str:
+        """The outline of the first mean shape; see `AbstractPainter.icon`."""
+        side = max(self.frame.width, self.frame.height)
+        drawn = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {side} {side}">'
+            f'<path d="{self.frame.outline(self.means[0])}" fill="none" stroke="#2f6690" '
+            'stroke-width="60" stroke-linejoin="round"/></svg>'
+        )
+        return f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """See `AbstractPainter.classes`."""
+        return ("shapes", "upright") if self.frame.height > 1.4 * self.frame.width else ("shapes",)
+
+    @property
+    def note(self) -> str:
+        """See `AbstractPainter.note`."""
+        reach = {2: "one and two", 1: "two"}.get(len(self._deviations()))
+        ellipses = (
+            "There are too many landmarks to draw how they vary."
+            if reach is None
+            else f"The ellipses reach {reach} standard deviations of each landmark."
+        )
+        dims = self.means.shape[2]
+        flat = (
+            f" Of the {dims} dimensions the drawings show the two in which registered landmarks "
+            "vary most, their leading principal axes."
+            if dims > 2
+            else ""
+        )
+        return f"All are drawn on one scale. {ellipses}{flat}"
+
+    def card(self, cluster: int) -> str:
+        """See `AbstractPainter.card`."""
+        return self.frame.svg(_use(cluster), said=f"Mean shape of cluster {cluster}")
+
+    def portrait(self, cluster: int) -> str:
+        """The mean shape over the members of its cluster; see `AbstractPainter.portrait`."""
+        members, size = self.members[cluster], self.counts[cluster]
+        behind = f'<g class="members">{dotted(self.frame, members)}</g>' if len(members) else ""
+        names = ""
+        if self._is_detailed():
+            names = landmark_names(self.frame, self.means[cluster], *self._names(cluster))
+        said = f"Mean shape of cluster {cluster} and {count(len(members), 'shape')} of it"
+        if not len(members):
+            below = ""
+        elif len(members) == size:
+            below = "Small dots are the landmarks of its registered shapes."
+        else:
+            below = (
+                f"Small dots are the landmarks of {count(len(members), 'registered shape')} of its "
+                f"{whole(size)}, drawn at random."
+            )
+        caption = f"<figcaption>{below}</figcaption>" if below else ""
+        drawn = self.frame.svg(behind + _use(cluster) + names, said=said)
+        return f'<figure class="portrait">{drawn}{caption}</figure>'
+
+    def figures(self, cluster: int) -> dict[str, str]:
+        """The standard deviation; see `AbstractPainter.figures`."""
+        variances = np.trace(self.covariances[cluster], axis1=1, axis2=2) / self.means.shape[2]
+        return {"mean deviation of a landmark": number(float(np.sqrt(variances).mean()), digits=3)}
+
+    def together(self) -> str:
+        """All mean shapes laid over each other; see `AbstractPainter.together`."""
+        clusters = len(self.means)
+        if not 2 <= clusters <= _MOST_TOGETHER:
+            return ""
+        drawn = "".join(
+            f'<g class="colour-{i}">{drawn_shape(self.frame, mean)}</g>'
+            for i, mean in enumerate(self.means)
+        )
+        legend = "".join(
+            f'<li><a href="#cluster-{i}"><i class="colour-{i}"></i>Cluster {i}</a></li>'
+            for i in range(clusters)
+        )
+        svg = self.frame.svg(drawn, said=f"The {clusters} mean shapes laid over each other")
+        return (
+            '<figure class="together"><figcaption><h3>Mean shapes laid over each other</h3>'
+            f"<ul>{legend}</ul></figcaption>{svg}</figure>"
+        )
+
+    def stock(self) -> str:
+        """The mean shapes; see `AbstractPainter.stock`."""
+        kept = "".join(
+            f'<g id="{_name(i)}">'
+            f"{mean_shape(self.frame, mean, covariance, deviations=self._deviations())}</g>"
+            for i, (mean, covariance) in enumerate(zip(self.means, self.covariances, strict=True))
+        )
+        return stocked(kept)
+
+    def drawing(self, position: int, name: str, told: str) -> str:
+        """The shape as it came, and over its mean shape; see `AbstractPainter.drawing`."""
+        del name
+        parts, top = [], 0
+        if position in self.raw:
+            frame, shape = self.raw[position]
+            parts, top = [drawn_shape(frame, shape)], frame.height + _GAP
+        registered = drawn_shape(self.frame, self.registered[position])
+        over = f'<g class="over">{registered}</g>'
+        parts.append(f'<g transform="translate(0 {top})">{_use(self.clusters[position])}{over}</g>')
+        return (
+            f'<svg viewBox="0 0 {self.frame.width} {top + self.frame.height}" role="img">'
+            f"<title>{told}</title>{''.join(parts)}</svg>"
+        )
+
+    def plain(self, position: int, told: str) -> str:
+        """See `AbstractPainter.plain`."""
+        frame, shape = self.raw.get(position, (self.frame, self.registered[position]))
+        return (
+            f'<svg viewBox="0 0 {frame.width} {frame.height}" role="img"><title>{told}</title>'
+            f"{drawn_shape(frame, shape)}</svg>"
+        )
+
+    def row_names(self) -> str:
+        """Nothing: there are two rows at most."""
+        return ""
+
+    def reading(self) -> list[str]:
+        """See `AbstractPainter.reading`."""
+        over = "over the mean shape of its cluster"
+        if not self.raw:
+            return [f"The shape as it came, {over}: this is what is compared."]
+        scale = "all on one scale" if self.one_scale else "each on its own scale"
+        seen = "" if self.means.shape[2] == 2 else ", seen along the same axes"
+        return [
+            f"The shape as it came, {scale}{seen}.",
+            f"The same registered, {over}: this is what is compared.",
+        ]
+
+    def _is_detailed(self) -> bool:
+        return self.means.shape[0] * self.means.shape[1] <= _MOST_DETAILED
+
+    def _deviations(self) -> tuple[float, ...]:
+        if self.means.shape[0] * self.means.shape[1] > _MOST_ELLIPSES:
+            return ()
+        return (2.0, 1.0) if self._is_detailed() else (2.0,)
+
+    def _names(self, cluster: int) -> tuple[list[str], list[str]]:
+        """What stands beside each landmark, and what is told of it."""
+        numbers = [str(i) for i in range(len(self.landmark_names))]
+        short = max(map(len, self.landmark_names)) <= _SHORT
+        axes, _ = self.frame.half_axes(self.covariances[cluster])
+        titles = [
+            f"landmark {name if name == place else f'{place}, {name}'}\n"
+            f"standard deviations {number(along, digits=2)} and {number(across, digits=2)}"
+            for place, name, (along, across) in zip(
+                numbers, self.landmark_names, (axes / self.frame.unit).tolist(), strict=True
+            )
+        ]
+        return list(self.landmark_names) if short else numbers, titles
+
+
+def affordable_shapes(landmarks: int, most: int) -> int:
+    """Shapes that a report can show in all, so that it stays a file that opens.
+
+    Args:
+        landmarks: Landmarks of a shape.
+        most: Shapes at most, however few landmarks they have.
+
+    Returns:
+        As many, or fewer where there are very many landmarks.
+    """
+    dotted_too = 2 if landmarks <= DENSE else 1
+    return max(1, min(most, _MOST_DRAWN // (landmarks * dotted_too)))
+
+
+def paint_shapes(
+    result: Result, dataset: LandmarkSet, positions: np.ndarray, *, seed: int
+) -> ShapePainter:
+    """What draws a result of shapes.
+
+    Args:
+        result: A fitted model of shapes.
+        dataset: The shapes it was fitted to.
+        positions: Positions of the samples that are shown.
+        seed: Seed of the draw of members, where a cluster has too many.
+
+    Returns:
+        The painter.
+    """
+    assignment, covariances = result.outcome.assignment, landmark_covariances(result)
+    means = result.prototypes.astype(np.float64)
+    registered = result.align(dataset.landmarks, assignment.params).astype(np.float64)
+    frame = shape_frame(means, covariances, registered)
+    chosen = np.unique(positions).tolist()
+    raw, one_scale = {}, True
+    stay = isinstance(result.model, ShapeKMeans) and result.model.registration == "none"
+    if not stay:
+        frames, one_scale = _raw_frames(dataset.landmarks[chosen], frame)
+        raw = {
+            position: (of_one, dataset.landmarks[position])
+            for position, of_one in zip(chosen, frames, strict=True)
+        }
+    names = dataset.landmark_names or tuple(map(str, range(means.shape[1])))
+    return ShapePainter(
+        frame=frame,
+        means=means,
+        covariances=covariances,
+        members=[registered[drawn] for drawn in _members(result, seed)],
+        counts=result.counts.tolist(),
+        clusters={position: int(assignment.clusters[position]) for position in chosen},
+        registered={position: registered[position] for position in chosen},
+        raw=raw,
+        one_scale=one_scale,
+        landmark_names=tuple(plain(name) for name in names),
+    )
+
+
+def _members(result: Result, seed: int) -> list[np.ndarray]:
+    """Positions of the shapes behind each mean shape."""
+    clusters, landmarks = result.prototypes.shape[:2]
+    most = max(1, min(_MOST_MEMBERS, _MOST_DOTS // (clusters * landmarks)))
+    found = []
+    for cluster in range(clusters):
+        members = np.flatnonzero(result.assignments == cluster)
+        if len(members) > most:
+            rng = np.random.default_rng([seed, cluster])
+            members = np.sort(rng.choice(members, size=most, replace=False))
+        found.append(members)
+    return found
+
+
+def _raw_frames(
+    shapes: Float[np.ndarray, "n landmarks dims"], beside: ShapeFrame
+) -> tuple[list[ShapeFrame], bool]:
+    """Frames of one size for shapes as they came, and whether they have one scale.
+
+    They are as wide as the frame of the registered ones, and seen from the same direction.
+    """
+    flat = shapes @ beside.axes
+    low, high = flat.min(axis=1), flat.max(axis=1)
+    extents = np.maximum((high - low).max(axis=1), np.finfo(np.float64).tiny)
+    one_scale = bool(extents.max() <= _UNLIKE * extents.min())
+    units = np.ones_like(extents) if one_scale else extents
+    # What all of them fit in, measured in units of each.
+    box = ((high - low) / units[:, None]).max(axis=0)
+    model = fitted_frame(beside.axes, np.zeros(2), box)
+    shrunk = min(beside.width / model.width, SIDE / model.height)
+    width, height = beside.width, round(model.height * shrunk)
+    frames = []
+    for unit, centre in zip(units.tolist(), ((low + high) / 2).tolist(), strict=True):
+        scale = model.unit * shrunk / unit
+        left, top = centre[0] - width / 2 / scale, centre[1] + height / 2 / scale
+        frames.append(ShapeFrame(beside.axes, left, top, scale, width, height))
+    return frames, one_scale
+
+
+def _name(cluster: int) -> str:
+    return f"mean-{cluster}"
+
+
+def _use(cluster: int) -> str:
+    return f'<use href="#{_name(cluster)}" class="mean"/>'
