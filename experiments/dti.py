@@ -67,7 +67,7 @@ class Watch:
     def trained(self) -> float:
         return time.perf_counter() - self.begun - self.paused
 
-    def __call__(self, state: GradientState, memory: Memory, position: Position) -> None:
+    def __call__(self, state: GradientState, memory: Memory | None, position: Position) -> None:
         if self.trained - self.last < self.every:
             return
         self.last, stopped = self.trained, time.perf_counter()

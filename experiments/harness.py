@@ -8,6 +8,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,14 @@ def arguments(description: str, **extra: dict[str, Any]) -> argparse.Namespace:
     for name, options in extra.items():
         parser.add_argument("--" + name.replace("_", "-"), **options)
     return parser.parse_args()
+
+
+def data_file(name: str) -> Path:
+    """A file of the data folder; ends the process with one line where it is not there."""
+    folder = os.environ.get("DIFFCLUST_DATA_DIR")
+    if not folder or not (Path(folder) / name).is_file():
+        sys.exit(f"error: set DIFFCLUST_DATA_DIR to a folder that holds {name}")
+    return Path(folder) / name
 
 
 def machine() -> dict[str, Any]:
