@@ -3,12 +3,18 @@
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Descent, Stage
-from diffclust.distances import AbstractDistance, SquaredEuclidean
+from diffclust.distances import (
+    AbstractDistance,
+    DiagonalGaussian,
+    LandmarkDistance,
+    SquaredEuclidean,
+)
 from diffclust.objectives import TransformedDistance
 from diffclust.transforms import (
     AbstractTransform,
@@ -22,7 +28,7 @@ from diffclust.transforms import (
     ThinPlateSpline,
     compose,
 )
-from diffclust.types import Image, Params
+from diffclust.types import Image, Key, Params
 
 QUICK = Descent((Stage(3, blur=1 / 14, affine=True), Stage(4)))
 """An aligner that compiles and runs quickly."""
@@ -86,9 +92,28 @@ TRANSFORMS: dict[str, tuple[type[AbstractTransform], Callable[[], AbstractTransf
     "users-own": (Gain, Gain),
 }
 
-DISTANCES: dict[str, tuple[type[AbstractDistance], Callable[[], AbstractDistance]]] = {
-    "squared-euclidean": (SquaredEuclidean, SquaredEuclidean),
+
+def gaussian_landmarks(key: Key) -> DiagonalGaussian:
+    """Four landmarks in the plane, each a Gaussian."""
+    mean, variance = jax.random.split(key)
+    return DiagonalGaussian(
+        jax.random.normal(mean, (4, 2)), 0.5 + jax.random.uniform(variance, (4, 2))
+    )
+
+
+DISTANCES: dict[
+    str,
+    tuple[type[AbstractDistance], Callable[[], AbstractDistance], Callable[[Key], PyTree] | None],
+] = {
+    "squared-euclidean": (SquaredEuclidean, SquaredEuclidean, None),
+    "landmarks-fisher-rao": (LandmarkDistance, LandmarkDistance, gaussian_landmarks),
+    "landmarks-wasserstein-l2": (
+        LandmarkDistance,
+        lambda: LandmarkDistance("wasserstein", norm="l2"),
+        gaussian_landmarks,
+    ),
 }
+"""The class, one of it, and what draws a sample for it; None for images of noise."""
 
 INVARIANT: dict[str, Callable[[], tuple[AbstractPairEnergy, AbstractAligner]]] = {
     "affine": lambda: (TransformedDistance(Affine()), Descent((Stage(12),))),

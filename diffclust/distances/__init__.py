@@ -37,6 +37,7 @@ from diffclust.distances.gaussian import (
     DiagonalGaussian,
     Gaussian,
     GaussianNegativeLogLikelihood,
+    check_gaussians,
 )
 from diffclust.distances.landmark_likelihood import LandmarkNegativeLogLikelihood
 from diffclust.distances.landmarks import LANDMARK_DISTANCES, LandmarkDistance
@@ -61,6 +62,7 @@ __all__ = [
     "SquaredEuclidean",
     "alpha_divergence",
     "bhattacharyya",
+    "check_gaussians",
     "diagonal_fisher_rao",
     "diagonal_fisher_rao_mean",
     "diagonalised_fisher_rao",

@@ -1,17 +1,22 @@
-"""The squared Euclidean distance between images."""
+"""The squared Euclidean distance between images, or between arrays of any other shape."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from diffclust.distances.base import AbstractBatchedDistance
-from diffclust.types import Image, Images, Scalar
+from diffclust.types import Scalar
 
 
 class SquaredEuclidean(AbstractBatchedDistance):
-    """‖x - c‖², summed over pixels and channels, weighted by pixel where weights are given."""
+    """‖x - c‖², summed over all entries, weighted by pixel where weights are given."""
 
-    def __call__(self, sample: Image, prototype: Image, weight: Array | None = None) -> Scalar:
+    def __call__(
+        self,
+        sample: Float[Array, "*shape"],
+        prototype: Float[Array, "*shape"],
+        weight: Array | None = None,
+    ) -> Scalar:
         """The squared distance; see `AbstractDistance.__call__`."""
         squares = (sample - prototype) ** 2
         weights = (
@@ -23,7 +28,9 @@ class SquaredEuclidean(AbstractBatchedDistance):
             squares.reshape(-1), weights.reshape(-1), precision=jax.lax.Precision.HIGHEST
         )
 
-    def to_all(self, sample: Image, prototypes: Images) -> Float[Array, " clusters"]:
+    def to_all(
+        self, sample: Float[Array, "*shape"], prototypes: Float[Array, "clusters *shape"]
+    ) -> Float[Array, " clusters"]:
         """‖x‖² - 2⟨x, c⟩ + ‖c‖²; see `AbstractBatchedDistance.to_all`."""
         flat = sample.reshape(-1)
         rows = prototypes.reshape(prototypes.shape[0], -1)

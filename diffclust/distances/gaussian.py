@@ -5,6 +5,7 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust.distances.base import AbstractDissimilarity
@@ -33,6 +34,37 @@ class Gaussian(eqx.Module):
 
     mean: Float[Array, "*n dims"]
     covariance: Float[Array, "*n dims dims"]
+
+
+def check_gaussians(gaussians: DiagonalGaussian | Gaussian) -> None:
+    """Refuses Gaussians between which there is no distance; call it on the host, before `jit`.
+
+    Args:
+        gaussians: One or several, with leading axes.
+
+    Raises:
+        ValueError: If a variance is not positive, or a covariance is not symmetric and positive
+            definite, with the index of the first.
+    """
+    if isinstance(gaussians, DiagonalGaussian):
+        bad, what = ~(np.asarray(gaussians.variance) > 0.0), "a variance that is not positive"
+    else:
+        matrix = np.asarray(gaussians.covariance, np.float64)
+        turned = np.swapaxes(matrix, -1, -2)
+        largest = np.abs(matrix).max(axis=(-2, -1))
+        # Rounding of the dtype they came in is no asymmetry.
+        slack = 100.0 * float(jnp.finfo(gaussians.covariance.dtype).eps)
+        even = np.abs(matrix - turned).max(axis=(-2, -1)) <= slack * largest
+        finite = np.isfinite(matrix).all(axis=(-2, -1))
+        safe = np.where(finite[..., None, None], 0.5 * (matrix + turned), 0.0)
+        bad = ~(even & (np.linalg.eigvalsh(safe)[..., 0] > 0.0))
+        what = "a covariance that is not symmetric and positive definite"
+    if bad.any():
+        index = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(bad)))
+        raise ValueError(
+            f"{what} at index {index if len(index) > 1 else index[0]} ({int(bad.sum())} in all); "
+            "add a little to the diagonal, or take more shapes"
+        )
 
 
 class GaussianNegativeLogLikelihood(AbstractDissimilarity):

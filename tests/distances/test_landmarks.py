@@ -14,16 +14,9 @@ from diffclust.distances import (
     wasserstein,
 )
 from diffclust.testing import check_distance
+from tests.registry import gaussian_landmarks as draw_diagonal
 
 LANDMARKS = 4
-
-
-def draw_diagonal(key):
-    mean, variance = jax.random.split(key)
-    return DiagonalGaussian(
-        jax.random.normal(mean, (LANDMARKS, 2)),
-        0.5 + jax.random.uniform(variance, (LANDMARKS, 2)),
-    )
 
 
 def draw_round(key):
@@ -49,10 +42,6 @@ def draw_for(name):
 @pytest.mark.parametrize("name", sorted(LANDMARK_DISTANCES))
 def test_every_law_holds(name, norm, key):
     check_distance(LandmarkDistance(name, norm=norm), key=key, draw=draw_for(name))
-
-
-def test_laws_hold_by_default(key):
-    check_distance(LandmarkDistance(), key=key, draw=draw_diagonal)
 
 
 def test_l1_adds_up_and_l2_is_the_root_of_squares(key):
