@@ -174,13 +174,19 @@ def shapes(value: Any, name: str = "shapes") -> np.ndarray:
         name: The argument's name in messages.
 
     Returns:
-        A floating array in JAX's default precision.
+        An array of 64 bits: coordinates may be far larger than shapes.
 
     Raises:
         ValueError: For any other shape or type, a missing landmark, or a shape whose landmarks lie
             in one point or on one line.
     """
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} have different numbers of landmarks or dimensions; give the same landmarks "
+            "for each"
+        ) from error
     if array.ndim != 3 or len(array) == 0 or array.shape[1] < 3 or array.shape[2] < 2:
         raise ValueError(
             f"{name} must have shape (n, landmarks, dims), with at least 3 landmarks in 2 or more "
@@ -198,14 +204,14 @@ def shapes(value: Any, name: str = "shapes") -> np.ndarray:
     centred = array - array.mean(axis=1, keepdims=True)
     values = np.linalg.svd(centred, compute_uv=False)
     for wrong, what in (
-        (values[:, 0] <= 1e-12 * np.abs(array).max(), "all landmarks in one point"),
+        (values[:, 0] <= 1e-14 * np.abs(array).max(axis=(1, 2)), "all landmarks in one point"),
         (values[:, 1] <= 1e-6 * values[:, 0], "all landmarks on one line"),
     ):
         if wrong.any():
             raise ValueError(
                 f"{name} has {what} at index {_first(np.flatnonzero(wrong))}; remove these shapes"
             )
-    return array.astype(jnp.result_type(float))
+    return array
 
 
 def groups(value: Any, samples: int, clusters: int, what: str = "image") -> Int[np.ndarray, " n"]:

@@ -140,28 +140,6 @@ def symmetric_sqrt(matrix: Symmetric) -> Symmetric:
     return _matrix_function(safe_sqrt, slope, matrix)
 
 
-def symmetric_log(matrix: Symmetric) -> Symmetric:
-    """The symmetric logarithm.
-
-    Args:
-        matrix: A symmetric, positive definite matrix.
-
-    Returns:
-        The symmetric L with exp L = matrix.
-    """
-
-    def slope(a: Array, b: Array) -> Array:
-        share = (a - b) / (a + b)
-        small = jnp.abs(share) < 1e-2
-        series = 1.0 + share**2 * (1 / 3 + share**2 * (1 / 5 + share**2 * (1 / 7 + share**2 / 9)))
-        # From the logarithms themselves: a share that rounds to one has no finite artanh.
-        difference = 0.5 * (jnp.log(a) - jnp.log(b))
-        far = difference / jnp.where(small, 1.0, share)
-        return 2.0 * jnp.where(small, series, far) / (a + b)
-
-    return _matrix_function(jnp.log, slope, matrix)
-
-
 def symmetric_exp(matrix: Symmetric) -> Symmetric:
     """The exponential of a symmetric matrix.
 

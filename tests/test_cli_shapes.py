@@ -8,7 +8,7 @@ import pytest
 
 import diffclust
 from diffclust.cli import main
-from diffclust.data import simulated_shapes
+from diffclust.data import load, simulated_shapes
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +86,15 @@ def test_bad_input(
     broken = drawn[0].copy()
     broken[7, :, 1] = 2.0 * broken[7, :, 0] + 1.0
     np.savez("line.npz", landmarks=broken)
-    assert "on one line at index 7" in fit("line.npz")
+    assert "they do in 1 of 18 shapes, at '7'" in fit("line.npz")
+    labelled = np.array([f"skull {i}" for i in range(18)])
+    np.savez("named.npz", landmarks=broken, names=labelled)
+    # Seed 1 draws shape 7 to another place.
+    assert "at 'skull 7'" in fit("named.npz", "--limit", "12", "--seed", "1")
     np.savez("same.npz", landmarks=np.repeat(drawn[0][:1], 4, axis=0))
     assert "all shapes are the same" in fit("same.npz")
-    assert "centres='frechet' needs" in fit("shapes.npz", "--centres", "frechet")
+    frechet = ("--centres", "frechet", "--distance", "fisher-rao", "--variances", "round")
+    assert "centres='frechet' needs" in fit("shapes.npz", *frechet)
     images = refused(
         capsys, "fit", "digits", "-k", "2", "--method", "kmeans", "--labels", "x", "--out", "run"
     )
@@ -103,4 +108,38 @@ def test_a_model_of_images_predicts_no_shapes(
         np.random.default_rng(0).uniform(size=(9, 4, 4)), key=jax.random.key(0)
     )
     diffclust.save("model", fitted)
-    assert "no images" in refused(capsys, "predict", "model", "shapes.npz", "--out", "out")
+    message = refused(capsys, "predict", "model", "shapes.npz", "--out", "out")
+    assert "holds landmarks, not images" in message
+
+
+def test_landmarks_under_a_method_of_images_are_sent_to_shape_kmeans(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("ok.csv").write_text("shape,landmark,x,y\na,1,0,0\na,2,1,0\na,3,0,1\n", "utf-8")
+    Path("ok.tps").write_text("LM=3\n0 0\n1 0\n0 1\n", "utf-8")
+    for source in ("ok.csv", "ok.tps", "shapes.npz"):
+        message = refused(capsys, "fit", source, "-k", "2", "--method", "kmeans", "--out", "run")
+        assert "holds landmarks, not images; cluster them with --method shape-kmeans" in message
+    # What else is no image is told as before.
+    assert "does not exist" in refused(capsys, "fit", "gone.tps", "-k", "2", "--out", "run")
+    np.savez("both.npz", images=np.eye(4)[None].repeat(3, 0), landmarks=np.ones((3, 3, 2)))
+    assert len(load("both.npz")) == 3
+
+
+def test_one_of_something_is_in_the_singular(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--method", "shape-kmeans", "--restarts", "1", "--no-report"]
+    assert main(["fit", "shapes.npz", "-k", "1", *options, "--out", "run"]) == 0
+    assert "18 shapes in 1 cluster," in capsys.readouterr().out
+    assert main(["predict", "run", "shapes.npz", "--limit", "1", "--no-report", "--out", "p"]) == 0
+    assert "1 shape in 1 cluster," in capsys.readouterr().out
+
+
+def test_help_speaks_of_shapes_too(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("fit", "predict"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        assert "images or shapes" in text
+        assert "At most so many images or shapes" in text

@@ -11,14 +11,12 @@ from diffclust.linalg import (
     safe_sqrt,
     symmetric_eigen,
     symmetric_exp,
-    symmetric_log,
     symmetric_sqrt,
     whiten,
 )
 
 FUNCTIONS = {
     "sqrt": (symmetric_sqrt, scipy.linalg.sqrtm),
-    "log": (symmetric_log, scipy.linalg.logm),
     "exp": (symmetric_exp, scipy.linalg.expm),
 }
 

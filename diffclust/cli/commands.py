@@ -27,6 +27,7 @@ from diffclust.data import (
     DataError,
     Dataset,
     LandmarkSet,
+    check_landmarks,
     load,
     load_landmarks,
 )
@@ -38,7 +39,7 @@ _LARGEST_SEED = 2**32 - 1
 
 
 def fit(options: Fit, *, command: str = "fit") -> None:
-    """Clusters images and writes a run.
+    """Clusters images or shapes and writes a run.
 
     Args:
         options: What was asked for.
@@ -89,7 +90,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
 
 
 def predict(options: Predict) -> None:
-    """Assigns images to the clusters of a saved model and writes a run.
+    """Assigns images or shapes to the clusters of a saved model and writes a run.
 
     Args:
         options: What was asked for.
@@ -224,7 +225,9 @@ def _refuse_given(options: Fit | Predict, names: Sequence[str], of_what: str) ->
 
 
 def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = False) -> None:
-    """Refuses samples that the model cannot cluster, blank images by their files or indices.
+    """Refuses samples that the model cannot cluster.
+
+    Blank images are told by their files or indices, shapes on a line by their names.
 
     Args:
         model: The model.
@@ -239,6 +242,9 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
             f"there are only {len(dataset)} {dataset.noun}s for {model.num_clusters} clusters; "
             f"give at most -k {len(dataset)}"
         )
+    if isinstance(dataset, LandmarkSet):
+        # The model has only their indices to tell, which a limit changes.
+        check_landmarks(dataset.landmarks, shapes=dataset.names)
     try:
         model.validated(dataset.samples)
     except ValueError as error:

@@ -11,6 +11,19 @@ from diffclust.models import Result
 _MOST_ROWS = 20
 
 
+def counted(number: int, noun: str) -> str:
+    """How many there are of something.
+
+    Args:
+        number: The number.
+        noun: What there are, in the singular; its plural ends in s.
+
+    Returns:
+        For example `1 shape` or `2 shapes`.
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def show_findings(out: str, result: Result, dataset: Collection, summary: dict[str, Any]) -> None:
     """Prints the clusters, the loss, the scores where there are labels, and where the files lie.
 
@@ -31,7 +44,8 @@ def show_findings(out: str, result: Result, dataset: Collection, summary: dict[s
     predicted = summary["status"] == "predicted"
     name = f"summed {distance}" if predicted else result.model.criterion
     console.print(
-        f"{summary['method']}: {summary['n']} {dataset.noun}s in {summary['k']} clusters, {name} "
+        f"{summary['method']}: {counted(summary['n'], dataset.noun)} in "
+        f"{counted(summary['k'], 'cluster')}, {name} "
         f"{summary['loss']:.6g}{'' if predicted else _work(result)}, {summary['seconds']:.1f} s"
     )
     if not predicted and (changes := _changes(result)):

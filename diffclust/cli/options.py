@@ -57,7 +57,7 @@ class MethodOptions:
 
     Attributes:
         restarts: Runs from different seeds, of which the one of least loss is kept.
-        max_passes: Most passes over the images in a run.
+        max_passes: Most passes over the samples in a run.
         tolerance: Least relative fall of the loss that is worth another pass.
         no_split_merge: Do not try to leave poor optima by splitting one cluster and removing
             another.
@@ -234,7 +234,7 @@ class MethodOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """Cluster images, and write assignments, prototypes, a report and the model.
+    """Cluster images or shapes, and write assignments, prototypes, a report and the model.
 
     Attributes:
         source: What to cluster: digits, mnist, usps, affine-mnist, diffeo-mnist, mnist-1k,
@@ -246,11 +246,11 @@ class Fit:
         seed: Seed of all that is random.
         split: Which part of the source.
         labels: Column of a table of landmarks that holds the classes; for scores only.
-        limit: At most so many images, drawn at random.
+        limit: At most so many images or shapes, drawn at random.
         size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
         channels: 1 to make all images grey, 3 to make all RGB.
         options: Settings of the method.
-        chunk_size: Images that are in memory at once.
+        chunk_size: Images or shapes that are in memory at once.
         checkpoint_every: Seconds between two saved states of a long fit.
         resume: Go on with a fit that was broken off.
         skip_bad: Leave out files that cannot be read.
@@ -285,16 +285,16 @@ class Fit:
 
 @dataclasses.dataclass(frozen=True)
 class Predict:
-    """Assign images to the clusters of a model, whose prototypes stay as they are.
+    """Assign images or shapes to the clusters of a model, whose prototypes stay as they are.
 
     Attributes:
         model: Folder of a run of 'diffclust fit', or of a saved model.
-        source: What to assign, as for 'diffclust fit'. The images are resized, centre-cropped and
-            made grey or RGB like those that were fitted.
+        source: What to assign, as for 'diffclust fit'. Images are resized, centre-cropped and made
+            grey or RGB like those that were fitted.
         out: Folder to write, new or empty.
         split: Which part of the source.
         labels: Column of a table of landmarks that holds the classes; for scores only.
-        limit: At most so many images, drawn at random.
+        limit: At most so many images or shapes, drawn at random.
         seed: Seed of that draw, and of the examples in the report.
         skip_bad: Leave out files that cannot be read.
         overwrite: Replace the run that the folder holds.

@@ -1,6 +1,8 @@
 """What a file of landmarks holds, those in `.npz`, and the fields of those that are text."""
 
 import dataclasses
+import re
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +12,10 @@ from diffclust.data.archives import refuse_bombs
 from diffclust.data.dataset import DataError, some
 
 _MISSING = {"", "na", "n/a", "nan", "null", "none"}
+_NUMBER = re.compile(
+    r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|nan|[+-]?inf", re.IGNORECASE
+)
+"""A number that is no code: 007 and 1_1, which Python would read, are names."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +28,7 @@ class StoredLandmarks:
         landmark_names: Name of each landmark, or None.
         columns: What else is known of each shape, by name; each `[n]`.
         scales: What the coordinates of each shape were multiplied by, or None.
+        texts: Columns as a text file has them; empty where the file was none.
     """
 
     landmarks: np.ndarray
@@ -29,6 +36,20 @@ class StoredLandmarks:
     landmark_names: tuple[str, ...] | None = None
     columns: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     scales: np.ndarray | None = None
+    texts: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def classes(self, column: str) -> np.ndarray:
+        """A column as classes.
+
+        Args:
+            column: Its name.
+
+        Returns:
+            The column where it holds whole numbers; what a text file says where it was made other
+            numbers, which are no classes.
+        """
+        found = self.columns[column]
+        return self.texts.get(column, found) if found.dtype.kind == "f" else found
 
 
 def read_npz(path: Path) -> StoredLandmarks:
@@ -77,8 +98,31 @@ def read_npz(path: Path) -> StoredLandmarks:
     )
 
 
+def holds_landmarks(path: Path) -> bool:
+    """Whether a file that someone takes for images is one of landmarks.
+
+    Args:
+        path: What may be a file.
+
+    Returns:
+        True for a `.csv` or `.tps`, and for an `.npz` with the key `landmarks` and no images.
+    """
+    suffix = path.suffix.lower()
+    if suffix != ".npz" or not path.is_file():
+        return suffix in (".csv", ".tps") and path.is_file()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            keys = {name.removesuffix(".npy") for name in archive.namelist()}
+    except (zipfile.BadZipFile, OSError):
+        # What is wrong with it is for who reads it to say.
+        return False
+    return "landmarks" in keys and keys.isdisjoint(("x", "images", "x_train", "x_test"))
+
+
 def as_column(values: Sequence[str]) -> np.ndarray:
     """Fields of a text file as whole numbers, else as numbers, else as strings.
+
+    Fields that differ stay apart: what is written in two ways, such as 7 and 007, is no number.
 
     Args:
         values: One field for each shape.
@@ -86,12 +130,18 @@ def as_column(values: Sequence[str]) -> np.ndarray:
     Returns:
         int64, float64 or strings, `[n]`.
     """
-    for kind in (np.int64, np.float64):
-        try:
-            return np.array(values, dtype=np.str_).astype(kind)
-        except (ValueError, OverflowError):
-            continue
-    return np.array(values, dtype=np.str_)
+    texts = np.array(values, dtype=np.str_)
+    if not all(map(_NUMBER.fullmatch, values)):
+        return texts
+    try:
+        whole = texts.astype(np.int64)
+        if whole.astype(np.str_).tolist() == texts.tolist():
+            return whole
+    except (ValueError, OverflowError):
+        # With a fraction, or too large.
+        pass
+    numbers = texts.astype(np.float64)
+    return numbers if len(np.unique(numbers)) == len(np.unique(texts)) else texts
 
 
 def as_number(text: str, what: str) -> float:
@@ -112,7 +162,8 @@ def as_number(text: str, what: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        hint = "write a decimal point" if "," in text else "correct it, or mark it NA"
+        comma = "write a decimal point, not a comma, and no comma between numbers"
+        hint = comma if "," in text else "correct it, or mark it NA"
         raise DataError(f"{what} must be a number: got {text!r}; {hint}.") from error
 
 

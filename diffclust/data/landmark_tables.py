@@ -100,11 +100,13 @@ class _Table:
                     f"the shape, or these landmarks everywhere."
                 )
         others = [name for name in self.header if name not in ("shape", "landmark", *self.axes)]
+        columns = {name: [fields[name] for fields in self.extras.values()] for name in others}
         return StoredLandmarks(
             np.array([[known[name][0] for name in order] for known in self.points.values()]),
             tuple(self.points),
             tuple(order),
-            {name: as_column([fields[name] for fields in self.extras.values()]) for name in others},
+            {name: as_column(values) for name, values in columns.items()},
+            texts={name: np.array(values, dtype=np.str_) for name, values in columns.items()},
         )
 
 

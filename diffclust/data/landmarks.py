@@ -158,9 +158,11 @@ def load_landmarks(
             `landmark_names`; arrays as long as it are kept as columns. A `.csv` with a header
             `shape, landmark, x, y`, perhaps `z`, and one row a landmark, where landmarks are
             ordered by number or else by first appearance; further columns are kept, with one value
-            a shape. Or a `.tps` of tpsDig and its kin, whose keys are kept as columns.
+            a shape. Or a `.tps` of tpsDig and its kin, whose keys are kept as columns, and where
+            a landmark at -1 -1 is a missing one.
         labels: The column that holds the classes, or one class for each shape; by default the
-            column `labels`, `label` or `y`, if there is one.
+            column `labels`, `label` or `y`, if there is one. Of a text file the classes are what
+            it says, in the order of numbers where they are whole ones.
         curves: What to do with curves in a `.tps`: `"append"` takes their points as landmarks,
             `"refuse"` refuses the file.
         use_scale: Whether coordinates are multiplied by `SCALE=` of a `.tps`.
@@ -290,7 +292,7 @@ def _labels(
         if labels is None:
             return None
     what = f"column {labels!r} in {str(path)!r}" if isinstance(labels, str) else "labels"
-    found = stored.columns[labels] if isinstance(labels, str) else np.asarray(labels)
+    found = stored.classes(labels) if isinstance(labels, str) else np.asarray(labels)
     if found.shape != (n,):
         raise DataError(
             f"{what} must hold one label for each of the {n} shapes: got shape "

@@ -13,6 +13,7 @@ from diffclust.data.dataset import DataError, Dataset, draw
 from diffclust.data.digits import load_digits
 from diffclust.data.folder import load_folder
 from diffclust.data.generated import affine_mnist, diffeo_mnist
+from diffclust.data.landmark_files import holds_landmarks
 from diffclust.data.mnist_variants import affnist_like, mnist_color
 from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES
 from diffclust.data.resize import check_channels, convert_channels, fit_images, parse_size
@@ -90,6 +91,11 @@ def load(
         ) from error
     if is_folder:
         return _from_folder(request)
+    if holds_landmarks(path):
+        raise DataError(
+            f"source {request.source!r} holds landmarks, not images; cluster them with "
+            f"--method shape-kmeans, or in Python with ShapeKMeans, from load_landmarks."
+        )
     if path.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[path.suffix.lower()](request)
     raise _refuse(path)

@@ -32,8 +32,9 @@ def read_tps(path: Path, *, curves: str = "refuse", use_scale: bool = True) -> S
         columns in lower case, an empty string where a shape lacks one.
 
     Raises:
-        DataError: If a line is not understood, shapes differ in the number of landmarks, there are
-            curves that are refused, or some shapes have a scale and some have none.
+        DataError: If a line is not understood, shapes differ in the number of landmarks, one of
+            them is missing (-1 -1), there are curves that are refused, or some shapes have a scale
+            and some have none or several.
     """
     records = _records(path)
     if not records:
@@ -49,6 +50,7 @@ def read_tps(path: Path, *, curves: str = "refuse", use_scale: bool = True) -> S
                 f"{record.name()} in {str(path)!r} has {record.size()}, and {records[0].name()} "
                 f"has {records[0].size()}; give all shapes the same landmarks, or leave out some."
             )
+    _refuse_missing(records, path)
     scales = _scales(records, path) if use_scale else None
     landmarks = np.array([record.points for record in records])
     landmarks = landmarks.reshape(len(records), -1, records[0].dims)
@@ -68,6 +70,7 @@ def read_tps(path: Path, *, curves: str = "refuse", use_scale: bool = True) -> S
         None,
         {key: as_column(values) for key, values in columns.items()},
         scales,
+        {key: np.array(values, dtype=np.str_) for key, values in columns.items()},
     )
 
 
@@ -80,6 +83,7 @@ class _Record:
     points: list[list[float]]
     landmarks: int
     fields: dict[str, str]
+    repeated: set[str] = dataclasses.field(default_factory=set)
 
     def name(self) -> str:
         """What errors call it."""
@@ -122,6 +126,8 @@ def _records(path: Path) -> list[_Record]:
         elif match and number and key not in ("CURVES", "OUTLINES"):
             fields = records[-1].fields
             known = fields.get(key.lower())
+            if known is not None:
+                records[-1].repeated.add(key.lower())
             fields[key.lower()] = value if known is None else f"{known}; {value}"
         elif not match:
             if not awaited:
@@ -136,6 +142,12 @@ def _records(path: Path) -> list[_Record]:
 
 def _coordinates(line: str, record: _Record, where: str) -> list[float]:
     texts = line.split()
+    if len(texts) != record.dims and "," in line:
+        raise DataError(
+            f"{where} must hold {record.dims} coordinates with blanks between them: got "
+            f"{line[:40]!r}; write decimal points for commas within numbers, blanks for those "
+            f"between them."
+        )
     if len(texts) != record.dims:
         raise DataError(
             f"{where} must hold {record.dims} coordinates: got {line[:40]!r}; write LM3= above "
@@ -153,6 +165,25 @@ def _count(value: str, key: str, where: str) -> int:
     return int(value)
 
 
+def _refuse_missing(records: Sequence[_Record], path: Path) -> None:
+    """Refuses landmarks at -1 -1, where tpsDig puts those that it was told to leave out."""
+    lost = [
+        (record, number)
+        for record in records
+        for number, point in enumerate(record.points)
+        if all(value == -1.0 for value in point)
+    ]
+    if lost:
+        record, number = lost[0]
+        mark = " ".join(["-1"] * record.dims)
+        more = f", and so are {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise DataError(
+            f"landmark {number} (counted from 0) of {record.name()} in {str(path)!r} is "
+            f"missing{more}: in a .tps file {mark} means that; fill it in, or leave out the shape, "
+            f"or this landmark everywhere; if it does lie there, shift all coordinates."
+        )
+
+
 def _scales(records: Sequence[_Record], path: Path) -> np.ndarray | None:
     """`SCALE=` of every shape, or None where there is none at all."""
     without = [record for record in records if "scale" not in record.fields]
@@ -164,6 +195,12 @@ def _scales(records: Sequence[_Record], path: Path) -> np.ndarray | None:
             f"{len(records) - len(without)} other shapes have; add it, or pass use_scale=False to "
             f"leave all coordinates as they are."
         )
+    for record in records:
+        if "scale" in record.repeated:
+            raise DataError(
+                f"{record.name()} in {str(path)!r} repeats SCALE=: got "
+                f"{record.fields['scale']!r}; keep one, or pass use_scale=False."
+            )
     scales = np.array(
         [
             as_number(record.fields["scale"], f"SCALE= of {record.name()} in {str(path)!r}")

@@ -3,6 +3,8 @@
 The metric is ds² = K tr(Σ⁻¹dΣ Σ⁻¹dΣ) + dμᵀΣ⁻¹dμ. Its weight K, `scale` below, is ½ for Fisher and
 Rao; any other measures the same once means are divided by √(2K): d_K(μ, Σ) = √(2K) d(μ/√(2K), Σ).
 Each function takes one pair; all are symmetric in it, with gradient zero where the two agree.
+Covariances are not checked here: `check_gaussians` of `diffclust.distances` does, and names the
+index of one that is not positive definite.
 """
 
 import jax

@@ -2,7 +2,8 @@
 
 Each takes a tree of Gaussians with one leading axis and non-negative weights, and runs a fixed
 number of steps, so that all can be jitted, mapped and differentiated; `fisher_rao_mean` the latter
-in the plane and in one dimension only.
+in the plane and in one dimension only. Covariances are not checked here: `check_gaussians` of
+`diffclust.distances` does, and names the index of one that is not positive definite.
 """
 
 import jax

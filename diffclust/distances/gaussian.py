@@ -47,7 +47,7 @@ def check_gaussians(gaussians: DiagonalGaussian | Gaussian) -> None:
             definite, with the index of the first.
     """
     if isinstance(gaussians, DiagonalGaussian):
-        bad, what = ~(np.asarray(gaussians.variance) > 0.0), "a variance that is not positive"
+        fine, what = np.asarray(gaussians.variance) > 0.0, "a variance that is not positive"
     else:
         matrix = np.asarray(gaussians.covariance, np.float64)
         turned = np.swapaxes(matrix, -1, -2)
@@ -55,15 +55,16 @@ def check_gaussians(gaussians: DiagonalGaussian | Gaussian) -> None:
         # Rounding of the dtype they came in is no asymmetry.
         slack = 100.0 * float(jnp.finfo(gaussians.covariance.dtype).eps)
         even = np.abs(matrix - turned).max(axis=(-2, -1)) <= slack * largest
-        finite = np.isfinite(matrix).all(axis=(-2, -1))
+        finite = np.asarray(np.isfinite(matrix).all(axis=(-2, -1)))
         safe = np.where(finite[..., None, None], 0.5 * (matrix + turned), 0.0)
-        bad = ~(even & (np.linalg.eigvalsh(safe)[..., 0] > 0.0))
+        fine = even & (np.linalg.eigvalsh(safe)[..., 0] > 0.0)
         what = "a covariance that is not symmetric and positive definite"
-    if bad.any():
-        index = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(bad)))
+    bad = np.argwhere(~np.atleast_1d(fine))
+    if len(bad):
+        index = tuple(bad[0].tolist())
         raise ValueError(
-            f"{what} at index {index if len(index) > 1 else index[0]} ({int(bad.sum())} in all); "
-            "add a little to the diagonal, or take more shapes"
+            f"{what} at index {index if len(index) > 1 else index[0]} ({len(bad)} in all); add a "
+            "little to the diagonal, or take more shapes"
         )
 
 

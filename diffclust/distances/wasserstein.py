@@ -1,7 +1,8 @@
 """The 2-Wasserstein distance of Gaussians: how far mass must move, in the units of the means.
 
 Each function takes one pair, both `Gaussian` or both `DiagonalGaussian`; gradients where the two
-agree are zero.
+agree are zero. Covariances are not checked here: `check_gaussians` of `diffclust.distances` does,
+and names the index of one that is not positive definite.
 """
 
 from functools import partial
@@ -25,8 +26,9 @@ def squared_wasserstein(p: AnyGaussian, q: AnyGaussian) -> Scalar:
     derivatives are right; elsewhere the first are, and the second where eigenvalues differ.
 
     Args:
-        p: A Gaussian.
-        q: Another, of the same class and shape.
+        p: A Gaussian, its covariance positive definite: the gradient is NaN at a singular one in
+            three or more dimensions.
+        q: Another, of the same class and shape, positive definite too.
 
     Returns:
         The squared distance, in squared units of the means.
@@ -46,8 +48,9 @@ def wasserstein(p: AnyGaussian, q: AnyGaussian) -> Scalar:
     """The 2-Wasserstein distance; |μ - μ'| where the covariances agree.
 
     Args:
-        p: A Gaussian.
-        q: Another, of the same class and shape.
+        p: A Gaussian, its covariance positive definite: the gradient is NaN at a singular one in
+            three or more dimensions.
+        q: Another, of the same class and shape, positive definite too.
 
     Returns:
         The distance, in units of the means.

@@ -277,6 +277,6 @@ class Result:
         if array.shape[1:] != tuple(self.sample_shape):
             raise ValueError(
                 f"samples must have the fitted shape {tuple(self.sample_shape)}, not "
-                f"{array.shape[1:]}; resize them first"
+                f"{array.shape[1:]}; bring them to that shape first"
             )
         return array

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from diffclust import _validation
@@ -19,6 +20,7 @@ from diffclust.models.prototypes import checked_start
 from diffclust.models.training import Training
 from diffclust.networks import AbstractBackbone, Head, make_heads, quick_backbone, residual_backbone
 from diffclust.objectives import TransformedPrototype
+from diffclust.parallel import check_batch_size, check_mesh, share
 from diffclust.prototypes import Clusters, Learned
 from diffclust.sampling import Boundary
 from diffclust.solvers import Assignment, Callback, Outcome, default_chunk_size
@@ -208,6 +210,7 @@ class AbstractGradientModel(AbstractImageModel):
         callback: Callback = ignore,
         snapshots: Snapshots | None = None,
         keep: Keep | None = None,
+        mesh: Mesh | None = None,
     ) -> Result:
         """Clusters images.
 
@@ -219,11 +222,14 @@ class AbstractGradientModel(AbstractImageModel):
                 assignments are given.
             assignments: A cluster for each image to start from, from another clustering, say.
             sample_weight: Weights of the images, or None for ones.
-            chunk_size: Images a chunk of the final assignment; chosen where it is not given.
+            chunk_size: Images a chunk, and a device, of the final assignment; chosen where it is
+                not given.
             callback: Told of every window of steps; an exception raised in it stops the fit.
             snapshots: Where the fit saves its state as it goes, and goes on from where it finds
                 one; see `diffclust.snapshots.SnapshotFolder`.
             keep: Called with the state after every window of steps, or None.
+            mesh: Devices that share every batch, from `diffclust.parallel.data_mesh`; None for
+                the default device alone. The batch size must be a multiple of their number.
 
         Returns:
             The result; of several restarts, the one of least loss.
@@ -232,12 +238,14 @@ class AbstractGradientModel(AbstractImageModel):
             ValueError: If an argument is not what it should be.
             FitError: If a loss or a gradient is not a number.
         """
+        check_mesh(mesh)
         array = _validation.images(images)
         _validation.cluster_count(self.num_clusters, len(array))
         self.check(array)
         channels = array.shape[3]
         count = len(self.sequence(channels))
         plan = self.plan(array)
+        check_batch_size(plan.batch_size, mesh)
         start = checked_start(self, array, prototypes, assignments)
         weight = _validation.weights(sample_weight, len(array))
 
@@ -252,11 +260,14 @@ class AbstractGradientModel(AbstractImageModel):
             weight,
             begin=begin,
             num_restarts=self.num_restarts,
-            chunk_size=self._chunk(array) if chunk_size is None else chunk_size,
+            chunk_size=self._chunk(array[: share(len(array), mesh)])
+            if chunk_size is None
+            else chunk_size,
             key=key,
             callback=callback,
             snapshots=snapshots,
             keep=keep,
+            mesh=mesh,
         )
         return Result(model=self, sample_shape=array.shape[1:], outcome=outcome)
 

@@ -88,7 +88,7 @@ def shape_hierarchy(
     array = model.validated(shapes)
     if len(array) < 2:
         raise ValueError("one shape has nobody to be joined with; give at least 2")
-    registered, consensus, _ = register(array, model.registration, model.reflection)
+    registered, consensus, *_ = register(array, model.registration, model.reflection)
     points = jnp.asarray(registered)
     spread = model.spread(points, jnp.asarray(consensus))
     carried = jnp.broadcast_to(spread[None], (len(array), *spread.shape))

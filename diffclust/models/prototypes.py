@@ -1,17 +1,20 @@
 """What all prototype models share: a fit by Lloyd's algorithm, and assignment to prototypes."""
 
 import abc
+import dataclasses
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner
 from diffclust.models.base import Result
 from diffclust.models.images import AbstractImageModel, blank_clusters
 from diffclust.objectives import TransformedDistance
+from diffclust.parallel import check_mesh, share
 from diffclust.prototypes import AbstractPrototypeFamily, Learned
 from diffclust.solvers import (
     Assignment,
@@ -81,6 +84,7 @@ class AbstractPrototypeModel(AbstractImageModel):
         sample_weight: Any = None,
         chunk_size: int | None = None,
         callback: Callback = ignore,
+        mesh: Mesh | None = None,
     ) -> Result:
         """Clusters images.
 
@@ -92,8 +96,11 @@ class AbstractPrototypeModel(AbstractImageModel):
                 assignments are given.
             assignments: A cluster for each image to start from.
             sample_weight: Weights of the images, or None for ones.
-            chunk_size: Images a chunk, which bounds the memory; chosen where it is not given.
+            chunk_size: Images a chunk, and a device, which bounds the memory; chosen where it is
+                not given.
             callback: Told of every chunk; an exception raised in it stops the fit.
+            mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for
+                the default device alone.
 
         Returns:
             The result; of several restarts, the one of least loss.
@@ -102,6 +109,7 @@ class AbstractPrototypeModel(AbstractImageModel):
             ValueError: If an argument is not what it should be.
             FitError: If a loss is not a number.
         """
+        check_mesh(mesh)
         array = _validation.images(images)
         _validation.cluster_count(self.num_clusters, len(array))
         self.check(array)
@@ -110,7 +118,9 @@ class AbstractPrototypeModel(AbstractImageModel):
         if weight is not None:
             positive = int(np.count_nonzero(weight))
             _validation.cluster_count(self.num_clusters, positive, "images of positive weight")
-        plan = self.plan(array, chunk_size)
+        if chunk_size is None:
+            chunk_size = self.default_chunk_size(array[: share(len(array), mesh)])
+        plan = dataclasses.replace(self.plan(array, chunk_size), mesh=mesh)
         outcome = fit_prototypes(
             self.solver(), plan, array, weight, key=key, start=start, callback=callback
         )

@@ -1,4 +1,8 @@
-"""Shapes laid on their mean before they are clustered, and new ones laid on the same."""
+"""Shapes laid on their mean before they are clustered, and new ones laid on the same.
+
+Centroids and sizes are taken out in double precision on the host: coordinates of maps or
+microscopes may be millions of times a shape's size, of which single precision would leave nothing.
+"""
 
 from typing import Literal
 
@@ -6,16 +10,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from diffclust.alignment import (
-    Similarity,
-    centroid,
-    centroid_size,
-    generalised_procrustes,
-    principal_frame,
-    procrustes,
-)
+from diffclust.alignment import generalised_procrustes, principal_frame, procrustes
 
 Registered = Literal["similarity", "rigid", "none"]
 """What is taken out: scale, rotation and place; rotation and place; nothing."""
@@ -27,32 +24,95 @@ def register(
     Float[np.ndarray, "n landmarks dims"],
     Float[np.ndarray, "landmarks dims"],
     Float[np.ndarray, "n params"],
+    bool,
 ]:
     """Lays shapes on their mean; see `registered_upright`.
 
     Args:
         shapes: Shapes, none of them a point or a line.
+        kind: What is taken out. With `"none"` all are shifted together, to their common centroid.
+        reflection: Whether they may be mirrored.
+
+    Returns:
+        The registered shapes and their mean, in JAX's default precision; how each was moved, in
+        the given one: scale, rotation (row by row) and translation; and whether the registration
+        had come to rest.
+    """
+    dtype = jnp.result_type(float)
+    count, dims = len(shapes), shapes.shape[2]
+    if kind == "none":
+        origin = shapes.mean(axis=(0, 1))
+        still = np.broadcast_to(np.eye(dims), (count, dims, dims))
+        params = _flat(np.ones(count), still, np.broadcast_to(-origin, (count, dims)))
+        moved_there = (shapes - origin).astype(dtype)
+        return moved_there, moved_there.mean(axis=0), params, True
+    centres = shapes.mean(axis=1)
+    centred = shapes - centres[:, None]
+    unit = float(np.sqrt(np.mean(centred**2)))
+    registered, consensus, scales, rotations, converged = registered_upright(
+        jnp.asarray(centred / unit, dtype=dtype),
+        scaling=kind == "similarity",
+        reflection=reflection,
+    )
+    scales = np.asarray(scales, shapes.dtype) / unit
+    back = 1.0
+    if kind == "rigid":
+        scales, back = np.ones(count, shapes.dtype), unit
+    rotations = np.asarray(rotations, shapes.dtype)
+    shifts = -scales[:, None] * np.einsum("nde,ne->nd", rotations, centres)
+    params = _flat(scales, rotations, shifts)
+    return (
+        np.asarray(registered) * np.asarray(back, dtype),
+        np.asarray(consensus) * np.asarray(back, dtype),
+        params,
+        bool(converged),
+    )
+
+
+def register_to(
+    shapes: Float[np.ndarray, "n landmarks dims"],
+    consensus: Float[np.ndarray, "landmarks dims"],
+    origin: Float[np.ndarray, " dims"],
+    kind: Registered,
+    reflection: bool,
+) -> tuple[Float[np.ndarray, "n landmarks dims"], Float[np.ndarray, "n params"]]:
+    """Lays shapes on the mean of others, as those were: to unit size where scale is taken out.
+
+    Args:
+        shapes: Shapes, none of them a point or a line.
+        consensus: The mean.
+        origin: Where the common centroid of the others was, for those that are only shifted.
         kind: What is taken out.
         reflection: Whether they may be mirrored.
 
     Returns:
-        The registered shapes, their mean, and how each was moved: scale, rotation (row by row) and
-        translation.
+        The registered shapes, in the mean's precision, and how each was moved.
     """
+    count, dims = len(shapes), shapes.shape[2]
     if kind == "none":
-        return shapes, shapes.mean(axis=0), _still(shapes)
-    found = registered_upright(
-        jnp.asarray(shapes), scaling=kind == "similarity", reflection=reflection
-    )
-    registered, consensus, params = (np.asarray(array) for array in found)
-    return registered, consensus, params
+        still = np.broadcast_to(np.eye(dims), (count, dims, dims))
+        params = _flat(np.ones(count), still, np.broadcast_to(-origin, (count, dims)))
+        return moved(shapes, params).astype(consensus.dtype), params
+    centres = shapes.mean(axis=1)
+    centred = shapes - centres[:, None]
+    sizes = np.sqrt((centred**2).sum(axis=(1, 2)))
+    unit = jnp.asarray(centred / sizes[:, None, None], dtype=consensus.dtype)
+    rotations = np.asarray(_rotations(unit, jnp.asarray(consensus), reflection), shapes.dtype)
+    scales = 1.0 / sizes if kind == "similarity" else np.ones(count)
+    shifts = -scales[:, None] * np.einsum("nde,ne->nd", rotations, centres)
+    turned = scales[:, None, None] * np.einsum("nde,nke->nkd", rotations, centred)
+    return turned.astype(consensus.dtype), _flat(scales, rotations, shifts)
 
 
 @eqx.filter_jit
 def registered_upright(
     shapes: Float[Array, "n landmarks dims"], *, scaling: bool, reflection: bool
 ) -> tuple[
-    Float[Array, "n landmarks dims"], Float[Array, "landmarks dims"], Float[Array, "n params"]
+    Float[Array, "n landmarks dims"],
+    Float[Array, "landmarks dims"],
+    Float[Array, " n"],
+    Float[Array, "n dims dims"],
+    Bool[Array, ""],
 ]:
     """Shapes laid on their mean, whose principal axes lie along the coordinates.
 
@@ -65,7 +125,8 @@ def registered_upright(
         reflection: Whether they may be mirrored.
 
     Returns:
-        The registered shapes, their mean, and how each was moved.
+        The registered shapes, their mean, the scale and the rotation of each, and whether the
+        registration came to rest.
     """
     found = generalised_procrustes(shapes, scaling=scaling, reflection=reflection)
     turn = principal_frame(found.consensus)
@@ -73,37 +134,11 @@ def registered_upright(
     def turned(points: Array) -> Array:
         return jnp.matmul(points, turn.T, precision=jax.lax.Precision.HIGHEST)
 
-    def one(moves: Similarity) -> Array:
-        # R t and R M: rows are points.
-        rotation = turned(moves.rotation.T).T
-        return _flat(Similarity(moves.scale, rotation, turned(moves.translation)))
-
-    return turned(found.registered), turned(found.consensus), jax.vmap(one)(found.similarities)
-
-
-def register_to(
-    shapes: Float[np.ndarray, "n landmarks dims"],
-    consensus: Float[np.ndarray, "landmarks dims"],
-    kind: Registered,
-    reflection: bool,
-) -> tuple[Float[np.ndarray, "n landmarks dims"], Float[np.ndarray, "n params"]]:
-    """Lays shapes on the mean of others, as those were: to unit size where scale is taken out.
-
-    Args:
-        shapes: Shapes, none of them a point or a line.
-        consensus: The mean.
-        kind: What is taken out.
-        reflection: Whether they may be mirrored.
-
-    Returns:
-        The registered shapes, and how each was moved.
-    """
-    if kind == "none":
-        return shapes, _still(shapes)
-    params = _fitted(
-        jnp.asarray(shapes), jnp.asarray(consensus, shapes.dtype), kind == "similarity", reflection
+    rotations = jnp.matmul(
+        turn[None], found.similarities.rotation, precision=jax.lax.Precision.HIGHEST
     )
-    return moved(shapes, np.asarray(params)), np.asarray(params)
+    scales = found.similarities.scale
+    return turned(found.registered), turned(found.consensus), scales, rotations, found.converged
 
 
 def moved(
@@ -118,48 +153,27 @@ def moved(
     Returns:
         The shapes moved.
     """
-    return np.asarray(_move(jnp.asarray(shapes), jnp.asarray(params)))
+    dims = shapes.shape[2]
+    rotations = params[:, 1 : 1 + dims * dims].reshape(-1, dims, dims)
+    turned = np.einsum("nde,nke->nkd", rotations, shapes)
+    return params[:, :1, None] * turned + params[:, None, 1 + dims * dims :]
 
 
-def _flat(similarity: Similarity) -> Float[Array, " params"]:
-    return jnp.concatenate(
-        [similarity.scale[None], similarity.rotation.reshape(-1), similarity.translation]
-    )
-
-
-def _still(shapes: Float[np.ndarray, "n landmarks dims"]) -> Float[np.ndarray, "n params"]:
-    """Params of shapes that stay where they are."""
-    count, _, dims = shapes.shape
-    one = np.concatenate([np.ones(1), np.eye(dims).ravel(), np.zeros(dims)])
-    return np.tile(one.astype(shapes.dtype), (count, 1))
+def _flat(
+    scales: Float[np.ndarray, " n"],
+    rotations: Float[np.ndarray, "n dims dims"],
+    shifts: Float[np.ndarray, "n dims"],
+) -> Float[np.ndarray, "n params"]:
+    return np.concatenate([scales[:, None], rotations.reshape(len(scales), -1), shifts], axis=1)
 
 
 @eqx.filter_jit
-def _fitted(
+def _rotations(
     shapes: Float[Array, "n landmarks dims"],
     consensus: Float[Array, "landmarks dims"],
-    scaling: bool,
     reflection: bool,
-) -> Float[Array, "n params"]:
-    def one(shape: Array) -> Array:
-        # The best rotation does not depend on the size.
-        rotation = procrustes(shape, consensus, scaling=False, reflection=reflection).rotation
-        unit = jnp.ones((), shape.dtype)
-        scale = unit / centroid_size(shape) if scaling else unit
-        shift = -scale * jnp.matmul(rotation, centroid(shape), precision=jax.lax.Precision.HIGHEST)
-        return _flat(Similarity(scale, rotation, shift))
-
-    return jax.vmap(one)(shapes)
-
-
-@eqx.filter_jit
-def _move(
-    shapes: Float[Array, "n landmarks dims"], params: Float[Array, "n params"]
-) -> Float[Array, "n landmarks dims"]:
-    dims = shapes.shape[2]
-
-    def one(shape: Array, flat: Array) -> Array:
-        rotation = flat[1 : 1 + dims * dims].reshape(dims, dims)
-        return Similarity(flat[0], rotation, flat[1 + dims * dims :])(shape)
-
-    return jax.vmap(one)(shapes, params)
+) -> Float[Array, "n dims dims"]:
+    # The best rotation does not depend on the size.
+    return jax.vmap(
+        lambda shape: procrustes(shape, consensus, scaling=False, reflection=reflection).rotation
+    )(shapes)

@@ -1,12 +1,13 @@
 """K-means of shapes: landmarks that are Gaussians, under Fisher–Rao and Wasserstein distances."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from diffclust import _validation
@@ -26,6 +27,7 @@ from diffclust.distances.wasserstein import (
 from diffclust.models.base import AbstractModel, Result
 from diffclust.models.registration import Registered, moved, register, register_to
 from diffclust.objectives import LandmarkEnergy
+from diffclust.parallel import check_mesh, share
 from diffclust.prototypes import Clusters, FrechetShapes, Learned, MeanShapes
 from diffclust.prototypes.landmarks import Spread, Variances
 from diffclust.solvers import (
@@ -65,7 +67,7 @@ class ShapeKMeans(AbstractModel):
             landmark and coordinate, or these in every cluster.
         covariances: Whether coordinates of a landmark vary by themselves, or together.
         norm: Whether a distance of shapes is the sum over landmarks (Eq. 13) or the root of the
-            sum of squares (Eq. 14).
+            sum of squares (Eq. 14); the likelihood has no such choice.
         centres: Means of coordinates, as the paper argues, or Fréchet means: the Gaussians whose
             squared distances to the shapes' are least. Under a Wasserstein distance, and for the
             likelihood, these are the same.
@@ -73,9 +75,10 @@ class ShapeKMeans(AbstractModel):
             Registered shapes have the principal axes of their mean as coordinates.
         reflection: Whether mirrored shapes are the same.
         seeding: How runs begin: with shapes assigned at random (the paper's), or k-means++.
-        prior: Variances of a cluster are shrunk towards those of all as if so many more shapes
-            had them. None takes 0 for distances, as the paper does, and the number of dimensions
-            plus two for the likelihood, which a cluster of one shape would make infinite.
+        prior: With `"per_cluster"` only: variances of a cluster are shrunk towards those within
+            all clusters, as if so many more shapes had them. None takes 0 for distances, as the
+            paper does, and the number of dimensions plus two for the likelihood, which a cluster
+            of one shape would make infinite. It is no part of the loss.
         min_variance: The least variance, as a fraction of the mean variance of all shapes.
         num_restarts: Runs from different seeds; the one of least loss is kept.
         max_passes: Most passes of a run.
@@ -106,12 +109,16 @@ class ShapeKMeans(AbstractModel):
         for name in ("num_clusters", "num_restarts", "max_passes"):
             _validation.count(getattr(self, name), name)
         _validation.positive(0.0 if self.prior is None else self.prior, "prior", least=0)
-        if self.centres == "frechet" and (
-            self.distance != "fisher-rao" or self.covariances == "full"
-        ):
+        for field in dataclasses.fields(self):
+            choices, value = get_args(field.type), getattr(self, field.name)
+            if get_origin(field.type) is Literal and value not in choices:
+                listed = ", ".join(map(repr, choices))
+                raise ValueError(f"{field.name} must be one of {listed}, not {value!r}")
+        moves = self.centres == "frechet" and self.distance == "fisher-rao"
+        if moves and (self.covariances == "full" or self.variances == "round"):
             raise ValueError(
-                "centres='frechet' needs distance='fisher-rao' and diagonal covariances, not "
-                f"{self.distance!r} and {self.covariances!r}"
+                "centres='frechet' needs variances of each landmark and diagonal covariances, "
+                f"not variances={self.variances!r} and covariances={self.covariances!r}"
             )
         if not 0.0 < self.min_variance < 1.0:
             raise ValueError(f"min_variance must lie between 0 and 1, not {self.min_variance}")
@@ -192,7 +199,8 @@ class ShapeKMeans(AbstractModel):
             pooling="within" if of_points else "total",
             prior=prior,
         )
-        return FrechetShapes(means) if self.centres == "frechet" else means
+        moves = self.centres == "frechet" and self.distance == "fisher-rao"
+        return FrechetShapes(means) if moves else means
 
     def floor(self, spread: Spread) -> Scalar:
         """The least variance.
@@ -232,6 +240,7 @@ class ShapeKMeans(AbstractModel):
         assignments: Any = None,
         chunk_size: int | None = None,
         callback: Callback = ignore,
+        mesh: Mesh | None = None,
     ) -> Result:
         """Clusters shapes.
 
@@ -240,8 +249,11 @@ class ShapeKMeans(AbstractModel):
                 same order, in any units.
             key: Random key, `jax.random.key(seed)`; the same key gives the same result.
             assignments: A cluster for each shape to start from; then there is one run.
-            chunk_size: Shapes a chunk, which bounds the memory; chosen where it is not given.
+            chunk_size: Shapes a chunk, and a device, which bounds the memory; chosen where it is
+                not given.
             callback: Told of every chunk; an exception raised in it stops the fit.
+            mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for
+                the default device alone. Shapes are registered on the default device.
 
         Returns:
             The result; of several restarts, the one of least loss. Its prototypes are the mean
@@ -251,11 +263,16 @@ class ShapeKMeans(AbstractModel):
             ValueError: If an argument is not what it should be.
             FitError: If a loss is not a number.
         """
+        check_mesh(mesh)
         array = self.validated(shapes)
         _validation.cluster_count(self.num_clusters, len(array), "shapes")
         if chunk_size is not None:
             _validation.count(chunk_size, "chunk_size")
-        registered, consensus, params = register(array, self.registration, self.reflection)
+        if len(array) == 1:
+            raise ValueError("one shape has no variance to be found; give at least 2")
+        registered, consensus, params, converged = register(
+            array, self.registration, self.reflection
+        )
         reference = jnp.asarray(consensus)
         initial = self.spread(jnp.asarray(registered), reference)
         # What rounding alone leaves between copies of one shape is no spread.
@@ -264,6 +281,8 @@ class ShapeKMeans(AbstractModel):
             raise ValueError("all shapes are the same once they are registered; give others")
         solver = self.solver(reference, initial)
         copies = solver.aligner.working_copies(self.num_clusters) + 2 * self.num_clusters
+        if chunk_size is None:
+            chunk_size = default_chunk_size(array[0], share(len(array), mesh), copies)
         plan = Plan(
             self.num_clusters,
             (),
@@ -271,8 +290,9 @@ class ShapeKMeans(AbstractModel):
             Stopping(self.max_passes, 0.0),
             Moves(rounds=0),
             1,
-            default_chunk_size(array[0], len(array), copies) if chunk_size is None else chunk_size,
+            chunk_size,
             seeding=self.seeding,
+            mesh=mesh,
         )
         start: Start = None
         if assignments is not None:
@@ -284,11 +304,21 @@ class ShapeKMeans(AbstractModel):
         found = dataclasses.replace(outcome.assignment, params=params)
         floor = float(self.floor(initial))
         spread = np.asarray(outcome.learned.clusters.prototype.spread)
-        figures = {"floor": floor, "floored": float(_floored(spread, floor))}
+        # Variances that all clusters share are counted once.
+        own = spread if self.variances == "per_cluster" else spread[:1]
+        figures = {
+            "floor": floor,
+            "floored": float(_floored(own, floor)),
+            "registration_converged": float(converged),
+        }
         outcome = dataclasses.replace(
             outcome,
             assignment=found,
-            extras={"consensus": consensus, "variances": np.asarray(initial)},
+            extras={
+                "consensus": consensus,
+                "variances": np.asarray(initial),
+                "origin": array.mean(axis=(0, 1)),
+            },
             figures=figures,
         )
         return Result(model=self, sample_shape=array.shape[1:], outcome=outcome)
@@ -310,9 +340,11 @@ class ShapeKMeans(AbstractModel):
         A new shape is in no cluster yet, so that it carries the variances of each centre that it
         is compared to.
         """
-        consensus = np.asarray(outcome.extras["consensus"], shapes.dtype)
-        registered, params = register_to(shapes, consensus, self.registration, self.reflection)
-        variances = np.asarray(outcome.extras["variances"], shapes.dtype)
+        consensus, origin = (np.asarray(outcome.extras[n]) for n in ("consensus", "origin"))
+        registered, params = register_to(
+            shapes, consensus, origin, self.registration, self.reflection
+        )
+        variances = np.asarray(outcome.extras["variances"])
         solver = self.solver(jnp.asarray(consensus), jnp.asarray(variances))
         found = assign_samples(
             solver,
@@ -326,7 +358,7 @@ class ShapeKMeans(AbstractModel):
     def aligned(self, outcome: Outcome, shapes: np.ndarray, params: np.ndarray) -> np.ndarray:
         """The registered shapes; see `AbstractModel.aligned`."""
         del outcome
-        return moved(shapes, params)
+        return moved(shapes, params).astype(jnp.result_type(float))
 
 
 def _round(p: DiagonalGaussian, q: DiagonalGaussian) -> Scalar:

@@ -59,6 +59,11 @@ class AbstractPrototypeFamily(eqx.Module):
     def is_additive(self) -> bool:
         """Whether a sample adds the same to the sums of a cluster whatever its prototype is."""
 
+    @property
+    @abc.abstractmethod
+    def starting(self) -> "AbstractPrototypeFamily":
+        """The family whose prototypes a run begins with: itself, unless updates go on from them."""
+
     @abc.abstractmethod
     def begin(self, sample: PyTree) -> PyTree:
         """The prototype of a cluster that is just begun with one sample.

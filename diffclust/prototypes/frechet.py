@@ -34,8 +34,9 @@ class FrechetShapes(AbstractPrototypeFamily):
     """Centres that minimise the summed squared Fisher–Rao distances to their shapes' Gaussians.
 
     Such a mean has no closed form: a pass takes one step of Riemannian gradient descent, which
-    never overshoots, and passes go on from there. The shapes carry the variances of their cluster;
-    the centre's own are larger, as means of Gaussians that lie apart are.
+    never overshoots, and passes go on until the centres rest too. The shapes
+    carry the variances of their cluster; the centre's own are larger, as means of Gaussians that
+    lie apart are.
 
     Attributes:
         means: Gives the variances, and the centres to begin with.
@@ -56,6 +57,11 @@ class FrechetShapes(AbstractPrototypeFamily):
     def is_additive(self) -> bool:
         """No: the pull of a shape depends on the centre; see the abstract property."""
         return False
+
+    @property
+    def starting(self) -> MeanShapes:
+        """The means of coordinates; see `AbstractPrototypeFamily.starting`."""
+        return self.means
 
     def normalise(self, sample: Float[Array, "landmarks dims"]) -> Float[Array, "landmarks dims"]:
         """Returns the shape as it is; see `AbstractPrototypeFamily.normalise`."""

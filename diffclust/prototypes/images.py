@@ -78,6 +78,11 @@ class MeanImages(AbstractPrototypeFamily):
         """Yes; see `AbstractPrototypeFamily.is_additive`."""
         return True
 
+    @property
+    def starting(self) -> "MeanImages":
+        """Itself; see `AbstractPrototypeFamily.starting`."""
+        return self
+
     def begin(self, sample: Image) -> Image:
         """The sample itself; see `AbstractPrototypeFamily.begin`."""
         return sample
@@ -119,6 +124,11 @@ class UnitNormImages(AbstractPrototypeFamily):
     def is_additive(self) -> bool:
         """Yes; see `AbstractPrototypeFamily.is_additive`."""
         return True
+
+    @property
+    def starting(self) -> "UnitNormImages":
+        """Itself; see `AbstractPrototypeFamily.starting`."""
+        return self
 
     def begin(self, sample: Image) -> Image:
         """The sample itself; see `AbstractPrototypeFamily.begin`."""

@@ -92,6 +92,11 @@ class MeanShapes(AbstractPrototypeFamily):
         return True
 
     @property
+    def starting(self) -> "MeanShapes":
+        """Itself; see `AbstractPrototypeFamily.starting`."""
+        return self
+
+    @property
     def is_full(self) -> bool:
         """Whether covariances are learned, not variances alone."""
         return self.initial.ndim > self.reference.ndim

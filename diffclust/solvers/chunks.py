@@ -1,4 +1,4 @@
-"""Samples cut into equal chunks, so that memory is bounded and nothing compiles twice."""
+"""Samples cut into chunks, so that memory is bounded and nothing compiles twice."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,8 +8,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PyTree
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int, PyTree
 
+from diffclust.parallel import rowwise, shard_rows, share
 from diffclust.solvers.base import Batch
 
 _CPU_BUDGET = 48 * 2**20
@@ -42,12 +44,14 @@ class Chunks:
     Attributes:
         batches: The chunks.
         num_samples: Samples without the padding.
-        size: Samples a chunk.
+        size: Samples a chunk, of all devices together.
+        mesh: Devices that share every chunk, or None for one.
     """
 
     batches: tuple[Batch, ...]
     num_samples: int
     size: int
+    mesh: Mesh | None = None
 
     @property
     def weights(self) -> np.ndarray:
@@ -84,25 +88,26 @@ class Chunks:
 
         Args:
             index: Indices into the data set; at least one.
-            size: Samples a chunk.
+            size: Samples a chunk; a few more where devices share it.
 
         Returns:
             A smaller data set.
         """
-        return cut(self.gather(index), self.weights[index], size=size)
+        size = share(size, self.mesh)
+        return cut(self.gather(index), self.weights[index], size=size, mesh=self.mesh)
 
 
 @eqx.filter_jit
-def _apply(samples: PyTree, normalise: Callable[[PyTree], PyTree]) -> PyTree:
-    return jax.vmap(normalise)(samples)
+def _apply(samples: PyTree, normalise: Callable[[PyTree], PyTree], mesh: Mesh | None) -> PyTree:
+    return rowwise(lambda normalise, rows: jax.vmap(normalise)(rows), mesh)(normalise, samples)
 
 
-def _prepare(samples: PyTree, normalise: Callable[[PyTree], PyTree]) -> PyTree:
+def _prepare(samples: PyTree, normalise: Callable[[PyTree], PyTree], mesh: Mesh | None) -> PyTree:
     # A jitted identity copies; a function that does nothing is not worth the memory.
     traced = jax.make_jaxpr(jax.vmap(normalise))(samples).jaxpr
     if not traced.eqns and list(traced.outvars) == list(traced.invars):
         return samples
-    return _apply(samples, normalise)
+    return _apply(samples, normalise, mesh)
 
 
 def cut(
@@ -111,14 +116,16 @@ def cut(
     *,
     size: int,
     normalise: Callable[[PyTree], PyTree] | None = None,
+    mesh: Mesh | None = None,
 ) -> Chunks:
     """Cuts samples into chunks.
 
     Args:
         samples: A tree of arrays with a common leading axis.
         weight: Sample weights, or None for ones.
-        size: Samples a chunk.
+        size: Samples a chunk, and a device.
         normalise: Applied to each sample, or None.
+        mesh: Devices that share every chunk, or None for one.
 
     Returns:
         The chunks.
@@ -128,6 +135,7 @@ def cut(
     dtype = np.dtype(jnp.result_type(*leaves))
     weight = np.ones(count, dtype) if weight is None else np.asarray(weight, dtype)
     batches = []
+    size = size if mesh is None else size * mesh.size
     for start in range(0, count, size):
         stop = min(count, start + size)
         padding = size - (stop - start)
@@ -137,11 +145,40 @@ def cut(
             if padding:
                 # Copies of a real sample: a blank one would have no direction to descend in.
                 part = np.concatenate([part, np.repeat(part[:1], padding, axis=0)])
-            return jnp.asarray(part)
+            return jnp.asarray(part) if mesh is None else shard_rows(part, mesh)
 
         chunk = jax.tree.map(pad, samples)
         if normalise is not None:
-            chunk = _prepare(chunk, normalise)
+            chunk = _prepare(chunk, normalise, mesh)
         padded = np.concatenate([weight[start:stop], np.zeros(padding, dtype)])
-        batches.append(Batch(chunk, jnp.asarray(padded)))
-    return Chunks(tuple(batches), count, size)
+        weights = jnp.asarray(padded) if mesh is None else shard_rows(padded, mesh)
+        batches.append(Batch(chunk, weights))
+    return Chunks(tuple(batches), count, size, mesh)
+
+
+@dataclasses.dataclass(frozen=True)
+class HostSamples:
+    """All samples, kept on the host: several devices are given no more than a batch of them.
+
+    Attributes:
+        samples: Arrays of NumPy's with a leading axis.
+        weight: Weights of the samples.
+        mesh: The devices.
+    """
+
+    samples: PyTree
+    weight: Float[np.ndarray, " n"]
+    mesh: Mesh
+
+    def take(self, index: Int[np.ndarray, " m"], place: Callable = shard_rows) -> Batch:
+        """Some of the samples, on the devices.
+
+        Args:
+            index: Which ones.
+            place: `shard_rows`, as many for each device, or `replicate`, all for each.
+
+        Returns:
+            The batch.
+        """
+        samples = jax.tree.map(lambda leaf: place(leaf[index], self.mesh), self.samples)
+        return Batch(samples, place(self.weight[index], self.mesh))

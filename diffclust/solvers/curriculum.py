@@ -7,10 +7,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Int
 
+from diffclust.parallel import replicate, settled, sharded
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import Batch, Memory
+from diffclust.solvers.chunks import HostSamples
 from diffclust.solvers.gradient import GradientEM, GradientState
 from diffclust.solvers.gradient_moves import apply, chosen, propose
 from diffclust.solvers.progress import Callback, FitError, Progress, Status, ignore
@@ -153,6 +156,23 @@ class Stream:
 
 
 @eqx.filter_jit
+def _sharded_step(
+    solver: GradientEM,
+    state: GradientState,
+    memory: Memory | None,
+    batch: Batch,
+    index: Int[Array, " batch"],
+    rate: Scalar,
+    mesh: Mesh,
+) -> tuple[GradientState, Memory | None]:
+    past = jax.tree.map(lambda leaf: leaf[index], memory)
+    state, present = sharded(solver.step, mesh)(state, batch, past, rate)
+    # All devices have the memory of all samples, tens of bytes each: any may be asked next.
+    present = replicate(present, mesh)
+    return state, jax.tree.map(lambda old, new: old.at[index].set(new), memory, present)
+
+
+@eqx.filter_jit
 def _step(
     solver: GradientEM,
     state: GradientState,
@@ -175,7 +195,7 @@ def _refill(
 
 
 def _fresh(
-    solver: GradientEM, num_clusters: int, data: Batch, past: Memory | None
+    solver: GradientEM, num_clusters: int, data: Batch | HostSamples, past: Memory | None
 ) -> Memory | None:
     """The memory for a solver whose params go on where the last one's end."""
     memory = solver.training_memory(data.weight.shape[0], num_clusters, data.weight.dtype)
@@ -189,7 +209,7 @@ def _fresh(
 def train(
     solvers: Sequence[GradientEM],
     plan: GradientPlan,
-    data: Batch,
+    data: Batch | HostSamples,
     learned: Learned,
     *,
     key: Key,
@@ -204,7 +224,7 @@ def train(
     Args:
         solvers: The solvers that phases name.
         plan: What to do.
-        data: All samples, on the device.
+        data: All samples, on the device, or on the host where several devices share batches.
         learned: What is learned, to start from.
         key: Random key of the order of samples and of the noise.
         begin: Where to go on, as `keep` was told it; None to start.
@@ -221,6 +241,7 @@ def train(
     """
     stream = Stream(data.weight.shape[0], plan.batch_size, jax.random.fold_in(key, 0))
     noise_key = jax.random.fold_in(key, 1)
+    mesh = None if isinstance(data, Batch) else data.mesh
     count = len(learned.clusters)
     if begin is None:
         state, position = solvers[plan.phases[0].solver].init(learned), Position()
@@ -234,9 +255,16 @@ def train(
         solver = solvers[phase.solver]
         rate = jnp.asarray(phase.rate, dtype=data.weight.dtype)
         steps = min(plan.window, phase.steps - position.steps)
+        # Placed alike in every window, so that no step is compiled twice.
+        state, memory, rate = replicate((state, memory, rate), mesh)
         for _ in range(steps):
-            index = jnp.asarray(stream.batch(taken))
-            state, memory = _step(solver, state, memory, data, index, rate)
+            index = stream.batch(taken)
+            if isinstance(data, Batch):
+                state, memory = _step(solver, state, memory, data, jnp.asarray(index), rate)
+            else:
+                batch, places = data.take(index), replicate(index, data.mesh)
+                stepped = _sharded_step(solver, state, memory, batch, places, rate, data.mesh)
+                state, memory = settled(stepped, mesh)
             taken += 1
         loss, sizes = _read(state, position, restart)
         # The last phase ends with what it has: there is no time left to part twins.
@@ -297,19 +325,25 @@ def _move(
     plan: GradientPlan,
     state: GradientState,
     memory: Memory | None,
-    data: Batch,
+    data: Batch | HostSamples,
     key: Key,
 ) -> GradientState | None:
     """The state after the best split and removal, judged by some samples; None for none."""
     size = data.weight.shape[0]
     rng = np.random.default_rng([int(state.step), *np.asarray(jax.random.key_data(key)).tolist()])
     index = rng.choice(size, min(size, plan.move_samples), replace=False)
-    some, past = jax.tree.map(lambda leaf: leaf[jnp.asarray(index)], (data, memory))
+    places = jnp.asarray(index)
+    if isinstance(data, Batch):
+        some = jax.tree.map(lambda leaf: leaf[places], data)
+    else:
+        # Few samples, and seldom: every device weighs the same moves.
+        some = data.take(index, replicate)
+    past = jax.tree.map(lambda leaf: leaf[places], memory)
     move = propose(solver, state.learned, some, past)
     pair = chosen(move, least=plan.least_gain)
     if pair is None:
         return None
-    split, removed = (jnp.asarray(k, dtype=jnp.int32) for k in pair)
+    split, removed = (jnp.asarray(k, dtype=jnp.result_type(int)) for k in pair)
     return apply(state, move.children, split, removed)
 
 

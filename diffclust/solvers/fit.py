@@ -8,10 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import Alignment
 from diffclust.distances import SquaredEuclidean
+from diffclust.parallel import gathered, rowwise, settled, sharded
 from diffclust.prototypes import Clusters, Learned
 from diffclust.sampling import low_pass
 from diffclust.solvers.base import AbstractSolver, Batch, Memory, remembered
@@ -20,7 +22,7 @@ from diffclust.solvers.lloyd import Lloyd, LloydState
 from diffclust.solvers.moves import Moves, improve
 from diffclust.solvers.progress import Callback, Progress, ignore
 from diffclust.solvers.result import Assignment, Outcome
-from diffclust.solvers.run import Report, Run, Stopping, candidates, run_lloyd
+from diffclust.solvers.run import Report, Run, Stopping, host_assignment, run_lloyd
 from diffclust.solvers.seeding import kmeans_plus_plus
 from diffclust.solvers.weights import learn_weights
 from diffclust.types import Key
@@ -37,11 +39,12 @@ class Plan:
         stopping: When a run stops.
         moves: Split-and-merge moves.
         coarsening: Restarts run on images this many times coarser; 1 runs them on the images.
-        chunk_size: Samples a chunk.
+        chunk_size: Samples a chunk, and a device.
         weight_rounds: Rounds in which the penalty weights are learned; 0 keeps them.
         weights_per_cluster: Whether every cluster learns its own.
         seeding: Whether restarts begin with prototypes drawn by k-means++, or with the means of
             clusters to which samples are assigned at random, as many to each.
+        mesh: Devices that share every chunk, or None for one.
     """
 
     num_clusters: int
@@ -54,6 +57,7 @@ class Plan:
     weight_rounds: int = 0
     weights_per_cluster: bool = False
     seeding: Literal["k-means++", "random"] = "k-means++"
+    mesh: Mesh | None = None
 
 
 Start = tuple[Literal["prototypes", "assignments"], Array] | None
@@ -133,7 +137,7 @@ def fit_prototypes(
         report = _reporter(callback, "refine", int(np.argmin(losses)), min(losses))
         best = run_lloyd(solver, finest, state, best.memory, plan.stopping, report=report)
     return Outcome(
-        best.learned,
+        gathered(best.learned, plan.mesh),
         host_assignment(finest, best.memory),
         best.history,
         tuple(losses),
@@ -186,7 +190,7 @@ def level_of(
         The chunks.
     """
     normalise = eqx.Partial(_normalise, solver=solver, factor=factor)
-    return cut(samples, weight, size=plan.chunk_size, normalise=normalise)
+    return cut(samples, weight, size=plan.chunk_size, normalise=normalise, mesh=plan.mesh)
 
 
 def seeded(
@@ -276,10 +280,19 @@ def begin_at_assignments(
     return from_alignments(solver, chunks, memory, clusters), memory
 
 
+def _add(
+    solver: Lloyd, state: LloydState, batch: Batch, memory: Memory, *, axis_name: str | None = None
+) -> tuple[LloydState, Memory]:
+    found = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
+    previous = memory.cluster[:, 0]
+    return solver.accumulate(state, batch, found, previous, axis_name=axis_name), memory
+
+
 @eqx.filter_jit
-def _accumulate(solver: Lloyd, state: LloydState, batch: Batch, memory: Memory) -> LloydState:
-    alignment = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
-    return solver.accumulate(state, batch, alignment, memory.cluster[:, 0])
+def _accumulate(
+    solver: Lloyd, state: LloydState, batch: Batch, memory: Memory, mesh: Mesh | None
+) -> LloydState:
+    return sharded(eqx.Partial(_add, solver), mesh)(state, batch, memory)[0]
 
 
 def from_alignments(
@@ -301,16 +314,26 @@ def from_alignments(
         chunks.batches[0].samples,
     )
     prototype = jax.vmap(solver.family.begin)(blank)
-    state = solver.init(eqx.tree_at(lambda c: c.prototype, clusters, prototype))
+    starting = eqx.tree_at(lambda s: s.family, solver, solver.family.starting)
+    state = starting.init(eqx.tree_at(lambda c: c.prototype, clusters, prototype))
     for batch, past in zip(chunks.batches, memory, strict=True):
-        state = _accumulate(solver, state, batch, past)
-    return solver.end_pass(state)
+        state = settled(_accumulate(starting, state, batch, past, chunks.mesh), chunks.mesh)
+    return solver.init(starting.end_pass(state).learned.clusters)
 
 
 @eqx.filter_jit
-def _assign(solver: AbstractSolver, learned: PyTree, samples: PyTree, memory: Memory) -> Memory:
-    found = solver.assign(learned, samples, memory)
-    return remembered(found, memory.params.shape[1])
+def _assign(
+    solver: AbstractSolver,
+    learned: PyTree,
+    samples: PyTree,
+    memory: Memory,
+    mesh: Mesh | None,
+) -> Memory:
+    def run(everywhere: PyTree, rows: PyTree) -> Memory:
+        (solver, learned), (samples, memory) = everywhere, rows
+        return remembered(solver.assign(learned, samples, memory), memory.params.shape[1])
+
+    return rowwise(run, mesh)((solver, learned), (samples, memory))
 
 
 def assign_chunks(
@@ -320,6 +343,7 @@ def assign_chunks(
     *,
     chunk_size: int,
     callback: Callback = ignore,
+    mesh: Mesh | None = None,
 ) -> tuple[Chunks, tuple[Memory, ...]]:
     """Assigns samples to clusters that stay as they are, with all candidates.
 
@@ -327,17 +351,18 @@ def assign_chunks(
         solver: What assigns.
         learned: The clusters and what goes with them.
         samples: Samples with a leading axis.
-        chunk_size: Samples a chunk.
+        chunk_size: Samples a chunk, and a device.
         callback: Told of every chunk.
+        mesh: Devices that share every chunk, or None for one.
 
     Returns:
         The chunks and the memory of each.
     """
-    chunks = cut(samples, None, size=chunk_size, normalise=solver.normalise)
+    chunks = cut(samples, None, size=chunk_size, normalise=solver.normalise, mesh=mesh)
     found = []
     for number, batch in enumerate(chunks.batches):
         blank = solver.remember(chunks.size, len(learned.clusters), batch.weight.dtype)
-        found.append(_assign(solver, learned, batch.samples, blank))
+        found.append(_assign(solver, learned, batch.samples, blank, mesh))
         jax.block_until_ready(found[-1])
         callback(Progress("predict", 0, 0, number + 1, len(chunks.batches)))
     return chunks, tuple(found)
@@ -366,24 +391,3 @@ def assign_samples(
     return host_assignment(
         *assign_chunks(solver, learned, samples, chunk_size=chunk_size, callback=callback)
     )
-
-
-def host_assignment(chunks: Chunks, memory: tuple[Memory, ...]) -> Assignment:
-    """The memory of all samples on the host, without the padding.
-
-    Args:
-        chunks: The data.
-        memory: Memory of each chunk.
-
-    Returns:
-        The assignment.
-    """
-    count = chunks.num_samples
-    cluster, energy = candidates(chunks, memory)
-    params = np.concatenate([np.asarray(part.params[:, 0]) for part in memory])[:count]
-    if cluster.shape[1] > 1:
-        margins, second = energy[:, 1] - energy[:, 0], cluster[:, 1]
-    else:
-        margins = np.full(count, np.inf, energy.dtype)
-        second = np.full(count, -1, cluster.dtype)
-    return Assignment(cluster[:, 0], energy[:, 0], margins, second, params)

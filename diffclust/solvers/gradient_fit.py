@@ -8,16 +8,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Float, PyTree
 
+from diffclust.parallel import gathered
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import Batch, Memory
-from diffclust.solvers.curriculum import GradientPlan, Keep, Position, Standing, Trained, train
-from diffclust.solvers.fit import assign_chunks, host_assignment
+from diffclust.solvers.chunks import HostSamples
+from diffclust.solvers.curriculum import (
+    GradientPlan,
+    Keep,
+    Position,
+    Standing,
+    Trained,
+    train,
+)
+from diffclust.solvers.fit import assign_chunks
 from diffclust.solvers.gradient import GradientEM, GradientState
 from diffclust.solvers.progress import Callback, FitError, Snapshots, Status, ignore
 from diffclust.solvers.result import Assignment, Outcome
-from diffclust.solvers.run import candidates
+from diffclust.solvers.run import candidates, host_assignment
 from diffclust.types import Key
 
 SoftAssignment = tuple[Assignment, Float[np.ndarray, " n"], Float[np.ndarray, "n clusters"]]
@@ -63,6 +73,7 @@ def assign_softly(
     *,
     chunk_size: int,
     callback: Callback = ignore,
+    mesh: Mesh | None = None,
 ) -> SoftAssignment:
     """Assigns samples to clusters that stay as they are.
 
@@ -70,14 +81,15 @@ def assign_softly(
         solver: What assigns.
         learned: The clusters and what goes with them.
         samples: Samples with a leading axis.
-        chunk_size: Samples a chunk.
+        chunk_size: Samples a chunk, and a device.
         callback: Told of every chunk.
+        mesh: Devices that share every chunk, or None for one.
 
     Returns:
         The assignment, the loss of each sample and its responsibilities.
     """
     chunks, memory = assign_chunks(
-        solver, learned, samples, chunk_size=chunk_size, callback=callback
+        solver, learned, samples, chunk_size=chunk_size, callback=callback, mesh=mesh
     )
     cluster, scores = candidates(chunks, memory)
     reduction = solver.reduction
@@ -102,6 +114,7 @@ def fit_by_gradient(
     callback: Callback = ignore,
     snapshots: Snapshots | None = None,
     keep: Keep | None = None,
+    mesh: Mesh | None = None,
 ) -> Outcome:
     """Fits prototypes, and networks that align them, to samples.
 
@@ -113,11 +126,12 @@ def fit_by_gradient(
         weight: Sample weights, or None.
         begin: What is learned, to start a run from its key.
         num_restarts: Runs, of which the one of least loss is kept.
-        chunk_size: Samples a chunk of an assignment.
+        chunk_size: Samples a chunk of an assignment, and a device.
         key: Random key.
         callback: Told of every window of steps.
         snapshots: Where the fit saves its state and goes on from, or None.
         keep: Called with the state after every window, or None.
+        mesh: Devices that share every batch, or None for one.
 
     Returns:
         The outcome.
@@ -126,10 +140,13 @@ def fit_by_gradient(
         FitError: If a loss or a gradient is not a number.
     """
     started = time.perf_counter()
-    data = Batch(
-        jnp.asarray(samples),
-        jnp.ones(len(samples), samples.dtype) if weight is None else jnp.asarray(weight),
-    )
+    data: Batch | HostSamples
+    if mesh is None:
+        ones = jnp.ones(len(samples), samples.dtype)
+        data = Batch(jnp.asarray(samples), ones if weight is None else jnp.asarray(weight))
+    else:
+        ones = np.ones(len(samples), samples.dtype)
+        data = HostSamples(samples, ones if weight is None else weight, mesh)
     keys = jax.random.split(key, num_restarts)
     found = _Found()
     if snapshots is not None:
@@ -174,15 +191,17 @@ def fit_by_gradient(
         going = None
         # Of the other runs nobody is told: they would look like the end of the fit.
         tell = callback if number + 1 == num_restarts else ignore
-        assigned = assign_softly(final, run.learned, samples, chunk_size=chunk_size, callback=tell)
+        assigned = assign_softly(
+            final, run.learned, samples, chunk_size=chunk_size, callback=tell, mesh=mesh
+        )
         best = _better(best, run, assigned, weight)
     assert best is not None
     assignment, _, responsibilities = best.assigned or assign_softly(
-        final, best.learned, samples, chunk_size=chunk_size, callback=callback
+        final, best.learned, samples, chunk_size=chunk_size, callback=callback, mesh=mesh
     )
     mass = float(np.sum(np.asarray(data.weight), dtype=np.float64))
     return Outcome(
-        best.learned,
+        gathered(best.learned, mesh),
         assignment,
         (*(mass * loss for loss in best.position.history), min(best.losses)),
         best.losses,
@@ -250,7 +269,7 @@ def _found(
     snapshots: Snapshots,
     solvers: Sequence[GradientEM],
     plan: GradientPlan,
-    data: Batch,
+    data: Batch | HostSamples,
     begin: Callable[[Key], Learned],
     key: Key,
 ) -> _Found:

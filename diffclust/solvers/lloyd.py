@@ -185,6 +185,20 @@ class Lloyd(AbstractSolver):
         """
         return self.energy.num_params == 0 and self.family.is_additive
 
+    def is_at_rest(self, loss: Scalar | float, previous: Scalar | float) -> Bool[Array, ""] | bool:
+        """Whether centres that are found step by step have come to rest, assignments being fixed.
+
+        Args:
+            loss: The loss of a pass.
+            previous: That of the pass before.
+
+        Returns:
+            True for families that find them at once.
+        """
+        if self.family.is_additive:
+            return True
+        return abs(previous - loss) <= 1e-6 * abs(loss)
+
     def end_pass(self, state: LloydState, *, keep: bool = False) -> LloydState:
         """Moves every prototype to the mean of its aligned samples; empty ones stay.
 

@@ -7,12 +7,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
+from diffclust.parallel import replicate, settled, shard_rows, sharded
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import Batch, Memory
 from diffclust.solvers.chunks import Chunks
 from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
 from diffclust.solvers.progress import FitError, Status
+from diffclust.solvers.result import Assignment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +57,14 @@ class Stopping:
 
 @eqx.filter_jit
 def _step(
-    solver: Lloyd, state: LloydState, batch: Batch, memory: Memory, kept: bool
+    solver: Lloyd,
+    state: LloydState,
+    batch: Batch,
+    memory: Memory,
+    kept: bool,
+    mesh: Mesh | None,
 ) -> tuple[LloydState, Memory]:
-    return solver.step(state, batch, memory, kept=kept)
+    return sharded(solver.step, mesh)(state, batch, memory, kept=kept)
 
 
 @eqx.filter_jit
@@ -92,7 +100,8 @@ def one_pass(
     """
     new = []
     for number, (batch, past) in enumerate(zip(chunks.batches, memory, strict=True)):
-        state, present = _step(solver, state, batch, past, kept)
+        stepped = _step(solver, state, batch, past, kept, chunks.mesh)
+        state, present = settled(stepped, chunks.mesh)
         new.append(present)
         if report is not None:
             jax.block_until_ready(present)
@@ -135,6 +144,8 @@ def run_lloyd(
             if report is not None:
                 report(iteration, done, total, last)
 
+        # Placed alike in every pass, so that no step is compiled twice.
+        state, memory = replicate(state, chunks.mesh), shard_rows(memory, chunks.mesh)
         learned = state.learned
         # The first pass counts afresh: the memory may be of other sums than the state's.
         kept = solver.sums_persist and bool(history)
@@ -149,7 +160,7 @@ def run_lloyd(
         history.append(loss)
         state = _end_pass(solver, state, solver.sums_persist)
         empty = np.flatnonzero(np.asarray(tally.count) == 0)
-        status = None if empty.size else _verdict(history, int(tally.changed), stopping)
+        status = None if empty.size else _verdict(solver, history, int(tally.changed), stopping)
         if status is None and len(history) >= stopping.max_passes:
             status = Status.MAX_PASSES
         if status is not None:
@@ -158,13 +169,16 @@ def run_lloyd(
             state = refill(solver, state, chunks, memory, empty)
 
 
-def _verdict(history: list[float], changed: int, stopping: Stopping) -> Status | None:
+def _verdict(
+    solver: Lloyd, history: list[float], changed: int, stopping: Stopping
+) -> Status | None:
     """Whether the loss stands still; the first pass has nothing to be compared with."""
     if len(history) < 2:
         return None
     if stopping.tolerance == 0.0:
         # The loss's last digits say nothing: only assignments tell.
-        return Status.ASSIGNMENTS if changed == 0 else None
+        rests = changed == 0 and solver.is_at_rest(history[-1], history[-2])
+        return Status.ASSIGNMENTS if rests else None
     if history[-2] - history[-1] > stopping.tolerance * abs(history[-2]):
         return None
     return Status.ASSIGNMENTS if changed == 0 else Status.LOSS
@@ -206,6 +220,27 @@ def refill(
     )
     clusters = eqx.tree_at(lambda c: c.prototype, clusters, prototype)
     return eqx.tree_at(lambda s: s.learned.clusters, state, clusters)
+
+
+def host_assignment(chunks: Chunks, memory: tuple[Memory, ...]) -> Assignment:
+    """The memory of all samples on the host, without the padding.
+
+    Args:
+        chunks: The data.
+        memory: Memory of each chunk.
+
+    Returns:
+        The assignment.
+    """
+    count = chunks.num_samples
+    cluster, energy = candidates(chunks, memory)
+    params = np.concatenate([np.asarray(part.params[:, 0]) for part in memory])[:count]
+    if cluster.shape[1] > 1:
+        margins, second = energy[:, 1] - energy[:, 0], cluster[:, 1]
+    else:
+        margins = np.full(count, np.inf, energy.dtype)
+        second = np.full(count, -1, cluster.dtype)
+    return Assignment(cluster[:, 0], energy[:, 0], margins, second, params)
 
 
 def candidates(chunks: Chunks, memory: tuple[Memory, ...]) -> tuple[np.ndarray, np.ndarray]:

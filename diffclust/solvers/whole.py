@@ -79,20 +79,21 @@ def run_whole(
     memory = solver.remember(assigned.shape[0], num_clusters, dtype)
     memory = eqx.tree_at(lambda m: m.cluster, memory, memory.cluster.at[:, 0].set(assigned))
     given = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
-    state = solver.accumulate(solver.init(Clusters(prototype, weights)), batch, given, assigned)
-    state = solver.end_pass(state)
+    starting = eqx.tree_at(lambda s: s.family, solver, solver.family.starting)
+    state = starting.accumulate(starting.init(Clusters(prototype, weights)), batch, given, assigned)
+    state = solver.init(starting.end_pass(state).learned.clusters)
 
     def goes_on(carry: tuple[PyTree, ...]) -> Bool[Array, ""]:
         _, _, _, loss, passes, settled = carry
         return (passes < max_passes) & ~settled & ~jnp.isnan(loss)
 
     def one_pass(carry: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
-        state, memory, _, _, passes, _ = carry
+        state, memory, _, last, passes, _ = carry
         learned = state.learned
         state, memory = solver.step(state, batch, memory)
         empty = state.tally.count == 0
-        settled = (state.tally.changed == 0) & ~jnp.any(empty)
         loss = state.tally.loss
+        settled = (state.tally.changed == 0) & ~jnp.any(empty) & solver.is_at_rest(loss, last)
         state = _refilled(solver, solver.end_pass(state), batch, memory, empty)
         return state, memory, learned, loss, passes + 1, settled
 

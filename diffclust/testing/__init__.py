@@ -4,13 +4,14 @@ Each check draws what it needs from a key and raises an AssertionError that name
 broken. `params` and `images` are Hypothesis strategies for tests of your own.
 """
 
-from diffclust.testing.distance_laws import check_distance, check_invariance
+from diffclust.testing.distance_laws import check_distance, check_invariance, check_metric
 from diffclust.testing.drawing import images, params, smooth_image
 from diffclust.testing.transform_laws import check_transform
 
 __all__ = [
     "check_distance",
     "check_invariance",
+    "check_metric",
     "check_transform",
     "images",
     "params",

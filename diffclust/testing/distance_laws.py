@@ -1,5 +1,6 @@
 """What must hold for a distance, and for the invariant distance that an aligner makes of it."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,8 @@ from diffclust.testing._comparison import agree, require, rounding
 from diffclust.testing.drawing import generator, smooth_image
 from diffclust.transforms import Affine
 from diffclust.types import Image, Key
+
+_DRAWS = 5
 
 
 def check_distance(
@@ -64,6 +67,72 @@ def check_distance(
     _check_gradient(distance, (sample, singles[0]), directions)
     if isinstance(sample, Array) and sample.ndim == 3:
         _check_pixel_weights(distance, sample, singles[0], close)
+
+
+def check_metric(
+    distance: AbstractDistance, *, key: Key, draw: Callable[[Key], PyTree], triangle: bool = True
+) -> None:
+    """Checks that a distance is a metric, beyond what `check_distance` checks.
+
+    It is symmetric and zero only at equality: positive between samples that differ, also where
+    they differ in one part of their tree alone. The triangle inequality is tried on samples and on
+    the points halfway between them in coordinates, where squared distances break it most.
+
+    Args:
+        distance: The distance.
+        key: Random key.
+        draw: Draws one sample from a key. Parts of two samples together, and the point halfway
+            between two, must be samples too.
+        triangle: Whether the triangle inequality is checked.
+
+    Raises:
+        AssertionError: With the law that is broken.
+    """
+    name = type(distance).__name__
+    samples = [draw(k) for k in jax.random.split(key, _DRAWS)]
+    halves = [_halfway(*pair) for pair in itertools.pairwise(samples)]
+    everything = [*samples, *halves, *_exchanged(*samples[:2])]
+    table = np.asarray(_measure_pairs(distance, _stacked(everything)))
+    close = 1e3 * rounding(table) * (1.0 + float(table.max()))
+    agree(f"{name}: symmetry", table, table.T, close)
+    agree(f"{name}: zero at equality", np.diagonal(table), 0 * np.diagonal(table), close)
+    least = table[~np.eye(len(table), dtype=bool)].min()
+    require(
+        bool(least > close),
+        f"{name}: zero only at equality, not {least:.3g} between two that differ",
+    )
+    if triangle:
+        detours = (table[:, :, None] + table[None, :, :]).min(axis=1)
+        excess = float((table - detours).max())
+        require(
+            excess <= close, f"{name}: the triangle inequality; a detour is shorter by {excess:.3g}"
+        )
+
+
+def _stacked(samples: list[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *samples)
+
+
+def _halfway(first: PyTree, second: PyTree) -> PyTree:
+    return jax.tree.map(lambda x, y: 0.5 * (x + y), first, second)
+
+
+def _exchanged(first: PyTree, second: PyTree) -> list[PyTree]:
+    """The first sample with one part of the second, each in turn, where there are several."""
+    leaves, treedef = jax.tree.flatten(first)
+    others = jax.tree.leaves(second)
+    parts = range(len(leaves)) if len(leaves) > 1 else ()
+    return [
+        jax.tree.unflatten(treedef, [*leaves[:i], others[i], *leaves[i + 1 :]])
+        for i in parts
+        if not np.array_equal(leaves[i], others[i])
+    ]
+
+
+@eqx.filter_jit
+def _measure_pairs(distance: AbstractDistance, samples: PyTree) -> Array:
+    """The distances of all ordered pairs."""
+    return jax.vmap(lambda x: jax.vmap(lambda y: distance(x, y))(samples))(samples)
 
 
 @eqx.filter_jit

@@ -46,7 +46,7 @@ def main():
     shapes, _ = simulated_shapes(
         means, 0.2, per_group=args.shapes // GROUPS, key=jax.random.key(args.seed + 1)
     )
-    registered, reference, _ = registered_upright(shapes, scaling=True, reflection=False)
+    registered, reference, *_ = registered_upright(shapes, scaling=True, reflection=False)
     batch = Batch(registered, jnp.ones(len(registered)))
 
     @eqx.filter_jit

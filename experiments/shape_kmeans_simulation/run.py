@@ -91,7 +91,7 @@ def simulated(means, spread, keys, scaling):
 
     def one(spread, key):
         shapes, group = simulated_shapes(means, spread, per_group=PER_GROUP, key=key)
-        registered, consensus, _ = registered_upright(shapes, scaling=scaling, reflection=False)
+        registered, consensus, *_ = registered_upright(shapes, scaling=scaling, reflection=False)
         return registered, consensus, group
 
     registered, consensus, group = jax.vmap(one)(spread, keys)

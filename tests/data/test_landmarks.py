@@ -1,18 +1,13 @@
-"""Landmarks from files, their checks, and simulated shapes."""
+"""Landmarks from files, and their checks."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.stats
 
-from diffclust.alignment import procrustes_residual
 from diffclust.data import (
     DataError,
     LandmarkSet,
     check_landmarks,
     load_landmarks,
-    simulated_shapes,
 )
 
 
@@ -113,6 +108,33 @@ def test_csv_is_ordered_by_number_or_by_first_appearance(tmp_path):
     np.testing.assert_array_equal(named.landmarks, points[:, :3])
 
 
+@pytest.mark.parametrize(
+    ("values", "column", "classes"),
+    [
+        (["7", "14", "7"], np.array([7, 14, 7]), ("7", "14")),
+        (["007", "7", "14"], np.array(["007", "7", "14"]), ("007", "14", "7")),
+        (["1_1", "11", "1"], np.array(["1_1", "11", "1"]), ("1", "11", "1_1")),
+        (["1.5", "2.5", "1.5"], np.array([1.5, 2.5, 1.5]), ("1.5", "2.5")),
+        (["1.5", "nan", "1.5"], np.array([1.5, np.nan, 1.5]), ("1.5", "nan")),
+        (["1.5", "1.50", "2"], np.array(["1.5", "1.50", "2"]), ("1.5", "1.50", "2")),
+        (["1", "2", "inf"], np.array([1.0, 2.0, np.inf]), ("1", "2", "inf")),
+        (["1" * 30, "1" * 29 + "2", "3"],) * 2 + (("1" * 30, "1" * 29 + "2", "3"),),
+    ],
+    ids=lambda value: "-".join(value)[:12] if isinstance(value, list) else "",
+)
+def test_labels_are_the_text_and_columns_keep_what_differs_apart(tmp_path, values, column, classes):
+    triangle = shapes(3, 3)
+    csv = write(tmp_path, "s.csv", table(triangle, extra={"label": values}))
+    blocks = write(tmp_path, "s.tps", tps(triangle, [f"LABEL={value}" for value in values]))
+    for path in (csv, blocks):
+        found = load_landmarks(path)
+        np.testing.assert_array_equal(found.columns["label"], column, strict=True)
+        assert found.label_names == classes
+        assert found.labels is not None
+        # Nothing was joined.
+        assert [classes[code] for code in found.labels] == values
+
+
 @pytest.mark.parametrize("delimiter", [";", "\t"])
 def test_csv_as_others_write_it(tmp_path, delimiter):
     points = shapes(2)
@@ -190,6 +212,14 @@ def test_tps_in_space_and_names_from_images(tmp_path):
     assert found.names == ("a.ply", "b.ply")
 
 
+def test_minus_one_in_one_coordinate_is_no_missing_landmark(tmp_path):
+    points = np.array([[[-1.0, 0.0], [0.0, -1.0], [-1.0, 1.0]]])
+    found = load_landmarks(
+        write(tmp_path, "s.tps", tps(points, ["ID=a\nSCALE=1\nSCALE=2"])), use_scale=False
+    )
+    np.testing.assert_array_equal(found.landmarks, points)
+
+
 def test_curves_of_tps_are_refused_or_appended(tmp_path):
     points = shapes(2, 7)
     curve = "CURVES=2\nPOINTS=2\n{}\n{}\nPOINTS=1\n{}\nID={}"
@@ -222,6 +252,17 @@ TRIANGLE = "LM=3\n0 0\n1 0\n0 1\nID=a\n"
         (TRIANGLE.replace("1 0", "1 0 0"), r"line 3 .* must hold 2 coordinates: got '1 0 0'"),
         (TRIANGLE.replace("1 0", "1 o"), r"line 3 .* must be a number: got 'o'; correct it"),
         (TRIANGLE.replace("1 0", "NA NA"), r"at 'a' \(landmarks 1 of the first"),
+        (
+            TRIANGLE.replace("1 0", "-1 -1"),
+            r"landmark 1 \(counted from 0\) of shape 'a' .* missing: in a \.tps file -1 -1 ",
+        ),
+        (
+            "LM3=3\n0 0 0\n1 0 0\n-1.0 -1.0 -1.0\nID=b\nLM3=3\n-1 -1 -1\n1 0 0\n0 1 0\nID=c\n",
+            r"landmark 2 .* of shape 'b' .* missing, and so are 1 more: .* -1 -1 -1 means that",
+        ),
+        (TRIANGLE.replace("1 0", "1,2"), r"must hold 2 coordinates.* got '1,2'; .* for commas"),
+        (TRIANGLE.replace("1 0", "1,2 0"), r"got '1,2'; write a decimal point, not a comma"),
+        (TRIANGLE + "SCALE=2\nSCALE=2\n", r"shape 'a' .* repeats SCALE=: got '2; 2'; keep one"),
         (TRIANGLE.replace("LM=3", "LM=three"), r"LM= in line 1 .* number of points: got 'three'"),
         ("ID=a\n" + TRIANGLE, r"line 1 .* comes before any LM="),
         ("# nothing\n", r"holds no LM= or LM3="),
@@ -316,82 +357,3 @@ def test_take_keeps_what_is_known(tmp_path):
         LandmarkSet(whole.landmarks, labels=np.arange(3), columns={"labels": np.arange(4)})
     with pytest.raises(DataError, match=r"landmarks must be float64 .*check_landmarks"):
         LandmarkSet(whole.landmarks.astype(np.float32))
-
-
-def means(dims: int = 2) -> jax.Array:
-    return jnp.asarray(10.0 * np.random.default_rng(4).normal(size=(2, 5, dims)), jnp.float32)
-
-
-@pytest.mark.parametrize("dims", [2, 3])
-def test_simulated_noise_has_the_deviations_that_were_asked_for(dims, key):
-    deviations = np.random.default_rng(5).uniform(0.5, 3.0, (2, 5, dims)).astype(np.float32)
-    found, group = simulated_shapes(
-        means(dims),
-        jnp.asarray(deviations),
-        per_group=4000,
-        key=key,
-        rotation=False,
-        translation=0.0,
-    )
-    np.testing.assert_array_equal(group, np.repeat([0, 1], 4000))
-    noise = (np.asarray(found) - np.asarray(means(dims))[np.asarray(group)]).reshape(
-        2, 4000, 5, dims
-    )
-    np.testing.assert_allclose(noise.std(axis=1), deviations, rtol=0.06)
-    assert np.all(np.abs(noise.mean(axis=1)) < 5 * deviations / np.sqrt(4000))
-    assert scipy.stats.kstest((noise / deviations[:, None]).ravel()[::7], "norm").pvalue > 1e-3
-
-
-@pytest.mark.parametrize("dims", [2, 3])
-def test_simulated_moves_are_uniform_rotations_and_shifts(dims, key):
-    count = 2000
-    still = means(dims)
-    found, group = simulated_shapes(still, 0.0, per_group=count, key=key)
-    # Without noise, a rotation and a shift lead back to the mean, and no reflection is needed.
-    left = jax.jit(jax.vmap(lambda x, g: procrustes_residual(x, still[g], scaling=False)))
-    assert float(jnp.max(left(found, group))) < 1e-3
-    first = np.asarray(found, np.float64)[:count]
-    middle = np.asarray(still, np.float64)[0].mean(axis=0)
-    edge = np.asarray(still, np.float64)[0, 0] - middle
-    turned = first[:, 0] - first.mean(axis=1)
-    along = turned / np.linalg.norm(edge)
-    if dims == 2:
-        angle = np.arctan2(along[:, 1], along[:, 0]) / (2 * np.pi) + 0.5
-        assert scipy.stats.kstest(angle, "uniform").pvalue > 1e-3
-    else:
-        # On a sphere each coordinate is uniform (Archimedes).
-        for axis in range(3):
-            assert scipy.stats.kstest(along[:, axis] / 2 + 0.5, "uniform").pvalue > 1e-3
-    frames = [np.linalg.lstsq(np.asarray(still)[0] - middle, x - x.mean(0))[0] for x in first[:50]]
-    shift = np.stack([x.mean(0) - middle @ f for x, f in zip(first[:50], frames, strict=True)])
-    assert np.all(np.abs(shift) < 2.0 + 1e-4)
-    assert shift.min() < -1.5
-    assert shift.max() > 1.5
-
-
-def test_simulated_shapes_are_pure_and_vmap(key):
-    keys = jax.random.split(key, 2)
-    still = means()
-
-    def draw(key):
-        return simulated_shapes(still, 1.0, per_group=4, key=key)[0]
-
-    together = jax.jit(jax.vmap(draw))(keys)
-    assert together.shape == (2, 8, 5, 2)
-    assert not np.allclose(together[0], together[1])
-    np.testing.assert_allclose(together[1], draw(keys[1]), rtol=1e-5, atol=1e-5)
-
-
-def test_simulated_shapes_in_double():
-    with jax.enable_x64(True):
-        wide = simulated_shapes(
-            jnp.asarray(np.ones((1, 3, 2))), 1.0, per_group=2, key=jax.random.key(1)
-        )
-        assert wide[0].dtype == np.float64
-
-
-def test_what_cannot_be_simulated(key):
-    with pytest.raises(ValueError, match=r"deviations of shape \(3,\) do not broadcast"):
-        simulated_shapes(means(), jnp.ones(3), per_group=2, key=key)
-    with pytest.raises(ValueError, match="per_group must be at least 1, not 0"):
-        simulated_shapes(means(), 1.0, per_group=0, key=key)

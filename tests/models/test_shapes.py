@@ -1,3 +1,5 @@
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,8 @@ import diffclust
 from diffclust import ShapeKMeans
 from diffclust.alignment import generalised_procrustes
 from diffclust.data import simulated_shapes
+from diffclust.distances import DiagonalGaussian
+from diffclust.distances.frechet import diagonal_fisher_rao_mean
 from diffclust.metrics import scores
 from diffclust.solvers import Batch, random_assignments, run_whole
 
@@ -160,6 +164,7 @@ def test_the_solver_can_be_mapped_over_data_sets(drawn):
         (np.ones((4, 3, 2)), "in one point at index 0, 1, 2, 3"),
         (np.arange(24.0).reshape(4, 3, 2), "on one line at index"),
         (np.full((4, 3, 2), np.nan), "missing .* at index 0"),
+        ([np.ones((5, 2)), np.ones((6, 2))], "different numbers of landmarks"),
         (np.array([["a"] * 3] * 3)[..., None].repeat(2, 2), "must hold numbers"),
     ],
 )
@@ -181,3 +186,79 @@ def test_refuses_settings_that_mean_nothing(drawn):
     same = np.repeat(drawn[0][:1], 5, axis=0)
     with pytest.raises(ValueError, match="all shapes are the same"):
         ShapeKMeans(2).fit(same, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("registration", ["similarity", "rigid", "none"])
+def test_far_from_the_origin_nothing_is_lost(drawn, registration):
+    shapes = np.asarray(drawn[0], np.float64)
+    if registration == "none":
+        shapes = np.asarray(generalised_procrustes(jnp.asarray(drawn[0])).registered, np.float64)
+    model = ShapeKMeans(GROUPS, num_restarts=2, registration=registration)
+    here = model.fit(shapes, key=jax.random.key(0))
+    there = model.fit(shapes + 4.5e8, key=jax.random.key(0))
+    # Restarts may tie, in the last digits of their losses.
+    assert scores(here.assignments, there.assignments)["acc"] == 1.0
+    np.testing.assert_allclose(here.loss, there.loss, rtol=1e-3)
+    found = there.align(shapes + 4.5e8, there.outcome.assignment.params)
+    expected = here.align(shapes, here.outcome.assignment.params)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    again = there.predict(shapes + 4.5e8)
+    np.testing.assert_array_equal(again.clusters, there.assignments)
+
+
+def test_units_make_no_difference(drawn):
+    model = ShapeKMeans(GROUPS, num_restarts=2)
+    here = model.fit(drawn[0], key=jax.random.key(0))
+    tiny = model.fit(1e-25 * drawn[0].astype(np.float64), key=jax.random.key(0))
+    assert scores(here.assignments, tiny.assignments)["acc"] == 1.0
+
+
+@pytest.mark.parametrize("variances", ["per_landmark", "per_cluster"])
+@pytest.mark.parametrize("seeding", ["random", "k-means++"])
+def test_a_fit_ends_at_frechet_means(drawn, variances, seeding):
+    model = ShapeKMeans(
+        GROUPS,
+        distance="fisher-rao",
+        centres="frechet",
+        variances=variances,
+        seeding=seeding,
+        num_restarts=2,
+    )
+    result = model.fit(drawn[0], key=jax.random.key(0))
+    registered = result.align(drawn[0], result.outcome.assignment.params)
+    learned = result.outcome.learned.clusters.prototype
+    for k in range(GROUPS):
+        own = jnp.asarray(registered[result.assignments == k])
+        carried = jnp.broadcast_to(learned.spread[k][None], own.shape)
+        mean = diagonal_fisher_rao_mean(DiagonalGaussian(own, carried))
+        np.testing.assert_allclose(learned.centre.mean[k], mean.mean, atol=2e-3)
+        np.testing.assert_allclose(learned.centre.variance[k], mean.variance, rtol=0.02)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"registration": "rigd"},
+        {"seeding": "kmeans++"},
+        {"variances": "per-cluster"},
+        {"covariances": "Full"},
+        {"centres": "Frechet"},
+        {"distance": "fisher_rao"},
+        {"norm": "L2"},
+    ],
+    ids=str,
+)
+def test_names_settings_that_are_misspelt(settings):
+    ((name, value),) = settings.items()
+    model = ShapeKMeans(2)
+    # Under test, jaxtyping's hook would refuse it before the model's own check.
+    object.__setattr__(model, name, value)
+    with pytest.raises(ValueError, match=f"{name} must be one of .*not '{re.escape(value)}'"):
+        model.__check_init__()
+
+
+def test_a_model_of_single_precision_predicts_under_double(drawn, fitted, tmp_path):
+    diffclust.save(tmp_path / "model", fitted)
+    with jax.enable_x64(True):
+        again = diffclust.load(tmp_path / "model").predict(drawn[0])
+    np.testing.assert_array_equal(again.clusters, fitted.assignments)

@@ -1,0 +1,345 @@
+"""Steps over several devices are the step on one: under vmap, pmap and shard_map, and whole fits.
+
+`conftest.py` makes one CPU look like four before JAX starts.
+"""
+
+import functools
+import operator
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType
+from jaxtyping import PyTree
+
+from diffclust.alignment import Descent, NoAlignment, Stage
+from diffclust.data import simulated_shapes
+from diffclust.models import (
+    AffineInvariantKMeans,
+    DTIGaussianMixture,
+    DTIKMeans,
+    KMeans,
+    ShapeKMeans,
+    Training,
+    TransformationInvariantKMeans,
+)
+from diffclust.objectives import TransformedDistance
+from diffclust.parallel import (
+    AXIS,
+    data_mesh,
+    gathered,
+    replicate,
+    rowwise,
+    shard_batch,
+    shard_rows,
+    sharded,
+    share,
+)
+from diffclust.prototypes import Clusters, MeanImages, UnitNormImages
+from diffclust.solvers import Batch, Lloyd
+from diffclust.solvers.gradient import GradientEM
+from diffclust.transforms import Affine, Identity, ThinPlateSpline, compose
+from tests.registry import blobs
+
+DEVICES = 4
+COUNT = 13
+"""Samples, which four devices cannot share evenly."""
+CLUSTERS = 3
+WEIGHT = np.linspace(0.5, 2.0, COUNT).astype(np.float32)
+
+
+class Case(NamedTuple):
+    """A step with all that it takes; `others` are the same for every sample."""
+
+    step: Callable
+    state: PyTree
+    batch: Batch
+    remember: Callable
+    others: tuple = ()
+
+
+def by_lloyd(solver: Lloyd, samples: np.ndarray) -> Case:
+    normal = jax.vmap(solver.family.normalise)(jnp.asarray(samples))
+    prototype = jax.vmap(solver.family.begin)(normal[:CLUSTERS])
+    penalty = jnp.full((CLUSTERS, solver.energy.num_penalties), 0.1)
+    state = solver.init(Clusters(prototype, penalty))
+    batch = Batch(normal, jnp.asarray(WEIGHT))
+    return Case(solver.step, state, batch, lambda n: solver.remember(n, CLUSTERS, normal.dtype))
+
+
+def kmeans() -> Case:
+    return by_lloyd(
+        Lloyd(TransformedDistance(Identity()), NoAlignment(), MeanImages()), blobs(COUNT)
+    )
+
+
+def di_kmeans() -> Case:
+    energy = TransformedDistance(compose(Affine(), ThinPlateSpline((2, 2))))
+    return by_lloyd(Lloyd(energy, Descent((Stage(3),)), UnitNormImages()), blobs(COUNT))
+
+
+def shapes(count: int = COUNT) -> np.ndarray:
+    means = jax.random.normal(jax.random.key(0), (2, 5, 2))
+    drawn, _ = simulated_shapes(means, 0.1, per_group=(count + 1) // 2, key=jax.random.key(1))
+    return np.asarray(drawn)[:count]
+
+
+def shape_likelihood() -> Case:
+    model, registered = ShapeKMeans(CLUSTERS), jnp.asarray(shapes())
+    reference = jnp.mean(registered, axis=0)
+    return by_lloyd(model.solver(reference, model.spread(registered, reference)), shapes())
+
+
+def by_gradient(model: DTIKMeans | DTIGaussianMixture) -> Case:
+    """Plain descent, whose step is the gradient: Adam would hide a factor."""
+    images = jnp.asarray(blobs(COUNT))
+    learned = model.begin(images[:CLUSTERS], jax.random.key(0))
+    noise = jax.random.key(1)
+    stirred = jax.tree.map(
+        lambda leaf: leaf + 0.02 * jax.random.normal(noise, leaf.shape, leaf.dtype),
+        learned.clusters.predictor,
+    )
+    learned = eqx.tree_at(lambda tree: tree.clusters.predictor, learned, stirred)
+    whole = model.solver(1, 1)
+    solver = GradientEM(
+        whole.energy,
+        whole.aligner,
+        whole.reduction,
+        followed=whole.followed,
+        optimiser=optax.identity(),
+    )
+    batch = Batch(images, jnp.asarray(WEIGHT))
+    return Case(
+        solver.step, solver.init(learned), batch, lambda n: None, (jnp.asarray(1.0, jnp.float32),)
+    )
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "kmeans": kmeans,
+    "di-kmeans": di_kmeans,
+    "shape-likelihood": shape_likelihood,
+    "dti-kmeans": lambda: by_gradient(DTIKMeans(CLUSTERS, transforms="aff")),
+    "dti-gmm": lambda: by_gradient(DTIGaussianMixture(CLUSTERS, transforms="aff")),
+}
+
+
+@functools.cache
+def on_one_device(name: str) -> tuple[Case, PyTree, PyTree]:
+    """The case, and what its step gives under plain jit, without any padding."""
+    case = CASES[name]()
+    given = (case.state, case.batch, case.remember(COUNT), *case.others)
+    return case, *eqx.filter_jit(case.step)(*given)
+
+
+def by_axis(case: Case, mapping: Callable) -> tuple[PyTree, PyTree]:
+    """Under a map with a named axis; every device must come to the same state."""
+    batch = shard_batch(case.batch, data_mesh())
+    rows = (batch, case.remember(len(batch.weight)))
+    padded = len(batch.weight)
+    split = jax.tree.map(
+        lambda x: np.asarray(x).reshape(DEVICES, padded // DEVICES, *x.shape[1:]), rows
+    )
+
+    def step(state: PyTree, batch: Batch, memory: PyTree) -> tuple[PyTree, PyTree]:
+        return case.step(state, batch, memory, *case.others, axis_name=AXIS)
+
+    state, memory = mapping(step, axis_name=AXIS, in_axes=(None, 0, 0))(case.state, *split)
+    for leaf in jax.tree.leaves(state):
+        np.testing.assert_array_equal(leaf, np.broadcast_to(leaf[:1], leaf.shape))
+    joined = jax.tree.map(lambda x: x.reshape(padded, *x.shape[2:]), memory)
+    return jax.tree.map(lambda x: x[0], state), joined
+
+
+def placed(case: Case) -> tuple[Callable, tuple]:
+    """The step over a mesh, and its arguments."""
+    mesh = data_mesh()
+    batch = shard_batch(case.batch, mesh)
+    memory = shard_rows(case.remember(len(batch.weight)), mesh)
+    state, others = replicate((case.state, case.others), mesh)
+    return sharded(case.step, mesh), (state, batch, memory, *others)
+
+
+def by_mesh(case: Case) -> tuple[PyTree, PyTree]:
+    step, given = placed(case)
+    state, memory = eqx.filter_jit(step)(*given)
+    for leaf in jax.tree.leaves(state):
+        assert leaf.sharding.is_fully_replicated
+        first, *others = [np.asarray(part.data) for part in leaf.addressable_shards]
+        assert len(others) == DEVICES - 1
+        for other in others:
+            np.testing.assert_array_equal(other, first)
+    for leaf in jax.tree.leaves(memory):
+        assert leaf.size == 0 or leaf.sharding.spec[0] == AXIS
+    return state, memory
+
+
+WAYS: dict[str, Callable[[Case], tuple[PyTree, PyTree]]] = {
+    "vmap": lambda case: by_axis(case, lambda f, **axes: jax.jit(jax.vmap(f, **axes))),
+    "pmap": lambda case: by_axis(case, jax.pmap),
+    "mesh": by_mesh,
+}
+
+
+def close(found: PyTree, wanted: PyTree, start: PyTree, tolerance: float = 1e-4) -> None:
+    """Every leaf moved from where it started as far as it should, by its own scale."""
+    for got, want, old in zip(*map(jax.tree.leaves, (found, wanted, start)), strict=True):
+        got, want, old = (np.asarray(x, np.float64) for x in (got, want, old))
+        scale = np.max(np.abs(want - old), initial=1e-5)
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * scale)
+
+
+BRISK = {"kmeans": WAYS, "shape-likelihood": WAYS, "dti-kmeans": ("pmap", "mesh")}
+"""What compiles in a few seconds; over the mesh, all do."""
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        pytest.param(
+            name, way, marks=[] if way in BRISK.get(name, ("mesh",)) else [pytest.mark.slow]
+        )
+        for name in CASES
+        for way in WAYS
+    ],
+)
+def test_step_over_devices_is_the_step(name: str, way: str) -> None:
+    assert jax.device_count() == DEVICES
+    case, state, memory = on_one_device(name)
+    found, present = WAYS[way](case)
+    close(found, state, case.state)
+    for got, want in zip(jax.tree.leaves(present), jax.tree.leaves(memory), strict=True):
+        assert got.shape[0] == 16
+        np.testing.assert_allclose(got[:COUNT], want, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("dti")])
+def test_gradients_of_all_that_is_learned_are_there(name: str) -> None:
+    """Else equal numbers would say nothing of the backbone."""
+    case, state, _ = on_one_device(name)
+    for part in ("clusters.prototype", "clusters.predictor", "shared"):
+        new, old = (operator.attrgetter(part)(s.learned) for s in (state, case.state))
+        moved = jax.tree.map(lambda a, b: float(jnp.max(jnp.abs(a - b))), new, old)
+        assert max(jax.tree.leaves(moved)) > 1e-6, part
+
+
+TALK = re.compile(
+    r"\b(psum\w*|pmax|pmin|ppermute|all_gather\w*|all_to_all|reduce_scatter|pbroadcast)\["
+)
+"""The operations in which devices talk, as a traced program prints them."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_devices_only_add(name: str) -> None:
+    step, given = placed(on_one_device(name)[0])
+    found = TALK.findall(str(jax.make_jaxpr(step)(*given)))
+    assert set(found) == {"psum"}, found
+
+
+@pytest.mark.parametrize("count", [1, 12, 13])
+def test_padding_is_copies_that_weigh_nothing(count: int) -> None:
+    mesh, images = data_mesh(), blobs(count)
+    batch = shard_batch(Batch(jnp.asarray(images), jnp.asarray(WEIGHT[:count])), mesh)
+    each = share(count, mesh)
+    assert {part.data.shape for part in batch.samples.addressable_shards} == {(each, 8, 8, 1)}
+    assert len(batch.samples.addressable_shards) == DEVICES
+    padding = DEVICES * each - count
+    np.testing.assert_array_equal(batch.samples, np.concatenate([images, *[images[:1]] * padding]))
+    np.testing.assert_array_equal(batch.weight, np.append(WEIGHT[:count], [0.0] * padding))
+    assert batch.weight.dtype == np.float32
+
+
+def test_double_precision_is_kept() -> None:
+    with jax.enable_x64(True):
+        batch = shard_batch(Batch(jnp.asarray(blobs(5), jnp.float64), jnp.ones(5)), data_mesh())
+        assert {leaf.dtype for leaf in jax.tree.leaves(batch)} == {np.dtype(np.float64)}
+
+
+def test_no_mesh_changes_nothing() -> None:
+    tree, step = {"rows": jnp.arange(3)}, kmeans().step
+    assert replicate(tree, None) is tree
+    assert shard_rows(tree, None) is tree
+    assert gathered(tree, None) is tree
+    assert sharded(step, None) is step
+    assert rowwise(step, None) is step
+    assert share(5, None) == 5
+
+
+def test_what_cannot_be_shared_is_refused() -> None:
+    mesh, images = data_mesh(), blobs(COUNT)
+    with pytest.raises(ValueError, match="13 rows cannot be shared evenly by 4 devices.*to 16"):
+        shard_rows(jnp.zeros(COUNT), mesh)
+    for devices in ([], [jax.devices()[0]] * 2):
+        with pytest.raises(ValueError, match="devices must be one or more"):
+            data_mesh(devices)
+    key = jax.random.key(0)
+    strange = [
+        jax.make_mesh((4,), ("rows",), axis_types=(AxisType.Auto,)),
+        jax.make_mesh((2, 2), (AXIS, "model"), axis_types=(AxisType.Auto,) * 2),
+        jax.make_mesh((4,), (AXIS,), axis_types=(AxisType.Explicit,)),
+    ]
+    for other in strange:
+        for model, samples in ((KMeans(2), images), (ShapeKMeans(2), shapes())):
+            with pytest.raises(ValueError, match="mesh must have the one axis 'data'"):
+                model.fit(samples, key=key, mesh=other)
+    training = Training(steps=(2, 2, 2), batch_size=10)
+    with pytest.raises(
+        ValueError, match="a batch of 10 .* by 4 devices; set batch_size to 8 or 12"
+    ):
+        DTIKMeans(2, transforms="aff", training=training).fit(images, key=key, mesh=mesh)
+    with pytest.raises(ValueError, match="mesh must have"):
+        DTIKMeans(2, transforms="aff", training=training).fit(images, key=key, mesh=strange[0])
+
+
+BRIEF = Training(steps=(6, 6, 2), batch_size=12)
+FITS: dict[str, Callable[[], tuple[Any, np.ndarray]]] = {
+    "kmeans": lambda: (KMeans(CLUSTERS, num_restarts=2), blobs(37)),
+    "shape-kmeans": lambda: (ShapeKMeans(CLUSTERS, num_restarts=1), shapes(37)),
+    "ai-kmeans": lambda: (AffineInvariantKMeans(CLUSTERS, num_restarts=1), blobs(37)),
+    "dti-kmeans": lambda: (DTIKMeans(CLUSTERS, transforms="aff", training=BRIEF), blobs(37)),
+    "dti-gmm": lambda: (DTIGaussianMixture(CLUSTERS, transforms="aff", training=BRIEF), blobs(37)),
+    # The one whose steps start from a memory of each sample.
+    "ti-kmeans": lambda: (
+        TransformationInvariantKMeans(CLUSTERS, transforms="aff", training=BRIEF, align_steps=3),
+        blobs(37),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "double"),
+    [
+        ("kmeans", 3, False),
+        ("shape-kmeans", 4, False),
+        # A descent of many steps makes much of a last digit of single precision.
+        *[pytest.param(name, 4, True, marks=pytest.mark.slow) for name in FITS],
+        pytest.param("dti-kmeans", 3, True, marks=pytest.mark.slow),
+    ],
+)
+def test_fit_over_devices_is_the_fit(name: str, devices: int, double: bool) -> None:
+    model, samples = FITS[name]()
+    with jax.enable_x64(double):
+        compare_fits(model, samples, devices, 1e-6 if double else 1e-4)
+
+
+def compare_fits(model: Any, samples: np.ndarray, devices: int, tolerance: float) -> None:
+    mesh = data_mesh(jax.devices()[:devices])
+    # The same samples in each chunk, so that only the order within sums differs.
+    whole = model.fit(samples, key=jax.random.key(3), chunk_size=5 * devices)
+    found = model.fit(samples, key=jax.random.key(3), chunk_size=5, mesh=mesh)
+    assert found.outcome.status == whole.outcome.status
+    assert found.outcome.chunk_size == 5
+    np.testing.assert_array_equal(found.assignments, whole.assignments)
+    np.testing.assert_allclose(found.history, whole.history, rtol=tolerance)
+    scale = np.mean(np.abs(whole.distances))
+    np.testing.assert_allclose(found.distances, whole.distances, atol=20 * tolerance * scale)
+    np.testing.assert_allclose(found.prototypes, whole.prototypes, atol=20 * tolerance)
+    # The result is on one device, and is used as any other.
+    for leaf in jax.tree.leaves(found.outcome.learned):
+        assert len(leaf.devices()) == 1
+    np.testing.assert_array_equal(found.predict(samples).clusters, found.assignments)
