@@ -61,9 +61,10 @@ def check_gaussians(gaussians: DiagonalGaussian | Gaussian) -> None:
         what = "a covariance that is not symmetric and positive definite"
     bad = np.argwhere(~np.atleast_1d(fine))
     if len(bad):
-        index = tuple(bad[0].tolist())
+        first = bad[0].tolist()
+        index = tuple(first) if len(first) > 1 else first[0]
         raise ValueError(
-            f"{what} at index {index if len(index) > 1 else index[0]} ({len(bad)} in all); add a "
+            f"{what} at index {index} ({len(bad)} in all); add a "
             "little to the diagonal, or take more shapes"
         )
 
