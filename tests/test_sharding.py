@@ -198,6 +198,7 @@ BRISK = {"kmeans": WAYS, "shape-likelihood": WAYS, "dti-kmeans": ("pmap", "mesh"
 """What compiles in a few seconds; over the mesh, all do."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "way"),
     [
@@ -218,6 +219,7 @@ def test_step_over_devices_is_the_step(name: str, way: str) -> None:
         np.testing.assert_allclose(got[:COUNT], want, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("dti")])
 def test_gradients_of_all_that_is_learned_are_there(name: str) -> None:
     """Else equal numbers would say nothing of the backbone."""
@@ -311,6 +313,7 @@ FITS: dict[str, Callable[[], tuple[Any, np.ndarray]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "devices", "double"),
     [

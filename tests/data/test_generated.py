@@ -15,6 +15,7 @@ def digits():
     return np.pad(bundled.images, ((0, 0), (4, 4), (4, 4), (0, 0))), bundled.labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MAKERS)
 def test_shapes_and_parts(digits, make):
     train, test = make(*digits, per_class=10)
@@ -95,6 +96,7 @@ def test_folding_maps_are_refused(digits):
         diffeo_mnist(*digits, per_class=2, amplitude=0.0, bend=10.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "paper"), [(affine_mnist, 68.0), (diffeo_mnist, 61.8)])
 def test_k_means_is_near_the_paper(data_dir, make, paper):
     """One seed of five; the docstrings give the others."""

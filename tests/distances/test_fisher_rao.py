@@ -69,6 +69,7 @@ def test_diagonal_is_a_metric_that_diagonal_maps_keep(seed):
     assert float(DIAGONAL(*moved)) == pytest.approx(pq, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_float32_is_exact_close_by_and_finite_far_away():
     with jax.enable_x64(False):
         p = DiagonalGaussian(jnp.zeros(2), jnp.asarray([1e-3, 1.0]))
@@ -117,7 +118,7 @@ def test_same_mean_is_that_of_generalised_eigenvalues(seed):
     assert found <= float(EXACT(p, q)) + 1e-12
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *[pytest.param(s, marks=pytest.mark.slow) for s in (1, 2)]])
 def test_exact_is_shooting_in_the_plane(seed):
     p, q = gaussian(seed), gaussian(seed + 50)
     assert float(EXACT(p, q)) == pytest.approx(shooting_distance(p, q), rel=1e-9)
@@ -137,6 +138,7 @@ def test_exact_is_the_closed_form_in_one_dimension():
     assert float(jnp.sqrt(squared_spatial(full(p), full(q)))) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [1e-3, 1.0, 30.0])
 def test_both_constructions_agree_in_the_plane(apart):
     p = stacked([gaussian(s, apart=apart, floor=0.05) for s in range(40)])
@@ -148,6 +150,7 @@ def test_both_constructions_agree_in_the_plane(apart):
     np.testing.assert_allclose(planar[1].mean, spatial[1].mean, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_far_pairs_have_their_shortest_geodesic():
     # Found among random pairs. In the first, plain Newton or secant steps go astray; the second has
     # two minima over w, of which a bracketing search alone finds the longer, of 264.36.
@@ -196,7 +199,7 @@ def test_exact_is_no_longer_than_within_the_diagonal_ones(seed, scale):
     assert float(DIAGONALISED(full(p), full(q), scale=scale)) == pytest.approx(inside, rel=1e-9)
 
 
-@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("dims", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("round_ones", [False, True])
 def test_gradient_is_that_of_differences(dims, round_ones):
     p, q = gaussian(1, dims), gaussian(2, dims)
@@ -214,6 +217,7 @@ def test_gradient_is_that_of_differences(dims, round_ones):
     assert float(along) == pytest.approx((at(step) - at(-step)) / (2 * step), rel=1e-7)
 
 
+@pytest.mark.slow
 def test_second_derivative_at_equality_is_twice_the_metric():
     p, move = gaussian(4), gaussian(5)
 

@@ -63,7 +63,8 @@ def literal(shapes, assigned, distance, *, type_two, norm):
     raise AssertionError("no end")
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", ["l1", pytest.param("l2", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("type_two", [False, True], ids=["type-1", "type-2"])
 @pytest.mark.parametrize("distance", [fisher_rao, wasserstein])
 def test_ends_where_the_paper_does(registered, distance, type_two, norm):
@@ -83,6 +84,7 @@ def test_ends_where_the_paper_does(registered, distance, type_two, norm):
     np.testing.assert_allclose(found.loss, loss, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

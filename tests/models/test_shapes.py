@@ -50,6 +50,7 @@ def test_finds_the_groups(drawn, fitted):
     assert fitted.sample_shape == (6, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("registration", "scale"), [("similarity", 3.0), ("rigid", 1.0)])
 def test_where_shapes_lie_makes_no_difference(drawn, registration, scale):
     shapes, _ = drawn
@@ -101,6 +102,7 @@ def test_registered_shapes_have_unit_size_and_lie_on_the_consensus(drawn, fitted
     assert abs((mean[:, 0] * mean[:, 1]).sum()) < 1e-5
 
 
+@pytest.mark.slow
 def test_a_mirrored_shape_is_another_one_unless_asked(drawn):
     shapes = drawn[0].copy()
     shapes[::2, :, 0] *= -1.0
@@ -110,6 +112,7 @@ def test_a_mirrored_shape_is_another_one_unless_asked(drawn):
     assert scores(drawn[1], alike.assignments)["acc"] >= 0.95
 
 
+@pytest.mark.slow
 def test_shapes_in_space():
     means = jax.random.normal(jax.random.key(5), (3, 7, 3))
     shapes, group = simulated_shapes(means, 0.1, per_group=12, key=jax.random.key(6))
@@ -137,6 +140,7 @@ def test_a_cluster_of_one_shape_has_the_floor(drawn):
     assert result.outcome.figures["floored"] >= spread[0].size
 
 
+@pytest.mark.slow
 def test_the_solver_can_be_mapped_over_data_sets(drawn):
     shapes = jnp.asarray(drawn[0])
     model = ShapeKMeans(GROUPS, registration="none", num_restarts=1)
@@ -188,7 +192,10 @@ def test_refuses_settings_that_mean_nothing(drawn):
         ShapeKMeans(2).fit(same, key=jax.random.key(0))
 
 
-@pytest.mark.parametrize("registration", ["similarity", "rigid", "none"])
+@pytest.mark.parametrize(
+    "registration",
+    ["none", *[pytest.param(r, marks=pytest.mark.slow) for r in ("similarity", "rigid")]],
+)
 def test_far_from_the_origin_nothing_is_lost(drawn, registration):
     shapes = np.asarray(drawn[0], np.float64)
     if registration == "none":
@@ -206,6 +213,7 @@ def test_far_from_the_origin_nothing_is_lost(drawn, registration):
     np.testing.assert_array_equal(again.clusters, there.assignments)
 
 
+@pytest.mark.slow
 def test_units_make_no_difference(drawn):
     model = ShapeKMeans(GROUPS, num_restarts=2)
     here = model.fit(drawn[0], key=jax.random.key(0))
@@ -213,6 +221,7 @@ def test_units_make_no_difference(drawn):
     assert scores(here.assignments, tiny.assignments)["acc"] == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variances", ["per_landmark", "per_cluster"])
 @pytest.mark.parametrize("seeding", ["random", "k-means++"])
 def test_a_fit_ends_at_frechet_means(drawn, variances, seeding):
@@ -257,6 +266,7 @@ def test_names_settings_that_are_misspelt(settings):
         model.__check_init__()
 
 
+@pytest.mark.slow
 def test_a_model_of_single_precision_predicts_under_double(drawn, fitted, tmp_path):
     diffclust.save(tmp_path / "model", fitted)
     with jax.enable_x64(True):

@@ -20,6 +20,7 @@ def three_digits() -> np.ndarray:
     return digits.images[chosen]
 
 
+@pytest.mark.slow
 def test_nothing_is_cut_up_to_the_number_of_groups() -> None:
     # With three groups the leading directions tell them apart: none is removed.
     model = dataclasses.replace(MODEL, num_removed=(0,))
@@ -34,6 +35,7 @@ def test_nothing_is_cut_up_to_the_number_of_groups() -> None:
     assert all(row.stability == 1.0 for row in rows)
 
 
+@pytest.mark.slow
 def test_single_graphs_and_their_mean() -> None:
     rows = survey(MODEL, three_digits(), (2, 3), key=jax.random.key(0))
     assert [row.num_removed for row in rows] == [None, None, 1, 1, 2, 2]

@@ -99,6 +99,7 @@ def test_gradient_of_a_mixture_is_that_of_the_expectation_step() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_following_the_best_cluster_is_exact_for_a_hard_minimum(key: jax.Array) -> None:
     solver, learned, batch = hard(key)
 
@@ -153,6 +154,7 @@ def test_padding_changes_nothing(key: jax.Array) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_sum_over_devices_is_the_whole_batch(key: jax.Array) -> None:
     solver, learned, batch = hard(key)
     whole = step(solver, solver.init(learned), batch)
