@@ -1,7 +1,7 @@
 """Hierarchical clustering of shapes, from their pairwise distances."""
 
 import dataclasses
-from typing import Any
+from typing import Any, get_args
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +10,8 @@ from jaxtyping import Float, Int
 from diffclust import _validation
 from diffclust.distances import pairwise
 from diffclust.models.registration import register
-from diffclust.models.shapes import ShapeKMeans
+from diffclust.models.shapes import ShapeDistance, ShapeKMeans
 from diffclust.prototypes import gaussians
-
-_SYMMETRIC = ("fisher-rao", "wasserstein", "squared-wasserstein", "printed-wasserstein")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,10 +78,10 @@ def shape_hierarchy(
 
     if model is None:
         model = ShapeKMeans(1, distance="fisher-rao", variances="per_landmark")
-    if model.distance not in _SYMMETRIC:
+    if model.distance == "likelihood":
+        known = ", ".join(name for name in get_args(ShapeDistance) if name != "likelihood")
         raise ValueError(
-            f"distance={model.distance!r} is no distance between two shapes; use one of "
-            f"{', '.join(_SYMMETRIC)}"
+            f"distance='likelihood' is no distance between two shapes; use one of {known}"
         )
     array = model.validated(shapes)
     if len(array) < 2:

@@ -114,8 +114,7 @@ class ShapeKMeans(AbstractModel):
             if get_origin(field.type) is Literal and value not in choices:
                 listed = ", ".join(map(repr, choices))
                 raise ValueError(f"{field.name} must be one of {listed}, not {value!r}")
-        moves = self.centres == "frechet" and self.distance == "fisher-rao"
-        if moves and (self.covariances == "full" or self.variances == "round"):
+        if self._has_frechet_means and (self.covariances == "full" or self.variances == "round"):
             raise ValueError(
                 "centres='frechet' needs variances of each landmark and diagonal covariances, "
                 f"not variances={self.variances!r} and covariances={self.covariances!r}"
@@ -132,6 +131,11 @@ class ShapeKMeans(AbstractModel):
     def criterion(self) -> str:
         """What the runs are compared by."""
         return "negative log-likelihood" if self.distance == "likelihood" else "loss"
+
+    @property
+    def _has_frechet_means(self) -> bool:
+        """Whether centres are other than means of coordinates."""
+        return self.centres == "frechet" and self.distance == "fisher-rao"
 
     def dissimilarity(self) -> AbstractDissimilarity:
         """What lies between a shape and a centre."""
@@ -199,8 +203,7 @@ class ShapeKMeans(AbstractModel):
             pooling="within" if of_points else "total",
             prior=prior,
         )
-        moves = self.centres == "frechet" and self.distance == "fisher-rao"
-        return FrechetShapes(means) if moves else means
+        return FrechetShapes(means) if self._has_frechet_means else means
 
     def floor(self, spread: Spread) -> Scalar:
         """The least variance.

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from diffclust.distances import DiagonalGaussian
-from diffclust.distances.half_plane import arrived, bend, toward
+from diffclust.distances.half_plane import Point, arrived, bend, toward
 from diffclust.prototypes.base import AbstractPrototypeFamily
 from diffclust.prototypes.landmarks import LandmarkGaussians, LandmarkSums, MeanShapes
 
@@ -34,9 +34,9 @@ class FrechetShapes(AbstractPrototypeFamily):
     """Centres that minimise the summed squared Fisher–Rao distances to their shapes' Gaussians.
 
     Such a mean has no closed form: a pass takes one step of Riemannian gradient descent, which
-    never overshoots, and passes go on until the centres rest too. The shapes
-    carry the variances of their cluster; the centre's own are larger, as means of Gaussians that
-    lie apart are.
+    never overshoots, and passes go on until the centres rest too. The shapes carry
+    the variances of their cluster; the centre's own are larger, as means of Gaussians that lie
+    apart are.
 
     Attributes:
         means: Gives the variances, and the centres to begin with.
@@ -82,9 +82,11 @@ class FrechetShapes(AbstractPrototypeFamily):
         sums = self.means.statistics(aligned, pixel_weight, membership, prototypes)
 
         def pull(prototype: LandmarkGaussians, weight: Float[Array, " n"]) -> tuple[Array, ...]:
-            start = (prototype.centre.mean / _UNIT, jnp.sqrt(_variance(prototype)))
-            start = (start[0][None], start[1][None])
-            across, upwards, length = toward(start, (aligned / _UNIT, _height(prototype)))
+            place, height = _point(prototype)
+            carried = jnp.sqrt(prototype.spread)[None]
+            across, upwards, length = toward(
+                (place[None], height[None]), (aligned / _UNIT, carried)
+            )
             totals = (across, upwards, bend(length))
             return tuple(jnp.einsum("n,nkd->kd", weight, total) for total in totals)
 
@@ -93,19 +95,16 @@ class FrechetShapes(AbstractPrototypeFamily):
     def update(self, statistics: FrechetSums, previous: LandmarkGaussians) -> LandmarkGaussians:
         """See `AbstractPrototypeFamily.update`."""
         fresh = self.means.update(statistics.shapes, previous)
-        start = (previous.centre.mean / _UNIT, jnp.sqrt(_variance(previous)))
+        start = _point(previous)
         filled = statistics.bend > 0
         share = 1.0 / jnp.where(filled, statistics.bend, 1.0)
         place, height = arrived(start, share * statistics.across, share * statistics.upwards)
         mean = jnp.where(filled, _UNIT * place, previous.centre.mean)
-        variance = jnp.where(filled, height**2, _variance(previous))
+        variance = jnp.where(filled, height**2, start[1] ** 2)
         return LandmarkGaussians(DiagonalGaussian(mean, variance), fresh.spread)
 
 
-def _variance(prototype: LandmarkGaussians) -> Array:
+def _point(prototype: LandmarkGaussians) -> Point:
+    """A centre in the half-planes."""
     assert isinstance(prototype.centre, DiagonalGaussian)
-    return prototype.centre.variance
-
-
-def _height(prototype: LandmarkGaussians) -> Array:
-    return jnp.sqrt(prototype.spread)[None]
+    return prototype.centre.mean / _UNIT, jnp.sqrt(prototype.centre.variance)

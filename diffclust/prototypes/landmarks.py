@@ -119,7 +119,7 @@ class MeanShapes(AbstractPrototypeFamily):
         """See `AbstractPrototypeFamily.statistics`."""
         del pixel_weight, prototypes
         moved = aligned - self.reference[None]
-        squares = moved[..., None] * moved[..., None, :] if self.is_full else moved**2
+        squares = self._square(moved)
 
         def total(batch: Array) -> Array:
             flat = batch.reshape(batch.shape[0], -1)

@@ -25,6 +25,7 @@ from diffclust.solvers.result import Assignment, Outcome
 from diffclust.solvers.run import Report, Run, Stopping, host_assignment, run_lloyd
 from diffclust.solvers.seeding import kmeans_plus_plus
 from diffclust.solvers.weights import learn_weights
+from diffclust.solvers.whole import random_assignments
 from diffclust.types import Key
 
 
@@ -228,8 +229,8 @@ def _start(
     solver: Lloyd, plan: Plan, level: Chunks, finest: Chunks, start: Start, key: Key
 ) -> tuple[LloydState, tuple[Memory, ...]]:
     if start is None and plan.seeding == "random":
-        order = jax.random.permutation(key, level.num_samples)
-        return begin_at_assignments(solver, plan, level, np.asarray(order) % plan.num_clusters)
+        drawn = random_assignments(key, level.num_samples, plan.num_clusters)
+        return begin_at_assignments(solver, plan, level, np.asarray(drawn))
     memory = _blank(solver, level, plan)
     if start is None:
         # Seeds are drawn on the images themselves, so that they do not depend on the coarsening.
