@@ -1,7 +1,7 @@
 """Samples cut into chunks, so that memory is bounded and nothing compiles twice."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.parallel import rowwise, shard_rows, share
-from diffclust.solvers.base import Batch
+from diffclust.solvers.base import Batch, Memory
 
 _CPU_BUDGET = 48 * 2**20
 _DEVICE_BUDGET = 2 * 2**30
@@ -43,20 +43,65 @@ class Chunks:
 
     Attributes:
         batches: The chunks.
+        weights: Weights of all samples, on the host, zeros for the padding included.
         num_samples: Samples without the padding.
         size: Samples a chunk, of all devices together.
         mesh: Devices that share every chunk, or None for one.
     """
 
-    batches: tuple[Batch, ...]
+    batches: Sequence[Batch]
+    weights: Float[np.ndarray, " padded"]
     num_samples: int
     size: int
     mesh: Mesh | None = None
 
     @property
-    def weights(self) -> np.ndarray:
-        """Weights of all samples, padding included, on the host."""
-        return np.concatenate([np.asarray(batch.weight) for batch in self.batches])
+    def count(self) -> int:
+        """How many chunks there are."""
+        return len(self.batches)
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """Floating dtype of weights, energies and params."""
+        return jnp.dtype(self.weights.dtype)
+
+    @property
+    def blank(self) -> PyTree:
+        """A sample of zeros, of the shape and dtype of those in the chunks."""
+        samples = self.batches[0].samples
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), samples)
+
+    def collect(self, memory: Sequence[Memory]) -> Memory:
+        """The memory of all samples, on the host.
+
+        Args:
+            memory: Memory of each chunk.
+
+        Returns:
+            One memory of `num_samples` rows, in the order of the samples; arrays of NumPy's.
+        """
+        count = self.num_samples
+        return jax.tree.map(
+            lambda *parts: np.concatenate([np.asarray(part) for part in parts])[:count], *memory
+        )
+
+    def spread(self, memory: Memory) -> tuple[Memory, ...]:
+        """The inverse of `collect`: the memory of each chunk.
+
+        Args:
+            memory: Memory of `num_samples` rows.
+
+        Returns:
+            Memory of each chunk, that of the padding a copy of the first sample's.
+        """
+        rows = np.arange(self.count * self.size)
+        rows[self.num_samples :] = 0
+
+        def part(number: int) -> Memory:
+            here = rows[number * self.size : (number + 1) * self.size]
+            return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[here]), memory)
+
+        return tuple(shard_rows(part(number), self.mesh) for number in range(self.count))
 
     def gather(self, index: Int[np.ndarray, " m"]) -> PyTree:
         """Samples in the order of their indices.
@@ -134,7 +179,7 @@ def cut(
     count = leaves[0].shape[0]
     dtype = np.dtype(jnp.result_type(*leaves))
     weight = np.ones(count, dtype) if weight is None else np.asarray(weight, dtype)
-    batches = []
+    batches: list[Batch] = []
     size = size if mesh is None else size * mesh.size
     for start in range(0, count, size):
         stop = min(count, start + size)
@@ -153,7 +198,9 @@ def cut(
         padded = np.concatenate([weight[start:stop], np.zeros(padding, dtype)])
         weights = jnp.asarray(padded) if mesh is None else shard_rows(padded, mesh)
         batches.append(Batch(chunk, weights))
-    return Chunks(tuple(batches), count, size, mesh)
+    weights = np.zeros(len(batches) * size, dtype)
+    weights[:count] = weight
+    return Chunks(tuple(batches), weights, count, size, mesh)
 
 
 @dataclasses.dataclass(frozen=True)

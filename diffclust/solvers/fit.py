@@ -213,8 +213,8 @@ def seeded(
 
 
 def _blank(solver: Lloyd, chunks: Chunks, plan: Plan) -> tuple[Memory, ...]:
-    dtype = chunks.batches[0].weight.dtype
-    return tuple(solver.remember(chunks.size, plan.num_clusters, dtype) for _ in chunks.batches)
+    blank = solver.remember(chunks.size, plan.num_clusters, chunks.dtype)
+    return (blank,) * chunks.count
 
 
 def _clusters(solver: Lloyd, plan: Plan, samples: PyTree) -> Clusters:
@@ -265,16 +265,11 @@ def begin_at_assignments(
         A state with empty sums, and the memory of each chunk.
     """
     first = jax.tree.map(
-        lambda leaf: jnp.repeat(leaf[:1], plan.num_clusters, axis=0), chunks.batches[0].samples
+        lambda leaf: np.repeat(leaf, plan.num_clusters, axis=0), chunks.gather(np.zeros(1, int))
     )
-    cluster = np.zeros(len(chunks.batches) * chunks.size, np.int32)
-    cluster[: chunks.num_samples] = assignments
-    memory = tuple(
-        eqx.tree_at(lambda m: m.cluster, past, past.cluster.at[:, 0].set(jnp.asarray(part)))
-        for past, part in zip(
-            _blank(solver, chunks, plan), np.split(cluster, len(chunks.batches)), strict=True
-        )
-    )
+    unseen = solver.remember(chunks.num_samples, plan.num_clusters, chunks.dtype)
+    cluster = unseen.cluster.at[:, 0].set(jnp.asarray(assignments, dtype=jnp.int32))
+    memory = chunks.spread(eqx.tree_at(lambda m: m.cluster, unseen, cluster))
     clusters = _clusters(solver, plan, first)
     if not average:
         return solver.init(clusters), memory
@@ -311,8 +306,7 @@ def from_alignments(
         A state with empty sums.
     """
     blank = jax.tree.map(
-        lambda leaf: jnp.zeros((len(clusters), *leaf.shape[1:]), leaf.dtype),
-        chunks.batches[0].samples,
+        lambda leaf: jnp.zeros((len(clusters), *leaf.shape), leaf.dtype), chunks.blank
     )
     prototype = jax.vmap(solver.family.begin)(blank)
     starting = eqx.tree_at(lambda s: s.family, solver, solver.family.starting)
@@ -365,7 +359,7 @@ def assign_chunks(
         blank = solver.remember(chunks.size, len(learned.clusters), batch.weight.dtype)
         found.append(_assign(solver, learned, batch.samples, blank, mesh))
         jax.block_until_ready(found[-1])
-        callback(Progress("predict", 0, 0, number + 1, len(chunks.batches)))
+        callback(Progress("predict", 0, 0, number + 1, chunks.count))
     return chunks, tuple(found)
 
 

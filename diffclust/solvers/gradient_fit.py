@@ -27,7 +27,7 @@ from diffclust.solvers.fit import assign_chunks
 from diffclust.solvers.gradient import GradientEM, GradientState
 from diffclust.solvers.progress import Callback, FitError, Snapshots, Status, ignore
 from diffclust.solvers.result import Assignment, Outcome
-from diffclust.solvers.run import candidates, host_assignment
+from diffclust.solvers.run import host_assignment
 from diffclust.types import Key
 
 SoftAssignment = tuple[Assignment, Float[np.ndarray, " n"], Float[np.ndarray, "n clusters"]]
@@ -91,7 +91,8 @@ def assign_softly(
     chunks, memory = assign_chunks(
         solver, learned, samples, chunk_size=chunk_size, callback=callback, mesh=mesh
     )
-    cluster, scores = candidates(chunks, memory)
+    found = chunks.collect(memory)
+    cluster, scores = found.cluster, found.energy
     reduction = solver.reduction
     losses = np.asarray(reduction(jnp.asarray(scores)))
     share = np.asarray(reduction.responsibilities(jnp.asarray(scores)))

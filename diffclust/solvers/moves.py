@@ -19,7 +19,7 @@ from diffclust.prototypes import Clusters
 from diffclust.solvers.chunks import Chunks
 from diffclust.solvers.lloyd import Lloyd
 from diffclust.solvers.principal import leading_direction
-from diffclust.solvers.run import Report, Run, Stopping, candidates, run_lloyd
+from diffclust.solvers.run import Report, Run, Stopping, run_lloyd
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +75,9 @@ def _try_split(
     solver: Lloyd, chunks: Chunks, run: Run, cluster: int, moves: Moves, rng: np.random.Generator
 ) -> _Split | None:
     """What two prototypes would save on one cluster's samples."""
-    assigned, energies = candidates(chunks, run.memory)
+    past = chunks.collect(run.memory)
     weight = chunks.weights[: chunks.num_samples]
-    members = np.flatnonzero((assigned[:, 0] == cluster) & (weight > 0))
+    members = np.flatnonzero((past.cluster[:, 0] == cluster) & (weight > 0))
     if members.size < 4:
         return None
     some = members
@@ -87,18 +87,18 @@ def _try_split(
     typical = chunks.num_samples / len(run.learned.clusters)
     size = min(chunks.size, 2 ** math.ceil(math.log2(max(16.0, min(typical, moves.split_samples)))))
     part = chunks.subset(some, size=size)
-    params = np.concatenate([np.asarray(m.params[:, 0]) for m in run.memory])[some]
-    padded = np.zeros((len(part.batches) * part.size, params.shape[1]), params.dtype)
+    params = past.params[some, 0]
+    padded = np.zeros((part.count * part.size, params.shape[1]), params.dtype)
     padded[: some.size] = params
-    samples = part.gather(np.arange(len(part.batches) * part.size))
+    samples = part.gather(np.arange(part.count * part.size))
     parent = run.learned.clusters.take(jnp.asarray(cluster))
     children = _children(solver, samples, jnp.asarray(padded), jnp.asarray(part.weights), parent)
     dtype = params.dtype
-    memory = tuple(solver.remember(part.size, 2, dtype) for _ in part.batches)
+    memory = tuple(solver.remember(part.size, 2, dtype) for _ in range(part.count))
     trial = run_lloyd(
         solver, part, solver.init(children), memory, Stopping(moves.split_passes, 1e-3)
     )
-    before = float(np.sum(energies[some, 0] * weight[some]))
+    before = float(np.sum(past.energy[some, 0] * weight[some]))
     scale = float(weight[members].sum() / weight[some].sum())
     return _Split((before - trial.loss) * scale, trial.learned.clusters)
 
@@ -198,4 +198,4 @@ def _best_move(
 
 
 def _assignment(chunks: Chunks, run: Run) -> np.ndarray:
-    return candidates(chunks, run.memory)[0][:, 0]
+    return chunks.collect(run.memory).cluster[:, 0]

@@ -127,7 +127,7 @@ def align_all(
     params = []
     for number, (batch, past) in enumerate(zip(level.batches, memory, strict=True)):
         params.append(np.asarray(_align(solver, learned, batch.samples, past).params[:, 0]))
-        callback(Progress("portraits", 0, 0, number + 1, len(level.batches)))
+        callback(Progress("portraits", 0, 0, number + 1, level.count))
     return np.concatenate(params)[: level.num_samples]
 
 

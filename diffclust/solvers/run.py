@@ -105,7 +105,7 @@ def one_pass(
         new.append(present)
         if report is not None:
             jax.block_until_ready(present)
-            report(number + 1, len(chunks.batches))
+            report(number + 1, chunks.count)
     return state, tuple(new)
 
 
@@ -206,12 +206,12 @@ def refill(
     Returns:
         The state with the clusters replaced.
     """
-    cluster, energy = candidates(chunks, memory)
-    worst = np.argsort(-energy[:, 0] * chunks.weights[: chunks.num_samples])
+    past = chunks.collect(memory)
+    worst = np.argsort(-past.energy[:, 0] * chunks.weights[: chunks.num_samples])
     worst = worst[: empty.size]
     clusters = state.learned.clusters
     source = np.arange(len(clusters))
-    source[empty[: worst.size]] = cluster[worst, 0]
+    source[empty[: worst.size]] = past.cluster[worst, 0]
     clusters = clusters.take(jnp.asarray(source))
     prototype = jax.tree.map(
         lambda old, new: old.at[jnp.asarray(empty[: worst.size])].set(new),
@@ -232,27 +232,11 @@ def host_assignment(chunks: Chunks, memory: tuple[Memory, ...]) -> Assignment:
     Returns:
         The assignment.
     """
-    count = chunks.num_samples
-    cluster, energy = candidates(chunks, memory)
-    params = np.concatenate([np.asarray(part.params[:, 0]) for part in memory])[:count]
+    found = chunks.collect(memory)
+    cluster, energy = found.cluster, found.energy
     if cluster.shape[1] > 1:
         margins, second = energy[:, 1] - energy[:, 0], cluster[:, 1]
     else:
-        margins = np.full(count, np.inf, energy.dtype)
-        second = np.full(count, -1, cluster.dtype)
-    return Assignment(cluster[:, 0], energy[:, 0], margins, second, params)
-
-
-def candidates(chunks: Chunks, memory: tuple[Memory, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Every sample's candidates and their energies, on the host, without the padding.
-
-    Args:
-        chunks: The data.
-        memory: Memory of each chunk.
-
-    Returns:
-        Integers and floats of shape `(num_samples, candidates)`.
-    """
-    cluster = np.concatenate([np.asarray(part.cluster) for part in memory])
-    energy = np.concatenate([np.asarray(part.energy) for part in memory])
-    return cluster[: chunks.num_samples], energy[: chunks.num_samples]
+        margins = np.full(len(energy), np.inf, energy.dtype)
+        second = np.full(len(cluster), -1, cluster.dtype)
+    return Assignment(cluster[:, 0], energy[:, 0], margins, second, found.params[:, 0])

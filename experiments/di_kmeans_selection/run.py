@@ -25,7 +25,7 @@ from diffclust.objectives import em_step, log_evidence, noise_of
 from diffclust.solvers import Lloyd, Moves, Plan, Stopping
 from diffclust.solvers.fit import level_of, seeded
 from diffclust.solvers.moves import improve
-from diffclust.solvers.run import candidates, run_lloyd
+from diffclust.solvers.run import run_lloyd
 from diffclust.solvers.weights import warps_of
 from experiments.harness import arguments, finish
 
@@ -83,7 +83,7 @@ def main():
                 "affine": affine,
                 "bending": bending,
                 "steps": steps,
-                "acc": accuracy(data.labels, candidates(chunks, run.memory)[0][:, 0]),
+                "acc": accuracy(data.labels, chunks.collect(run.memory).cluster[:, 0]),
                 "distortion": float(warps.distance.sum()),
                 "penalised": run.loss,
                 "log_evidence": float(log_evidence(warps, given)) / len(data),
