@@ -1,0 +1,158 @@
+"""The estimators under scikit-learn's own checks, and beside the models that they stand for."""
+
+import inspect
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris
+from sklearn.metrics import adjusted_rand_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import diffclust
+from diffclust import models, sklearn
+from tests.registry import blobs
+
+ESTIMATORS = {
+    name: kind
+    for name, kind in vars(sklearn).items()
+    if inspect.isclass(kind) and kind.__module__ == sklearn.__name__ and not name.startswith("_")
+}
+FEW = {"n_clusters": 2, "n_init": 1, "random_state": 0}
+
+
+def test_every_model_has_its_estimator() -> None:
+    assert {kind._model for kind in ESTIMATORS.values()} == set(models.MODELS.values())
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_parameters_are_the_models_settings(name: str) -> None:
+    kind = ESTIMATORS[name]
+    estimator = kind(n_clusters=3)
+    assert kind._model.from_settings(estimator._settings()) == kind._model(3)
+    changed = clone(estimator).set_params(n_init=7)
+    assert changed._settings()["num_restarts"] == 7
+    assert estimator.get_params()["n_init"] != 7
+    with pytest.raises(TypeError, match="nonsense"):
+        kind(nonsense=1)
+
+
+def test_kmeans_is_scikit_learns() -> None:
+    from sklearn.cluster import KMeans
+
+    rows = load_iris().data
+    ours = sklearn.KMeans(n_clusters=3, random_state=0).fit(rows)
+    theirs = KMeans(n_clusters=3, n_init=10, random_state=0).fit(rows)
+    assert ours.inertia_ == pytest.approx(theirs.inertia_, rel=1e-9)
+    assert adjusted_rand_score(ours.labels_, theirs.labels_) == 1.0
+    order = np.lexsort(ours.cluster_centers_.T)
+    same = np.lexsort(theirs.cluster_centers_.T)
+    np.testing.assert_allclose(ours.cluster_centers_[order], theirs.cluster_centers_[same])
+    np.testing.assert_allclose(ours.transform(rows)[:, order], theirs.transform(rows)[:, same])
+    assert ours.score(rows) == pytest.approx(theirs.score(rows))
+
+
+def test_order_and_copies_of_samples_do_not_matter() -> None:
+    rng = np.random.default_rng(0)
+    rows, weight = rng.normal(size=(40, 3)), rng.integers(0, 4, 40)
+    shuffled = rng.permutation(40)
+    whole = sklearn.KMeans(**FEW).fit(rows, sample_weight=weight)
+    mixed = sklearn.KMeans(**FEW).fit(rows[shuffled], sample_weight=weight[shuffled])
+    copies = sklearn.KMeans(**FEW).fit(np.repeat(rows, weight, axis=0))
+    np.testing.assert_array_equal(mixed.labels_, whole.labels_[shuffled])
+    np.testing.assert_array_equal(copies.predict(rows), whole.labels_)
+    np.testing.assert_allclose(copies.cluster_centers_, whole.cluster_centers_)
+
+
+def test_rows_are_images() -> None:
+    images = blobs(24, 12, 10)
+    kind = sklearn.AffineInvariantKMeans
+    as_rows = kind(image_shape=(12, 10), **FEW).fit(images.reshape(24, -1))
+    as_images = kind(**FEW).fit(images)
+    assert as_rows.cluster_centers_.shape == (2, 120)
+    assert as_images.cluster_centers_.shape == images[:2].shape
+    np.testing.assert_array_equal(as_rows.labels_, as_images.labels_)
+    np.testing.assert_array_equal(as_rows.predict(images.reshape(24, -1)), as_rows.labels_)
+    assert (as_rows.transform(images.reshape(24, -1)).argmin(axis=1) == as_rows.labels_).all()
+    assert as_rows.n_features_in_ == 120
+    again = pickle.loads(pickle.dumps(as_rows))
+    np.testing.assert_array_equal(again.predict(images.reshape(24, -1)), as_rows.labels_)
+
+
+def test_rows_that_are_no_images_are_refused() -> None:
+    rows = blobs(12, 12, 10).reshape(12, -1)
+    with pytest.raises(ValueError, match="120 features, which make no square"):
+        sklearn.AffineInvariantKMeans(**FEW).fit(rows)
+    with pytest.raises(ValueError, match="of 120 features"):
+        sklearn.AffineInvariantKMeans(image_shape=(12, 12), **FEW).fit(rows)
+    with pytest.raises(ValueError, match="no sample weights"):
+        sklearn.ShapeKMeans(**FEW).fit(rows, sample_weight=np.ones(12))
+
+
+def test_energies_of_the_best_clusters_are_the_distances() -> None:
+    images = blobs(24)
+    result = diffclust.AffineInvariantKMeans(3).fit(images, key=_key(), chunk_size=16)
+    energies = result.energies(images)
+    found = result.predict(images)
+    np.testing.assert_array_equal(energies.argmin(axis=1), found.clusters)
+    np.testing.assert_allclose(energies.min(axis=1), found.distances, rtol=1e-5)
+    second = np.sort(energies, axis=1)[:, 1]
+    np.testing.assert_allclose(second - energies.min(axis=1), found.margins, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_spectral_methods_have_no_energies() -> None:
+    images = blobs(24)
+    result = diffclust.ScatteringKMeans(2).fit(images, key=_key())
+    with pytest.raises(ValueError, match="does not compare images with clusters"):
+        result.energies(images)
+
+
+def test_mixture_is_one_of_probabilities() -> None:
+    images = blobs(24)
+    found = sklearn.GaussianMixture(steps=(20, 5), batch_size=24, **FEW).fit(images)
+    shares = found.predict_proba(images)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-5)
+    np.testing.assert_array_equal(shares.argmax(axis=1), found.predict(images))
+    np.testing.assert_allclose(
+        shares, found.result_.outcome.extras["responsibilities"], rtol=1e-4, atol=1e-6
+    )
+    # The loss is the negative log-likelihood of all images together.
+    assert found.score(images) * len(images) == pytest.approx(-found.inertia_, rel=1e-5)
+
+
+def test_in_a_pipeline_and_a_grid_search() -> None:
+    rows = load_iris().data
+    pipeline = make_pipeline(StandardScaler(), sklearn.KMeans(n_clusters=3, random_state=0))
+    labels = pipeline.fit_predict(rows)
+    assert adjusted_rand_score(load_iris().target, labels) > 0.5
+    search = GridSearchCV(sklearn.KMeans(random_state=0, n_init=1), {"n_clusters": [1, 3]}, cv=2)
+    search.fit(rows)
+    # More clusters lie nearer to samples that were not seen, too.
+    assert search.best_params_ == {"n_clusters": 3}
+
+
+@pytest.mark.slow
+def test_digits_in_a_grid_search() -> None:
+    digits = load_digits(n_class=3)
+    model = sklearn.DeformationInvariantKMeans(3, landmarks=(3, 3), n_init=1, random_state=0)
+    grid = {"bending_penalty": [0.015, 0.15]}
+    search = GridSearchCV(model, grid, cv=2, scoring="adjusted_rand_score")
+    search.fit(digits.data[:120] / 16, digits.target[:120])
+    assert search.best_score_ > 0.7
+
+
+def _key() -> Any:
+    import jax
+
+    return jax.random.key(0)
+
+
+@pytest.mark.slow
+def test_kmeans_passes_every_check() -> None:
+    check_estimator(sklearn.KMeans(), on_skip=None)
