@@ -3,17 +3,22 @@
 Every message says which argument, what came, and what would do.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
+from diffclust.image_source import Images, ImageSource
 
-def _first(indices: np.ndarray, most: int = 5) -> str:
-    shown = ", ".join(str(int(i)) for i in indices[:most])
-    return f"{shown}, ... ({indices.size} in all)" if indices.size > most else shown
+_FLAT = 1e-6
+"""Landmarks lie on a line where they stray from it by less than this share of its length."""
+
+
+def _first(items: Sequence[object] | np.ndarray, most: int = 5) -> str:
+    shown = ", ".join(str(item) for item in items[:most])
+    return f"{shown} and {len(items) - most} more" if len(items) > most else shown
 
 
 def images(value: Any, name: str = "images") -> np.ndarray:
@@ -28,8 +33,10 @@ def images(value: Any, name: str = "images") -> np.ndarray:
         A floating array of shape `(n, height, width, channels)`, in JAX's default precision.
 
     Raises:
-        ValueError: For any other shape or type, an empty batch, NaN or infinity.
+        ValueError: For any other shape or type, an empty batch, NaN or infinity, or for images
+            that are read as they are needed.
     """
+    in_memory(value, name)
     array = np.asarray(value)
     if array.ndim == 3:
         array = array[..., None]
@@ -45,16 +52,74 @@ def images(value: Any, name: str = "images") -> np.ndarray:
     ):
         raise ValueError(f"{name} must hold numbers, not {array.dtype}; convert it to float first")
     array = array.astype(jnp.result_type(float), copy=False)
-    finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
-    if not finite.all():
-        raise ValueError(
-            f"{name} holds NaN or infinity at index {_first(np.flatnonzero(~finite))}; remove or "
-            "repair these images"
-        )
+    _finite(np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1)), name)
     return array
 
 
-def not_blank(array: np.ndarray, name: str = "images") -> None:
+def in_memory(value: Any, name: str = "images") -> None:
+    """Refuses images that are read as they are needed.
+
+    Args:
+        value: Images.
+        name: The argument's name in messages.
+
+    Raises:
+        ValueError: If they are an `ImageSource`.
+    """
+    if isinstance(value, ImageSource):
+        raise ValueError(
+            f"{name} are read as they are needed, but this needs all of them in memory at once; "
+            "give fewer or smaller ones as an array (without --stream), or take another method: "
+            "kmeans, ai-kmeans, di-kmeans, ti-kmeans, gmm, dti-kmeans and dti-gmm read as they go"
+        )
+
+
+def _finite(bad: np.ndarray, name: str) -> None:
+    if bad.size:
+        raise ValueError(
+            f"{name} holds NaN or infinity at index {_first(bad)}; remove or repair these images"
+        )
+
+
+def images_or_source(value: Any, name: str = "images") -> Images:
+    """Checks a batch of images, or images that are read as they are needed.
+
+    Args:
+        value: As for `images`, or an `ImageSource`, which is read once in pieces.
+        name: The argument's name in messages.
+
+    Returns:
+        A floating array of shape `(n, height, width, channels)`, or the source.
+
+    Raises:
+        ValueError: As for `images`.
+    """
+    if not isinstance(value, ImageSource):
+        return images(value, name)
+    if len(value.shape) != 4 or 0 in value.shape:
+        raise ValueError(
+            f"{name} must have shape (n, height, width, channels), none of them 0; got "
+            f"{value.shape}"
+        )
+    _finite(value.faults.not_finite, name)
+    return value
+
+
+def blank_images(array: Images) -> Int[np.ndarray, " some"]:
+    """Images without any ink.
+
+    Args:
+        array: Images.
+
+    Returns:
+        Their indices.
+    """
+    if isinstance(array, ImageSource):
+        return array.faults.blank
+    return np.flatnonzero(~np.any(array.reshape(len(array), -1), axis=1))
+
+
+def not_blank(array: Images, name: str = "images") -> None:
     """Refuses images without any ink, which have no unit norm.
 
     Args:
@@ -64,7 +129,7 @@ def not_blank(array: np.ndarray, name: str = "images") -> None:
     Raises:
         ValueError: With the indices of the blank images.
     """
-    blank = np.flatnonzero(~np.any(array.reshape(len(array), -1), axis=1))
+    blank = blank_images(array)
     if blank.size:
         raise ValueError(
             f"{name} holds blank images (all zero) at index {_first(blank)}; they cannot be scaled "
@@ -161,57 +226,110 @@ def weights(value: Any, samples: int, name: str = "sample_weight") -> np.ndarray
         raise ValueError(
             f"{name} must have shape ({samples},), one for each image; got {array.shape}"
         )
-    if not (np.isfinite(array).all() and (array >= 0).all() and (array > 0).any()):
-        raise ValueError(f"{name} must be finite, at least 0, and positive somewhere")
+    if not (np.isfinite(array).all() and (array >= 0).all()):
+        raise ValueError(f"{name} must be finite and at least 0")
+    if not array.any():
+        raise ValueError(f"{name} is zero for all images; give some a positive weight")
     return array
 
 
-def shapes(value: Any, name: str = "shapes") -> np.ndarray:
+def landmarks(
+    value: Any,
+    name: str = "shapes",
+    *,
+    collinear: Literal["refuse", "accept"] = "refuse",
+    shapes: Sequence[str] | None = None,
+) -> np.ndarray:
     """Checks landmark configurations.
 
     Args:
         value: Anything array-like of shape `(n, landmarks, dims)`.
         name: The argument's name in messages.
+        collinear: Whether shapes whose landmarks all lie on one line are refused (their
+            covariances have no inverse) or accepted.
+        shapes: What messages call each shape; by default they are counted from 0.
 
     Returns:
         An array of 64 bits: coordinates may be far larger than shapes.
 
     Raises:
-        ValueError: For any other shape or type, a missing landmark, or a shape whose landmarks lie
-            in one point or on one line.
+        ValueError: If the shape or type is another, there are fewer than 3 landmarks or 2
+            dimensions, some are NaN or infinite, or all landmarks of a shape lie in one point or
+            on one line.
     """
+    if collinear not in ("refuse", "accept"):
+        raise ValueError(f"collinear must be 'refuse' or 'accept': got {collinear!r}.")
     try:
-        array = np.asarray(value)
+        given = np.asarray(value)
     except ValueError as error:
         raise ValueError(
-            f"{name} have different numbers of landmarks or dimensions; give the same landmarks "
-            "for each"
+            f"{name} must be one array [n, landmarks, dims]: these shapes have different numbers "
+            f"of landmarks; give all the same ones."
         ) from error
-    if array.ndim != 3 or len(array) == 0 or array.shape[1] < 3 or array.shape[2] < 2:
+    if given.ndim != 3 or 0 in given.shape:
         raise ValueError(
-            f"{name} must have shape (n, landmarks, dims), with at least 3 landmarks in 2 or more "
-            f"dimensions; got {np.shape(value)}"
+            f"{name} must be [n, landmarks, dims], none of them 0: got {list(given.shape)}; "
+            f"use landmarks[None] for a single shape, reshape(n, -1, 2) for flat rows."
         )
-    if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
-        raise ValueError(f"{name} must hold numbers, not {array.dtype}; convert it to float first")
-    array = array.astype(np.float64)
-    missing = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
-    if missing.any():
+    # bfloat16, which JAX arrays may have, is no float to NumPy.
+    if given.dtype.kind not in "iuf" and given.dtype.name != "bfloat16":
+        raise ValueError(f"{name} must hold numbers: got dtype {given.dtype}; convert them first.")
+    if given.shape[1] < 3 or given.shape[2] < 2:
         raise ValueError(
-            f"{name} has landmarks that are missing (NaN or infinity) at index "
-            f"{_first(np.flatnonzero(missing))}; remove or complete these shapes"
+            f"{name} must have at least 3 landmarks in at least 2 dimensions: got "
+            f"{list(given.shape)} as [n, landmarks, dims]; fewer have no shape: add landmarks, or "
+            f"use moveaxis if the axes are in another order."
         )
+    # Rounding is that of the type in which they came.
+    unit = np.finfo(given.dtype).eps if given.dtype.kind == "f" else np.finfo(np.float64).eps
+    checked = given.astype(np.float64)
+
+    def told(indices: np.ndarray) -> str:
+        return _first(indices) if shapes is None else _first([repr(shapes[i]) for i in indices])
+
+    _refuse_missing(checked, name, told)
+    _refuse_degenerate(checked, name, told, unit=float(unit), flat=collinear == "refuse")
+    return checked
+
+
+def _refuse_missing(array: np.ndarray, name: str, told: Callable[[np.ndarray], str]) -> None:
+    """Refuses NaN and infinities, naming shapes and, counted from 0, landmarks."""
+    lost = ~np.all(np.isfinite(array), axis=2)
+    bad = np.flatnonzero(np.any(lost, axis=1))
+    if bad.size:
+        first = _first(np.flatnonzero(lost[bad[0]]))
+        raise ValueError(
+            f"{name} must be finite: {bad.size} of {len(array)} shapes have missing, NaN or "
+            f"infinite landmarks, at {told(bad)} (landmarks {first} of the first of them, counted "
+            f"from 0); fill them in, or leave out these shapes or landmarks."
+        )
+
+
+def _refuse_degenerate(
+    array: np.ndarray, name: str, told: Callable[[np.ndarray], str], *, unit: float, flat: bool
+) -> None:
+    """Refuses shapes of no size, and perhaps (`flat`) those of no width."""
+    rounding = 8.0 * unit * np.abs(array).max(axis=(1, 2))
+    extent = np.abs(array - array[:, :1]).max(axis=(1, 2))
+    points = np.flatnonzero(extent <= rounding)
+    if points.size:
+        raise ValueError(
+            f"{name} must have landmarks apart from each other: all lie in one point in "
+            f"{points.size} of {len(array)} shapes, at {told(points)}; remove or correct these "
+            f"shapes."
+        )
+    if not flat:
+        return
     centred = array - array.mean(axis=1, keepdims=True)
     values = np.linalg.svd(centred, compute_uv=False)
-    for wrong, what in (
-        (values[:, 0] <= 1e-14 * np.abs(array).max(axis=(1, 2)), "all landmarks in one point"),
-        (values[:, 1] <= 1e-6 * values[:, 0], "all landmarks on one line"),
-    ):
-        if wrong.any():
-            raise ValueError(
-                f"{name} has {what} at index {_first(np.flatnonzero(wrong))}; remove these shapes"
-            )
-    return array
+    lines = np.flatnonzero(
+        values[:, 1] <= _FLAT * values[:, 0] + rounding * np.sqrt(array.shape[1])
+    )
+    if lines.size:
+        raise ValueError(
+            f"{name} must not lie on one line: they do in {lines.size} of {len(array)} shapes, at "
+            f"{told(lines)}; remove these shapes, or add landmarks beside the line."
+        )
 
 
 def groups(value: Any, samples: int, clusters: int, what: str = "image") -> Int[np.ndarray, " n"]:

@@ -1,5 +1,6 @@
 """Whatever is wrong with the input: one clear line, exit status 2, and nothing half-written."""
 
+import csv
 import json
 import os
 import struct
@@ -100,6 +101,8 @@ def fit(source: str, *options: str) -> list[str]:
         (["--method", "di-kmeans", "--landmarks", "9"], "8×8 pixels are smaller than the landmark"),
         (["--method", "di-kmeans", "--bending-penalty", "-1"], "bending_penalty must be at least"),
         (["--channels", "2"], "channels"),
+        (["--rate", "8000"], "rate is for a folder of recordings"),
+        (["--weights", "good.npy"], "must be one number for each sample"),
         (["--colour", "red"], "--colour"),
     ],
     ids=" ".join,
@@ -111,7 +114,7 @@ def test_settings(capsys: pytest.CaptureFixture[str], options: list[str], messag
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "fit, predict, demo"),
+        ([], "fit, predict, "),
         (["fits"], "fits"),
         (["fit"], "diffclust fit --help"),
         (["fit", "good.npy", "-k", "2"], "--out DIR"),
@@ -199,6 +202,66 @@ def one_picture() -> None:
     save("one.png", images()[0])
 
 
+def animated() -> None:
+    photos()
+    first, second = (Image.fromarray(pixels) for pixels in images(2))
+    first.save("photos/moving.gif", save_all=True, append_images=[second])
+
+
+def wide() -> None:
+    photos()
+    save("photos/wide.png", np.ones((1, 30_000), np.uint8))
+
+
+def encrypted() -> None:
+    """The zip's flags say so, in both places where they stand."""
+    np.savez("bad.npz", x=images())
+    content = bytearray(Path("bad.npz").read_bytes())
+    content[6] |= 1
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    Path("bad.npz").write_bytes(content)
+
+
+def damaged_idx() -> None:
+    Path("train-images-idx3-ubyte.gz").write_bytes(b"\x1f\x8b" + bytes(20))
+
+
+def names_that_break_lines() -> None:
+    photos()
+    Path("photos/a\nb'\"<script>.png").touch()
+    Path(os.fsdecode(b"photos/\xff\xfe.jpg")).touch()
+
+
+def loop_of_links() -> None:
+    Path("photos/deeper").mkdir(parents=True)
+    Path("photos/deeper/up").symlink_to(Path("photos").absolute(), target_is_directory=True)
+    Path("photos/self.png").symlink_to("self.png")
+
+
+def recordings(**more: np.ndarray) -> None:
+    soundfile = pytest.importorskip("soundfile", reason="no soundfile is installed")
+    Path("sounds").mkdir()
+    for name, wave in {"good": np.sin(np.arange(800)), **more}.items():
+        soundfile.write(f"sounds/{name}.wav", wave, 8000)
+
+
+def silence() -> None:
+    recordings(silence=np.zeros(800))
+
+
+def header_without_sound() -> None:
+    recordings(nothing=np.zeros(0))
+
+
+def one_recording() -> None:
+    recordings()
+
+
+def both_kinds() -> None:
+    recordings()
+    save("sounds/cover.png", images()[0])
+
+
 @pytest.mark.parametrize(
     ("make", "source", "method", "messages"),
     [
@@ -215,6 +278,18 @@ def one_picture() -> None:
         (empty_folder, "photos", "kmeans", ["no images"]),
         (other_files, "photos", "kmeans", ["no images", ".txt"]),
         (bomb, "photos", "kmeans", ["bomb.png", "a decompression bomb"]),
+        (wide, "photos", "kmeans", ["30000x1", "8x8", "--size"]),
+        (animated, "photos", "kmeans", ["1 of 4", "moving.gif", "animated"]),
+        (encrypted, "bad.npz", "kmeans", ["bad.npz", "encrypted"]),
+        (damaged_idx, "train-images-idx3-ubyte.gz", "kmeans", ["cannot be unpacked"]),
+        (names_that_break_lines, "photos", "kmeans", ["2 of 5", r"\nb", "<script>", r"\udcff"]),
+        (loop_of_links, "photos", "kmeans", ["1 of 1", "self.png", "symbolic links"]),
+        (silence, "sounds", "kmeans", ["1 of 2 recordings", "silence.wav", "silent"]),
+        (header_without_sound, "sounds", "kmeans", ["nothing.wav", "a header without sound"]),
+        (one_recording, "sounds/good.wav", "kmeans", ["single recording"]),
+        (one_recording, "sounds", "kmeans", ["only 1 images for 2 clusters"]),
+        (both_kinds, "sounds", "kmeans", ["images and recordings"]),
+        (photos, "tfds:../mnist", "kmeans", ["'tfds:../mnist' is no name of a set"]),
         (one_picture, "one.png", "kmeans", ["single image"]),
         (photos, "nowhere", "kmeans", ["nowhere", "does not exist"]),
         (photos, "", "kmeans", ["source must not be empty"]),
@@ -337,3 +412,22 @@ def test_a_process_ends_with_status_2_and_one_line(workplace: Path) -> None:
     assert done.stderr.startswith("error: 'bad.npz' cannot be read")
     assert done.stderr.count("\n") == 1
     assert sorted(path.name for path in workplace.iterdir()) == ["bad.npz", "good.npy"]
+
+
+def test_odd_names_are_written_as_they_are(workplace: Path) -> None:
+    """Names with line breaks, quotes, tags and bytes that are no Unicode."""
+    names = [b"a\nb.png", b"c'\".png", b"<script>alert(1)<", b"\xff\xfe,.png"]
+    for name, pixels in zip(names, images(4), strict=True):
+        folder = os.fsdecode(b"photos/" + name)
+        save(os.path.join(folder, "one.png"), pixels)
+    assert main([*fit("photos", "--restarts", "1", "--maps", "0")]) == 0
+    with Path("out/assignments.csv").open(
+        encoding="utf-8", errors="surrogateescape", newline=""
+    ) as file:
+        rows = list(csv.DictReader(file))
+    written = sorted(os.fsencode(row["path"]) for row in rows)
+    assert written == sorted(b"photos/" + name + b"/one.png" for name in names)
+    report = Path("out/report.html").read_text("utf-8")
+    assert "<script>alert" not in report
+    # Each folder holds one image, and is a class.
+    assert json.loads(Path("out/summary.json").read_text("utf-8"))["n"] == 4

@@ -1,4 +1,4 @@
-"""Where images come from: folders, arrays and `.npz` files, bundled and generated digits.
+"""Where images come from: folders of pictures or recordings, files, TFDS, generated digits.
 
 `load` takes any source that the command line takes; the other names load one kind.
 You need it before a fit, to turn what you have into `[n, height, width, channels]` in [0, 1].
@@ -6,14 +6,30 @@ For shapes, `load_landmarks` reads `[n, landmarks, dims]`, and `simulated_shapes
 """
 
 from diffclust.data.arrays import as_images, load_array
+from diffclust.data.audio import load_recordings, spectrogram
 from diffclust.data.dataset import DataError, Dataset
 from diffclust.data.digits import load_digits
 from diffclust.data.folder import load_folder
 from diffclust.data.generated import affine_mnist, diffeo_mnist
-from diffclust.data.landmarks import LandmarkSet, check_landmarks, load_landmarks
+from diffclust.data.landmarks import (
+    LandmarkSet,
+    check_landmarks,
+    load_landmarks,
+    simulated_shapes,
+)
 from diffclust.data.mnist_variants import affnist_like, mnist_color
-from diffclust.data.simulated import simulated_shapes
+from diffclust.data.open_stream import open_stream, outgrows_memory
 from diffclust.data.source import load
+from diffclust.data.stream import (
+    FittedImages,
+    FolderImages,
+    RawImages,
+    RecordImages,
+    write_stream,
+)
+from diffclust.data.tfds import load_tfds
+from diffclust.data.weights import load_weights
+from diffclust.image_source import ImageSource
 
 Collection = Dataset | LandmarkSet
 """What can be clustered, with what is known about it."""
@@ -22,7 +38,12 @@ __all__ = [
     "Collection",
     "DataError",
     "Dataset",
+    "FittedImages",
+    "FolderImages",
+    "ImageSource",
     "LandmarkSet",
+    "RawImages",
+    "RecordImages",
     "affine_mnist",
     "affnist_like",
     "as_images",
@@ -33,6 +54,13 @@ __all__ = [
     "load_digits",
     "load_folder",
     "load_landmarks",
+    "load_recordings",
+    "load_tfds",
+    "load_weights",
     "mnist_color",
+    "open_stream",
+    "outgrows_memory",
     "simulated_shapes",
+    "spectrogram",
+    "write_stream",
 ]

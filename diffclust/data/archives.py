@@ -13,7 +13,7 @@ SPLITS = ("all", "train", "test")
 
 _NPY, _ZIP, _PICKLE = b"\x93NUMPY", b"PK", b"\x80"
 _PAIRS = (("x", "y"), ("images", "labels"))
-_BOMB_RATIO, _BOMB_BYTES = 200, 2**30
+BOMB_RATIO, BOMB_BYTES = 200, 2**30
 """A member that grows this much, to this size, was made to fill the memory: images compress
 a few times, and only near-blank ones a hundred times."""
 
@@ -117,20 +117,42 @@ def _explain(error: Exception, path: Path) -> DataError:
 def _read_members(archive: NpzFile, path: Path, split: str) -> Contents:
     """Choose members by their names."""
     refuse_bombs(archive, path)
-    keys = archive.files
+    keys, label_keys = choose_keys(archive.files, path, split)
+    if keys[0].startswith("x_"):
+        return _join(archive, path, keys, label_keys)
+    labels = _member(archive, label_keys[0]) if label_keys else None
+    return Contents(_member(archive, keys[0]), labels, keys[0], "".join(label_keys))
+
+
+def choose_keys(keys: list[str], path: Path, split: str) -> tuple[list[str], list[str]]:
+    """Choose the images of an `.npz` file by their names.
+
+    Args:
+        keys: The names in it.
+        path: The file, for errors.
+        split: `"train"`, `"test"`, or `"all"` for both, train first.
+
+    Returns:
+        Names of the arrays of images, and of those of labels that are there.
+
+    Raises:
+        DataError: If none of the known names is there, or the split is not.
+    """
     parts = [part for part in ("train", "test") if f"x_{part}" in keys]
     if parts:
         if split != "all" and split not in parts:
             raise _no_split(path, split, f"it holds {some(map(repr, keys))}")
-        return _join(archive, path, parts if split == "all" else [split])
+        parts = parts if split == "all" else [split]
+        return [f"x_{part}" for part in parts], [
+            f"y_{part}" for part in parts if f"y_{part}" in keys
+        ]
     if split != "all":
         raise _no_split(path, split, f"it holds {some(map(repr, keys))}")
     for key, label_key in _PAIRS:
         if key in keys:
-            labels = _member(archive, label_key) if label_key in keys else None
-            return Contents(_member(archive, key), labels, key, label_key)
+            return [key], [label_key] if label_key in keys else []
     if len(keys) == 1:
-        return Contents(_member(archive, keys[0]), None, keys[0])
+        return keys, []
     held = some(map(repr, keys)) or "nothing"
     raise DataError(
         f"{str(path)!r} has no images under a known name: it holds {held}; "
@@ -138,20 +160,19 @@ def _read_members(archive: NpzFile, path: Path, split: str) -> Contents:
     )
 
 
-def _join(archive: NpzFile, path: Path, parts: list[str]) -> Contents:
+def _join(archive: NpzFile, path: Path, keys: list[str], label_keys: list[str]) -> Contents:
     """One after the other; without labels unless every part has them."""
-    images = [_member(archive, f"x_{part}") for part in parts]
-    labels = [_member(archive, f"y_{part}") for part in parts if f"y_{part}" in archive.files]
-    key = " and ".join(f"x_{part}" for part in parts)
-    label_key = " and ".join(f"y_{part}" for part in parts)
+    images = [_member(archive, key) for key in keys]
+    labels = [_member(archive, key) for key in label_keys]
+    key, label_key = " and ".join(keys), " and ".join(label_keys)
     if len({(array.shape[1:], array.dtype) for array in images}) > 1:
         raise DataError(
             f"{key} in {str(path)!r} must have images of one size and type: got "
             f"{' and '.join(f'{a.dtype} {list(a.shape)}' for a in images)}; choose one split."
         )
-    complete = len(labels) == len(parts)
+    complete = len(labels) == len(keys)
     return Contents(
-        images[0] if len(parts) == 1 else np.concatenate(images),
+        images[0] if len(keys) == 1 else np.concatenate(images),
         np.concatenate(labels) if complete else None,
         key,
         label_key,
@@ -169,7 +190,7 @@ def refuse_bombs(archive: NpzFile, path: Path) -> None:
         return
     for member in archive.zip.infolist():
         ratio = member.file_size / max(member.compress_size, 1)
-        if member.file_size > _BOMB_BYTES and ratio > _BOMB_RATIO:
+        if member.file_size > BOMB_BYTES and ratio > BOMB_RATIO:
             raise DataError(
                 f"{member.filename!r} in {str(path)!r} is a decompression bomb: "
                 f"{member.compress_size:,} bytes that grow to {member.file_size:,}; "

@@ -1,4 +1,4 @@
-"""Arrays: those passed in Python, and `.npy` and `.npz` files."""
+"""Arrays: those passed in Python, and `.npy`, `.npz` and IDX files."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from diffclust.data.archives import Contents, read_archive
 from diffclust.data.dataset import DataError, Dataset, draw, encode_labels, some
+from diffclust.data.idx import is_idx, read_idx
 from diffclust.data.resize import check_channels, convert_channels, fit_images, parse_size
 
 _FULL_SCALE = {"bool": 1, "uint8": 255, "uint16": 65535}
@@ -46,12 +47,13 @@ def load_array(
     seed: int = 0,
     name: str | None = None,
 ) -> Dataset:
-    """Load images from a `.npy` or `.npz` file, never unpickling anything.
+    """Load images from a `.npy`, `.npz` or IDX file, never unpickling anything.
 
     Args:
         path: The file. In an `.npz`, images are under `x_train` and `x_test` (labels under
             `y_train`, `y_test`, as Keras names them), under `x` (`y`), under `images` (`labels`),
-            or are the only array in it.
+            or are the only array in it. An IDX file (`train-images-idx3-ubyte`, gzipped or not)
+            finds its labels (`train-labels-idx1-ubyte`) beside it.
         split: `"train"`, `"test"`, or `"all"` for both, train first.
         size: Side of a square, or height and width, in pixels, to which images are resized and
             centre-cropped; None leaves them.
@@ -70,8 +72,8 @@ def load_array(
     path = Path(path)
     target = parse_size(size)
     check_channels(channels)
-    contents = read_archive(path, split)
-    labels = None if contents.labels is None else _check_labels(contents, path)
+    contents = read_idx(path, split) if is_idx(path) else read_archive(path, split)
+    labels = _labels_of(contents, path)
     chosen = draw(len(contents.images), limit, seed) if contents.images.ndim else None
     raw = contents.images if chosen is None else contents.images[chosen]
     images = convert_channels(_to_images(raw, f"{contents.key} in {str(path)!r}", chosen), channels)
@@ -82,7 +84,7 @@ def load_array(
         images=images,
         labels=codes if codes is None or chosen is None else codes[chosen],
         label_names=names,
-        name=path.stem if name is None else name,
+        name=Path(path.name.removesuffix(".gz")).stem if name is None else name,
         indices=chosen,
     )
 
@@ -99,7 +101,7 @@ def _as_array(array: object, name: str) -> np.ndarray:
 
 def _to_images(array: np.ndarray, name: str, indices: np.ndarray | None) -> np.ndarray:
     """`as_images`, where image i of the array is image `indices[i]` of the source."""
-    _check_shape(array, name)
+    check_shape(array, name)
     if array.ndim == 3:
         array = array[..., None]
     scale = _FULL_SCALE.get(array.dtype.name)
@@ -121,8 +123,16 @@ def _to_images(array: np.ndarray, name: str, indices: np.ndarray | None) -> np.n
     return np.clip(images, 0.0, 1.0) if outside else images
 
 
-def _check_shape(array: np.ndarray, name: str) -> None:
-    """Refuse what is not `[n, h, w]` or `[n, h, w, c]`, with a remedy for what is common."""
+def check_shape(array: np.ndarray, name: str) -> None:
+    """Refuse what is not `[n, h, w]` or `[n, h, w, c]`, with a remedy for what is common.
+
+    Args:
+        array: The array, of which only the shape is looked at.
+        name: What an error calls it.
+
+    Raises:
+        DataError: If it has another shape.
+    """
     shape = list(array.shape)
     wanted = f"{name} must be [n, height, width] or [n, height, width, channels] with 1 or 3"
     if array.ndim == 2:
@@ -164,11 +174,27 @@ def _check_values(images: np.ndarray, name: str, indices: np.ndarray | None) -> 
         )
 
 
-def _check_labels(contents: Contents, path: Path) -> np.ndarray:
-    """Labels `[n]` of integers or strings."""
-    labels, n = contents.labels, len(contents.images) if contents.images.ndim else 0
-    assert labels is not None
-    where = f"{contents.label_key} in {str(path)!r}"
+def _labels_of(contents: Contents, path: Path) -> np.ndarray | None:
+    if contents.labels is None:
+        return None
+    count = len(contents.images) if contents.images.ndim else 0
+    return check_labels(contents.labels, count, f"{contents.label_key} in {str(path)!r}")
+
+
+def check_labels(labels: np.ndarray, n: int, where: str) -> np.ndarray:
+    """Refuse labels that are not one integer or string for each image.
+
+    Args:
+        labels: What is stored.
+        n: Number of images.
+        where: What an error calls them.
+
+    Returns:
+        Labels `[n]` of integers or strings.
+
+    Raises:
+        DataError: If they are something else.
+    """
     # Keras keeps the labels of CIFAR as [n, 1].
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]

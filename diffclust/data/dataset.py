@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from diffclust.image_source import Images, ImageSource
+
 
 class DataError(ValueError):
     """Bad input, in one line: what was wrong, where, and what would do."""
@@ -16,18 +18,18 @@ class Dataset:
 
     Attributes:
         images: Intensities in [0, 1], float32 `[n, height, width, channels]`, with 1 channel
-            (grey) or 3 (RGB).
+            (grey) or 3 (RGB); or an `ImageSource`, which reads such as they are needed.
         labels: Class of each image as a code, an index into `label_names`, int64 `[n]`; None
             where there are none. For evaluation only: no fit sees them.
         label_names: Name of each class; None where there are no labels.
         paths: File of each image; None where the images are no files.
         name: What the data are called in reports.
         skipped: Files that could not be read and were left out, because that was asked for.
-        indices: Position of each image in the source, int64 `[n]`; counts up from 0 when not
-            given. After `take` or `limit` it still says which images these are.
+        indices: Position of each image in the source, whole numbers `[n]`; counts up from 0 when
+            not given. After `take` or `limit` it still says which images these are.
     """
 
-    images: np.ndarray
+    images: Images
     labels: np.ndarray | None = None
     label_names: tuple[str, ...] | None = None
     paths: tuple[str, ...] | None = None
@@ -37,7 +39,8 @@ class Dataset:
 
     def __post_init__(self) -> None:
         """Check that everything speaks of the same images."""
-        if self.images.ndim != 4 or self.images.dtype != np.float32:
+        is_array = not isinstance(self.images, ImageSource)
+        if is_array and (self.images.ndim != 4 or self.images.dtype != np.float32):
             raise DataError(
                 f"images must be float32 [n, height, width, channels]: got {self.images.dtype} "
                 f"{list(self.images.shape)}; pass them through diffclust.data.as_images."
@@ -50,14 +53,17 @@ class Dataset:
                     f"{len(self.images)} images; pass those of these images."
                 )
         if self.indices is None:
-            object.__setattr__(self, "indices", np.arange(len(self.images)))
+            # Of data larger than memory there are millions.
+            small = not is_array and len(self.images) < 2**31
+            numbers = np.arange(len(self.images), dtype=np.int32 if small else np.int64)
+            object.__setattr__(self, "indices", numbers)
 
     def __len__(self) -> int:
         """Number of images."""
         return len(self.images)
 
     @property
-    def samples(self) -> np.ndarray:
+    def samples(self) -> Images:
         """The images."""
         return self.images
 
@@ -86,7 +92,9 @@ class Dataset:
         chosen = np.arange(len(self))[np.asarray(indices)]
         return dataclasses.replace(
             self,
-            images=self.images[chosen],
+            images=self.images.take(chosen)
+            if isinstance(self.images, ImageSource)
+            else self.images[chosen],
             labels=None if self.labels is None else self.labels[chosen],
             paths=None if self.paths is None else tuple(self.paths[i] for i in chosen),
             indices=None if self.indices is None else self.indices[chosen],

@@ -1,6 +1,11 @@
 """The handwritten digits that scikit-learn bundles."""
 
+import gzip
+import importlib.util
+from pathlib import Path
+
 import numpy as np
+from jaxtyping import Float, Int
 
 from diffclust.data.dataset import Dataset
 
@@ -14,12 +19,25 @@ def load_digits() -> Dataset:
     References:
         E. Alpaydin, C. Kaynak, "Optical recognition of handwritten digits", UCI, 1998 (test part).
     """
+    images, labels = _read()
+    return Dataset(
+        images=(images[..., None] / 16.0).astype(np.float32),
+        labels=labels.astype(np.int64),
+        label_names=tuple(str(label) for label in range(10)),
+        name="digits",
+    )
+
+
+def _read() -> tuple[Float[np.ndarray, "n height width"], Int[np.ndarray, " n"]]:
+    # Importing scikit-learn takes longer than everything else before the first step.
+    spec = importlib.util.find_spec("sklearn")
+    for place in (spec.submodule_search_locations or []) if spec is not None else []:
+        path = Path(place) / "datasets" / "data" / "digits.csv.gz"
+        if path.is_file():
+            with gzip.open(path, "rt") as file:
+                table = np.loadtxt(file, delimiter=",")
+            return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
     from sklearn import datasets
 
     bunch = datasets.load_digits()
-    return Dataset(
-        images=(bunch.images[..., None] / 16.0).astype(np.float32),
-        labels=bunch.target.astype(np.int64),
-        label_names=tuple(str(name) for name in bunch.target_names),
-        name="digits",
-    )
+    return bunch.images, bunch.target

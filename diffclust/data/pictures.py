@@ -1,66 +1,103 @@
-"""Decode one picture file."""
+"""Decode one picture."""
 
+import contextlib
+import io
+import warnings
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diffclust.data.gather import FileError
 from diffclust.data.resize import fit_picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
+FORMATS = {
+    ".png": "PNG",
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".webp": "WEBP",
+    ".bmp": "BMP",
+    ".gif": "GIF",
+}
 """The formats that are read, by suffix; which of them a file has is told from its bytes."""
 
-OTHER_SUFFIXES = (".avif", ".bmp", ".gif", ".heic", ".jp2", ".tif", ".tiff", ".webp")
+OTHER_SUFFIXES = (".avif", ".heic", ".jp2")
 """Pictures of formats that are not read: leaving them out unsaid would lose data."""
 
+_NAMES = "PNG, JPEG, TIFF, WebP, BMP or GIF"
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0  # tags of TIFF, and a value
+_ROUNDING = 1e-5
 
-class PictureError(Exception):
-    """Why one file cannot be used, in a few words."""
 
-
-def read_picture(path: Path, size: tuple[int, int] | None) -> np.ndarray:
-    """Decode a PNG or JPEG file.
+def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.ndarray:
+    """Decode a PNG, JPEG, TIFF, WebP, BMP or GIF file.
 
     The rotation that EXIF asks for is applied, palettes and CMYK become RGB (or grey, where a
-    palette holds only greys). Transparent parts become black: like what lies outside of the
-    image, they are zero.
+    palette holds only greys). Grey of more than 8 bits is divided by the largest number of so many
+    bits. Transparent parts become black: like what lies outside of the image, they are zero.
 
     Args:
-        path: The file.
+        source: The file, or its bytes.
         size: Height and width in pixels, to which it is resized and centre-cropped; None leaves it.
 
     Returns:
-        `[height, width, 1 or 3]`, uint8 in 0..255, or float32 in [0, 1] from 16-bit grey.
+        `[height, width, 1 or 3]`, uint8 in 0..255, or float32 in [0, 1] from grey of more than 8
+        bits and of floats.
 
     Raises:
-        PictureError: If the file cannot be opened, is damaged, is not of these formats, or is a
-            decompression bomb (more pixels than `PIL.Image.MAX_IMAGE_PIXELS`).
+        FileError: If the file cannot be opened, is damaged, is not of these formats, has several
+            frames or pages, is a decompression bomb (more pixels than
+            `PIL.Image.MAX_IMAGE_PIXELS`), or has values without a fixed range.
     """
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(path, formats=sorted(set(FORMATS.values()))) as picture:
+        with Image.open(source, formats=sorted(set(FORMATS.values()))) as picture:
             _refuse_bomb(picture.size)
+            _refuse_several(picture)
             if size is not None:
                 # JPEG can be decoded at a half, a quarter or an eighth in a fraction of the time;
                 # twice the wanted size leaves the resizing something to average.
                 picture.draft(None, (2 * max(size), 2 * max(size)))
             picture.load()
-            return _to_pixels(_upright(picture), size)
-    except PictureError:
+            return _to_pixels(picture, size)
+    except FileError:
         raise
     except UnidentifiedImageError as error:
-        raise PictureError("empty" if _is_empty(path) else "not a PNG or JPEG image") from error
+        reason = "empty" if _is_empty(source) else f"not a {_NAMES} image"
+        raise FileError(reason) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise PictureError("a decompression bomb") from error
+        raise FileError("a decompression bomb") from error
+    except MemoryError as error:
+        raise FileError("too large for this machine's memory, or its header is damaged") from error
     # Damaged files raise whatever the decoder happened to be doing: OSError, SyntaxError,
     # struct.error, zlib.error, ValueError, IndexError, ...
     except Exception as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise PictureError(reason or type(error).__name__) from error
+        raise FileError(reason or type(error).__name__) from error
+
+
+@contextlib.contextmanager
+def quiet_decoding() -> Generator[None]:
+    """What Pillow only warns of is passed over, but for bombs, which become errors.
+
+    Warning filters are the whole process's: set them around threads, not in them.
+
+    Yields:
+        Nothing.
+    """
+    from PIL import Image
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
 
 
 def _refuse_bomb(size: tuple[int, int]) -> None:
@@ -69,12 +106,23 @@ def _refuse_bomb(size: tuple[int, int]) -> None:
 
     width, height = size
     if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
-        raise PictureError(f"a decompression bomb of {width}x{height} pixels")
+        raise FileError(f"a decompression bomb of {width}x{height} pixels")
+    if not width or not height:
+        raise FileError(f"without pixels: {width}x{height}")
 
 
-def _is_empty(path: Path) -> bool:
+def _refuse_several(picture: "Image") -> None:
+    """Taking the first of several frames would lose the others unsaid."""
+    # A phone's JPEG may carry its own preview, or a view for another eye, behind the picture.
+    if picture.format != "MPO" and getattr(picture, "is_animated", False):
+        raise FileError("animated, or of several pages; save the one that counts")
+
+
+def _is_empty(source: Path | io.BytesIO) -> bool:
+    if not isinstance(source, Path):
+        return not source.seek(0, 2)
     try:
-        return path.stat().st_size == 0
+        return source.stat().st_size == 0
     except OSError:
         return False
 
@@ -90,25 +138,52 @@ def _upright(picture: "Image") -> "Image":
 
 
 def _to_pixels(picture: "Image", size: tuple[int, int] | None) -> np.ndarray:
-    """Grey, RGB or 16-bit grey pixels, resized."""
+    """Grey or RGB pixels, upright and resized."""
     from PIL import Image
 
-    if picture.mode.startswith("I"):
-        sixteen_bit = np.asarray(picture, dtype=np.float32) / np.float32(65535)
-        picture = Image.fromarray(np.clip(sixteen_bit, 0.0, 1.0))
-    elif picture.mode in ("1", "L", "LA"):
-        picture = _on_black(picture).convert("L")
-    elif picture.mode in ("P", "PA"):
-        picture = _on_black(picture).convert("RGB")
-        red, green, blue = np.moveaxis(np.asarray(picture), -1, 0)
-        if np.array_equal(red, green) and np.array_equal(green, blue):
-            picture = picture.convert("L")
+    if picture.mode.startswith(("I", "F")):
+        picture = Image.fromarray(_deep_grey(picture))
     else:
-        picture = _on_black(picture).convert("RGB")
+        picture = _shallow(_upright(picture))
     if size is not None:
         picture = fit_picture(picture, size)
     pixels = np.asarray(picture)
     return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
+def _shallow(picture: "Image") -> "Image":
+    """Grey or RGB of 8 bits."""
+    if picture.mode in ("1", "L", "LA"):
+        return _on_black(picture).convert("L")
+    is_palette = picture.mode in ("P", "PA")
+    picture = _on_black(picture).convert("RGB")
+    if is_palette:
+        red, green, blue = np.moveaxis(np.asarray(picture), -1, 0)
+        if np.array_equal(red, green) and np.array_equal(green, blue):
+            return picture.convert("L")
+    return picture
+
+
+def _deep_grey(picture: "Image") -> np.ndarray:
+    """Grey of more than 8 bits or of floats in [0, 1], float32 `[height, width]`."""
+    tags = getattr(picture, "tag_v2", {})
+    stored = np.asarray(_upright(picture))
+    if picture.mode.startswith("I;16") or picture.format == "PNG":
+        bits = tags.get(_BITS_PER_SAMPLE, 16)
+        values = stored.astype(np.float32) / np.float32(2 ** np.ravel(bits)[0] - 1)
+    elif picture.mode == "F":
+        values = stored.astype(np.float32)
+    else:
+        raise FileError("of 32-bit or signed integers, which have no fixed range; save 16 bits")
+    low, high = float(values.min()), float(values.max())
+    if not -_ROUNDING <= low <= high <= 1.0 + _ROUNDING:
+        raise FileError(f"of floats from {low:.6g} to {high:.6g}; rescale them into [0, 1]")
+    transparent = picture.info.get("transparency")
+    if isinstance(transparent, int):
+        values = np.where(stored == transparent, np.float32(0), values)
+    if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
+        values = np.float32(1) - values
+    return np.clip(values, 0.0, 1.0)
 
 
 def _on_black(picture: "Image") -> "Image":
@@ -118,5 +193,9 @@ def _on_black(picture: "Image") -> "Image":
     if not picture.has_transparency_data:
         return picture
     canvas = Image.new("RGBA", picture.size, (0, 0, 0, 255))
-    canvas.alpha_composite(picture.convert("RGBA"))
+    layer = picture.convert("RGBA")
+    canvas.alpha_composite(layer)
+    has_ink = layer.getchannel("A").getextrema()[1] != 0
+    if has_ink and canvas.convert("L").getbbox() is None:
+        raise FileError("black on a transparent ground, which becomes black; give it another one")
     return canvas

@@ -4,19 +4,25 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from diffclust.data.archives import check_split, read_archive
 from diffclust.data.arrays import load_array
+from diffclust.data.audio import recording
+from diffclust.data.audio.folder import load_recordings
 from diffclust.data.dataset import DataError, Dataset, draw
 from diffclust.data.digits import load_digits
 from diffclust.data.folder import load_folder
 from diffclust.data.generated import affine_mnist, diffeo_mnist
-from diffclust.data.landmark_files import holds_landmarks
+from diffclust.data.idx import is_idx
+from diffclust.data.landmarks.files import holds_landmarks
+from diffclust.data.listing import kinds_in
 from diffclust.data.mnist_variants import affnist_like, mnist_color
 from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES
 from diffclust.data.resize import check_channels, convert_channels, fit_images, parse_size
+from diffclust.data.tfds import PREFIX, load_tfds
 
 DATA_DIR = "DIFFCLUST_DATA_DIR"
 """The environment variable that names the folder with `mnist.npz` and `usps.npz`."""
@@ -34,6 +40,8 @@ class _Request:
     limit: int | None
     seed: int
     progress: Callable[[int, int], None] | None
+    rate: int | None
+    seconds: float | None
 
 
 def load(
@@ -46,6 +54,8 @@ def load(
     limit: int | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    rate: int | None = None,
+    seconds: float | None = None,
 ) -> Dataset:
     """Load images from wherever they are.
 
@@ -55,17 +65,21 @@ def load(
             `"diffeo-mnist"` (made from MNIST's training images with `seed`); `"mnist-1k"` (1,000
             of MNIST's test images, drawn with `seed`); `"mnist-color"` (MNIST, coloured with
             `seed`); `"affnist-like"` (MNIST's test images, moved about with `seed`); a folder of
-            PNG and JPEG files; or a `.npy` or `.npz` file. A folder that bears one of these names
-            is reached as `"./mnist"` or as a `Path`.
+            pictures (`load_folder`) or of recordings (`load_recordings`); a `.npy`, `.npz` or IDX
+            file (`load_array`); or `"tfds:"` and the name of a set of TensorFlow Datasets
+            (`load_tfds`). A folder that bears one of these names is reached as `"./mnist"` or as a
+            `Path`.
         split: `"train"`, `"test"`, or `"all"`; the first two only where the source has them.
         size: Side of a square, or height and width, in pixels, to which images are resized and
-            centre-cropped; None leaves them.
+            centre-cropped; None leaves them. Of recordings, the numbers of bands and frames.
         channels: 1 to make all grey, 3 to make all RGB; None leaves them (a folder is grey if all
             of it is).
         skip_bad: Leave out files that cannot be read, and name them in `Dataset.skipped`.
         limit: At most so many images, drawn at random, in their old order.
         seed: Seed of the draw, and of the drawn and made sets.
         progress: Called as `progress(done, total)` while files are read.
+        rate: Samples a second that recordings are resampled to; None for 48,000.
+        seconds: Length of what is read of each recording; None for 1.
 
     Returns:
         The images, with labels (for evaluation only) where the source has them.
@@ -76,9 +90,15 @@ def load(
     check_split(split)
     check_channels(channels)
     parse_size(size)
-    request = _Request(str(source), split, size, channels, skip_bad, limit, seed, progress)
+    request = _Request(
+        str(source), split, size, channels, skip_bad, limit, seed, progress, rate, seconds
+    )
     if isinstance(source, str) and source in _NAMED:
+        _refuse_sound_settings(request)
         return _NAMED[source](request)
+    if isinstance(source, str) and source.startswith(PREFIX):
+        _refuse_sound_settings(request)
+        return load_tfds(source.removeprefix(PREFIX), **_common(request))
     if not request.source:
         # As a path it would be the current folder, which an unset shell variable does not mean.
         raise DataError(f"source must not be empty; give {_possible()}.")
@@ -91,6 +111,7 @@ def load(
         ) from error
     if is_folder:
         return _from_folder(request)
+    _refuse_sound_settings(request)
     if holds_landmarks(path):
         raise DataError(
             f"source {request.source!r} holds landmarks, not images; cluster them with "
@@ -98,20 +119,49 @@ def load(
         )
     if path.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[path.suffix.lower()](request)
+    if is_idx(path):
+        return _from_array(request)
     raise _refuse(path)
 
 
+def _common(request: _Request) -> dict[str, Any]:
+    """What every loader takes that decodes one image after another."""
+    return {
+        "split": request.split,
+        "size": request.size,
+        "channels": request.channels,
+        "skip_bad": request.skip_bad,
+        "limit": request.limit,
+        "seed": request.seed,
+        "progress": request.progress,
+    }
+
+
 def _from_folder(request: _Request) -> Dataset:
-    return load_folder(
-        request.source,
-        split=request.split,
-        size=request.size,
-        channels=request.channels,
-        skip_bad=request.skip_bad,
-        limit=request.limit,
-        seed=request.seed,
-        progress=request.progress,
+    recordings = (*recording.FORMATS, *recording.OTHER_SUFFIXES)
+    has_pictures, has_recordings = kinds_in(
+        Path(request.source), (*FORMATS, *OTHER_SUFFIXES), recordings
     )
+    if has_pictures and has_recordings:
+        raise DataError(
+            f"folder {request.source!r} holds images and recordings; put them in folders of "
+            f"their own."
+        )
+    if has_recordings:
+        return load_recordings(
+            request.source, **_common(request), rate=request.rate, seconds=request.seconds
+        )
+    _refuse_sound_settings(request)
+    return load_folder(request.source, **_common(request))
+
+
+def _refuse_sound_settings(request: _Request) -> None:
+    for name, value in (("rate", request.rate), ("seconds", request.seconds)):
+        if value is not None:
+            raise DataError(
+                f"{name} is for a folder of recordings, and {request.source!r} is none; leave it "
+                f"out."
+            )
 
 
 def _from_array(request: _Request) -> Dataset:
@@ -210,6 +260,7 @@ def _load_file(path: Path, request: _Request, name: str | None) -> Dataset:
 def _adapt(dataset: Dataset, request: _Request) -> Dataset:
     """Limit, resize and convert what a loader without these settings gave."""
     dataset = dataset.limit(request.limit, request.seed)
+    assert isinstance(dataset.images, np.ndarray)
     images = convert_channels(dataset.images, request.channels)
     size = parse_size(request.size)
     if size is not None:
@@ -241,14 +292,17 @@ def _refuse(path: Path) -> DataError:
         what = "does not exist"
     elif suffix in FORMATS or suffix in OTHER_SUFFIXES:
         what = "is a single image, and clustering needs many"
+    elif suffix in recording.FORMATS or suffix in recording.OTHER_SUFFIXES:
+        what = "is a single recording, and clustering needs many"
     else:
-        what = "is not a folder, .npy or .npz file"
+        what = "is not a folder, .npy, .npz or IDX file"
     return DataError(f"source {str(path)!r} {what}; give {_possible()}.")
 
 
 def _possible() -> str:
     """What can be a source."""
     return (
-        f"a folder of images ({', '.join(FORMATS)}), a file ({', '.join(_SUFFIXES)}), "
-        f"or one of {', '.join(_NAMED)}"
+        f"a folder of images ({', '.join(FORMATS)}) or recordings "
+        f"({', '.join(recording.FORMATS)}), a file ({', '.join(_SUFFIXES)}, IDX), tfds: and a "
+        f"name, or one of {', '.join(_NAMED)}"
     )

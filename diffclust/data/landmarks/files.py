@@ -65,7 +65,8 @@ def read_npz(path: Path) -> StoredLandmarks:
         DataError: If the file is damaged, needs pickle, or has no landmarks.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here, so that it is closed also when it turns out to be damaged.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             refuse_bombs(archive, path)
             arrays = {key: np.asarray(archive[key]) for key in archive.files}
     except DataError:
@@ -113,8 +114,8 @@ def holds_landmarks(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             keys = {name.removesuffix(".npy") for name in archive.namelist()}
-    except (zipfile.BadZipFile, OSError):
-        # What is wrong with it is for who reads it to say.
+    except Exception:
+        # What is wrong with it, and it may be anything, is for who reads it to say.
         return False
     return "landmarks" in keys and keys.isdisjoint(("x", "images", "x_train", "x_test"))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from diffclust.data.dataset import DataError
-from diffclust.data.landmark_files import StoredLandmarks, as_column, as_number, read_text
+from diffclust.data.landmarks.files import StoredLandmarks, as_column, as_number, read_text
 
 CURVES = ("refuse", "append")
 """What can be done with curves and outlines."""

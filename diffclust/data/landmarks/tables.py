@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from diffclust.data.dataset import DataError, some
-from diffclust.data.landmark_files import StoredLandmarks, as_column, as_number, read_text
+from diffclust.data.landmarks.files import StoredLandmarks, as_column, as_number, read_text
 
 
 def read_csv(path: Path) -> StoredLandmarks:

@@ -1,0 +1,201 @@
+"""Image sets of TensorFlow Datasets that were prepared before, read without TensorFlow."""
+
+import contextlib
+import io
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from diffclust.data.archives import check_split
+from diffclust.data.dataset import DataError, Dataset, draw, some
+from diffclust.data.gather import FileError, Lot, decode_each, gather
+from diffclust.data.pictures import quiet_decoding, read_picture
+from diffclust.data.resize import check_channels, parse_size
+
+PREFIX = "tfds:"
+"""What a source begins with that is such a set."""
+
+DATA_DIR = "TFDS_DATA_DIR"
+"""The environment variable that names the folder of prepared sets."""
+
+_NAME = re.compile(r"[A-Za-z]\w*(/\w[\w.+-]*)?(:[0-9*]+\.[0-9*]+\.[0-9*]+)?", re.ASCII)
+
+
+def load_tfds(
+    name: str,
+    *,
+    split: str = "all",
+    size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
+    skip_bad: bool = False,
+    limit: int | None = None,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Dataset:
+    """Load an image set of TensorFlow Datasets from the folder where it was prepared.
+
+    Nothing is downloaded. The set must lie in the format `array_record` in the folder that
+    TFDS_DATA_DIR names, or in `~/tensorflow_datasets`. Its feature `image`, or its only feature
+    of images, is read; likewise `label`, or its only class label.
+
+    Args:
+        name: The set, perhaps with a configuration and a version: `mnist`, `emnist/letters`,
+            `emnist/letters:3.1.0`.
+        split: `"train"`, `"test"`, or `"all"` for both, train first; a set that has neither is
+            read whole.
+        size: Side of a square, or height and width, in pixels, to which images are resized and
+            centre-cropped; None requires that all have one size.
+        channels: 1 to make all grey, 3 to make all RGB; None leaves them.
+        skip_bad: Leave out images that cannot be read, and name them in `Dataset.skipped`.
+        limit: At most so many images, drawn at random before any is decoded, in their old order.
+        seed: Seed of the draw.
+        progress: Called as `progress(done, total)` after each image.
+
+    Returns:
+        The images in the order of the records, with labels unless some have none.
+
+    Raises:
+        DataError: If tensorflow-datasets is not installed, the set is not there, is of another
+            format or has no such split or images, some images cannot be read (and `skip_bad` is
+            False), sizes differ (and `size` is None), or a setting is out of range.
+    """
+    target = parse_size(size)
+    check_split(split)
+    check_channels(channels)
+    if not _NAME.fullmatch(name):
+        raise DataError(
+            f"{PREFIX + name!r} is no name of a set; give it as tfds:mnist, tfds:emnist/letters, "
+            f"or tfds:emnist/letters:3.1.0."
+        )
+    prepared = _find(name)
+    image, label = _features(name, prepared.info.features)
+    records = _open(name, prepared, image, split)
+    chosen = draw(len(records), limit, seed)
+    indices = np.arange(len(records)) if chosen is None else chosen
+    codes = np.full(len(indices), -1, np.int64)
+
+    def decode(position: int) -> np.ndarray:
+        try:
+            record = records[int(indices[position])]
+            content, code = record[image], -1 if label is None else int(record[label])
+        # A damaged file fails in as many ways as there are layers below.
+        except Exception as error:
+            raise FileError(" ".join(str(error).split()) or type(error).__name__) from error
+        if not isinstance(content, bytes):
+            raise FileError("damaged")
+        codes[position] = code
+        return read_picture(io.BytesIO(content), target)
+
+    lot = Lot(repr(PREFIX + name), tuple(f"record {index}" for index in indices))
+    with (
+        quiet_decoding(),
+        contextlib.closing(decode_each(decode, range(len(indices)))) as results,
+    ):
+        found = gather(results, lot, channels=channels, skip_bad=skip_bad, progress=progress)
+    # Sets with a part that is not labelled mark it by -1.
+    has_labels = label is not None and bool(np.all(codes[found.kept] >= 0))
+    return Dataset(
+        images=found.images,
+        labels=codes[found.kept] if has_labels else None,
+        label_names=tuple(prepared.info.features[label].names) if has_labels else None,
+        name=name,
+        skipped=tuple(lot.names[position] for position in found.bad),
+        indices=indices[found.kept],
+    )
+
+
+def _find(name: str) -> Any:
+    """The builder of a set that lies ready; without the code that makes it, or a network."""
+    try:
+        from tensorflow_datasets.core.read_only_builder import builder_from_files
+    except ImportError as error:
+        raise DataError(
+            f"'{PREFIX}{name}' needs tensorflow-datasets, which is not installed ({error}); "
+            f"pip install 'diffclust[tfds]'."
+        ) from error
+    folder = os.path.expanduser(os.environ.get(DATA_DIR) or "~/tensorflow_datasets")
+    try:
+        builder = builder_from_files(name, data_dir=folder)
+    except Exception as error:
+        known = _prepared(folder)
+        holds = f"which holds {some(map(repr, known))}" if known else "which holds no sets"
+        raise DataError(
+            f"'{PREFIX}{name}' is not in {folder!r}, {holds}; {_how_to_prepare(name)}, or set "
+            f"{DATA_DIR} to where it is."
+        ) from error
+    if builder.info.file_format is None or builder.info.file_format.value != "array_record":
+        raise DataError(
+            f"'{PREFIX}{name}' was prepared in another format than array_record, which only "
+            f"TensorFlow can read; {_how_to_prepare(name)}."
+        )
+    return builder
+
+
+def _prepared(folder: str) -> list[str]:
+    """The sets, or what may be sets, of a folder."""
+    try:
+        entries = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    except OSError:
+        return []
+    return [entry for entry in entries if entry != "downloads" and not entry.startswith(".")]
+
+
+def _how_to_prepare(name: str) -> str:
+    return (
+        f"prepare it once with pip install 'diffclust[tfds-prepare]' and tfds build "
+        f"{name.partition(':')[0]} --file_format=array_record"
+    )
+
+
+def _features(name: str, features: Any) -> tuple[str, str | None]:
+    """Which features are the image and the class."""
+    import tensorflow_datasets as tfds
+
+    # In sorted order, for what is written has none.
+    kinds = dict(sorted(features.items())) if hasattr(features, "items") else {}
+    images = [key for key, kind in kinds.items() if type(kind) is tfds.features.Image]
+    labels = [key for key, kind in kinds.items() if isinstance(kind, tfds.features.ClassLabel)]
+    image = "image" if "image" in images else images[0] if len(images) == 1 else None
+    label = "label" if "label" in labels else labels[0] if len(labels) == 1 else None
+    if image is None:
+        what = f"several images ({some(map(repr, images))})" if images else "no images"
+        raise DataError(
+            f"'{PREFIX}{name}' has {what}: its features are {some(map(repr, kinds)) or 'unnamed'}; "
+            f"give a set with one image a record."
+        )
+    dtype = np.dtype(kinds[image].np_dtype)
+    if dtype not in (np.uint8, np.uint16):
+        raise DataError(
+            f"'{PREFIX}{name}' has images of {dtype}, not of 8 or 16 bits; save them with "
+            f"np.savez, scaled into [0, 1]."
+        )
+    return image, label
+
+
+def _open(name: str, prepared: Any, image: str, split: str) -> Any:
+    """The records of a split, with the bytes of image files in them."""
+    import tensorflow_datasets as tfds
+
+    splits = [key for key, value in prepared.info.splits.items() if value.num_examples]
+    parts = [part for part in ("train", "test") if part in splits] or splits
+    if split != "all":
+        parts = [part for part in splits if part == split]
+    if not parts:
+        raise DataError(
+            f"'{PREFIX}{name}' has no split {split!r}: it has {some(map(repr, splits)) or 'none'}; "
+            f"use split 'all', or prepare the set again."
+        )
+    try:
+        records = prepared.as_data_source(
+            split="+".join(parts), decoders={image: tfds.decode.SkipDecoding()}
+        )
+        len(records)
+    except Exception as error:
+        raise DataError(
+            f"'{PREFIX}{name}' cannot be read ({' '.join(str(error).split())}); it is damaged: "
+            f"{_how_to_prepare(name)}."
+        ) from error
+    return records
