@@ -19,6 +19,8 @@ from diffclust.models import (
 )
 from diffclust.plotting import (
     Course,
+    criterion_chart,
+    criterion_curve,
     displayable,
     eigenvalue_chart,
     elbow,
@@ -380,3 +382,26 @@ def test_loss_against_k_shows_means_least_losses_and_elbow() -> None:
     assert len(loss_against_k([2, 4], [2.0, 1.0]).axes[0].lines) == 1
     with pytest.raises(ValueError, match="one loss"):
         loss_against_k([2, 4], [2.0, 1.0], least=[1.0])
+
+
+def test_a_criterion_is_drawn_with_its_choice() -> None:
+    drawn = {
+        "names": ["2×2", "<b>", "4×4"],
+        "chosen": 2.0,
+        "axis": "landmarks",
+    }
+    chart = criterion_chart([1.0, 2.0, 4.0], [3.0, 5.0, 4.0], measure="evidence", **drawn)
+    assert chart.count("<circle") == 3
+    assert chart.count('stroke-dasharray="4 4"') == 1
+    assert "<b>" not in chart
+    assert "&lt;b&gt; was chosen" in chart
+    positions = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', chart)]
+    assert (positions[2] - positions[1]) == pytest.approx(2 * (positions[1] - positions[0]), abs=1)
+    figure = criterion_curve([1.0, 2.0, 4.0], [3.0, 5.0, 4.0], label="evidence", **drawn)
+    (panel,) = figure.axes
+    np.testing.assert_array_equal(panel.lines[0].get_xdata(), [1, 2, 4])
+    assert panel.lines[1].get_xdata()[0] == 2.0
+    unchosen = criterion_chart(
+        [1.0, 2.0], [1.0, 2.0], names=["1", "2"], chosen=None, axis="k", measure="loss"
+    )
+    assert "stroke-dasharray" not in unchosen

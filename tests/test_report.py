@@ -106,7 +106,7 @@ def made(
 
 
 def written(folder: Path, result: Result, dataset: Dataset, **options) -> tuple[str, Page]:
-    write_report(folder / "report.html", result, dataset, **options)
+    write_report(folder / "report.html", result, dataset, **{"map_samples": 0, **options})
     source = (folder / "report.html").read_text("utf-8")
     page = Page(source)
     assert_self_contained(source, page)

@@ -220,7 +220,7 @@ def test_samples_are_drawn_as_they_came_and_over_their_mean(tmp_path: Path) -> N
     positions = [p for view in views for group in view.groups for p in group.positions.tolist()]
     painter = paint_shapes(result, dataset, np.array(positions), seed=4)
     drawn = re.findall(
-        r'<figure class="sample">(.*?)<figcaption>', section(source, "clusters"), re.S
+        r'<figure class="sample"[^>]*>(.*?)<figcaption>', section(source, "clusters"), re.S
     )
     units = set()
     for markup, position in zip(drawn, positions, strict=True):
@@ -253,7 +253,7 @@ def test_shapes_that_are_not_registered_are_drawn_once(tmp_path: Path) -> None:
     source, page = written(tmp_path, result, dataset, samples_per_group=2)
     assert "The shape as it came, over the mean shape of its cluster" in said(page)
     assert "none, shapes are compared where they lie" in said(page)
-    drawn = re.findall(r'<figure class="sample">(.*?)<figcaption>', source, re.S)
+    drawn = re.findall(r'<figure class="sample"[^>]*>(.*?)<figcaption>', source, re.S)
     assert {len(dots(markup)) for markup in drawn} == {6}
 
 

@@ -2,11 +2,11 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import scipy.sparse
+import scipy
 
 from diffclust import _validation, metrics
 from diffclust.graphs import mean_graph, self_tuning_affinity
@@ -21,6 +21,10 @@ from diffclust.solvers import (
 from diffclust.solvers.progress import ignore
 from diffclust.solvers.spectral import SpectralEmbedding, unit_rows
 from diffclust.types import Key
+
+if TYPE_CHECKING:
+    # At run time they are imported when they are first used.
+    import scipy.sparse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +112,7 @@ def _clusters(embedding: SpectralEmbedding, count: int, restarts: int, key: Key)
 
 
 def _row(
-    graph: scipy.sparse.csr_array,
+    graph: "scipy.sparse.csr_array",
     embedding: SpectralEmbedding,
     assignments: np.ndarray,
     count: int,

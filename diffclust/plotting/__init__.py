@@ -5,19 +5,30 @@ and a file show the same thing.
 """
 
 from diffclust.plotting.bend import elbow
-from diffclust.plotting.charts import eigenvalue_chart, line_chart, loss_curve
+from diffclust.plotting.charts import criterion_chart, eigenvalue_chart, line_chart, loss_curve
 from diffclust.plotting.course import Course, course_of, training_curve
 from diffclust.plotting.dendrogram import dendrogram
-from diffclust.plotting.figures import loss_against_k, scattering_filters, survey_curves
+from diffclust.plotting.figures import (
+    criterion_curve,
+    loss_against_k,
+    scattering_filters,
+    survey_curves,
+)
+from diffclust.plotting.film import Film, Frame
 from diffclust.plotting.grids import warped_grids
+from diffclust.plotting.neighbour_map import map_svg, neighbour_map
 from diffclust.plotting.pictures import displayable, prototype_sheet, save_prototypes
 from diffclust.plotting.shape_sheet import shape_sheet
 from diffclust.plotting.shapes import ShapeFrame, landmark_covariances, shape_frame, shape_svg
 
 __all__ = [
     "Course",
+    "Film",
+    "Frame",
     "ShapeFrame",
     "course_of",
+    "criterion_chart",
+    "criterion_curve",
     "dendrogram",
     "displayable",
     "eigenvalue_chart",
@@ -26,6 +37,8 @@ __all__ = [
     "line_chart",
     "loss_against_k",
     "loss_curve",
+    "map_svg",
+    "neighbour_map",
     "prototype_sheet",
     "save_prototypes",
     "scattering_filters",

@@ -1,5 +1,6 @@
 """Numbers along a fit as inline SVG: the loss after every pass, a graph's eigenvalues."""
 
+import html
 from collections.abc import Sequence
 
 import numpy as np
@@ -101,6 +102,63 @@ def line_chart(
     curve = axes.curve(numbers, values.tolist(), titles)
     named = {float(i): str(i) for i in _whole_ticks(values.size)}
     return axes.svg(gap + curve, named, step=step, said=said)
+
+
+def criterion_chart(
+    positions: Sequence[float],
+    values: Sequence[float],
+    *,
+    names: Sequence[str],
+    chosen: float | None,
+    axis: str,
+    measure: str,
+    width: int = 440,
+    height: int = 240,
+) -> str:
+    """What settings were judged by, as an inline SVG; the chosen one is marked.
+
+    Args:
+        positions: Where the settings stand, ascending.
+        values: What they were judged by: finite numbers, at least one.
+        names: What they are called.
+        chosen: Position of the chosen one, or None.
+        axis: What was varied.
+        measure: What the values are.
+        width: Width of the drawing in its own units, about CSS pixels.
+        height: Its height.
+
+    Returns:
+        An `<svg>` element.
+    """
+    drawn = np.asarray(values, dtype=np.float64)
+    ticks = round_ticks(drawn.min(), drawn.max())
+    axes = Axes(
+        low=min(ticks[0], drawn.min()),
+        high=max(ticks[-1], drawn.max()),
+        first=float(min(positions)),
+        last=float(max(positions)),
+        ticks=tuple(ticks.tolist()),
+        labels=tick_labels(ticks),
+        width=width,
+        height=height,
+    )
+    titles = [
+        f"{axis} {name}: {measure} {value:.6g}"
+        for name, value in zip(names, drawn.tolist(), strict=True)
+    ]
+    every = -(-len(names) // 12)
+    named = {
+        float(at): html.escape(name)
+        for number, (at, name) in enumerate(zip(positions, names, strict=True))
+        if number % every == 0
+    }
+    mark, told = "", ""
+    if chosen is not None:
+        mark = axes.upright(axes.x(chosen), dashes="4 4")
+        told = f"; {names[list(positions).index(chosen)]} was chosen"
+    said = f"{measure} against {axis}{told}"
+    curve = axes.curve([float(at) for at in positions], drawn.tolist(), titles)
+    return axes.svg(mark + curve, named, step=axis, said=said)
 
 
 def _whole_ticks(count: int) -> list[int]:

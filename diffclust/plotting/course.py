@@ -238,7 +238,8 @@ def _transforms(model: AbstractGradientModel) -> list[str]:
 
 def _plan(result: Result, model: AbstractGradientModel) -> GradientPlan | None:
     """The plan of the fit; None where it is not known how many images were fitted."""
-    fitted = result.outcome.extras.get("responsibilities")
+    extras = result.outcome.extras
+    fitted = extras.get("responsibilities", extras.get("certainties"))
     if fitted is None:
         return None
     # A plan asks for the shape of images only.

@@ -126,3 +126,40 @@ def loss_against_k(
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.set(xlabel="clusters K", ylabel=label)
     return figure
+
+
+def criterion_curve(
+    positions: Sequence[float],
+    values: Sequence[float],
+    *,
+    names: Sequence[str],
+    chosen: float | None,
+    axis: str,
+    label: str,
+) -> "Figure":
+    """What settings were judged by, the chosen one marked.
+
+    Args:
+        positions: Where the settings stand, ascending.
+        values: What they were judged by.
+        names: What they are called.
+        chosen: Position of the chosen one, or None.
+        axis: What was varied.
+        label: What the values are.
+
+    Returns:
+        A matplotlib figure.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.6, 3.4), layout="constrained")
+    panel = figure.subplots()
+    panel.plot(positions, values, "o-", color="C0")
+    if chosen is not None:
+        name = names[list(positions).index(chosen)]
+        panel.axvline(chosen, color="C1", linestyle=":", label=f"chosen: {name}")
+        panel.legend(fontsize=8)
+    every = -(-len(names) // 16)
+    panel.set_xticks(list(positions)[::every], list(names)[::every])
+    panel.set(xlabel=axis, ylabel=label)
+    return figure

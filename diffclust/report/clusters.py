@@ -1,5 +1,7 @@
 """The HTML of the clusters: their prototypes and samples, each beside its alignment."""
 
+import math
+
 from diffclust.report.facts import Facts
 from diffclust.report.gallery import Gallery
 from diffclust.report.selection import ClusterView, Group, Kind
@@ -49,6 +51,39 @@ def sort_control(gallery: Gallery, name: str) -> str:
         for value, label in choices
     )
     return f'<fieldset class="sort" hidden><legend>Sort clusters by</legend>{buttons}</fieldset>'
+
+
+def sample_control(gallery: Gallery) -> str:
+    """The choice of the order of each cluster's samples; hidden until the script runs.
+
+    Args:
+        gallery: What is shown.
+
+    Returns:
+        HTML; nothing where nothing is shown.
+    """
+    shown = [gallery.facts[position] for view in gallery.views for position in _shown(view)]
+    if not shown:
+        return ""
+    terms = gallery.terms
+    choices = [("kind", "in groups"), ("certainty", terms.certainty), ("distance", terms.short)]
+    if len(gallery.views) == 1:
+        choices.pop(1)
+    if any(fact.label is not None for fact in shown):
+        choices.append(("label", "class"))
+    buttons = "".join(
+        f'<label><input type="radio" name="order-samples" value="{value}" autocomplete="off"'
+        f"{' checked' if value == 'kind' else ''}>{label}</label>"
+        for value, label in choices
+    )
+    return (
+        f'<fieldset class="sort order" hidden><legend>Show {terms.noun}s by</legend>{buttons}'
+        "</fieldset>"
+    )
+
+
+def _shown(view: ClusterView) -> list[int]:
+    return [position for group in view.groups for position in group.positions.tolist()]
 
 
 def cluster_list(gallery: Gallery) -> str:
@@ -140,25 +175,37 @@ def _group(gallery: Gallery, view: ClusterView, group: Group) -> str:
     for place, position in enumerate(group.positions.tolist()):
         name = f"s{view.index}-{group.kind}-{place}"
         figures.append(
-            f'<figure class="sample">{gallery.drawing(position, name)}<figcaption>'
-            f"{_caption(gallery.facts[position], group.kind)}</figcaption></figure>\n"
+            f'<figure class="sample" {_orderable(gallery.facts[position], position)}>'
+            f"{gallery.drawing(position, name)}<figcaption>{_caption(gallery.facts[position])}"
+            "</figcaption></figure>\n"
         )
     return (
-        f'<div class="group"><h3>{title}</h3><p>{note}</p>'
+        f'<div class="group {group.kind}"><h3>{title}</h3><p>{note}</p>'
         f'<div class="samples">\n{gallery.painter.row_names()}{"".join(figures)}</div></div>'
     )
 
 
-def _caption(sample: Facts, kind: Kind) -> str:
-    if kind == "uncertain":
-        lines = [
+def _orderable(sample: Facts, position: int) -> str:
+    """What the script sorts by: the least certain and the farthest come first."""
+    certainty = sample.margin if sample.certainty is None else sample.certainty
+    known = f' data-certainty="{certainty:.6g}"' if math.isfinite(certainty) else ""
+    label = "" if sample.label is None else f' data-label="{escape(sample.label)}"'
+    return f'data-position="{position}" data-distance="{sample.distance:.6g}"{known}{label}'
+
+
+def _caption(sample: Facts) -> str:
+    """Distance and certainty, of which the style shows what the order is by."""
+    lines = [f'<span class="far">{number(sample.distance, digits=3)}</span>']
+    if sample.runner_up >= 0 and math.isfinite(sample.margin):
+        certainty = (
             number(sample.margin, digits=3)
             if sample.certainty is None
-            else percent(sample.certainty),
-            f'or <a href="#cluster-{sample.runner_up}"><u>cluster </u>{sample.runner_up}</a>',
-        ]
-    else:
-        lines = [number(sample.distance, digits=3)]
+            else percent(sample.certainty)
+        )
+        lines.append(
+            f'<span class="sure">{certainty}</span><span class="sure">or '
+            f'<a href="#cluster-{sample.runner_up}"><u>cluster </u>{sample.runner_up}</a></span>'
+        )
     if sample.label is not None:
         lines.append(f'<span class="soft" title="class">{escape(sample.label)}</span>')
-    return "".join(line if line.startswith("<span") else f"<span>{line}</span>" for line in lines)
+    return "".join(lines)

@@ -11,7 +11,7 @@ from diffclust.data import Collection
 from diffclust.models import Result
 from diffclust.plotting import course_of
 from diffclust.report.bridges import bridge_section
-from diffclust.report.clusters import cluster_list, overview, sort_control
+from diffclust.report.clusters import cluster_list, overview, sample_control, sort_control
 from diffclust.report.fit import fit_section
 from diffclust.report.gallery import Gallery
 from diffclust.report.reading import how_to_read
@@ -34,6 +34,7 @@ class Content:
         seed: Seed of the run.
         gallery: The clusters and samples to show.
         bridges: Pairs of samples between clusters; empty where the method knows of none.
+        between: More about the fit, by the name and the heading of its section.
         limited_to: Why groups show fewer samples than were asked for, and how many; else None.
     """
 
@@ -44,6 +45,7 @@ class Content:
     seed: int
     gallery: Gallery
     bridges: list[Bridge]
+    between: Mapping[tuple[str, str], str]
     limited_to: str | None
 
 
@@ -56,6 +58,26 @@ def render(content: Content) -> str:
     Returns:
         A whole HTML document.
     """
+    return document(
+        content.title,
+        f"{_header(content)}\n<main>\n{_main(content)}\n</main>",
+        icon=content.gallery.painter.icon,
+        body_class=_body_class(content),
+    )
+
+
+def document(title: str, body: str, *, icon: str, body_class: str = "") -> str:
+    """A whole page that needs no network and, by its own policy, gets none.
+
+    Args:
+        title: Its title, any text.
+        body: HTML of what it shows.
+        icon: A small picture that stands for it, a `data:` URI.
+        body_class: CSS classes of the page.
+
+    Returns:
+        A whole HTML document.
+    """
     style, script = _asset("style.css"), _asset("script.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # The browser itself then refuses the network, and any script but this one.
@@ -63,19 +85,15 @@ def render(content: Content) -> str:
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
-    icon = content.gallery.painter.icon
-    sections = "\n".join(
-        f'<section id="{name}">\n{body}\n</section>' for name, body in _sections(content)
-    )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(content.title)}</title>\n"
+        f"<title>{escape(title)}</title>\n"
         f'<link rel="icon" type="{icon[5 : icon.index(";")]}" href="{icon}">\n'
         f"<style>\n{style}</style>\n</head>\n"
-        f'<body class="{_body_class(content)}">\n{_header(content)}\n<main>\n{sections}\n</main>\n'
+        f'<body class="{body_class}">\n{body}\n'
         f"<footer>Made by diffclust {__version__}. This file holds everything it shows "
         'and loads nothing from elsewhere.</footer>\n<output class="told" hidden></output>\n'
         f"<script>{script}</script>\n</body>\n</html>\n"
@@ -84,6 +102,12 @@ def render(content: Content) -> str:
 
 def _asset(name: str) -> str:
     return resources.files("diffclust.report").joinpath(name).read_text("utf-8")
+
+
+def _main(content: Content) -> str:
+    return "\n".join(
+        f'<section id="{name}">\n{body}\n</section>' for name, body in _sections(content)
+    )
 
 
 def _sections(content: Content) -> list[tuple[str, str]]:
@@ -102,13 +126,20 @@ def _sections(content: Content) -> list[tuple[str, str]]:
         ("fit", f'<div class="bar"><h2>The fit</h2></div>{fit}'),
         (
             "clusters",
-            f'<div class="bar"><h2>Clusters</h2>{sort_control(gallery, "sort-clusters")}</div>'
+            f'<div class="bar"><h2>Clusters</h2>{sort_control(gallery, "sort-clusters")}'
+            f"{sample_control(gallery)}</div>"
             f"{how_to_read(gallery, content.limited_to)}{cluster_list(gallery)}",
         ),
     ]
+    more = [
+        (name, f'<div class="bar"><h2>{heading}</h2></div>{body}')
+        for (name, heading), body in content.between.items()
+        if body
+    ]
     if content.bridges:
         bridges = bridge_section(gallery, content.bridges)
-        sections.insert(2, ("bridges", f"<h2>Bridges</h2>{bridges}"))
+        more.append(("bridges", f"<h2>Bridges</h2>{bridges}"))
+    sections[2:2] = more
     return sections
 
 

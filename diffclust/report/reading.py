@@ -25,7 +25,8 @@ def how_to_read(gallery: Gallery, limited_to: str | None) -> str:
         HTML.
     """
     terms, painter = gallery.terms, gallery.painter
-    shown = next((view.groups[0] for view in gallery.views if view.groups), None)
+    groups = [group for view in gallery.views for group in view.groups]
+    shown = next((group for group in groups if group.kind in ("nearest", "all")), None)
     items = painter.reading()
     density = _density(terms)
     hover = f'<p class="soft">{_hover(terms, limited_to)}</p>'

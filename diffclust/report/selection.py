@@ -127,13 +127,17 @@ def certainties(result: Result) -> Float[np.ndarray, " n"] | None:
         A share for each image; None where the method knows of none, or only of other images than
         those that were assigned.
     """
-    shares = result.outcome.extras.get("responsibilities")
+    extras = result.outcome.extras
+    shares = extras.get("responsibilities", extras.get("certainties"))
     prototype = result.outcome.learned.clusters.prototype
     # With K-means, all that each image is belongs to one cluster.
     if shares is None or not isinstance(prototype, GaussianImages):
         return None
     if len(shares) != len(result.assignments):
         return None
+    if shares.ndim == 1:
+        # Of images that are read as they are needed only the greatest is kept.
+        return shares
     own = shares[np.arange(len(shares)), result.assignments]
     # A saved model that assigns other images still has those of the images it was fitted to.
     return own if np.array_equal(own, shares.max(axis=1)) else None
@@ -152,15 +156,16 @@ def _groups(
     if len(members) <= most:
         return (Group("all", nearest_first),)
     drawn = np.sort(rng.choice(members, size=most, replace=False))
-    groups = [
-        Group("nearest", nearest_first[:most]),
-        Group("farthest", nearest_first[::-1][:most]),
-        Group("random", drawn),
-    ]
+    groups = []
     # With one cluster, or one that is followed, nothing could have come second.
     margins = result.margins[members]
     order = (margins,) if shares is None else (margins, shares[members])
     unsure = members[np.lexsort(order)][: min(most, np.isfinite(margins).sum())]
     if unsure.size:
         groups.append(Group("uncertain", unsure))
+    groups += [
+        Group("farthest", nearest_first[::-1][:most]),
+        Group("nearest", nearest_first[:most]),
+        Group("random", drawn),
+    ]
     return tuple(groups)

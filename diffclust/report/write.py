@@ -7,9 +7,15 @@ import numpy as np
 
 from diffclust.data import Collection, Dataset
 from diffclust.models import Result
+from diffclust.models.one_start import FromOneStart
+from diffclust.plotting import Film
+from diffclust.report.confusion import confusion_section
 from diffclust.report.facts import class_shares, gather_facts
+from diffclust.report.film import film_section
 from diffclust.report.gallery import Gallery
 from diffclust.report.images import paint_images
+from diffclust.report.maps import check_map_samples, map_section
+from diffclust.report.one_start import one_start_section
 from diffclust.report.page import Content, render
 from diffclust.report.painter import AbstractPainter
 from diffclust.report.selection import MOST_SAMPLES, affordable_samples, select, select_bridges
@@ -29,6 +35,9 @@ def write_report(
     seed: int = 0,
     title: str | None = None,
     samples_per_group: int = 6,
+    film: Film | None = None,
+    others: FromOneStart | None = None,
+    map_samples: int = 1_000,
 ) -> None:
     """Writes one HTML file that shows a fit and needs nothing else, no network either.
 
@@ -50,13 +59,18 @@ def write_report(
         samples_per_group: Samples a group. With many clusters there are fewer, 1,000 samples in
             all, and with very many landmarks fewer still, but at least one a group; the report
             then says so.
+        film: The callback that watched the fit, for pictures of the prototypes pass by pass, or
+            None.
+        others: Fits of other methods from the same start, for a row of prototypes each, or None.
+        map_samples: Most images that are placed on maps by t-SNE, 2,000 at most; 0 for no maps.
 
     Raises:
-        ValueError: If the data set is not the one that was fitted, or `samples_per_group` is
-            below 1.
+        ValueError: If the data set is not the one that was fitted, `samples_per_group` is below
+            1, or `map_samples` is not between 0 and 2,000.
     """
     terms = terms_of(result)
     _check(result, dataset, terms, samples_per_group)
+    check_map_samples(map_samples, "map_samples")
     clusters, most = result.model.num_clusters, MOST_SAMPLES
     if terms.noun == "shape":
         most = affordable_shapes(result.sample_shape[0], most)
@@ -87,9 +101,31 @@ def write_report(
         seed=seed,
         gallery=gallery,
         bridges=bridges,
+        between=_between(result, dataset, film, others, map_samples, seed),
         limited_to=limit if affordable < samples_per_group else None,
     )
     Path(path).write_text(render(content), encoding="utf-8")
+
+
+def _between(
+    result: Result,
+    dataset: Collection,
+    film: Film | None,
+    others: FromOneStart | None,
+    map_samples: int,
+    seed: int,
+) -> dict[tuple[str, str], str]:
+    """Sections between the fit and its clusters, by name and heading; an empty one is left out."""
+    sections = {}
+    if film is not None and (frames := film.frames(result)):
+        sections["film", "The course of the prototypes"] = film_section(frames, film.unit)
+    if others is not None:
+        sections["starts", "From one start"] = one_start_section(result, others, dataset)
+    sections["confusion", "Classes and clusters"] = confusion_section(result, dataset)
+    if map_samples and isinstance(dataset, Dataset):
+        maps = map_section(result, dataset, others, most=map_samples, seed=seed)
+        sections["maps", "Maps"] = maps
+    return sections
 
 
 def _painter(

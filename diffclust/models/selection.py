@@ -1,0 +1,67 @@
+"""What speaks for a landmark grid without labels: the evidence of a fit."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from diffclust.models.base import Result
+from diffclust.models.prototypes import AbstractPrototypeModel
+from diffclust.objectives import log_evidence, noise_of
+from diffclust.solvers.run import Run, one_pass
+from diffclust.solvers.start import level_of
+from diffclust.solvers.weights import warps_of
+
+
+def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> tuple[float, float]:
+    """The log-evidence of a fit for each image: comparable between grids and penalty weights.
+
+    It falls where warps are so free that they explain anything, unlike the distortion, which only
+    ever falls with them.
+
+    Args:
+        result: A fit of a model whose warps are penalised.
+        images: The images it was fitted to.
+        pixels: Effective number of independent pixels. Fits are comparable under one number only:
+            give all of them what the first one returned.
+
+    Returns:
+        Nats an image, and the number of pixels.
+
+    Raises:
+        ValueError: If the model has no penalties, or one of them is zero.
+
+    References:
+        MacKay (1992), Bayesian interpolation; see `diffclust.objectives.log_evidence`.
+    """
+    model = result.model
+    if not isinstance(model, AbstractPrototypeModel) or not model.penalty():
+        raise ValueError(f"{model.method} has no penalised warps, and so no evidence")
+    if min(model.penalty()) == 0.0:
+        raise ValueError(
+            f"penalty weights of {model.penalty()} have no evidence; all of them must be positive"
+        )
+    array = model.validated(images)
+    solver, found = model.solver(), result.outcome.assignment
+    chunks = level_of(solver, model.plan(array, result.outcome.chunk_size), array, None, 1)
+    unseen = solver.remember(len(array), model.num_clusters, chunks.dtype)
+    known = eqx.tree_at(
+        lambda m: (m.cluster, m.params),
+        unseen,
+        (
+            unseen.cluster.at[:, 0].set(jnp.asarray(found.clusters, unseen.cluster.dtype)),
+            unseen.params.at[:, 0].set(jnp.asarray(found.params, unseen.params.dtype)),
+        ),
+    )
+    learned = result.outcome.learned
+    state, memory = one_pass(solver, chunks, solver.init(learned.clusters), chunks.spread(known))
+    run = Run(learned, memory, state.tally, result.history, result.outcome.status)
+    warps = warps_of(solver, chunks, run)
+    if pixels is not None:
+        warps = eqx.tree_at(lambda w: w.pixels, warps, jnp.asarray(pixels, warps.pixels.dtype))
+    total = float(log_evidence(warps, noise_of(warps, learned.clusters.penalty)))
+    if not math.isfinite(total):
+        raise ValueError("the evidence is not a number: a cluster's warps have no curvature")
+    return total / len(array), float(np.asarray(warps.pixels))

@@ -1,0 +1,345 @@
+"""The commands around runs: compare, export, sweep; and what a fit gathers for its report."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.metrics import adjusted_rand_score
+
+import diffclust
+from diffclust.cli import main
+from diffclust.cli.agreement import compare_runs
+from diffclust.cli.runs import read_run
+from diffclust.plotting import elbow
+
+Run = Callable[..., tuple[int, str, str]]
+QUICK = ("--method", "kmeans", "--restarts", "1", "--max-passes", "3", "--maps", "0")
+COUNT = 18
+
+
+def blobs(count: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 50, (count, 8, 8), dtype=np.uint8)
+    for i in range(count):
+        images[i, 1 + i % 3 : 5 + i % 3, 2 : 4 + i % 4] += 150
+    return images
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in a folder that has some images; gives status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    np.savez("images.npz", x=blobs(COUNT), y=np.arange(COUNT) % 3)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main(arguments)
+        return status, *capsys.readouterr()
+
+    return call
+
+
+def fitted(run: Run, out: str, *options: str, source: str = "images.npz", k: int = 3) -> None:
+    status, _, err = run("fit", source, "-k", str(k), *QUICK, *options, "--out", out)
+    assert (status, err) == (0, "")
+
+
+def entries(folder: str | Path) -> list[str]:
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+def refused(run: Run, *arguments: str) -> str:
+    """The one line that a command ends with, leaving nothing behind."""
+    before = sorted(Path().rglob("*"))
+    status, out, err = run(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert sorted(Path().rglob("*")) == before
+    return err
+
+
+def test_runs_are_compared(run: Run) -> None:
+    fitted(run, "one")
+    fitted(run, "two", "--seed", "1", "--no-report")
+    fitted(run, "four", k=4)
+    fitted(run, "some", "--limit", "9")
+    names = ("one", "two", "four", "some")
+    status, out, err = run("compare", *names, "--out", "deep/all.html")
+    assert (status, err) == (0, "")
+    assert "Losses are compared within a letter only" in out
+    found = compare_runs([read_run(name) for name in names])
+    assert found.groups == ("A", "A", "", "")
+    losses = [json.loads(Path(n, "summary.json").read_text())["loss"] for n in names[:2]]
+    assert found.best[:2] == tuple(loss == min(losses) for loss in losses)
+    clusters = {name: diffclust.load(name).assignments for name in names}
+    assert found.agreement[0, 2] == pytest.approx(
+        adjusted_rand_score(clusters["one"], clusters["four"])
+    )
+    kept = read_run("some").indices
+    assert found.agreement[3, 2] == pytest.approx(
+        adjusted_rand_score(clusters["four"][kept], clusters["some"])
+    )
+    np.testing.assert_array_equal(np.diag(found.agreement), 1.0)
+    assert found.shared.tolist()[3] == [9, 9, 9, 9]
+    page = Path("deep/all.html").read_text("utf-8")
+    assert page.count("data:image/png;base64") == 4
+    assert "default-src 'none'" in page
+    assert entries("deep") == ["all.html"]
+    assert run("compare", "one", "two", "--out", "both.csv")[0] == 0
+    with Path("both.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["run"] for row in rows] == ["one", "two"]
+    assert float(rows[0]["ARI with two"]) == pytest.approx(found.agreement[0, 1], abs=1e-5)
+    assert run("compare", "one", "two", "--out", "both.png")[0] == 0
+    with Image.open("both.png") as picture:
+        assert picture.width > 600
+
+
+def test_runs_of_other_samples_have_no_agreement(run: Run) -> None:
+    np.savez("other.npz", x=blobs(COUNT), y=np.arange(COUNT) % 3)
+    fitted(run, "[b]one")
+    fitted(run, "two", source="other.npz")
+    status, out, _ = run("compare", "[b]one", "two")
+    assert status == 0
+    assert "[b]one" in out
+    assert "share no samples" in out
+    assert "No two losses can be compared" in out
+
+
+def test_what_cannot_be_compared_is_refused(run: Run) -> None:
+    fitted(run, "one")
+    Path("empty").mkdir()
+    assert "at least two runs" in refused(run, "compare", "one")
+    assert "given twice" in refused(run, "compare", "one", "./one")
+    assert "holds no run" in refused(run, "compare", "one", "empty")
+    fitted(run, "two")
+    assert "must end in .html, .png or .csv" in refused(
+        run, "compare", "one", "two", "--out", "all.pdf"
+    )
+    Path("there.csv").write_text("kept")
+    told = refused(run, "compare", "one", "two", "--out", "there.csv")
+    assert "--overwrite" in told
+    assert Path("there.csv").read_text() == "kept"
+    with Path("two", "assignments.csv").open("a") as file:
+        file.write("5,,1,0,0\n")
+    assert "'two' is damaged" in refused(run, "compare", "one", "two")
+
+
+def test_tables_and_arrays_are_exported(run: Run) -> None:
+    fitted(run, "one")
+    assert run("export", "one", "--what", "assignments", "--out", "a.csv")[0] == 0
+    assert Path("a.csv").read_bytes() == Path("one/assignments.csv").read_bytes()
+    assert run("export", "one", "--what", "assignments", "--out", "a.npz")[0] == 0
+    result = diffclust.load("one")
+    with np.load("a.npz") as arrays:
+        np.testing.assert_array_equal(arrays["cluster"], result.assignments)
+        np.testing.assert_array_equal(arrays["distance"].astype("f4"), result.distances)
+    assert run("export", "one", "--what", "prototypes", "--out", "p.npz")[0] == 0
+    with np.load("p.npz") as arrays:
+        np.testing.assert_array_equal(arrays["prototypes"], result.prototypes)
+        np.testing.assert_array_equal(arrays["counts"], result.counts)
+    assert run("export", "one", "--what", "prototypes", "--out", "p.png")[0] == 0
+    status, out, _ = run("export", "one", "--what", "prototypes", "--out", "p.d")
+    assert (status, out) == (0, "3 prototypes: p.d\n")
+    assert entries("p.d") == [*(f"cluster-{i}.png" for i in range(3)), "export.json"]
+    with Image.open("p.d/cluster-1.png") as picture:
+        assert picture.size == (8, 8)
+
+
+def test_images_are_sorted_into_folders(run: Run) -> None:
+    for folder in ("left", "right"):
+        Path("photos", folder).mkdir(parents=True)
+    for i, pixels in enumerate(blobs(COUNT)):
+        # The same name twice, and twice the same but for its case.
+        name = ("same.png", "Same.PNG")[i // 2 % 2] if i < 4 else f"{i}.png"
+        Image.fromarray(pixels).save(Path("photos", ("left", "right")[i % 2], name))
+    fitted(run, "one", source="photos")
+    assert run("export", "one", "--what", "folders", "--out", "sorted")[0] == 0
+    found = read_run("one")
+    copies = [path for path in Path("sorted").rglob("*") if path.suffix.lower() == ".png"]
+    assert len(copies) == COUNT
+    for cluster in range(3):
+        wanted = sorted(
+            Path(place).read_bytes()
+            for place, one in zip(found.places, found.clusters, strict=True)
+            if one == cluster
+        )
+        here = sorted(path.read_bytes() for path in Path("sorted", f"cluster-{cluster}").iterdir())
+        assert here == wanted
+    lowered = [(path.parent, path.name.lower()) for path in copies]
+    assert len(set(lowered)) == COUNT
+    assert run("export", "one", "--what", "folders", "--link", "--out", "linked")[0] == 0
+    links = [path for path in Path("linked").rglob("*") if path.is_symlink()]
+    assert len(links) == COUNT
+    assert {str(link.resolve()) for link in links} == {str(Path(p).resolve()) for p in found.places}
+    # Replaced only where it is an earlier export.
+    assert "--overwrite" in refused(run, "export", "one", "--what", "folders", "--out", "sorted")
+    assert run("export", "one", "--what", "folders", "--out", "sorted", "--overwrite")[0] == 0
+    told = refused(run, "export", "one", "--what", "folders", "--out", "photos", "--overwrite")
+    assert "never replaced" in told
+    # Moved since: the new place is asked for, and checked.
+    Path("photos").rename("moved")
+    told = refused(run, "export", "one", "--what", "folders", "--out", "again")
+    assert "18 of 18 files are gone" in told
+    again = ("export", "one", "--what", "folders", "--out", "again", "--source", "moved")
+    assert run(*again)[0] == 0
+    Path("moved/left/4.png").unlink()
+    assert "no longer holds the images of this run" in refused(run, *again, "--overwrite")
+
+
+def test_images_of_arrays_are_written(run: Run) -> None:
+    fitted(run, "one", "--limit", "7")
+    assert run("export", "one", "--what", "folders", "--out", "sorted")[0] == 0
+    found = read_run("one")
+    for index, cluster in zip(found.indices, found.clusters, strict=True):
+        with Image.open(f"sorted/cluster-{cluster}/{index}.png") as picture:
+            np.testing.assert_array_equal(np.asarray(picture), blobs(COUNT)[index])
+    told = refused(run, "export", "one", "--what", "folders", "--link", "--out", "no")
+    assert "could be linked" in told
+
+
+def test_what_cannot_be_exported_is_refused(run: Run) -> None:
+    fitted(run, "one")
+
+    def told(*arguments: str) -> str:
+        return refused(run, "export", *arguments)
+
+    assert "holds no run" in told("images.npz", "--what", "params", "--out", "a.npz")
+    assert "moves nothing" in told("one", "--what", "params", "--out", "a.npz")
+    assert "moves nothing" in told("one", "--what", "aligned", "--out", "a.npz")
+    assert "written as .csv or .npz" in told("one", "--what", "params", "--out", "a.png")
+    assert "written as a folder" in told("one", "--what", "folders", "--out", "a.npz")
+    assert "--link is for" in told("one", "--what", "prototypes", "--link", "--out", "a")
+    Path("one/model/model.json").write_text("{}")
+    assert "damaged" in told("one", "--what", "prototypes", "--out", "a.npz")
+
+
+@pytest.mark.slow
+def test_aligned_images_and_a_film_from_one_start(run: Run) -> None:
+    options = ("--method", "ai-kmeans", "--restarts", "1", "--max-passes", "3")
+    status, _, err = run(
+        *("fit", "images.npz", "-k", "3", *options, "--compare-with", "kmeans", "--out", "one")
+    )
+    assert (status, err) == (0, "")
+    page = Path("one/report.html").read_text("utf-8")
+    assert '<section id="film">' in page
+    assert '<section id="starts">' in page
+    assert '<section id="confusion">' in page
+    result = diffclust.load("one")
+    params = result.outcome.assignment.params
+    aligned = result.align(blobs(COUNT), params)
+    assert run("export", "one", "--what", "aligned", "--out", "a.npz")[0] == 0
+    with np.load("a.npz") as arrays:
+        np.testing.assert_allclose(arrays["aligned"], aligned, atol=1e-6)
+    assert run("export", "one", "--what", "params", "--out", "p.csv")[0] == 0
+    with Path("p.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    np.testing.assert_array_equal(
+        [[row[f"param_{i}"] for i in range(6)] for row in rows], params.astype(str)
+    )
+    # A prediction keeps no alignments, and is made again.
+    assert run("predict", "one", "images.npz", "--maps", "0", "--out", "two")[0] == 0
+    assert run("export", "two", "--what", "aligned", "--out", "pictures")[0] == 0
+    found = read_run("two")
+    with Image.open(f"pictures/cluster-{found.clusters[5]}/5.png") as picture:
+        difference = np.asarray(picture) / 255 - aligned[5, :, :, 0]
+    assert np.abs(difference).max() < 0.1
+
+
+def test_other_methods_that_cannot_begin_there_are_refused(run: Run) -> None:
+    fit = ("fit", "images.npz", "-k", "2", "--out", "run", "--method")
+    assert "not for pssc" in refused(run, *fit, "pssc", "--compare-with", "kmeans")
+    assert "with kmeans, once each" in refused(run, *fit, "kmeans", "--compare-with", "kmeans")
+    told = refused(run, *fit, "kmeans", "--compare-with", "ai-kmeans", "--no-report")
+    assert "leave out --no-report" in told
+    assert "between 0 (no maps) and 2,000" in refused(run, *fit, "kmeans", "--maps", "2001")
+
+
+def test_a_sweep_chooses_the_elbow(run: Run) -> None:
+    status, out, err = run("sweep", "images.npz", "-k", "1-4,6", *QUICK, "--out", "sweep")
+    assert status == 0
+    assert err.count(" done, loss ") == 5
+    assert entries("sweep") == ["chosen", "curve.png", "report.html", "summary.json", "sweep.csv"]
+    with Path("sweep/sweep.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    counts, losses = [int(r["clusters"]) for r in rows], [float(r["loss"]) for r in rows]
+    assert counts == [1, 2, 3, 4, 6]
+    (best,) = (int(row["clusters"]) for row in rows if row["chosen"] == "1")
+    assert best == elbow(counts, losses)
+    # The run is the one that a fit of that many clusters gives.
+    fitted(run, "alone", k=best)
+    own, alone = read_run("sweep/chosen"), read_run("alone")
+    np.testing.assert_array_equal(own.clusters, alone.clusters)
+    assert own.summary["loss"] == alone.summary["loss"] == losses[counts.index(best)]
+    page = Path("sweep/report.html").read_text("utf-8")
+    assert f"At K = {best} the loss lies farthest below" in page
+    assert 'href="chosen/report.html"' in page
+    assert "sweep/chosen" in out
+    assert "give its run, 'sweep/chosen'" in refused(run, "compare", "sweep", "alone")
+    again = ("sweep", "images.npz", "-k", "2,3", *QUICK, "--out")
+    assert "--overwrite" in refused(run, *again, "sweep")
+    assert "never replaced" in refused(run, *again, "alone", "--overwrite")
+    # Two numbers have no elbow: that is said, and no run is written.
+    assert run(*again, "sweep", "--overwrite")[0] == 0
+    assert "chosen" not in entries("sweep")
+    assert json.loads(Path("sweep/summary.json").read_text())["chosen"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("-k", "5"), "at least two numbers"),
+        (("-k", "5-2"), "must go up, as in 2-5"),
+        (("-k", "1-1000"), "at most 100 numbers"),
+        (("-k", "two"), "like 2-12 or 2,4,8"),
+        (("-k", "2-30"), "only 18 images for 19 clusters"),
+        (("-k", "2", "--grids", "3,5"), "kmeans has no landmark grids"),
+    ],
+)
+def test_sweeps_of_nothing_are_refused(run: Run, given: tuple[str, ...], told: str) -> None:
+    assert told in refused(run, "sweep", "images.npz", *given, *QUICK, "--out", "sweep")
+
+
+def test_grids_are_checked(run: Run) -> None:
+    sweep = ("sweep", "images.npz", "--out", "sweep", "--grids")
+    assert "must be one number" in refused(run, *sweep, "3,5", "-k", "2-4")
+    assert "at least two grids" in refused(run, *sweep, "3,3x3", "-k", "2")
+    assert "must be like 3,5,7x5" in refused(run, *sweep, "3,five", "-k", "2")
+    told = refused(run, *sweep, "3,5", "-k", "2", "--landmarks", "4")
+    assert "--grids or --landmarks" in told
+
+
+@pytest.mark.slow
+def test_a_spectral_sweep_takes_the_widest_gap(run: Run) -> None:
+    np.savez("many.npz", x=np.concatenate([blobs(COUNT)] * 4))
+    options = ("--method", "pssc", "--neighbours", "5", "--removed", "1", "--dimensions", "4")
+    status, _, err = run(
+        *("sweep", "many.npz", "-k", "2-5", *options, "--maps", "0", "--out", "sweep")
+    )
+    assert status == 0, err
+    with Path("sweep/sweep.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    gaps = {row["clusters"]: float(row["eigengap"]) for row in rows}
+    (best,) = (row["clusters"] for row in rows if row["chosen"] == "1")
+    assert gaps[best] == max(gaps.values())
+    own = diffclust.load("sweep/chosen")
+    assert own.outcome.figures["eigengap"] == pytest.approx(gaps[best], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_sweep_of_grids_takes_the_greatest_evidence(run: Run) -> None:
+    options = ("--restarts", "1", "--max-passes", "2", "--no-split-merge", "--maps", "0")
+    status, _, err = run(
+        *("sweep", "images.npz", "-k", "3", "--grids", "3,2x3", *options, "--out", "sweep")
+    )
+    assert status == 0, err
+    summary = json.loads(Path("sweep/summary.json").read_text())
+    assert list(summary["values"]) == ["2×3", "3×3"]
+    assert summary["chosen"] == max(summary["values"], key=summary["values"].get)
+    assert summary["criterion"] == "evidence"
