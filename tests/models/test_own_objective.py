@@ -1,0 +1,47 @@
+"""A model with an objective of the user's own."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffclust import DTIKMeans, Training, save
+from diffclust.distances import SquaredEuclidean
+from diffclust.models import PrototypeObjective, WithObjective, moved_prototypes
+from diffclust.objectives import HardMinimum
+from tests.registry import blobs
+
+TRAINING = Training(max_steps=20, batch_size=8, split_merge=False, curriculum=False)
+OWN = PrototypeObjective(SquaredEuclidean(), HardMinimum(), followed=1)
+
+
+@pytest.mark.parametrize("double", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_same_objective_gives_the_same_result(key: jax.Array, double: bool) -> None:
+    with jax.enable_x64(double):
+        images = blobs(16).astype(jnp.result_type(float))
+        base = DTIKMeans(3, transforms="aff", training=TRAINING)
+        expected = base.fit(images, key=key)
+        found = WithObjective(base, OWN).fit(images, key=key)
+        np.testing.assert_array_equal(found.prototypes, expected.prototypes)
+        np.testing.assert_array_equal(found.assignments, expected.assignments)
+        assert found.prototypes.dtype == images.dtype
+        assert found.history == expected.history
+        again = found.predict(images)
+        np.testing.assert_array_equal(again.clusters, expected.assignments)
+        moved = moved_prototypes(found, again.clusters, again.params)
+        assert moved.shape == images.shape
+
+
+def test_saving_is_refused(key: jax.Array, tmp_path: Path) -> None:
+    base = DTIKMeans(2, transforms="", training=TRAINING)
+    result = WithObjective(base, OWN).fit(blobs(8), key=key)
+    with pytest.raises(ValueError, match="WithObjective is none of the named methods"):
+        save(tmp_path / "model", result)
+
+
+def test_a_short_list_is_refused() -> None:
+    base = DTIKMeans(3, training=Training(shortlist=2))
+    with pytest.raises(ValueError, match="shortlist=2"):
+        WithObjective(base, OWN)
