@@ -7,7 +7,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow lint clean
+.PHONY: help demo test test-slow lint docs clean
 
 help: ## List these commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
@@ -15,10 +15,10 @@ help: ## List these commands
 demo: $(VENV)/.installed ## Cluster the digits that scikit-learn bundles, and write a report
 	@$(BIN)/diffclust demo $(ARGS)
 
-test: lint ## Check the format, lint, check the types, and run all tests but the slow ones
+test: lint docs ## Check the format, lint, check the types, and run all tests but the slow ones
 	@$(BIN)/python -m pytest -n 2 -rs -m "not slow" $(ARGS)
 
-test-slow: lint ## The same with the slow tests
+test-slow: lint docs ## The same with the slow tests
 	@$(BIN)/python -m pytest -n 2 -rs $(ARGS)
 
 lint: $(VENV)/.installed-test ## Check the format, lint, and check the types
@@ -26,8 +26,11 @@ lint: $(VENV)/.installed-test ## Check the format, lint, and check the types
 	@$(BIN)/ruff check .
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-clean: ## Remove the virtual environment, the caches and the demo's output
-	rm -rf $(VENV) .hypothesis .pytest_cache .ruff_cache build dist diffclust-demo
+docs: $(VENV)/.installed-test ## Make the documentation's site, in site/; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 JAX_PLATFORMS=cpu $(BIN)/mkdocs build --strict --quiet
+
+clean: ## Remove the virtual environment, the caches, the site and the demo's output
+	rm -rf $(VENV) .hypothesis .pytest_cache .ruff_cache build dist site diffclust-demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps are empty files. The installation is editable, so that it is only stale when the
@@ -39,7 +42,7 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.created
 
 $(VENV)/.installed-test: pyproject.toml $(VENV)/.created
 	@echo "Installing diffclust and its test tools into $(VENV) (this takes a minute) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,docs]'
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.created:

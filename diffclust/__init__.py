@@ -3,23 +3,29 @@
 `diffclust.models` holds the named methods; everything else is what they are composed of.
 """
 
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
 from diffclust._version import __version__
-from diffclust.checkpoint import load, save
-from diffclust.models import (
-    AffineInvariantKMeans,
-    DeformationInvariantKMeans,
-    DeformationInvariantSpectralClustering,
-    DTIGaussianMixture,
-    DTIKMeans,
-    GaussianMixture,
-    KMeans,
-    ProjectedScatteringSpectralClustering,
-    Result,
-    ScatteringKMeans,
-    ShapeKMeans,
-    Training,
-    TransformationInvariantKMeans,
-)
+
+if TYPE_CHECKING:
+    from diffclust.checkpoint import load, save
+    from diffclust.models import (
+        AffineInvariantKMeans,
+        DeformationInvariantKMeans,
+        DeformationInvariantSpectralClustering,
+        DTIGaussianMixture,
+        DTIKMeans,
+        GaussianMixture,
+        KMeans,
+        ProjectedScatteringSpectralClustering,
+        Result,
+        ScatteringKMeans,
+        ShapeKMeans,
+        Training,
+        TransformationInvariantKMeans,
+    )
 
 __all__ = [
     "AffineInvariantKMeans",
@@ -39,3 +45,18 @@ __all__ = [
     "load",
     "save",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # JAX and the models take a second or two to import, which help and `--version` need not wait
+    # for; so they are imported when the first of them is used.
+    if name in __all__:
+        place = "checkpoint" if name in ("load", "save") else "models"
+        return getattr(importlib.import_module(f"{__name__}.{place}"), name)
+    if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is not None:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

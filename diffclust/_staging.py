@@ -87,6 +87,46 @@ def staged(target: Path, *, replace: bool) -> Iterator[Path]:
         raise
 
 
+@contextlib.contextmanager
+def staged_file(path: str | Path, *, overwrite: bool) -> Iterator[Path]:
+    """A file to write, which takes its place only when the block ends without an error.
+
+    Args:
+        path: Where it shall be.
+        overwrite: Whether a file that is there is replaced.
+
+    Yields:
+        The path to write to, in the same folder and with the same ending.
+
+    Raises:
+        ValueError: If the path is empty, a folder, or a file that must not be replaced.
+        OSError: If it cannot be written.
+    """
+    if not os.fspath(path):
+        raise ValueError("the file to write must not be empty; give a path")
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise ValueError(f"{str(path)!r} is a folder; give the path of a file")
+    if target.exists() and not overwrite:
+        raise ValueError(f"{str(path)!r} exists; give another path, or replace it with --overwrite")
+    missing = [parent for parent in target.parents if not parent.exists()]
+    written = target.with_name(f".{target.stem}.{secrets.token_hex(4)}{target.suffix}")
+    try:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            error.filename = str(target)
+            raise
+        yield written
+        written.replace(target)
+    except BaseException:
+        written.unlink(missing_ok=True)
+        for parent in missing:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+        raise
+
+
 def _put(folder: Path, target: Path, replace: bool) -> None:
     """Renames the folder to its target."""
     if not target.exists():

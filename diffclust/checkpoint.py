@@ -12,6 +12,7 @@ import numpy as np
 from diffclust._staging import check_target, staged
 from diffclust._version import __version__
 from diffclust.models import MODELS, Result
+from diffclust.processes import saving_alone
 from diffclust.prototypes import Learned
 from diffclust.solvers import Assignment, Outcome, Status
 
@@ -219,8 +220,16 @@ def _write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
 
     # Orbax refuses arrays without elements, such as the params of a method that moves nothing.
     tree = {name: array for name, array in arrays.items() if array.size}
-    with ocp.PyTreeCheckpointer() as checkpointer:
-        checkpointer.save(folder.absolute(), tree)
+    with _checkpointer() as checkpointer:
+        checkpointer.save(folder.absolute(), args=ocp.args.PyTreeSave(tree))
+
+
+def _checkpointer() -> Any:
+    import orbax.checkpoint as ocp
+
+    alone = saving_alone()
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
+    return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
 def _read_arrays(folder: Path, described: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -233,7 +242,7 @@ def _read_arrays(folder: Path, described: dict[str, Any]) -> dict[str, np.ndarra
     stored = {name for name, array in blank.items() if array.size}
     # As NumPy arrays, on any number of devices, and whatever JAX's precision is.
     as_host = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in stored}
-    with ocp.PyTreeCheckpointer() as checkpointer:
+    with _checkpointer() as checkpointer:
         read = checkpointer.restore(
             folder.absolute(), args=ocp.args.PyTreeRestore(restore_args=as_host)
         )

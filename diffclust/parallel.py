@@ -1,7 +1,8 @@
 """Several devices: samples shared out among them, all that is learned the same on each.
 
 Take `shard_batch`, `replicate` and `sharded` to run a solver's pure steps yourself over a mesh; the
-models' `fit(..., mesh=data_mesh())` does it for you.
+models' `fit(..., mesh=data_mesh())` does it for you. Where the devices are those of several
+processes (`start_processes`), rows are those that this process has.
 """
 
 import math
@@ -15,6 +16,30 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from diffclust.processes import num_processes, row_counts, spans, start_processes
+
+__all__ = [
+    "AXIS",
+    "check_batch_size",
+    "check_mesh",
+    "data_mesh",
+    "gathered",
+    "num_processes",
+    "on_rows",
+    "own_mesh",
+    "own_part",
+    "own_size",
+    "replicate",
+    "rowwise",
+    "settled",
+    "shard_batch",
+    "shard_rows",
+    "sharded",
+    "share",
+    "spans",
+    "start_processes",
+]
+
 AXIS = "data"
 """Name of the axis along which samples are shared out."""
 
@@ -27,10 +52,11 @@ def data_mesh(
     """Devices in a row, which share the samples.
 
     Args:
-        devices: Which ones; all there are where they are not given.
+        devices: Which ones; all there are, of all processes, where they are not given.
 
     Returns:
-        A mesh with the one axis `"data"`, along which XLA finds the shardings by itself.
+        A mesh with the one axis `"data"`, along which XLA finds the shardings by itself; the
+        devices of a process beside each other.
 
     Raises:
         ValueError: If there are none, or one is there twice.
@@ -38,6 +64,7 @@ def data_mesh(
     chosen = jax.devices() if devices is None else list(devices)
     if not chosen or len(set(chosen)) < len(chosen):
         raise ValueError(f"devices must be one or more, each of them once; got {chosen}")
+    chosen.sort(key=lambda device: device.process_index)
     return Mesh(np.asarray(chosen), (AXIS,), axis_types=(AxisType.Auto,))
 
 
@@ -48,7 +75,8 @@ def check_mesh(mesh: Mesh | None) -> None:
         mesh: A mesh, or None for none.
 
     Raises:
-        ValueError: If it has other axes than `"data"`, or axes that are not automatic.
+        ValueError: If it has other axes than `"data"`, or axes that are not automatic, or is
+            neither of this process's devices nor of as many of every process.
     """
     if mesh is None:
         return
@@ -57,19 +85,52 @@ def check_mesh(mesh: Mesh | None) -> None:
             f"mesh must have the one axis {AXIS!r}, of type Auto; got {mesh.axis_names} of types "
             f"{mesh.axis_types}. diffclust.parallel.data_mesh(devices) makes one"
         )
+    owners = [device.process_index for device in mesh.devices.flat]
+    if set(owners) == {jax.process_index()}:
+        return
+    each = mesh.size // jax.process_count()
+    if owners != [number for number in range(jax.process_count()) for _ in range(each)]:
+        raise ValueError(
+            f"mesh must hold as many devices of each of the {jax.process_count()} processes, or "
+            f"this process's alone; got those of processes {owners}. data_mesh() takes all"
+        )
+
+
+def own_size(mesh: Mesh | None) -> int:
+    """How many of a mesh's devices are this process's.
+
+    Args:
+        mesh: Devices, or None for one.
+
+    Returns:
+        All of them, where there is one process.
+    """
+    return 1 if mesh is None else mesh.size // num_processes(mesh)
+
+
+def own_mesh(mesh: Mesh | None) -> Mesh | None:
+    """The part of a mesh that is this process's, for work that needs no exchange.
+
+    Args:
+        mesh: Devices, or None for one.
+
+    Returns:
+        The mesh itself, where there is one process.
+    """
+    return data_mesh(mesh.local_devices) if mesh is not None and spans(mesh) else mesh
 
 
 def share(count: int, mesh: Mesh | None) -> int:
-    """How many rows a device has, padding included.
+    """How many rows a device has, padding included; to be called by all processes.
 
     Args:
-        count: How many rows there are.
+        count: How many rows this process has: all there are, where it is the only one.
         mesh: Devices that share them, or None for one.
 
     Returns:
         The most that any has: all have as many.
     """
-    return count if mesh is None else -(-count // mesh.size)
+    return -(-max(row_counts(count, mesh)) // own_size(mesh))
 
 
 def replicate(tree: PyTree, mesh: Mesh | None) -> PyTree:
@@ -82,14 +143,15 @@ def replicate(tree: PyTree, mesh: Mesh | None) -> PyTree:
     Returns:
         The tree.
     """
-    return tree if mesh is None else _placed(tree, NamedSharding(mesh, _EVERYWHERE))
+    return tree if mesh is None else _placed(tree, mesh, _EVERYWHERE)
 
 
 def shard_rows(tree: PyTree, mesh: Mesh | None) -> PyTree:
     """Rows shared out among devices, in order and evenly.
 
     Args:
-        tree: Arrays with a common leading axis.
+        tree: Arrays with a common leading axis: rows of this process, or arrays that are shared
+            out already.
         mesh: The devices, or None to change nothing.
 
     Returns:
@@ -100,18 +162,56 @@ def shard_rows(tree: PyTree, mesh: Mesh | None) -> PyTree:
     """
     if mesh is None:
         return tree
+    devices = own_size(mesh)
     for leaf in jax.tree.leaves(tree):
-        if leaf.shape[0] % mesh.size:
+        if leaf.shape[0] % devices:
             raise ValueError(
-                f"{leaf.shape[0]} rows cannot be shared evenly by {mesh.size} devices; pad them "
-                f"to {mesh.size * share(leaf.shape[0], mesh)}, as shard_batch does"
+                f"{leaf.shape[0]} rows cannot be shared evenly by {devices} devices; pad them "
+                f"to {devices * -(-leaf.shape[0] // devices)}, as shard_batch does"
             )
-    return _placed(tree, NamedSharding(mesh, _ROWS))
+    return _placed(tree, mesh, _ROWS)
 
 
-def _placed(tree: PyTree, sharding: NamedSharding) -> PyTree:
+def _placed(tree: PyTree, mesh: Mesh, spec: PartitionSpec) -> PyTree:
+    sharding = NamedSharding(mesh, spec)
     arrays, static = eqx.partition(tree, eqx.is_array_like)
-    return eqx.combine(jax.device_put(arrays, sharding), static)
+    if not spans(mesh):
+        return eqx.combine(jax.device_put(arrays, sharding), static)
+
+    def place(leaf: Any) -> jax.Array:
+        if isinstance(leaf, jax.core.Tracer) or _is_placed(leaf):
+            return jax.device_put(leaf, sharding)
+        if not isinstance(leaf, np.ndarray):
+            leaf = np.asarray(jnp.asarray(leaf))
+        return jax.make_array_from_process_local_data(sharding, leaf)
+
+    return eqx.combine(jax.tree.map(place, arrays), static)
+
+
+def _is_placed(leaf: Any) -> bool:
+    """Whether several processes have an array already."""
+    return isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
+
+
+def own_part(tree: PyTree, mesh: Mesh | None) -> PyTree:
+    """The rows of this process, on the host, of arrays that are shared out.
+
+    Args:
+        tree: Arrays that `shard_rows` or a step over the mesh gave.
+        mesh: The devices, or None for one.
+
+    Returns:
+        Arrays of NumPy's; all rows, where there is one process.
+    """
+
+    def part(leaf: Any) -> np.ndarray:
+        if not spans(mesh) or not _is_placed(leaf):
+            return np.asarray(leaf)
+        # An array without elements has a sharding like any other, but its rows have no places.
+        pieces = sorted(leaf.addressable_shards, key=lambda piece: piece.index[0].start or 0)
+        return np.concatenate([np.asarray(piece.data) for piece in pieces])
+
+    return jax.tree.map(part, tree)
 
 
 def shard_batch(batch: PyTree, mesh: Mesh) -> PyTree:
@@ -128,7 +228,7 @@ def shard_batch(batch: PyTree, mesh: Mesh) -> PyTree:
         The batch; its memory must be made for as many samples as it then has.
     """
     count = jax.tree.leaves(batch)[0].shape[0]
-    padding = mesh.size * share(count, mesh) - count
+    padding = own_size(mesh) * share(count, mesh) - count
     if padding:
 
         def pad(leaf: Any) -> np.ndarray:
@@ -228,6 +328,35 @@ def rowwise(function: Callable, mesh: Mesh | None) -> Callable:
         return _mapped(local, mesh, (_EVERYWHERE, _ROWS), _ROWS)(arrays, rows)
 
     return run
+
+
+@eqx.filter_jit
+def _on_rows(function: Callable, everywhere: PyTree, rows: PyTree, mesh: Mesh) -> PyTree:
+    return rowwise(function, mesh)(everywhere, rows)
+
+
+def on_rows(function: Callable, everywhere: PyTree, rows: PyTree, mesh: Mesh) -> PyTree:
+    """A function of rows, on the host and back, over the devices of this process.
+
+    Args:
+        function: `function(everywhere, rows) -> rows`, one object for every call, as each is
+            compiled anew.
+        everywhere: What is the same on all devices.
+        rows: Arrays of NumPy's with a common leading axis, of any length.
+        mesh: Devices of this process.
+
+    Returns:
+        Arrays of NumPy's with as many rows.
+    """
+    count = jax.tree.leaves(rows)[0].shape[0]
+    padding = -count % mesh.size
+
+    def padded(leaf: np.ndarray) -> np.ndarray:
+        return np.concatenate([leaf, np.repeat(leaf[:1], padding, axis=0)]) if padding else leaf
+
+    placed = shard_rows(jax.tree.map(padded, rows), mesh)
+    found = settled(_on_rows(function, everywhere, placed, mesh), mesh)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], found)
 
 
 def _mapped(function: Callable, mesh: Mesh, takes: PyTree, gives: PyTree) -> Callable:

@@ -1,9 +1,17 @@
 """The state of a long fit, saved with orbax as it goes, and found again."""
 
+import contextlib
 import json
+import logging
+import os
+import re
+import signal
+import sys
+import threading
 import time
 import warnings
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,19 +22,32 @@ import numpy as np
 from jaxtyping import PyTree
 
 from diffclust._version import __version__
+from diffclust.processes import saving_alone
+from diffclust.solvers.progress import FitError
 
 _MARK = "snapshots.json"
+
+State = Callable[[], tuple[PyTree, dict[str, Any]]]
+"""Gives the arrays of a state, and what JSON can hold about them."""
 
 
 class SnapshotFolder:
     """A folder of snapshots, to be used as a context and given to `fit(snapshots=...)`.
 
     Snapshots are written in the background. One that was being written when the process died is
-    not seen afterwards; where the newest is damaged, the one before is taken, with a warning.
+    not seen afterwards; where the newest is damaged, the one before is taken. Where an exception
+    ends the block, Ctrl-C and `SystemExit` included, the newest state is saved first: a program
+    that makes an exception of SIGTERM loses nothing to it.
     """
 
     def __init__(
-        self, path: str | Path, *, run: dict[str, Any], every: float = 60.0, kept: int = 2
+        self,
+        path: str | Path,
+        *,
+        run: dict[str, Any],
+        every: float = 60.0,
+        kept: int = 2,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         """Opens the folder, or makes it.
 
@@ -34,39 +55,59 @@ class SnapshotFolder:
             path: The folder.
             run: What tells this fit from others, in types that JSON can hold: method, settings,
                 seed, source. Snapshots of another fit are refused.
-            every: Least seconds between two snapshots; 0 saves after every window of steps.
+            every: Least seconds between two snapshots; 0 saves every state that there is.
             kept: How many snapshots are kept.
+            tell: Called with a line that says from which snapshot the fit goes on, and with one
+                for each that is damaged; where it is None, the latter are warnings.
 
         Raises:
-            ValueError: If the folder holds snapshots of another fit.
+            ValueError: If the folder holds snapshots of another fit, or none would be kept.
             OSError: If it cannot be read or written.
         """
+        if kept < 1:
+            raise ValueError(f"kept must be at least 1, not {kept}; 2 outlive a damaged one")
         self._path = Path(path).absolute()
         self._every, self._last_time = every, time.monotonic()
+        self._tell = tell
+        self._pending: State | None = None
+        self._failed = False
         described = {"diffclust": __version__, "run": json.loads(json.dumps(run, default=str))}
         mark = self._path / _MARK
         if mark.is_file():
             self._check(json.loads(mark.read_text("utf-8")), described)
         else:
             self._path.mkdir(parents=True, exist_ok=True)
-            mark.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+            new = mark.with_suffix(".tmp")
+            new.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+            os.replace(new, mark)
         import orbax.checkpoint as ocp
 
         self._ocp = ocp
+        (self._path / "states").mkdir(exist_ok=True)
         self._manager = ocp.CheckpointManager(
             self._path / "states",
-            options=ocp.CheckpointManagerOptions(max_to_keep=kept, create=True),
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=kept, create=False, multiprocessing_options=saving_alone()
+            ),
             item_names=("arrays", "about"),
         )
+        self._quiet = contextlib.ExitStack()
+        self._quiet.enter_context(_told_once())
 
     def _check(self, found: dict[str, Any], expected: dict[str, Any]) -> None:
+        was, is_ = found["run"], expected["run"]
         for name in expected["run"]:
-            there, here = found["run"].get(name), expected["run"][name]
-            if there != here:
+            if was.get(name) != is_[name]:
                 raise ValueError(
-                    f"the unfinished run in {str(self._path)!r} had {name} {there!r}, not "
-                    f"{here!r}; ask for the same to go on, or remove that folder to start anew"
+                    f"the unfinished run in {str(self._path)!r} had {name} {was.get(name)!r}, not "
+                    f"{is_[name]!r}; ask for the same to go on, or remove that folder to start anew"
                 )
+        if found["diffclust"] != expected["diffclust"]:
+            raise ValueError(
+                f"the unfinished run in {str(self._path)!r} was begun by diffclust "
+                f"{found['diffclust']}, and this is {__version__}; go on with that one, or remove "
+                "that folder to start anew"
+            )
 
     def __enter__(self) -> "SnapshotFolder":
         """Returns itself."""
@@ -78,37 +119,78 @@ class SnapshotFolder:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Waits until what is being saved is whole.
+        """Saves the newest state where an error ends the block, and waits until it is whole.
 
         Args:
             kind: Type of the error that ended the block, or None.
             error: That error.
             traceback: Where it was raised.
-        """
-        del kind, error, traceback
-        self._manager.wait_until_finished()
-        self._manager.close()
 
-    def save(self, arrays: PyTree, about: dict[str, Any]) -> None:
+        Raises:
+            OSError: If a state could not be saved, and nothing else was wrong.
+        """
+        del kind, traceback
+        with _undisturbed():
+            # What broke down by itself would do so again.
+            if self._pending is not None and error is not None and not isinstance(error, FitError):
+                with contextlib.suppress(Exception):
+                    self._write(self._pending)
+            try:
+                self._manager.close()
+            # Orbax and tensorstore raise whatever they like.
+            except Exception as failure:
+                told = self._cannot_save(failure)
+                if error is None:
+                    raise told from failure
+            # Of a save that failed, writes may come back even later.
+            if not self._failed:
+                self._quiet.close()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next state that it is given is saved."""
+        return time.monotonic() - self._last_time >= self._every
+
+    def save(self, state: State) -> None:
         """See `solvers.Snapshots.save`.
 
         Args:
-            arrays: A tree of arrays.
-            about: What JSON can hold.
+            state: Gives a tree of arrays, and about them what JSON can hold.
+
+        Raises:
+            OSError: If this state or the one before cannot be saved: the disk is full, say.
         """
-        now = time.monotonic()
-        if now - self._last_time < self._every:
+        self._pending = state
+        if not self.is_due:
             return
+        with _undisturbed():
+            try:
+                self._write(state)
+            except Exception as error:
+                raise self._cannot_save(error) from error
+
+    def _write(self, state: State) -> None:
+        if self._failed:
+            return
+        arrays, about = state()
         # Orbax refuses arrays without elements, such as the params of a phase without transforms.
         named = {name: np.asarray(x) for name, x in _named(arrays).items() if np.size(x)}
+        told = {"about": about, "crc32": {name: _checksum(x) for name, x in named.items()}}
         number = (self._manager.latest_step() or 0) + 1
         self._manager.save(
             number,
             args=self._ocp.args.Composite(
-                arrays=self._ocp.args.StandardSave(named), about=self._ocp.args.JsonSave(about)
+                arrays=self._ocp.args.StandardSave(named), about=self._ocp.args.JsonSave(told)
             ),
         )
-        self._last_time = time.monotonic()
+        self._pending, self._last_time = None, time.monotonic()
+
+    def _cannot_save(self, error: Exception) -> OSError:
+        self._failed = True
+        return OSError(
+            f"the fit's state cannot be saved in {str(self._path)!r} ({_reason(error)}); what was "
+            "saved before is whole: make room there, then go on from it"
+        )
 
     def latest(
         self, like: Callable[[dict[str, Any]], PyTree]
@@ -116,7 +198,8 @@ class SnapshotFolder:
         """See `solvers.Snapshots.latest`.
 
         Args:
-            like: From what was saved about them, arrays of the right shapes.
+            like: From what was saved about them, arrays of the right shapes; those of NumPy's come
+                back as such.
 
         Returns:
             The arrays and what was saved about them; None where nothing was.
@@ -127,16 +210,20 @@ class SnapshotFolder:
         self._manager.wait_until_finished()
         numbers = sorted(self._manager.all_steps(), reverse=True)
         for number in numbers:
+            place = f"snapshot {number} in {str(self._path)!r}"
             try:
-                return self._read(number, like)
+                found = self._read(number, like)
             # Damaged files raise whatever orbax or tensorstore happened to be doing.
             except Exception as error:
-                reason = (" ".join(str(error).split()) or type(error).__name__)[:200]
-                warnings.warn(
-                    f"snapshot {number} in {str(self._path)!r} cannot be read ({reason}); the one "
-                    "before is taken",
-                    stacklevel=2,
-                )
+                message = f"{place} cannot be read ({_reason(error)}); the one before is taken"
+                if self._tell is None:
+                    warnings.warn(message, stacklevel=2)
+                else:
+                    self._tell(message)
+            else:
+                if self._tell is not None:
+                    self._tell(f"going on from {place}")
+                return found
         if numbers:
             raise ValueError(
                 f"none of the snapshots in {str(self._path)!r} can be read; remove that folder to "
@@ -147,9 +234,10 @@ class SnapshotFolder:
     def _read(
         self, number: int, like: Callable[[dict[str, Any]], PyTree]
     ) -> tuple[PyTree, dict[str, Any]]:
-        about = self._manager.restore(
+        told = self._manager.restore(
             number, args=self._ocp.args.Composite(about=self._ocp.args.JsonRestore())
         )["about"]
+        about, checksums = told["about"], told["crc32"]
         blank = like(about)
         named = {name: np.asarray(x) for name, x in _named(blank).items()}
         stored = {name: x for name, x in named.items() if x.size}
@@ -158,18 +246,79 @@ class SnapshotFolder:
         )["arrays"]
 
         def filled(path: tuple[Any, ...], leaf: Any) -> Any:
-            array = np.asarray(read.get(_name(path), leaf))
+            name = _name(path)
+            array = np.asarray(read.get(name, leaf))
             if array.shape != np.shape(leaf) or array.dtype != leaf.dtype:
-                raise ValueError(f"{_name(path)} is not what the settings ask for")
-            return jnp.asarray(array)
+                raise ValueError(f"{name} is not what the settings ask for")
+            if name in stored and _checksum(array) != checksums[name]:
+                raise ValueError(f"{name} is not what was saved")
+            return array if isinstance(leaf, np.ndarray) else jnp.asarray(array)
 
         return jax.tree_util.tree_map_with_path(filled, blank), about
 
     def last(self) -> str | None:
         """See `solvers.Snapshots.last`."""
-        self._manager.wait_until_finished()
+        # A save that failed is told of where it is missed.
+        with contextlib.suppress(Exception):
+            self._manager.wait_until_finished()
         number = self._manager.latest_step()
         return None if number is None else f"snapshot {number} in {str(self._path)!r}"
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Puts off Ctrl-C and SIGTERM: raised within orbax, they would leave it in disorder."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in before.items():
+        if handler is not None:
+            signal.signal(number, lambda number, _: seen.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+        for number in seen[:1]:
+            signal.raise_signal(number)
+
+
+@contextlib.contextmanager
+def _told_once() -> Iterator[None]:
+    """Keeps orbax and asyncio from printing, with tracebacks, the very error that is raised."""
+    log, hook = logging.getLogger("absl"), sys.unraisablehook
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return "orbax" not in record.pathname
+
+    def show(unraisable: Any) -> None:
+        # Where one write of several fails, the others have no loop to come back to.
+        if str(unraisable.exc_value) != "Event loop is closed":
+            hook(unraisable)
+
+    log.addFilter(is_other)
+    sys.unraisablehook = show
+    try:
+        yield
+    finally:
+        log.removeFilter(is_other)
+        sys.unraisablehook = hook
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = " ".join(str(error).split()) or type(error).__name__
+    # Tensorstore's words are long; the system's are at their end.
+    code = re.search(r"os_error_code='(\d+)'", text)
+    return text[:200] if code is None else os.strerror(int(code[1]))
+
+
+def _checksum(array: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).tobytes())
 
 
 def _named(tree: PyTree) -> dict[str, Any]:

@@ -4,7 +4,9 @@ The jaxtyping hook, which checks the annotations of `diffclust` with beartype, i
 pytest that pyproject.toml sets; `--jaxtyping-packages=` switches it off.
 """
 
+import importlib.util
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +37,12 @@ DATA_VARIABLE = "DIFFCLUST_DATA_DIR"
 NO_DATA = f"{DATA_VARIABLE} is not set"
 ALLOWED_SKIPS = {
     NO_DATA: lambda: not os.environ.get(DATA_VARIABLE),
+    "no soundfile": lambda: importlib.util.find_spec("soundfile") is None,
+    "no tensorflow-datasets": lambda: importlib.util.find_spec("tensorflow_datasets") is None,
+    "no permissions": lambda: hasattr(os, "geteuid") and os.geteuid() == 0,
+    "no Chromium": lambda: (
+        not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    ),
     "no GPU": lambda: jax.default_backend() != "gpu",
 }
 """How the reason of a skip may begin, and when. Any other skip fails the run: a test that quietly

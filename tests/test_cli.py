@@ -277,7 +277,7 @@ def test_demo_replaces_only_a_demo(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     def few(source: str, **options: object) -> Dataset:
         return diffclust.data.load(source, limit=20)
 
-    monkeypatch.setattr("diffclust.cli.commands.load", few)
+    monkeypatch.setattr("diffclust.cli.samples.load", few)
     monkeypatch.setitem(MODELS, "di-kmeans", MODELS["kmeans"])
     for _ in range(2):
         status, out, err = run("demo")
@@ -298,7 +298,7 @@ def test_interruption_leaves_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) 
         raise KeyboardInterrupt
 
     before = entries(".")
-    for late in ("diffclust.cli.commands.load", "diffclust.cli.commands.write_summary"):
+    for late in ("diffclust.cli.samples.load", "diffclust.cli.commands.write_summary"):
         with monkeypatch.context() as patched:
             patched.setattr(late, interrupt)
             status, out, err = run("fit", "images.npz", *QUICK, "--out", "deep/run")

@@ -2,10 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,51 +109,6 @@ def test_resume_where_there_is_nothing_or_all(run: Run) -> None:
     assert (status, err) == (0, "")
     assert "finished run" in out
     assert Path("run/summary.json").read_bytes() == before
-    status, _, err = run(
-        "fit", "images.npz", "-k", "2", "--method", "kmeans", "--out", "other", "--resume"
-    )
-    assert status == 2
-    assert "saves no states" in err
-
-
-def killed(arguments: list[str], folder: Path) -> None:
-    """Starts a fit and kills it once it has saved a state."""
-    command = [sys.executable, "-m", "diffclust", "fit", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with Path("child.log").open("w") as log:
-        child = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        deadline = time.monotonic() + 240
-        while child.poll() is None and time.monotonic() < deadline:
-            if any(path.name.isdigit() for path in folder.glob("states/*")):
-                child.send_signal(signal.SIGKILL)
-            time.sleep(0.05)
-        child.kill()
-        child.wait()
-    assert child.returncode == -signal.SIGKILL, Path("child.log").read_text("utf-8")
-    Path("child.log").unlink()
-
-
-@pytest.mark.slow
-def test_a_killed_fit_goes_on_to_the_same_result(run: Run) -> None:
-    steps = ["--steps", "300,600,300", "--no-report"]
-    status, _, err = run("fit", "images.npz", *TINY, *steps, "--out", "whole")
-    assert (status, err) == (0, "")
-    options = ["images.npz", *TINY, *steps, "--out", "run", "--checkpoint-every", "0"]
-    killed(options, Path("run.unfinished"))
-    assert "run" not in entries()
-    status, _, err = run("fit", *options)
-    assert status == 2
-    assert "was broken off" in err
-    status, _, err = run("fit", *options, "--seed", "1", "--resume")
-    assert status == 2
-    assert "had seed 0, not 1" in err
-    status, _, err = run("fit", *options, "--resume")
-    assert (status, err) == (0, "")
-    assert entries() == ["colour.npz", "images.npz", "run", "whole"]
-    for name in ("assignments.csv", "prototypes.png"):
-        assert Path("run", name).read_bytes() == Path("whole", name).read_bytes()
-    losses = [json.loads(Path(f, "summary.json").read_text())["loss"] for f in ("run", "whole")]
-    assert losses[0] == losses[1]
 
 
 def test_interrupted_fits_say_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +133,9 @@ def test_interrupted_fits_say_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyP
     assert entries() == ["colour.npz", "images.npz", "run.unfinished"]
     seen, stop = [], 100
     status, _, err = run("fit", *options, "--resume")
-    assert (status, err) == (0, "")
+    assert status == 0
+    assert err.startswith("going on from snapshot ")
+    assert err.count("\n") == 1
     assert min(p.done for p in seen if p.stage == "step") > 60
     assert entries() == ["colour.npz", "images.npz", "run"]
 

@@ -20,11 +20,19 @@ from jaxtyping import PyTree
 
 from diffclust.alignment import Descent, NoAlignment, Stage
 from diffclust.data import simulated_shapes
+from diffclust.distances import SquaredEuclidean
+from diffclust.features import Moments
+from diffclust.features.moments import feature_moments
+from diffclust.features.projected import fit_projection, project_images
+from diffclust.graphs import judged_candidates, nearest_neighbours, nested_neighbours
 from diffclust.models import (
     AffineInvariantKMeans,
+    DeformationInvariantSpectralClustering,
     DTIGaussianMixture,
     DTIKMeans,
     KMeans,
+    ProjectedScatteringSpectralClustering,
+    ScatteringKMeans,
     ShapeKMeans,
     Training,
     TransformationInvariantKMeans,
@@ -330,6 +338,86 @@ def test_fit_over_devices_is_the_fit(name: str, devices: int, double: bool) -> N
         compare_fits(model, samples, devices, 1e-6 if double else 1e-4)
 
 
+STAGED: dict[str, Callable[[], Any]] = {
+    "scattering-kmeans": lambda: ScatteringKMeans(CLUSTERS, num_dimensions=10),
+    "pssc": lambda: ProjectedScatteringSpectralClustering(
+        CLUSTERS, num_dimensions=10, num_neighbours=(4,)
+    ),
+    "u-spec": lambda: ProjectedScatteringSpectralClustering(
+        CLUSTERS,
+        affinity="representatives",
+        num_dimensions=10,
+        num_neighbours=(4,),
+        num_removed=(1, 2),
+        num_representatives=9,
+        num_candidates=20,
+    ),
+    "di-spectral": lambda: DeformationInvariantSpectralClustering(
+        CLUSTERS, num_dimensions=10, num_candidates=8, num_neighbours=(4,), landmarks=(2, 2)
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STAGED)
+def test_staged_fit_over_devices_is_the_fit(name: str) -> None:
+    with jax.enable_x64(True):
+        compare_fits(STAGED[name](), blobs(37), 3, 1e-6)
+
+
+@pytest.mark.parametrize("devices", [3, 4])
+@pytest.mark.parametrize("count", [37, 13], ids=["moments", "products"])
+def test_directions_over_devices_are_the_directions(count: int, devices: int) -> None:
+    images, mesh = blobs(count), data_mesh(jax.devices()[:devices])
+    settings = {"num_directions": 5, "path_size": 4, "normalisation": "largest", "chunk_size": 3}
+    wanted, coordinates = fit_projection(jnp.ravel, images, **settings)
+    found, over_devices = fit_projection(jnp.ravel, images, **settings, mesh=mesh)
+    # Eigenvectors make a little more of a last digit than sums do.
+    for got, want in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-4 * np.max(np.abs(want)))
+    np.testing.assert_allclose(over_devices, coordinates, atol=1e-4 * np.max(np.abs(coordinates)))
+    again = project_images(jnp.ravel, wanted, images, mesh=mesh)
+    np.testing.assert_allclose(again, coordinates, atol=1e-6 * np.max(np.abs(coordinates)))
+
+
+def test_moments_over_devices_are_the_moments() -> None:
+    features = np.random.default_rng(0).normal(3.0, 1.0, (COUNT, 6)).astype(np.float32)
+    found = feature_moments(features, path_size=2, chunk_size=5, mesh=data_mesh())
+    wanted = (COUNT, features.mean(0), COUNT * np.cov(features.T, bias=True))
+    for got, want in zip((found.count, found.mean, found.scatter), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    largest = (features.reshape(COUNT, 3, 2) ** 2).sum(2).max(0)
+    np.testing.assert_allclose(found.largest, largest, rtol=1e-6)
+    parts = [feature_moments(part, path_size=2) for part in (features[:4], features[4:])]
+    both = Moments.merge(*parts)
+    np.testing.assert_allclose(both.mean, found.mean, rtol=1e-5)
+    np.testing.assert_allclose(both.scatter, found.scatter, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("devices", [3, 4])
+def test_neighbours_and_pairs_over_devices_are_the_same(devices: int) -> None:
+    rows = np.random.default_rng(1).normal(size=(37, 12)).astype(np.float32)
+    rows[5] = rows[20]
+    mesh = data_mesh(jax.devices()[:devices])
+    for settings in ({"exclude_self": True}, {"exclude_self": True, "chunk_size": 3}):
+        wanted = nearest_neighbours(rows, rows, 4, **settings)
+        found = nearest_neighbours(rows, rows, 4, **settings, mesh=mesh)
+        np.testing.assert_array_equal(found.index, wanted.index)
+        np.testing.assert_array_equal(found.distance, wanted.distance)
+    wanted = nested_neighbours(rows, (1, 3), 6, 4)
+    found = nested_neighbours(rows, (1, 3), 6, 4, mesh=mesh)
+    for got, want in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(got.index, want.index)
+    pairs = [
+        judged_candidates(wanted, SquaredEuclidean(), rows, direction="mean", chunk_size=7, mesh=m)
+        for m in (None, mesh)
+    ]
+    for near, *judged in zip(wanted, *pairs, strict=True):
+        by_hand = np.sum((rows[near.index] - rows[:, None]) ** 2, axis=2)
+        for got in judged:
+            np.testing.assert_allclose(got, by_hand, rtol=1e-5)
+
+
 def compare_fits(model: Any, samples: np.ndarray, devices: int, tolerance: float) -> None:
     mesh = data_mesh(jax.devices()[:devices])
     # The same samples in each chunk, so that only the order within sums differs.
@@ -345,4 +433,10 @@ def compare_fits(model: Any, samples: np.ndarray, devices: int, tolerance: float
     # The result is on one device, and is used as any other.
     for leaf in jax.tree.leaves(found.outcome.learned):
         assert len(leaf.devices()) == 1
-    np.testing.assert_array_equal(found.predict(samples).clusters, found.assignments)
+    alone = found.predict(samples)
+    if not isinstance(model, DeformationInvariantSpectralClustering):
+        # There, a new image is its own nearest neighbour.
+        np.testing.assert_array_equal(alone.clusters, found.assignments)
+    predicted = found.predict(samples, mesh=mesh)
+    np.testing.assert_array_equal(predicted.clusters, alone.clusters)
+    np.testing.assert_allclose(predicted.distances, alone.distances, atol=20 * tolerance * scale)

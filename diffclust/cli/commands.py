@@ -3,7 +3,6 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,11 @@ import jax
 import numpy as np
 
 from diffclust import checkpoint, metrics
+from diffclust.cli.allocator import Trimming, trim
 from diffclust.cli.findings import show_findings
-from diffclust.cli.options import Demo, Fit, MethodOptions, Predict, option, parse_grid
+from diffclust.cli.options import Demo, Fit, MethodOptions, Predict, parse_grid
+from diffclust.cli.outlook import tell_if_long, would_take
+from diffclust.cli.pictures import Pictures
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.run_folder import (
     environment,
@@ -21,18 +23,21 @@ from diffclust.cli.run_folder import (
     write_assignments,
     write_summary,
 )
+from diffclust.cli.samples import (
+    as_fitted,
+    check_samples,
+    load_images,
+    load_shapes,
+    weights_of,
+)
 from diffclust.cli.unfinished import Unfinished
 from diffclust.data import (
     Collection,
-    DataError,
-    Dataset,
-    LandmarkSet,
-    check_landmarks,
-    load,
-    load_landmarks,
 )
 from diffclust.data.dataset import some
+from diffclust.image_source import ImageSource
 from diffclust.models import MODELS, AbstractImageModel, AbstractModel, Result
+from diffclust.solvers import Callback
 
 _LARGEST_SEED = 2**32 - 1
 """Larger ones need JAX's double precision."""
@@ -51,42 +56,65 @@ def fit(options: Fit, *, command: str = "fit") -> None:
         FitError: If the fit breaks down.
         OSError: If something cannot be read or written.
     """
-    _check_seed(options.seed)
+    check_seed(options.seed)
     model = make_model(options)
+    pictures = Pictures(options, model)
     size = None if options.size is None else parse_grid(options.size, "size", "28 or 28x32")
+    if options.dry_run:
+        with ProgressBar(model.num_restarts) as bar:
+            print(would_take(options, model, _load(options, model, size, bar), bar))
+        return
     unfinished = Unfinished(options, model)
     if unfinished.is_done():
+        unfinished.remove()
         print(f"{options.out} holds a finished run; there is nothing to go on with")
         return
     with (
         new_run(
             options.out,
             overwrite=options.overwrite,
-            inputs=[options.source],
+            inputs=[options.source, options.weights or options.source],
             command=None if command == "fit" else command,
         ) as folder,
         ProgressBar(model.num_restarts) as bar,
     ):
-        if isinstance(model, AbstractImageModel):
-            dataset = _load_images(options, size, options.channels, bar)
-        else:
-            dataset = _load_shapes(options)
-        check_samples(model, dataset)
+        dataset = _load(options, model, size, bar)
+        tell_if_long(options, model, dataset, bar)
         # The fit is given the samples and nothing else: it never sees labels.
         settings = {
             "key": jax.random.key(options.seed),
             "chunk_size": options.chunk_size,
-            "callback": bar,
+            "callback": _watched(dataset, pictures.watching(bar)),
+            **weights_of(options, model, dataset),
         }
         with unfinished.snapshots(dataset) as extra:
             result = model.fit(dataset.samples, **settings, **extra)
-        bar.show("writing")
-        summary = _summarise(options, dataset, result, command, result.summary())
-        checkpoint.save(folder / "model", result)
-        _write(folder, result, dataset, summary, options, title=None)
+            pictures.compare(result, dataset, settings, bar)
+            bar.show("writing")
+            summary = summarise(options, dataset, result, command, result.summary())
+            checkpoint.save(folder / "model", result)
+            trim()
+            write_files(folder, result, dataset, summary, options, title=None, pictures=pictures)
     unfinished.remove()
-    _tell_skipped(dataset)
+    tell_skipped(dataset)
     show_findings(options.out, result, dataset, summary)
+
+
+def _watched(dataset: Collection, callback: Callback) -> Callback:
+    """What is told of the fit; where images are larger than memory, free memory is given back."""
+    return Trimming(callback) if isinstance(dataset.samples, ImageSource) else callback
+
+
+def _load(
+    options: Fit, model: AbstractModel, size: tuple[int, int] | None, bar: ProgressBar
+) -> Collection:
+    """The samples that shall be fitted, checked."""
+    if isinstance(model, AbstractImageModel):
+        dataset = load_images(options, size, options.channels, bar)
+    else:
+        dataset = load_shapes(options)
+    check_samples(model, dataset)
+    return dataset
 
 
 def predict(options: Predict) -> None:
@@ -99,7 +127,9 @@ def predict(options: Predict) -> None:
         ValueError: If it cannot be done.
         OSError: If something cannot be read or written.
     """
-    _check_seed(options.seed)
+    check_seed(options.seed)
+    options = as_fitted(options)
+    pictures = Pictures(options)
     with (
         new_run(
             options.out, overwrite=options.overwrite, inputs=[options.source, options.model]
@@ -109,9 +139,9 @@ def predict(options: Predict) -> None:
         fitted = checkpoint.load(options.model)
         if isinstance(fitted.model, AbstractImageModel):
             height, width, channels = fitted.sample_shape
-            dataset = _load_images(options, (height, width), channels, bar)
+            dataset = load_images(options, (height, width), channels, bar)
         else:
-            dataset = _load_shapes(options)
+            dataset = load_shapes(options)
         check_samples(fitted.model, dataset, fitted=True)
         begun = time.perf_counter()
         assignment = fitted.predict(dataset.samples, callback=bar)
@@ -125,16 +155,17 @@ def predict(options: Predict) -> None:
             "chunk_size": fitted.outcome.chunk_size,
             "seconds": time.perf_counter() - begun,
         }
-        # Bridges are pairs of the images that were fitted, not of these.
-        extras = {n: a for n, a in fitted.outcome.extras.items() if n != "bridges"}
+        # Bridges are pairs of the images that were fitted, and certainties theirs, not of these.
+        theirs = ("bridges", "certainties")
+        extras = {n: a for n, a in fitted.outcome.extras.items() if n not in theirs}
         outcome = dataclasses.replace(fitted.outcome, assignment=assignment, extras=extras)
         result = dataclasses.replace(fitted, outcome=outcome)
         bar.show("writing")
-        summary = _summarise(options, dataset, result, "predict", figures)
+        summary = summarise(options, dataset, result, "predict", figures)
         summary["model"] = options.model
         title = f"{dataset.name}, assigned by a model that was fitted before"
-        _write(folder, result, dataset, summary, options, title=title)
-    _tell_skipped(dataset)
+        write_files(folder, result, dataset, summary, options, title=title, pictures=pictures)
+    tell_skipped(dataset)
     show_findings(options.out, result, dataset, summary)
 
 
@@ -193,89 +224,38 @@ def make_model(options: Fit) -> AbstractModel:
     return model.from_settings({"num_clusters": options.clusters, **settings})
 
 
-def _load_images(
-    options: Fit | Predict, size: tuple[int, int] | None, channels: int | None, bar: ProgressBar
-) -> Dataset:
-    _refuse_given(options, ("labels",), "a table of landmarks, and these are images")
-    return load(
-        options.source,
-        split=options.split,
-        size=size,
-        channels=channels,
-        skip_bad=options.skip_bad,
-        limit=options.limit,
-        seed=options.seed,
-        progress=bar.reading,
-    )
-
-
-def _load_shapes(options: Fit | Predict) -> LandmarkSet:
-    _refuse_given(
-        options, ("split", "size", "channels", "skip_bad"), "images, and these are shapes"
-    )
-    return load_landmarks(options.source, labels=options.labels).limit(options.limit, options.seed)
-
-
-def _refuse_given(options: Fit | Predict, names: Sequence[str], of_what: str) -> None:
-    """Refuses options that mean nothing here, rather than leave them unread."""
-    defaults = {field.name: field.default for field in dataclasses.fields(options)}
-    for name in names:
-        if name in defaults and getattr(options, name) != defaults[name]:
-            raise ValueError(f"{option(name)} is for {of_what}; leave it out")
-
-
-def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = False) -> None:
-    """Refuses samples that the model cannot cluster.
-
-    Blank images are told by their files or indices, shapes on a line by their names.
+def check_seed(seed: int) -> None:
+    """Refuses seeds that JAX does not take.
 
     Args:
-        model: The model.
-        dataset: The samples.
-        fitted: Whether clusters are there already, so that there may be fewer samples.
+        seed: The seed.
 
     Raises:
-        ValueError: With what is wrong.
+        ValueError: If it is negative or too large.
     """
-    if model.num_clusters > len(dataset) and not fitted:
-        raise ValueError(
-            f"there are only {len(dataset)} {dataset.noun}s for {model.num_clusters} clusters; "
-            f"give at most -k {len(dataset)}"
-        )
-    if isinstance(dataset, LandmarkSet):
-        # The model has only their indices to tell, which a limit changes.
-        check_landmarks(dataset.landmarks, shapes=dataset.names)
-    try:
-        model.validated(dataset.samples)
-    except ValueError as error:
-        if not isinstance(dataset, Dataset) or "blank" not in str(error):
-            raise
-        blank = np.flatnonzero(~dataset.images.any(axis=(1, 2, 3)))
-        assert dataset.indices is not None
-        places = dataset.indices[blank].tolist()
-        if dataset.paths is not None:
-            places = [
-                f"{place} ({dataset.paths[i]!r})" for place, i in zip(places, blank, strict=True)
-            ]
-        raise DataError(
-            f"{blank.size} of {len(dataset)} images are blank (all zero) and cannot be scaled to "
-            f"unit norm, at index {some(places)}; remove them."
-        ) from error
-
-
-def _check_seed(seed: int) -> None:
     if not 0 <= seed <= _LARGEST_SEED:
         raise ValueError(f"--seed must be between 0 and {_LARGEST_SEED}, not {seed}")
 
 
-def _summarise(
+def summarise(
     options: Fit | Predict,
     dataset: Collection,
     result: Result,
     command: str,
     figures: dict[str, Any],
 ) -> dict[str, Any]:
-    """Everything that `summary.json` holds."""
+    """Everything that `summary.json` holds.
+
+    Args:
+        options: What was asked for.
+        dataset: The samples.
+        result: Their clusters.
+        command: What the run is said to be.
+        figures: The figures of the fit.
+
+    Returns:
+        Names and values.
+    """
     summary = {**figures, "seed": options.seed, "peak_memory_mb": peak_memory_mb()}
     if dataset.labels is not None:
         summary.update(metrics.scores(dataset.labels, result.assignments))
@@ -287,6 +267,9 @@ def _summarise(
             "source": options.source,
             "split": options.split,
             "limit": options.limit,
+            "rate": options.rate,
+            "seconds": options.seconds,
+            "weights": options.weights if isinstance(options, Fit) else None,
             "sample_shape": result.sample_shape,
             "skipped": dataset.skipped,
         },
@@ -294,7 +277,7 @@ def _summarise(
     }
 
 
-def _write(
+def write_files(
     folder: Path,
     result: Result,
     dataset: Collection,
@@ -302,8 +285,19 @@ def _write(
     options: Fit | Predict,
     *,
     title: str | None,
+    pictures: Pictures,
 ) -> None:
-    """Writes what fits and predictions have in common."""
+    """Writes what fits and predictions have in common.
+
+    Args:
+        folder: Where.
+        result: The clusters.
+        dataset: The samples.
+        summary: What `summarise` returned.
+        options: What was asked for.
+        title: Heading of the report, or None for the data's name.
+        pictures: What else the report shows.
+    """
     from diffclust.plotting import save_prototypes
 
     write_assignments(folder, dataset, result.outcome.assignment)
@@ -319,11 +313,17 @@ def _write(
             scores=scores or None,
             seed=options.seed,
             title=title,
+            **pictures.for_report(),
         )
     write_summary(folder, summary)
 
 
-def _tell_skipped(dataset: Collection) -> None:
+def tell_skipped(dataset: Collection) -> None:
+    """Names the files that were left out.
+
+    Args:
+        dataset: The samples.
+    """
     if dataset.skipped:
         names = some(map(repr, dataset.skipped))
         print(f"skipped {len(dataset.skipped)} unreadable files: {names}", file=sys.stderr)

@@ -12,16 +12,31 @@ from typing import Annotated
 import tyro
 
 from diffclust.cli.options import Demo, Fit, Predict
+from diffclust.cli.run_options import Compare, Export, Sweep
+from diffclust.cli.termination import Terminated, termination_raises
 
-COMMANDS = {"fit": Fit, "predict": Predict, "demo": Demo}
+COMMANDS = {
+    "fit": Fit,
+    "predict": Predict,
+    "compare": Compare,
+    "sweep": Sweep,
+    "export": Export,
+    "demo": Demo,
+}
 
-_BAD_INPUT, _INTERRUPTED = 2, 130
+_BAD_INPUT, _INTERRUPTED, _TERMINATED = 2, 130, 143
 
 Command = (
     Annotated[Fit, tyro.conf.subcommand("fit")]
     | Annotated[Predict, tyro.conf.subcommand("predict")]
+    | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
 )
+
+Given = Fit | Predict | Compare | Sweep | Export | Demo
+"""What a command was told."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,8 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: What stands after `diffclust` on the command line; None takes it from there.
 
     Returns:
-        The exit status: 0, 2 for bad input (one line on stderr says what and what would do), or
-        130 when interrupted.
+        The exit status: 0, 2 for bad input (one line on stderr says what and what would do), 130
+        when interrupted, or 143 when terminated by SIGTERM.
 
     Raises:
         SystemExit: With status 0, after printing help.
@@ -41,27 +56,55 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         command = _parse(arguments)
         _use_compilation_cache()
-        _run(command)
+        with termination_raises():
+            _run(command)
     except KeyboardInterrupt as interrupt:
-        return _refuse(f"interrupted; {str(interrupt) or 'nothing was written'}", _INTERRUPTED)
+        is_term = isinstance(interrupt, Terminated)
+        status = _TERMINATED if is_term else _INTERRUPTED
+        did = "terminated" if is_term else "interrupted"
+        _leave_others(interrupt, f"{did}; {interrupt}", status)
+        return _refuse(f"{did}; {str(interrupt) or 'nothing was written'}", status)
     except Exception as error:
         message = _explain(error)
+        _leave_others(error, message, _BAD_INPUT)
         if message is None:
             raise
         return _refuse(message)
     return 0
 
 
-def _run(command: Fit | Predict | Demo) -> None:
+def _run(command: Given) -> None:
     # They need JAX, and help does not.
     from diffclust.cli.commands import demo, fit, predict
+    from diffclust.cli.compare import compare
+    from diffclust.cli.export import export
+    from diffclust.cli.sweep import sweep
 
-    if isinstance(command, Fit):
+    if isinstance(command, Fit) and command.sharing.several:
+        from diffclust.cli.several import fit_together
+
+        fit_together(command)
+    elif isinstance(command, Fit):
         fit(command)
     elif isinstance(command, Predict):
         predict(command)
+    elif isinstance(command, Compare):
+        compare(command)
+    elif isinstance(command, Sweep):
+        sweep(command)
+    elif isinstance(command, Export):
+        export(command)
     else:
         demo(command)
+
+
+def _leave_others(error: BaseException, message: str | None, status: int) -> None:
+    """Ends the process, where it is one of several that would wait for it."""
+    jax = sys.modules.get("jax")
+    if jax is not None and jax.distributed.is_initialized():
+        from diffclust.cli.several import leave
+
+        leave(error, message, status)
 
 
 def _refuse(message: str, status: int = _BAD_INPUT) -> int:
@@ -83,7 +126,7 @@ def _explain(error: Exception) -> str | None:
     return None
 
 
-def _parse(arguments: list[str]) -> Fit | Predict | Demo:
+def _parse(arguments: list[str]) -> Given:
     """Parses, with what tyro would print in a box as the message of an error."""
     printed = io.StringIO()
     try:

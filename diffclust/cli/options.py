@@ -4,10 +4,12 @@
 """
 
 import dataclasses
-import re
 from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
+
+from diffclust.cli.parsing import option, parse_counts, parse_grid
+from diffclust.cli.process_options import ALONE, ProcessOptions
 
 Method = Literal[
     "kmeans",
@@ -46,6 +48,8 @@ _Number = Annotated[float | None, arg(metavar="X", help_behavior_hint=_OWN)]
 _Count = Annotated[int | None, arg(metavar="N", help_behavior_hint=_OWN)]
 _Counts = Annotated[str | None, arg(metavar="N[,N...]", help_behavior_hint=_OWN)]
 _Limit = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: all)")]
+_Rate = Annotated[int | None, arg(metavar="HZ", help_behavior_hint="(default: 48000)")]
+_Seconds = Annotated[float | None, arg(metavar="S", help_behavior_hint="(default: 1)")]
 _Flag = Annotated[bool, arg(help_behavior_hint="")]
 _Folder = Annotated[str, arg(metavar="DIR")]
 _Source = Annotated[Positional[str], arg(metavar="SOURCE")]
@@ -59,8 +63,7 @@ class MethodOptions:
         restarts: Runs from different seeds, of which the one of least loss is kept.
         max_passes: Most passes over the samples in a run.
         tolerance: Least relative fall of the loss that is worth another pass.
-        no_split_merge: Do not try to leave poor optima by splitting one cluster and removing
-            another.
+        no_split_merge: Do not leave poor optima by splitting one cluster and removing another.
         landmarks: Rows and columns of the landmark grid, such as 6x6.
         affine_penalty: Weight of the mean squared displacement by the affine part of a warp.
         bending_penalty: Weight of the bending energy of a warp.
@@ -71,8 +74,7 @@ class MethodOptions:
         weight_rounds: Rounds in which the penalties' weights are learned from the images.
         weights_per_cluster: Learn weights for each cluster of its own.
         affinity: Compare all images with each other (graph) or with a few representatives.
-        neighbours: Neighbours of an image in the graph, or several numbers such as 5,8 for the
-            mean of several graphs.
+        neighbours: Neighbours of an image in the graph; with several, such as 5,8, their mean.
         removed: Leading principal directions of the scattering coefficients that are removed, or
             several numbers such as 1,2,3,4 for the mean of several graphs.
         dimensions: Principal directions that are kept after them.
@@ -227,7 +229,7 @@ class MethodOptions:
             elif name == "landmarks":
                 value = parse_grid(value, "landmarks", "6 or 6x4 (rows x columns)")
             elif name in ("neighbours", "removed", "steps"):
-                value = _parse_counts(value, name)
+                value = parse_counts(value, name)
             found[_NAMES.get(name, name)] = (option(field.name), value)
         return found
 
@@ -238,8 +240,9 @@ class Fit:
 
     Attributes:
         source: What to cluster: digits, mnist, usps, affine-mnist, diffeo-mnist, mnist-1k,
-            mnist-color or affnist-like, a folder of PNG and JPEG files, or a .npy or .npz file;
-            with shape-kmeans a table of landmarks, .npz, .csv or .tps.
+            mnist-color or affnist-like, a folder of pictures or of recordings, a .npy, .npz or IDX
+            file, or tfds: and the name of a prepared set of TensorFlow Datasets; with shape-kmeans
+             a table of landmarks, .npz, .csv or .tps.
         clusters: Number of clusters.
         out: Folder to write, new or empty.
         method: How to cluster.
@@ -249,13 +252,27 @@ class Fit:
         limit: At most so many images or shapes, drawn at random.
         size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
         channels: 1 to make all images grey, 3 to make all RGB.
+        rate: Samples a second that recordings are resampled to.
+        seconds: Length of what is read of each recording, about its middle.
+        weights: A .npy file with the weight of each sample of the source.
         options: Settings of the method.
         chunk_size: Images or shapes that are in memory at once.
         checkpoint_every: Seconds between two saved states of a long fit.
+        checkpoints_kept: How many saved states are kept; the one before is there where the last
+            one is damaged.
         resume: Go on with a fit that was broken off.
+        stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
+            file, or a folder of pictures. Without being asked to where, as 32-bit numbers, they
+            would take more than half of the memory.
         skip_bad: Leave out files that cannot be read.
         overwrite: Replace the run that the folder holds, or a fit that was broken off.
+        compare_with: Let these methods, such as kmeans,ai-kmeans, begin with the same prototypes,
+            and lay theirs beside those of the fit in the report; with kmeans, ai-kmeans and
+            di-kmeans. Each takes another run.
+        maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
         no_report: Do not write report.html.
+        dry_run: Say how long it would take and how much memory, and write nothing.
+        sharing: One fit by several processes.
     """
 
     source: _Source
@@ -272,15 +289,26 @@ class Fit:
     channels: Annotated[
         Literal[1, 3] | None, arg(metavar="{1,3}", help_behavior_hint="(default: as they are)")
     ] = None
+    rate: _Rate = None
+    seconds: _Seconds = None
+    weights: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="")] = None
     options: Annotated[MethodOptions, arg(name="")] = MethodOptions()
     chunk_size: Annotated[
         int | None, arg(metavar="N", help_behavior_hint="(default: from the device's memory)")
     ] = None
     checkpoint_every: Annotated[float, arg(metavar="SECONDS")] = 60.0
+    checkpoints_kept: Annotated[int, arg(metavar="N")] = 2
     resume: _Flag = False
+    stream: _Flag = False
     skip_bad: _Flag = False
     overwrite: _Flag = False
+    compare_with: Annotated[
+        str | None, arg(metavar="METHOD[,METHOD...]", help_behavior_hint="")
+    ] = None
+    maps: Annotated[int, arg(metavar="N")] = 1_000
     no_report: _Flag = False
+    dry_run: _Flag = False
+    sharing: Annotated[ProcessOptions, arg(name="")] = ALONE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,8 +324,14 @@ class Predict:
         labels: Column of a table of landmarks that holds the classes; for scores only.
         limit: At most so many images or shapes, drawn at random.
         seed: Seed of that draw, and of the examples in the report.
+        rate: Samples a second that recordings are resampled to; by default as for the fit.
+        seconds: Length of what is read of each recording; by default as for the fit.
+        stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
+            file, or a folder of pictures. Without being asked to where, as 32-bit numbers, they
+            would take more than half of the memory.
         skip_bad: Leave out files that cannot be read.
         overwrite: Replace the run that the folder holds.
+        maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
         no_report: Do not write report.html.
     """
 
@@ -308,8 +342,12 @@ class Predict:
     labels: Annotated[str | None, arg(metavar="COLUMN", help_behavior_hint="")] = None
     limit: _Limit = None
     seed: int = 0
+    rate: Annotated[int | None, arg(metavar="HZ", help_behavior_hint="")] = None
+    seconds: Annotated[float | None, arg(metavar="S", help_behavior_hint="")] = None
+    stream: _Flag = False
     skip_bad: _Flag = False
     overwrite: _Flag = False
+    maps: Annotated[int, arg(metavar="N")] = 1_000
     no_report: _Flag = False
 
 
@@ -324,42 +362,3 @@ class Demo:
 
     out: _Folder = "diffclust-demo"
     seed: int = 0
-
-
-def option(field: str) -> str:
-    """A field as it is written on the command line.
-
-    Args:
-        field: Its name, such as `max_passes`.
-
-    Returns:
-        For example `--max-passes`.
-    """
-    return f"--{field.replace('_', '-')}"
-
-
-def _parse_counts(text: str, name: str) -> tuple[int, ...]:
-    """Reads `"5"` or `"5,8"`."""
-    if re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", text.strip()) is None:
-        raise ValueError(f"{option(name)} must be like 5 or 5,8, not {text!r}")
-    return tuple(int(part) for part in text.split(","))
-
-
-def parse_grid(text: str, name: str, example: str) -> tuple[int, int]:
-    """Reads `"28"` or `"28x32"`.
-
-    Args:
-        text: What was given.
-        name: The option's name in messages.
-        example: What would do.
-
-    Returns:
-        Two whole numbers, twice the same where one was given.
-
-    Raises:
-        ValueError: If it is something else.
-    """
-    found = re.fullmatch(r"([0-9]{1,6})(?:[x×]([0-9]{1,6}))?", text.strip().lower())
-    if found is None:
-        raise ValueError(f"{option(name)} must be like {example}, not {text!r}")
-    return int(found[1]), int(found[2] or found[1])

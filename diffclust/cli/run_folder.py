@@ -19,6 +19,7 @@ from diffclust.data import Collection
 from diffclust.solvers import Assignment
 
 _SUMMARY = "summary.json"
+_BLOCK = 2**16
 
 
 @contextlib.contextmanager
@@ -106,16 +107,19 @@ def write_assignments(folder: Path, dataset: Collection, assignment: Assignment)
     ) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["index", column, "cluster", "distance", "margin"])
-        writer.writerows(
-            zip(
-                dataset.indices.tolist(),
-                places,
-                assignment.clusters.tolist(),
-                _digits(assignment.distances),
-                _digits(assignment.margins),
-                strict=True,
+        # Row by row as lists of Python's numbers, millions would take more than the images' memory.
+        for start in range(0, len(dataset), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            writer.writerows(
+                zip(
+                    dataset.indices[rows].tolist(),
+                    places[rows],
+                    assignment.clusters[rows].tolist(),
+                    _digits(assignment.distances[rows]),
+                    _digits(assignment.margins[rows]),
+                    strict=True,
+                )
             )
-        )
 
 
 def _digits(values: np.ndarray) -> Iterator[str]:

@@ -2,17 +2,20 @@
 
 import contextlib
 import shutil
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from diffclust.cli.options import Fit
 from diffclust.cli.run_folder import is_run
 from diffclust.data import Collection
-from diffclust.models import AbstractGradientModel, AbstractModel
+from diffclust.image_source import Images, ImageSource
+from diffclust.models import AbstractModel
 
 
 class Unfinished:
@@ -27,20 +30,22 @@ class Unfinished:
 
         Raises:
             ValueError: If a broken-off fit is there and neither `--resume` nor `--overwrite` was
-                given, or `--resume` was and the method saves no states.
+                given, or an option means nothing.
         """
         self._options, self._model = options, model
         self._out = Path(options.out).absolute()
         self._folder = Path(f"{self._out}.unfinished")
-        self._saves = isinstance(model, AbstractGradientModel)
         if not options.checkpoint_every >= 0.0:
             raise ValueError(
                 f"--checkpoint-every must be at least 0, not {options.checkpoint_every}"
             )
+        if options.checkpoints_kept < 1:
+            raise ValueError(
+                f"--checkpoints-kept must be at least 1, not {options.checkpoints_kept}; 2 outlive "
+                "a damaged one"
+            )
         if self.is_done():
             return
-        if options.resume and not self._saves:
-            raise ValueError(f"{options.method} saves no states to go on from; leave out --resume")
         if self._folder.exists() and not (options.resume or options.overwrite):
             raise ValueError(
                 f"{str(self._folder)!r} holds a fit that was broken off; go on with it by "
@@ -49,11 +54,13 @@ class Unfinished:
 
     def is_done(self) -> bool:
         """Whether the run is to go on and is finished already."""
-        return self._options.resume and is_run(self._out)
+        # With --overwrite the run may be the one that the unfinished fit is to replace.
+        replaces = self._options.overwrite and self._has_states()
+        return self._options.resume and is_run(self._out) and not replaces
 
     @contextlib.contextmanager
     def snapshots(self, dataset: Collection) -> Iterator[dict[str, Any]]:
-        """Saves states while the block runs.
+        """Saves states while the block runs, in which the run is fitted and written.
 
         Args:
             dataset: The images that are fitted.
@@ -63,10 +70,8 @@ class Unfinished:
 
         Raises:
             ValueError: If the saved states are of another fit.
+            OSError: If a state cannot be saved.
         """
-        if not self._saves:
-            yield {}
-            return
         from diffclust.snapshots import SnapshotFolder
 
         if self._options.overwrite and not self._options.resume:
@@ -75,36 +80,50 @@ class Unfinished:
             "method": self._model.method,
             "settings": self._model.settings(),
             "seed": self._options.seed,
-            "images": [
-                *dataset.samples.shape,
-                zlib.crc32(np.ascontiguousarray(dataset.samples).tobytes()),
-            ],
+            "precision": str(jnp.result_type(float)),
+            "samples": [*dataset.samples.shape, _checksum(dataset.samples)],
         }
-        every = self._options.checkpoint_every
-        saved = None
+        if self._options.weights is not None:
+            run["weights"] = zlib.crc32(Path(self._options.weights).read_bytes())
         try:
-            with SnapshotFolder(self._folder, run=run, every=every) as folder:
-                try:
-                    yield {"snapshots": folder}
-                finally:
-                    saved = folder.last()
-        except KeyboardInterrupt:
-            if saved is None:
-                raise
-            raise KeyboardInterrupt("go on with the same command and --resume") from None
+            with SnapshotFolder(
+                self._folder,
+                run=run,
+                every=self._options.checkpoint_every,
+                kept=self._options.checkpoints_kept,
+                tell=_tell,
+            ) as folder:
+                yield {"snapshots": folder}
+        except KeyboardInterrupt as interrupt:
+            if self._has_states():
+                interrupt.args = ("go on with the same command and --resume",)
+            raise
         finally:
-            if saved is None and not self._is_older():
+            if not self._has_states():
                 self.remove()
 
-    def _is_older(self) -> bool:
-        """Whether there are states at all, of this process or of one before."""
+    def _has_states(self) -> bool:
+        """Whether there are whole states, of this process or of one before."""
         return any(path.name.isdigit() for path in self._folder.glob("states/*"))
 
     def remove(self) -> None:
-        """Removes the states, and what a process that was killed had begun to write."""
-        if not self._saves:
-            return
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Removes the states, and what a process that was killed had begun to write or remove."""
+        # Renamed first: states without their mark would pass for those of any fit.
+        removed = self._folder.with_name(f".{self._folder.name}.removed")
+        shutil.rmtree(removed, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self._folder.rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
         if self._options.resume and self._out.exists():
             for left in self._out.parent.glob(f".{self._out.name}.????????.tmp"):
                 shutil.rmtree(left, ignore_errors=True)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _checksum(samples: Images) -> int:
+    if isinstance(samples, ImageSource):
+        return samples.checksum()
+    return zlib.crc32(np.ascontiguousarray(samples).data)

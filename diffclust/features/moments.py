@@ -6,9 +6,13 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from diffclust.features._rows import equal_chunks
+from diffclust.parallel import gathered, own_mesh, replicate, settled, shard_rows, sharded, spans
+from diffclust.processes import joined_rows
 from diffclust.types import Scalar
 
 Normalisation = Literal["none", "largest", "root", "standardise"]
@@ -102,14 +106,25 @@ class Moments(eqx.Module):
         largest = jnp.max(jnp.where(weight[:, None] > 0, norms, 0.0), axis=0)
         if axis_name is not None:
             largest = jax.lax.pmax(largest, axis_name)
-        both = self.count + count
-        part = count / jnp.maximum(both, jnp.finfo(batch.dtype).tiny)
-        shift = mean - self.mean
+        return self.merge(Moments(count, mean, scatter, largest))
+
+    def merge(self, other: "Moments") -> "Moments":
+        """The moments of both; pure.
+
+        Args:
+            other: Moments of other samples.
+
+        Returns:
+            Those of all of them.
+        """
+        both = self.count + other.count
+        part = other.count / jnp.maximum(both, jnp.finfo(self.mean.dtype).tiny)
+        shift = other.mean - self.mean
         return Moments(
             both,
             self.mean + shift * part,
-            self.scatter + scatter + jnp.outer(shift, shift) * (self.count * part),
-            jnp.maximum(self.largest, largest),
+            self.scatter + other.scatter + jnp.outer(shift, shift) * (self.count * part),
+            jnp.maximum(self.largest, other.largest),
         )
 
 
@@ -131,9 +146,25 @@ def rooted(features: Array, normalisation: Normalisation) -> Array:
     return jnp.where(magnitude > 0, jnp.sign(features) * jnp.sqrt(safe), 0.0)
 
 
-@functools.partial(jax.jit, static_argnums=3, donate_argnums=0)
-def _add(moments: Moments, batch: Array, weight: Array, normalisation: Normalisation) -> Moments:
-    return moments.add(rooted(batch, normalisation), weight)
+@functools.partial(jax.jit, static_argnums=(3, 4), donate_argnums=0)
+def _add(
+    moments: Moments, batch: Array, weight: Array, normalisation: Normalisation, mesh: Mesh | None
+) -> Moments:
+    if mesh is None:
+        return moments.add(rooted(batch, normalisation), weight)
+
+    def step(
+        moments: Moments, batch: Array, weight: Array, *, axis_name: str
+    ) -> tuple[Moments, Array]:
+        return moments.add(rooted(batch, normalisation), weight, axis_name=axis_name), weight
+
+    return sharded(step, mesh)(moments, batch, weight)[0]
+
+
+def _even(rows: np.ndarray, mesh: Mesh | None) -> np.ndarray:
+    """Rows, and zeros until the devices can share them evenly."""
+    padding = 0 if mesh is None else -len(rows) % mesh.size
+    return np.concatenate([rows, np.zeros((padding, *rows.shape[1:]), rows.dtype)])
 
 
 def feature_moments(
@@ -142,6 +173,7 @@ def feature_moments(
     normalisation: Normalisation = "none",
     path_size: int = 1,
     chunk_size: int | None = None,
+    mesh: Mesh | None = None,
 ) -> Moments:
     """Moments of many samples, chunk by chunk: they are never in memory twice.
 
@@ -151,6 +183,8 @@ def feature_moments(
             scalings, which are applied to the moments later.
         path_size: How many consecutive features make a path.
         chunk_size: Samples a chunk; chosen from the number of features where it is not given.
+        mesh: Devices that share every chunk, or None for one. Of several processes each gives its
+            own samples, and all get the moments of all.
 
     Returns:
         The moments.
@@ -158,7 +192,7 @@ def feature_moments(
     Raises:
         ValueError: If the features are not what they should be.
     """
-    moments = None
+    moments, own = None, own_mesh(mesh)
     for batch, weight in equal_chunks(features, "features", size=chunk_size):
         if moments is None:
             if batch.shape[1] % path_size:
@@ -167,6 +201,15 @@ def feature_moments(
                 )
             num_paths = batch.shape[1] // path_size
             moments = Moments.empty(batch.shape[1], num_paths=num_paths, dtype=batch.dtype)
-        moments = _add(moments, jnp.asarray(batch), jnp.asarray(weight), normalisation)
+            moments = replicate(moments, own)
+        rows, share = (shard_rows(jnp.asarray(_even(x, own)), own) for x in (batch, weight))
+        moments = settled(_add(moments, rows, share, normalisation, own), own)
     assert moments is not None
-    return moments
+    moments = gathered(moments, own)
+    if not spans(mesh):
+        return moments
+    every = joined_rows(jax.tree.map(lambda leaf: np.asarray(leaf)[None], moments), mesh)
+    parts = [
+        jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i]), every) for i in range(len(every.count))
+    ]
+    return functools.reduce(Moments.merge, parts)

@@ -5,17 +5,24 @@ they hold what varies within a class. Projecting them out brings samples of one 
 """
 
 import itertools
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
+import scipy
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from diffclust.features._rows import checked_rows, equal_chunks, matrices
 from diffclust.features.moments import Features, Moments, Normalisation, feature_moments, rooted
+from diffclust.parallel import on_rows, own_mesh
+from diffclust.processes import agreed, joined_rows, row_counts
+
+if TYPE_CHECKING:
+    # At run time they are imported when they are first used.
+    import scipy.linalg
 
 
 class PrincipalDirections(eqx.Module):
@@ -135,6 +142,7 @@ def fit_principal_directions(
     normalisation: Normalisation = "root",
     path_size: int = 1,
     chunk_size: int | None = None,
+    mesh: Mesh | None = None,
 ) -> PrincipalDirections:
     """Principal directions of features that may not fit into memory, in one pass over them.
 
@@ -151,6 +159,8 @@ def fit_principal_directions(
             deviation. A path or feature without extent is left as it is.
         path_size: For `"largest"`: how many consecutive features make a path.
         chunk_size: Samples a chunk; chosen from the number of features where it is not given.
+        mesh: Devices that share every chunk, or None for one. Of several processes each gives its
+            own samples, and all get the directions of all.
 
     Returns:
         The directions, `min(num_directions, D)` of them.
@@ -167,26 +177,36 @@ def fit_principal_directions(
         )
     if num_directions is not None and num_directions < 1:
         raise ValueError(f"num_directions must be at least 1, or None; got {num_directions}")
-    few, features = _if_few(features)
+    few, features = _if_few(features, mesh)
     if few is not None:
-        return _directions_of_few(few, num_directions, normalisation, path_size)
-    moments = feature_moments(
-        features, normalisation=normalisation, path_size=path_size, chunk_size=chunk_size
-    )
-    return directions_of(moments, num_directions=num_directions, normalisation=normalisation)
+        found = _directions_of_few(few, num_directions, normalisation, path_size)
+    else:
+        moments = feature_moments(
+            features,
+            normalisation=normalisation,
+            path_size=path_size,
+            chunk_size=chunk_size,
+            mesh=mesh,
+        )
+        found = directions_of(moments, num_directions=num_directions, normalisation=normalisation)
+    return jax.tree.map(jnp.asarray, agreed(found, mesh))
 
 
-def _if_few(features: Any) -> tuple[np.ndarray | None, Any]:
+def _if_few(features: Any, mesh: Mesh | None) -> tuple[np.ndarray | None, Any]:
     """All samples, where there are at most half as many as features; else what came, unread."""
     waiting: list[np.ndarray] = []
     chunks = iter(matrices(features))
     for part in chunks:
         waiting.append(checked_rows(part, "features"))
         if 2 * sum(map(len, waiting)) > waiting[0].shape[1]:
-            return None, itertools.chain(waiting, chunks)
+            break
+    # Of several processes, any may have too many, or all together.
+    seen = sum(row_counts(sum(map(len, waiting)), mesh))
+    if not waiting or 2 * seen > waiting[0].shape[1]:
+        return None, itertools.chain(waiting, chunks)
     if len({part.shape[1] for part in waiting}) != 1:
         return None, waiting
-    return np.concatenate(waiting), None
+    return joined_rows(np.concatenate(waiting), mesh), None
 
 
 def _directions_of_few(
@@ -294,9 +314,11 @@ def _scale(
     return np.where(scale > 0, scale, 1.0)
 
 
-@eqx.filter_jit
-def _projected(projection: PrincipalDirections | OrthogonalComplement, batch: Array) -> Array:
+def _project(projection: PrincipalDirections | OrthogonalComplement, batch: Array) -> Array:
     return jax.vmap(projection)(batch)
+
+
+_projected = eqx.filter_jit(_project)
 
 
 def project_features(
@@ -304,6 +326,7 @@ def project_features(
     features: Any,
     *,
     chunk_size: int | None = None,
+    mesh: Mesh | None = None,
 ) -> Float[np.ndarray, "n directions"]:
     """Projects many samples, chunk by chunk.
 
@@ -311,6 +334,8 @@ def project_features(
         projection: What is applied to each sample.
         features: A matrix `(n, features)`, or an iterable of such matrices, read once.
         chunk_size: Samples a chunk; chosen from the number of features where it is not given.
+        mesh: Devices that share every chunk, or None for one. Of several processes each gives its
+            own samples, and all get the coordinates of all.
 
     Returns:
         The coordinates of all samples, on the host.
@@ -318,10 +343,14 @@ def project_features(
     Raises:
         ValueError: If the features are not what they should be.
     """
-    found = []
+    found, own = [], own_mesh(mesh)
     for batch, weight in equal_chunks(features, "features", size=chunk_size):
-        found.append(np.asarray(_projected(projection, jnp.asarray(batch)))[weight > 0])
-    return np.concatenate(found)
+        if own is None:
+            rows = np.asarray(_projected(projection, jnp.asarray(batch)))
+        else:
+            rows = on_rows(_project, projection, batch, own)
+        found.append(rows[weight > 0])
+    return joined_rows(np.concatenate(found), mesh)
 
 
 def principal_angles(

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from diffclust.features.orthogonal_complement import (
@@ -15,6 +16,7 @@ from diffclust.features.orthogonal_complement import (
     fit_principal_directions,
     project_features,
 )
+from diffclust.parallel import on_rows, own_mesh, own_size
 from diffclust.types import Image
 
 FeatureMap = Callable[[Image], Array]
@@ -68,9 +70,11 @@ class OnCanvas(eqx.Module):
         return self.feature_map(jnp.pad(image, ((above, below), (left, right), (0, 0))))
 
 
-@eqx.filter_jit
-def _apply(feature_map: FeatureMap, images: Array) -> Array:
+def _each(feature_map: FeatureMap, images: Array) -> Array:
     return jax.vmap(feature_map)(images)
+
+
+_apply = eqx.filter_jit(_each)
 
 
 def features_of(
@@ -78,6 +82,7 @@ def features_of(
     images: Float[np.ndarray, "n height width channels"],
     *,
     chunk_size: int | None = None,
+    mesh: Mesh | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> Iterator[Float[np.ndarray, "m features"]]:
     """The features of many images, chunk by chunk.
@@ -85,7 +90,9 @@ def features_of(
     Args:
         feature_map: Applied to each image.
         images: The images.
-        chunk_size: Images a chunk; chosen for the machine where it is not given.
+        chunk_size: Images a chunk, and a device; chosen for the machine where it is not given.
+        mesh: Devices that share every chunk, or None for one; of several processes, those of this
+            one are taken.
         report: Called with images done and in all after every chunk, or None.
 
     Yields:
@@ -93,11 +100,15 @@ def features_of(
     """
     if chunk_size is None:
         chunk_size = _CPU_CHUNK if jax.default_backend() == "cpu" else _DEVICE_CHUNK
-    size = min(chunk_size, len(images))
+    own = own_mesh(mesh)
+    size = min(chunk_size * own_size(own), len(images))
     for start in range(0, len(images), size):
         part = images[start : start + size]
         padded = np.concatenate([part, np.repeat(part[:1], size - len(part), axis=0)])
-        found = np.asarray(_apply(feature_map, jnp.asarray(padded)))
+        if own is None:
+            found = np.asarray(_apply(feature_map, jnp.asarray(padded)))
+        else:
+            found = on_rows(_each, feature_map, padded, own)
         yield found[: len(part)]
         if report is not None:
             report(start + len(part), len(images))
@@ -109,6 +120,7 @@ def project_images(
     images: Float[np.ndarray, "n height width channels"],
     *,
     chunk_size: int | None = None,
+    mesh: Mesh | None = None,
     report: Report | None = None,
 ) -> Float[np.ndarray, "n directions"]:
     """Coordinates of images along principal directions that are known.
@@ -117,15 +129,17 @@ def project_images(
         feature_map: Applied to each image.
         directions: Directions of its features.
         images: The images.
-        chunk_size: Images a chunk; chosen for the machine where it is not given.
+        chunk_size: Images a chunk, and a device; chosen for the machine where it is not given.
+        mesh: Devices that share every chunk, or None for one. Of several processes each gives its
+            own images, and all get what is found of all.
         report: Called after every chunk, or None.
 
     Returns:
         The coordinates.
     """
     tell = _teller(report, "features")
-    found = features_of(feature_map, images, chunk_size=chunk_size, report=tell)
-    return project_features(directions, found)
+    found = features_of(feature_map, images, chunk_size=chunk_size, mesh=mesh, report=tell)
+    return project_features(directions, found, mesh=mesh)
 
 
 def fit_projection(
@@ -136,6 +150,7 @@ def fit_projection(
     normalisation: Normalisation = "root",
     path_size: int = 1,
     chunk_size: int | None = None,
+    mesh: Mesh | None = None,
     report: Report | None = None,
 ) -> tuple[PrincipalDirections, Float[np.ndarray, "n directions"]]:
     """Principal directions of images' features, and the images' coordinates along them.
@@ -148,7 +163,9 @@ def fit_projection(
         num_directions: How many leading directions are wanted.
         normalisation: See `fit_principal_directions`.
         path_size: See `fit_principal_directions`.
-        chunk_size: Images a chunk; chosen for the machine where it is not given.
+        chunk_size: Images a chunk, and a device; chosen for the machine where it is not given.
+        mesh: Devices that share every chunk, or None for one. Of several processes each gives its
+            own images, and all get what is found of all.
         report: Called after every chunk, or None.
 
     Returns:
@@ -158,7 +175,11 @@ def fit_projection(
 
     def chunks(store: bool) -> Iterator[np.ndarray]:
         for part in features_of(
-            feature_map, images, chunk_size=chunk_size, report=_teller(report, "features")
+            feature_map,
+            images,
+            chunk_size=chunk_size,
+            mesh=mesh,
+            report=_teller(report, "features"),
         ):
             if store:
                 kept.append(part)
@@ -171,10 +192,11 @@ def fit_projection(
         num_directions=num_directions,
         normalisation=normalisation,
         path_size=path_size,
+        mesh=mesh,
     )
     if report is not None:
         report("directions", 1, 1)
-    return directions, project_features(directions, kept if store else chunks(False))
+    return directions, project_features(directions, kept if store else chunks(False), mesh=mesh)
 
 
 def _teller(report: Report | None, stage: str) -> Any:

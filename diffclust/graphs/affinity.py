@@ -1,14 +1,18 @@
 """Affinities: neighbour lists made into sparse matrices of non-negative weights."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import scipy.sparse
+import scipy
 from jaxtyping import Float, Shaped
 
 from diffclust import _validation
 from diffclust.graphs.neighbours import Neighbours
+
+if TYPE_CHECKING:
+    # At run time they are imported when they are first used.
+    import scipy.sparse
 
 _WEAKEST = 20.0
 """The exponent at which the strongest affinity of a sample is held. A degree of zero would leave
@@ -40,7 +44,7 @@ def self_tuning_affinity(
     *,
     num_neighbours: int = 5,
     symmetrise: Literal["mean", "max"] = "mean",
-) -> scipy.sparse.csr_array:
+) -> "scipy.sparse.csr_array":
     """exp(-d²(i, j) / (s_i s_j)) between every sample and its nearest k, s from the k-th of them.
 
     The scale follows the density, so that sparse and dense clusters hold together alike.
@@ -72,7 +76,7 @@ def self_tuning_affinity(
 
 def affinity_to_references(
     neighbours: Neighbours, scales: Float[np.ndarray, " references"], *, num_neighbours: int = 5
-) -> scipy.sparse.csr_array:
+) -> "scipy.sparse.csr_array":
     """Self-tuning affinities of new samples to references whose scales are known.
 
     Args:
@@ -100,7 +104,7 @@ def gaussian_affinity(
     *,
     num_neighbours: int | None = None,
     sigma: float | None = None,
-) -> scipy.sparse.csr_array:
+) -> "scipy.sparse.csr_array":
     """exp(-d² / 2σ²) of every sample to its nearest references, nothing to all others (Eq. 5).
 
     A sample that is far from all references (d² > 40 σ²) has its affinities multiplied by one
@@ -127,7 +131,7 @@ def gaussian_affinity(
     return _sparse(index, exponent, num_references)
 
 
-def mean_graph(graphs: Sequence[scipy.sparse.csr_array]) -> scipy.sparse.csr_array:
+def mean_graph(graphs: "Sequence[scipy.sparse.csr_array]") -> "scipy.sparse.csr_array":
     """The mean of several graphs on the same samples.
 
     Args:
@@ -159,7 +163,7 @@ def _ratio(
     return np.minimum(ratio, 1e6)
 
 
-def _sparse(index: np.ndarray, exponent: np.ndarray, columns: int) -> scipy.sparse.csr_array:
+def _sparse(index: np.ndarray, exponent: np.ndarray, columns: int) -> "scipy.sparse.csr_array":
     """exp(-exponent) as a sparse matrix whose rows all have a positive sum."""
     # The same for the whole row, so that it keeps its proportions.
     exponent = exponent - np.maximum(exponent.min(axis=1, keepdims=True) - _WEAKEST, 0.0)

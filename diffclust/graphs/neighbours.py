@@ -8,10 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from diffclust import _validation
 from diffclust.features._rows import checked_rows
+from diffclust.parallel import own_mesh, own_size, replicate, rowwise, shard_rows
+from diffclust.processes import even_share, joined_rows
 from diffclust.types import Count
 
 _SPARE = 4
@@ -50,6 +53,7 @@ def nearest_neighbours(
     *,
     exclude_self: bool = False,
     chunk_size: int | None = None,
+    mesh: Mesh | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> Neighbours:
     """The nearest references of every query by Euclidean distance.
@@ -65,8 +69,10 @@ def nearest_neighbours(
         num_neighbours: How many; fewer where there are not as many references.
         exclude_self: Whether queries and references are the same samples, none of which is its own
             neighbour. It is left out by its index: duplicates of it remain.
-        chunk_size: Queries a chunk, chosen where it is not given; distances of a chunk to 16,384
-            references are in memory at a time.
+        chunk_size: Queries a chunk, and a device, chosen where it is not given; distances of a
+            chunk to 16,384 references are in memory at a time.
+        mesh: Devices that share every chunk, or None for one. Several processes share the queries;
+            all have the same, and get the neighbours of all.
         report: Called with queries done and queries in all after every chunk, or None.
 
     Returns:
@@ -96,15 +102,22 @@ def nearest_neighbours(
         entries = 2**22 if jax.default_backend() == "cpu" else 2**26
         chunk_size = int(np.clip(entries // len(points), entries // _BLOCK, 2048))
     _validation.positive(chunk_size, "chunk_size")
-    chunk_size = min(chunk_size, 16 * -(-len(asked) // 16))
+    own, here = own_mesh(mesh), even_share(len(asked), mesh)
+    devices = own_size(own)
+    chunk_size = devices * min(
+        chunk_size, 16 * max(1, -(-(here.stop - here.start) // (16 * devices)))
+    )
     # Squares of very large or small numbers leave the range of the dtype; powers of two are exact.
     power = _power(asked, points)
     if power:
         same = asked is points
         points = np.ldexp(points, -power)
         asked = points if same else np.ldexp(asked, -power)
-    found = _search(asked, points, wanted, available, exclude_self, chunk_size, report)
-    return Neighbours(found.index, np.ldexp(found.distance, power)) if power else found
+    numbers = np.arange(len(asked), dtype=np.int32) if exclude_self else np.full(len(asked), -1)
+    numbers = numbers.astype(np.int32)[here]
+    found = _search(asked[here], numbers, points, wanted, available, chunk_size, own, report)
+    index, distance = joined_rows((found.index, found.distance), mesh)
+    return Neighbours(index, np.ldexp(distance, power) if power else distance)
 
 
 def _power(*matrices: np.ndarray) -> int:
@@ -116,18 +129,20 @@ def _power(*matrices: np.ndarray) -> int:
 
 def _search(
     queries: np.ndarray,
+    numbers: np.ndarray,
     references: np.ndarray,
     wanted: int,
     available: int,
-    exclude_self: bool,
     chunk_size: int,
+    mesh: Mesh | None,
     report: Callable[[int, int], None] | None,
 ) -> Neighbours:
+    """Neighbours of queries; the reference of a query's own number is left out."""
     # About their middle the squares are small, and so is the rounding of their differences. Not
     # about the mean: a single sample far off would take it along.
     centre = np.median(references[:: max(1, len(references) // 1024)], axis=0)
     centre = centre.astype(references.dtype)
-    blocks = _blocks(references, centre)
+    blocks = replicate(_blocks(references, centre), mesh)
     size = blocks[0][0].shape[0]
     keep = min(wanted + _SPARE, available)
     index = np.empty((len(queries), wanted), np.int32)
@@ -137,16 +152,21 @@ def _search(
         part = queries[start:stop] - centre
         padded = np.zeros((chunk_size, part.shape[1]), part.dtype)
         padded[: stop - start] = part
-        chunk = jnp.asarray(padded)
-        # Queries are numbered so that a reference is left out where it bears the same number.
         own = np.full(chunk_size, -1, np.int32)
-        if exclude_self:
-            own[: stop - start] = np.arange(start, stop, dtype=np.int32)
-        best = jnp.full((chunk_size, keep), jnp.inf, chunk.dtype)
-        place = jnp.full((chunk_size, keep), -1, jnp.int32)
+        own[: stop - start] = numbers[start:stop]
+        rows = shard_rows(
+            (
+                jnp.asarray(padded),
+                jnp.asarray(own),
+                jnp.full((chunk_size, keep), jnp.inf, padded.dtype),
+                jnp.full((chunk_size, keep), -1, jnp.int32),
+            ),
+            mesh,
+        )
+        chunk, own, best, place = rows
         for number, (block, norms) in enumerate(blocks):
             offset = jnp.asarray(number * size, jnp.int32)
-            best, place = _merge(chunk, jnp.asarray(own), block, norms, offset, best, place)
+            best, place = _merge(chunk, own, block, norms, offset, best, place, mesh)
         found = np.asarray(place)[: stop - start]
         index[start:stop], distance[start:stop] = _ranked(
             queries[start:stop], references, found, wanted
@@ -170,7 +190,7 @@ def _blocks(references: np.ndarray, centre: np.ndarray) -> list[tuple[Array, Arr
     return blocks
 
 
-@functools.partial(jax.jit, donate_argnums=(5, 6))
+@functools.partial(jax.jit, static_argnums=7, donate_argnums=(5, 6))
 def _merge(
     queries: Float[Array, "n features"],
     own: Int[Array, " n"],
@@ -179,8 +199,27 @@ def _merge(
     offset: Count,
     best: Float[Array, "n k"],
     place: Int[Array, "n k"],
+    mesh: Mesh | None,
 ) -> tuple[Float[Array, "n k"], Int[Array, "n k"]]:
-    """The k nearest among those found before and a block of references.
+    """The k nearest among those found before and a block of references."""
+
+    def run(references: tuple[Array, ...], rows: tuple[Array, ...]) -> tuple[Array, Array]:
+        (block, norms, offset), (queries, own, best, place) = references, rows
+        return _merged(queries, own, block, norms, offset, best, place)
+
+    return rowwise(run, mesh)((block, norms, offset), (queries, own, best, place))
+
+
+def _merged(
+    queries: Float[Array, "n features"],
+    own: Int[Array, " n"],
+    block: Float[Array, "m features"],
+    norms: Float[Array, " m"],
+    offset: Count,
+    best: Float[Array, "n k"],
+    place: Int[Array, "n k"],
+) -> tuple[Float[Array, "n k"], Int[Array, "n k"]]:
+    """See `_merge`.
 
     A sort of whole rows is slow on a CPU. The k least entries lie in the k groups of least minima,
     so only these groups are sorted. Groups are runs of consecutive references and are kept in

@@ -1,18 +1,21 @@
 """Neighbours judged anew: candidates from a cheap representation, ranked by another distance."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
+from diffclust.chunkwise import Rows, all_rows
 from diffclust.distances import AbstractDistance
 from diffclust.features.orthogonal_complement import drop_leading
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
+from diffclust.parallel import own_mesh, own_size, rowwise, shard_rows
+from diffclust.processes import even_share, joined_rows
 
 _CPU_CHUNK, _DEVICE_CHUNK = 256, 8192
 """Pairs a chunk: what a CPU's cache holds of the working copies, and what fills a GPU."""
@@ -42,16 +45,11 @@ def rejudged(
 def _distances(
     distance: AbstractDistance, samples: PyTree, prototypes: PyTree, mesh: Mesh | None
 ) -> Array:
-    def run(samples: PyTree, prototypes: PyTree) -> Array:
-        return jax.vmap(lambda x, c: distance(x, c))(samples, prototypes)
+    def run(distance: AbstractDistance, pairs: tuple[PyTree, PyTree]) -> Array:
+        return jax.vmap(lambda x, c: distance(x, c))(*pairs)
 
-    if mesh is None:
-        return run(samples, prototypes)
-    rows = PartitionSpec(mesh.axis_names)
     # Pairs do not concern each other: every device judges its own.
-    return jax.shard_map(run, mesh=mesh, in_specs=(rows, rows), out_specs=rows, check_vma=False)(
-        samples, prototypes
-    )
+    return rowwise(run, mesh)(distance, (samples, prototypes))
 
 
 def pair_distances(
@@ -64,6 +62,7 @@ def pair_distances(
     chunk_size: int | None = None,
     mesh: Mesh | None = None,
     report: Callable[[int, int], None] | None = None,
+    rows: Rows = all_rows,
 ) -> Float[np.ndarray, " pairs"]:
     """Distances of many pairs, chunk by chunk.
 
@@ -74,28 +73,37 @@ def pair_distances(
         sources: Which samples.
         targets: Which prototypes.
         chunk_size: Pairs a chunk and device; chosen for the machine where it is not given.
-        mesh: Devices that share every chunk, or None for one.
+        mesh: Devices that share every chunk, or None for one. Several processes share the pairs;
+            all have the same, and get the distances of all.
         report: Called with pairs done and in all after every chunk, or None.
+        rows: Makes an array of the chunks.
 
     Returns:
         `distance(samples[sources[i]], prototypes[targets[i]])` for each i.
     """
-    count = len(sources)
+    own, here = own_mesh(mesh), even_share(len(sources), mesh)
+    sources, targets = sources[here], targets[here]
+    count, devices = len(sources), own_size(own)
     if chunk_size is None:
         chunk_size = _CPU_CHUNK if jax.default_backend() == "cpu" else _DEVICE_CHUNK
-    devices = 1 if mesh is None else mesh.size
     size = min(chunk_size, 16 * -(-count // (16 * devices))) * devices
-    found = []
-    for start in range(0, count, size):
-        index = np.minimum(np.arange(start, start + size), count - 1)
-        first, second = (
-            jax.tree.map(lambda leaf, at=at: jnp.asarray(leaf[at]), tree)
-            for tree, at in ((samples, sources[index]), (prototypes, targets[index]))
-        )
-        found.append(np.asarray(_distances(distance, first, second, mesh)))
-        if report is not None:
-            report(min(start + size, count), count)
-    return np.concatenate(found)[:count]
+
+    def chunks(begin: int) -> Iterator[np.ndarray]:
+        for start in range(begin, count, size):
+            index = np.minimum(np.arange(start, start + size), count - 1)
+            first, second = (
+                jax.tree.map(lambda leaf, at=at: jnp.asarray(leaf[at]), tree)
+                for tree, at in ((samples, sources[index]), (prototypes, targets[index]))
+            )
+            first, second = shard_rows((first, second), own)
+            found = _distances(distance, first, second, own)
+            yield np.asarray(found)[: count - start]
+            if report is not None:
+                report(min(start + size, count), count)
+
+    # There may be fewer pairs than processes.
+    found = rows(chunks) if count else np.zeros(0, np.dtype(jnp.result_type(float)))
+    return joined_rows(found, mesh)
 
 
 Direction = Literal["forward", "min", "mean"]
@@ -111,6 +119,7 @@ def judged_candidates(
     chunk_size: int | None = None,
     mesh: Mesh | None = None,
     report: Callable[[int, int], None] | None = None,
+    rows: Rows = all_rows,
 ) -> tuple[Float[np.ndarray, "n k"], ...]:
     """The distance from every sample to each of its candidates; no pair is judged twice.
 
@@ -126,8 +135,10 @@ def judged_candidates(
             ways, at up to twice the price. (Weighing pixels by the Jacobian makes one way
             symmetric: `TransformedDistance(..., pixel_weights="jacobian")`.)
         chunk_size: Pairs a chunk and device; chosen for the machine where it is not given.
-        mesh: Devices that share every chunk, or None for one.
+        mesh: Devices that share every chunk, or None for one. Several processes share the pairs;
+            all have the same, and get the distances of all.
         report: Called with pairs done and in all, or None.
+        rows: Makes an array of the chunks of pairs moved forward.
 
     Returns:
         Distances in the candidates' places, for each of the representations.
@@ -142,7 +153,13 @@ def judged_candidates(
         if backward:
             pairs, trees = pairs[::-1], trees[::-1]
         return pair_distances(
-            distance, *trees, *pairs, chunk_size=chunk_size, mesh=mesh, report=report
+            distance,
+            *trees,
+            *pairs,
+            chunk_size=chunk_size,
+            mesh=mesh,
+            report=report,
+            rows=all_rows if backward else rows,
         )
 
     def reversed_(keys: np.ndarray) -> np.ndarray:
@@ -173,6 +190,7 @@ def nested_neighbours(
     dimensions: int,
     num_neighbours: int,
     *,
+    mesh: Mesh | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> tuple[Neighbours, ...]:
     """Exact neighbours in several windows of the same coordinates, at little more than one's price.
@@ -187,6 +205,7 @@ def nested_neighbours(
         removed: How many leading ones each window leaves out.
         dimensions: Coordinates in a window; fewer where there are not as many.
         num_neighbours: How many neighbours; fewer where there are not as many samples.
+        mesh: Devices, perhaps of several processes, that share the samples; or None for one.
         report: Called with samples done and in all, or None.
 
     Returns:
@@ -197,12 +216,14 @@ def nested_neighbours(
     if low == high or end - high < 1:
         windows = [np.ascontiguousarray(drop_leading(coordinates, n, dimensions)) for n in removed]
         return tuple(
-            nearest_neighbours(w, w, num_neighbours, exclude_self=True, report=report)
+            nearest_neighbours(w, w, num_neighbours, exclude_self=True, mesh=mesh, report=report)
             for w in windows
         )
     shared = np.ascontiguousarray(coordinates[:, high:end])
     spare = max(48, 6 * num_neighbours)
-    candidates = nearest_neighbours(shared, shared, spare, exclude_self=True, report=report)
+    candidates = nearest_neighbours(
+        shared, shared, spare, exclude_self=True, mesh=mesh, report=report
+    )
     found = []
     for n in removed:
         window = np.ascontiguousarray(drop_leading(coordinates, n, dimensions))

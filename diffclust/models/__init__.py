@@ -11,10 +11,13 @@ from diffclust.models.dti import (
     GaussianMixture,
     TransformationInvariantKMeans,
 )
-from diffclust.models.gradient import AbstractGradientModel, moved_prototypes
+from diffclust.models.gradient import AbstractGradientModel
 from diffclust.models.hierarchy import Hierarchy, shape_hierarchy
 from diffclust.models.images import AbstractImageModel, of_images
 from diffclust.models.kmeans import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans
+from diffclust.models.moved import moved_prototypes
+from diffclust.models.own_objective import WithObjective
+from diffclust.models.prototype_objective import PrototypeObjective
 from diffclust.models.prototypes import AbstractPrototypeModel
 from diffclust.models.scattering_kmeans import ScatteringKMeans
 from diffclust.models.shapes import ShapeKMeans
@@ -51,11 +54,13 @@ __all__ = [
     "Hierarchy",
     "KMeans",
     "ProjectedScatteringSpectralClustering",
+    "PrototypeObjective",
     "Result",
     "ScatteringKMeans",
     "ShapeKMeans",
     "Training",
     "TransformationInvariantKMeans",
+    "WithObjective",
     "moved_prototypes",
     "of_images",
     "shape_hierarchy",

@@ -8,11 +8,15 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Float
 
+from diffclust.image_source import Images
+from diffclust.parallel import check_mesh
+from diffclust.processes import together
 from diffclust.prototypes import Learned, picture_of
 from diffclust.solvers import Assignment, Callback, Outcome
-from diffclust.solvers.progress import ignore
+from diffclust.solvers.progress import Snapshots, ignore
 from diffclust.types import Key
 
 
@@ -37,14 +41,15 @@ class AbstractModel(eqx.Module):
         """What a fit makes small, in a word or two: `"loss"`, `"normalised cut"`."""
 
     @abc.abstractmethod
-    def validated(self, samples: Any, /) -> np.ndarray:
+    def validated(self, samples: Any, /) -> Images:
         """Refuses samples that the model cannot cluster.
 
         Args:
             samples: What a user passes in.
 
         Returns:
-            The samples as one floating array with a leading axis.
+            The samples as one floating array with a leading axis, or images that are read as they
+            are needed.
 
         Raises:
             ValueError: With what is wrong and what would do.
@@ -59,6 +64,8 @@ class AbstractModel(eqx.Module):
         key: Key,
         chunk_size: int | None = None,
         callback: Callback = ignore,
+        snapshots: Snapshots | None = None,
+        mesh: Mesh | None = None,
     ) -> "Result":
         """Clusters samples.
 
@@ -67,6 +74,11 @@ class AbstractModel(eqx.Module):
             key: Random key, `jax.random.key(seed)`; the same key gives the same result.
             chunk_size: Samples a chunk, which bounds the memory; chosen where it is not given.
             callback: Told of every chunk; an exception raised in it stops the fit.
+            snapshots: Where the fit saves its state as it goes, and goes on from where it finds
+                one; see `diffclust.snapshots.SnapshotFolder`.
+            mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for
+                the default device alone. Over several processes, each gives its own samples, and
+                the result is of all.
 
         Returns:
             The result.
@@ -90,7 +102,13 @@ class AbstractModel(eqx.Module):
 
     @abc.abstractmethod
     def assign(
-        self, outcome: Outcome, samples: np.ndarray, /, *, callback: Callback = ignore
+        self,
+        outcome: Outcome,
+        samples: Any,
+        /,
+        *,
+        callback: Callback = ignore,
+        mesh: Mesh | None = None,
     ) -> Assignment:
         """Assigns new samples, which were validated, to clusters that stay as they are.
 
@@ -98,13 +116,32 @@ class AbstractModel(eqx.Module):
             outcome: What a fit of this model found.
             samples: Samples of the shape that was fitted.
             callback: Told of every chunk.
+            mesh: Devices that share every chunk, or None for one.
 
         Returns:
             Clusters, distances, margins and params.
         """
 
     @abc.abstractmethod
-    def aligned(self, outcome: Outcome, samples: np.ndarray, params: np.ndarray, /) -> np.ndarray:
+    def energies(
+        self, outcome: Outcome, samples: Any, /, *, callback: Callback = ignore
+    ) -> Float[np.ndarray, "n clusters"]:
+        """What samples, which were validated, cost in every cluster.
+
+        Args:
+            outcome: What a fit of this model found.
+            samples: Samples of the shape that was fitted.
+            callback: Told of every chunk.
+
+        Returns:
+            What decides: penalised squared distances, or negative log-likelihoods.
+
+        Raises:
+            ValueError: If the model does not compare samples with clusters.
+        """
+
+    @abc.abstractmethod
+    def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> np.ndarray:
         """Moves samples, which were validated, as they were aligned.
 
         Args:
@@ -231,12 +268,17 @@ class Result:
         """Number of samples in each cluster, `(clusters,)`."""
         return np.bincount(self.assignments, minlength=self.model.num_clusters)
 
-    def predict(self, samples: Any, /, *, callback: Callback = ignore) -> Assignment:
+    def predict(
+        self, samples: Any, /, *, callback: Callback = ignore, mesh: Mesh | None = None
+    ) -> Assignment:
         """Assigns new samples; the prototypes stay as they are.
 
         Args:
             samples: Samples of the shape that was fitted.
             callback: Told of every chunk.
+            mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for
+                the default device alone. Over several processes, each gives its own samples, and
+                the result is of all.
 
         Returns:
             Clusters, distances, margins and params.
@@ -244,7 +286,28 @@ class Result:
         Raises:
             ValueError: If they differ in shape from those fitted, or cannot be clustered.
         """
-        return self.model.assign(self.outcome, self._checked(samples), callback=callback)
+        check_mesh(mesh)
+        with together(mesh):
+            array = self._checked(samples)
+        return self.model.assign(self.outcome, array, callback=callback, mesh=mesh)
+
+    def energies(
+        self, samples: Any, /, *, callback: Callback = ignore
+    ) -> Float[np.ndarray, "n clusters"]:
+        """What new samples cost in every cluster, not in the best one alone.
+
+        Args:
+            samples: Samples of the shape that was fitted.
+            callback: Told of every chunk.
+
+        Returns:
+            What decides: penalised squared distances, or negative log-likelihoods.
+
+        Raises:
+            ValueError: If they differ in shape from those fitted, or the model does not compare
+                samples with clusters, as a spectral one.
+        """
+        return self.model.energies(self.outcome, self._checked(samples), callback=callback)
 
     def align(self, samples: Any, params: Any, /) -> Float[np.ndarray, "n ..."]:
         """Moves samples as they were aligned to their prototypes.
@@ -272,7 +335,7 @@ class Result:
         """The figures of the fit, in types that JSON can hold."""
         return {"method": self.model.method, **self.outcome.summary()}
 
-    def _checked(self, samples: Any) -> np.ndarray:
+    def _checked(self, samples: Any) -> Images:
         array = self.model.validated(samples)
         if array.shape[1:] != tuple(self.sample_shape):
             raise ValueError(

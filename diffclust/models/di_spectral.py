@@ -1,12 +1,16 @@
 """Spectral clustering of a neighbour graph whose edges are judged by an invariant distance."""
 
+import functools
 from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
+from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent, PreconditionedLBFGS, Stage
+from diffclust.chunkwise import Rows, all_rows
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.graphs import (
     Neighbours,
@@ -15,20 +19,21 @@ from diffclust.graphs import (
     rejudged,
 )
 from diffclust.graphs.refine import Direction
+from diffclust.image_source import Images
+from diffclust.models.cuts import cut_mean_graph, extended
+from diffclust.models.found import Found, neighbour_arrays, neighbours_of
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.scattering import (
     AbstractScatteringModel,
-    Found,
-    check_scattering_settings,
-    check_whole_numbers,
-    directions_as_arrays,
     neighbours_among_fitted,
     tell,
 )
-from diffclust.models.spectral import cut_mean_graph, extended
+from diffclust.models.scattering_settings import check_scattering_settings, check_whole_numbers
 from diffclust.objectives import InvariantDistance, PreparedDistance
+from diffclust.processes import joined_rows
 from diffclust.solvers import Callback, Outcome, RowClusters, nearest_centres
 from diffclust.solvers.progress import ignore
+from diffclust.solvers.stages import Stages
 from diffclust.types import Key
 
 _TYPICAL = 64
@@ -133,41 +138,57 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         invariant = InvariantDistance(portrait.energy(), self.aligner())
         return invariant.prepared(jnp.asarray(typical), penalty)
 
-    def check(self, images: np.ndarray) -> None:
-        """Refuses blank images, and images with fewer pixels than landmarks."""
+    def check(self, images: Images) -> None:
+        """Refuses blank images, and images with fewer pixels than landmarks or not in memory."""
+        _validation.in_memory(images)
         self.portrait().check(images)
 
-    def find(self, images: np.ndarray, key: Key, callback: Callback) -> Found:
+    def find(self, images: np.ndarray, key: Key, callback: Callback, stages: Stages) -> Found:
         """See `AbstractScatteringModel.find`."""
-        directions, coordinates = self.project(images, max(self.num_removed), callback)
-        judged = self.judge(self.candidates(coordinates, callback), images, callback=callback)
-        found = cut_mean_graph(
-            judged, self.num_neighbours, self.num_clusters, self.num_restarts, key, callback
+        most = max(self.num_removed)
+        directions, coordinates = self.features_of(images, most, callback, stages)
+        candidates = neighbours_of(
+            stages.run(
+                "neighbours",
+                lambda: neighbour_arrays(self.candidates(coordinates, callback, stages.mesh)),
+            )
         )
-        found.extras.update(
-            coordinates=coordinates, images=images, **directions_as_arrays(directions)
-        )
+        # A pair may be of two processes' images, and the fit keeps all for new ones anyway.
+        every = joined_rows(images, stages.mesh)
+        rows = functools.partial(stages.rows, "pairs")
+        judged = self.judge(candidates, every, callback=callback, mesh=stages.mesh, rows=rows)
+
+        def cut() -> dict[str, np.ndarray]:
+            settings = (self.num_neighbours, self.num_clusters, self.num_restarts)
+            return cut_mean_graph(judged, *settings, key, callback).arrays()
+
+        found = Found.of(stages.run("cut", cut))
+        found.extras.update(coordinates=coordinates, images=every, **directions)
         return found
 
-    def extend(self, outcome: Outcome, images: np.ndarray, callback: Callback) -> RowClusters:
+    def extend(
+        self, outcome: Outcome, images: np.ndarray, callback: Callback, mesh: Mesh | None
+    ) -> RowClusters:
         """See `AbstractScatteringModel.extend`: new images are compared with those fitted."""
         stored = outcome.extras
-        coordinates = self.coordinates_of(outcome, images, callback)
+        coordinates = self.coordinates_of(outcome, images, callback, mesh)
         candidates = neighbours_among_fitted(
-            coordinates, stored, self.num_removed, self.num_dimensions, self.num_candidates
+            coordinates, stored, self.num_removed, self.num_dimensions, self.num_candidates, mesh
         )
-        judged = self.judge(candidates, images, stored["images"], callback=callback)
+        every = joined_rows(images, mesh)
+        judged = self.judge(candidates, every, stored["images"], callback=callback, mesh=mesh)
         rows = extended(judged, self.num_neighbours, stored)
         return nearest_centres(rows, stored["centres"])
 
     def candidates(
-        self, coordinates: np.ndarray, callback: Callback = ignore
+        self, coordinates: np.ndarray, callback: Callback = ignore, mesh: Mesh | None = None
     ) -> tuple[Neighbours, ...]:
         """The nearest samples in scattering space.
 
         Args:
             coordinates: Coordinates along principal directions, leading first.
             callback: Told of every chunk.
+            mesh: Devices that share the samples, or None for one.
 
         Returns:
             Candidates of every sample, in the order of `num_removed`.
@@ -177,6 +198,7 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
             self.num_removed,
             self.num_dimensions,
             self.num_candidates,
+            mesh=mesh,
             report=lambda done, total: tell(callback)("neighbours", done, total),
         )
 
@@ -187,6 +209,8 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         references: np.ndarray | None = None,
         *,
         callback: Callback = ignore,
+        mesh: Mesh | None = None,
+        rows: Rows = all_rows,
     ) -> tuple[Neighbours, ...]:
         """The candidates by the square root of the invariant distance, nearest first.
 
@@ -195,6 +219,8 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
             images: The images.
             references: What the candidates' indices point into; None for the images themselves.
             callback: Told of every chunk.
+            mesh: Devices that share the pairs, or None for one.
+            rows: Makes an array of the chunks of pairs.
 
         Returns:
             All the candidates, in a new order.
@@ -208,7 +234,9 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
             units,
             prototypes=others,
             direction=self.direction,
+            mesh=mesh,
             report=lambda done, total: tell(callback)("pairs", done, total),
+            rows=rows,
         )
         return tuple(
             rejudged(near, np.sqrt(np.maximum(energy, 0.0)), near.num_neighbours)

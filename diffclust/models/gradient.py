@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, NoAlignment, Prediction
+from diffclust.image_source import Images, ImageSource, several
 from diffclust.models.base import Result
 from diffclust.models.images import AbstractImageModel
 from diffclust.models.prototype_objective import PrototypeObjective
@@ -21,14 +22,16 @@ from diffclust.models.training import Training
 from diffclust.networks import AbstractBackbone, Head, make_heads, quick_backbone, residual_backbone
 from diffclust.objectives import TransformedPrototype
 from diffclust.parallel import check_batch_size, check_mesh, share
+from diffclust.processes import agreed, joined_rows, own_rows, row_counts, rows_at, together
 from diffclust.prototypes import Clusters, Learned
 from diffclust.sampling import Boundary
 from diffclust.solvers import Assignment, Callback, Outcome, default_chunk_size
 from diffclust.solvers.curriculum import GradientPlan, Keep
-from diffclust.solvers.fit import Start
+from diffclust.solvers.energies import all_energies
 from diffclust.solvers.gradient import GradientEM
 from diffclust.solvers.gradient_fit import assign_softly, fit_by_gradient
 from diffclust.solvers.progress import Snapshots, ignore
+from diffclust.solvers.start import Start
 from diffclust.transforms import (
     AbstractSpatialTransform,
     AbstractTransform,
@@ -38,6 +41,9 @@ from diffclust.transforms import (
     named_sequence,
 )
 from diffclust.types import Key
+
+_BLOCK = 1024
+"""Images that are summed at once."""
 
 BackboneName = Literal["quick", "residual"]
 
@@ -176,7 +182,7 @@ class AbstractGradientModel(AbstractImageModel):
         spatial = [isinstance(t, AbstractSpatialTransform) for t in sequence]
         return spatial.index(True) + 1 if any(spatial) else transforms
 
-    def plan(self, images: np.ndarray) -> GradientPlan:
+    def plan(self, images: Images) -> GradientPlan:
         """What a fit does.
 
         Args:
@@ -192,7 +198,7 @@ class AbstractGradientModel(AbstractImageModel):
         count = len(self.sequence(channels))
         return self.training.plan(count, images, moves_from=self.first_spatial(count, channels))
 
-    def check(self, images: np.ndarray) -> None:
+    def check(self, images: Images) -> None:
         """Refuses images that the transforms are not for."""
         for transform in self.sequence(images.shape[3]):
             if isinstance(transform, ThinPlateSpline):
@@ -229,7 +235,9 @@ class AbstractGradientModel(AbstractImageModel):
                 one; see `diffclust.snapshots.SnapshotFolder`.
             keep: Called with the state after every window of steps, or None.
             mesh: Devices that share every batch, from `diffclust.parallel.data_mesh`; None for
-                the default device alone. The batch size must be a multiple of their number.
+                the default device alone. The batch size must be a multiple of their number. Over
+                several processes, each gives its own images, from which it draws its part of
+                every batch, and the result is of all.
 
         Returns:
             The result; of several restarts, the one of least loss.
@@ -239,18 +247,21 @@ class AbstractGradientModel(AbstractImageModel):
             FitError: If a loss or a gradient is not a number.
         """
         check_mesh(mesh)
-        array = _validation.images(images)
-        _validation.cluster_count(self.num_clusters, len(array))
-        self.check(array)
+        with together(mesh):
+            array = _validation.images_or_source(images)
+            self.check(array)
+            weight = _validation.weights(sample_weight, len(array))
+        counts = row_counts(len(array), mesh)
+        _validation.cluster_count(self.num_clusters, sum(counts))
         channels = array.shape[3]
         count = len(self.sequence(channels))
         plan = self.plan(array)
         check_batch_size(plan.batch_size, mesh)
-        start = checked_start(self, array, prototypes, assignments)
-        weight = _validation.weights(sample_weight, len(array))
+        start = checked_start(self, array, prototypes, assignments, mesh=mesh)
 
         def begin(key: Key) -> Learned:
-            return self.begin(self._first(array, start, key), jax.random.fold_in(key, 1))
+            first = jnp.asarray(self._first(array, start, key, counts, mesh))
+            return agreed(_begun(self, first, jax.random.fold_in(key, 1)), mesh)
 
         outcome = fit_by_gradient(
             [self.solver(number, channels) for number in range(count + 1)],
@@ -260,7 +271,7 @@ class AbstractGradientModel(AbstractImageModel):
             weight,
             begin=begin,
             num_restarts=self.num_restarts,
-            chunk_size=self._chunk(array[: share(len(array), mesh)])
+            chunk_size=self._chunk(several(array, share(len(array), mesh)))
             if chunk_size is None
             else chunk_size,
             key=key,
@@ -277,33 +288,78 @@ class AbstractGradientModel(AbstractImageModel):
         return self.begin(images, jax.random.key(0))
 
     def assign(
-        self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
+        self,
+        outcome: Outcome,
+        images: Images,
+        *,
+        callback: Callback = ignore,
+        mesh: Mesh | None = None,
     ) -> Assignment:
         """See `AbstractModel.assign`: every image goes where its score is least."""
         channels = images.shape[3]
-        solver = self.solver(len(self.sequence(channels)), channels, final=True)
         return assign_softly(
-            solver, outcome.learned, images, chunk_size=outcome.chunk_size, callback=callback
+            self.solver(len(self.sequence(channels)), channels, final=True),
+            outcome.learned,
+            images,
+            chunk_size=outcome.chunk_size,
+            callback=callback,
+            mesh=mesh,
         )[0]
 
-    def _chunk(self, images: np.ndarray) -> int:
+    def energies(
+        self, outcome: Outcome, images: Images, *, callback: Callback = ignore
+    ) -> Float[np.ndarray, "n clusters"]:
+        """See `AbstractModel.energies`; of a mixture, scores: with -log π added."""
+        channels = images.shape[3]
+        solver = self.solver(len(self.sequence(channels)), channels, final=True)
+        return all_energies(
+            solver, outcome.learned, images, chunk_size=outcome.chunk_size, callback=callback
+        )
+
+    def _chunk(self, images: Images) -> int:
         solver = self.solver(len(self.sequence(images.shape[3])), images.shape[3], final=True)
         copies = solver.aligner.working_copies(self.num_clusters)
-        return default_chunk_size(images[0], len(images), copies)
+        streamed = isinstance(images, ImageSource)
+        return default_chunk_size(images[0], len(images), copies, streamed=streamed)
 
     def _first(
-        self, images: np.ndarray, start: Start, key: Key
-    ) -> Float[Array, "clusters height width channels"]:
+        self,
+        images: Images,
+        start: Start,
+        key: Key,
+        counts: tuple[int, ...],
+        mesh: Mesh | None,
+    ) -> Float[Array | np.ndarray, "clusters height width channels"]:
         """What the prototypes begin as: random samples, all different ones, or what was given."""
         if start is None:
-            chosen = jax.random.choice(key, len(images), (self.num_clusters,), replace=False)
-            return jnp.asarray(images[np.asarray(chosen)])
+            chosen = jax.random.choice(key, sum(counts), (self.num_clusters,), replace=False)
+            return rows_at(lambda own: images[own], np.asarray(chosen), counts, mesh)
         kind, given = start
         if kind == "prototypes":
             return given
         groups = np.asarray(given)
-        means = [images[groups == cluster].mean(0) for cluster in range(self.num_clusters)]
-        return jnp.asarray(np.stack(means))
+        sums = _sums(images, groups[own_rows(counts)], self.num_clusters)
+        total = joined_rows(sums[None], mesh).sum(0)
+        sizes = np.bincount(groups, minlength=self.num_clusters).astype(total.dtype)
+        return (total / sizes[:, None, None, None]).astype(images.dtype)
+
+
+def _sums(images: Images, groups: np.ndarray, clusters: int) -> np.ndarray:
+    """The sum of each cluster's images, in double precision; few of them are looked at at once."""
+    total = np.zeros((clusters, *images.shape[1:]))
+    for start in range(0, len(groups), _BLOCK):
+        block, here = images[start : start + _BLOCK], groups[start : start + _BLOCK]
+        for cluster in np.unique(here):
+            total[cluster] += block[here == cluster].sum(0, dtype=total.dtype)
+    return total
+
+
+@eqx.filter_jit
+def _begun(
+    model: AbstractGradientModel, images: Float[Array, "clusters height width channels"], key: Key
+) -> Learned:
+    # Op by op, the networks' first weights would be dozens of programs.
+    return model.begin(images, key)
 
 
 def _heads(
@@ -314,45 +370,3 @@ def _heads(
         make_heads(num_clusters, backbone.num_features, transform.num_params, key=part)
         for transform, part in zip(sequence, keys, strict=True)
     )
-
-
-def moved_prototypes(
-    result: Result, clusters: Any, params: Any, *, transforms: int | None = None
-) -> Float[np.ndarray, "n height width channels"]:
-    """Prototypes as they are moved onto images.
-
-    Args:
-        result: A fitted model that moves prototypes.
-        clusters: The prototype of each image, as in `Assignment.clusters`.
-        params: How it is moved, as in `Assignment.params`.
-        transforms: Only so many of the transforms act, first to last; None for all.
-
-    Returns:
-        One moved prototype an image; of a Gaussian, its mean.
-
-    Raises:
-        ValueError: If the model moves images, or the arguments do not fit each other.
-    """
-    model = result.model
-    if not isinstance(model, AbstractGradientModel):
-        raise ValueError(f"{model.method} does not move prototypes; see `Result.align`")
-    channels, size = result.sample_shape[2], result.outcome.chunk_size
-    prototypes = jnp.asarray(result.prototypes)
-    index, moves = np.asarray(clusters), np.asarray(params, result.prototypes.dtype)
-    expected = (len(index), model.energy(channels).num_params)
-    if moves.shape != expected:
-        raise ValueError(
-            f"params must have shape {expected}, one row for each image; got {moves.shape}"
-        )
-    energy = model.energy(channels, transforms)
-    moves = moves[:, : energy.num_params]
-    parts = [
-        np.asarray(_move(energy, jnp.asarray(moves[i : i + size]), prototypes[index[i : i + size]]))
-        for i in range(0, len(index), size)
-    ]
-    return np.concatenate(parts) if parts else np.zeros((0, *result.sample_shape), moves.dtype)
-
-
-@eqx.filter_jit
-def _move(energy: TransformedPrototype, params: Array, prototypes: Array) -> Array:
-    return jax.vmap(energy.moved)(params, prototypes)

@@ -7,14 +7,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array
 
 from diffclust import _validation
+from diffclust.image_source import Images
 from diffclust.models.base import AbstractModel, Result
 from diffclust.objectives import TransformedDistance, TransformedPrototype
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers import Callback, Outcome
-from diffclust.solvers.progress import ignore
+from diffclust.solvers.progress import Snapshots, ignore
 from diffclust.types import Key
 
 
@@ -42,7 +44,7 @@ class AbstractImageModel(AbstractModel):
         """
 
     @abc.abstractmethod
-    def check(self, images: np.ndarray) -> None:
+    def check(self, images: Images) -> None:
         """Refuses images that the model cannot cluster.
 
         Args:
@@ -54,7 +56,14 @@ class AbstractImageModel(AbstractModel):
 
     @abc.abstractmethod
     def fit(
-        self, images: Any, *, key: Key, chunk_size: int | None = None, callback: Callback = ignore
+        self,
+        images: Any,
+        *,
+        key: Key,
+        chunk_size: int | None = None,
+        callback: Callback = ignore,
+        snapshots: Snapshots | None = None,
+        mesh: Mesh | None = None,
     ) -> Result:
         """Clusters images.
 
@@ -64,6 +73,11 @@ class AbstractImageModel(AbstractModel):
             key: Random key, `jax.random.key(seed)`; the same key gives the same result.
             chunk_size: Images a chunk, which bounds the memory; chosen where it is not given.
             callback: Told of every chunk; an exception raised in it stops the fit.
+            snapshots: Where the fit saves its state as it goes, and goes on from where it finds
+                one; see `diffclust.snapshots.SnapshotFolder`.
+            mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for
+                the default device alone. Over several processes, each gives its own images, and
+                the result is of all.
 
         Returns:
             The result.
@@ -73,13 +87,13 @@ class AbstractImageModel(AbstractModel):
             FitError: If the fit breaks down.
         """
 
-    def validated(self, images: Any) -> np.ndarray:
+    def validated(self, images: Any) -> Images:
         """See `AbstractModel.validated`."""
-        array = _validation.images(images)
+        array = _validation.images_or_source(images)
         self.check(array)
         return array
 
-    def aligned(self, outcome: Outcome, images: np.ndarray, params: np.ndarray) -> np.ndarray:
+    def aligned(self, outcome: Outcome, images: Images, params: np.ndarray) -> np.ndarray:
         """See `AbstractModel.aligned`."""
         energy, size = self.energy(images.shape[3]), outcome.chunk_size
         if not isinstance(energy, TransformedDistance):

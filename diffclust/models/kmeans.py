@@ -1,10 +1,10 @@
 """K-means and its two invariant kin, each a transform, a penalty and an aligner."""
 
 import equinox as eqx
-import numpy as np
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent, NoAlignment, Stage
+from diffclust.image_source import Images
 from diffclust.models.prototypes import AbstractPrototypeModel
 from diffclust.objectives import TransformedDistance
 from diffclust.objectives.energy import PixelWeights
@@ -77,7 +77,7 @@ class KMeans(AbstractPrototypeModel):
         del height, width
         return 1
 
-    def check(self, images: np.ndarray) -> None:
+    def check(self, images: Images) -> None:
         """Takes all images."""
 
 
@@ -151,7 +151,7 @@ class AffineInvariantKMeans(AbstractPrototypeModel):
         """See `AbstractImageModel.coarsening`."""
         return _coarsening(height, width)
 
-    def check(self, images: np.ndarray) -> None:
+    def check(self, images: Images) -> None:
         """Refuses blank images where they have to be scaled to unit norm."""
         if self.unit_norm:
             _validation.not_blank(images)
@@ -243,7 +243,7 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
         """See `AbstractImageModel.coarsening`."""
         return _coarsening(height, width)
 
-    def check(self, images: np.ndarray) -> None:
+    def check(self, images: Images) -> None:
         """Refuses blank images, and images with fewer pixels than landmarks."""
         _validation.landmarks_fit(self.landmarks, *images.shape[1:3])
         if self.unit_norm:

@@ -8,13 +8,16 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Float
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner
+from diffclust.image_source import Images, ImageSource, several
 from diffclust.models.base import Result
 from diffclust.models.images import AbstractImageModel, blank_clusters
 from diffclust.objectives import TransformedDistance
 from diffclust.parallel import check_mesh, share
+from diffclust.processes import joined_rows, row_counts, together
 from diffclust.prototypes import AbstractPrototypeFamily, Learned
 from diffclust.solvers import (
     Assignment,
@@ -28,8 +31,9 @@ from diffclust.solvers import (
     default_chunk_size,
     fit_prototypes,
 )
-from diffclust.solvers.fit import Start
-from diffclust.solvers.progress import ignore
+from diffclust.solvers.energies import all_energies
+from diffclust.solvers.progress import Snapshots, ignore
+from diffclust.solvers.start import Start
 from diffclust.types import Key
 
 
@@ -84,6 +88,7 @@ class AbstractPrototypeModel(AbstractImageModel):
         sample_weight: Any = None,
         chunk_size: int | None = None,
         callback: Callback = ignore,
+        snapshots: Snapshots | None = None,
         mesh: Mesh | None = None,
     ) -> Result:
         """Clusters images.
@@ -99,8 +104,11 @@ class AbstractPrototypeModel(AbstractImageModel):
             chunk_size: Images a chunk, and a device, which bounds the memory; chosen where it is
                 not given.
             callback: Told of every chunk; an exception raised in it stops the fit.
+            snapshots: Where the fit saves its state as it goes, and goes on from where it finds
+                one; see `diffclust.snapshots.SnapshotFolder`.
             mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for
-                the default device alone.
+                the default device alone. Over several processes, each gives its own samples, and
+                the result is of all.
 
         Returns:
             The result; of several restarts, the one of least loss.
@@ -110,23 +118,35 @@ class AbstractPrototypeModel(AbstractImageModel):
             FitError: If a loss is not a number.
         """
         check_mesh(mesh)
-        array = _validation.images(images)
-        _validation.cluster_count(self.num_clusters, len(array))
-        self.check(array)
-        start = checked_start(self, array, prototypes, assignments)
-        weight = _validation.weights(sample_weight, len(array))
-        if weight is not None:
-            positive = int(np.count_nonzero(weight))
-            _validation.cluster_count(self.num_clusters, positive, "images of positive weight")
+        with together(mesh):
+            array = _validation.images_or_source(images)
+            self.check(array)
+            weight = _validation.weights(sample_weight, len(array))
+        count = sum(row_counts(len(array), mesh))
+        _validation.cluster_count(self.num_clusters, count)
+        start = checked_start(self, array, prototypes, assignments, mesh=mesh)
+        positive = len(array) if weight is None else np.count_nonzero(weight)
+        positive = int(np.sum(joined_rows(np.asarray([positive]), mesh)))
+        _validation.cluster_count(self.num_clusters, positive, "images of positive weight")
         if chunk_size is None:
-            chunk_size = self.default_chunk_size(array[: share(len(array), mesh)])
+            # What several processes must have in common: how many images a device has at most.
+            each = share(len(array), mesh)
+            alike = several(array, each)
+            chunk_size = self.default_chunk_size(alike)
         plan = dataclasses.replace(self.plan(array, chunk_size), mesh=mesh)
         outcome = fit_prototypes(
-            self.solver(), plan, array, weight, key=key, start=start, callback=callback
+            self.solver(),
+            plan,
+            array,
+            weight,
+            key=key,
+            start=start,
+            callback=callback,
+            snapshots=snapshots,
         )
         return Result(model=self, sample_shape=array.shape[1:], outcome=outcome)
 
-    def plan(self, images: np.ndarray, chunk_size: int | None = None) -> Plan:
+    def plan(self, images: Images, chunk_size: int | None = None) -> Plan:
         """How a fit of images proceeds.
 
         Args:
@@ -158,7 +178,12 @@ class AbstractPrototypeModel(AbstractImageModel):
         return blank_clusters(self, sample_shape, dtype)
 
     def assign(
-        self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
+        self,
+        outcome: Outcome,
+        images: Images,
+        *,
+        callback: Callback = ignore,
+        mesh: Mesh | None = None,
     ) -> Assignment:
         """See `AbstractModel.assign`: every image goes where its energy is least."""
         return assign_samples(
@@ -167,9 +192,22 @@ class AbstractPrototypeModel(AbstractImageModel):
             images,
             chunk_size=outcome.chunk_size,
             callback=callback,
+            mesh=mesh,
         )
 
-    def default_chunk_size(self, images: np.ndarray) -> int:
+    def energies(
+        self, outcome: Outcome, images: Images, *, callback: Callback = ignore
+    ) -> Float[np.ndarray, "n clusters"]:
+        """See `AbstractModel.energies`."""
+        return all_energies(
+            self.solver(),
+            outcome.learned,
+            images,
+            chunk_size=outcome.chunk_size,
+            callback=callback,
+        )
+
+    def default_chunk_size(self, images: Images) -> int:
         """Images a chunk where nothing else is asked for.
 
         Args:
@@ -179,11 +217,17 @@ class AbstractPrototypeModel(AbstractImageModel):
             A multiple of 16; see `solvers.default_chunk_size`.
         """
         copies = self.aligner().working_copies(self.num_clusters)
-        return default_chunk_size(images[0], len(images), copies)
+        streamed = isinstance(images, ImageSource)
+        return default_chunk_size(images[0], len(images), copies, streamed=streamed)
 
 
 def checked_start(
-    model: AbstractImageModel, images: np.ndarray, prototypes: Any, assignments: Any
+    model: AbstractImageModel,
+    images: Images,
+    prototypes: Any,
+    assignments: Any,
+    *,
+    mesh: Mesh | None = None,
 ) -> Start:
     """Where a fit starts, checked.
 
@@ -192,6 +236,7 @@ def checked_start(
         images: The images.
         prototypes: Images, one a cluster, or None.
         assignments: A cluster for each image, or None.
+        mesh: Devices that share the images, or None for one.
 
     Returns:
         One of them, or None where neither is given.
@@ -209,6 +254,7 @@ def checked_start(
         model.check(array)
         return "prototypes", jnp.asarray(array)
     if assignments is not None:
-        array = _validation.groups(assignments, len(images), model.num_clusters)
-        return "assignments", jnp.asarray(array)
+        every = joined_rows(np.asarray(assignments), mesh)
+        count = sum(row_counts(len(images), mesh))
+        return "assignments", jnp.asarray(_validation.groups(every, count, model.num_clusters))
     return None

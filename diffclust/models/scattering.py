@@ -2,14 +2,15 @@
 
 import abc
 import dataclasses
+import functools
 import math
-import time
-from typing import Any, get_args
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Float
 
 from diffclust import _validation
@@ -18,14 +19,18 @@ from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.features.projected import OnCanvas, fit_projection, project_images
 from diffclust.graphs import Neighbours, nearest_neighbours
 from diffclust.models.base import Result
+from diffclust.models.found import Found
 from diffclust.models.images import AbstractImageModel, blank_clusters
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.objectives import TransformedDistance
-from diffclust.prototypes import Learned
-from diffclust.solvers import Assignment, Callback, Outcome, Progress, Status
+from diffclust.parallel import check_mesh, share
+from diffclust.processes import row_counts, together
+from diffclust.prototypes import Clusters, Learned
+from diffclust.solvers import Assignment, Callback, Lloyd, Outcome, Plan, Progress, Status
 from diffclust.solvers.portraits import align_all, aligned_means
-from diffclust.solvers.progress import ignore
+from diffclust.solvers.progress import Snapshots, ignore
 from diffclust.solvers.rows import RowClusters
+from diffclust.solvers.stages import Stages
 from diffclust.types import Key
 
 _LEAST_SIDE = 32
@@ -63,45 +68,75 @@ class AbstractScatteringModel(AbstractImageModel):
         """How prototypes are made, and samples aligned to them."""
 
     @abc.abstractmethod
-    def find(self, images: np.ndarray, key: Key, callback: Callback) -> "Found":
+    def find(self, images: np.ndarray, key: Key, callback: Callback, stages: Stages) -> Found:
         """Clusters images that were checked already.
 
         Args:
             images: The images.
             key: Random key.
             callback: Told of every chunk.
+            stages: Runs the stages.
 
         Returns:
             The clustering.
         """
 
     @abc.abstractmethod
-    def extend(self, outcome: Outcome, images: np.ndarray, callback: Callback) -> RowClusters:
+    def extend(
+        self, outcome: Outcome, images: np.ndarray, callback: Callback, mesh: Mesh | None
+    ) -> RowClusters:
         """Assigns new images to the centres of a fit.
 
         Args:
             outcome: What the fit found.
-            images: The new images.
+            images: The new images; of several processes, each gives its own.
             callback: Told of every chunk.
+            mesh: Devices that share them, or None for one.
 
         Returns:
             The assignment to centres.
         """
 
     def fit(
-        self, images: Any, *, key: Key, chunk_size: int | None = None, callback: Callback = ignore
+        self,
+        images: Any,
+        *,
+        key: Key,
+        chunk_size: int | None = None,
+        callback: Callback = ignore,
+        snapshots: Snapshots | None = None,
+        mesh: Mesh | None = None,
     ) -> Result:
-        """See `AbstractImageModel.fit`; `chunk_size` is that of the alignments to prototypes."""
-        begun = time.perf_counter()
-        array = _validation.images(images)
-        _validation.cluster_count(self.num_clusters, len(array))
-        self.check(array)
-        portrait = self.portrait()
-        solver, plan = portrait.solver(), portrait.plan(array, chunk_size)
+        """See `AbstractImageModel.fit`; `chunk_size` is that of the alignments to prototypes.
+
+        Features, their moments, neighbours, pairs and alignments are shared out over a mesh;
+        eigenvectors and the last k-means are found on one device.
+        """
+        check_mesh(mesh)
+        with together(mesh):
+            array = _validation.images(images)
+            self.check(array)
+        _validation.cluster_count(self.num_clusters, sum(row_counts(len(array), mesh)))
+        solver, plan = self._portraits(array, chunk_size, mesh)
         key, portrait_key = jax.random.split(key)
-        found = self.find(array, key, callback)
-        clusters = aligned_means(solver, plan, array, found.rows.assignments, key=portrait_key)
-        params = align_all(solver, plan, clusters, array, found.rows.assignments, callback=callback)
+        stages = Stages(snapshots, mesh=mesh)
+        found = self.find(array, key, callback, stages)
+        assignments = found.rows.assignments
+
+        def means() -> dict[str, np.ndarray]:
+            clusters = aligned_means(solver, plan, array, assignments, key=portrait_key)
+            return {n: np.asarray(getattr(clusters, n)) for n in ("prototype", "penalty")}
+
+        clusters = Clusters(**jax.tree.map(jnp.asarray, stages.run("means", means)))
+        params = align_all(
+            solver,
+            plan,
+            clusters,
+            array,
+            assignments,
+            callback=callback,
+            rows=functools.partial(stages.rows, "portraits"),
+        )
         outcome = Outcome(
             solver.init(clusters).learned,
             _assignment(found.rows, params),
@@ -109,7 +144,7 @@ class AbstractScatteringModel(AbstractImageModel):
             (found.loss,),
             Status.SOLVED,
             plan.chunk_size,
-            time.perf_counter() - begun,
+            stages.seconds,
             found.extras,
             found.figures,
         )
@@ -120,16 +155,42 @@ class AbstractScatteringModel(AbstractImageModel):
         return blank_clusters(self, sample_shape, dtype)
 
     def assign(
-        self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
+        self,
+        outcome: Outcome,
+        images: np.ndarray,
+        *,
+        callback: Callback = ignore,
+        mesh: Mesh | None = None,
     ) -> Assignment:
         """See `AbstractModel.assign`: to the nearest centre, by the features that were fitted."""
-        rows = self.extend(outcome, images, callback)
-        portrait, clusters = self.portrait(), outcome.learned.clusters
-        plan = portrait.plan(images, outcome.chunk_size)
-        params = align_all(
-            portrait.solver(), plan, clusters, images, rows.assignments, callback=callback
-        )
+        rows = self.extend(outcome, images, callback, mesh)
+        solver, plan = self._portraits(images, outcome.chunk_size, mesh)
+        clusters = outcome.learned.clusters
+        params = align_all(solver, plan, clusters, images, rows.assignments, callback=callback)
         return _assignment(rows, params)
+
+    def _portraits(
+        self, images: np.ndarray, chunk_size: int | None, mesh: Mesh | None
+    ) -> tuple[Lloyd, Plan]:
+        """How samples are aligned to prototypes."""
+        portrait, each = self.portrait(), share(len(images), mesh)
+        # As many images as a device has at most, which processes must agree on.
+        alike = np.broadcast_to(images[:1], (each, *images.shape[1:]))
+        plan = portrait.plan(alike, chunk_size)
+        return portrait.solver(), dataclasses.replace(plan, mesh=mesh)
+
+    def energies(
+        self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
+    ) -> Float[np.ndarray, "n clusters"]:
+        """See `AbstractModel.energies`; there are none.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(
+            f"{self.method} does not compare images with clusters; see Result.predict for how far "
+            "each is from its own"
+        )
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """See `AbstractImageModel.energy`: that of the prototypes, which decides nothing."""
@@ -164,8 +225,34 @@ class AbstractScatteringModel(AbstractImageModel):
         scattering = Scattering(rows, columns, num_scales=scales, num_angles=self.num_angles)
         return OnCanvas(scattering, rows, columns, enlargement)
 
+    def features_of(
+        self, images: np.ndarray, most_removed: int, callback: Callback, stages: Stages
+    ) -> tuple[dict[str, np.ndarray], Float[np.ndarray, "n directions"]]:
+        """See `project`: that as a stage.
+
+        Args:
+            images: The images.
+            most_removed: How many leading directions will be removed at most.
+            callback: Told of every chunk.
+            stages: Runs the stage.
+
+        Returns:
+            The directions as arrays, and one row of coordinates for each image.
+        """
+
+        def compute() -> dict[str, np.ndarray]:
+            directions, coordinates = self.project(images, most_removed, callback, stages.mesh)
+            return {**directions_as_arrays(directions), "coordinates": coordinates}
+
+        found = stages.run("features", compute)
+        return found, found.pop("coordinates")
+
     def project(
-        self, images: np.ndarray, most_removed: int, callback: Callback
+        self,
+        images: np.ndarray,
+        most_removed: int,
+        callback: Callback,
+        mesh: Mesh | None = None,
     ) -> tuple[PrincipalDirections, Float[np.ndarray, "n directions"]]:
         """Features of images, their principal directions and the coordinates along these.
 
@@ -173,6 +260,8 @@ class AbstractScatteringModel(AbstractImageModel):
             images: The images.
             most_removed: How many leading directions will be removed at most.
             callback: Told of every chunk.
+            mesh: Devices that share the images, or None for one; of several processes, each gives
+                its own, and all get what is found of all.
 
         Returns:
             The directions, and one row of coordinates for each image.
@@ -180,20 +269,21 @@ class AbstractScatteringModel(AbstractImageModel):
         Raises:
             ValueError: If the images are too few or too large.
         """
-        if len(images) < most_removed + 2:
+        total = sum(row_counts(len(images), mesh))
+        if total < most_removed + 2:
             raise ValueError(
-                f"{len(images)} images have no more than {len(images) - 1} principal directions, "
-                f"of which {most_removed} would be removed; give at least {most_removed + 2} images"
+                f"{total} images have no more than {total - 1} principal directions, of which "
+                f"{most_removed} would be removed; give at least {most_removed + 2} images"
             )
         feature_map = self.feature_map(*images.shape[1:3])
         scattering = feature_map.feature_map
         assert isinstance(scattering, Scattering)
         count = scattering.num_features(images.shape[3])
         # Of few images the products are taken, not the covariance of their features.
-        most = _MOST_FEATURES if 2 * len(images) > count else 4 * _MOST_FEATURES
+        most = _MOST_FEATURES if 2 * total > count else 4 * _MOST_FEATURES
         if count > most:
             raise ValueError(
-                f"{len(images)} images of shape {images.shape[1:]} have {count} scattering "
+                f"{total} images of shape {images.shape[1:]} have {count} scattering "
                 f"coefficients each, more than {most}; make the images smaller or grey, or "
                 "num_scales larger"
             )
@@ -203,28 +293,30 @@ class AbstractScatteringModel(AbstractImageModel):
             num_directions=most_removed + self.num_dimensions,
             normalisation=self.normalisation,
             path_size=count // (images.shape[3] * len(scattering.paths)),
+            mesh=mesh,
             report=tell(callback),
         )
 
     def coordinates_of(
-        self, outcome: Outcome, images: np.ndarray, callback: Callback
+        self, outcome: Outcome, images: np.ndarray, callback: Callback, mesh: Mesh | None = None
     ) -> Float[np.ndarray, "n directions"]:
         """Coordinates of new images along the directions of a fit.
 
         Args:
             outcome: What a fit found.
-            images: The new images.
+            images: The new images; of several processes, each gives its own.
             callback: Told of every chunk.
+            mesh: Devices that share them, or None for one.
 
         Returns:
-            One row for each image.
+            One row for each image of all.
         """
         stored = outcome.extras
         directions = PrincipalDirections(
             *(jnp.asarray(stored[name]) for name in _DIRECTIONS), normalisation=self.normalisation
         )
         feature_map = self.feature_map(*images.shape[1:3])
-        return project_images(feature_map, directions, images, report=tell(callback))
+        return project_images(feature_map, directions, images, mesh=mesh, report=tell(callback))
 
 
 _DIRECTIONS = ("feature_mean", "feature_scale", "feature_basis", "feature_variances")
@@ -243,23 +335,6 @@ def directions_as_arrays(directions: PrincipalDirections) -> dict[str, np.ndarra
     return dict(zip(_DIRECTIONS, map(np.asarray, arrays), strict=True))
 
 
-@dataclasses.dataclass(frozen=True)
-class Found:
-    """What a spectral method or the like has found, before there are pictures of it.
-
-    Attributes:
-        rows: The assignment of samples to centres.
-        loss: What was made small.
-        extras: What assigning new samples needs, by name.
-        figures: Numbers to tell, by name.
-    """
-
-    rows: RowClusters
-    loss: float
-    extras: dict[str, np.ndarray]
-    figures: dict[str, float]
-
-
 def _assignment(rows: RowClusters, params: np.ndarray) -> Assignment:
     distances, margins = rows.distances.astype(params.dtype), rows.margins.astype(params.dtype)
     return Assignment(rows.assignments, distances, margins, rows.runners_up, params)
@@ -271,6 +346,7 @@ def neighbours_among_fitted(
     num_removed: tuple[int, ...],
     num_dimensions: int,
     num_neighbours: int,
+    mesh: Mesh | None = None,
 ) -> list[Neighbours]:
     """Neighbours of new samples among those that were fitted.
 
@@ -280,6 +356,7 @@ def neighbours_among_fitted(
         num_removed: How many leading directions are left out, for each of several lists.
         num_dimensions: How many of those that follow count.
         num_neighbours: How many neighbours.
+        mesh: Devices that share the new samples, or None for one.
 
     Returns:
         The neighbours, in the order of `num_removed`.
@@ -289,42 +366,7 @@ def neighbours_among_fitted(
             drop_leading(coordinates, n, num_dimensions),
             drop_leading(stored["coordinates"], n, num_dimensions),
             num_neighbours,
+            mesh=mesh,
         )
         for n in num_removed
     ]
-
-
-def check_scattering_settings(model: AbstractScatteringModel) -> None:
-    """Refuses settings of the features that mean nothing.
-
-    Args:
-        model: The model.
-
-    Raises:
-        ValueError: With what came and what would do.
-    """
-    for name in ("num_clusters", "num_dimensions", "num_angles"):
-        _validation.count(getattr(model, name), name)
-    if model.num_scales is not None:
-        _validation.count(model.num_scales, "num_scales")
-    if model.normalisation not in get_args(Normalisation):
-        raise ValueError(
-            f"normalisation must be one of {get_args(Normalisation)}, not {model.normalisation!r}"
-        )
-
-
-def check_whole_numbers(values: tuple[int, ...], name: str, least: int) -> None:
-    """Refuses settings that are not a few whole numbers.
-
-    Args:
-        values: The setting.
-        name: Its name in messages.
-        least: The least number allowed.
-
-    Raises:
-        ValueError: With what came.
-    """
-    if not values:
-        raise ValueError(f"{name} is empty; give at least one whole number")
-    for value in values:
-        _validation.count(value, name, least=least)

@@ -2,18 +2,20 @@
 
 import equinox as eqx
 import numpy as np
+from jax.sharding import Mesh
 
+from diffclust import _validation
 from diffclust.features import drop_leading
 from diffclust.features.orthogonal_complement import Normalisation
+from diffclust.image_source import Images
+from diffclust.models.found import Found
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.scattering import (
     AbstractScatteringModel,
-    Found,
-    check_scattering_settings,
-    check_whole_numbers,
-    directions_as_arrays,
 )
+from diffclust.models.scattering_settings import check_scattering_settings, check_whole_numbers
 from diffclust.solvers import Callback, Outcome, RowClusters, cluster_rows, nearest_centres
+from diffclust.solvers.stages import Stages
 from diffclust.types import Key
 
 
@@ -63,29 +65,37 @@ class ScatteringKMeans(AbstractScatteringModel):
         """`"loss"`: the distortion in scattering space."""
         return "loss"
 
-    def check(self, images: np.ndarray) -> None:
-        """Takes all images."""
+    def check(self, images: Images) -> None:
+        """Takes all images that are in memory."""
+        _validation.in_memory(images)
 
     def portrait(self) -> DeformationInvariantKMeans:
         """DI K-means with its defaults."""
         return DeformationInvariantKMeans(self.num_clusters)
 
-    def find(self, images: np.ndarray, key: Key, callback: Callback) -> Found:
+    def find(self, images: np.ndarray, key: Key, callback: Callback, stages: Stages) -> Found:
         """See `AbstractScatteringModel.find`."""
-        directions, coordinates = self.project(images, self.num_removed, callback)
-        rows = cluster_rows(
-            drop_leading(coordinates, self.num_removed),
-            self.num_clusters,
-            key=key,
-            num_restarts=self.num_restarts,
-            max_passes=self.max_passes,
-            callback=callback,
-        )
-        extras = {"centres": rows.centres, **directions_as_arrays(directions)}
-        return Found(rows, rows.loss, extras, {})
+        directions, coordinates = self.features_of(images, self.num_removed, callback, stages)
 
-    def extend(self, outcome: Outcome, images: np.ndarray, callback: Callback) -> RowClusters:
+        def cluster() -> dict[str, np.ndarray]:
+            rows = cluster_rows(
+                drop_leading(coordinates, self.num_removed),
+                self.num_clusters,
+                key=key,
+                num_restarts=self.num_restarts,
+                max_passes=self.max_passes,
+                callback=callback,
+            )
+            return Found(rows, rows.loss, {"centres": rows.centres}, {}).arrays()
+
+        found = Found.of(stages.run("clusters", cluster))
+        found.extras.update(directions)
+        return found
+
+    def extend(
+        self, outcome: Outcome, images: np.ndarray, callback: Callback, mesh: Mesh | None
+    ) -> RowClusters:
         """See `AbstractScatteringModel.extend`: to the nearest centre in scattering space."""
-        coordinates = self.coordinates_of(outcome, images, callback)
+        coordinates = self.coordinates_of(outcome, images, callback, mesh)
         window = drop_leading(coordinates, self.num_removed)
         return nearest_centres(window, outcome.extras["centres"])

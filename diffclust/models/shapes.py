@@ -14,20 +14,15 @@ from diffclust import _validation
 from diffclust.alignment import AbstractAligner, InheritedVariances, NoAlignment
 from diffclust.distances import (
     AbstractDissimilarity,
-    DiagonalGaussian,
     LandmarkNegativeLogLikelihood,
 )
-from diffclust.distances.fisher_rao import diagonal_fisher_rao, fisher_rao, round_fisher_rao
 from diffclust.distances.landmarks import LandmarkDistance
-from diffclust.distances.wasserstein import (
-    printed_wasserstein,
-    squared_wasserstein,
-    wasserstein,
-)
 from diffclust.models.base import AbstractModel, Result
 from diffclust.models.registration import Registered, moved, register, register_to
+from diffclust.models.shape_distances import between_gaussians, floored
 from diffclust.objectives import LandmarkEnergy
 from diffclust.parallel import check_mesh, share
+from diffclust.processes import agreed, joined_rows, own_rows, row_counts, together
 from diffclust.prototypes import Clusters, FrechetShapes, Learned, MeanShapes
 from diffclust.prototypes.landmarks import Spread, Variances
 from diffclust.solvers import (
@@ -42,8 +37,9 @@ from diffclust.solvers import (
     default_chunk_size,
     fit_prototypes,
 )
-from diffclust.solvers.fit import Start
-from diffclust.solvers.progress import ignore
+from diffclust.solvers.energies import all_energies
+from diffclust.solvers.progress import Snapshots, ignore
+from diffclust.solvers.start import Start
 from diffclust.types import Key, Scalar
 
 ShapeDistance = Literal[
@@ -141,12 +137,8 @@ class ShapeKMeans(AbstractModel):
         """What lies between a shape and a centre."""
         if self.distance == "likelihood":
             return LandmarkNegativeLogLikelihood()
-        between = _DISTANCES[self.distance]
-        if self.distance == "fisher-rao" and self.covariances == "full":
-            between = fisher_rao
-        elif self.distance == "fisher-rao" and self.variances == "round":
-            between = _round
-        return LandmarkDistance(between, norm=self.norm)
+        variances = "full" if self.covariances == "full" else self.variances
+        return LandmarkDistance(between_gaussians(self.distance, variances), norm=self.norm)
 
     def aligner(self) -> AbstractAligner:
         """None; in Type II shapes carry the variances of their clusters."""
@@ -233,7 +225,7 @@ class ShapeKMeans(AbstractModel):
 
     def validated(self, shapes: Any) -> np.ndarray:
         """See `AbstractModel.validated`."""
-        return _validation.shapes(shapes)
+        return _validation.landmarks(shapes)
 
     def fit(
         self,
@@ -243,6 +235,7 @@ class ShapeKMeans(AbstractModel):
         assignments: Any = None,
         chunk_size: int | None = None,
         callback: Callback = ignore,
+        snapshots: Snapshots | None = None,
         mesh: Mesh | None = None,
     ) -> Result:
         """Clusters shapes.
@@ -255,8 +248,11 @@ class ShapeKMeans(AbstractModel):
             chunk_size: Shapes a chunk, and a device, which bounds the memory; chosen where it is
                 not given.
             callback: Told of every chunk; an exception raised in it stops the fit.
+            snapshots: Where the fit saves its state as it goes, and goes on from where it finds
+                one; see `diffclust.snapshots.SnapshotFolder`.
             mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for
-                the default device alone. Shapes are registered on the default device.
+                the default device alone. Shapes are registered on the default device. Over several
+                processes, each gives its own shapes, and the result is of all.
 
         Returns:
             The result; of several restarts, the one of least loss. Its prototypes are the mean
@@ -267,14 +263,18 @@ class ShapeKMeans(AbstractModel):
             FitError: If a loss is not a number.
         """
         check_mesh(mesh)
-        array = self.validated(shapes)
+        with together(mesh):
+            own = self.validated(shapes)
+        here = own_rows(row_counts(len(own), mesh))
+        # They are small, and registered to each other.
+        array = joined_rows(own, mesh)
         _validation.cluster_count(self.num_clusters, len(array), "shapes")
         if chunk_size is not None:
             _validation.count(chunk_size, "chunk_size")
         if len(array) == 1:
             raise ValueError("one shape has no variance to be found; give at least 2")
-        registered, consensus, params, converged = register(
-            array, self.registration, self.reflection
+        registered, consensus, params, converged = agreed(
+            register(array, self.registration, self.reflection), mesh
         )
         reference = jnp.asarray(consensus)
         initial = self.spread(jnp.asarray(registered), reference)
@@ -285,7 +285,7 @@ class ShapeKMeans(AbstractModel):
         solver = self.solver(reference, initial)
         copies = solver.aligner.working_copies(self.num_clusters) + 2 * self.num_clusters
         if chunk_size is None:
-            chunk_size = default_chunk_size(array[0], share(len(array), mesh), copies)
+            chunk_size = default_chunk_size(array[0], share(len(own), mesh), copies)
         plan = Plan(
             self.num_clusters,
             (),
@@ -299,19 +299,27 @@ class ShapeKMeans(AbstractModel):
         )
         start: Start = None
         if assignments is not None:
-            groups = _validation.groups(assignments, len(array), self.num_clusters, "shape")
+            every = joined_rows(np.asarray(assignments), mesh)
+            groups = _validation.groups(every, len(array), self.num_clusters, "shape")
             start = ("assignments", jnp.asarray(groups))
         outcome = fit_prototypes(
-            solver, plan, registered, None, key=key, start=start, callback=callback
+            solver,
+            plan,
+            registered[here],
+            None,
+            key=key,
+            start=start,
+            callback=callback,
+            snapshots=snapshots,
         )
         found = dataclasses.replace(outcome.assignment, params=params)
         floor = float(self.floor(initial))
         spread = np.asarray(outcome.learned.clusters.prototype.spread)
         # Variances that all clusters share are counted once.
-        own = spread if self.variances == "per_cluster" else spread[:1]
+        counted = spread if self.variances == "per_cluster" else spread[:1]
         figures = {
             "floor": floor,
-            "floored": float(_floored(own, floor)),
+            "floored": float(floored(counted, floor)),
             "registration_converged": float(converged),
         }
         outcome = dataclasses.replace(
@@ -336,50 +344,50 @@ class ShapeKMeans(AbstractModel):
         )
 
     def assign(
-        self, outcome: Outcome, shapes: np.ndarray, *, callback: Callback = ignore
+        self,
+        outcome: Outcome,
+        shapes: np.ndarray,
+        *,
+        callback: Callback = ignore,
+        mesh: Mesh | None = None,
     ) -> Assignment:
         """See `AbstractModel.assign`: each shape is registered to the mean of those fitted.
 
         A new shape is in no cluster yet, so that it carries the variances of each centre that it
         is compared to.
         """
-        consensus, origin = (np.asarray(outcome.extras[n]) for n in ("consensus", "origin"))
-        registered, params = register_to(
-            shapes, consensus, origin, self.registration, self.reflection
-        )
-        variances = np.asarray(outcome.extras["variances"])
-        solver = self.solver(jnp.asarray(consensus), jnp.asarray(variances))
+        registered, params, solver = self._registered(outcome, shapes)
         found = assign_samples(
             solver,
             outcome.learned,
             registered,
             chunk_size=outcome.chunk_size,
             callback=callback,
+            mesh=mesh,
         )
-        return dataclasses.replace(found, params=params)
+        return dataclasses.replace(found, params=joined_rows(params, mesh))
+
+    def _registered(
+        self, outcome: Outcome, shapes: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, Lloyd]:
+        """New shapes registered to the mean of those fitted, how, and what compares them."""
+        consensus, origin = (np.asarray(outcome.extras[n]) for n in ("consensus", "origin"))
+        registered, params = register_to(
+            shapes, consensus, origin, self.registration, self.reflection
+        )
+        variances = np.asarray(outcome.extras["variances"])
+        return registered, params, self.solver(jnp.asarray(consensus), jnp.asarray(variances))
+
+    def energies(
+        self, outcome: Outcome, shapes: np.ndarray, *, callback: Callback = ignore
+    ) -> Float[np.ndarray, "n clusters"]:
+        """See `AbstractModel.energies`; shapes are registered as by `assign`."""
+        registered, _, solver = self._registered(outcome, shapes)
+        return all_energies(
+            solver, outcome.learned, registered, chunk_size=outcome.chunk_size, callback=callback
+        )
 
     def aligned(self, outcome: Outcome, shapes: np.ndarray, params: np.ndarray) -> np.ndarray:
         """The registered shapes; see `AbstractModel.aligned`."""
         del outcome
         return moved(shapes, params).astype(jnp.result_type(float))
-
-
-def _round(p: DiagonalGaussian, q: DiagonalGaussian) -> Scalar:
-    """Fisher–Rao among Gaussians whose axes all have the variance of the first."""
-    return round_fisher_rao(
-        DiagonalGaussian(p.mean, p.variance[0]), DiagonalGaussian(q.mean, q.variance[0])
-    )
-
-
-_DISTANCES = {
-    "fisher-rao": diagonal_fisher_rao,
-    "wasserstein": wasserstein,
-    "squared-wasserstein": squared_wasserstein,
-    "printed-wasserstein": printed_wasserstein,
-}
-
-
-def _floored(spread: np.ndarray, floor: float) -> int:
-    """How many variances (or eigenvalues) stand at the floor."""
-    values = np.linalg.eigvalsh(spread) if spread.ndim == 4 else spread
-    return int(np.count_nonzero(values <= floor * (1.0 + 1e-3)))

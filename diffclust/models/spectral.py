@@ -1,52 +1,51 @@
 """PSSC: spectral clustering of projected scattering coefficients."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import equinox as eqx
 import jax
 import numpy as np
-import scipy.sparse
+import scipy
+from jax.sharding import Mesh
 
-from diffclust import _validation, metrics
+from diffclust import _validation
 from diffclust.features import drop_leading
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.graphs import (
     Neighbours,
-    affinity_to_references,
     gaussian_affinity,
     mean_graph,
     nearest_neighbours,
     nested_neighbours,
-    self_tuning_affinity,
-    self_tuning_scales,
 )
+from diffclust.image_source import Images
+from diffclust.models.cuts import bipartite_cut, cut_mean_graph, extended, stored_embedding
+from diffclust.models.found import Found, neighbour_arrays, neighbours_of
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.scattering import (
     AbstractScatteringModel,
-    Found,
-    check_scattering_settings,
-    check_whole_numbers,
-    directions_as_arrays,
     neighbours_among_fitted,
     tell,
 )
+from diffclust.models.scattering_settings import check_scattering_settings, check_whole_numbers
 from diffclust.solvers import (
     Callback,
     Outcome,
     RowClusters,
-    SpectralEmbedding,
     cluster_rows,
     eigengap,
     nearest_centres,
-    normalised_cut,
     representatives,
-    spectral_embedding,
-    strongest_bridges,
     transfer_cut,
 )
 from diffclust.solvers.progress import ignore
+from diffclust.solvers.stages import Stages
 from diffclust.types import Key
+
+if TYPE_CHECKING:
+    # At run time they are imported when they are first used.
+    import scipy.sparse
 
 Affinity = Literal["auto", "graph", "representatives"]
 
@@ -134,34 +133,45 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
         """`"normalised cut"`."""
         return "normalised cut"
 
-    def check(self, images: np.ndarray) -> None:
-        """Takes all images."""
+    def check(self, images: Images) -> None:
+        """Takes all images that are in memory."""
+        _validation.in_memory(images)
 
     def portrait(self) -> DeformationInvariantKMeans:
         """DI K-means with its defaults."""
         return DeformationInvariantKMeans(self.num_clusters)
 
-    def find(self, images: np.ndarray, key: Key, callback: Callback) -> Found:
+    def find(self, images: np.ndarray, key: Key, callback: Callback, stages: Stages) -> Found:
         """See `AbstractScatteringModel.find`."""
-        directions, coordinates = self.project(images, max(self.num_removed), callback)
-        if self._by_representatives(len(images)):
-            found = self.cut_through_representatives(coordinates, key, callback)
+        most = max(self.num_removed)
+        directions, coordinates = self.features_of(images, most, callback, stages)
+        if self.by_representatives(len(coordinates)):
+            found = self.cut_through_representatives(coordinates, key, callback, stages)
         else:
-            neighbours = self.neighbours(coordinates, callback)
-            found = cut_mean_graph(
-                neighbours, self.num_neighbours, self.num_clusters, self.num_restarts, key, callback
+            near = stages.run(
+                "neighbours",
+                lambda: neighbour_arrays(self.neighbours(coordinates, callback, stages.mesh)),
             )
+            settings = (self.num_neighbours, self.num_clusters, self.num_restarts)
+            cut = stages.run(
+                "cut",
+                lambda: cut_mean_graph(neighbours_of(near), *settings, key, callback).arrays(),
+            )
+            found = Found.of(cut)
             found.extras["coordinates"] = coordinates
-        found.extras.update(directions_as_arrays(directions))
+        found.extras.update(directions)
         return found
 
-    def extend(self, outcome: Outcome, images: np.ndarray, callback: Callback) -> RowClusters:
+    def extend(
+        self, outcome: Outcome, images: np.ndarray, callback: Callback, mesh: Mesh | None
+    ) -> RowClusters:
         """See `AbstractScatteringModel.extend`: by affinities to what was fitted."""
-        coordinates = self.coordinates_of(outcome, images, callback)
+        coordinates = self.coordinates_of(outcome, images, callback, mesh)
         stored = outcome.extras
         if "coordinates" in stored:
+            spaces = (self.num_removed, self.num_dimensions)
             neighbours = neighbours_among_fitted(
-                coordinates, stored, self.num_removed, self.num_dimensions, max(self.num_neighbours)
+                coordinates, stored, *spaces, max(self.num_neighbours), mesh
             )
             rows = extended(neighbours, self.num_neighbours, stored)
         else:
@@ -169,24 +179,30 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             for n, sigmas in zip(self.num_removed, stored["sigmas"], strict=True):
                 window = drop_leading(coordinates, n, self.num_dimensions)
                 chosen = stored[f"representatives_{n}"]
-                near = nearest_neighbours(window, chosen, max(self.num_neighbours))
+                near = nearest_neighbours(window, chosen, max(self.num_neighbours), mesh=mesh)
                 graphs.append(self._gaussians(near, len(chosen), sigmas))
-            rows = _embedding(stored).extend(_side_by_side(graphs))
+            rows = stored_embedding(stored).extend(_side_by_side(graphs))
         return nearest_centres(rows, stored["centres"])
 
-    def _by_representatives(self, count: int) -> bool:
+    def by_representatives(self, count: int) -> bool:
+        """Whether samples are compared with a few representatives, and not with each other.
+
+        Args:
+            count: Number of samples.
+        """
         if self.affinity == "auto":
             return count > _MOST_IN_GRAPH
         return self.affinity == "representatives"
 
     def neighbours(
-        self, coordinates: np.ndarray, callback: Callback = ignore
+        self, coordinates: np.ndarray, callback: Callback = ignore, mesh: Mesh | None = None
     ) -> tuple[Neighbours, ...]:
         """Neighbours of samples for each number of removed directions.
 
         Args:
             coordinates: Coordinates along principal directions, leading first.
             callback: Told of every chunk.
+            mesh: Devices that share the samples, or None for one.
 
         Returns:
             The neighbours, in the order of `num_removed`.
@@ -197,12 +213,13 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             self.num_removed,
             self.num_dimensions,
             max(self.num_neighbours),
+            mesh=mesh,
             report=lambda done, total: report("neighbours", done, total),
         )
 
     def _gaussians(
         self, near: Neighbours, count: int, sigmas: np.ndarray
-    ) -> scipy.sparse.csr_array:
+    ) -> "scipy.sparse.csr_array":
         """The mean of the affinities for each number of neighbours."""
         return mean_graph(
             [
@@ -212,7 +229,11 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
         )
 
     def cut_through_representatives(
-        self, coordinates: np.ndarray, key: Key, callback: Callback = ignore
+        self,
+        coordinates: np.ndarray,
+        key: Key,
+        callback: Callback = ignore,
+        stages: Stages | None = None,
     ) -> Found:
         """U-SPEC; for several numbers of removed directions with representatives in each space.
 
@@ -220,13 +241,48 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             coordinates: Coordinates along principal directions, leading first.
             key: Draws the candidates, and seeds the k-means.
             callback: Told of every chunk.
+            stages: Runs the stages, or None.
 
         Returns:
             The clustering.
         """
-        report = tell(callback)
+        stages, report = stages or Stages(), tell(callback)
         graphs, sigmas, extras = [], [], {}
         for n in self.num_removed:
+            chosen, near = self._near_representatives(coordinates, n, key, callback, stages)
+            extras[f"representatives_{n}"] = chosen
+            each = [near.distance[:, :k].mean(dtype=np.float64) for k in self.num_neighbours]
+            sigmas.append(np.asarray(each))
+            graphs.append(self._gaussians(near, len(chosen), sigmas[-1]))
+        affinities = _side_by_side(graphs)
+        extras["sigmas"] = np.stack(sigmas)
+
+        def cut() -> dict[str, np.ndarray]:
+            report("cut", 0, 1)
+            embedding = transfer_cut(affinities, self.num_clusters)
+            rows = cluster_rows(
+                embedding.rows, self.num_clusters, key=key, num_restarts=self.num_restarts
+            )
+            own = {
+                "centres": rows.centres,
+                "eigenvalues": embedding.eigenvalues,
+                "basis": embedding.basis,
+            }
+            figures = {"eigengap": eigengap(embedding.eigenvalues, self.num_clusters)}
+            loss = bipartite_cut(affinities, rows.assignments, self.num_clusters)
+            return Found(rows, loss, own, figures).arrays()
+
+        found = Found.of(stages.run("cut", cut))
+        found.extras.update(extras)
+        return found
+
+    def _near_representatives(
+        self, coordinates: np.ndarray, n: int, key: Key, callback: Callback, stages: Stages
+    ) -> tuple[np.ndarray, Neighbours]:
+        """Representatives in the space without the n leading directions, and who is near them."""
+        report = tell(callback)
+
+        def compute() -> dict[str, np.ndarray]:
             window = np.ascontiguousarray(drop_leading(coordinates, n, self.num_dimensions))
             chosen = representatives(
                 window,
@@ -234,139 +290,19 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
                 key=jax.random.fold_in(key, n),
                 num_candidates=max(self.num_candidates, self.num_representatives),
             )
-            extras[f"representatives_{n}"] = chosen
             near = nearest_neighbours(
                 window,
                 chosen,
                 max(self.num_neighbours),
+                mesh=stages.mesh,
                 report=lambda done, total: report("neighbours", done, total),
             )
-            each = [near.distance[:, :k].mean(dtype=np.float64) for k in self.num_neighbours]
-            sigmas.append(np.asarray(each))
-            graphs.append(self._gaussians(near, len(chosen), sigmas[-1]))
-        affinities = _side_by_side(graphs)
-        report("cut", 0, 1)
-        embedding = transfer_cut(affinities, self.num_clusters)
-        rows = cluster_rows(
-            embedding.rows, self.num_clusters, key=key, num_restarts=self.num_restarts
-        )
-        extras |= {
-            "sigmas": np.stack(sigmas),
-            "centres": rows.centres,
-            "eigenvalues": embedding.eigenvalues,
-            "basis": embedding.basis,
-        }
-        figures = {"eigengap": eigengap(embedding.eigenvalues, self.num_clusters)}
-        loss = bipartite_cut(affinities, rows.assignments, self.num_clusters)
-        return Found(rows, loss, extras, figures)
+            return {**neighbour_arrays([near]), "chosen": chosen}
+
+        found = stages.run(f"representatives_{n}", compute)
+        chosen = found.pop("chosen")
+        return chosen, neighbours_of(found)[0]
 
 
-def _side_by_side(graphs: Sequence[scipy.sparse.csr_array]) -> scipy.sparse.csr_array:
+def _side_by_side(graphs: "Sequence[scipy.sparse.csr_array]") -> "scipy.sparse.csr_array":
     return scipy.sparse.csr_array(scipy.sparse.hstack(graphs))
-
-
-def cut_mean_graph(
-    neighbours: Sequence[Neighbours],
-    num_neighbours: tuple[int, ...],
-    num_clusters: int,
-    num_restarts: int,
-    key: Key,
-    callback: Callback = ignore,
-) -> Found:
-    """The normalised cut of the mean of self-tuning graphs.
-
-    Args:
-        neighbours: Neighbours of all samples, once for each of several distances.
-        num_neighbours: For each of these a graph with so many neighbours.
-        num_clusters: K.
-        num_restarts: Restarts of the last step's k-means.
-        key: Random key.
-        callback: Told of the stage.
-
-    Returns:
-        The clustering, and how steady it is: the mean adjusted Rand index between it and the
-        clusterings of the graphs for each distance alone.
-    """
-    report = tell(callback)
-    graphs = [
-        mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in num_neighbours])
-        for near in neighbours
-    ]
-    graph = mean_graph(graphs)
-    alone = graphs if len(graphs) > 1 else []
-    report("cut", 0, 1 + len(alone))
-    embedding = spectral_embedding(graph, num_clusters, key=key)
-    rows = cluster_rows(embedding.rows, num_clusters, key=key, num_restarts=num_restarts)
-    agreement = []
-    for number, each in enumerate(alone):
-        report("cut", number + 1, 1 + len(alone))
-        single = spectral_embedding(each, num_clusters, key=key)
-        theirs = cluster_rows(single.rows, num_clusters, key=key, num_restarts=1)
-        agreement.append(metrics.adjusted_rand_index(rows.assignments, theirs.assignments))
-    figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
-    if agreement:
-        figures["stability"] = float(np.mean(agreement))
-    scales = [
-        self_tuning_scales(near, num_neighbours=k) for near in neighbours for k in num_neighbours
-    ]
-    extras = {
-        "bridges": strongest_bridges(graph, rows.assignments),
-        "scales": np.stack(scales),
-        "centres": rows.centres,
-        "eigenvalues": embedding.eigenvalues,
-        "basis": embedding.basis,
-    }
-    loss = normalised_cut(graph, rows.assignments, num_clusters=num_clusters)
-    return Found(rows, loss, extras, figures)
-
-
-def extended(
-    neighbours: Sequence[Neighbours], num_neighbours: tuple[int, ...], stored: Any
-) -> np.ndarray:
-    """Rows of new samples in the embedding of a mean graph.
-
-    Args:
-        neighbours: Their neighbours among the samples that were fitted, for each distance.
-        num_neighbours: As in `cut_mean_graph`.
-        stored: The fit's `extras`.
-
-    Returns:
-        One row for each new sample.
-    """
-    settings = [(near, k) for near in neighbours for k in num_neighbours]
-    graphs = [
-        affinity_to_references(near, scales, num_neighbours=k)
-        for (near, k), scales in zip(settings, stored["scales"], strict=True)
-    ]
-    return _embedding(stored).extend(mean_graph(graphs))
-
-
-def _embedding(stored: Any) -> SpectralEmbedding:
-    basis = stored["basis"]
-    return SpectralEmbedding(stored["eigenvalues"], basis[:0], basis)
-
-
-def bipartite_cut(
-    affinities: scipy.sparse.csr_array, assignments: np.ndarray, num_clusters: int
-) -> float:
-    """The normalised cut of a bipartite graph, every column put where most of its affinity is.
-
-    Args:
-        affinities: Affinities of samples to representatives.
-        assignments: Cluster of each sample.
-        num_clusters: K.
-
-    Returns:
-        A number from 0 to K.
-    """
-    member = scipy.sparse.csr_array(
-        (np.ones(len(assignments)), (assignments, np.arange(len(assignments)))),
-        shape=(num_clusters, len(assignments)),
-    )
-    # Affinity of each cluster's samples with each column.
-    weight = (member @ affinities).toarray()
-    column = weight.argmax(axis=0)
-    inside = np.bincount(column, weight.max(axis=0), minlength=num_clusters)
-    volume = weight.sum(axis=1) + np.bincount(column, weight.sum(axis=0), minlength=num_clusters)
-    safe = np.where(volume > 0, volume, 1.0)
-    return float(np.sum(1.0 - np.where(volume > 0, 2.0 * inside / safe, 0.0)))

@@ -3,9 +3,9 @@
 import math
 
 import equinox as eqx
-import numpy as np
 
 from diffclust import _validation
+from diffclust.image_source import Images
 from diffclust.models.base import AbstractSettings
 from diffclust.solvers.curriculum import GradientPlan, Phase
 
@@ -63,7 +63,7 @@ class Training(AbstractSettings):
         for count in self.steps or ():
             _validation.count(count, "steps", least=0)
 
-    def plan(self, num_transforms: int, images: np.ndarray, *, moves_from: int = 0) -> GradientPlan:
+    def plan(self, num_transforms: int, images: Images, *, moves_from: int = 0) -> GradientPlan:
         """What a fit does.
 
         Args:
@@ -109,7 +109,7 @@ class Training(AbstractSettings):
             moves_every=_MOVES_EVERY if self.split_merge else 0,
         )
 
-    def _batch(self, images: np.ndarray) -> int:
+    def _batch(self, images: Images) -> int:
         if self.batch_size is not None:
             if self.batch_size > len(images):
                 raise ValueError(

@@ -7,10 +7,10 @@ that the models use. `spectral_embedding` and `transfer_cut` turn graphs into ro
 
 from diffclust.solvers.base import AbstractSolver, Batch, Memory
 from diffclust.solvers.chunks import Chunks, cut, default_chunk_size
-from diffclust.solvers.fit import Plan, assign_samples, fit_prototypes
+from diffclust.solvers.fit import assign_samples, fit_prototypes
 from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
 from diffclust.solvers.moves import Moves
-from diffclust.solvers.progress import Callback, FitError, Progress, Status
+from diffclust.solvers.progress import Callback, Cancelled, FitError, Progress, Status
 from diffclust.solvers.result import Assignment, Outcome
 from diffclust.solvers.rows import RowClusters, cluster_rows, nearest_centres
 from diffclust.solvers.run import Run, Stopping, run_lloyd
@@ -22,6 +22,7 @@ from diffclust.solvers.spectral import (
     spectral_embedding,
     strongest_bridges,
 )
+from diffclust.solvers.start import Plan
 from diffclust.solvers.transfer_cut import representatives, transfer_cut
 from diffclust.solvers.whole import WholeRun, random_assignments, run_whole
 
@@ -30,6 +31,7 @@ __all__ = [
     "Assignment",
     "Batch",
     "Callback",
+    "Cancelled",
     "Chunks",
     "FitError",
     "Lloyd",

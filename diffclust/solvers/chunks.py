@@ -1,7 +1,7 @@
 """Samples cut into chunks, so that memory is bounded and nothing compiles twice."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,30 +11,68 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
-from diffclust.parallel import rowwise, shard_rows, share
+from diffclust.image_source import ImageSource
+from diffclust.parallel import (
+    num_processes,
+    own_mesh,
+    own_part,
+    own_size,
+    rowwise,
+    shard_rows,
+    spans,
+)
+from diffclust.processes import even_share, joined_rows, own_rows, row_counts, rows_at
 from diffclust.solvers.base import Batch, Memory
+from diffclust.solvers.streamed import StreamedBatches
 
 _CPU_BUDGET = 48 * 2**20
 _DEVICE_BUDGET = 2 * 2**30
+_FEW = 4096
 
 
-def default_chunk_size(sample: PyTree, num_samples: int, copies: int) -> int:
+def default_chunk_size(
+    sample: PyTree, num_samples: int, copies: int, *, streamed: bool = False
+) -> int:
     """A chunk whose working memory fits the cache of a CPU, or a share of a device's memory.
 
     Args:
         sample: One sample, for its shape only.
         num_samples: Number of samples there are.
         copies: Arrays of a sample's size that are alive in a step, for each sample.
+        streamed: Whether samples are read chunk by chunk, and a few chunks are all there is in
+            memory.
 
     Returns:
-        A multiple of 16, at most 65,536, such that the last chunk is nearly full.
+        A multiple of 16, at most 65,536, such that the last chunk is nearly full. Of at most 4,096
+        it is one of few numbers: where data sets are small and differ a little in size, compiling
+        anew would take longer than an eighth more samples.
     """
     pixels = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(sample))
     each = max(1, pixels * 4 * copies)
     budget = _CPU_BUDGET if jax.default_backend() == "cpu" else _DEVICE_BUDGET
     most = max(16, min(65536, budget // each))
+    if streamed:
+        most = min(most, largest_read(pixels))
     chunks = -(-num_samples // most)
-    return 16 * -(-num_samples // (16 * chunks))
+    size = 16 * -(-num_samples // (16 * chunks))
+    if size > _FEW:
+        return size
+    # Eight steps to the next power of two.
+    step = max(16, 2 ** ((size - 1).bit_length() - 4))
+    return max(size, min(step * -(-size // step), most - most % 16))
+
+
+def largest_read(pixels: int) -> int:
+    """Samples that are read at once at most, where all of them are larger than memory.
+
+    Args:
+        pixels: Numbers that a sample is made of.
+
+    Returns:
+        At least 16.
+    """
+    budget = _CPU_BUDGET if jax.default_backend() == "cpu" else _DEVICE_BUDGET
+    return max(16, min(65536, budget // (12 * max(1, pixels))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,18 +85,25 @@ class Chunks:
         num_samples: Samples without the padding.
         size: Samples a chunk, of all devices together.
         mesh: Devices that share every chunk, or None for one.
+        counts: How many samples each of the processes has that share them; one number for one.
     """
 
-    batches: Sequence[Batch]
+    batches: tuple[Batch, ...] | StreamedBatches
     weights: Float[np.ndarray, " padded"]
     num_samples: int
     size: int
-    mesh: Mesh | None = None
+    mesh: Mesh | None
+    counts: tuple[int, ...]
 
     @property
     def count(self) -> int:
         """How many chunks there are."""
         return len(self.batches)
+
+    @property
+    def own_size(self) -> int:
+        """Samples a chunk, of the devices of this process."""
+        return self.size // num_processes(self.mesh)
 
     @property
     def dtype(self) -> jnp.dtype:
@@ -68,22 +113,73 @@ class Chunks:
     @property
     def blank(self) -> PyTree:
         """A sample of zeros, of the shape and dtype of those in the chunks."""
+        if isinstance(self.batches, StreamedBatches):
+            return self.batches.blank
         samples = self.batches[0].samples
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), samples)
 
-    def collect(self, memory: Sequence[Memory]) -> Memory:
-        """The memory of all samples, on the host.
+    def collect(
+        self, memory: Sequence[PyTree], part: Callable[[Any], PyTree] = lambda past: past
+    ) -> Any:
+        """The memory of all samples, on the host, or a part of it; all processes must ask.
 
         Args:
             memory: Memory of each chunk.
+            part: What is wanted of the memory, lest the rest is copied: `lambda m: m.energy[:, 0]`.
 
         Returns:
             One memory of `num_samples` rows, in the order of the samples; arrays of NumPy's.
         """
-        count = self.num_samples
-        return jax.tree.map(
-            lambda *parts: np.concatenate([np.asarray(part) for part in parts])[:count], *memory
-        )
+        return self.stack(part(own_part(past, self.mesh)) for past in memory)
+
+    def stack(self, parts: Iterable[PyTree]) -> Any:
+        """Rows of all samples, from those of each chunk; all processes must ask.
+
+        Args:
+            parts: Arrays of NumPy's for each chunk, of this process's rows; each is copied before
+                the next is asked for.
+
+        Returns:
+            Arrays of `num_samples` rows, in the order of the samples.
+        """
+        own = own_rows(self.counts)
+        count, start, whole = own.stop - own.start, 0, None
+        for part in parts:
+            if whole is None:
+                whole = jax.tree.map(lambda x: np.empty((count, *x.shape[1:]), x.dtype), part)
+            rows = slice(start, min(start + self.own_size, count))
+            jax.tree.map(
+                lambda to, x, rows=rows: np.copyto(to[rows], x[: max(0, rows.stop - rows.start)]),
+                whole,
+                part,
+            )
+            start += self.own_size
+        return joined_rows(whole, self.mesh)
+
+    def recall(self, memory: Sequence[Memory], index: Int[np.ndarray, " m"]) -> Memory:
+        """The memory of some samples, on the host; all processes must ask.
+
+        Args:
+            memory: Memory of each chunk.
+            index: Indices into the data set; at least one.
+
+        Returns:
+            Their memory, in the order of the indices.
+        """
+        recall = lambda own: self._recall(memory, own)  # noqa: E731
+        return rows_at(recall, np.asarray(index), self.counts, self.mesh)
+
+    def _recall(self, memory: Sequence[Memory], index: Int[np.ndarray, " m"]) -> Memory:
+        chunk, inside = np.divmod(index, self.own_size)
+        order = np.argsort(chunk, kind="stable")
+
+        def rows(number: int) -> Memory:
+            here = inside[order][chunk[order] == number]
+            return jax.tree.map(lambda leaf: leaf[here], own_part(memory[number], self.mesh))
+
+        back = np.argsort(order, kind="stable")
+        parts = [rows(number) for number in np.unique(chunk).tolist() or [0]]
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[back], *parts)
 
     def spread(self, memory: Memory) -> tuple[Memory, ...]:
         """The inverse of `collect`: the memory of each chunk.
@@ -94,17 +190,18 @@ class Chunks:
         Returns:
             Memory of each chunk, that of the padding a copy of the first sample's.
         """
-        rows = np.arange(self.count * self.size)
-        rows[self.num_samples :] = 0
+        own, size = own_rows(self.counts), self.own_size
+        rows = own.start + np.arange(self.count * size)
+        rows[own.stop - own.start :] = own.start
 
         def part(number: int) -> Memory:
-            here = rows[number * self.size : (number + 1) * self.size]
+            here = rows[number * size : (number + 1) * size]
             return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[here]), memory)
 
         return tuple(shard_rows(part(number), self.mesh) for number in range(self.count))
 
     def gather(self, index: Int[np.ndarray, " m"]) -> PyTree:
-        """Samples in the order of their indices.
+        """Samples in the order of their indices; all processes must ask.
 
         Done on the host: on the device every new number of samples would be compiled for.
 
@@ -115,15 +212,23 @@ class Chunks:
             The samples as host arrays with a leading axis.
         """
         index = np.asarray(index)
+        if spans(self.mesh):
+            # There, padding is not at the end.
+            index = np.where(index < self.num_samples, index, 0)
+        return rows_at(self._gather, index, self.counts, self.mesh)
+
+    def _gather(self, index: Int[np.ndarray, " m"]) -> PyTree:
+        if isinstance(self.batches, StreamedBatches):
+            return self.batches.gather(index)
         first = self.batches[0].samples
         out = jax.tree.map(lambda x: np.empty((index.size, *x.shape[1:]), x.dtype), first)
-        chunk = index // self.size
+        chunk = index // self.own_size
         for number in np.unique(chunk):
             here = np.flatnonzero(chunk == number)
-            inside = index[here] % self.size
+            inside = index[here] % self.own_size
 
             def fill(target: np.ndarray, source: Array, here: Any = here, inside: Any = inside):
-                target[here] = np.asarray(source)[inside]
+                target[here] = own_part(source, self.mesh)[inside]
 
             jax.tree.map(fill, out, self.batches[number].samples)
         return out
@@ -138,8 +243,17 @@ class Chunks:
         Returns:
             A smaller data set.
         """
-        size = share(size, self.mesh)
-        return cut(self.gather(index), self.weights[index], size=size, mesh=self.mesh)
+        devices = 1 if self.mesh is None else self.mesh.size
+        index, weight = np.asarray(index), self.weights[index]
+        # Every process needs a sample, if only one that weighs nothing.
+        spare = np.zeros(max(0, num_processes(self.mesh) - index.size), int)
+        index, weight = (
+            np.append(index, index[spare]),
+            np.append(weight, spare).astype(weight.dtype),
+        )
+        own = even_share(index.size, self.mesh)
+        samples = jax.tree.map(lambda leaf: leaf[own], self.gather(index))
+        return cut(samples, weight[own], size=-(-size // devices), mesh=self.mesh)
 
 
 @eqx.filter_jit
@@ -147,12 +261,17 @@ def _apply(samples: PyTree, normalise: Callable[[PyTree], PyTree], mesh: Mesh | 
     return rowwise(lambda normalise, rows: jax.vmap(normalise)(rows), mesh)(normalise, samples)
 
 
-def _prepare(samples: PyTree, normalise: Callable[[PyTree], PyTree], mesh: Mesh | None) -> PyTree:
+def _preparation(
+    normalise: Callable[[PyTree], PyTree] | None, sample: PyTree, mesh: Mesh | None
+) -> Callable[[PyTree], PyTree] | None:
+    """What normalises a chunk; None where nothing is to be done."""
+    if normalise is None:
+        return None
     # A jitted identity copies; a function that does nothing is not worth the memory.
-    traced = jax.make_jaxpr(jax.vmap(normalise))(samples).jaxpr
+    traced = jax.make_jaxpr(normalise)(sample).jaxpr
     if not traced.eqns and list(traced.outvars) == list(traced.invars):
-        return samples
-    return _apply(samples, normalise, mesh)
+        return None
+    return lambda rows: _apply(rows, normalise, mesh)
 
 
 def cut(
@@ -166,8 +285,9 @@ def cut(
     """Cuts samples into chunks.
 
     Args:
-        samples: A tree of arrays with a common leading axis.
-        weight: Sample weights, or None for ones.
+        samples: A tree of arrays with a common leading axis; or an `ImageSource`, of which no more
+            than a few chunks are in memory at once. Of several processes, each gives its own.
+        weight: Their weights, or None for ones.
         size: Samples a chunk, and a device.
         normalise: Applied to each sample, or None.
         mesh: Devices that share every chunk, or None for one.
@@ -177,55 +297,72 @@ def cut(
     """
     leaves = jax.tree.leaves(samples)
     count = leaves[0].shape[0]
-    dtype = np.dtype(jnp.result_type(*leaves))
-    weight = np.ones(count, dtype) if weight is None else np.asarray(weight, dtype)
-    batches: list[Batch] = []
-    size = size if mesh is None else size * mesh.size
-    for start in range(0, count, size):
-        stop = min(count, start + size)
-        padding = size - (stop - start)
+    dtype = np.dtype(jnp.result_type(*(leaf.dtype for leaf in leaves)))
+    size, counts = size * own_size(mesh), row_counts(count, mesh)
+    own = np.zeros(size * -(-max(counts) // size), dtype)
+    own[:count] = 1 if weight is None else weight
+    sample = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], jnp.result_type(leaf.dtype)), samples
+    )
 
-        def pad(leaf: Any, start: int = start, stop: int = stop, padding: int = padding) -> Array:
-            part = np.asarray(leaf[start:stop])
-            if padding:
-                # Copies of a real sample: a blank one would have no direction to descend in.
-                part = np.concatenate([part, np.repeat(part[:1], padding, axis=0)])
-            return jnp.asarray(part) if mesh is None else shard_rows(part, mesh)
+    def placing(mesh: Mesh | None) -> Callable[[PyTree, np.ndarray], Batch]:
+        prepare = _preparation(normalise, sample, mesh)
 
-        chunk = jax.tree.map(pad, samples)
-        if normalise is not None:
-            chunk = _prepare(chunk, normalise, mesh)
-        padded = np.concatenate([weight[start:stop], np.zeros(padding, dtype)])
-        weights = jnp.asarray(padded) if mesh is None else shard_rows(padded, mesh)
-        batches.append(Batch(chunk, weights))
-    weights = np.zeros(len(batches) * size, dtype)
-    weights[:count] = weight
-    return Chunks(tuple(batches), weights, count, size, mesh)
+        def place(rows: PyTree, weight: np.ndarray) -> Batch:
+            on_device = jnp.asarray if mesh is None else lambda part: shard_rows(part, mesh)
+            rows = jax.tree.map(on_device, rows)
+            return Batch(rows if prepare is None else prepare(rows), on_device(weight))
+
+        return place
+
+    place = placing(mesh)
+    # Samples that are asked for singly concern one process, which must not wait for the others.
+    alone = placing(own_mesh(mesh)) if spans(mesh) else place
+    batches = StreamedBatches(samples, own, size, place, alone)
+    if not any(isinstance(leaf, ImageSource) for leaf in leaves):
+        batches = batches[:]
+    weights = np.zeros(num_processes(mesh) * own.size, dtype)
+    weights[: sum(counts)] = joined_rows(own[:count], mesh)
+    return Chunks(batches, weights, sum(counts), num_processes(mesh) * size, mesh, counts)
 
 
 @dataclasses.dataclass(frozen=True)
 class HostSamples:
-    """All samples, kept on the host: several devices are given no more than a batch of them.
+    """All samples, kept on the host or read there: devices are given no more than a batch of them.
 
     Attributes:
-        samples: Arrays of NumPy's with a leading axis.
-        weight: Weights of the samples.
-        mesh: The devices.
+        samples: Arrays of NumPy's with a leading axis, or an `ImageSource`: those of this process.
+        weight: Weights of all samples.
+        mesh: The devices, or None for one.
+        counts: How many samples each process has.
     """
 
     samples: PyTree
     weight: Float[np.ndarray, " n"]
-    mesh: Mesh
+    mesh: Mesh | None
+    counts: tuple[int, ...]
 
     def take(self, index: Int[np.ndarray, " m"], place: Callable = shard_rows) -> Batch:
         """Some of the samples, on the devices.
 
         Args:
-            index: Which ones.
+            index: Which ones; of several processes as many for each, in the order of these, where
+                they are shared out.
             place: `shard_rows`, as many for each device, or `replicate`, all for each.
 
         Returns:
             The batch.
         """
-        samples = jax.tree.map(lambda leaf: place(leaf[index], self.mesh), self.samples)
-        return Batch(samples, place(self.weight[index], self.mesh))
+
+        def rows(own: np.ndarray) -> PyTree:
+            return jax.tree.map(lambda leaf: leaf[own], self.samples)
+
+        if place is shard_rows:
+            index = index[even_share(index.size, self.mesh)]
+            samples = rows(index - own_rows(self.counts).start)
+        else:
+            samples = rows_at(rows, index, self.counts, self.mesh)
+        batch = (samples, self.weight[index])
+        if self.mesh is None:
+            return Batch(*jax.tree.map(jnp.asarray, batch))
+        return Batch(*place(batch, self.mesh))

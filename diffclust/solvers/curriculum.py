@@ -1,23 +1,24 @@
 """A fit by gradient steps: transforms are added one by one, and tiny clusters refilled."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
-from jaxtyping import Array, Int
+from jaxtyping import Int
 
-from diffclust.parallel import replicate, settled, sharded
+from diffclust.parallel import replicate, settled
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import Batch, Memory
 from diffclust.solvers.chunks import HostSamples
 from diffclust.solvers.gradient import GradientEM, GradientState
 from diffclust.solvers.gradient_moves import apply, chosen, propose
+from diffclust.solvers.gradient_steps import resident_step, rows_of, sharded_step
 from diffclust.solvers.progress import Callback, FitError, Progress, Status, ignore
-from diffclust.types import Count, Key, Scalar
+from diffclust.types import Count, Key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,27 +116,26 @@ class Trained:
 class Stream:
     """The order in which samples come: shuffled anew for every pass, without a break between them.
 
-    A batch depends on the key and its number alone, so that a run goes on where it stopped.
+    A batch depends on the key and its number alone, so that a run goes on where it stopped. Of
+    several processes each draws its part of the batch from its own samples; all know all parts.
     """
 
-    def __init__(self, num_samples: int, batch_size: int, key: Key) -> None:
+    def __init__(self, counts: Sequence[int], batch_size: int, key: Key) -> None:
         """Draws nothing yet.
 
         Args:
-            num_samples: Number of samples.
-            batch_size: Samples a batch.
+            counts: How many samples each process has.
+            batch_size: Samples a batch; a multiple of the number of processes.
             key: Random key.
         """
-        self._size, self._batch = num_samples, batch_size
-        self._seed = np.asarray(jax.random.key_data(key)).astype(np.uint32).tolist()
-        self._orders: dict[int, np.ndarray] = {}
-
-    def _order(self, number: int) -> Int[np.ndarray, " n"]:
-        if number not in self._orders:
-            self._orders = {n: o for n, o in self._orders.items() if n >= number - 1}
-            rng = np.random.default_rng([*self._seed, number])
-            self._orders[number] = rng.permutation(self._size).astype(np.int32)
-        return self._orders[number]
+        seed = np.asarray(jax.random.key_data(key)).astype(np.uint32).tolist()
+        each = batch_size // len(counts)
+        starts = [0, *itertools.accumulate(counts)]
+        self._shares = [
+            # The first draws what it would if it were alone.
+            _Share(start, count, each, [*seed, *([number] if number else [])])
+            for number, (start, count) in enumerate(zip(starts, counts, strict=False))
+        ]
 
     def batch(self, step: int) -> Int[np.ndarray, " batch"]:
         """Indices of one batch.
@@ -144,46 +144,36 @@ class Stream:
             step: Number of the step, from 0.
 
         Returns:
-            Indices of its samples.
+            Indices of its samples, those of each process beside each other.
         """
+        return np.concatenate([share.batch(step) for share in self._shares])
+
+
+class _Share:
+    """The stream of one process."""
+
+    def __init__(self, start: int, num_samples: int, batch_size: int, seed: list[int]) -> None:
+        self._start, self._size, self._batch = start, num_samples, batch_size
+        self._seed = seed
+        self._orders: dict[int, np.ndarray] = {}
+
+    def _order(self, number: int) -> Int[np.ndarray, " n"]:
+        if number not in self._orders:
+            # One at a time, and of 32 bits: there may be millions of samples.
+            self._orders.clear()
+            order = np.arange(self._size, dtype=np.int32)
+            np.random.default_rng([*self._seed, number]).shuffle(order)
+            self._orders[number] = order
+        return self._orders[number]
+
+    def batch(self, step: int) -> Int[np.ndarray, " batch"]:
         place, stop = step * self._batch, (step + 1) * self._batch
         parts = []
         while place < stop:
             number, offset = divmod(place, self._size)
             parts.append(self._order(number)[offset : offset + stop - place])
             place += len(parts[-1])
-        return np.concatenate(parts)
-
-
-@eqx.filter_jit
-def _sharded_step(
-    solver: GradientEM,
-    state: GradientState,
-    memory: Memory | None,
-    batch: Batch,
-    index: Int[Array, " batch"],
-    rate: Scalar,
-    mesh: Mesh,
-) -> tuple[GradientState, Memory | None]:
-    past = jax.tree.map(lambda leaf: leaf[index], memory)
-    state, present = sharded(solver.step, mesh)(state, batch, past, rate)
-    # All devices have the memory of all samples, tens of bytes each: any may be asked next.
-    present = replicate(present, mesh)
-    return state, jax.tree.map(lambda old, new: old.at[index].set(new), memory, present)
-
-
-@eqx.filter_jit
-def _step(
-    solver: GradientEM,
-    state: GradientState,
-    memory: Memory | None,
-    data: Batch,
-    index: Int[Array, " batch"],
-    rate: Scalar,
-) -> tuple[GradientState, Memory | None]:
-    batch, past = jax.tree.map(lambda leaf: leaf[index], (data, memory))
-    state, present = solver.step(state, batch, past, rate)
-    return state, jax.tree.map(lambda old, new: old.at[index].set(new), memory, present)
+        return np.concatenate(parts) + np.int32(self._start)
 
 
 @eqx.filter_jit
@@ -224,7 +214,8 @@ def train(
     Args:
         solvers: The solvers that phases name.
         plan: What to do.
-        data: All samples, on the device, or on the host where several devices share batches.
+        data: All samples, on the device, or on the host where several devices share batches or
+            the samples are read as they are needed.
         learned: What is learned, to start from.
         key: Random key of the order of samples and of the noise.
         begin: Where to go on, as `keep` was told it; None to start.
@@ -239,7 +230,8 @@ def train(
     Raises:
         FitError: If a loss or a gradient is not a number.
     """
-    stream = Stream(data.weight.shape[0], plan.batch_size, jax.random.fold_in(key, 0))
+    counts = (data.weight.shape[0],) if isinstance(data, Batch) else data.counts
+    stream = Stream(counts, plan.batch_size, jax.random.fold_in(key, 0))
     noise_key = jax.random.fold_in(key, 1)
     mesh = None if isinstance(data, Batch) else data.mesh
     count = len(learned.clusters)
@@ -260,10 +252,10 @@ def train(
         for _ in range(steps):
             index = stream.batch(taken)
             if isinstance(data, Batch):
-                state, memory = _step(solver, state, memory, data, jnp.asarray(index), rate)
+                state, memory = resident_step(solver, state, memory, data, jnp.asarray(index), rate)
             else:
                 batch, places = data.take(index), replicate(index, data.mesh)
-                stepped = _sharded_step(solver, state, memory, batch, places, rate, data.mesh)
+                stepped = sharded_step(solver, state, memory, batch, places, rate, data.mesh)
                 state, memory = settled(stepped, mesh)
             taken += 1
         loss, sizes = _read(state, position, restart)
@@ -305,6 +297,7 @@ def train(
                 least,
                 sizes=sizes,
                 samples=taken * plan.batch_size,
+                learned=state.learned,
             )
         )
         if keep is not None:
@@ -331,10 +324,13 @@ def _move(
     """The state after the best split and removal, judged by some samples; None for none."""
     size = data.weight.shape[0]
     rng = np.random.default_rng([int(state.step), *np.asarray(jax.random.key_data(key)).tolist()])
-    index = rng.choice(size, min(size, plan.move_samples), replace=False)
+    judged = min(size, plan.move_samples)
+    # One of few numbers, eight to a doubling: other data sets are judged by the same program.
+    judged -= judged % 2 ** max(0, judged.bit_length() - 4)
+    index = rng.choice(size, judged, replace=False)
     places = jnp.asarray(index)
     if isinstance(data, Batch):
-        some = jax.tree.map(lambda leaf: leaf[places], data)
+        some = rows_of(data, places)
     else:
         # Few samples, and seldom: every device weighs the same moves.
         some = data.take(index, replicate)

@@ -1,6 +1,7 @@
 """A whole fit by gradient steps: restarts, saving and going on, and the final assignment."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +12,9 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float, PyTree
 
+from diffclust.image_source import Images, ImageSource
 from diffclust.parallel import gathered
+from diffclust.processes import joined_rows, row_counts
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import Batch, Memory
 from diffclust.solvers.chunks import HostSamples
@@ -27,7 +30,7 @@ from diffclust.solvers.fit import assign_chunks
 from diffclust.solvers.gradient import GradientEM, GradientState
 from diffclust.solvers.progress import Callback, FitError, Snapshots, Status, ignore
 from diffclust.solvers.result import Assignment, Outcome
-from diffclust.solvers.run import host_assignment
+from diffclust.solvers.run import assigned
 from diffclust.types import Key
 
 SoftAssignment = tuple[Assignment, Float[np.ndarray, " n"], Float[np.ndarray, "n clusters"]]
@@ -72,6 +75,7 @@ def assign_softly(
     samples: PyTree,
     *,
     chunk_size: int,
+    greatest: bool = False,
     callback: Callback = ignore,
     mesh: Mesh | None = None,
 ) -> SoftAssignment:
@@ -82,30 +86,42 @@ def assign_softly(
         learned: The clusters and what goes with them.
         samples: Samples with a leading axis.
         chunk_size: Samples a chunk, and a device.
+        greatest: Whether only the greatest responsibility of each sample is kept.
         callback: Told of every chunk.
         mesh: Devices that share every chunk, or None for one.
 
     Returns:
         The assignment, the loss of each sample and its responsibilities.
     """
-    chunks, memory = assign_chunks(
-        solver, learned, samples, chunk_size=chunk_size, callback=callback, mesh=mesh
+    reduction, count = solver.reduction, len(learned.clusters)
+
+    def part(memory: Memory) -> PyTree:
+        scores = jnp.asarray(memory.energy)
+        share = np.asarray(reduction.responsibilities(scores))
+        if greatest:
+            responsibilities = share[:, :1]
+        else:
+            responsibilities = np.zeros((len(share), count), share.dtype)
+            np.put_along_axis(responsibilities, np.asarray(memory.cluster), share, axis=1)
+        return assigned(memory), np.asarray(reduction(scores)), responsibilities
+
+    found, losses, responsibilities = assign_chunks(
+        solver,
+        learned,
+        samples,
+        part=part,
+        chunk_size=chunk_size,
+        callback=callback,
+        mesh=mesh,
     )
-    found = chunks.collect(memory)
-    cluster, scores = found.cluster, found.energy
-    reduction = solver.reduction
-    losses = np.asarray(reduction(jnp.asarray(scores)))
-    share = np.asarray(reduction.responsibilities(jnp.asarray(scores)))
-    responsibilities = np.zeros((len(cluster), len(learned.clusters)), share.dtype)
-    np.put_along_axis(responsibilities, cluster, share, axis=1)
-    return host_assignment(chunks, memory), losses, responsibilities
+    return Assignment(*found), losses, responsibilities
 
 
 def fit_by_gradient(
     solvers: Sequence[GradientEM],
     final: GradientEM,
     plan: GradientPlan,
-    samples: Float[np.ndarray, "n height width channels"],
+    samples: Images,
     weight: Float[np.ndarray, " n"] | None,
     *,
     begin: Callable[[Key], Learned],
@@ -142,12 +158,23 @@ def fit_by_gradient(
     """
     started = time.perf_counter()
     data: Batch | HostSamples
-    if mesh is None:
+    streamed = isinstance(samples, ImageSource)
+    if mesh is None and not streamed:
         ones = jnp.ones(len(samples), samples.dtype)
         data = Batch(jnp.asarray(samples), ones if weight is None else jnp.asarray(weight))
     else:
         ones = np.ones(len(samples), samples.dtype)
-        data = HostSamples(samples, ones if weight is None else weight, mesh)
+        every = joined_rows(ones if weight is None else weight, mesh)
+        data = HostSamples(samples, every, mesh, row_counts(len(samples), mesh))
+    # Of what is larger than memory, all responsibilities may be as well.
+    assign = functools.partial(
+        assign_softly,
+        final,
+        samples=samples,
+        chunk_size=chunk_size,
+        greatest=streamed,
+        mesh=mesh,
+    )
     keys = jax.random.split(key, num_restarts)
     found = _Found()
     if snapshots is not None:
@@ -169,7 +196,8 @@ def fit_by_gradient(
                 keep(state, memory, position)
             if snapshots is not None:
                 seconds = found.seconds + time.perf_counter() - started
-                snapshots.save(*_snapshot(state, memory, position, number, best, seconds))
+                found_out = (state, memory, position, number, best, seconds)
+                snapshots.save(lambda: _snapshot(*found_out))
 
         try:
             run = train(
@@ -192,14 +220,10 @@ def fit_by_gradient(
         going = None
         # Of the other runs nobody is told: they would look like the end of the fit.
         tell = callback if number + 1 == num_restarts else ignore
-        assigned = assign_softly(
-            final, run.learned, samples, chunk_size=chunk_size, callback=tell, mesh=mesh
-        )
-        best = _better(best, run, assigned, weight)
+        found_last = assign(run.learned, callback=tell)
+        best = _better(best, run, found_last, np.asarray(data.weight))
     assert best is not None
-    assignment, _, responsibilities = best.assigned or assign_softly(
-        final, best.learned, samples, chunk_size=chunk_size, callback=callback, mesh=mesh
-    )
+    assignment, _, shares = best.assigned or assign(best.learned, callback=callback)
     mass = float(np.sum(np.asarray(data.weight), dtype=np.float64))
     return Outcome(
         gathered(best.learned, mesh),
@@ -210,7 +234,7 @@ def fit_by_gradient(
         chunk_size,
         found.seconds + time.perf_counter() - started,
         {
-            "responsibilities": responsibilities,
+            **({"certainties": shares[:, 0]} if streamed else {"responsibilities": shares}),
             "phases": np.asarray(best.position.starts[:-1], np.int32),
         },
         {"refills": float(best.position.refills), "moves": float(best.position.moves)},
@@ -218,11 +242,11 @@ def fit_by_gradient(
 
 
 def _better(
-    best: _Best | None, run: Trained, assigned: SoftAssignment, weight: np.ndarray | None
+    best: _Best | None, run: Trained, assigned: SoftAssignment, weight: np.ndarray
 ) -> _Best:
     """The better one by the loss of all samples together."""
     each = assigned[1]
-    loss = float(np.sum(each if weight is None else each * weight, dtype=np.float64))
+    loss = float(np.sum(each * weight, dtype=np.float64))
     if not np.isfinite(loss):
         raise FitError(f"the loss after the last step is {loss}; lower the learning rate")
     losses = (loss,) if best is None else (*best.losses, loss)
@@ -275,9 +299,10 @@ def _found(
     key: Key,
 ) -> _Found:
     """What was saved last: the best of the runs done, and the one to go on with."""
+    # All processes begin; not all of them ask what a state is like.
+    learned = begin(key)
 
     def like(about: dict[str, Any]) -> PyTree:
-        learned = begin(key)
         phase = min(_position(about["position"]).phase, len(plan.phases) - 1)
         solver = solvers[plan.phases[phase].solver]
         size = data.weight.shape[0]
@@ -287,10 +312,10 @@ def _found(
     latest = snapshots.latest(like)
     if latest is None:
         return _Found()
-    (state, memory, learned), about = latest
+    (state, memory, found), about = latest
     told, best = about["best"], None
     if told is not None:
-        best = _Best(learned, _position(told["position"]), tuple(told["losses"]))
+        best = _Best(found, _position(told["position"]), tuple(told["losses"]))
     if int(about["restart"]) and best is None:
         raise ValueError("the saved state tells of earlier restarts, but not of their losses")
     going = (state, memory, _position(about["position"]))

@@ -149,7 +149,8 @@ class Lloyd(AbstractSolver):
                 self.family,
                 batch.samples,
                 difference,
-                best != previous,
+                # Padding weighs nothing, and so decides nothing.
+                (best != previous) & (batch.weight > 0),
                 state.learned.clusters.prototype,
             )
         else:

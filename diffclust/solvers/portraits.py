@@ -1,17 +1,23 @@
 """Prototypes for clusters that were found some other way: the means of their aligned samples."""
 
+from collections.abc import Iterator
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Float, Int, PyTree
 
 from diffclust.alignment import Alignment
+from diffclust.chunkwise import Rows, all_rows
+from diffclust.parallel import gathered, own_part, replicate, rowwise, settled, sharded
+from diffclust.processes import even_share, joined_rows, row_counts, rows_at
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Batch, Memory
-from diffclust.solvers.fit import Plan, begin_at_assignments, level_of
 from diffclust.solvers.lloyd import Lloyd, LloydState
 from diffclust.solvers.progress import Callback, Progress, ignore
+from diffclust.solvers.start import Plan, begin_at_assignments, level_of
 from diffclust.types import Key
 
 
@@ -42,20 +48,35 @@ def align_to_own(
     return jax.vmap(one)(samples, memory)
 
 
-@eqx.filter_jit
-def _align(solver: Lloyd, learned: Learned, samples: PyTree, memory: Memory) -> Alignment:
+def _aligned(solver: Lloyd, learned: Learned, samples: PyTree, memory: Memory) -> Alignment:
     prepared = solver.aligner.prepare(solver.energy, learned.clusters, learned.shared)
     return align_to_own(solver, learned, samples, memory, prepared)
 
 
 @eqx.filter_jit
-def _step(
-    solver: Lloyd, state: LloydState, batch: Batch, memory: Memory
+def _align(
+    solver: Lloyd, learned: Learned, samples: PyTree, memory: Memory, mesh: Mesh | None
+) -> Alignment:
+    def run(everywhere: PyTree, rows: PyTree) -> Alignment:
+        return _aligned(*everywhere, *rows)
+
+    return rowwise(run, mesh)((solver, learned), (samples, memory))
+
+
+def _add(
+    solver: Lloyd, state: LloydState, batch: Batch, memory: Memory, *, axis_name: str | None = None
 ) -> tuple[LloydState, Memory]:
-    found = _align(solver, state.learned, batch.samples, memory)
-    state = solver.accumulate(state, batch, found, memory.cluster[:, 0])
+    found = _aligned(solver, state.learned, batch.samples, memory)
+    state = solver.accumulate(state, batch, found, memory.cluster[:, 0], axis_name=axis_name)
     energy = memory.energy.at[:, 0].set(found.energy[:, 0])
     return state, Memory(memory.cluster, energy, found.params)
+
+
+@eqx.filter_jit
+def _step(
+    solver: Lloyd, state: LloydState, batch: Batch, memory: Memory, mesh: Mesh | None
+) -> tuple[LloydState, Memory]:
+    return sharded(eqx.Partial(_add, solver), mesh)(state, batch, memory)
 
 
 def aligned_means(
@@ -75,9 +96,9 @@ def aligned_means(
 
     Args:
         solver: Energy, aligner and prototype family.
-        plan: Number of clusters, penalty weights and chunk size; nothing else of it is used.
-        samples: Samples with a leading axis.
-        assignments: The cluster of each sample; the prototype of an empty one is blank.
+        plan: Number of clusters, penalty weights, chunk size and mesh; nothing else of it is used.
+        samples: Samples with a leading axis; of several processes, each gives its own.
+        assignments: The cluster of each sample of all; the prototype of an empty one is blank.
         key: Draws the samples that the means are made of.
         passes: Passes over these.
         most: Samples of a cluster that its mean is made of.
@@ -87,16 +108,20 @@ def aligned_means(
     """
     rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
     chosen = _some_of_each(assignments, plan.num_clusters, most, rng)
-    part = jax.tree.map(lambda leaf: leaf[chosen], samples)
-    level = level_of(solver, plan, part, None, 1)
+    mesh, counts = plan.mesh, row_counts(jax.tree.leaves(samples)[0].shape[0], plan.mesh)
+    # Every process needs a sample.
+    chosen = np.append(chosen, chosen[:1].repeat(max(0, len(counts) - chosen.size)))
+    own = even_share(chosen.size, mesh)
+    part = rows_at(lambda i: jax.tree.map(lambda leaf: leaf[i], samples), chosen, counts, mesh)
+    level = level_of(solver, plan, jax.tree.map(lambda leaf: leaf[own], part), None, 1)
     state, memory = begin_at_assignments(solver, plan, level, assignments[chosen])
     for _ in range(passes):
-        new = []
+        state, new = replicate(state, mesh), []
         for batch, past in zip(level.batches, memory, strict=True):
-            state, present = _step(solver, state, batch, past)
+            state, present = settled(_step(solver, state, batch, past, mesh), mesh)
             new.append(present)
         memory, state = tuple(new), solver.end_pass(state)
-    return state.learned.clusters
+    return gathered(state.learned.clusters, mesh)
 
 
 def align_all(
@@ -107,28 +132,38 @@ def align_all(
     assignments: Int[np.ndarray, " n"],
     *,
     callback: Callback = ignore,
+    rows: Rows = all_rows,
 ) -> Float[np.ndarray, "n params"]:
     """How every sample aligns to the prototype of the cluster it is said to be in.
 
     Args:
         solver: Energy, aligner and prototype family.
-        plan: Number of clusters and chunk size; nothing else of it is used.
+        plan: Number of clusters, chunk size and mesh; nothing else of it is used.
         clusters: The prototypes.
-        samples: Samples with a leading axis.
-        assignments: The cluster of each sample.
+        samples: Samples with a leading axis; of several processes, each gives its own.
+        assignments: The cluster of each sample of all.
         callback: Told of every chunk.
+        rows: Makes an array of the chunks.
 
     Returns:
-        The params of each sample.
+        The params of each sample of all.
     """
     level = level_of(solver, plan, samples, None, 1)
     _, memory = begin_at_assignments(solver, plan, level, assignments, average=False)
-    learned = Learned(clusters)
-    params = []
-    for number, (batch, past) in enumerate(zip(level.batches, memory, strict=True)):
-        params.append(np.asarray(_align(solver, learned, batch.samples, past).params[:, 0]))
-        callback(Progress("portraits", 0, 0, number + 1, level.count))
-    return np.concatenate(params)[: level.num_samples]
+    mesh, size = plan.mesh, level.own_size
+    count = jax.tree.leaves(samples)[0].shape[0]
+    learned = replicate(Learned(clusters), mesh)
+
+    def chunks(begin: int) -> Iterator[np.ndarray]:
+        for number, (batch, past) in enumerate(zip(level.batches, memory, strict=True)):
+            start = number * size
+            if start + size <= begin:
+                continue
+            found = settled(_align(solver, learned, batch.samples, past, mesh), mesh)
+            yield own_part(found.params, mesh)[max(begin - start, 0) : max(count - start, 0), 0]
+            callback(Progress("portraits", 0, 0, number + 1, level.count))
+
+    return joined_rows(rows(chunks), mesh)
 
 
 def _some_of_each(

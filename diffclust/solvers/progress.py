@@ -7,6 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import PyTree
 
+from diffclust.prototypes import Learned
+
 
 class Status(enum.Enum):
     """Why a fit stopped.
@@ -41,6 +43,8 @@ class Progress:
         least: The least loss of the restarts done, or None.
         sizes: Each cluster's share of the samples, or None where it is not known.
         samples: Samples seen in this run, or None where they are seen once a pass.
+        learned: What the pass or the window goes by, prototypes and all; on the device, and to be
+            read at once. None in other stages.
     """
 
     stage: str
@@ -52,18 +56,19 @@ class Progress:
     least: float | None = None
     sizes: tuple[float, ...] | None = None
     samples: int | None = None
+    learned: Learned | None = None
 
 
 @runtime_checkable
 class Snapshots(Protocol):
     """Where a long fit saves its state as it goes, and finds it again."""
 
-    def save(self, arrays: PyTree, about: dict[str, Any]) -> None:
-        """Saves a state, or not where the last one is recent enough.
+    def save(self, state: Callable[[], tuple[PyTree, dict[str, Any]]]) -> None:
+        """Saves a state, or takes note of it where the last one that was saved is recent enough.
 
         Args:
-            arrays: A tree of arrays.
-            about: What JSON can hold, and what it takes to know the arrays' shapes.
+            state: Gives the state, now or later: a tree of arrays, and about them what JSON can
+                hold and what it takes to know their shapes. It must go on giving the same.
         """
         ...
 
@@ -73,7 +78,8 @@ class Snapshots(Protocol):
         """The state that was saved last.
 
         Args:
-            like: From what was saved about them, arrays of the right shapes.
+            like: From what was saved about them, arrays of the right shapes; those of NumPy's
+                come back as such.
 
         Returns:
             The arrays and what was saved about them; None where nothing was.
@@ -85,8 +91,29 @@ class Snapshots(Protocol):
         ...
 
 
-Callback = Callable[[Progress], None]
-"""Called after every chunk; raise an exception in it to stop the fit."""
+@runtime_checkable
+class Callback(Protocol):
+    """Listens to a fit, and may end it; any function of a `Progress` will do."""
+
+    def __call__(self, progress: Progress, /) -> None:
+        """Called after every chunk, or window of steps, in the thread of the fit.
+
+        Args:
+            progress: Where the fit stands, with its loss and what it has learned so far.
+
+        Raises:
+            Cancelled: To end the fit; any other exception ends it too, and comes out of `fit` as
+                it is.
+        """
+        ...
+
+
+class Cancelled(Exception):
+    """A callback has ended the fit before its time; `fit` lets it through and returns nothing.
+
+    Nothing is left half done. Given `snapshots`, the last whole state is saved when these are
+    closed, and the same call of `fit` goes on from it.
+    """
 
 
 class FitError(RuntimeError):

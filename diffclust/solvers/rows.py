@@ -12,11 +12,12 @@ from diffclust.alignment import NoAlignment
 from diffclust.objectives import TransformedDistance
 from diffclust.prototypes import MeanImages
 from diffclust.solvers.chunks import default_chunk_size
-from diffclust.solvers.fit import Plan, Start, fit_prototypes
+from diffclust.solvers.fit import fit_prototypes
 from diffclust.solvers.lloyd import Lloyd
 from diffclust.solvers.moves import Moves
 from diffclust.solvers.progress import Callback, ignore
 from diffclust.solvers.run import Stopping
+from diffclust.solvers.start import Plan, Start
 from diffclust.transforms import Identity
 from diffclust.types import Key
 

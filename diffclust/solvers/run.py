@@ -1,7 +1,7 @@
 """One run of Lloyd's algorithm: passes over the chunks until nothing moves."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import equinox as eqx
 import jax
@@ -10,12 +10,16 @@ import numpy as np
 from jax.sharding import Mesh
 
 from diffclust.parallel import replicate, settled, shard_rows, sharded
+from diffclust.processes import agreed
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import Batch, Memory
 from diffclust.solvers.chunks import Chunks
 from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
 from diffclust.solvers.progress import FitError, Status
 from diffclust.solvers.result import Assignment
+
+_BLOCK = 2**16
+"""Samples that are sorted at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +44,25 @@ class Run:
     def loss(self) -> float:
         """The penalised distortion of the last pass."""
         return self.history[-1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Going:
+    """Where a run stands that is not done: all it takes to go on.
+
+    Attributes:
+        state: The state of the next pass.
+        memory: Memory of each chunk.
+        history: The loss of every pass so far.
+    """
+
+    state: LloydState
+    memory: tuple[Memory, ...]
+    history: tuple[float, ...] = ()
+
+
+KeepRun = Callable[[Going], None]
+"""Called after every pass but the last with where a run stands."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,15 +95,15 @@ def _end_pass(solver: Lloyd, state: LloydState, keep: bool) -> LloydState:
     return solver.end_pass(state, keep=keep)
 
 
-Report = Callable[[int, int, int, float | None], None]
-"""Called with pass, chunks done, chunks in all and the last loss."""
+Report = Callable[[int, int, int, float | None, Learned], None]
+"""Called with pass, chunks done, chunks in all, the last loss and what the pass goes by."""
 
 
 def one_pass(
     solver: Lloyd,
     chunks: Chunks,
     state: LloydState,
-    memory: tuple[Memory, ...],
+    memory: Iterable[Memory],
     *,
     kept: bool = False,
     report: Callable[[int, int], None] | None = None,
@@ -109,6 +132,13 @@ def one_pass(
     return state, tuple(new)
 
 
+def _let_go(held: list[Memory]) -> Iterator[Memory]:
+    """Each in turn, and none of them held any longer."""
+    held.reverse()
+    while held:
+        yield held.pop()
+
+
 def run_lloyd(
     solver: Lloyd,
     chunks: Chunks,
@@ -116,7 +146,9 @@ def run_lloyd(
     memory: tuple[Memory, ...],
     stopping: Stopping,
     *,
+    history: Sequence[float] = (),
     report: Report | None = None,
+    keep: KeepRun | None = None,
 ) -> Run:
     """Passes over the data until assignments or loss stand still.
 
@@ -128,7 +160,9 @@ def run_lloyd(
         state: The state to start from.
         memory: Memory of each chunk.
         stopping: When to stop.
+        history: The loss of every pass that was done before, where a run goes on.
         report: Called after every chunk, or None.
+        keep: Called after every pass but the last, or None.
 
     Returns:
         The run, after its last whole pass.
@@ -136,20 +170,25 @@ def run_lloyd(
     Raises:
         FitError: If the loss is not a number.
     """
-    history: list[float] = []
+    history = list(history)
+    # What one machine computed alone, another may have rounded differently.
+    state = agreed(state, chunks.mesh)
     while True:
         iteration, last = len(history), history[-1] if history else None
 
-        def tell(done: int, total: int, iteration: int = iteration, last: float | None = last):
-            if report is not None:
-                report(iteration, done, total, last)
-
         # Placed alike in every pass, so that no step is compiled twice.
-        state, memory = replicate(state, chunks.mesh), shard_rows(memory, chunks.mesh)
+        state, past = replicate(state, chunks.mesh), list(shard_rows(memory, chunks.mesh))
         learned = state.learned
+        # Each chunk's memory is let go when the new one is there: of millions, one copy is enough.
+        del memory
+
+        def tell(done: int, total: int, told: tuple = (iteration, last, learned)):
+            if report is not None:
+                report(told[0], done, total, *told[1:])
+
         # The first pass counts afresh: the memory may be of other sums than the state's.
         kept = solver.sums_persist and bool(history)
-        state, memory = one_pass(solver, chunks, state, memory, kept=kept, report=tell)
+        state, memory = one_pass(solver, chunks, state, _let_go(past), kept=kept, report=tell)
         tally = state.tally
         loss = float(tally.loss)
         if not np.isfinite(loss):
@@ -167,6 +206,8 @@ def run_lloyd(
             return Run(learned, memory, tally, tuple(history), status)
         if empty.size:
             state = refill(solver, state, chunks, memory, empty)
+        if keep is not None:
+            keep(Going(state, memory, tuple(history)))
 
 
 def _verdict(
@@ -206,12 +247,11 @@ def refill(
     Returns:
         The state with the clusters replaced.
     """
-    past = chunks.collect(memory)
-    worst = np.argsort(-past.energy[:, 0] * chunks.weights[: chunks.num_samples])
-    worst = worst[: empty.size]
+    energy = chunks.collect(memory, lambda past: past.energy[:, 0])
+    worst = _largest(energy * chunks.weights[: chunks.num_samples], empty.size)
     clusters = state.learned.clusters
     source = np.arange(len(clusters))
-    source[empty[: worst.size]] = past.cluster[worst, 0]
+    source[empty[: worst.size]] = chunks.recall(memory, worst).cluster[:, 0]
     clusters = clusters.take(jnp.asarray(source))
     prototype = jax.tree.map(
         lambda old, new: old.at[jnp.asarray(empty[: worst.size])].set(new),
@@ -220,6 +260,15 @@ def refill(
     )
     clusters = eqx.tree_at(lambda c: c.prototype, clusters, prototype)
     return eqx.tree_at(lambda s: s.learned.clusters, state, clusters)
+
+
+def _largest(values: np.ndarray, count: int) -> np.ndarray:
+    """Indices of the largest values, in falling order; without as many indices as values."""
+    found = np.zeros(0, np.int64)
+    for start in range(0, len(values), _BLOCK):
+        pool = np.append(found, np.arange(start, min(start + _BLOCK, len(values))))
+        found = pool[np.argsort(-values[pool], kind="stable")[:count]]
+    return found
 
 
 def host_assignment(chunks: Chunks, memory: tuple[Memory, ...]) -> Assignment:
@@ -232,11 +281,22 @@ def host_assignment(chunks: Chunks, memory: tuple[Memory, ...]) -> Assignment:
     Returns:
         The assignment.
     """
-    found = chunks.collect(memory)
-    cluster, energy = found.cluster, found.energy
+    return Assignment(*chunks.collect(memory, assigned))
+
+
+def assigned(memory: Memory) -> tuple[np.ndarray, ...]:
+    """What an `Assignment` keeps of a memory.
+
+    Args:
+        memory: Memory on the host.
+
+    Returns:
+        Clusters, energies, margins, second-best clusters and params.
+    """
+    cluster, energy, params = map(np.asarray, (memory.cluster, memory.energy, memory.params))
     if cluster.shape[1] > 1:
         margins, second = energy[:, 1] - energy[:, 0], cluster[:, 1]
     else:
         margins = np.full(len(energy), np.inf, energy.dtype)
         second = np.full(len(cluster), -1, cluster.dtype)
-    return Assignment(cluster[:, 0], energy[:, 0], margins, second, found.params[:, 0])
+    return cluster[:, 0], energy[:, 0], margins, second, params[:, 0]

@@ -8,8 +8,12 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from diffclust.parallel import spans
 from diffclust.solvers.chunks import Chunks
 from diffclust.types import Key
+
+_BLOCK = 2**16
+"""Samples whose masses are summed at once."""
 
 
 @eqx.filter_jit
@@ -48,14 +52,23 @@ def kmeans_plus_plus(
     draws = np.asarray(jax.random.uniform(key, (num_clusters, trials)), dtype=np.float64)
     chosen = [int(_draw(draws[0, :1], weights)[0])]
 
-    def from_seeds(index: np.ndarray) -> Float[np.ndarray, "n seeds"]:
-        seeds = chunks.gather(index)
-        return np.concatenate(
-            [np.asarray(_distances(to_all, batch.samples, seeds)) for batch in chunks.batches]
-        )
+    # Of millions of samples every array counts: this one is filled anew for each seed.
+    remaining = np.zeros((weights.size, trials), weights.dtype)
+
+    def fill(index: np.ndarray) -> None:
+        seeds, start = chunks.gather(index), 0
+        if spans(chunks.mesh):
+            parts = [_distances(to_all, batch.samples, seeds) for batch in chunks.batches]
+            remaining[: chunks.num_samples] = chunks.collect(parts)
+            return
+        for batch in chunks.batches:
+            found = np.asarray(_distances(to_all, batch.samples, seeds))
+            remaining[start : start + chunks.size] = found
+            start += chunks.size
 
     # The first seed stands in all places, so that one shape serves for every call.
-    nearest = from_seeds(np.repeat(chosen, trials))[:, 0]
+    fill(np.repeat(chosen, trials))
+    nearest = remaining[:, 0].copy()
     for position in range(1, num_clusters):
         mass = nearest * weights
         if not mass.sum() > 0:
@@ -67,16 +80,38 @@ def kmeans_plus_plus(
             mass = (np.arange(weights.size) < chunks.num_samples).astype(weights.dtype)
             mass[chosen] = 0.0
         candidates = _draw(draws[position], mass)
-        remaining = np.minimum(nearest[:, None], from_seeds(candidates))
+        del mass
+        fill(candidates)
+        np.minimum(nearest[:, None], remaining, out=remaining)
         best = int(np.argmin(weights @ remaining))
-        nearest = remaining[:, best]
+        nearest[:] = remaining[:, best]
         chosen.append(int(candidates[best]))
     return np.asarray(chosen, dtype=np.int32)
 
 
 def _draw(uniforms: Float[np.ndarray, " m"], mass: np.ndarray) -> Int[np.ndarray, " m"]:
     """Indices drawn in proportion to a mass, with replacement, by inverting its running sum."""
-    running = np.cumsum(mass, dtype=np.float64)
-    # `side="right"` never lands on a sample without mass, except past the end by rounding.
-    index = np.searchsorted(running, uniforms * running[-1], side="right")
-    return np.minimum(index, np.flatnonzero(mass > 0)[-1])
+    # Block by block: of millions of samples the whole sum, in double precision, is not held.
+    parts = range(0, mass.size, _BLOCK)
+    ends, total, last = [], 0.0, 0
+    for start in parts:
+        block = mass[start : start + _BLOCK]
+        total = float(_running(block, total)[-1])
+        ends.append(total)
+        positive = np.flatnonzero(block > 0)
+        last = start + int(positive[-1]) if positive.size else last
+    found = []
+    for wanted in (uniforms * total).tolist():
+        # `side="right"` never lands on a sample without mass, except past the end by rounding.
+        number = min(int(np.searchsorted(ends, wanted, side="right")), len(ends) - 1)
+        before = ends[number - 1] if number else 0.0
+        block = _running(mass[parts[number] : parts[number] + _BLOCK], before)
+        found.append(parts[number] + int(np.searchsorted(block, wanted, side="right")))
+    return np.minimum(np.asarray(found), last)
+
+
+def _running(block: np.ndarray, before: float) -> Float[np.ndarray, " m"]:
+    """The running sum of a block in double precision, on top of what came before it."""
+    terms = block.astype(np.float64)
+    terms[0] += before
+    return np.cumsum(terms, out=terms)

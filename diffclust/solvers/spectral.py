@@ -2,15 +2,20 @@
 
 import dataclasses
 import warnings
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
-import scipy.linalg
-import scipy.sparse
+import scipy
 from jaxtyping import Float, Int
 
 from diffclust import _validation
 from diffclust.types import Key
+
+if TYPE_CHECKING:
+    # At run time they are imported when they are first used.
+    import scipy.linalg
+    import scipy.sparse
 
 _DENSE = 1500
 """Up to this many samples the eigenproblem is solved in full: no iteration can fail."""
@@ -36,7 +41,7 @@ class SpectralEmbedding:
         """Eigenvectors kept, at most as many as were asked for."""
         return self.rows.shape[1]
 
-    def extend(self, affinities: scipy.sparse.csr_array) -> Float[np.ndarray, "m vectors"]:
+    def extend(self, affinities: "scipy.sparse.csr_array") -> Float[np.ndarray, "m vectors"]:
         """Rows of new samples by Nyström's formula: y = D⁻¹ A v / λ, scaled to unit length.
 
         Args:
@@ -62,7 +67,7 @@ class SpectralEmbedding:
 
 
 def averaged(
-    affinities: scipy.sparse.csr_array, values: Float[np.ndarray, "references vectors"]
+    affinities: "scipy.sparse.csr_array", values: Float[np.ndarray, "references vectors"]
 ) -> Float[np.ndarray, "n vectors"]:
     """D⁻¹ A v: every sample's mean over its references, weighted by affinity.
 
@@ -76,7 +81,7 @@ def averaged(
     return (affinities @ values) * inverse(degrees(affinities))[:, None]
 
 
-def degrees(graph: scipy.sparse.csr_array, axis: int = 1) -> Float[np.ndarray, " n"]:
+def degrees(graph: "scipy.sparse.csr_array", axis: int = 1) -> Float[np.ndarray, " n"]:
     """Sums of a sparse matrix.
 
     Args:
@@ -133,7 +138,7 @@ def signed(vectors: Float[np.ndarray, "n vectors"]) -> Float[np.ndarray, "n vect
 
 
 def spectral_embedding(
-    graph: scipy.sparse.csr_array,
+    graph: "scipy.sparse.csr_array",
     num_vectors: int,
     *,
     key: Key,
@@ -184,7 +189,7 @@ def spectral_embedding(
     return SpectralEmbedding(values, unit_rows(walk), walk / divisor)
 
 
-def _checked(graph: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+def _checked(graph: "scipy.sparse.csr_array") -> "scipy.sparse.csr_array":
     if not scipy.sparse.issparse(graph) or graph.shape[0] != graph.shape[1] or not graph.shape[0]:
         raise ValueError(
             "graph must be a square sparse matrix of affinities, at least 1×1; got "
@@ -197,8 +202,8 @@ def _checked(graph: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
 
 
 def _parts(
-    graph: scipy.sparse.csr_array, degree: Float[np.ndarray, " n"]
-) -> scipy.sparse.csc_array:
+    graph: "scipy.sparse.csr_array", degree: Float[np.ndarray, " n"]
+) -> "scipy.sparse.csc_array":
     """Unit vectors D^(1/2) 1 of the connected parts, those of largest volume first."""
     from scipy.sparse.csgraph import connected_components
 
@@ -211,8 +216,8 @@ def _parts(
 
 
 def _further(
-    matrix: scipy.sparse.csr_array,
-    known: scipy.sparse.csc_array,
+    matrix: "scipy.sparse.csr_array",
+    known: "scipy.sparse.csc_array",
     wanted: int,
     key: Key,
     tolerance: float,
@@ -268,7 +273,7 @@ def eigengap(eigenvalues: Float[np.ndarray, " values"], num_clusters: int) -> fl
 
 
 def normalised_cut(
-    graph: scipy.sparse.csr_array,
+    graph: "scipy.sparse.csr_array",
     assignments: Int[np.ndarray, " n"],
     *,
     num_clusters: int | None = None,
@@ -308,7 +313,7 @@ def normalised_cut(
 
 
 def strongest_bridges(
-    graph: scipy.sparse.csr_array, assignments: Int[np.ndarray, " n"], *, most: int = 24
+    graph: "scipy.sparse.csr_array", assignments: Int[np.ndarray, " n"], *, most: int = 24
 ) -> Int[np.ndarray, "pairs 2"]:
     """The edges of greatest affinity between different clusters: the most ambiguous samples.
 

@@ -1,12 +1,11 @@
 """U-SPEC: spectral clustering of any number of samples through a few representatives."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
-import scipy.sparse
+import scipy
 from jaxtyping import Float
 
 from diffclust import _validation
@@ -24,6 +23,11 @@ from diffclust.solvers.spectral import (
     unit_rows,
 )
 from diffclust.types import Key
+
+if TYPE_CHECKING:
+    # At run time they are imported when they are first used.
+    import scipy.linalg
+    import scipy.sparse
 
 
 def representatives(
@@ -82,7 +86,7 @@ def representatives(
 
 
 def transfer_cut(
-    affinities: scipy.sparse.csr_array, num_vectors: int, *, num_extra: int = 5
+    affinities: "scipy.sparse.csr_array", num_vectors: int, *, num_extra: int = 5
 ) -> SpectralEmbedding:
     """The leading eigenvectors of the bipartite graph between samples and representatives.
 

@@ -20,7 +20,8 @@ from diffclust.objectives.evidence import (
 from diffclust.prototypes import Clusters
 from diffclust.solvers.chunks import Chunks
 from diffclust.solvers.lloyd import Lloyd
-from diffclust.solvers.run import Report, Run, Stopping, run_lloyd
+from diffclust.solvers.run import Going, Report, Run, Stopping
+from diffclust.solvers.standing import KeepTrying, Trying, attempt
 
 _RESIDUALS = 1024
 """Most samples whose residuals are compared."""
@@ -56,16 +57,12 @@ def warps_of(solver: Lloyd, chunks: Chunks, run: Run) -> Warps:
         Sums over its samples, and the curvature of its prototypes.
     """
     clusters, tally = run.learned.clusters, run.tally
-    parts, seen = [], 0
-    for batch, memory in zip(chunks.batches, run.memory, strict=True):
-        take = min(chunks.num_samples - seen, chunks.size, _RESIDUALS - seen)
-        if take <= 0:
-            break
-        residuals = _residuals(
-            solver, clusters, batch.samples, memory.params[:, 0], memory.cluster[:, 0]
-        )
-        parts.append(np.asarray(residuals)[:take])
-        seen += take
+    take = min(chunks.num_samples, _RESIDUALS)
+    index = np.minimum(np.arange(_RESIDUALS), take - 1)
+    past = chunks.recall(run.memory, index)
+    residuals = _residuals(
+        solver, clusters, chunks.gather(index), past.params[:, 0], past.cluster[:, 0]
+    )
     penalised = jnp.sum(tally.penalties * clusters.penalty, axis=1)
     return Warps(
         tally.count,
@@ -73,7 +70,7 @@ def warps_of(solver: Lloyd, chunks: Chunks, run: Run) -> Warps:
         tally.penalties,
         _hessians(solver, clusters),
         quadratic_forms(solver.energy),
-        effective_pixels(jnp.asarray(np.concatenate(parts))),
+        effective_pixels(jnp.asarray(np.asarray(residuals)[:take])),
     )
 
 
@@ -86,6 +83,8 @@ def learn_weights(
     rounds: int,
     shared: bool,
     report: Report | None = None,
+    begin: Trying | None = None,
+    keep: KeepTrying | None = None,
 ) -> Run:
     """Alternates EM steps on the penalty weights with runs of Lloyd's algorithm.
 
@@ -97,23 +96,36 @@ def learn_weights(
         rounds: Most rounds; it ends earlier when no weight changes by more than 5 %.
         shared: Whether all clusters share their weights.
         report: Called after every chunk, or None.
+        begin: Where to go on, as `keep` was told it; None to begin with `run`.
+        keep: Called after every pass and round, or None.
 
     Returns:
         A run under the learned weights; its loss is not comparable with the given one's.
     """
-    for _ in range(rounds):
-        warps = warps_of(solver, chunks, run)
-        old = run.learned.clusters.penalty
-        found: Hyperparameters = noise_of(warps, old)
-        # The posterior moves with the weights: a few inner steps settle it under these warps.
-        for _ in range(5):
-            found = em_step(warps, found, shared=shared)
-        weights = found.weights
-        clusters = eqx.tree_at(lambda c: c.penalty, run.learned.clusters, weights)
-        trial = run_lloyd(
-            solver, chunks, solver.init(clusters), run.memory, stopping, report=report
-        )
-        run = dataclasses.replace(trial, history=run.history + trial.history)
-        if bool(jnp.max(jnp.abs(jnp.log(weights / old))) < 0.05):
-            break
-    return run
+    at = Trying(run) if begin is None else begin
+    while at.round < rounds:
+        run, going = at.run, at.going
+        if going is None:
+            weights = _learned(solver, chunks, run, shared=shared)
+            clusters = eqx.tree_at(lambda c: c.penalty, run.learned.clusters, weights)
+            going = Going(solver.init(clusters), run.memory)
+        weights, old = (c.penalty for c in (going.state.learned.clusters, run.learned.clusters))
+        trial = attempt(solver, chunks, at, going, stopping, report=report, keep=keep)
+        trial = dataclasses.replace(trial, history=run.history + trial.history)
+        settles = bool(jnp.max(jnp.abs(jnp.log(weights / old))) < 0.05)
+        at = Trying(trial, rounds if settles else at.round + 1)
+        if keep is not None:
+            keep(at)
+    return at.run
+
+
+def _learned(
+    solver: Lloyd, chunks: Chunks, run: Run, *, shared: bool
+) -> Float[Array, "clusters terms"]:
+    """The penalty weights that the run's warps make most likely."""
+    warps = warps_of(solver, chunks, run)
+    found: Hyperparameters = noise_of(warps, run.learned.clusters.penalty)
+    # The posterior moves with the weights: a few inner steps settle it under these warps.
+    for _ in range(5):
+        found = em_step(warps, found, shared=shared)
+    return found.weights

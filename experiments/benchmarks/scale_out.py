@@ -4,7 +4,8 @@
 
 On a machine without GPUs the devices are fake: one CPU that looks like several. That shows that the
 numbers are right and how many bytes are moved, read from the compiled program; it shows no speed,
-and none is told. Smooth noise of MNIST's size, K = 10; shapes of 20 landmarks.
+and none is told. Smooth noise of MNIST's size, K = 10; shapes of 20 landmarks. Of the spectral
+methods the one stage in which devices talk: moments of the scattering features.
 """
 
 import os
@@ -15,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffclust.features import Moments
 from diffclust.models import MODELS, ShapeKMeans
 from diffclust.parallel import data_mesh, replicate, shard_batch, shard_rows, sharded
 from diffclust.prototypes import Clusters
@@ -33,6 +35,7 @@ METHODS = {
     "dti-kmeans, residual": ("dti-kmeans", {"transforms": DTI, "backbone": "residual"}),
     "dti-gmm": ("dti-gmm", {"transforms": DTI}),
     "gmm": ("gmm", {}),
+    "pssc": ("pssc", {}),
 }
 
 COLLECTIVE = re.compile(
@@ -73,6 +76,17 @@ def gradient(model, samples):
     return solver, state, samples, solver.training_memory, (jnp.asarray(RATE, samples.dtype),)
 
 
+def moments(model, samples):
+    """The step that adds a chunk's features to their moments, and the moments before it."""
+    features = jax.vmap(model.feature_map(28, 28))(samples)
+
+    def step(state, batch, memory, *, axis_name=None):
+        return state.add(batch.samples, batch.weight, axis_name=axis_name), memory
+
+    empty = Moments.empty(features.shape[1], dtype=features.dtype)
+    return step, empty, features, lambda count, clusters, dtype: jnp.zeros((count, 0), dtype), ()
+
+
 def apart(found, wanted):
     """The largest difference, each array by its own scale."""
     worst = 0.0
@@ -96,6 +110,8 @@ def drawn(model, count, seed):
 def measure(method, settings, count, mesh, seed):
     model = MODELS[method].from_settings({"num_clusters": CLUSTERS, **settings})
     make = gradient if hasattr(model, "training") else lloyd
+    if hasattr(model, "feature_map"):
+        make = moments
 
     def over_devices():
         solver, state, samples, remember, others = make(model, drawn(model, count, seed))
@@ -104,18 +120,24 @@ def measure(method, settings, count, mesh, seed):
         batch = shard_batch(batch, mesh)
         memory = shard_rows(remember(len(batch.weight), CLUSTERS, samples.dtype), mesh)
         given = (replicate(state, mesh), batch, memory, *replicate(others, mesh))
-        return solver, alone, given, jax.jit(sharded(solver.step, mesh)).lower(*given).compile()
+        step = getattr(solver, "step", solver)
+        return step, alone, given, jax.jit(sharded(step, mesh)).lower(*given).compile()
 
     *_, (_, batch, memory, *_), compiled = over_devices()
     kinds, size = moved(compiled.as_text())
     per_sample = sum(leaf.nbytes for leaf in jax.tree.leaves((batch, memory))) // len(batch.weight)
     # In double precision: a descent of many steps makes much of the last digit of single.
     with jax.enable_x64(True):
-        solver, alone, given, compiled = over_devices()
-        wanted, _ = eqx.filter_jit(solver.step)(*alone)
+        step, alone, given, compiled = over_devices()
+        wanted, _ = eqx.filter_jit(step)(*alone)
         found, _ = compiled(*given)
     # Of a gradient step the moments are compared: Adam's step would hide a factor.
-    part = (lambda s: s.moments) if make is gradient else (lambda s: (s.statistics, s.tally))
+    parts = {
+        gradient: lambda s: s.moments,
+        lloyd: lambda s: (s.statistics, s.tally),
+        moments: lambda s: s,
+    }
+    part = parts[make]
     return {
         "collectives": kinds,
         "bytes_added": size,

@@ -23,9 +23,9 @@ from diffclust.data import load
 from diffclust.metrics import accuracy
 from diffclust.objectives import em_step, log_evidence, noise_of
 from diffclust.solvers import Lloyd, Moves, Plan, Stopping
-from diffclust.solvers.fit import level_of, seeded
 from diffclust.solvers.moves import improve
 from diffclust.solvers.run import run_lloyd
+from diffclust.solvers.start import level_of
 from diffclust.solvers.weights import warps_of
 from experiments.harness import arguments, finish
 
@@ -45,7 +45,7 @@ def setting(images, side, affine, bending, steps, seed):
     plan = Plan(10, model.penalty(), 1, Stopping(15, 2e-3), Moves(rounds=5), factor, 512)
     chunks = level_of(solver, plan, images, None, factor)
     finest = level_of(solver, plan, images, None, 1)
-    state, memory = seeded(solver, plan, chunks, finest, jax.random.key(seed))
+    state, memory = started(solver, plan, chunks, finest, None, jax.random.key(seed))
     run = run_lloyd(solver, chunks, state, memory, plan.stopping)
     run = improve(solver, chunks, run, plan.stopping, plan.moves, seed=seed)
     warps = warps_of(solver, chunks, run)

@@ -13,7 +13,7 @@ import time
 import jax
 
 import diffclust
-from diffclust.models.spectral import cut_mean_graph
+from diffclust.models.cuts import cut_mean_graph
 from diffclust.solvers.progress import ignore
 from experiments.harness import arguments, finish, peak_memory_mb, scored
 from experiments.pssc_table3.run import images_of

@@ -21,8 +21,8 @@ from diffclust.distances import SquaredEuclidean
 from diffclust.features.projected import fit_projection
 from diffclust.graphs import judged_candidates, rejudged
 from diffclust.metrics import scores
+from diffclust.models.cuts import cut_mean_graph
 from diffclust.models.di_spectral import unit_norm
-from diffclust.models.spectral import cut_mean_graph
 from diffclust.objectives import InvariantDistance, TransformedDistance
 from diffclust.solvers.progress import ignore
 from diffclust.transforms import Affine

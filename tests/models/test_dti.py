@@ -246,8 +246,9 @@ class InMemory:
         self.saved: list[tuple[Any, str]] = []
         self.most = most
 
-    def save(self, arrays: Any, about: dict[str, Any]) -> None:
+    def save(self, state: Callable[[], tuple[Any, dict[str, Any]]]) -> None:
         if len(self.saved) < self.most:
+            arrays, about = state()
             self.saved.append((arrays, json.dumps(about)))
 
     def latest(self, like: Callable[[dict[str, Any]], Any]) -> tuple[Any, dict[str, Any]] | None:
@@ -388,11 +389,11 @@ def test_a_loss_that_is_no_number_stops_the_fit(
 
 
 def test_order_of_samples() -> None:
-    stream = Stream(10, 4, KEY)
+    stream = Stream((10,), 4, KEY)
     seen = np.concatenate([stream.batch(step) for step in range(10)])
     for start in range(0, 40, 10):
         assert sorted(seen[start : start + 10]) == list(range(10))
-    np.testing.assert_array_equal(Stream(10, 4, KEY).batch(7), seen[28:32])
+    np.testing.assert_array_equal(Stream((10,), 4, KEY).batch(7), seen[28:32])
     assert not np.array_equal(seen[:10], seen[10:20])
 
 

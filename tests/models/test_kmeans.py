@@ -260,7 +260,7 @@ STARTS_REFUSED = {
     "negative": ({"assignments": -LABELS}, "assignments must lie in 0 to 1; got -1 to 0"),
     "weights": ({"sample_weight": [1.0, 2.0]}, r"shape \(16,\), one for each image; got \(2,\)"),
     "negative-weights": ({"sample_weight": -np.ones(16)}, "sample_weight must be finite, at least"),
-    "no-weights": ({"sample_weight": np.zeros(16)}, "positive somewhere"),
+    "no-weights": ({"sample_weight": np.zeros(16)}, "zero for all"),
     "nan-weights": ({"sample_weight": np.full(16, np.nan)}, "sample_weight must be finite"),
     "chunks": ({"chunk_size": 0}, "chunk_size must be at least 1, not 0"),
 }

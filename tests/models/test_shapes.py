@@ -163,11 +163,11 @@ def test_the_solver_can_be_mapped_over_data_sets(drawn):
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        (np.zeros((4, 3)), "must have shape"),
+        (np.zeros((4, 3)), r"must be \[n, landmarks, dims\]"),
         (np.zeros((4, 2, 2)), "at least 3 landmarks"),
-        (np.ones((4, 3, 2)), "in one point at index 0, 1, 2, 3"),
-        (np.arange(24.0).reshape(4, 3, 2), "on one line at index"),
-        (np.full((4, 3, 2), np.nan), "missing .* at index 0"),
+        (np.ones((4, 3, 2)), "in one point in 4 of 4 shapes, at 0, 1, 2, 3;"),
+        (np.arange(24.0).reshape(4, 3, 2), "on one line: they do in 4 of 4 shapes, at 0, 1"),
+        (np.full((4, 3, 2), np.nan), "missing, NaN or infinite landmarks, at 0, 1, 2, 3"),
         ([np.ones((5, 2)), np.ones((6, 2))], "different numbers of landmarks"),
         (np.array([["a"] * 3] * 3)[..., None].repeat(2, 2), "must hold numbers"),
     ],

@@ -14,7 +14,7 @@ from diffclust import (
 )
 from diffclust.data import load_digits
 from diffclust.models import MODELS, Result
-from diffclust.models.spectral import bipartite_cut
+from diffclust.models.cuts import bipartite_cut
 from diffclust.solvers import Progress, normalised_cut
 from tests.models.cuts import (
     CHUNK,

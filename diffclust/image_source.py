@@ -1,0 +1,181 @@
+"""Images that stay where they are and are read as they are needed.
+
+Models take an `ImageSource` wherever they take an array of images; the sources for files, folders
+and data sets are in `diffclust.data.stream`.
+"""
+
+import abc
+import dataclasses
+import functools
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+_BLOCK_BYTES = 8 * 2**20
+"""What is read at once where all images are looked at in turn."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Faults:
+    """Images that not every model can cluster.
+
+    Attributes:
+        not_finite: Indices of those with NaN or infinity.
+        blank: Indices of those without any ink.
+    """
+
+    not_finite: Int[np.ndarray, " some"]
+    blank: Int[np.ndarray, " others"]
+
+
+class ImageSource(abc.ABC):
+    """Images of one size that are read when they are asked for, and not kept.
+
+    It looks like an array as far as models need one: `len(source)`, `source.shape`,
+    `source[10:20]` and `source[[3, 1, 2]]`. A subclass gives `shape` and `read`.
+    """
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, int, int, int]:
+        """Number of images, height, width and channels."""
+
+    @abc.abstractmethod
+    def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
+        """Reads images; called from a second thread too.
+
+        Args:
+            index: Which ones, from 0, in any order; at least one.
+
+        Returns:
+            Intensities in [0, 1], channels last. The same index gives the same numbers each time.
+        """
+
+    @property
+    def dtype(self) -> np.dtype:
+        """What reading gives: JAX's default precision."""
+        return np.dtype(jnp.result_type(float))
+
+    @property
+    def ndim(self) -> int:
+        """Four: images by rows, columns and channels."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> Float[np.ndarray, "*m height width channels"]:
+        """Reads images.
+
+        Args:
+            index: A slice, whole numbers, a mask, or one whole number for a single image.
+
+        Returns:
+            The images, intensities in [0, 1].
+
+        Raises:
+            IndexError: If there is no such image.
+        """
+        if isinstance(index, slice):
+            return self._read(np.arange(*index.indices(len(self))))
+        rows = np.asarray(index)
+        if rows.dtype == bool:
+            if rows.shape != (len(self),):
+                raise IndexError(f"a mask must have shape ({len(self)},), not {rows.shape}")
+            rows = np.flatnonzero(rows)
+        elif rows.size == 0:
+            rows = rows.astype(np.int64)
+        wrong = (rows < -len(self)) | (rows >= len(self))
+        if wrong.any():
+            raise IndexError(f"index {rows[wrong].flat[0]} is out of range for {len(self)} images")
+        found = self._read(np.where(rows < 0, rows + len(self), rows).reshape(-1))
+        return found.reshape(*rows.shape, *self.shape[1:])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """All images in memory, for `numpy.asarray(source)`."""
+        del copy
+        return np.asarray(self[:], dtype)
+
+    def _read(self, rows: np.ndarray) -> np.ndarray:
+        if rows.size == 0:
+            return np.zeros((0, *self.shape[1:]), self.dtype)
+        return np.asarray(self.read(rows)).astype(self.dtype, copy=False)
+
+    def blocks(self) -> Iterator[Float[np.ndarray, "m height width channels"]]:
+        """All images in turn, a few megabytes at once.
+
+        Yields:
+            The next images.
+        """
+        rows = max(1, _BLOCK_BYTES // (4 * int(np.prod(self.shape[1:]))))
+        for start in range(0, len(self), rows):
+            yield self[start : start + rows]
+
+    @functools.cached_property
+    def faults(self) -> Faults:
+        """What is wrong with some of the images; found by reading all of them once."""
+        bad: list[np.ndarray] = [np.zeros(0, np.int64)]
+        blank: list[np.ndarray] = [np.zeros(0, np.int64)]
+        start = 0
+        for block in self.blocks():
+            flat = block.reshape(len(block), -1)
+            bad.append(start + np.flatnonzero(~np.isfinite(flat).all(axis=1)))
+            blank.append(start + np.flatnonzero(~flat.any(axis=1)))
+            start += len(block)
+        return Faults(np.concatenate(bad), np.concatenate(blank))
+
+    def checksum(self) -> int:
+        """The CRC-32 of all intensities, as that of an array which holds them."""
+        value = 0
+        for block in self.blocks():
+            value = zlib.crc32(np.ascontiguousarray(block).data, value)
+        return value
+
+    def take(self, index: Int[np.ndarray, " m"]) -> "ImageSource":
+        """Some of the images, which are not read for that.
+
+        Args:
+            index: Which ones, in the order in which they shall come.
+
+        Returns:
+            A source of these.
+        """
+        return _Taken(self, np.asarray(index))
+
+
+Images = np.ndarray | ImageSource
+"""What models of images cluster: an array, or what is read as it is needed."""
+
+
+class _Taken(ImageSource):
+    """Some images of another source."""
+
+    def __init__(self, source: ImageSource, index: Int[np.ndarray, " m"]) -> None:
+        self._source, self._index = source, index
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return (len(self._index), *self._source.shape[1:])
+
+    def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
+        return self._source.read(self._index[index])
+
+
+def several(images: Images, count: int) -> Images:
+    """As many copies of the first image, without any memory.
+
+    Args:
+        images: Images, in memory or not.
+        count: How many copies.
+
+    Returns:
+        Images of the same kind.
+    """
+    if isinstance(images, ImageSource):
+        return images.take(np.broadcast_to(0, (count,)))
+    return np.broadcast_to(images[:1], (count, *images.shape[1:]))

@@ -1,0 +1,148 @@
+"""Cuts of graphs: what spectral methods do with affinities."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy
+
+from diffclust import metrics
+from diffclust.graphs import (
+    Neighbours,
+    affinity_to_references,
+    mean_graph,
+    self_tuning_affinity,
+    self_tuning_scales,
+)
+from diffclust.models.found import Found
+from diffclust.models.scattering import tell
+from diffclust.solvers import (
+    Callback,
+    SpectralEmbedding,
+    cluster_rows,
+    eigengap,
+    normalised_cut,
+    spectral_embedding,
+    strongest_bridges,
+)
+from diffclust.solvers.progress import ignore
+from diffclust.types import Key
+
+if TYPE_CHECKING:
+    # At run time they are imported when they are first used.
+    import scipy.sparse
+
+
+def cut_mean_graph(
+    neighbours: Sequence[Neighbours],
+    num_neighbours: tuple[int, ...],
+    num_clusters: int,
+    num_restarts: int,
+    key: Key,
+    callback: Callback = ignore,
+) -> Found:
+    """The normalised cut of the mean of self-tuning graphs.
+
+    Args:
+        neighbours: Neighbours of all samples, once for each of several distances.
+        num_neighbours: For each of these a graph with so many neighbours.
+        num_clusters: K.
+        num_restarts: Restarts of the last step's k-means.
+        key: Random key.
+        callback: Told of the stage.
+
+    Returns:
+        The clustering, and how steady it is: the mean adjusted Rand index between it and the
+        clusterings of the graphs for each distance alone.
+    """
+    report = tell(callback)
+    graphs = [
+        mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in num_neighbours])
+        for near in neighbours
+    ]
+    graph = mean_graph(graphs)
+    alone = graphs if len(graphs) > 1 else []
+    report("cut", 0, 1 + len(alone))
+    embedding = spectral_embedding(graph, num_clusters, key=key)
+    rows = cluster_rows(embedding.rows, num_clusters, key=key, num_restarts=num_restarts)
+    agreement = []
+    for number, each in enumerate(alone):
+        report("cut", number + 1, 1 + len(alone))
+        single = spectral_embedding(each, num_clusters, key=key)
+        theirs = cluster_rows(single.rows, num_clusters, key=key, num_restarts=1)
+        agreement.append(metrics.adjusted_rand_index(rows.assignments, theirs.assignments))
+    figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
+    if agreement:
+        figures["stability"] = float(np.mean(agreement))
+    scales = [
+        self_tuning_scales(near, num_neighbours=k) for near in neighbours for k in num_neighbours
+    ]
+    extras = {
+        "bridges": strongest_bridges(graph, rows.assignments),
+        "scales": np.stack(scales),
+        "centres": rows.centres,
+        "eigenvalues": embedding.eigenvalues,
+        "basis": embedding.basis,
+    }
+    loss = normalised_cut(graph, rows.assignments, num_clusters=num_clusters)
+    return Found(rows, loss, extras, figures)
+
+
+def extended(
+    neighbours: Sequence[Neighbours], num_neighbours: tuple[int, ...], stored: Any
+) -> np.ndarray:
+    """Rows of new samples in the embedding of a mean graph.
+
+    Args:
+        neighbours: Their neighbours among the samples that were fitted, for each distance.
+        num_neighbours: As in `cut_mean_graph`.
+        stored: The fit's `extras`.
+
+    Returns:
+        One row for each new sample.
+    """
+    settings = [(near, k) for near in neighbours for k in num_neighbours]
+    graphs = [
+        affinity_to_references(near, scales, num_neighbours=k)
+        for (near, k), scales in zip(settings, stored["scales"], strict=True)
+    ]
+    return stored_embedding(stored).extend(mean_graph(graphs))
+
+
+def stored_embedding(stored: Any) -> SpectralEmbedding:
+    """The embedding of a fit, for new samples to be placed in it.
+
+    Args:
+        stored: The fit's `extras`.
+
+    Returns:
+        The embedding, without the rows of the samples that were fitted.
+    """
+    basis = stored["basis"]
+    return SpectralEmbedding(stored["eigenvalues"], basis[:0], basis)
+
+
+def bipartite_cut(
+    affinities: "scipy.sparse.csr_array", assignments: np.ndarray, num_clusters: int
+) -> float:
+    """The normalised cut of a bipartite graph, every column put where most of its affinity is.
+
+    Args:
+        affinities: Affinities of samples to representatives.
+        assignments: Cluster of each sample.
+        num_clusters: K.
+
+    Returns:
+        A number from 0 to K.
+    """
+    member = scipy.sparse.csr_array(
+        (np.ones(len(assignments)), (assignments, np.arange(len(assignments)))),
+        shape=(num_clusters, len(assignments)),
+    )
+    # Affinity of each cluster's samples with each column.
+    weight = (member @ affinities).toarray()
+    column = weight.argmax(axis=0)
+    inside = np.bincount(column, weight.max(axis=0), minlength=num_clusters)
+    volume = weight.sum(axis=1) + np.bincount(column, weight.sum(axis=0), minlength=num_clusters)
+    safe = np.where(volume > 0, volume, 1.0)
+    return float(np.sum(1.0 - np.where(volume > 0, 2.0 * inside / safe, 0.0)))

@@ -1,0 +1,297 @@
+"""Several processes: starting them, and what they tell each other of data they share.
+
+Each process reads its own share of the samples: processes have consecutive runs of the source, in
+the order of their numbers, and results are in the order of the source. The exchange is JAX's own;
+it carries bytes, so that nothing is rounded on the way.
+"""
+
+import contextlib
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Int, PyTree
+
+
+class ProcessError(ValueError):
+    """What went wrong in another process, which all of them then tell."""
+
+
+def start_processes(
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    *,
+    timeout: int = 100,
+) -> None:
+    """Makes this process one of several that fit together; to be called before JAX computes.
+
+    Args:
+        coordinator: Host and port on which process 0 can be reached, such as `"10.0.0.1:1234"`;
+            None for what the scheduler says (SLURM, Open MPI, Kubernetes, cloud TPUs).
+        num_processes: How many processes there are; None likewise.
+        process_id: The number of this one, from 0; None likewise.
+        timeout: Seconds after which the others end where one is not heard of; also how long they
+            wait for each other at the start.
+
+    Raises:
+        ValueError: If the numbers do not fit each other, JAX is in use already, or the others
+            cannot be found.
+
+    References:
+        `jax.distributed.initialize`, which does the work.
+    """
+    given = (coordinator, num_processes, process_id)
+    if any(x is None for x in given) and any(x is not None for x in given):
+        raise ValueError(
+            "coordinator, num_processes and process_id go together; give all three, or none where "
+            "a scheduler tells them"
+        )
+    if num_processes is not None and num_processes < 1:
+        raise ValueError(f"num_processes must be at least 1, not {num_processes}")
+    if num_processes is not None and process_id not in range(num_processes):
+        raise ValueError(
+            f"process_id must be from 0 to {num_processes - 1} of {num_processes} processes; got "
+            f"{process_id}"
+        )
+    if not timeout >= 1:
+        raise ValueError(f"timeout must be at least 1 second, not {timeout}")
+    # Read when a CPU is first asked for; GPUs bring their own.
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # It would take SIGTERM for itself, and leave the process running.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            num_processes,
+            process_id,
+            initialization_timeout=timeout,
+            heartbeat_timeout_seconds=timeout,
+            shutdown_timeout_seconds=timeout,
+        )
+        # Devices are found by all processes together: here, lest one waits for another later.
+        jax.devices()
+    except (RuntimeError, ValueError) as error:
+        # JAX's own words name arguments that are not ours.
+        if coordinator is None and "should be defined" in str(error):
+            raise ValueError(
+                "no scheduler that JAX knows has started this process; give coordinator, "
+                "num_processes and process_id"
+            ) from error
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"the processes cannot be started together: {reason}") from error
+
+
+def num_processes(mesh: Mesh | None) -> int:
+    """How many processes share a mesh.
+
+    Args:
+        mesh: Devices, or None for one.
+
+    Returns:
+        One where all devices are this process's.
+    """
+    return 1 if mesh is None else len({device.process_index for device in mesh.devices.flat})
+
+
+def spans(mesh: Mesh | None) -> bool:
+    """Whether several processes share a mesh, each with its own share of the samples.
+
+    Args:
+        mesh: Devices, or None for one.
+
+    Returns:
+        False for one process, however many devices it has.
+    """
+    return num_processes(mesh) > 1
+
+
+def gathered_bytes(data: bytes) -> list[bytes]:
+    """What every process has to say; all must call it.
+
+    Args:
+        data: What this one has to say.
+
+    Returns:
+        The bytes of every process, in the order of their numbers.
+    """
+    from jax.experimental.multihost_utils import process_allgather
+
+    length = np.frombuffer(np.int64(len(data)).tobytes(), np.uint8)
+    lengths = [int(row.view(np.int64)[0]) for row in np.asarray(process_allgather(length))]
+    # Few different sizes, since each is compiled for, and little that is sent in vain.
+    largest = max(*lengths, 64)
+    step = 2 ** max(0, largest.bit_length() - 4)
+    padded = np.zeros(step * -(-largest // step), np.uint8)
+    padded[: len(data)] = np.frombuffer(data, np.uint8)
+    found = np.asarray(process_allgather(padded))
+    return [row[:size].tobytes() for row, size in zip(found, lengths, strict=True)]
+
+
+def _joined(array: Any) -> np.ndarray:
+    own = np.asarray(array)
+    # Rows may be empty, so that their number does not follow from the bytes.
+    parts = gathered_bytes(np.int64(len(own)).tobytes() + own.tobytes())
+    rows = sum(int(np.frombuffer(part, np.int64, 1)[0]) for part in parts)
+    joined = np.frombuffer(bytearray(b"".join(part[8:] for part in parts)), own.dtype)
+    return joined.reshape(rows, *own.shape[1:])
+
+
+def joined_rows(tree: PyTree, mesh: Mesh | None) -> PyTree:
+    """The rows of all processes, in the order of the source.
+
+    Args:
+        tree: Arrays of this process's rows, on the host or a single device.
+        mesh: The devices; where one process has them all, nothing is changed.
+
+    Returns:
+        Arrays of NumPy's, the same in every process.
+    """
+    return jax.tree.map(_joined, tree) if spans(mesh) else tree
+
+
+def agreed(tree: PyTree, mesh: Mesh | None) -> PyTree:
+    """Arrays as process 0 has them: different machines may round differently.
+
+    Args:
+        tree: Arrays of the same shapes in every process.
+        mesh: The devices; where one process has them all, nothing is changed.
+
+    Returns:
+        Arrays of NumPy's, the same in every process.
+    """
+    if not spans(mesh):
+        return tree
+    leaves, structure = jax.tree.flatten(tree)
+    arrays = [np.asarray(leaf) for leaf in leaves]
+    data = b"".join(array.tobytes() for array in arrays) if jax.process_index() == 0 else b""
+    whole, start, found = gathered_bytes(data)[0], 0, []
+    for array in arrays:
+        part = np.frombuffer(whole, array.dtype, array.size, start)
+        found.append(part.reshape(array.shape).copy())
+        start += array.nbytes
+    return jax.tree.unflatten(structure, found)
+
+
+def saving_alone() -> Any:
+    """Orbax's settings for a process that saves and reads without the others."""
+    import orbax.checkpoint as ocp
+
+    if jax.process_count() == 1:
+        return ocp.options.MultiprocessingOptions()
+    own = jax.process_index()
+    return ocp.options.MultiprocessingOptions(
+        primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"process{own}"
+    )
+
+
+def row_counts(count: int, mesh: Mesh | None) -> tuple[int, ...]:
+    """How many rows every process has.
+
+    Args:
+        count: How many this one has.
+        mesh: The devices.
+
+    Returns:
+        One number for each process.
+    """
+    if not spans(mesh):
+        return (count,)
+    counts = tuple(int(part) for part in gathered_bytes(str(count).encode()))
+    if not all(counts):
+        raise ProcessError(
+            f"process {counts.index(0)} has no samples; start fewer processes or give more samples"
+        )
+    return counts
+
+
+def own_rows(counts: Sequence[int]) -> slice:
+    """Which rows of all are this process's.
+
+    Args:
+        counts: How many every process has, as `row_counts` tells.
+
+    Returns:
+        A run of consecutive rows.
+    """
+    if len(counts) == 1:
+        return slice(0, counts[0])
+    bounds = [0, *itertools.accumulate(counts)]
+    number = jax.process_index()
+    return slice(bounds[number], bounds[number + 1])
+
+
+def even_share(count: int, mesh: Mesh | None) -> slice:
+    """Which of some rows, that all processes have, this one works on.
+
+    Args:
+        count: How many rows there are.
+        mesh: The devices.
+
+    Returns:
+        A run of consecutive rows; all of them where one process has all devices.
+    """
+    number = num_processes(mesh)
+    if number == 1:
+        return slice(0, count)
+    here = jax.process_index()
+    return slice(count * here // number, count * (here + 1) // number)
+
+
+def rows_at(
+    take: Callable[[Int[np.ndarray, " m"]], PyTree],
+    index: Int[np.ndarray, " m"],
+    counts: Sequence[int],
+    mesh: Mesh | None,
+) -> PyTree:
+    """Some of the rows of all processes, in every one of them.
+
+    Args:
+        take: Gives this process's rows, as arrays of NumPy's, from indices among its own.
+        index: Indices among those of all processes.
+        counts: How many every process has.
+        mesh: The devices.
+
+    Returns:
+        The rows, in the order of the indices.
+    """
+    if not spans(mesh):
+        return take(index)
+    owner = np.searchsorted(np.cumsum(counts), index, side="right")
+    mine = index[owner == jax.process_index()] - own_rows(counts).start
+    order = np.argsort(np.argsort(owner, kind="stable"), kind="stable")
+    return jax.tree.map(lambda rows: rows[order], joined_rows(take(mine), mesh))
+
+
+@contextlib.contextmanager
+def together(mesh: Mesh | None) -> Iterator[None]:
+    """A block whose error in one process is an error in all, rather than a wait for ever.
+
+    Args:
+        mesh: The devices; where one process has them all, nothing is changed.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        ProcessError: If another process raised something in the block.
+    """
+    if not spans(mesh):
+        yield
+        return
+    raised: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        raised = error
+    told = {} if raised is None else {"error": str(raised) or type(raised).__name__}
+    said = [json.loads(part) for part in gathered_bytes(json.dumps(told).encode())]
+    if raised is not None:
+        raise raised
+    for number, part in enumerate(said):
+        if part:
+            raise ProcessError(f"process {number}: {part['error']}")

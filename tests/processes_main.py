@@ -1,0 +1,95 @@
+"""Fits that tests run by several processes and by one; as a program, one of the processes.
+
+python tests/processes_main.py PROCESS PROCESSES PORT RESULTS NAMES...
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    # Read when JAX is first imported.
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from diffclust.models import (
+    DeformationInvariantKMeans,
+    DTIKMeans,
+    KMeans,
+    ProjectedScatteringSpectralClustering,
+    ShapeKMeans,
+    Training,
+    TransformationInvariantKMeans,
+)
+from diffclust.parallel import data_mesh, start_processes
+from diffclust.processes import even_share
+from tests.registry import blobs
+
+COUNT = 37
+"""Samples, which neither two processes nor four devices can share evenly."""
+
+TRAINING = Training(steps=(6, 6, 2), batch_size=12)
+CASES: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
+    "kmeans": lambda: (KMeans(3, num_restarts=1), {"chunk_size": 5, "weighted": True}),
+    "shape-kmeans": lambda: (ShapeKMeans(3, num_restarts=2), {"chunk_size": 5}),
+    "di-kmeans": lambda: (
+        DeformationInvariantKMeans(
+            3, num_restarts=1, landmarks=(2, 2), max_passes=4, weight_rounds=1
+        ),
+        {"chunk_size": 5, "weighted": True},
+    ),
+    "dti-kmeans": lambda: (DTIKMeans(3, transforms="aff", training=TRAINING), {"weighted": True}),
+    "ti-kmeans": lambda: (
+        TransformationInvariantKMeans(3, transforms="aff", training=TRAINING, align_steps=3),
+        {},
+    ),
+    "pssc": lambda: (
+        ProjectedScatteringSpectralClustering(3, num_dimensions=10, num_neighbours=(4,)),
+        {"chunk_size": 5},
+    ),
+}
+
+
+def samples_of(name: str) -> np.ndarray:
+    images = blobs(COUNT)
+    # Corners of the images, as shapes.
+    return images.reshape(COUNT, 32, 2)[:, :6] + images[:, :6, :2, 0] if "shape" in name else images
+
+
+def fitted(name: str, mesh: Mesh) -> dict[str, np.ndarray]:
+    """What a fit and a prediction of this process's samples find, of all of them."""
+    model, given = CASES[name]()
+    own = even_share(COUNT, mesh)
+    samples = samples_of(name)[own]
+    if given.pop("weighted", False):
+        given["sample_weight"] = np.linspace(0.5, 2.0, COUNT)[own]
+    result = model.fit(samples, key=jax.random.key(3), mesh=mesh, **given)
+    predicted = result.predict(samples, mesh=mesh)
+    return {
+        "assignments": result.assignments,
+        "distances": result.distances,
+        "params": result.outcome.assignment.params,
+        "prototypes": result.prototypes,
+        "history": np.asarray(result.history),
+        "predicted": predicted.clusters,
+    }
+
+
+def main() -> None:
+    process, processes, port = map(int, sys.argv[1:4])
+    jax.config.update("jax_enable_x64", True)
+    start_processes(f"127.0.0.1:{port}", processes, process, timeout=60)
+    mesh = data_mesh()
+    for name in sys.argv[5:]:
+        np.savez(f"{sys.argv[4]}.{name}.{process}.npz", **fitted(name, mesh))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""`--stream` on the command line: the same run, and a line that says how images are read."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diffclust.cli import main
+from tests.registry import blobs
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    path = tmp_path / "images.npy"
+    np.save(path, np.round(blobs(60) * 255).astype(np.uint8))
+    return str(path)
+
+
+def rows(folder: Path) -> list[list[str]]:
+    return list(csv.reader((folder / "assignments.csv").read_text("utf-8").splitlines()))
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    status = main(arguments)
+    return status, capsys.readouterr().err
+
+
+def test_streamed_run_is_the_run(
+    source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["fit", source, "-k", "3", "--method", "kmeans", "--restarts", "1", "--maps", "0"]
+    folders = [tmp_path / "resident", tmp_path / "streamed"]
+    for folder, extra in zip(folders, ([], ["--stream"]), strict=True):
+        status, told = run(capsys, *options, *extra, "--out", str(folder))
+        assert status == 0, told
+        assert told.count("images are read as they are needed: 60 of them") == len(extra)
+    assert rows(folders[1]) == rows(folders[0])
+    assert len(rows(folders[1])) == 61
+    losses = [json.loads((f / "summary.json").read_text("utf-8"))["loss"] for f in folders]
+    assert losses[0] == losses[1]
+    pages = [(folder / "report.html").read_text("utf-8") for folder in folders]
+    pictures = [page.count("data:image/png") for page in pages]
+    assert pictures[0] == pictures[1] > 20
+    status, told = run(
+        capsys, "predict", str(folders[0]), source, "--stream", "--no-report",
+        "--out", str(tmp_path / "predicted"),
+    )  # fmt: skip
+    assert status == 0, told
+    predicted = rows(tmp_path / "predicted")
+    assert [row[:3] for row in predicted] == [row[:3] for row in rows(folders[1])]
+
+
+def test_streamed_by_itself_where_memory_is_short(
+    source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diffclust.cli.samples.outgrows_memory", lambda *_, **__: True)
+    status, told = run(
+        capsys, "fit", source, "-k", "3", "--method", "pssc", "--out", str(tmp_path / "run")
+    )
+    assert status == 2
+    assert "images are read as they are needed: 60 of them" in told
+    assert "take another method" in told.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "said"), [("digits", "leave out --stream"), ("there-is-none.npy", "cannot be read")]
+)
+def test_what_cannot_be_streamed_is_refused(
+    source: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, told = run(capsys, "fit", source, "-k", "2", "--stream", "--out", str(tmp_path / "run"))
+    assert status == 2
+    assert said in told
+    assert len(told.splitlines()) == 1
+    assert not (tmp_path / "run").exists()

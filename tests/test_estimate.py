@@ -1,0 +1,242 @@
+"""Estimates of time and memory: their arithmetic, what they say, and whether they come true."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import diffclust
+from diffclust.cli import main, outlook
+from diffclust.data import load
+from diffclust.estimate import Estimate, StageCost, estimate, lloyd, memory
+from diffclust.estimate.rehearsal import Interval, Rehearsal, Watch, rehearse
+from diffclust.models import AbstractModel
+from diffclust.solvers import Cancelled, Progress
+
+GIGABYTE = 10**9
+
+
+def cost(name: str, seconds: float) -> StageCost:
+    return StageCost(name, seconds, 2 * seconds, seconds, seconds)
+
+
+def example(**changes) -> Estimate:
+    stages = (cost("begin", 5.0), cost("pass", 100.0).scaled(6.0, least=0.5, most=2.0))
+    return Estimate(stages, host_bytes=2 * GIGABYTE, **changes)
+
+
+def test_stages_add_up_with_their_ranges() -> None:
+    found = example()
+    assert (found.seconds, found.cpu_seconds) == (605.0, 1210.0)
+    assert (found.least, found.most) == (305.0, 1205.0)
+
+
+def test_an_estimate_is_told_in_one_line() -> None:
+    assert example().describe() == "about 10 min (5 min to 20 min), 2 GB of memory"
+    short = Estimate((cost("step", 7.25),), 10**8, device_bytes=30 * GIGABYTE)
+    assert short.describe() == "about 7.2 s, 0.1 GB of memory, 30 GB on the device"
+    assert "3 h" in Estimate((cost("step", 10800.0),), 10**8).describe()
+
+
+def test_memory_that_does_not_suffice_is_told() -> None:
+    assert example().shortage is None
+    assert example(host_limit=2 * GIGABYTE).shortage is None
+    short = example(host_limit=GIGABYTE + 1)
+    assert short.shortage == "the fit needs about 2 GB of memory, and there are 1 GB"
+    assert not short.is_hopeless
+    assert example(host_limit=GIGABYTE - 1).is_hopeless
+    device = example(device_bytes=80 * GIGABYTE, device_limit=20 * GIGABYTE)
+    assert device.is_hopeless
+    assert device.shortage is not None
+    assert "on the device" in device.shortage
+
+
+def test_a_watch_tells_stages_apart_and_ends_the_fit() -> None:
+    watch = Watch(seconds=100.0, until=lambda progress: progress.iteration == 1)
+    reports = [("seeding", 0, 0), ("pass", 0, 1), ("pass", 0, 2)]
+    for stage, iteration, done in reports:
+        watch(Progress(stage, 0, iteration, done, 2))
+    with pytest.raises(Cancelled):
+        watch(Progress("pass", 0, 1, 1, 2))
+    # Seeds are drawn after the report of it, and with the first chunk.
+    assert [i.stage for i in watch.intervals] == ["begin", "seeding", "pass", "pass"]
+    assert all(i.wall >= 0.0 and i.cpu >= 0.0 for i in watch.intervals)
+
+
+def test_a_watch_ends_a_fit_that_takes_too_long() -> None:
+    watch = Watch(seconds=0.02)
+    watch(Progress("pass", 0, 0, 1, 9))
+    # Waiting is no work: another program may have the processor.
+    time.sleep(0.05)
+    watch(Progress("pass", 0, 0, 2, 9))
+    begun = time.process_time()
+    while time.process_time() < begun + 0.05:
+        pass
+    with pytest.raises(Cancelled):
+        watch(Progress("pass", 0, 0, 3, 9))
+
+
+def test_compiling_is_no_part_of_what_a_stage_takes(key: jax.Array) -> None:
+    images = load("digits").images[:96]
+    # A number of clusters that no other test has, so that there is something to compile.
+    model = diffclust.KMeans(7, num_restarts=1, split_merge=False, max_passes=4)
+    seen = rehearse(model, images, key=key, chunk_size=96, seconds=60.0)
+    assert seen.result is not None
+    first = seen.of("seeding")[0]
+    again = [step.wall + step.compiling for step in seen.of("pass")]
+    assert first.compiling > 5 * max(again[1:])
+
+
+def intervals(stage: str, count: int, wall: float, total: int) -> list[Interval]:
+    return [
+        Interval(stage, Progress(stage, 0, n // total, n % total + 1, total), wall, wall, 0.0, 0.0)
+        for n in range(count)
+    ]
+
+
+def test_chunks_passes_and_growth_are_multiplied(
+    monkeypatch: pytest.MonkeyPatch, key: jax.Array
+) -> None:
+    """10 passes were seen on 4,000 of 100,000 images; a chunk of 10,000 takes half a second."""
+    images = np.zeros((100_000, 2, 2, 1), np.float32)
+    step = intervals("pass", 4, 0.5, 1)
+    pilot = intervals("pass", 10, 0.01, 1)
+    result = object.__new__(diffclust.Result)
+    told = [Rehearsal(step, None), Rehearsal(pilot, result)]
+    sizes = []
+
+    def rehearsed(model: AbstractModel, samples: np.ndarray, **_) -> Rehearsal:
+        sizes.append(len(samples))
+        return told[len(sizes) - 1]
+
+    monkeypatch.setattr(lloyd, "rehearse", rehearsed)
+    model = diffclust.KMeans(10, num_restarts=1, split_merge=False)
+    settings = {"key": key, "chunk_size": 10_000, "seconds": 20.0, "short": 0.0}
+    stages = lloyd.lloyd_stages(model, images, **settings)
+    assert sizes == [10_000, 4096]
+    found = {stage.name: stage.seconds for stage in stages}
+    growth = (100_000 / 4096) ** 0.35
+    assert found == {"pass": pytest.approx(0.5 * 10 * 10 * growth)}
+    # Where a small fall of the loss is enough, passes do not grow; nor beyond their limit.
+    sizes.clear()
+    told[1] = Rehearsal(pilot, result)
+    model = dataclasses.replace(model, tolerance=1e-3)
+    assert lloyd.lloyd_stages(model, images, **settings)[0].seconds == pytest.approx(50.0)
+    sizes.clear()
+    model = dataclasses.replace(model, tolerance=0.0, max_passes=12)
+    assert lloyd.lloyd_stages(model, images, **settings)[0].seconds == pytest.approx(60.0)
+
+
+def test_a_short_fit_is_not_rehearsed_to_its_end(key: jax.Array) -> None:
+    images = load("digits").images[:200]
+    model = diffclust.KMeans(4, num_restarts=1)
+    begun = time.process_time()
+    rough = estimate(model, images, key=key, short=3600.0)
+    assert [stage.name for stage in rough.stages] == ["begin", "seeding", "pass"]
+    # Nobody knows how many passes there will be.
+    assert rough.stages[-1].most > 5 * rough.stages[-1].least
+    assert time.process_time() - begun < 20.0
+
+
+def test_an_estimate_changes_nothing_about_the_fit(key: jax.Array) -> None:
+    images = load("digits").images[:120]
+    model = diffclust.KMeans(3, num_restarts=1, max_passes=5)
+    before = model.fit(images, key=key)
+    estimate(model, images, key=key)
+    after = model.fit(images, key=key)
+    np.testing.assert_array_equal(before.prototypes, after.prototypes)
+    np.testing.assert_array_equal(before.distances, after.distances)
+
+
+FIT = ["fit", "digits", "-k", "3", "--method", "kmeans", "--limit", "120", "--restarts", "1"]
+
+
+def test_a_dry_run_tells_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*FIT, "--dry-run", "--out", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("kmeans of 120 images in 3 clusters would take about ")
+    assert "GB of memory" in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("extra", [["--dry-run"], []], ids=["dry run", "fit"])
+def test_a_fit_that_cannot_have_its_memory_is_refused(
+    extra: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(memory, "installed_bytes", lambda: 10**6)
+    monkeypatch.setattr(outlook, "_recall", lambda *_: None)
+    monkeypatch.setattr(outlook, "_remember", lambda *_: None)
+    assert main([*FIT, *extra, "--out", str(tmp_path / "run")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: the fit needs about ")
+    assert "try a smaller --limit" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def place_in(folder: Path, place: Callable[..., Path | None]) -> Callable[..., Path]:
+    """The same names of files, in a folder that no other test has written to."""
+
+    def moved(*asked) -> Path:
+        found = place(*asked)
+        assert found is not None
+        return folder / found.name
+
+    return moved
+
+
+def test_a_long_fit_is_announced_and_not_rehearsed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = []
+
+    def long(*_, **__) -> Estimate:
+        calls.append(1)
+        return example(host_limit=int(1.5 * GIGABYTE))
+
+    monkeypatch.setattr(outlook, "estimate", long)
+    monkeypatch.setattr(outlook, "_place", place_in(tmp_path / "kept", outlook._place))
+    for name in ("one", "two"):
+        assert main([*FIT, "--no-report", "--out", str(tmp_path / name)]) == 0
+        told = capsys.readouterr().err
+        assert "this will take about 10 min (5 min to 20 min), 2 GB of memory\n" in told
+        assert "warning: the fit needs about 2 GB of memory, and there are 1.5 GB; try" in told
+    assert len(calls) == 1
+    # Another fit is another matter.
+    assert main([*FIT, "--no-report", "--max-passes", "3", "--out", str(tmp_path / "c")]) == 0
+    assert len(calls) == 2
+
+
+MODELS = {
+    "kmeans": diffclust.KMeans(10),
+    "di-kmeans": diffclust.DeformationInvariantKMeans(10, num_restarts=1),
+    "dti-kmeans": diffclust.DTIKMeans(
+        10, transforms="aff", training=diffclust.Training(max_steps=600)
+    ),
+    "pssc": diffclust.ProjectedScatteringSpectralClustering(10),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_estimates_come_true_within_a_factor_of_two(name: str, key: jax.Array) -> None:
+    """By processor seconds: other programs of this machine slow both down, but not alike."""
+    digits, rng = load("digits").images, np.random.default_rng(0)
+    count = 3000 if name != "di-kmeans" else 1200
+    # More than there are, each a little different.
+    noisy = digits[np.arange(count) % len(digits)] + rng.normal(0, 0.05, (count, 8, 8, 1))
+    images = np.clip(noisy, 0, 1).astype(np.float32)
+    expected = estimate(MODELS[name], images, key=jax.random.fold_in(key, 1))
+    begun = time.process_time()
+    MODELS[name].fit(images, key=key)
+    took = time.process_time() - begun
+    assert 0.5 * took < expected.cpu_seconds < 2.0 * took, expected
+    assert 0.5 < expected.host_bytes / memory.peak_bytes() < 2.0

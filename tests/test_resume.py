@@ -1,0 +1,611 @@
+"""Fits that are broken off, in every way that we could think of, and go on to the same result."""
+
+import dataclasses
+import functools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffclust
+from diffclust.alignment import Descent, Stage
+from diffclust.cli import main
+from diffclust.cli.progress_bar import ProgressBar
+from diffclust.models import (
+    DeformationInvariantSpectralClustering,
+    KMeans,
+    ProjectedScatteringSpectralClustering,
+    Result,
+    ScatteringKMeans,
+    ShapeKMeans,
+)
+from diffclust.objectives import TransformedDistance
+from diffclust.parallel import data_mesh
+from diffclust.prototypes import UnitNormImages
+from diffclust.snapshots import SnapshotFolder
+from diffclust.solvers import Lloyd, Moves, Outcome, Plan, Progress, Stopping, fit_prototypes
+from diffclust.solvers.stages import Stages
+from diffclust.transforms import Affine
+
+ROOT = Path(__file__).parents[1]
+KEY = jax.random.key(3)
+State = tuple[Any, dict[str, Any]]
+
+
+class Broken(Exception):
+    """What breaks a fit off."""
+
+
+class Breaking:
+    """Snapshots in memory, through JSON and NumPy; the fit is broken off after each `every`-th."""
+
+    def __init__(self, every: int = 0) -> None:
+        self.every, self.count = every, 0
+        self.newest: tuple[Any, str] | None = None
+        self.told: list[dict[str, Any]] = []
+
+    def save(self, state: Callable[[], State]) -> None:
+        arrays, about = state()
+        self.newest = jax.tree.map(np.array, arrays), json.dumps(about)
+        self.told.append(about)
+        self.count += 1
+        if self.every and self.count % self.every == 0:
+            raise Broken
+
+    def latest(self, like: Callable[[dict[str, Any]], Any]) -> State | None:
+        if self.newest is None:
+            return None
+        arrays, about = self.newest[0], json.loads(self.newest[1])
+
+        def placed(blank: Any, array: np.ndarray) -> Any:
+            assert (blank.shape, blank.dtype) == (array.shape, array.dtype)
+            return array if isinstance(blank, np.ndarray) else jnp.asarray(array)
+
+        return jax.tree.map(placed, like(about), arrays), about
+
+    def last(self) -> str | None:
+        return None
+
+
+def arrays_of(outcome: Outcome) -> list[np.ndarray]:
+    found = outcome.assignment
+    every = [found.clusters, found.distances, found.margins, found.runners_up, found.params]
+    every += [outcome.history, outcome.restarts, *jax.tree.leaves(outcome.learned)]
+    return [*map(np.asarray, every), *(outcome.extras[name] for name in sorted(outcome.extras))]
+
+
+def assert_same(one: Outcome, other: Outcome) -> None:
+    for a, b in zip(arrays_of(one), arrays_of(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert one.figures == other.figures
+    assert one.status is other.status
+
+
+def shapes(count: int, side: int = 8) -> np.ndarray:
+    """Images of bars and squares that are moved a little."""
+    random = np.random.default_rng(1)
+    images = random.uniform(0, 0.2, (count, side, side, 1)).astype(np.float32)
+    for i in range(count):
+        place = 1 + (i // 4) % 3
+        if i % 4 == 0:
+            images[i, place] += 0.7
+        elif i % 4 == 1:
+            images[i, :, place] += 0.7
+        elif i % 4 == 2:
+            images[i, place : place + 4, place : place + 4] += 0.7
+        else:
+            images[i, -1 - place] += 0.7
+    return images
+
+
+def aligned(snapshots: Any, *, mesh: Any = None, images: np.ndarray | None = None) -> Outcome:
+    """A small fit with everything: restarts on coarse images, moves, weights, a fine run."""
+    solver = Lloyd(TransformedDistance(Affine()), Descent((Stage(2),)), UnitNormImages())
+    size = 16 if mesh is None else 16 // mesh.size
+    plan = Plan(3, (0.5,), 2, Stopping(3, 1e-4), Moves(attempts=1), 2, size, weight_rounds=2)
+    plan = dataclasses.replace(plan, mesh=mesh)
+    images = shapes(38) if images is None else images
+    return fit_prototypes(solver, plan, images, None, key=KEY, snapshots=snapshots)
+
+
+def plain(snapshots: Any, *, mesh: Any = None) -> Outcome:
+    """A fit from a poor start, which several moves repair."""
+    groups = np.where(np.arange(70) % 4 == 3, np.arange(70) // 4 % 4, 4)
+    model = KMeans(5)
+    return model.fit(
+        shapes(70), key=KEY, assignments=groups, chunk_size=16, snapshots=snapshots, mesh=mesh
+    ).outcome
+
+
+def of_landmarks(snapshots: Any) -> Outcome:
+    points = np.random.default_rng(0).normal(size=(3, 6, 2))[np.arange(40) % 3]
+    points = points + 0.1 * np.random.default_rng(1).normal(size=(40, 6, 2))
+    model = ShapeKMeans(3, num_restarts=3)
+    return model.fit(points, key=KEY, chunk_size=16, snapshots=snapshots).outcome
+
+
+FITS = {"aligned": aligned, "plain": plain, "shapes": of_landmarks}
+
+
+def chained(
+    fit: Callable[..., Outcome], every: int, meshes: Sequence[Any] = (None,)
+) -> tuple[Outcome, Breaking]:
+    """The result of many processes, each of which is broken off; no state is reached twice."""
+    states, broken = Breaking(every), 0
+    while True:
+        mesh = meshes[broken % len(meshes)]
+        try:
+            return (fit(states) if mesh is None else fit(states, mesh=mesh)), states
+        except Broken:
+            broken += 1
+            assert broken == states.count // every
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_broken_off_after_every_pass_it_goes_on_bit_for_bit(name: str) -> None:
+    fit, watched = FITS[name], Breaking()
+    whole = fit(None)
+    assert_same(fit(watched), whole)
+    found, states = chained(fit, 1)
+    assert_same(found, whole)
+    # Whatever an unbroken fit would have saved was saved, and no more.
+    for one in (*states.told, *watched.told):
+        one.pop("seconds")
+    assert states.told == watched.told
+    seen = [(at["stage"], at["trying"]) for at in states.told]
+    if name == "aligned":
+        assert {stage for stage, _ in seen} == {"restarts", "weights", "refine"}
+        assert {at["restart"] for at in states.told} == {0, 1, 2}
+    if name == "plain":
+        going = [at for at in states.told if at["going"] and at["trying"]]
+        assert {at["trying"]["round"] for at in going} >= {0, 1}
+
+
+def test_broken_off_now_and_then() -> None:
+    whole = plain(None)
+    for every in (4, 7):
+        assert_same(chained(plain, every)[0], whole)
+
+
+def test_another_number_of_devices_goes_on() -> None:
+    whole = plain(None)
+    found, states = chained(plain, 3, [None, data_mesh(jax.devices()[:2])])
+    assert states.count > 15
+    np.testing.assert_array_equal(found.assignment.clusters, whole.assignment.clusters)
+    np.testing.assert_allclose(found.history, whole.history, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_another_number_of_devices_goes_on_with_everything() -> None:
+    images = shapes(38).astype(np.float64)
+    with jax.enable_x64(True):
+        fit = functools.partial(aligned, images=images)
+        whole = fit(None)
+        meshes = [data_mesh(jax.devices()[:number]) for number in (2, 4)]
+        found, states = chained(fit, 5, [None, *meshes])
+    assert states.count > 15
+    for one, other in zip(arrays_of(found), arrays_of(whole), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_stages_are_read_not_computed() -> None:
+    computed: list[str] = []
+
+    def fit(snapshots: Any) -> list[np.ndarray]:
+        stages = Stages(snapshots)
+
+        def first() -> dict[str, np.ndarray]:
+            computed.append("first")
+            return {"a": np.arange(3.0), "b": np.zeros((0, 2), np.int32)}
+
+        def chunks(begin: int) -> Iterator[np.ndarray]:
+            for start in range(begin, 10, 4):
+                computed.append(f"rows {start}")
+                yield np.arange(start, min(start + 4, 10))
+
+        found = stages.run("first", first)
+        return [found["a"], found["b"], stages.rows("second", chunks)]
+
+    whole = fit(None)
+    steps = ["first", "rows 0", "rows 4", "rows 8"]
+    assert computed == steps
+    computed.clear()
+    states = Breaking(1)
+    while True:
+        try:
+            found = fit(states)
+            break
+        except Broken:
+            continue
+    assert computed == steps
+    for one, other in zip(found, whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype
+
+
+STAGED = {
+    "pssc": ProjectedScatteringSpectralClustering(
+        4, affinity="representatives", num_removed=(1, 2), num_representatives=12
+    ),
+    "di-spectral": DeformationInvariantSpectralClustering(4, landmarks=(2, 2), direction="mean"),
+    "scattering-kmeans": ScatteringKMeans(4),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", STAGED)
+def test_broken_off_after_every_stage_and_chunk(method: str) -> None:
+    model, images = STAGED[method], shapes(40, 10)
+
+    def fit(snapshots: Any) -> Outcome:
+        return model.fit(images, key=KEY, chunk_size=16, snapshots=snapshots).outcome
+
+    whole = fit(None)
+    found, states = chained(fit, 1)
+    assert_same(found, whole)
+    begun = {told["begun"]["name"] for told in states.told if told["begun"]}
+    # Pairs come in chunks of 256.
+    assert begun == ({"pairs", "portraits"} if method == "di-spectral" else {"portraits"})
+    assert set(states.told[-1]["done"]) >= {"features", "means", "portraits"}
+
+
+def test_a_folder_gives_back_what_it_was_given(tmp_path: Path) -> None:
+    state = {
+        "host": np.arange(4.0),
+        "number": np.asarray(2.5),
+        "none": np.zeros((0, 3), np.int64),
+        "device": jnp.ones(3),
+    }
+    with SnapshotFolder(tmp_path, run={}, every=1e9) as folder:
+        folder.save(lambda: (state, {"at": 1}))
+    with SnapshotFolder(tmp_path, run={}, every=1e9) as folder:
+        assert folder.latest(lambda _: state) is None
+    # What ends the block by an exception saves the newest state first.
+    folder = SnapshotFolder(tmp_path, run={}, every=1e9)
+    folder.save(lambda: (state, {"at": 1}))
+    folder.save(lambda: (state, {"at": 2**100}))
+    with pytest.raises(SystemExit), folder:
+        raise SystemExit(143)
+    told: list[str] = []
+    with SnapshotFolder(tmp_path, run={}, every=1e9, tell=told.append) as folder:
+        latest = folder.latest(lambda _: jax.tree.map(np.zeros_like, state))
+    assert latest is not None
+    found, about = latest
+    assert about == {"at": 2**100}
+    assert [line[:24] for line in told] == ["going on from snapshot 1"]
+    for name, array in state.items():
+        np.testing.assert_array_equal(found[name], array)
+        assert found[name].dtype == array.dtype
+
+
+# The command line.
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    options: list[str]
+    most: int
+    """It is killed before so many snapshots were taken."""
+
+
+_DTI = ["--transforms", "aff", "--batch-size", "8", "--steps", "200,400,200"]
+CASES = {
+    "di-kmeans": Case(["--landmarks", "2", "--max-passes", "8", "--tolerance", "0"], 14),
+    "dti-kmeans": Case(_DTI, 13),
+    "pssc": Case(["--chunk-size", "4", "--removed", "1,2", "--dimensions", "20"], 9),
+}
+EVERY = ["--checkpoint-every", "0"]
+
+
+def arguments(method: str, out: str = "run") -> list[str]:
+    options = CASES[method].options
+    return ["images.npz", "-k", "4", "--method", method, *options, "--no-report", "--out", out]
+
+
+Fit = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("resume")
+    np.savez(folder / "images.npz", x=(255 * shapes(40, 10)[..., 0]).clip(0, 255).astype(np.uint8))
+    return folder
+
+
+@pytest.fixture
+def fit(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fit:
+    """Runs a fit in this process; gives its status and what it had to say of errors."""
+    monkeypatch.chdir(home)
+
+    def call(*options: str) -> tuple[int, str]:
+        capsys.readouterr()
+        status = main(["fit", *options])
+        lines = capsys.readouterr().err.splitlines()
+        return status, "\n".join(line for line in lines if " done" not in line)
+
+    return call
+
+
+def whole(fit: Fit, method: str) -> Result:
+    """The result of a fit that nothing disturbed; once for all tests."""
+    if not Path(f"whole-{method}").exists():
+        assert fit(*arguments(method, f"whole-{method}")) == (0, "")
+    return diffclust.load(f"whole-{method}")
+
+
+def snapshots_in(out: Path) -> list[int]:
+    found = (path.name for path in Path(f"{out}.unfinished").glob("states/*"))
+    return sorted(int(name) for name in found if name.isdigit())
+
+
+def environment() -> dict[str, str]:
+    """That of a process that comes to grief: JAX would leave half an entry in its cache."""
+    unwritten = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1000000"}
+    return {**os.environ, "PYTHONPATH": str(ROOT), **unwritten}
+
+
+def killed(options: list[str], when: Callable[[], bool], number: int = signal.SIGKILL) -> str:
+    """Starts a fit in another process, which gets a signal; what it wrote to stderr."""
+    command = [sys.executable, "-m", "diffclust", "fit", *options]
+    with Path("child.log").open("w") as log:
+        child = subprocess.Popen(command, env=environment(), stdout=log, stderr=log)
+        deadline = time.monotonic() + 240
+        while child.poll() is None and time.monotonic() < deadline and not when():
+            time.sleep(0.002)
+        child.send_signal(number)
+        child.wait(60)
+    text = Path("child.log").read_text("utf-8")
+    expected = -number if number == signal.SIGKILL else 128 + number
+    assert child.returncode == expected, text
+    return text
+
+
+def resumed(fit: Fit, method: str, out: str) -> None:
+    """Goes on, from a state, to what an undisturbed fit gives bit for bit."""
+    assert not Path(out).exists()
+    status, err = fit(*arguments(method, out), "--resume")
+    assert status == 0
+    assert re.fullmatch(r"going on from snapshot [1-9]\d* in '.*'", err)
+    assert_same(diffclust.load(out).outcome, whole(fit, method).outcome)
+    folders = f"{out} whole-{method}".split()
+    files = ["assignments.csv", "prototypes.png"]
+    for name in files:
+        assert len({Path(folder, name).read_bytes() for folder in folders}) == 1
+    assert [name for name in os.listdir(".") if re.match(rf"\.?{out}\b", name)] == [out]
+
+
+def test_killed_it_goes_on_bit_for_bit(fit: Fit) -> None:
+    for seed, method in enumerate(CASES):
+        whole(fit, method)
+        kill_and_resume(fit, method, seed)
+
+
+def kill_and_resume(fit: Fit, method: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    out, least = f"killed-{seed}", int(random.integers(1, CASES[method].most))
+    until: list[float] = []
+
+    def when() -> bool:
+        if not until and max(snapshots_in(Path(out)), default=0) >= least:
+            until.append(time.monotonic() + random.uniform(0, 0.05))
+        return bool(until) and time.monotonic() >= until[0]
+
+    killed([*arguments(method, out), *EVERY], when)
+    resumed(fit, method, out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", CASES)
+def test_killed_at_random_moments(fit: Fit, method: str) -> None:
+    whole(fit, method)
+    for seed in range(100, 107):
+        kill_and_resume(fit, method, seed)
+
+
+@pytest.mark.slow
+def test_killed_in_the_middle_of_a_save(fit: Fit) -> None:
+    for attempt in range(5):
+        out = f"saving-{attempt}"
+        states = Path(f"{out}.unfinished", "states")
+
+        def half() -> list[Path]:
+            return list(states.glob("*.orbax-checkpoint-tmp"))  # noqa: B023
+
+        killed(
+            [*arguments("dti-kmeans", out), *EVERY],
+            lambda: len(snapshots_in(Path(out))) > 1 and bool(half()),  # noqa: B023
+        )
+        was_half = bool(half())
+        resumed(fit, "dti-kmeans", out)
+        if was_half:
+            return
+    pytest.fail("no save was caught in the middle")
+
+
+def interrupted_by(
+    monkeypatch: pytest.MonkeyPatch, number: int, stage: str, at: int
+) -> list[Progress]:
+    """Signals this process at the `at`-th report of a stage; the reports, as they come."""
+    show, seen = ProgressBar.__call__, []
+
+    def call(self: ProgressBar, progress: Progress) -> None:
+        seen.append(progress)
+        if [p.stage for p in seen].count(stage) == at and progress.stage == stage:
+            signal.raise_signal(number)
+        show(self, progress)
+
+    monkeypatch.setattr(ProgressBar, "__call__", call)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "method", "stage"),
+    [
+        (signal.SIGTERM, 143, "di-kmeans", "pass"),
+        (signal.SIGTERM, 143, "pssc", "portraits"),
+        (signal.SIGINT, 130, "dti-kmeans", "step"),
+    ],
+)
+def test_asked_to_stop_it_saves_the_newest_state(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch, number: int, status: int, method: str, stage: str
+) -> None:
+    out = f"{status}-{method}"
+    whole(fit, method)
+    with monkeypatch.context() as patch:
+        # Nothing is due within an hour: the state is saved because of the signal.
+        seen = interrupted_by(patch, number, stage, 5)
+        found = fit(*arguments(method, out), "--checkpoint-every", "3600")
+    word = "terminated" if status == 143 else "interrupted"
+    assert found == (status, f"error: {word}; go on with the same command and --resume")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert snapshots_in(Path(out)) == [1]
+    last = seen[-1]
+    with monkeypatch.context() as patch:
+        seen = interrupted_by(patch, number, stage, 10**6)
+        resumed(fit, method, out)
+    first = next(p for p in seen if p.stage == stage)
+    # No more is done again than the chunk, pass or window that the signal came in.
+    before = (last.restart, last.iteration, last.done)
+    assert (first.restart, first.iteration, first.done) >= (
+        before if stage != "pass" else (last.restart, last.iteration, 0)
+    )
+
+
+def test_terminated_before_anything_was_saved(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    interrupted_by(monkeypatch, signal.SIGTERM, "seeding", 1)
+    before = sorted(os.listdir(home))
+    found = fit(*arguments("di-kmeans", "early"), *EVERY)
+    assert found == (143, "error: terminated; nothing was written")
+    assert sorted(os.listdir(home)) == before
+
+
+@pytest.mark.slow
+def test_terminated_from_outside(fit: Fit) -> None:
+    whole(fit, "di-kmeans")
+    text = killed(
+        [*arguments("di-kmeans", "outside"), *EVERY],
+        lambda: bool(snapshots_in(Path("outside"))),
+        signal.SIGTERM,
+    )
+    assert text == "error: terminated; go on with the same command and --resume\n"
+    resumed(fit, "di-kmeans", "outside")
+
+
+def break_off(fit: Fit, monkeypatch: pytest.MonkeyPatch, out: str) -> list[str]:
+    """A fit of a few states, broken off; its arguments."""
+    whole(fit, "di-kmeans")
+    with monkeypatch.context() as patch:
+        interrupted_by(patch, signal.SIGINT, "pass", 6)
+        assert fit(*arguments("di-kmeans", out), *EVERY)[0] == 130
+    assert len(snapshots_in(Path(out))) == 2
+    return arguments("di-kmeans", out)
+
+
+def test_a_damaged_state_is_told_of_and_passed_over(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = break_off(fit, monkeypatch, "damaged")
+    older, newer = snapshots_in(Path("damaged"))
+    for path in Path("damaged.unfinished", "states", str(newer)).rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    status, err = fit(*options, "--resume")
+    assert status == 0
+    first, second = err.splitlines()
+    assert re.match(
+        rf"snapshot {newer} in .* cannot be read \(.*\); the one before is taken", first
+    )
+    assert second.startswith(f"going on from snapshot {older} in ")
+    assert_same(diffclust.load("damaged").outcome, whole(fit, "di-kmeans").outcome)
+
+
+def test_where_all_states_are_damaged_it_says_what_to_do(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = break_off(fit, monkeypatch, "ruined")
+    for path in Path("ruined.unfinished", "states").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+    status, err = fit(*options, "--resume")
+    assert status == 2
+    assert "remove that folder to start anew" in err.splitlines()[-1]
+    status, err = fit(*options, "--overwrite")
+    assert (status, err) == (0, "")
+    assert_same(diffclust.load("ruined").outcome, whole(fit, "di-kmeans").outcome)
+
+
+def test_a_full_disk_stops_it_and_harms_nothing(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = break_off(fit, monkeypatch, "full")
+    before = snapshots_in(Path("full"))
+    command = " ".join([sys.executable, "-m diffclust fit", *options, "--resume", *EVERY])
+    # Pipes have no such limit.
+    found = subprocess.run(
+        ["bash", "-c", f"ulimit -f 0; exec {command}"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 2, found.stderr
+    assert "Traceback" not in found.stderr, found.stderr
+    first, second = (line for line in found.stderr.splitlines() if " done" not in line)
+    assert first.startswith("going on from snapshot ")
+    assert second.startswith("error: the fit's state cannot be saved in ")
+    assert "(File too large); what was saved before is whole" in second
+    assert snapshots_in(Path("full")) == before
+    resumed(fit, "di-kmeans", "full")
+
+
+def test_states_of_another_fit_are_refused(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = break_off(fit, monkeypatch, "other")
+    status, err = fit(*options)
+    assert status == 2
+    assert "was broken off; go on with it by --resume, or replace it with --overwrite" in err
+    for more, message in (
+        (["--seed", "1"], "had seed 0, not 1"),
+        (["--limit", "39"], "had samples [40, 10, 10, 1"),
+    ):
+        status, err = fit(*options, "--resume", *more)
+        assert (status, err.count("\n")) == (2, 0)
+        assert message in err
+    resumed(fit, "di-kmeans", "other")
+
+
+def test_a_finished_run_is_left_alone(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = break_off(fit, monkeypatch, "finished")
+    resumed(fit, "di-kmeans", "finished")
+    before = {path: path.stat().st_mtime_ns for path in Path("finished").rglob("*")}
+    assert fit(*options, "--resume") == (0, "")
+    assert {path: path.stat().st_mtime_ns for path in Path("finished").rglob("*")} == before
+    # One that shall replace it is broken off, and goes on.
+    with monkeypatch.context() as patch:
+        interrupted_by(patch, signal.SIGTERM, "pass", 6)
+        assert fit(*options, "--overwrite", *EVERY)[0] == 143
+    assert {path: path.stat().st_mtime_ns for path in Path("finished").rglob("*")} == before
+    status, err = fit(*options, "--overwrite", "--resume")
+    assert status == 0
+    assert "going on from snapshot" in err
+    assert fit(*options, "--overwrite", "--resume") == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--checkpoints-kept", "0"), ("--checkpoint-every", "-1")]
+)
+def test_options_that_mean_nothing(fit: Fit, option: str, value: str) -> None:
+    status, err = fit(*arguments("di-kmeans", "nothing"), option, value)
+    assert status == 2
+    assert re.fullmatch(rf"error: {option} must be at least .*, not {value}.*", err)
+    assert not Path("nothing").exists()
