@@ -15,6 +15,8 @@ help: ## List these commands
 demo: $(VENV)/.installed ## Cluster the digits that scikit-learn bundles, and write a report
 	@$(BIN)/diffclust demo $(ARGS)
 
+# Quick tests compile far more than they compute; `make test-slow` has programs as users have them.
+test: export JAX_DISABLE_MOST_OPTIMIZATIONS ?= 1
 test: lint docs ## Check the format, lint, check the types, and run all tests but the slow ones
 	@$(BIN)/python -m pytest -n 2 -rs -m "not slow" $(ARGS)
 

@@ -91,6 +91,18 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _forget_programs() -> Iterator[None]:
+    """Compiled programs stay in memory, of which thousands of tests would take many gigabytes."""
+    yield
+    pages = Path("/proc/self/statm")
+    if (
+        pages.exists()
+        and int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > 3 * 2**30
+    ):
+        jax.clear_caches()
+
+
 @pytest.fixture(autouse=True)
 def _close_figures() -> Iterator[None]:
     """Many open figures are a warning, so one test would fail for what the others left."""

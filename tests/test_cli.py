@@ -293,17 +293,28 @@ def test_demo_replaces_only_a_demo(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert entries("run") == before
 
 
-def test_interruption_leaves_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interruption_leaves_nothing_but_what_was_fitted(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     before = entries(".")
-    for late in ("diffclust.cli.samples.load", "diffclust.cli.commands.write_summary"):
-        with monkeypatch.context() as patched:
-            patched.setattr(late, interrupt)
-            status, out, err = run("fit", "images.npz", *QUICK, "--out", "deep/run")
-        assert (status, out, err) == (130, "", "error: interrupted; nothing was written\n")
-        assert entries(".") == before
+    command = ("fit", "images.npz", *QUICK, "--out", "deep/run")
+    with monkeypatch.context() as patched:
+        patched.setattr("diffclust.cli.samples.load", interrupt)
+        found = run(*command)
+    assert found == (130, "", "error: interrupted; nothing was written\n")
+    assert entries(".") == before
+    with monkeypatch.context() as patched:
+        patched.setattr("diffclust.cli.commands.write_summary", interrupt)
+        found = run(*command)
+    # What was fitted is kept, and no run is there.
+    told = "error: interrupted; go on with the same command and --resume\n"
+    assert (found[0], found[1], found[2][-len(told) :]) == (130, "", told)
+    assert entries("deep") == ["run.unfinished"]
+    assert run(*command, "--resume")[0] == 0
+    assert entries("deep") == ["run"]
 
 
 def test_a_fault_of_our_own_is_not_called_bad_input(
@@ -315,7 +326,8 @@ def test_a_fault_of_our_own_is_not_called_bad_input(
     monkeypatch.setattr("diffclust.cli.commands.write_summary", fail)
     with pytest.raises(TypeError, match="ours"):
         run("fit", "images.npz", *QUICK, "--out", "run")
-    assert entries(".") == ["images.npz"]
+    # What was fitted is there to go on with when it is mended.
+    assert entries(".") == ["images.npz", "run.unfinished"]
 
 
 def test_methods_and_their_options_are_those_of_the_models() -> None:

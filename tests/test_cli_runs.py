@@ -298,7 +298,7 @@ def test_a_sweep_chooses_the_elbow(run: Run) -> None:
         (("-k", "5-2"), "must go up, as in 2-5"),
         (("-k", "1-1000"), "at most 100 numbers"),
         (("-k", "two"), "like 2-12 or 2,4,8"),
-        (("-k", "2-30"), "only 18 images for 19 clusters"),
+        (("-k", "2-30"), "only 18 images for 30 clusters"),
         (("-k", "2", "--grids", "3,5"), "kmeans has no landmark grids"),
     ],
 )

@@ -93,7 +93,6 @@ def fit(options: Fit, *, command: str = "fit") -> None:
             bar.show("writing")
             summary = summarise(options, dataset, result, command, result.summary())
             checkpoint.save(folder / "model", result)
-            trim()
             write_files(folder, result, dataset, summary, options, title=None, pictures=pictures)
     unfinished.remove()
     tell_skipped(dataset)
@@ -306,6 +305,7 @@ def write_files(
         from diffclust.report import write_report
 
         scores = {name: summary[name] for name in ("acc", "nmi", "ari") if name in summary}
+        trim()
         write_report(
             folder / "report.html",
             result,

@@ -160,12 +160,13 @@ def _groups(
     # With one cluster, or one that is followed, nothing could have come second.
     margins = result.margins[members]
     order = (margins,) if shares is None else (margins, shares[members])
-    unsure = members[np.lexsort(order)][: min(most, np.isfinite(margins).sum())]
+    unsure = members[np.lexsort(order)[: min(most, np.isfinite(margins).sum())]]
     if unsure.size:
         groups.append(Group("uncertain", unsure))
     groups += [
-        Group("farthest", nearest_first[::-1][:most]),
-        Group("nearest", nearest_first[:most]),
+        # Copies: a view of a few would keep the order of all, of which there may be millions.
+        Group("farthest", nearest_first[::-1][:most].copy()),
+        Group("nearest", nearest_first[:most].copy()),
         Group("random", drawn),
     ]
     return tuple(groups)

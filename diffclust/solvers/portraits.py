@@ -157,7 +157,7 @@ def align_all(
     def chunks(begin: int) -> Iterator[np.ndarray]:
         for number, (batch, past) in enumerate(zip(level.batches, memory, strict=True)):
             start = number * size
-            if start + size <= begin:
+            if min(start + size, count) <= begin:
                 continue
             found = settled(_align(solver, learned, batch.samples, past, mesh), mesh)
             yield own_part(found.params, mesh)[max(begin - start, 0) : max(count - start, 0), 0]

@@ -85,6 +85,7 @@ def test_optax_minimiser_finds_it_too(prototypes: np.ndarray) -> None:
     check_affine(Descent((Stage(80),), minimiser=OptaxMinimiser(optax.adam(2e-2))), prototypes)
 
 
+@pytest.mark.slow
 def test_known_spline_is_found_and_warm_starts_never_lose(prototypes: np.ndarray) -> None:
     sample, among = warped(SPLINE, prototypes[1], 0.2), clusters(prototypes, SPLINE_ENERGY)
     before = np.asarray(SPLINE_ENERGY.unaligned(jnp.asarray(sample), among))

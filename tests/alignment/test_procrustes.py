@@ -80,7 +80,7 @@ def test_weighted_rotation_in_space_is_scipys(double: bool) -> None:
         assert float(left) == pytest.approx(distance**2, rel=tolerance)
 
 
-@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("dims", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_general_minimiser_finds_nothing_better(dims: int) -> None:
     moving, target = pair(dims, seed=8)
     weight = np.linspace(0.5, 2.0, len(moving))

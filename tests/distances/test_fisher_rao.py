@@ -191,6 +191,7 @@ def test_exact_is_kept_by_affine_maps_and_is_a_metric(seed):
     assert distance <= float(DIAGONALISED(p, q)) + 1e-10
 
 
+@pytest.mark.slow
 @given(SEEDS, st.sampled_from([0.5, 0.1, 2.0]))
 def test_exact_is_no_longer_than_within_the_diagonal_ones(seed, scale):
     p, q = diagonal(seed), diagonal(seed + 1)
@@ -232,7 +233,10 @@ def test_second_derivative_at_equality_is_twice_the_metric():
     assert float(jax.grad(jax.grad(squared))(0.0)) == pytest.approx(2 * float(metric), rel=1e-9)
 
 
-@pytest.mark.parametrize(("dims", "scale"), [(1, 0.5), (2, 0.5), (2, 0.1), (3, 2.0)])
+@pytest.mark.parametrize(
+    ("dims", "scale"),
+    [(1, 0.5), (2, 0.5), (2, 0.1), pytest.param(3, 2.0, marks=pytest.mark.slow)],
+)
 def test_geodesic_has_both_ends_and_constant_speed(dims, scale):
     p, q = gaussian(6, dims), gaussian(7, dims)
     there = fisher_rao_exp(p, fisher_rao_log(p, q, scale=scale), scale=scale)

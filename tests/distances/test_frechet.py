@@ -74,6 +74,7 @@ def test_diagonal_and_full_barycentres_agree():
     np.testing.assert_allclose(found.covariance, np.diag(expected.variance), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_equal_gaussians_are_their_own_mean():
     p = gaussian(0)
     for mean_of in (wasserstein_mean, fisher_rao_mean):

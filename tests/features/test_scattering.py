@@ -176,6 +176,7 @@ def test_vector_is_the_coefficients_in_order():
     assert SMALL(image).shape == (SMALL.num_features(1),)
 
 
+@pytest.mark.slow
 def test_batches_are_loops():
     images = jnp.asarray(np.concatenate([strokes(), strokes()[::-1] ** 2], axis=-1))
     loop = jnp.stack([compiled()(image) for image in images])
@@ -243,6 +244,7 @@ def test_a_quarter_turn_permutes_the_angles():
         np.testing.assert_allclose(second[after], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradient_agrees_with_finite_differences(key):
     with jax.enable_x64(True):
         image = jnp.asarray(strokes()[0], jnp.float64)

@@ -220,6 +220,7 @@ def test_pair_distances_in_chunks(chunk_size: int) -> None:
     assert {total for _, total in told} == {7}
 
 
+@pytest.mark.slow
 def test_a_prepared_distance_is_the_invariant_one_pair_by_pair() -> None:
     images = blobs(5, 8, 9, seed=3)
     invariant = InvariantDistance(TransformedDistance(Affine()), Descent((Stage(8),)))

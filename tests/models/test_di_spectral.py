@@ -77,6 +77,7 @@ def test_clusters_are_the_classes(found: Result, images: np.ndarray) -> None:
     assert "stability" not in found.outcome.figures
 
 
+@pytest.mark.slow
 def test_images_that_were_fitted_are_assigned_as_they_were(
     found: Result, images: np.ndarray
 ) -> None:
@@ -121,6 +122,7 @@ def test_both_directions(direction: str, found: Result, images: np.ndarray) -> N
     assert np.mean(again.clusters == other.assignments) > 0.9
 
 
+@pytest.mark.slow
 def test_scales_are_roots_of_the_invariant_distance(found: Result, images: np.ndarray) -> None:
     model = found.model
     assert isinstance(model, DeformationInvariantSpectralClustering)
@@ -136,6 +138,7 @@ def test_scales_are_roots_of_the_invariant_distance(found: Result, images: np.nd
         assert np.abs(np.sqrt(squared) - scale).min() < 1e-5
 
 
+@pytest.mark.slow
 def test_every_image_twice(images: np.ndarray) -> None:
     twice = np.repeat(images[:24], 2, axis=0)
     found = fitted(twice, num_neighbours=(3,))
@@ -182,6 +185,7 @@ def test_a_graph_in_parts(groups: int, tmp_path) -> None:
     assert np.isfinite(again.distances).all()
 
 
+@pytest.mark.slow
 def test_colour_and_images_that_are_not_square() -> None:
     wide = strokes(LABELS, 7, 10, 3)
     found = fitted(wide)
@@ -189,6 +193,7 @@ def test_colour_and_images_that_are_not_square() -> None:
     assert metrics.adjusted_rand_index(LABELS, found.assignments) > 0.9
 
 
+@pytest.mark.slow
 def test_fewer_images_than_candidates(images: np.ndarray) -> None:
     few = images[:9]
     found = fitted(few, num_candidates=30, num_neighbours=(3, 20), num_removed=(0, 1))
@@ -205,6 +210,7 @@ def test_too_few_images_are_refused(images: np.ndarray) -> None:
         fitted(images[:3], num_removed=(2,))
 
 
+@pytest.mark.slow
 def test_di_kmeans_starts_from_a_cut(found: Result, images: np.ndarray) -> None:
     model = DeformationInvariantKMeans(
         3, landmarks=(2, 2), num_restarts=1, max_passes=2, split_merge=False
@@ -221,6 +227,7 @@ def test_prototypes_are_those_of_di_kmeans_with_the_same_warps(found: Result) ->
     assert np.abs(params).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_stages_are_told_in_their_order(images: np.ndarray) -> None:
     told: list[Progress] = []
     model = by_bending(num_removed=(0, 1))

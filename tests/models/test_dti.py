@@ -158,6 +158,7 @@ def test_least_loss_of_the_restarts_is_kept() -> None:
     assert result.loss == pytest.approx(min(result.outcome.restarts), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_weights_of_zero_leave_images_out() -> None:
     weight = np.where(LABELS < 2, 1.0, 0.0)
     model = DTIKMeans(2, transforms="aff", training=BRIEF)
@@ -167,6 +168,7 @@ def test_weights_of_zero_leave_images_out() -> None:
     np.testing.assert_allclose(result.loss, result.distances[kept].sum(), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_refining_lowers_distances() -> None:
     plain = SMALL["dti-kmeans"]
     refining = dataclasses.replace(plain, refine_steps=6)
@@ -188,6 +190,7 @@ def test_a_short_list_of_all_clusters_changes_nothing() -> None:
     np.testing.assert_allclose(two.loss, whole.loss, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_colour_images_and_other_shapes() -> None:
     images = bars(3)[:, 1:] * np.asarray([1.0, 0.5, 0.2], np.float32)
     training = Training(steps=(10, 10, 10, 5), batch_size=16)

@@ -17,6 +17,7 @@ TRAINING = Training(max_steps=20, batch_size=8, split_merge=False, curriculum=Fa
 OWN = PrototypeObjective(SquaredEuclidean(), HardMinimum(), followed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("double", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_same_objective_gives_the_same_result(key: jax.Array, double: bool) -> None:
     with jax.enable_x64(double):

@@ -192,6 +192,7 @@ def test_a_graph_in_parts(affinity: str, groups: int, tmp_path) -> None:
         assert_same(diffclust.load(tmp_path / "model"), found)
 
 
+@pytest.mark.slow
 def test_colour_and_images_that_are_not_square() -> None:
     wide = strokes(LABELS, 6, 11, 3)
     found = fitted(wide)
@@ -208,6 +209,7 @@ def test_digits_without_labels() -> None:
     assert metrics.scores(digits.labels, found.assignments)["acc"] > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clusters", [1, CHUNK])
 def test_one_cluster_and_as_many_as_images(clusters: int, images: np.ndarray) -> None:
     few = images[:8]

@@ -43,6 +43,7 @@ def test_single_graphs_and_their_mean() -> None:
         assert mean.stability == pytest.approx(np.mean([row.stability for row in single]))
 
 
+@pytest.mark.slow
 def test_same_as_the_fit() -> None:
     images = three_digits()
     (row,) = (
@@ -59,6 +60,7 @@ def test_refuses(counts: tuple[int, ...]) -> None:
         survey(MODEL, three_digits(), counts, key=jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_curves_show_every_graph() -> None:
     rows = survey(MODEL, three_digits(), (2, 3), key=jax.random.key(0))
     figure = survey_curves(rows)

@@ -115,7 +115,9 @@ def test_effective_pixels_counts_independent_ones(key):
     assert float(effective_pixels(white[:, :1] * jnp.ones((1, 20)))) == pytest.approx(1, abs=0.05)
 
 
-@pytest.mark.parametrize("transform", [Affine(), ThinPlateSpline((3, 4))])
+@pytest.mark.parametrize(
+    "transform", [Affine(), pytest.param(ThinPlateSpline((3, 4)), marks=pytest.mark.slow)]
+)
 def test_quadratic_forms_are_the_penalties(transform, key):
     energy = TransformedDistance(transform)
     params = 0.1 * jax.random.normal(key, (energy.num_params,))

@@ -1,5 +1,6 @@
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from diffclust.alignment import Descent, NoAlignment, Stage
 from diffclust.objectives import InvariantDistance, TransformedDistance
@@ -12,6 +13,7 @@ def blob(x, y, height=10, width=8):
     return jnp.exp(-8.0 * ((points[0] - x) ** 2 + (points[1] - y) ** 2))[..., None]
 
 
+@pytest.mark.slow
 def test_a_shifted_blob_is_near_and_without_alignment_it_is_not():
     plain = InvariantDistance(TransformedDistance(Identity()), NoAlignment())
     seeing = InvariantDistance(TransformedDistance(Affine()), Descent((Stage(15),)))

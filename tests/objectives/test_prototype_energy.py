@@ -33,6 +33,7 @@ def least_squares(sample: np.ndarray, prototype: np.ndarray) -> float:
     return float(np.sum((columns @ solution - sample.ravel()) ** 2))
 
 
+@pytest.mark.slow
 def test_minimum_over_colours_is_least_squares() -> None:
     samples, prototypes = blobs(4), blobs(3, seed=1)
     distance = InvariantDistance(COLOUR, Descent((Stage(20),), candidates=None))
@@ -43,6 +44,7 @@ def test_minimum_over_colours_is_least_squares() -> None:
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_prototypes_may_be_moved_by_the_group() -> None:
     # Appendix B: the loss stays the same. Gains and shifts form a group, without resampling.
     samples, prototypes = blobs(4), blobs(3, seed=1)
@@ -168,6 +170,7 @@ def test_energies_at_the_identity_agree() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_prediction_that_is_refined_is_no_worse(key: jax.Array) -> None:
     samples, first = jnp.asarray(blobs(4)), jax.random.split(key)[0]
     backbone = quick_backbone(8, 8, 1, key=key)

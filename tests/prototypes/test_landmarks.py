@@ -111,6 +111,7 @@ def test_the_rank_says_which_gaussian(shapes):
     assert isinstance(gaussians(jnp.asarray(shapes), covariance), Gaussian)
 
 
+@pytest.mark.slow
 def test_passes_lead_to_the_frechet_mean(shapes, member):
     spread = np.random.default_rng(1).uniform(0.3, 2.0, (LANDMARKS, DIMS)).astype(np.float32)
     means = MeanShapes(

@@ -81,6 +81,7 @@ def test_mixture_is_scipys() -> None:
     np.testing.assert_allclose(losses(solver, learned, batch), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradient_of_a_mixture_is_that_of_the_expectation_step() -> None:
     # Fisher's identity: Algorithm 1's M-step gradient, responsibilities held fixed.
     solver, learned, batch = soft()
@@ -120,6 +121,7 @@ def test_following_the_best_cluster_is_exact_for_a_hard_minimum(key: jax.Array) 
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_mixture_that_follows_few_clusters_has_the_whole_likelihood() -> None:
     solver, learned, batch = soft()
     few = soft(followed=1)[0]

@@ -236,7 +236,7 @@ def by_shard_map(step, state, batch, memory):
         (PLAIN, by_shard_map),
         pytest.param(ALIGNED, by_vmap, marks=pytest.mark.slow),
         pytest.param(ALIGNED, by_pmap, marks=pytest.mark.slow),
-        (ALIGNED, by_shard_map),
+        pytest.param(ALIGNED, by_shard_map, marks=pytest.mark.slow),
     ],
     ids=lambda part: getattr(part, "__name__", type(getattr(part, "aligner", None)).__name__),
 )
@@ -326,6 +326,7 @@ def test_best_of_several_restarts_is_kept() -> None:
     assert outcome.num_passes == len(outcome.history)
 
 
+@pytest.mark.slow
 def test_restarts_on_coarse_images_are_finished_on_the_fine() -> None:
     samples = blobs(16, 15, 20, seed=3)
     settings = plan(penalty=(), coarsening=2, stopping=Stopping(20, 0.0))

@@ -60,6 +60,7 @@ def test_means_are_made_of_a_few_of_each_cluster(images: np.ndarray) -> None:
     assert np.abs(np.asarray(other.prototype) - found).max() > 0.1
 
 
+@pytest.mark.slow
 def test_aligned_samples_lie_nearer_to_sharper_means(images: np.ndarray) -> None:
     clusters = means_of(ALIGNED, images)
     prototypes = np.asarray(clusters.prototype)
@@ -96,6 +97,7 @@ def test_the_prototype_of_an_empty_cluster_is_blank(images: np.ndarray) -> None:
         assert np.isfinite(params).all()
 
 
+@pytest.mark.slow
 def test_the_chunk_size_is_only_a_matter_of_rounding(images: np.ndarray) -> None:
     one = means_of(ALIGNED, images, chunk_size=5).prototype
     np.testing.assert_allclose(one, means_of(ALIGNED, images).prototype, atol=2e-3)

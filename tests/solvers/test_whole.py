@@ -55,6 +55,7 @@ def test_a_whole_run_ends_where_the_loop_on_the_host_does(make):
     assert int(whole.passes) == host.num_passes
 
 
+@pytest.mark.slow
 def test_runs_are_mapped_over_restarts():
     shapes, solver = shapes_and_solver()
     batch = Batch(jnp.asarray(shapes), jnp.ones(N))

@@ -259,6 +259,7 @@ def test_without_soundfile(folder, monkeypatch):
         load(folder)
 
 
+@pytest.mark.slow
 def test_predict_makes_images_as_the_fit_did(tmp_path, monkeypatch, capsys):
     """The rate and the length are those of the fit unless told otherwise."""
     monkeypatch.chdir(tmp_path)
