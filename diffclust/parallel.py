@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
@@ -179,7 +180,7 @@ def _placed(tree: PyTree, mesh: Mesh, spec: PartitionSpec) -> PyTree:
         return eqx.combine(jax.device_put(arrays, sharding), static)
 
     def place(leaf: Any) -> jax.Array:
-        if isinstance(leaf, jax.core.Tracer) or _is_placed(leaf):
+        if isinstance(leaf, Tracer) or _is_placed(leaf):
             return jax.device_put(leaf, sharding)
         if not isinstance(leaf, np.ndarray):
             leaf = np.asarray(jnp.asarray(leaf))

@@ -66,12 +66,19 @@ class StreamedBatches(Sequence):
         Yields:
             The next chunk.
         """
+        double = jnp.result_type(float) == jnp.float64
+
+        def read(number: int) -> PyTree:
+            # `jax.enable_x64` holds for the thread in which it was set.
+            with jax.enable_x64(double):
+                return self._rows(number)
+
         with ThreadPoolExecutor(1, "read-ahead") as reader:
-            ahead = reader.submit(self._rows, 0)
+            ahead = reader.submit(read, 0)
             for number in range(len(self)):
                 rows = ahead.result()
                 if number + 1 < len(self):
-                    ahead = reader.submit(self._rows, number + 1)
+                    ahead = reader.submit(read, number + 1)
                 batch = self._batch(number, rows)
                 del rows
                 yield batch
