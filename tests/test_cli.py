@@ -175,6 +175,7 @@ def test_options_reach_the_model(run: Run) -> None:
 CUT = ["-k", "2", "--dimensions", "6", "--angles", "2", "--restarts", "1"]
 
 
+@pytest.mark.slow
 def test_lists_of_options_reach_the_model(run: Run) -> None:
     status, _, err = run(
         *("fit", "images.npz", *CUT, "--method", "pssc", "--out", "run", "--no-report"),

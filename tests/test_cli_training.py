@@ -53,8 +53,8 @@ def entries() -> list[str]:
 @pytest.mark.parametrize(
     "method",
     [
-        "dti-gmm",
-        pytest.param("gmm", marks=pytest.mark.slow),
+        pytest.param("dti-gmm", marks=pytest.mark.slow),
+        "gmm",
         pytest.param("dti-kmeans", marks=pytest.mark.slow),
         pytest.param("ti-kmeans", marks=pytest.mark.slow),
     ],

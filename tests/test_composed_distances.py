@@ -51,6 +51,7 @@ def test_features_forgive_a_shift_more_than_pixels_do() -> None:
     assert float(share) < 0.7 * float(pixels(image, shifted) / pixels(image, other))
 
 
+@pytest.mark.slow
 def test_prepared_is_the_invariant_distance(pair: tuple[jax.Array, jax.Array]) -> None:
     found = prepared()
     assert 0.0 <= float(found(*pair)) < float(SquaredEuclidean()(*pair))

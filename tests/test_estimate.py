@@ -142,6 +142,7 @@ def test_a_short_fit_is_not_rehearsed_to_its_end(key: jax.Array) -> None:
     assert time.process_time() - begun < 20.0
 
 
+@pytest.mark.slow
 def test_an_estimate_changes_nothing_about_the_fit(key: jax.Array) -> None:
     images = load("digits").images[:120]
     model = diffclust.KMeans(3, num_restarts=1, max_passes=5)

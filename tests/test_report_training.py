@@ -237,6 +237,7 @@ def test_an_empty_cluster_of_a_mixture_is_sorted_last(tmp_path: Path) -> None:
     assert "Empty: no image is likeliest in it." in said(page)
 
 
+@pytest.mark.slow
 def test_large_images_do_not_make_a_large_file(tmp_path: Path) -> None:
     model = DTIKMeans(10, transforms="col-aff-tps", training=Training(steps=(9,) * 5, batch_size=9))
     result, dataset = made(model, (96, 72, 3), n=300)

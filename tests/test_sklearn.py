@@ -113,6 +113,7 @@ def test_spectral_methods_have_no_energies() -> None:
         result.energies(images)
 
 
+@pytest.mark.slow
 def test_mixture_is_one_of_probabilities() -> None:
     images = blobs(24)
     found = sklearn.GaussianMixture(steps=(20, 5), batch_size=24, **FEW).fit(images)

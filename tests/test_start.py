@@ -133,7 +133,9 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n == "dti-kmeans" else []) for n in FITS]
+)
 def test_other_numbers_of_images_compile_nothing_that_takes_long(
     name: str, compiled: Callable[[], list[str]], key: jax.Array
 ) -> None:

@@ -251,6 +251,7 @@ def test_a_prepared_distance_takes_no_weights() -> None:
         invariant.prepared(image[None])(image, image, jnp.ones_like(image))
 
 
+@pytest.mark.slow
 def test_several_devices_judge_as_one_does() -> None:
     assert jax.device_count() == 4
     images = blobs(12, 8, 8)

@@ -88,6 +88,7 @@ def test_images_that_were_fitted_are_assigned_as_they_were(
     np.testing.assert_allclose(few.distances, again.distances[5:8], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_new_images_go_to_their_class(found: Result) -> None:
     labels = np.arange(30) % 3
     means = [np.bincount(found.assignments[k == LABELS]).argmax() for k in range(3)]

@@ -64,7 +64,7 @@ ORACLE = jnp.asarray(IMAGES[:3])
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(name, marks=pytest.mark.slow if name in ("ti-kmeans", "gmm") else [])
+        pytest.param(name, marks=pytest.mark.slow if name in ("ti-kmeans", "dti-gmm") else [])
         for name in SMALL
     ],
 )

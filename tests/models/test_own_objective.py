@@ -35,6 +35,7 @@ def test_the_same_objective_gives_the_same_result(key: jax.Array, double: bool) 
         assert moved.shape == images.shape
 
 
+@pytest.mark.slow
 def test_saving_is_refused(key: jax.Array, tmp_path: Path) -> None:
     base = DTIKMeans(2, transforms="", training=TRAINING)
     result = WithObjective(base, OWN).fit(blobs(8), key=key)

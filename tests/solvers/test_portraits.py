@@ -83,6 +83,7 @@ def test_aligned_samples_lie_nearer_to_sharper_means(images: np.ndarray) -> None
     assert moved.sum() < 0.5 * unmoved.sum()
 
 
+@pytest.mark.slow
 def test_the_prototype_of_an_empty_cluster_is_blank(images: np.ndarray) -> None:
     for solver in (AS_THEY_ARE, ALIGNED):
         # Not the last one, whose place might be the padding's.
