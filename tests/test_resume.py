@@ -153,7 +153,9 @@ def chained(
             assert broken < 100
 
 
-@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize(
+    "name", ["aligned", "shapes", pytest.param("plain", marks=pytest.mark.slow)]
+)
 def test_broken_off_after_every_pass_it_goes_on_bit_for_bit(name: str) -> None:
     fit, watched = FITS[name], Breaking()
     whole = fit(None)
@@ -457,8 +459,9 @@ def interrupted_by(
     ("number", "status", "method", "stage"),
     [
         (signal.SIGTERM, 143, "di-kmeans", "pass"),
-        (signal.SIGTERM, 143, "pssc", "portraits"),
-        (signal.SIGINT, 130, "dti-kmeans", "step"),
+        pytest.param(signal.SIGTERM, 143, "pssc", "portraits", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 130, "dti-kmeans", "step", marks=pytest.mark.slow),
+        (signal.SIGINT, 130, "di-kmeans", "pass"),
     ],
 )
 def test_asked_to_stop_it_saves_the_newest_state(

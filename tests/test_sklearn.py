@@ -69,6 +69,7 @@ def test_order_and_copies_of_samples_do_not_matter() -> None:
     np.testing.assert_allclose(copies.cluster_centers_, whole.cluster_centers_)
 
 
+@pytest.mark.slow
 def test_rows_are_images() -> None:
     images = blobs(24, 12, 10)
     kind = sklearn.AffineInvariantKMeans

@@ -147,6 +147,7 @@ def test_every_image_twice(images: np.ndarray) -> None:
     np.testing.assert_array_equal(found.assignments[::2], found.assignments[1::2])
 
 
+@pytest.mark.slow
 def test_equal_images_are_taken(images: np.ndarray) -> None:
     for equal in (np.full_like(images, 0.5), np.repeat(images[:1], CHUNK, axis=0)):
         found = fitted(equal)

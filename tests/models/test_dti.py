@@ -204,7 +204,8 @@ class Interrupted(Exception):
     pass
 
 
-@pytest.mark.parametrize("method", ["dti-kmeans", pytest.param("dti-gmm", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["dti-kmeans", "dti-gmm"])
 def test_goes_on_where_it_stopped_bit_for_bit(method: str, tmp_path: Path) -> None:
     model = dataclasses.replace(
         SMALL[method],

@@ -219,6 +219,7 @@ def test_one_cluster_and_as_many_as_images(clusters: int, images: np.ndarray) ->
     assert (found.outcome.figures["eigengap"] == 0) == (clusters > 1)
 
 
+@pytest.mark.slow
 def test_more_neighbours_and_dimensions_than_there_are(images: np.ndarray) -> None:
     few = images[:6]
     found = fitted(few, 3, num_neighbours=(9, 40), num_dimensions=300, num_removed=(0, 4))

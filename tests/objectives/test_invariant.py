@@ -23,6 +23,7 @@ def test_a_shifted_blob_is_near_and_without_alignment_it_is_not():
     assert float(seeing(one, other)) < 0.01 * expected
 
 
+@pytest.mark.slow
 def test_a_penalty_makes_a_move_dear():
     distance = InvariantDistance(TransformedDistance(Affine()), Descent((Stage(15),)))
     one, other = blob(0.0, 0.0), blob(0.25, -0.2)

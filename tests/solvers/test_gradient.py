@@ -130,6 +130,7 @@ def test_a_mixture_that_follows_few_clusters_has_the_whole_likelihood() -> None:
     )
 
 
+@pytest.mark.slow
 def test_steps_lower_the_loss(key: jax.Array) -> None:
     for solver, learned, batch in (hard(key), soft()):
         state = solver.init(learned)
