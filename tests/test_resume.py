@@ -399,7 +399,7 @@ def test_killed_it_goes_on_bit_for_bit(fit: Fit, method: str) -> None:
 
 def kill_and_resume(fit: Fit, method: str, seed: int) -> None:
     random = np.random.default_rng(seed)
-    out, least = f"killed-{seed}", int(random.integers(1, CASES[method].most))
+    out, least = f"killed-{method}-{seed}", int(random.integers(1, CASES[method].most))
     until: list[float] = []
 
     def when() -> bool:
