@@ -151,7 +151,8 @@ def _directions(
     power = 2.5
     if large > small:
         growth = less.seconds / max(first.seconds, 1e-9)
-        power = float(np.clip(math.log(growth) / math.log(large / small), 1.5, 3.0))
+        # Not the cube: from these sizes to some thousands it was seen to be less than that.
+        power = float(np.clip(math.log(growth) / math.log(large / small), 1.5, 2.5))
     scale = size / large
     seconds = each * scale**2 * count + once * scale**power
     cpu = seconds * less.cpu_seconds / max(less.seconds, 1e-9)
