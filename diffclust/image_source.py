@@ -13,7 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 _BLOCK_BYTES = 8 * 2**20
 """What is read at once where all images are looked at in turn."""
@@ -164,6 +164,36 @@ class _Taken(ImageSource):
 
     def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
         return self._source.read(self._index[index])
+
+
+class _Blanked(ImageSource):
+    """The images of another source with some pixels black."""
+
+    def __init__(self, source: ImageSource, hidden: Bool[np.ndarray, "height width 1"]) -> None:
+        self._source, self._hidden = source, hidden
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return self._source.shape
+
+    def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
+        images = self._source.read(index)
+        return np.where(self._hidden[None], images.dtype.type(0), images)
+
+
+def blanked(images: Images, hidden: Bool[np.ndarray, "height width 1"]) -> Images:
+    """Images with some pixels black.
+
+    Args:
+        images: Images, in memory or not.
+        hidden: Which ones.
+
+    Returns:
+        Images of the same kind.
+    """
+    if isinstance(images, ImageSource):
+        return _Blanked(images, hidden)
+    return np.where(hidden[None], images.dtype.type(0), images)
 
 
 def several(images: Images, count: int) -> Images:

@@ -23,6 +23,7 @@ ORDER = [
     "chunkwise",
     "linalg",
     "sampling",
+    "masks",
     "metrics",
     "processes",
     "parallel",

@@ -12,7 +12,7 @@ import numpy as np
 from diffclust import checkpoint, metrics
 from diffclust.cli.allocator import Trimming, trim
 from diffclust.cli.findings import show_findings
-from diffclust.cli.options import Demo, Fit, MethodOptions, Predict, parse_grid
+from diffclust.cli.options import Demo, Fit, MethodOptions, Predict
 from diffclust.cli.outlook import tell_if_long, would_take
 from diffclust.cli.pictures import Pictures
 from diffclust.cli.progress_bar import ProgressBar
@@ -26,13 +26,16 @@ from diffclust.cli.run_folder import (
 from diffclust.cli.samples import (
     as_fitted,
     check_samples,
+    inputs_of,
     load_images,
     load_shapes,
+    size_of,
     weights_of,
 )
 from diffclust.cli.unfinished import Unfinished
 from diffclust.data import (
     Collection,
+    load_mask,
 )
 from diffclust.data.dataset import some
 from diffclust.image_source import ImageSource
@@ -59,7 +62,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
     check_seed(options.seed)
     model = make_model(options)
     pictures = Pictures(options, model)
-    size = None if options.size is None else parse_grid(options.size, "size", "28 or 28x32")
+    size = size_of(options)
     if options.dry_run:
         with ProgressBar(model.num_restarts) as bar:
             print(would_take(options, model, _load(options, model, size, bar), bar))
@@ -73,7 +76,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
         new_run(
             options.out,
             overwrite=options.overwrite,
-            inputs=[options.source, options.weights or options.source],
+            inputs=inputs_of(options),
             command=None if command == "fit" else command,
         ) as folder,
         ProgressBar(model.num_restarts) as bar,
@@ -220,6 +223,10 @@ def make_model(options: Fit) -> AbstractModel:
                 raise ValueError(f"{written} must be one number for {options.method}, not {value}")
             value = value[0]
         settings[name] = value
+    if options.mask is not None:
+        if "mask" not in fields:
+            raise ValueError(f"{options.method} clusters shapes and takes no --mask; leave it out")
+        settings["mask"] = load_mask(options.mask, size_of(options))
     return model.from_settings({"num_clusters": options.clusters, **settings})
 
 

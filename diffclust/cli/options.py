@@ -255,6 +255,8 @@ class Fit:
         rate: Samples a second that recordings are resampled to.
         seconds: Length of what is read of each recording, about its middle.
         weights: A .npy file with the weight of each sample of the source.
+        mask: A picture of the images' size, black where pixels do not count and white where they
+            do, or a .npy file; a picture is resized as the images are.
         options: Settings of the method.
         chunk_size: Images or shapes that are in memory at once.
         checkpoint_every: Seconds between two saved states of a long fit.
@@ -292,6 +294,7 @@ class Fit:
     rate: _Rate = None
     seconds: _Seconds = None
     weights: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    mask: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="")] = None
     options: Annotated[MethodOptions, arg(name="")] = MethodOptions()
     chunk_size: Annotated[
         int | None, arg(metavar="N", help_behavior_hint="(default: from the device's memory)")

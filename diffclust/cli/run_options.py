@@ -74,6 +74,7 @@ class Sweep:
         limit: At most so many images or shapes, drawn at random.
         size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
         channels: 1 to make all images grey, 3 to make all RGB.
+        mask: A picture, black where pixels of the images do not count, or a .npy file.
         options: Settings of the method.
         chunk_size: Images or shapes that are in memory at once.
         skip_bad: Leave out files that cannot be read.
@@ -96,6 +97,7 @@ class Sweep:
     channels: Annotated[
         Literal[1, 3] | None, arg(metavar="{1,3}", help_behavior_hint="(default: as they are)")
     ] = None
+    mask: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="")] = None
     options: Annotated[MethodOptions, arg(name="")] = _NONE
     chunk_size: Annotated[
         int | None, arg(metavar="N", help_behavior_hint="(default: from the device's memory)")

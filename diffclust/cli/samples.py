@@ -13,8 +13,10 @@ import numpy as np
 
 from diffclust import _validation
 from diffclust.cli.allocator import map_large_blocks
-from diffclust.cli.options import Fit, Predict, option
+from diffclust.cli.options import Fit, Predict
+from diffclust.cli.parsing import option, parse_grid
 from diffclust.cli.progress_bar import ProgressBar
+from diffclust.cli.run_options import Sweep
 from diffclust.data import (
     Collection,
     DataError,
@@ -107,6 +109,33 @@ def load_shapes(options: Fit | Predict) -> LandmarkSet:
         "images, and these are shapes",
     )
     return load_landmarks(options.source, labels=options.labels).limit(options.limit, options.seed)
+
+
+def size_of(options: Fit | Sweep) -> tuple[int, int] | None:
+    """Height and width to which images are brought.
+
+    Args:
+        options: What was asked for.
+
+    Returns:
+        Both in pixels, or None where that was not asked for.
+
+    Raises:
+        ValueError: If it is no size.
+    """
+    return None if options.size is None else parse_grid(options.size, "size", "28 or 28x32")
+
+
+def inputs_of(options: Fit) -> list[str]:
+    """The files and folders that a fit reads.
+
+    Args:
+        options: What was asked for.
+
+    Returns:
+        Their paths.
+    """
+    return [options.source, *filter(None, (options.weights, options.mask))]
 
 
 def weights_of(options: Fit, model: AbstractModel, dataset: Collection) -> dict[str, np.ndarray]:

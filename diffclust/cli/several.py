@@ -18,7 +18,7 @@ from diffclust.cli.options import Fit
 from diffclust.cli.pictures import Pictures
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.run_folder import new_run
-from diffclust.cli.samples import weights_of
+from diffclust.cli.samples import inputs_of, weights_of
 from diffclust.cli.shares import read_share
 from diffclust.cli.unfinished import Unfinished
 from diffclust.data import Collection
@@ -67,7 +67,7 @@ def fit_together(options: Fit) -> None:
             if jax.process_index() == 0:
                 unfinished = Unfinished(options, model)
                 if not unfinished.is_done():
-                    inputs = [options.source, options.weights or options.source]
+                    inputs = inputs_of(options)
                     folder = stack.enter_context(
                         new_run(options.out, overwrite=options.overwrite, inputs=inputs)
                     )

@@ -10,9 +10,9 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float, Int
 
-from diffclust.cli.options import Fit, parse_grid
+from diffclust.cli.options import Fit
 from diffclust.cli.progress_bar import ProgressBar
-from diffclust.cli.samples import check_samples, load_images, load_shapes
+from diffclust.cli.samples import check_samples, load_images, load_shapes, size_of
 from diffclust.data import Collection, DataError, Dataset
 from diffclust.data.folder import load_folder
 from diffclust.data.listing import kinds_in
@@ -95,7 +95,7 @@ def _read(
     if not isinstance(model, AbstractImageModel):
         shapes = load_shapes(options)
         return shapes.take(_rows(len(shapes), mesh)), shapes
-    size = None if options.size is None else parse_grid(options.size, "size", "28 or 28x32")
+    size = size_of(options)
     path = Path(options.source)
     if options.stream and path.suffix not in (".npy", ".npz"):
         raise DataError(

@@ -6,12 +6,11 @@ from typing import Any
 
 from diffclust import checkpoint
 from diffclust.cli.commands import check_seed, make_model, summarise, write_files
-from diffclust.cli.options import parse_grid
 from diffclust.cli.pictures import Pictures
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.run_folder import environment, new_run, peak_memory_mb, write_summary
 from diffclust.cli.run_options import Sweep
-from diffclust.cli.samples import check_samples, load_images, load_shapes
+from diffclust.cli.samples import check_samples, inputs_of, load_images, load_shapes, size_of
 from diffclust.cli.sweeping import Choice, settings_of, sweep_samples
 from diffclust.data import Collection
 from diffclust.models import AbstractImageModel
@@ -35,10 +34,13 @@ def sweep(options: Sweep) -> None:
     settings = settings_of(options)
     models = [make_model(setting) for setting in settings]
     pictures = Pictures(settings[0])
-    size = None if options.size is None else parse_grid(options.size, "size", "28 or 28x32")
+    size = size_of(options)
     with (
         new_run(
-            options.out, overwrite=options.overwrite, inputs=[options.source], command="sweep"
+            options.out,
+            overwrite=options.overwrite,
+            inputs=inputs_of(settings[0]),
+            command="sweep",
         ) as folder,
         ProgressBar(models[0].num_restarts) as bar,
     ):

@@ -17,6 +17,7 @@ from diffclust.data.landmarks import (
     load_landmarks,
     simulated_shapes,
 )
+from diffclust.data.masks import load_mask
 from diffclust.data.mnist_variants import affnist_like, mnist_color
 from diffclust.data.open_stream import open_stream, outgrows_memory
 from diffclust.data.source import load
@@ -54,6 +55,7 @@ __all__ = [
     "load_digits",
     "load_folder",
     "load_landmarks",
+    "load_mask",
     "load_recordings",
     "load_tfds",
     "load_weights",

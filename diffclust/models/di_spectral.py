@@ -20,6 +20,7 @@ from diffclust.graphs import (
 )
 from diffclust.graphs.refine import Direction
 from diffclust.image_source import Images
+from diffclust.masks import as_mask
 from diffclust.models.cuts import cut_mean_graph, extended
 from diffclust.models.found import Found, neighbour_arrays, neighbours_of
 from diffclust.models.kmeans import DeformationInvariantKMeans
@@ -63,6 +64,8 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         num_scales: J of the scattering transform, or None; see
             `ProjectedScatteringSpectralClustering`.
         num_angles: L of the scattering transform.
+        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
+            black to the model. None for all; see `diffclust.masks`.
         num_restarts: Runs of the last step's k-means, of which the one of least loss is kept.
 
     References:
@@ -82,6 +85,7 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
     normalisation: Normalisation = eqx.field(static=True, default="root", kw_only=True)
     num_scales: int | None = eqx.field(static=True, default=None, kw_only=True)
     num_angles: int = eqx.field(static=True, default=8, kw_only=True)
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
 
     def __check_init__(self):
@@ -114,6 +118,7 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
             landmarks=self.landmarks,
             affine_penalty=self.affine_penalty,
             bending_penalty=self.bending_penalty,
+            mask=self.mask,
         )
 
     def aligner(self) -> AbstractAligner:

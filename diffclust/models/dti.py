@@ -4,6 +4,7 @@ import equinox as eqx
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent, InTurn, NoAlignment, Stage
+from diffclust.masks import as_mask
 from diffclust.models.gradient import AbstractGradientModel, BackboneName
 from diffclust.models.prototype_objective import PrototypeObjective, mixture, squared_distances
 from diffclust.models.training import Training
@@ -25,6 +26,8 @@ class DTIKMeans(AbstractGradientModel):
         deformation_penalty: Weight of the sizes of deformations; the paper has none.
         refine_steps: Steps of descent that improve on predicted alignments where images are
             assigned in the end, and where new ones are.
+        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
+            black to the model. None for all; see `diffclust.masks`.
         num_restarts: Runs from different seeds; the one of least loss is kept.
         training: How it is trained.
 
@@ -40,6 +43,7 @@ class DTIKMeans(AbstractGradientModel):
     window: float | None = eqx.field(static=True, default=None, kw_only=True)
     deformation_penalty: float = eqx.field(static=True, default=0.0, kw_only=True)
     refine_steps: int = eqx.field(static=True, default=0, kw_only=True)
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
     training: Training = eqx.field(default=Training(), kw_only=True)
 
@@ -80,6 +84,8 @@ class DTIGaussianMixture(AbstractGradientModel):
         deformation_penalty: Weight of the sizes of deformations; the paper has none.
         refine_steps: Steps of descent that improve on predicted alignments where images are
             assigned in the end, and where new ones are.
+        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
+            black to the model. None for all; see `diffclust.masks`.
         num_restarts: Runs from different seeds; the one of least loss is kept.
         training: How it is trained.
 
@@ -97,6 +103,7 @@ class DTIGaussianMixture(AbstractGradientModel):
     window: float | None = eqx.field(static=True, default=None, kw_only=True)
     deformation_penalty: float = eqx.field(static=True, default=0.0, kw_only=True)
     refine_steps: int = eqx.field(static=True, default=0, kw_only=True)
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
     training: Training = eqx.field(default=Training(), kw_only=True)
 
@@ -134,6 +141,8 @@ class TransformationInvariantKMeans(AbstractGradientModel):
         window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
             of the shorter side; None weighs all pixels alike.
         deformation_penalty: Weight of the sizes of deformations; the paper has none.
+        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
+            black to the model. None for all; see `diffclust.masks`.
         num_restarts: Runs from different seeds; the one of least loss is kept.
         training: How it is trained.
 
@@ -148,6 +157,7 @@ class TransformationInvariantKMeans(AbstractGradientModel):
     landmarks: tuple[int, int] = eqx.field(static=True, default=(4, 4), kw_only=True)
     window: float | None = eqx.field(static=True, default=None, kw_only=True)
     deformation_penalty: float = eqx.field(static=True, default=0.0, kw_only=True)
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
     training: Training = eqx.field(default=Training(), kw_only=True)
 
@@ -185,6 +195,8 @@ class GaussianMixture(AbstractGradientModel):
         min_deviation: A standard deviation whose square is added to all variances.
         window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
             of the shorter side; None weighs all pixels alike.
+        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
+            black to the model. None for all; see `diffclust.masks`.
         num_restarts: Runs from different seeds; the one of least loss is kept.
         training: How it is trained.
 
@@ -196,6 +208,7 @@ class GaussianMixture(AbstractGradientModel):
     initial_variance: float = eqx.field(static=True, default=0.25, kw_only=True)
     min_deviation: float = eqx.field(static=True, default=0.25, kw_only=True)
     window: float | None = eqx.field(static=True, default=None, kw_only=True)
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
     training: Training = eqx.field(default=Training(), kw_only=True)
 

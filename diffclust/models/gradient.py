@@ -101,7 +101,8 @@ class AbstractGradientModel(AbstractImageModel):
         """
         sequence = self.sequence(channels)[:transforms]
         transform = compose(*sequence) if sequence else Identity()
-        return TransformedPrototype(transform, self.objective().distance, window=self.window)
+        distance = self.objective().distance
+        return TransformedPrototype(transform, distance, window=self.window, mask=self.mask)
 
     def solver(self, transforms: int, channels: int, *, final: bool = False) -> GradientEM:
         """The composition: energy, aligner and reduction under gradient EM.
@@ -248,8 +249,7 @@ class AbstractGradientModel(AbstractImageModel):
         """
         check_mesh(mesh)
         with together(mesh):
-            array = _validation.images_or_source(images)
-            self.check(array)
+            array = self.validated(images)
             weight = _validation.weights(sample_weight, len(array))
         counts = row_counts(len(array), mesh)
         _validation.cluster_count(self.num_clusters, sum(counts))

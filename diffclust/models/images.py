@@ -11,7 +11,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from diffclust import _validation
-from diffclust.image_source import Images
+from diffclust.image_source import Images, blanked
+from diffclust.masks import check_mask_size, mask_weights
 from diffclust.models.base import AbstractModel, Result
 from diffclust.objectives import TransformedDistance, TransformedPrototype
 from diffclust.prototypes import Clusters, Learned
@@ -22,6 +23,8 @@ from diffclust.types import Key
 
 class AbstractImageModel(AbstractModel):
     """A clustering of images."""
+
+    mask: eqx.AbstractVar[str | None]
 
     @abc.abstractmethod
     def energy(self, channels: int = 1) -> TransformedDistance | TransformedPrototype:
@@ -90,6 +93,9 @@ class AbstractImageModel(AbstractModel):
     def validated(self, images: Any) -> Images:
         """See `AbstractModel.validated`."""
         array = _validation.images_or_source(images)
+        check_mask_size(self.mask, *array.shape[1:3])
+        if self.mask is not None:
+            array = blanked(array, mask_weights(self.mask) == 0.0)
         self.check(array)
         return array
 

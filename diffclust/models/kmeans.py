@@ -5,6 +5,7 @@ import equinox as eqx
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent, NoAlignment, Stage
 from diffclust.image_source import Images
+from diffclust.masks import as_mask
 from diffclust.models.prototypes import AbstractPrototypeModel
 from diffclust.objectives import TransformedDistance
 from diffclust.objectives.energy import PixelWeights
@@ -25,6 +26,8 @@ class KMeans(AbstractPrototypeModel):
 
     Attributes:
         num_clusters: K.
+        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
+            black to the model. None for all; see `diffclust.masks`.
         num_restarts: Runs from different seeds; the one of least loss is kept.
         max_passes: Most passes of a run.
         tolerance: Least relative fall of the loss that is worth another pass; 0 goes on until no
@@ -37,6 +40,7 @@ class KMeans(AbstractPrototypeModel):
     """
 
     num_clusters: int = eqx.field(static=True)
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
     max_passes: int = eqx.field(static=True, default=300, kw_only=True)
     tolerance: float = eqx.field(static=True, default=0.0, kw_only=True)
@@ -58,7 +62,7 @@ class KMeans(AbstractPrototypeModel):
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance."""
-        return TransformedDistance(Identity())
+        return TransformedDistance(Identity(), mask=self.mask)
 
     def aligner(self) -> AbstractAligner:
         """None."""
@@ -90,6 +94,8 @@ class AffineInvariantKMeans(AbstractPrototypeModel):
         unit_norm: Whether samples and prototypes have unit norm, as Eq. 2 asks.
         boundary: What lies outside an image.
         pixel_weights: `"uniform"`, or `"jacobian"` for the symmetric distance of App. 7.1.
+        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
+            black to the model. None for all; see `diffclust.masks`.
         num_restarts: Runs from different seeds; the one of least loss is kept.
         max_passes: Most passes of a run.
         tolerance: Least relative fall of the loss that is worth another pass.
@@ -108,6 +114,7 @@ class AffineInvariantKMeans(AbstractPrototypeModel):
     unit_norm: bool = eqx.field(static=True, default=True, kw_only=True)
     boundary: Boundary = eqx.field(static=True, default="zero", kw_only=True)
     pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     num_restarts: int = eqx.field(static=True, default=2, kw_only=True)
     max_passes: int = eqx.field(static=True, default=30, kw_only=True)
     tolerance: float = eqx.field(static=True, default=1e-3, kw_only=True)
@@ -133,7 +140,8 @@ class AffineInvariantKMeans(AbstractPrototypeModel):
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after an affine map."""
-        return TransformedDistance(Affine(boundary=self.boundary), pixel_weights=self.pixel_weights)
+        transform = Affine(boundary=self.boundary)
+        return TransformedDistance(transform, pixel_weights=self.pixel_weights, mask=self.mask)
 
     def aligner(self) -> AbstractAligner:
         """Descent in two levels."""
@@ -171,6 +179,8 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
         unit_norm: Whether samples and prototypes have unit norm, as Eq. 2 asks.
         boundary: What lies outside an image.
         pixel_weights: `"uniform"`, or `"jacobian"` for the symmetric distance of App. 7.1.
+        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
+            black to the model. None for all; see `diffclust.masks`.
         num_restarts: Runs from different seeds; the one of least loss is kept.
         max_passes: Most passes of a run.
         tolerance: Least relative fall of the loss that is worth another pass.
@@ -192,6 +202,7 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
     unit_norm: bool = eqx.field(static=True, default=True, kw_only=True)
     boundary: Boundary = eqx.field(static=True, default="zero", kw_only=True)
     pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     num_restarts: int = eqx.field(static=True, default=2, kw_only=True)
     max_passes: int = eqx.field(static=True, default=30, kw_only=True)
     tolerance: float = eqx.field(static=True, default=1e-3, kw_only=True)
@@ -225,7 +236,8 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after a thin-plate spline."""
-        return TransformedDistance(self.transform(), pixel_weights=self.pixel_weights)
+        weights = self.pixel_weights
+        return TransformedDistance(self.transform(), pixel_weights=weights, mask=self.mask)
 
     def aligner(self) -> AbstractAligner:
         """Descent, affine first, coarse to fine."""

@@ -28,7 +28,7 @@ KIN: dict[str, type[AbstractPrototypeModel]] = {
 }
 """The methods that can be laid side by side."""
 
-_SHARED = ("affine_penalty", "unit_norm", "boundary", "pixel_weights", "split_merge")
+_SHARED = ("affine_penalty", "unit_norm", "boundary", "pixel_weights", "mask", "split_merge")
 """Settings that the others take over from the method that was fitted."""
 
 

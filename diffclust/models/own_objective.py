@@ -70,6 +70,11 @@ class WithObjective(AbstractGradientModel):
         return self.base.window
 
     @property
+    def mask(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The base's."""
+        return self.base.mask
+
+    @property
     def deformation_penalty(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The base's."""
         return self.base.deformation_penalty

@@ -119,8 +119,7 @@ class AbstractPrototypeModel(AbstractImageModel):
         """
         check_mesh(mesh)
         with together(mesh):
-            array = _validation.images_or_source(images)
-            self.check(array)
+            array = self.validated(images)
             weight = _validation.weights(sample_weight, len(array))
         count = sum(row_counts(len(array), mesh))
         _validation.cluster_count(self.num_clusters, count)

@@ -114,8 +114,8 @@ class AbstractScatteringModel(AbstractImageModel):
         """
         check_mesh(mesh)
         with together(mesh):
-            array = _validation.images(images)
-            self.check(array)
+            array = self.validated(images)
+            assert isinstance(array, np.ndarray)
         _validation.cluster_count(self.num_clusters, sum(row_counts(len(array), mesh)))
         solver, plan = self._portraits(array, chunk_size, mesh)
         key, portrait_key = jax.random.split(key)

@@ -8,6 +8,7 @@ from diffclust import _validation
 from diffclust.features import drop_leading
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.image_source import Images
+from diffclust.masks import as_mask
 from diffclust.models.found import Found
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.scattering import (
@@ -32,6 +33,8 @@ class ScatteringKMeans(AbstractScatteringModel):
         num_scales: J of the scattering transform, or None; see
             `ProjectedScatteringSpectralClustering`.
         num_angles: L of the scattering transform.
+        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
+            black to the model. None for all; see `diffclust.masks`.
         num_restarts: Runs from different seeds; the one of least loss is kept.
         max_passes: Most passes of a run.
 
@@ -45,6 +48,7 @@ class ScatteringKMeans(AbstractScatteringModel):
     normalisation: Normalisation = eqx.field(static=True, default="root", kw_only=True)
     num_scales: int | None = eqx.field(static=True, default=None, kw_only=True)
     num_angles: int = eqx.field(static=True, default=8, kw_only=True)
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
     max_passes: int = eqx.field(static=True, default=100, kw_only=True)
 
@@ -71,7 +75,7 @@ class ScatteringKMeans(AbstractScatteringModel):
 
     def portrait(self) -> DeformationInvariantKMeans:
         """DI K-means with its defaults."""
-        return DeformationInvariantKMeans(self.num_clusters)
+        return DeformationInvariantKMeans(self.num_clusters, mask=self.mask)
 
     def find(self, images: np.ndarray, key: Key, callback: Callback, stages: Stages) -> Found:
         """See `AbstractScatteringModel.find`."""

@@ -20,6 +20,7 @@ from diffclust.graphs import (
     nested_neighbours,
 )
 from diffclust.image_source import Images
+from diffclust.masks import as_mask
 from diffclust.models.cuts import bipartite_cut, cut_mean_graph, extended, stored_embedding
 from diffclust.models.found import Found, neighbour_arrays, neighbours_of
 from diffclust.models.kmeans import DeformationInvariantKMeans
@@ -73,6 +74,8 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
         num_angles: L of the scattering transform.
         num_representatives: p of U-SPEC.
         num_candidates: p' of U-SPEC.
+        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
+            black to the model. None for all; see `diffclust.masks`.
         num_restarts: Runs of the last step's k-means, of which the one of least loss is kept.
 
     References:
@@ -90,6 +93,7 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
     num_angles: int = eqx.field(static=True, default=8, kw_only=True)
     num_representatives: int = eqx.field(static=True, default=1000, kw_only=True)
     num_candidates: int = eqx.field(static=True, default=9000, kw_only=True)
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
 
     def __check_init__(self):
@@ -139,7 +143,7 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
 
     def portrait(self) -> DeformationInvariantKMeans:
         """DI K-means with its defaults."""
-        return DeformationInvariantKMeans(self.num_clusters)
+        return DeformationInvariantKMeans(self.num_clusters, mask=self.mask)
 
     def find(self, images: np.ndarray, key: Key, callback: Callback, stages: Stages) -> Found:
         """See `AbstractScatteringModel.find`."""

@@ -75,7 +75,8 @@ def survey(
     References:
         von Luxburg (2007), A tutorial on spectral clustering, Sec. 8.3.
     """
-    array = _validation.images(images)
+    array = model.validated(images)
+    assert isinstance(array, np.ndarray)
     if not num_clusters:
         raise ValueError("num_clusters is empty; give the numbers of clusters to try")
     for count in num_clusters:

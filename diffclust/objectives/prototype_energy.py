@@ -12,6 +12,7 @@ from diffclust.distances import (
     DiagonalGaussian,
     SquaredEuclidean,
 )
+from diffclust.masks import mask_weights
 from diffclust.objectives.transformed import AbstractTransformedEnergy
 from diffclust.prototypes import Clusters, GaussianImages, picture_of
 from diffclust.sampling import gaussian_window
@@ -32,6 +33,7 @@ class TransformedPrototype(AbstractTransformedEnergy):
             `GaussianNegativeLogLikelihood` for `GaussianImages`.
         window: Standard deviation of a Gaussian weight around the image's centre, as a fraction of
             its shorter side; None weighs all pixels alike.
+        mask: Pixels of samples that count, from `diffclust.masks.as_mask`; None for all.
 
     References:
         Monnier et al., DTI clustering, Eqs. 2, 4 and 5; Sec. 5.1 for the window (σ = 7 of 28).
@@ -40,6 +42,7 @@ class TransformedPrototype(AbstractTransformedEnergy):
     transform: AbstractTransform
     distance: AbstractDissimilarity = SquaredEuclidean()
     window: float | None = eqx.field(static=True, default=None, kw_only=True)
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self):
         """Refuses a window without width."""
@@ -89,12 +92,16 @@ class TransformedPrototype(AbstractTransformedEnergy):
             dtype: Floating dtype.
 
         Returns:
-            Weights `(height, width, 1)`, one in the centre, or None where all are one.
+            Weights `(height, width, 1)`, at most one, or None where all are one.
         """
+        seen = None
+        if self.mask is not None:
+            seen = jnp.asarray(mask_weights(self.mask, height, width), dtype=dtype)
         if self.window is None:
-            return None
+            return seen
         sigma = self.window * min(height, width)
-        return gaussian_window(height, width, sigma=sigma, dtype=dtype)
+        window = gaussian_window(height, width, sigma=sigma, dtype=dtype)
+        return window if seen is None else window * seen
 
     def unaligned(self, sample: Image, clusters: Clusters) -> Float[Array, " clusters"]:
         """See `AbstractPairEnergy.unaligned`; deformations are zero at the identity."""

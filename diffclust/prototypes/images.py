@@ -162,8 +162,9 @@ def _unit_norm_minimiser(total: Image, weight: Float[Array, "height width 1"]) -
     With μ = λ + min W, ‖S / (W - min W + μ)‖ falls in μ from above 1 to below it on the bracket
     [‖S‖ - (max W - min W), ‖S‖], whose ends meet where the weights are uniform. It may stay below
     1 down to μ = 0: then what is missing of the norm costs least where the weight is least.
+    Pixels that weigh nothing stay zero.
     """
-    excess = weight - jnp.min(weight)
+    excess = weight - jnp.min(jnp.where(weight > 0, weight, jnp.inf))
     norm = jnp.sqrt(jnp.sum(total**2))
 
     def solution(multiplier: Scalar) -> Image:
@@ -180,7 +181,7 @@ def _unit_norm_minimiser(total: Image, weight: Float[Array, "height width 1"]) -
     low, high = jax.lax.fori_loop(0, 40, halve, bracket)
     found = solution(0.5 * (low + high))
     squared = jnp.sum(found**2)
-    least = jnp.broadcast_to(excess <= 0, found.shape).astype(found.dtype)
+    least = jnp.broadcast_to((excess <= 0) & (weight > 0), found.shape).astype(found.dtype)
     missing = jnp.sqrt(jnp.maximum(1.0 - squared, 0.0) / jnp.sum(least))
     # Less than rounding explains is missing in earnest; the rest is scaled away.
     filled = jnp.where(squared < 1.0 - 1e-4, found + missing * least, found)
