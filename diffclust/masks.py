@@ -94,6 +94,20 @@ def mask_weights(
     return (left @ weights @ right.T)[..., None]
 
 
+def mask_in_words(mask: str) -> str:
+    """What a mask does, for people.
+
+    Args:
+        mask: A mask as text.
+
+    Returns:
+        For example `64x64 pixels, 14.1% hidden`.
+    """
+    weights = _decoded(mask)
+    hidden = f"{100 * np.mean(weights == 0.0):.1f}% hidden"
+    return f"{weights.shape[0]}x{weights.shape[1]} pixels, {hidden}"
+
+
 def _averages(size: int, wanted: int) -> Float[np.ndarray, "wanted size"]:
     """The matrix that averages over the cells of a coarser axis."""
     edges = np.linspace(0.0, size, wanted + 1)

@@ -25,6 +25,7 @@ from diffclust.models import MODELS, KMeans
 from diffclust.objectives import TransformedDistance, TransformedPrototype
 from diffclust.prototypes import Clusters, UnitNormImages
 from diffclust.prototypes.images import Sums
+from diffclust.report import write_report
 from diffclust.transforms import Affine, Colour
 
 KEY = jax.random.key(0)
@@ -209,6 +210,13 @@ def test_a_mask_keeps_its_weights(levels: np.ndarray) -> None:
         return
     assert as_mask(text) == as_mask(levels / 255) == json.loads(json.dumps(text))
     assert np.array_equal(mask_weights(text)[..., 0], levels / 255)
+
+
+def test_a_report_tells_a_mask_in_words(tmp_path: Path) -> None:
+    fitted = KMeans(3, mask=hidden_columns(), num_restarts=1).fit(DIGITS.images[:COUNT], key=KEY)
+    page = tmp_path / "report.html"
+    write_report(page, fitted, DIGITS.take(np.arange(COUNT)), map_samples=0)
+    assert "8x8 pixels, 25.0% hidden" in page.read_text("utf-8")
 
 
 def test_of_coarser_images_a_mask_is_the_mean() -> None:

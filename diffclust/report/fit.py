@@ -1,9 +1,12 @@
 """The HTML of how a fit went: its curve, its figures and its settings."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 
 from diffclust.data import Collection
+from diffclust.masks import mask_in_words
 from diffclust.models import AbstractGradientModel, AbstractImageModel, Result, ShapeKMeans
 from diffclust.plotting import course_of, eigenvalue_chart, loss_curve, training_curve
 from diffclust.report.terms import Terms
@@ -41,6 +44,11 @@ _COVARIANCES = {
 }
 
 
+def _told(name: str, value: Any) -> Any:
+    """A setting as a person reads it."""
+    return mask_in_words(value) if name == "mask" and value is not None else value
+
+
 def fit_section(result: Result, dataset: Collection, terms: Terms, seed: int) -> str:
     """What was done, with what settings, and how it went.
 
@@ -56,7 +64,7 @@ def fit_section(result: Result, dataset: Collection, terms: Terms, seed: int) ->
     facts = _facts(result, dataset, terms, seed)
     listed = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())
     settings = "".join(
-        f"<dt><code>{escape(name)}</code></dt><dd><code>{escape(value)}</code></dd>"
+        f"<dt><code>{escape(name)}</code></dt><dd><code>{escape(_told(name, value))}</code></dd>"
         for name, value in result.model.settings().items()
     )
     listed = f'<dl class="facts">{listed}</dl>'
