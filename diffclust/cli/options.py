@@ -8,6 +8,19 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from diffclust.cli.option_types import (
+    Channels,
+    ChunkSize,
+    File,
+    Flag,
+    Folder,
+    Labels,
+    Limit,
+    Maps,
+    Size,
+    Source,
+    Split,
+)
 from diffclust.cli.parsing import option, parse_counts, parse_grid
 from diffclust.cli.process_options import ALONE, ProcessOptions
 
@@ -25,8 +38,6 @@ Method = Literal[
     "shape-kmeans",
 ]
 """The keys of `diffclust.models.MODELS`."""
-
-Split = Literal["all", "train", "test"]
 
 _NAMES = {
     name: f"num_{name}"
@@ -47,12 +58,8 @@ _OWN = "(default: the method's)"
 _Number = Annotated[float | None, arg(metavar="X", help_behavior_hint=_OWN)]
 _Count = Annotated[int | None, arg(metavar="N", help_behavior_hint=_OWN)]
 _Counts = Annotated[str | None, arg(metavar="N[,N...]", help_behavior_hint=_OWN)]
-_Limit = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: all)")]
 _Rate = Annotated[int | None, arg(metavar="HZ", help_behavior_hint="(default: 48000)")]
 _Seconds = Annotated[float | None, arg(metavar="S", help_behavior_hint="(default: 1)")]
-_Flag = Annotated[bool, arg(help_behavior_hint="")]
-_Folder = Annotated[str, arg(metavar="DIR")]
-_Source = Annotated[Positional[str], arg(metavar="SOURCE")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,12 +127,12 @@ class MethodOptions:
     restarts: _Count = None
     max_passes: _Count = None
     tolerance: _Number = None
-    no_split_merge: _Flag = False
+    no_split_merge: Flag = False
     landmarks: Annotated[str | None, arg(metavar="ROWSxCOLUMNS", help_behavior_hint=_OWN)] = None
     affine_penalty: _Number = None
     bending_penalty: _Number = None
     regularisation: _Number = None
-    no_unit_norm: _Flag = False
+    no_unit_norm: Flag = False
     boundary: Annotated[
         Literal["zero", "edge", "reflect"] | None,
         arg(metavar="{zero,edge,reflect}", help_behavior_hint=_OWN),
@@ -135,7 +142,7 @@ class MethodOptions:
         arg(metavar="{uniform,jacobian}", help_behavior_hint=_OWN),
     ] = None
     weight_rounds: _Count = None
-    weights_per_cluster: _Flag = False
+    weights_per_cluster: Flag = False
     affinity: Annotated[
         Literal["auto", "graph", "representatives"] | None,
         arg(metavar="{auto,graph,representatives}", help_behavior_hint=_OWN),
@@ -168,7 +175,7 @@ class MethodOptions:
     min_deviation: _Number = None
     steps: _Counts = None
     max_steps: _Count = None
-    no_curriculum: _Flag = False
+    no_curriculum: Flag = False
     batch_size: _Count = None
     learning_rate: _Number = None
     shortlist: _Count = None
@@ -200,7 +207,7 @@ class MethodOptions:
         Literal["similarity", "rigid", "none"] | None,
         arg(metavar="{similarity,rigid,none}", help_behavior_hint=_OWN),
     ] = None
-    reflection: _Flag = False
+    reflection: Flag = False
     seeding: Annotated[
         Literal["random", "k-means++"] | None,
         arg(metavar="{random,k-means++}", help_behavior_hint=_OWN),
@@ -277,40 +284,34 @@ class Fit:
         sharing: One fit by several processes.
     """
 
-    source: _Source
+    source: Source
     clusters: Annotated[int, arg(name="k", aliases=["-k"], metavar="K")]
-    out: _Folder
+    out: Folder
     method: Method = "di-kmeans"
     seed: int = 0
     split: Split = "all"
-    labels: Annotated[str | None, arg(metavar="COLUMN", help_behavior_hint="")] = None
-    limit: _Limit = None
-    size: Annotated[
-        str | None, arg(metavar="PIXELS", help_behavior_hint="(default: as they are)")
-    ] = None
-    channels: Annotated[
-        Literal[1, 3] | None, arg(metavar="{1,3}", help_behavior_hint="(default: as they are)")
-    ] = None
+    labels: Labels = None
+    limit: Limit = None
+    size: Size = None
+    channels: Channels = None
     rate: _Rate = None
     seconds: _Seconds = None
-    weights: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="")] = None
-    mask: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    weights: File = None
+    mask: File = None
     options: Annotated[MethodOptions, arg(name="")] = MethodOptions()
-    chunk_size: Annotated[
-        int | None, arg(metavar="N", help_behavior_hint="(default: from the device's memory)")
-    ] = None
+    chunk_size: ChunkSize = None
     checkpoint_every: Annotated[float, arg(metavar="SECONDS")] = 60.0
     checkpoints_kept: Annotated[int, arg(metavar="N")] = 2
-    resume: _Flag = False
-    stream: _Flag = False
-    skip_bad: _Flag = False
-    overwrite: _Flag = False
+    resume: Flag = False
+    stream: Flag = False
+    skip_bad: Flag = False
+    overwrite: Flag = False
     compare_with: Annotated[
         str | None, arg(metavar="METHOD[,METHOD...]", help_behavior_hint="")
     ] = None
-    maps: Annotated[int, arg(metavar="N")] = 1_000
-    no_report: _Flag = False
-    dry_run: _Flag = False
+    maps: Maps = 1_000
+    no_report: Flag = False
+    dry_run: Flag = False
     sharing: Annotated[ProcessOptions, arg(name="")] = ALONE
 
 
@@ -339,19 +340,19 @@ class Predict:
     """
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
-    source: _Source
-    out: _Folder
+    source: Source
+    out: Folder
     split: Split = "all"
-    labels: Annotated[str | None, arg(metavar="COLUMN", help_behavior_hint="")] = None
-    limit: _Limit = None
+    labels: Labels = None
+    limit: Limit = None
     seed: int = 0
     rate: Annotated[int | None, arg(metavar="HZ", help_behavior_hint="")] = None
     seconds: Annotated[float | None, arg(metavar="S", help_behavior_hint="")] = None
-    stream: _Flag = False
-    skip_bad: _Flag = False
-    overwrite: _Flag = False
-    maps: Annotated[int, arg(metavar="N")] = 1_000
-    no_report: _Flag = False
+    stream: Flag = False
+    skip_bad: Flag = False
+    overwrite: Flag = False
+    maps: Maps = 1_000
+    no_report: Flag = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -363,5 +364,5 @@ class Demo:
         seed: Seed of all that is random.
     """
 
-    out: _Folder = "diffclust-demo"
+    out: Folder = "diffclust-demo"
     seed: int = 0

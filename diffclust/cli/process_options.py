@@ -5,6 +5,8 @@ from typing import Annotated
 
 from tyro.conf import arg
 
+from diffclust.cli.option_types import Flag
+
 
 @dataclasses.dataclass(frozen=True)
 class ProcessOptions:
@@ -22,7 +24,7 @@ class ProcessOptions:
     processes: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
     process_id: Annotated[int | None, arg(metavar="I", help_behavior_hint="")] = None
     coordinator: Annotated[str | None, arg(metavar="HOST:PORT", help_behavior_hint="")] = None
-    distributed: Annotated[bool, arg(help_behavior_hint="")] = False
+    distributed: Flag = False
     process_timeout: Annotated[int, arg(metavar="SECONDS")] = 100
 
     @property

@@ -5,11 +5,20 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from diffclust.cli.options import Method, MethodOptions, Split
-
-_Flag = Annotated[bool, arg(help_behavior_hint="")]
-_Folder = Annotated[str, arg(metavar="DIR")]
-_Number = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: all)")]
+from diffclust.cli.option_types import (
+    Channels,
+    ChunkSize,
+    File,
+    Flag,
+    Folder,
+    Labels,
+    Limit,
+    Maps,
+    Size,
+    Source,
+    Split,
+)
+from diffclust.cli.options import Method, MethodOptions
 
 _NONE = MethodOptions()
 
@@ -27,8 +36,8 @@ class Compare:
     """
 
     runs: Annotated[Positional[tuple[str, ...]], arg(metavar="RUN RUN ...")]
-    out: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="")] = None
-    overwrite: _Flag = False
+    out: File = None
+    overwrite: Flag = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +59,8 @@ class Export:
     what: What
     out: Annotated[str, arg(metavar="PATH")]
     source: Annotated[str | None, arg(metavar="SOURCE", help_behavior_hint="")] = None
-    link: _Flag = False
-    overwrite: _Flag = False
+    link: Flag = False
+    overwrite: Flag = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,26 +91,20 @@ class Sweep:
         maps: Images on the maps by t-SNE in the chosen run's report, at most 2000; 0 for no maps.
     """
 
-    source: Annotated[Positional[str], arg(metavar="SOURCE")]
+    source: Source
     clusters: Annotated[str, arg(name="k", aliases=["-k"], metavar="K-K|K,K,...")]
-    out: _Folder
+    out: Folder
     grids: Annotated[str | None, arg(metavar="GRID[,GRID...]", help_behavior_hint="")] = None
     method: Method = "di-kmeans"
     seed: int = 0
     split: Split = "all"
-    labels: Annotated[str | None, arg(metavar="COLUMN", help_behavior_hint="")] = None
-    limit: _Number = None
-    size: Annotated[
-        str | None, arg(metavar="PIXELS", help_behavior_hint="(default: as they are)")
-    ] = None
-    channels: Annotated[
-        Literal[1, 3] | None, arg(metavar="{1,3}", help_behavior_hint="(default: as they are)")
-    ] = None
-    mask: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    labels: Labels = None
+    limit: Limit = None
+    size: Size = None
+    channels: Channels = None
+    mask: File = None
     options: Annotated[MethodOptions, arg(name="")] = _NONE
-    chunk_size: Annotated[
-        int | None, arg(metavar="N", help_behavior_hint="(default: from the device's memory)")
-    ] = None
-    skip_bad: _Flag = False
-    overwrite: _Flag = False
-    maps: Annotated[int, arg(metavar="N")] = 1_000
+    chunk_size: ChunkSize = None
+    skip_bad: Flag = False
+    overwrite: Flag = False
+    maps: Maps = 1_000
