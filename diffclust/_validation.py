@@ -3,7 +3,7 @@
 Every message says which argument, what came, and what would do.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -16,9 +16,20 @@ _FLAT = 1e-6
 """Landmarks lie on a line where they stray from it by less than this share of its length."""
 
 
-def _first(items: Sequence[object] | np.ndarray, most: int = 5) -> str:
-    shown = ", ".join(str(item) for item in items[:most])
-    return f"{shown} and {len(items) - most} more" if len(items) > most else shown
+def some(items: Iterable[object], most: int = 5) -> str:
+    """The first few of many, for an error message that stays on one line.
+
+    Args:
+        items: What to name. File names come as `repr(name)`, which keeps newlines and odd bytes
+            from breaking the line.
+        most: How many to name before the rest is only counted.
+
+    Returns:
+        For example `'a.png', 'b.png' and 7 more`.
+    """
+    texts = [str(item) for item in items]
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def images(value: Any, name: str = "images") -> np.ndarray:
@@ -77,7 +88,7 @@ def in_memory(value: Any, name: str = "images") -> None:
 def _finite(bad: np.ndarray, name: str) -> None:
     if bad.size:
         raise ValueError(
-            f"{name} holds NaN or infinity at index {_first(bad)}; remove or repair these images"
+            f"{name} holds NaN or infinity at index {some(bad)}; remove or repair these images"
         )
 
 
@@ -132,7 +143,7 @@ def not_blank(array: Images, name: str = "images") -> None:
     blank = blank_images(array)
     if blank.size:
         raise ValueError(
-            f"{name} holds blank images (all zero) at index {_first(blank)}; they cannot be scaled "
+            f"{name} holds blank images (all zero) at index {some(blank)}; they cannot be scaled "
             "to unit norm: remove them"
         )
 
@@ -285,7 +296,7 @@ def landmarks(
     checked = given.astype(np.float64)
 
     def told(indices: np.ndarray) -> str:
-        return _first(indices) if shapes is None else _first([repr(shapes[i]) for i in indices])
+        return some(indices) if shapes is None else some([repr(shapes[i]) for i in indices])
 
     _refuse_missing(checked, name, told)
     _refuse_degenerate(checked, name, told, unit=float(unit), flat=collinear == "refuse")
@@ -297,7 +308,7 @@ def _refuse_missing(array: np.ndarray, name: str, told: Callable[[np.ndarray], s
     lost = ~np.all(np.isfinite(array), axis=2)
     bad = np.flatnonzero(np.any(lost, axis=1))
     if bad.size:
-        first = _first(np.flatnonzero(lost[bad[0]]))
+        first = some(np.flatnonzero(lost[bad[0]]))
         raise ValueError(
             f"{name} must be finite: {bad.size} of {len(array)} shapes have missing, NaN or "
             f"infinite landmarks, at {told(bad)} (landmarks {first} of the first of them, counted "

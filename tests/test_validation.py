@@ -25,3 +25,9 @@ def test_counts_that_are_too_small() -> None:
         _validation.count(-1, "steps", least=0)
     with pytest.raises(ValueError, match="num_clusters must be at least 1, not 0"):
         _validation.count(0, "num_clusters")
+
+
+def test_some_names_a_few_and_counts_the_rest() -> None:
+    assert _validation.some([1, 2]) == "1, 2"
+    assert _validation.some(np.arange(8)) == "0, 1, 2, 3, 4 and 3 more"
+    assert _validation.some(iter("abc"), most=2) == "a, b and 1 more"

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from diffclust import checkpoint, metrics
+from diffclust._validation import some
 from diffclust.cli.allocator import Trimming, trim
 from diffclust.cli.findings import show_findings
 from diffclust.cli.options import Demo, Fit, MethodOptions, Predict
@@ -37,7 +38,6 @@ from diffclust.data import (
     Collection,
     load_mask,
 )
-from diffclust.data.dataset import some
 from diffclust.image_source import ImageSource
 from diffclust.models import MODELS, AbstractImageModel, AbstractModel, Result
 from diffclust.solvers import Callback

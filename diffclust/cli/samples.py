@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from diffclust import _validation
+from diffclust._validation import some
 from diffclust.cli.allocator import map_large_blocks
 from diffclust.cli.options import Fit, Predict
 from diffclust.cli.parsing import option, parse_grid
@@ -27,7 +28,6 @@ from diffclust.data import (
     load_landmarks,
     load_weights,
 )
-from diffclust.data.dataset import some
 from diffclust.data.open_stream import open_stream, outgrows_memory
 from diffclust.models import AbstractModel
 

@@ -7,7 +7,8 @@ from typing import BinaryIO
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
-from diffclust.data.dataset import DataError, some
+from diffclust._validation import some
+from diffclust.data.dataset import DataError
 
 SPLITS = ("all", "train", "test")
 

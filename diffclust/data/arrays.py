@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
+from diffclust._validation import some
 from diffclust.data.archives import Contents, read_archive
-from diffclust.data.dataset import DataError, Dataset, draw, encode_labels, some
+from diffclust.data.dataset import DataError, Dataset, draw, encode_labels
 from diffclust.data.idx import is_idx, read_idx
 from diffclust.data.resize import check_channels, convert_channels, fit_images, parse_size
 

@@ -1,7 +1,7 @@
 """What every loader returns, and the error that every loader raises."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -176,19 +176,3 @@ def encode_labels(values: Sequence[str] | np.ndarray) -> tuple[np.ndarray, tuple
     """
     names, codes = np.unique(np.asarray(values), return_inverse=True)
     return codes.astype(np.int64), tuple(str(name) for name in names.tolist())
-
-
-def some(items: Iterable[object], most: int = 5) -> str:
-    """The first few of many, for an error message that stays on one line.
-
-    Args:
-        items: What to name. File names come as `repr(name)`, which keeps newlines and odd bytes
-            from breaking the line.
-        most: How many to name before the rest is only counted.
-
-    Returns:
-        For example `'a.png', 'b.png' and 7 more`.
-    """
-    texts = [str(item) for item in items]
-    more = len(texts) - most
-    return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from diffclust.data.archives import check_split
-from diffclust.data.dataset import DataError, Dataset, draw, encode_labels
-from diffclust.data.gather import Lot, decode_each, gather
+from diffclust.data.dataset import DataError, Dataset, draw
+from diffclust.data.gather import Lot, dataset_of_files, decode_each, gather
 from diffclust.data.listing import choose_split, list_files
 from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES, quiet_decoding, read_picture
 from diffclust.data.resize import check_channels, parse_size
@@ -82,16 +82,7 @@ def load_folder(
             skip_bad=skip_bad,
             progress=progress,
         )
-    codes, names = (None, None) if classes is None else encode_labels(classes)
-    return Dataset(
-        images=gathered.images,
-        labels=None if codes is None else codes[indices[gathered.kept]],
-        label_names=names,
-        paths=tuple(str(root / chosen_files[i]) for i in gathered.kept),
-        name=root.resolve().name or "images",
-        skipped=tuple(str(root / chosen_files[i]) for i in gathered.bad),
-        indices=indices[gathered.kept],
-    )
+    return dataset_of_files(gathered, root, chosen_files, indices, classes)
 
 
 def find_pictures(root: Path) -> list[Path]:

@@ -2,13 +2,15 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from diffclust.data.dataset import DataError, some
+from diffclust._validation import some
+from diffclust.data.dataset import DataError, Dataset, encode_labels
 from diffclust.data.resize import convert_channels
 
 _READERS = 8
@@ -124,6 +126,39 @@ def gather(
         _assemble(pixels, channels),
         np.array(kept, np.int64),
         np.array([position for position, _ in bad], np.int64),
+    )
+
+
+def dataset_of_files(
+    gathered: Gathered,
+    root: Path,
+    files: Sequence[Path],
+    indices: np.ndarray,
+    classes: Sequence[str] | None,
+    noun: str = "images",
+) -> Dataset:
+    """The data set of a folder's files.
+
+    Args:
+        gathered: What could be decoded of the files.
+        root: The folder.
+        files: Paths of those that were to be decoded, relative to it.
+        indices: Position of each of them among all files of the folder.
+        classes: The class of each file of the folder, or None where there are none.
+        noun: What the set is called where the folder has no name.
+
+    Returns:
+        The images in the order of the files, with labels where there are classes.
+    """
+    codes, names = (None, None) if classes is None else encode_labels(classes)
+    return Dataset(
+        images=gathered.images,
+        labels=None if codes is None else codes[indices[gathered.kept]],
+        label_names=names,
+        paths=tuple(str(root / files[i]) for i in gathered.kept),
+        name=root.resolve().name or noun,
+        skipped=tuple(str(root / files[i]) for i in gathered.bad),
+        indices=indices[gathered.kept],
     )
 
 

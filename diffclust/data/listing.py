@@ -4,7 +4,8 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from diffclust.data.dataset import DataError, some
+from diffclust._validation import some
+from diffclust.data.dataset import DataError
 
 
 def list_files(root: Path, suffixes: Collection[str], noun: str, wanted: str) -> list[Path]:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from diffclust._validation import some
 from diffclust.data.archives import check_split
-from diffclust.data.dataset import DataError, Dataset, draw, some
+from diffclust.data.dataset import DataError, Dataset, draw
 from diffclust.data.gather import FileError, Lot, decode_each, gather
 from diffclust.data.pictures import quiet_decoding, read_picture
 from diffclust.data.resize import check_channels, parse_size

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
+from diffclust._validation import some
 from diffclust.data.archives import read_archive
-from diffclust.data.dataset import DataError, some
+from diffclust.data.dataset import DataError
 
 
 def load_weights(path: str | Path, indices: np.ndarray, *, total: int | None = None) -> np.ndarray:

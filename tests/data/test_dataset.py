@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from diffclust.data import DataError, Dataset
-from diffclust.data.dataset import some
 
 
 def make(n=10):
@@ -52,8 +51,3 @@ def test_is_frozen_and_checks_itself():
         dataclasses.replace(dataset, labels=np.zeros(3, np.int64))
     with pytest.raises(DataError, match=r"images must be float32"):
         Dataset(images=np.zeros((2, 3, 3)))
-
-
-def test_some_names_a_few_and_counts_the_rest():
-    assert some([1, 2]) == "1, 2"
-    assert some(range(8)) == "0, 1, 2, 3, 4 and 3 more"

@@ -10,9 +10,9 @@ import numpy as np
 from diffclust.data.archives import check_split
 from diffclust.data.audio.recording import FORMATS, OTHER_SUFFIXES, read_recording
 from diffclust.data.audio.spectrogram import spectrogram
-from diffclust.data.dataset import DataError, Dataset, draw, encode_labels
+from diffclust.data.dataset import DataError, Dataset, draw
 from diffclust.data.folder import folder_lot
-from diffclust.data.gather import decode_each, gather
+from diffclust.data.gather import dataset_of_files, decode_each, gather
 from diffclust.data.listing import choose_split, list_files
 from diffclust.data.resize import check_channels, parse_size
 
@@ -92,16 +92,7 @@ def load_recordings(
             skip_bad=skip_bad,
             progress=progress,
         )
-    codes, names = (None, None) if classes is None else encode_labels(classes)
-    return Dataset(
-        images=gathered.images,
-        labels=None if codes is None else codes[indices[gathered.kept]],
-        label_names=names,
-        paths=tuple(str(root / files[i]) for i in gathered.kept),
-        name=root.resolve().name or "recordings",
-        skipped=tuple(str(root / files[i]) for i in gathered.bad),
-        indices=indices[gathered.kept],
-    )
+    return dataset_of_files(gathered, root, files, indices, classes, "recordings")
 
 
 def _steps(rate: int, seconds: float, frames: int) -> tuple[int, int]:

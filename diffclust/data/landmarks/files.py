@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from diffclust._validation import some
 from diffclust.data.archives import refuse_bombs
-from diffclust.data.dataset import DataError, some
+from diffclust.data.dataset import DataError
 
 _MISSING = {"", "na", "n/a", "nan", "null", "none"}
 _NUMBER = re.compile(

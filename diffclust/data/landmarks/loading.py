@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from diffclust.data.dataset import DataError, encode_labels, some
+from diffclust._validation import some
+from diffclust.data.dataset import DataError, encode_labels
 from diffclust.data.landmarks.files import StoredLandmarks, read_npz
 from diffclust.data.landmarks.landmark_set import LandmarkSet, check_landmarks
 from diffclust.data.landmarks.tables import read_csv

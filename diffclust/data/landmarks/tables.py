@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from diffclust.data.dataset import DataError, some
+from diffclust._validation import some
+from diffclust.data.dataset import DataError
 from diffclust.data.landmarks.files import StoredLandmarks, as_column, as_number, read_text
 
 
