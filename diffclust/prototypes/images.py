@@ -66,12 +66,8 @@ def _keep_empty(new: Array, previous: Array, count: Float[Array, " clusters"]) -
     return jnp.where((count > 0)[:, None, None, None], new, previous)
 
 
-class MeanImages(AbstractPrototypeFamily):
-    """The (pixel-weighted) mean of the aligned samples.
-
-    References:
-        Cosentino et al., DI K-means, Prop. 1 and Algorithm 1.
-    """
+class AbstractSummedImages(AbstractPrototypeFamily):
+    """Prototypes that follow from the sums of the aligned samples alone."""
 
     @property
     def is_additive(self) -> bool:
@@ -79,7 +75,7 @@ class MeanImages(AbstractPrototypeFamily):
         return True
 
     @property
-    def starting(self) -> "MeanImages":
+    def starting(self) -> "AbstractSummedImages":
         """Itself; see `AbstractPrototypeFamily.starting`."""
         return self
 
@@ -97,6 +93,14 @@ class MeanImages(AbstractPrototypeFamily):
         """See `AbstractPrototypeFamily.statistics`."""
         del prototypes
         return _image_sums(aligned, pixel_weight, membership)
+
+
+class MeanImages(AbstractSummedImages):
+    """The (pixel-weighted) mean of the aligned samples.
+
+    References:
+        Cosentino et al., DI K-means, Prop. 1 and Algorithm 1.
+    """
 
     def update(self, statistics: Sums, previous: Array) -> Array:
         """See `AbstractPrototypeFamily.update`."""
@@ -109,7 +113,7 @@ class MeanImages(AbstractPrototypeFamily):
         return sample
 
 
-class UnitNormImages(AbstractPrototypeFamily):
+class UnitNormImages(AbstractSummedImages):
     """The minimiser of the distortion among images of unit norm (Eq. 2's constraint).
 
     With uniform pixel weights that is the mean divided by its norm. With weights W and weighted
@@ -119,31 +123,6 @@ class UnitNormImages(AbstractPrototypeFamily):
     References:
         Cosentino et al., DI K-means, Eqs. 2 and 7.
     """
-
-    @property
-    def is_additive(self) -> bool:
-        """Yes; see `AbstractPrototypeFamily.is_additive`."""
-        return True
-
-    @property
-    def starting(self) -> "UnitNormImages":
-        """Itself; see `AbstractPrototypeFamily.starting`."""
-        return self
-
-    def begin(self, sample: Image) -> Image:
-        """The sample itself; see `AbstractPrototypeFamily.begin`."""
-        return sample
-
-    def statistics(
-        self,
-        aligned: Float[Array, "n height width channels"],
-        pixel_weight: Array | None,
-        membership: Float[Array, "n clusters"],
-        prototypes: PyTree = None,
-    ) -> Sums:
-        """See `AbstractPrototypeFamily.statistics`."""
-        del prototypes
-        return _image_sums(aligned, pixel_weight, membership)
 
     def update(self, statistics: Sums, previous: Array) -> Array:
         """See `AbstractPrototypeFamily.update`."""
