@@ -8,7 +8,6 @@ import subprocess
 import sys
 import types
 import typing
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ import pytest
 from PIL import Image
 
 import diffclust
-from diffclust.cli import main
 from diffclust.cli.entry import condense
 from diffclust.cli.options import Fit, Method, MethodOptions, parse_grid
 from diffclust.cli.progress_bar import ProgressBar
@@ -24,34 +22,19 @@ from diffclust.cli.run_folder import write_assignments
 from diffclust.data import Dataset
 from diffclust.models import MODELS
 from diffclust.solvers import Assignment, Progress
+from tests.commands import Run, entries, runner, squares
 
 ROOT = Path(__file__).parents[1]
 QUICK = ["--method", "kmeans", "-k", "2", "--restarts", "1", "--max-passes", "2"]
 RUN_FILES = ["assignments.csv", "model", "prototypes.png", "report.html", "summary.json"]
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-def blobs(count: int) -> np.ndarray:
-    random = np.random.default_rng(0)
-    images = random.integers(0, 50, (count, 8, 8), dtype=np.uint8)
-    for i in range(count):
-        images[i, 1 + i % 3 : 5 + i % 3, 2 : 4 + i % 4] += 150
-    return images
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs a command in a folder that has some images; gives status, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
-    np.savez("images.npz", x=blobs(12), y=np.arange(12) % 2)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        status = main(arguments)
-        return status, *capsys.readouterr()
-
-    return call
+    np.savez("images.npz", x=squares(12), y=np.arange(12) % 2)
+    return runner(capsys)
 
 
 def summary(folder: str) -> dict:
@@ -61,10 +44,6 @@ def summary(folder: str) -> dict:
 def rows(folder: str) -> list[dict[str, str]]:
     with Path(folder, "assignments.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
-
-
-def entries(folder: str | Path) -> list[str]:
-    return sorted(path.name for path in Path(folder).iterdir())
 
 
 def test_fit_writes_a_run(run: Run) -> None:
@@ -114,7 +93,7 @@ def test_index_is_that_of_the_source(run: Run) -> None:
 
 
 def test_a_fit_never_sees_labels(run: Run) -> None:
-    np.savez("unlabelled.npz", x=blobs(12))
+    np.savez("unlabelled.npz", x=squares(12))
     for source, out in (("images.npz", "one"), ("unlabelled.npz", "two")):
         assert run("fit", source, *QUICK, "--out", out)[0] == 0
     assert rows("one") == rows("two")
@@ -122,7 +101,7 @@ def test_a_fit_never_sees_labels(run: Run) -> None:
 
 
 def test_folder_with_odd_names(run: Run) -> None:
-    for number, pixels in enumerate(blobs(6)):
+    for number, pixels in enumerate(squares(6)):
         path = Path("photos", f'a,"{number}"\n.png')
         path.parent.mkdir(exist_ok=True)
         Image.fromarray(pixels).save(path)
@@ -141,7 +120,7 @@ def test_names_that_are_no_unicode_come_out_as_they_are(tmp_path: Path) -> None:
 
 def test_skipped_files_are_named_and_counted(run: Run) -> None:
     Path("photos").mkdir()
-    for number, pixels in enumerate(blobs(4)):
+    for number, pixels in enumerate(squares(4)):
         Image.fromarray(pixels).save(Path("photos", f"{number}.png"))
     Path("photos", "2.png").write_bytes(b"no picture")
     status, _, err = run("fit", "photos", *QUICK, "--skip-bad", "--out", "run")
@@ -209,7 +188,7 @@ def test_a_cut_is_told_and_its_bridges_are_those_of_the_fit(run: Run) -> None:
     assert len(bridges)
     assert '<section id="bridges">' in Path("run/report.html").read_text("utf-8")
     # Fewer images than the bridges' positions reach: they would name others, or none.
-    np.save("more.npy", blobs(int(bridges.max())))
+    np.save("more.npy", squares(int(bridges.max())))
     status, out, err = run("predict", "run", "more.npy", "--out", "one")
     assert (status, err) == (0, "")
     assert "summed distance" in out
@@ -247,7 +226,7 @@ def test_options_of_other_methods_are_refused(run: Run) -> None:
 
 def test_predict_assigns_new_images_of_another_size(run: Run) -> None:
     assert run("fit", "images.npz", *QUICK, "--out", "run")[0] == 0
-    np.save("more.npy", np.kron(blobs(5), np.ones((1, 2, 2), np.uint8)))
+    np.save("more.npy", np.kron(squares(5), np.ones((1, 2, 2), np.uint8)))
     for model, out in (("run", "one"), ("run/model", "two")):
         status, _, err = run("predict", model, "more.npy", "--out", out)
         assert (status, err) == (0, "")

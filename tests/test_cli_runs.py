@@ -2,7 +2,6 @@
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,22 +10,13 @@ from PIL import Image
 from sklearn.metrics import adjusted_rand_score
 
 import diffclust
-from diffclust.cli import main
 from diffclust.cli.agreement import compare_runs
 from diffclust.cli.runs import read_run
 from diffclust.plotting import elbow
+from tests.commands import Run, entries, runner, squares
 
-Run = Callable[..., tuple[int, str, str]]
 QUICK = ("--method", "kmeans", "--restarts", "1", "--max-passes", "3", "--maps", "0")
 COUNT = 18
-
-
-def blobs(count: int) -> np.ndarray:
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 50, (count, 8, 8), dtype=np.uint8)
-    for i in range(count):
-        images[i, 1 + i % 3 : 5 + i % 3, 2 : 4 + i % 4] += 150
-    return images
 
 
 @pytest.fixture
@@ -34,23 +24,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     """Runs a command in a folder that has some images; gives status, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    np.savez("images.npz", x=blobs(COUNT), y=np.arange(COUNT) % 3)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        status = main(arguments)
-        return status, *capsys.readouterr()
-
-    return call
+    np.savez("images.npz", x=squares(COUNT), y=np.arange(COUNT) % 3)
+    return runner(capsys)
 
 
 def fitted(run: Run, out: str, *options: str, source: str = "images.npz", k: int = 3) -> None:
     status, _, err = run("fit", source, "-k", str(k), *QUICK, *options, "--out", out)
     assert (status, err) == (0, "")
-
-
-def entries(folder: str | Path) -> list[str]:
-    return sorted(path.name for path in Path(folder).iterdir())
 
 
 def refused(run: Run, *arguments: str) -> str:
@@ -102,7 +82,7 @@ def test_runs_are_compared(run: Run) -> None:
 
 
 def test_runs_of_other_samples_have_no_agreement(run: Run) -> None:
-    np.savez("other.npz", x=blobs(COUNT), y=np.arange(COUNT) % 3)
+    np.savez("other.npz", x=squares(COUNT), y=np.arange(COUNT) % 3)
     fitted(run, "[b]one")
     fitted(run, "two", source="other.npz")
     status, out, _ = run("compare", "[b]one", "two")
@@ -155,7 +135,7 @@ def test_tables_and_arrays_are_exported(run: Run) -> None:
 def test_images_are_sorted_into_folders(run: Run) -> None:
     for folder in ("left", "right"):
         Path("photos", folder).mkdir(parents=True)
-    for i, pixels in enumerate(blobs(COUNT)):
+    for i, pixels in enumerate(squares(COUNT)):
         # The same name twice, and twice the same but for its case.
         name = ("same.png", "Same.PNG")[i // 2 % 2] if i < 4 else f"{i}.png"
         Image.fromarray(pixels).save(Path("photos", ("left", "right")[i % 2], name))
@@ -199,7 +179,7 @@ def test_images_of_arrays_are_written(run: Run) -> None:
     found = read_run("one")
     for index, cluster in zip(found.indices, found.clusters, strict=True):
         with Image.open(f"sorted/cluster-{cluster}/{index}.png") as picture:
-            np.testing.assert_array_equal(np.asarray(picture), blobs(COUNT)[index])
+            np.testing.assert_array_equal(np.asarray(picture), squares(COUNT)[index])
     told = refused(run, "export", "one", "--what", "folders", "--link", "--out", "no")
     assert "could be linked" in told
 
@@ -233,7 +213,7 @@ def test_aligned_images_and_a_film_from_one_start(run: Run) -> None:
     assert '<section id="confusion">' in page
     result = diffclust.load("one")
     params = result.outcome.assignment.params
-    aligned = result.align(blobs(COUNT), params)
+    aligned = result.align(squares(COUNT), params)
     assert run("export", "one", "--what", "aligned", "--out", "a.npz")[0] == 0
     with np.load("a.npz") as arrays:
         np.testing.assert_allclose(arrays["aligned"], aligned, atol=1e-6)
@@ -317,7 +297,7 @@ def test_grids_are_checked(run: Run) -> None:
 
 @pytest.mark.slow
 def test_a_spectral_sweep_takes_the_widest_gap(run: Run) -> None:
-    np.savez("many.npz", x=np.concatenate([blobs(COUNT)] * 4))
+    np.savez("many.npz", x=np.concatenate([squares(COUNT)] * 4))
     options = ("--method", "pssc", "--neighbours", "5", "--removed", "1", "--dimensions", "4")
     status, _, err = run(
         *("sweep", "many.npz", "-k", "2-5", *options, "--maps", "0", "--out", "sweep")

@@ -1,19 +1,16 @@
 """Commands that train by gradient steps: they save their state as they go, and go on from it."""
 
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from diffclust.cli import main
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.solvers import Progress
+from tests.commands import Run, entries, runner
 
 ROOT = Path(__file__).parents[1]
-Run = Callable[..., tuple[int, str, str]]
 TINY = ["-k", "2", "--method", "dti-kmeans", "--transforms", "aff", "--batch-size", "8"]
 
 
@@ -34,20 +31,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     np.savez("images.npz", x=stripes(16)[..., 0], y=np.arange(16) % 2)
     np.savez("colour.npz", x=stripes(12, 3))
+    command = runner(capsys)
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        status = main(arguments)
-        out, err = capsys.readouterr()
+        status, out, err = command(*arguments)
         # Without a terminal a line tells of each phase that is done.
         told = [line for line in err.splitlines(keepends=True) if " done, step " not in line]
         return status, out, "".join(told)
 
     return call
-
-
-def entries() -> list[str]:
-    return sorted(os.listdir("."))
 
 
 @pytest.mark.parametrize(

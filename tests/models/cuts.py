@@ -1,10 +1,15 @@
 """What tests of methods have in common that cut a graph: small images, and what always holds."""
 
+import dataclasses
 import itertools
 import json
+from pathlib import Path
 
+import jax
 import numpy as np
 
+import diffclust
+from diffclust import DeformationInvariantKMeans, metrics
 from diffclust.alignment import AbstractAligner, Descent, Stage
 from diffclust.models import Result
 from diffclust.solvers import Progress, Status
@@ -90,6 +95,26 @@ def assert_same(one: Result, other: Result) -> None:
         np.testing.assert_array_equal(array, other.outcome.extras[name], err_msg=name)
     assert one.outcome.figures == other.outcome.figures
     assert one.history == other.history
+
+
+def check_saved(found: Result, images: np.ndarray, folder: Path) -> None:
+    """What is loaded is what was saved, and predicts the same."""
+    diffclust.save(folder, found)
+    loaded = diffclust.load(folder)
+    assert loaded.model == found.model
+    assert_same(loaded, found)
+    one, other = loaded.predict(images[::-1]), found.predict(images[::-1])
+    for field in dataclasses.fields(one):
+        np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
+
+
+def check_start(found: Result, images: np.ndarray) -> None:
+    """DI K-means can start from the clusters."""
+    model = DeformationInvariantKMeans(
+        3, landmarks=(2, 2), num_restarts=1, max_passes=2, split_merge=False
+    )
+    refined = model.fit(images, key=jax.random.key(0), assignments=found.assignments)
+    assert metrics.adjusted_rand_index(found.assignments, refined.assignments) > 0.8
 
 
 def stages(told: list[Progress]) -> list[str]:

@@ -1,4 +1,3 @@
-import dataclasses
 from collections.abc import Iterator
 
 import jax
@@ -20,6 +19,8 @@ from tests.models.cuts import (
     CHUNK,
     assert_same,
     check_cut,
+    check_saved,
+    check_start,
     far_groups,
     quick_aligner,
     stages,
@@ -101,13 +102,7 @@ def test_a_key_gives_the_same_bits(found: Result, images: np.ndarray) -> None:
 
 
 def test_what_is_saved_predicts_the_same_bits(found: Result, images: np.ndarray, tmp_path) -> None:
-    diffclust.save(tmp_path / "model", found)
-    loaded = diffclust.load(tmp_path / "model")
-    assert loaded.model == found.model
-    assert_same(loaded, found)
-    one, other = loaded.predict(images[::-1]), found.predict(images[::-1])
-    for field in dataclasses.fields(one):
-        np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
+    check_saved(found, images, tmp_path / "model")
 
 
 @pytest.mark.parametrize("direction", ["min", "mean"])
@@ -214,11 +209,7 @@ def test_too_few_images_are_refused(images: np.ndarray) -> None:
 
 @pytest.mark.slow
 def test_di_kmeans_starts_from_a_cut(found: Result, images: np.ndarray) -> None:
-    model = DeformationInvariantKMeans(
-        3, landmarks=(2, 2), num_restarts=1, max_passes=2, split_merge=False
-    )
-    refined = model.fit(images, key=KEY, assignments=found.assignments)
-    assert metrics.adjusted_rand_index(found.assignments, refined.assignments) > 0.8
+    check_start(found, images)
 
 
 def test_prototypes_are_those_of_di_kmeans_with_the_same_warps(found: Result) -> None:

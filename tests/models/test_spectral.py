@@ -1,4 +1,3 @@
-import dataclasses
 from collections.abc import Iterator
 
 import jax
@@ -20,6 +19,8 @@ from tests.models.cuts import (
     CHUNK,
     assert_same,
     check_cut,
+    check_saved,
+    check_start,
     far_groups,
     quick_aligner,
     stages,
@@ -96,13 +97,7 @@ def test_a_key_gives_the_same_bits(found: Result, images: np.ndarray) -> None:
 
 
 def test_what_is_saved_predicts_the_same_bits(found: Result, images: np.ndarray, tmp_path) -> None:
-    diffclust.save(tmp_path / "model", found)
-    loaded = diffclust.load(tmp_path / "model")
-    assert loaded.model == found.model
-    assert_same(loaded, found)
-    one, other = loaded.predict(images[::-1]), found.predict(images[::-1])
-    for field in dataclasses.fields(one):
-        np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
+    check_saved(found, images, tmp_path / "model")
 
 
 @pytest.mark.parametrize("affinity", ["graph", "representatives"])
@@ -248,12 +243,7 @@ def test_as_published(images: np.ndarray) -> None:
 
 
 def test_di_kmeans_starts_from_a_cut(images: np.ndarray) -> None:
-    cut = fitted(images)
-    model = DeformationInvariantKMeans(
-        3, landmarks=(2, 2), num_restarts=1, max_passes=2, split_merge=False
-    )
-    found = model.fit(images, key=KEY, assignments=cut.assignments)
-    assert metrics.adjusted_rand_index(cut.assignments, found.assignments) > 0.8
+    check_start(fitted(images), images)
 
 
 def test_stages_are_told_in_their_order(images: np.ndarray) -> None:

@@ -22,6 +22,7 @@ from diffclust.solvers import (
     spectral,
     spectral_embedding,
 )
+from tests.solvers.odd_points import each_odd_case, odd_points
 
 
 def moons(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -174,15 +175,10 @@ def test_samples_without_any_affinity(way: str, key) -> None:
     np.testing.assert_array_equal(empty.rows, np.zeros((5, 2)))
 
 
-@pytest.mark.parametrize("case", ["constant", "duplicates", "outlier", "few"])
+@each_odd_case
 def test_no_sample_is_lost(case: str, key) -> None:
-    points = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
-    points = {
-        "constant": np.ones((60, 3), np.float32),
-        "duplicates": np.repeat(points[:6], 10, axis=0),
-        "outlier": np.concatenate([points, [[1e6, 0, 0]]]).astype(np.float32),
-        "few": points[:3],
-    }[case]
+    common = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    points = odd_points(case, common)
     found = spectral_embedding(graph_of(points), 3, key=key)
     assert np.isfinite(found.rows).all()
     np.testing.assert_allclose(np.linalg.norm(found.rows, axis=1).max(), 1.0)

@@ -13,6 +13,7 @@ from diffclust.solvers import (
     representatives,
     transfer_cut,
 )
+from tests.solvers.odd_points import each_odd_case, odd_points
 
 
 def blobs(count: int = 240, seed: int = 2) -> tuple[np.ndarray, np.ndarray]:
@@ -99,15 +100,9 @@ def test_bad_input_is_named(key) -> None:
 # Never NaN.
 
 
-@pytest.mark.parametrize("case", ["constant", "duplicates", "outlier", "few"])
+@each_odd_case
 def test_no_sample_is_lost(case: str, key) -> None:
-    points, _ = blobs(60)
-    points = {
-        "constant": np.ones((60, 3), np.float32),
-        "duplicates": np.repeat(points[:6], 10, axis=0),
-        "outlier": np.concatenate([points, [[1e6, 0, 0]]]).astype(np.float32),
-        "few": points[:3],
-    }[case]
+    points = odd_points(case, blobs(60)[0])
     centres = representatives(points, 8, key=key, num_candidates=20)
     embedding = transfer_cut(affinities(points, centres), 3)
     assert np.isfinite(embedding.rows).all()

@@ -9,6 +9,7 @@ from PIL import Image
 
 from diffclust.cli import main
 from diffclust.data import DataError, load, load_folder, load_recordings, spectrogram
+from tests.data.bad_files import check_refused_or_skipped
 
 try:
     import soundfile
@@ -196,14 +197,7 @@ def broken_link(path):
 )
 def test_bad_files_are_named_and_skipped_when_asked(folder, write, reason):
     write(folder / "bad.wav")
-    with pytest.raises(
-        DataError, match=rf"1 of 4 recordings in folder .* 'bad.wav' \(.*{reason}.*--skip-bad"
-    ) as raised:
-        load(folder)
-    assert "\n" not in str(raised.value)
-    found = load(folder, skip_bad=True)
-    assert found.skipped == (str(folder / "bad.wav"),)
-    assert len(found) == 3
+    check_refused_or_skipped(load, folder, "bad.wav", noun="recordings", reason=reason)
 
 
 def test_a_stream_of_unknown_length_is_no_truncated_file(folder):

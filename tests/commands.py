@@ -1,0 +1,37 @@
+"""What tests of the command line have in common: small images, and how a command is run."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diffclust.cli import main
+
+Run = Callable[..., tuple[int, str, str]]
+"""Runs a command; gives status, stdout and stderr."""
+
+
+def squares(count: int) -> np.ndarray:
+    """Grey images of 8 × 8 pixels, each a bright rectangle somewhere on noise."""
+    random = np.random.default_rng(0)
+    images = random.integers(0, 50, (count, 8, 8), dtype=np.uint8)
+    for i in range(count):
+        images[i, 1 + i % 3 : 5 + i % 3, 2 : 4 + i % 4] += 150
+    return images
+
+
+def runner(capsys: pytest.CaptureFixture[str]) -> Run:
+    """What runs commands in the current folder."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main(arguments)
+        return status, *capsys.readouterr()
+
+    return call
+
+
+def entries(folder: str | Path = ".") -> list[str]:
+    """What lies in a folder, in sorted order."""
+    return sorted(path.name for path in Path(folder).iterdir())
