@@ -1,9 +1,12 @@
 """Arrays whose rows are found chunk by chunk, perhaps not by one process alone."""
 
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Shaped
+
+_Item = TypeVar("_Item")
 
 Chunkwise = Callable[[int], Iterator[Shaped[np.ndarray, "m ..."]]]
 """Yields chunk after chunk of an array's rows, from a given row on."""
@@ -22,3 +25,21 @@ def all_rows(chunks: Chunkwise) -> Shaped[np.ndarray, "n ..."]:
         All rows.
     """
     return np.concatenate(list(chunks(0)))
+
+
+def one_ahead(items: Iterator[_Item]) -> Iterator[_Item]:
+    """The same items, each only after the next one was asked for.
+
+    What JAX computes is not waited for: so one computes while the host prepares the next.
+
+    Args:
+        items: The items.
+
+    Yields:
+        All of them, in order.
+    """
+    last: list[_Item] = []
+    for item in items:
+        yield from last
+        last = [item]
+    yield from last

@@ -32,7 +32,8 @@ class AbstractMinimiser(eqx.Module):
             function: What is minimised.
             start: Where to start.
             preconditioner: An approximate inverse Hessian, or None.
-            steps: Number of evaluations of function and gradient after the first.
+            steps: Number of evaluations after the first, of the function and, but for the last, of
+                its gradient.
 
         Returns:
             The best point seen, and the function there.
@@ -96,6 +97,8 @@ class PreconditionedLBFGS(AbstractMinimiser):
         steps: int,
     ) -> tuple[Params, Scalar]:
         """See `AbstractMinimiser.minimise`."""
+        if steps == 0:
+            return start, function(start)
         evaluate = jax.value_and_grad(function)
         value, gradient = evaluate(start)
         memory = jnp.zeros((self.history, start.shape[0]), dtype=start.dtype)
@@ -130,8 +133,12 @@ class PreconditionedLBFGS(AbstractMinimiser):
                 None,
             )
 
-        final, _ = jax.lax.scan(step, initial, None, length=steps)
-        return final.point, final.value
+        before, _ = jax.lax.scan(step, initial, None, length=steps - 1)
+        # Nothing follows the last step, so that its gradient need not be known.
+        point = before.point - before.length * _two_loops(before, precondition)
+        value = function(point)
+        better = value < before.value
+        return jnp.where(better, point, before.point), jnp.where(better, value, before.value)
 
 
 class OptaxMinimiser(AbstractMinimiser):

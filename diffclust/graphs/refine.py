@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
-from diffclust.chunkwise import Rows, all_rows
+from diffclust.chunkwise import Rows, all_rows, one_ahead
 from diffclust.distances import AbstractDistance
 from diffclust.features.orthogonal_complement import drop_leading
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
@@ -88,7 +88,7 @@ def pair_distances(
         chunk_size = _CPU_CHUNK if jax.default_backend() == "cpu" else _DEVICE_CHUNK
     size = min(chunk_size, 16 * -(-count // (16 * devices))) * devices
 
-    def chunks(begin: int) -> Iterator[np.ndarray]:
+    def computing(begin: int) -> Iterator[tuple[int, Array]]:
         for start in range(begin, count, size):
             index = np.minimum(np.arange(start, start + size), count - 1)
             first, second = (
@@ -96,7 +96,11 @@ def pair_distances(
                 for tree, at in ((samples, sources[index]), (prototypes, targets[index]))
             )
             first, second = shard_rows((first, second), own)
-            found = _distances(distance, first, second, own)
+            yield start, _distances(distance, first, second, own)
+
+    def chunks(begin: int) -> Iterator[np.ndarray]:
+        # While one chunk computes, the host gathers the next.
+        for start, found in one_ahead(computing(begin)):
             yield np.asarray(found)[: count - start]
             if report is not None:
                 report(min(start + size, count), count)
