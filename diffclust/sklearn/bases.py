@@ -1,8 +1,4 @@
-"""The library's methods as scikit-learn's estimators.
-
-Take these in a `Pipeline` or a `GridSearchCV`, or where a program expects `fit_predict`. Everything
-else (reports, saving, several devices) is offered by the fitted `result_`.
-"""
+"""What estimators have in common: from settings and rows of numbers to a fit and back."""
 
 import contextlib
 import dataclasses
@@ -23,8 +19,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from diffclust import models
 from diffclust.models import AbstractModel, Result
+from diffclust.solvers import Assignment
 
 _SKLEARN_NAMES = {
     "num_clusters": "n_clusters",
@@ -41,7 +37,17 @@ def _on_host(result: Result) -> Result:
     return dataclasses.replace(result, outcome=dataclasses.replace(result.outcome, learned=learned))
 
 
-class _Clusterer(ClusterMixin, BaseEstimator):
+def _put_back(result: Result, order: np.ndarray) -> Result:
+    """A result of samples that were given in another order, in that in which they came."""
+    found, back = result.outcome.assignment, np.argsort(order)
+    fields = [field.name for field in dataclasses.fields(found)]
+    assignment = dataclasses.replace(found, **{name: getattr(found, name)[back] for name in fields})
+    return dataclasses.replace(
+        result, outcome=dataclasses.replace(result.outcome, assignment=assignment)
+    )
+
+
+class Clusterer(ClusterMixin, BaseEstimator):
     """A model behind scikit-learn's face.
 
     A subclass names its model; its parameters are the model's settings, under scikit-learn's names
@@ -50,6 +56,7 @@ class _Clusterer(ClusterMixin, BaseEstimator):
 
     _model: ClassVar[type[AbstractModel]]
     _own: ClassVar[dict[str, Any]] = {"random_state": None}
+    _least_samples: ClassVar[int] = 1
     labels_: np.ndarray
     result_: Result
 
@@ -74,7 +81,7 @@ class _Clusterer(ClusterMixin, BaseEstimator):
         own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         signature = inspect.Signature([own, first, *parameters[1:]])
 
-        def __init__(self: "_Clusterer", *args: Any, **given: Any) -> None:
+        def __init__(self: "Clusterer", *args: Any, **given: Any) -> None:
             bound = signature.bind(self, *args, **given)
             bound.apply_defaults()
             for name, value in list(bound.arguments.items())[1:]:
@@ -101,12 +108,19 @@ class _Clusterer(ClusterMixin, BaseEstimator):
         """In which order samples are given to the model; None for that in which they came."""
         del X
 
+    def _least_features(self) -> int:
+        """The fewest numbers that a sample has."""
+        return 1
+
     def _checked(self, X: Any, *, reset: bool) -> np.ndarray:
         """Samples as an array of floats; `n_features_in_` is set or compared."""
-        floats = [np.float64, np.float32]
+        needed: dict[str, Any] = {"dtype": [np.float64, np.float32], "estimator": self}
+        if reset:
+            needed["ensure_min_samples"] = self._least_samples
+            needed["ensure_min_features"] = self._least_features()
         if not (isinstance(X, np.ndarray | jax.Array) and X.ndim > 2):
-            return validate_data(self, X, reset=reset, dtype=floats)
-        array = check_array(np.asarray(X), allow_nd=True, dtype=floats)
+            return validate_data(self, X, reset=reset, **needed)
+        array = check_array(np.asarray(X), allow_nd=True, **needed)
         count = int(np.prod(array.shape[1:]))
         if reset:
             self.n_features_in_ = count
@@ -160,11 +174,8 @@ class _Clusterer(ClusterMixin, BaseEstimator):
         with self._precision(array):
             result = _on_host(model.fit(self._samples(array), key=jax.random.key(seed), **extra))
         self._shape = array.shape[1:]
-        self.result_ = result
-        self.labels_ = result.assignments
-        if order is not None:
-            self.labels_ = np.empty_like(self.labels_)
-            self.labels_[order] = result.assignments
+        self.result_ = result if order is None else _put_back(result, order)
+        self.labels_ = self.result_.assignments
         self.cluster_centers_ = result.prototypes.reshape(model.num_clusters, *self._shape)
         self.inertia_ = float(result.loss)
         self.n_iter_ = len(result.history)
@@ -179,10 +190,7 @@ class _Clusterer(ClusterMixin, BaseEstimator):
         Returns:
             Integers `(n_samples,)`.
         """
-        check_is_fitted(self)
-        array = self._checked(X, reset=False)
-        with self._precision(array):
-            return self.result_.predict(self._samples(array)).clusters
+        return self._assignment(X).clusters
 
     def score(self, X: Any, y: Any = None) -> float:
         """The opposite of the loss of samples: the greater the better.
@@ -195,19 +203,23 @@ class _Clusterer(ClusterMixin, BaseEstimator):
             A number.
         """
         del y
+        return -float(np.sum(self._assignment(X).distances))
+
+    def _assignment(self, X: Any) -> Assignment:
         check_is_fitted(self)
         array = self._checked(X, reset=False)
         with self._precision(array):
-            return -float(np.sum(self.result_.predict(self._samples(array)).distances))
+            return self.result_.predict(self._samples(array))
 
     def _energies(self, X: Any) -> np.ndarray:
+        """What each sample costs in every cluster, as floats of the samples' kind."""
         check_is_fitted(self)
         array = self._checked(X, reset=False)
         with self._precision(array):
-            return self.result_.energies(self._samples(array))
+            return self.result_.energies(self._samples(array)).astype(array.dtype)
 
 
-class _Distances(ClassNamePrefixFeaturesOutMixin, _TransformerMixin, _Clusterer):
+class Distances(ClassNamePrefixFeaturesOutMixin, _TransformerMixin, Clusterer):
     """A model that tells how far each sample is from every cluster."""
 
     def transform(self, X: Any) -> np.ndarray:
@@ -226,25 +238,19 @@ class _Distances(ClassNamePrefixFeaturesOutMixin, _TransformerMixin, _Clusterer)
         return len(self.cluster_centers_)
 
 
-class KMeans(_Distances, model=models.KMeans):
-    """K-means of rows of numbers: see `diffclust.KMeans`.
+class AnyOrder(Clusterer):
+    """A model whose result depends neither on the order of samples nor on what weighs them.
 
-    It computes in the precision of what it is given, and the order of samples does not matter.
+    Equal samples come together, so that seeds are drawn alike from copies and from weights.
     """
 
-    def _precision(self, X: np.ndarray) -> Any:
-        return jax.enable_x64(X.dtype == np.float64)
-
     def _order(self, X: np.ndarray) -> np.ndarray:
-        # Equal rows come together, so that seeds are drawn alike from copies and from weights.
-        along = np.random.default_rng(0).normal(size=X.shape[1])
-        return np.argsort(X.astype(np.float64) @ along, kind="stable")
-
-    def _samples(self, X: np.ndarray) -> np.ndarray:
-        return X.reshape(len(X), 1, -1, 1)
+        rows = X.reshape(len(X), -1)
+        along = np.random.default_rng(0).normal(size=rows.shape[1])
+        return np.argsort(rows.astype(np.float64) @ along, kind="stable")
 
 
-class _Images(_Clusterer):
+class Images(Clusterer):
     """A model of images; rows of numbers are images whose pixels follow each other row by row."""
 
     _own: ClassVar[dict[str, Any]] = {"image_shape": None, "random_state": None}
@@ -252,25 +258,52 @@ class _Images(_Clusterer):
     def _samples(self, X: np.ndarray) -> np.ndarray:
         if X.ndim > 2:
             return X
-        shape = self.image_shape
-        if shape is None:
-            side = math.isqrt(X.shape[1])
-            if side * side != X.shape[1]:
-                raise ValueError(
-                    f"X has {X.shape[1]} features, which make no square grey image; set "
-                    "image_shape to (height, width) or (height, width, channels)"
-                )
-            shape = (side, side)
-        if len(shape) not in (2, 3) or math.prod(shape) != X.shape[1]:
-            raise ValueError(
-                f"image_shape={tuple(shape)} must be (height, width) or (height, width, channels) "
-                f"of {X.shape[1]} features"
-            )
-        height, width, *channels = shape
+        height, width, *channels = self._image_shape(X.shape[1])
         return X.reshape(len(X), height, width, *(channels or [1]))
 
+    def _image_shape(self, count: int) -> tuple[int, ...]:
+        """Height, width and perhaps channels of images that have so many numbers."""
+        if self.image_shape is None:
+            side = math.isqrt(count)
+            if side * side != count:
+                raise ValueError(
+                    f"X has {count} features, which make no square grey image; set image_shape to "
+                    "(height, width) or (height, width, channels)"
+                )
+            return side, side
+        shape = tuple(self.image_shape)
+        if shape.count(-1) == 1:
+            rest = count // max(-math.prod(shape), 1)
+            shape = tuple(rest if size == -1 else size for size in shape)
+        if len(shape) not in (2, 3) or min(shape) < 1 or math.prod(shape) != count:
+            raise ValueError(
+                f"image_shape={tuple(self.image_shape)} must be (height, width) or (height, width, "
+                f"channels) of {count} features; one of them may be -1 to follow from the others"
+            )
+        return shape
 
-class _Mixture(_Images):
+
+class Warped(Images):
+    """A model that bends images at landmarks, each of which needs a pixel."""
+
+    def _least_features(self) -> int:
+        return math.prod(self.landmarks)
+
+
+class Predicted(Images):
+    """A model whose network, which it has if it has transforms, reads 4 × 4 pixels or more."""
+
+    def _least_features(self) -> int:
+        return 16 if self.transforms else 1
+
+
+class Compared(Images):
+    """A model that compares images with each other."""
+
+    _least_samples = 2
+
+
+class Mixture(Images):
     """A model by which a sample belongs to several clusters in part."""
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -307,64 +340,3 @@ class _Mixture(_Images):
         """
         del y
         return float(np.mean(self.score_samples(X)))
-
-
-class AffineInvariantKMeans(_Distances, _Images, model=models.AffineInvariantKMeans):
-    """AI K-means: see `diffclust.AffineInvariantKMeans`."""
-
-
-class DeformationInvariantKMeans(_Distances, _Images, model=models.DeformationInvariantKMeans):
-    """DI K-means: see `diffclust.DeformationInvariantKMeans`."""
-
-
-class TransformationInvariantKMeans(
-    _Distances, _Images, model=models.TransformationInvariantKMeans
-):
-    """TI clustering: see `diffclust.TransformationInvariantKMeans`."""
-
-
-class DTIKMeans(_Distances, _Images, model=models.DTIKMeans):
-    """DTI K-means: see `diffclust.DTIKMeans`."""
-
-
-class DTIGaussianMixture(_Mixture, model=models.DTIGaussianMixture):
-    """DTI GMM: see `diffclust.DTIGaussianMixture`."""
-
-
-class GaussianMixture(_Mixture, model=models.GaussianMixture):
-    """A mixture of Gaussians with independent pixels: see `diffclust.GaussianMixture`."""
-
-
-class ScatteringKMeans(_Images, model=models.ScatteringKMeans):
-    """K-means of projected scattering coefficients: see `diffclust.ScatteringKMeans`."""
-
-
-class ProjectedScatteringSpectralClustering(
-    _Images, model=models.ProjectedScatteringSpectralClustering
-):
-    """PSSC: see `diffclust.ProjectedScatteringSpectralClustering`."""
-
-
-class DeformationInvariantSpectralClustering(
-    _Images, model=models.DeformationInvariantSpectralClustering
-):
-    """Spectral clustering by bent neighbours: see the model of that name."""
-
-
-class ShapeKMeans(_Clusterer, model=models.ShapeKMeans):
-    """K-means of shapes: see `diffclust.ShapeKMeans`.
-
-    Rows of numbers are landmarks that follow each other: x1, y1, x2, y2, ...
-    """
-
-    _own: ClassVar[dict[str, Any]] = {"num_dimensions": 2, "random_state": None}
-
-    def _samples(self, X: np.ndarray) -> np.ndarray:
-        if X.ndim > 2:
-            return X
-        if X.shape[1] % self.num_dimensions:
-            raise ValueError(
-                f"X has {X.shape[1]} features, which are no landmarks of {self.num_dimensions} "
-                "coordinates; set num_dimensions"
-            )
-        return X.reshape(len(X), -1, self.num_dimensions)
