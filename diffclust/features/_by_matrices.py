@@ -18,6 +18,9 @@ from diffclust.features._canvas import CanvasAxis
 from diffclust.features._modulus import modulus
 from diffclust.features.morlet import FilterBank, crop_spectrum
 
+_NOTHING = 1e-9
+"""Multipliers below this share of the largest add less than rounding does."""
+
 
 def _waves(size: int) -> np.ndarray:
     """Cosines and sines `(pixels, 2 * (size // 2 + 1))` of an axis of even size."""
@@ -186,8 +189,11 @@ def _multiply(
     """One part of all wavelets, in cosines and sines of every s-th pixel."""
     folds = multipliers.shape[1]
     rows, columns = multipliers.shape[4], multipliers.shape[7]
-    total = None
+    total, least = None, _NOTHING * np.abs(multipliers).max()
     for term, i, j in np.ndindex(len(swaps), folds, folds):
+        if np.abs(multipliers[term, i, j]).max() <= least:
+            # Coarse wavelets have no high frequencies that could be folded.
+            continue
         swapped = jax.lax.rev(x, swaps[term]) if swaps[term] else x
         down, right = i * (rows - 1), j * (columns - 1)
         fold = swapped[:, down : down + rows, :, right : right + columns]
