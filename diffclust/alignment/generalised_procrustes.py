@@ -24,8 +24,8 @@ class Registration(eqx.Module):
         registered: The configurations, moved; each centroid is the origin.
         consensus: Their mean, which is not scaled to any size.
         similarities: What moved each configuration, with a leading axis n.
-        sums_of_squares: Of the registered configurations about the consensus, summed over shapes
-            and weighted landmarks, after every pass; after the last one its value is repeated.
+        sums_of_squares: Of the registered configurations about the consensus, summed over weighted
+            shapes and landmarks, after every pass; after the last one its value is repeated.
         iterations: Number of passes that were made.
         converged: Whether the sum of squares had come to rest by then.
     """
@@ -45,6 +45,7 @@ def generalised_procrustes(
     rescale: bool = False,
     reflection: bool = False,
     weight: Float[Array, " landmarks"] | None = None,
+    sample_weight: Float[Array, " n"] | None = None,
     tolerance: float | None = None,
     max_iterations: int = 100,
 ) -> Registration:
@@ -54,8 +55,8 @@ def generalised_procrustes(
     all have size 1. Then all are rotated to their mean and the mean is taken again, beginning with
     the first configuration, until the sum of squares no longer falls. Sizes stay 1 unless
     `rescale` is set, which also fits them as Gower does: those that are far from the mean shrink,
-    under the condition that the sum of squared sizes stays n. Without `scaling` sizes stay what
-    they were.
+    under the condition that the sum of squared sizes stays the same. Without `scaling` sizes stay
+    what they were.
 
     At the end all are turned together so that the first configuration has the orientation in which
     it was given, to rounding. So moving the inputs by similarities (by rigid motions, without
@@ -70,6 +71,8 @@ def generalised_procrustes(
         reflection: Whether each may be reflected.
         weight: Weight of each landmark, at least 0 and positive somewhere, in centroids, sizes,
             and fits; None weighs all alike.
+        sample_weight: Weight of each configuration, at least 0 and positive somewhere, in the mean
+            and in sums of squares: one of weight 2 counts as two. None weighs all alike.
         tolerance: A pass that lowers the sum of squares by less than this share of the sum of
             squared sizes is the last; by default the rounding unit of the type.
         max_iterations: Most passes.
@@ -97,8 +100,20 @@ def generalised_procrustes(
         raise ValueError(f"max_iterations must be at least 1, not {max_iterations}")
     if tolerance is None:
         tolerance = float(jnp.finfo(configurations.dtype).eps)
+    if sample_weight is not None and sample_weight.shape != configurations.shape[:1]:
+        raise ValueError(
+            f"sample_weight must have shape {configurations.shape[:1]}, one for each "
+            f"configuration; got {sample_weight.shape}"
+        )
     return _register(
-        configurations, weight, tolerance, scaling, rescale, reflection, max_iterations
+        configurations,
+        weight,
+        sample_weight,
+        tolerance,
+        scaling,
+        rescale,
+        reflection,
+        max_iterations,
     )
 
 
@@ -133,6 +148,7 @@ def _standardised(
 def _register(
     configurations: Float[Array, "n landmarks dims"],
     weight: Float[Array, " landmarks"] | None,
+    sample_weight: Float[Array, " n"] | None,
     tolerance: float | Scalar,
     scaling: bool,
     rescale: bool,
@@ -143,7 +159,12 @@ def _register(
     n, _, dims = configurations.shape
     dtype, weights = configurations.dtype, landmark_weights(weight, configurations[0])
     centres, units, shapes = _standardised(configurations, weight, scaling)
-    total = jnp.sum(weights[None, :, None] * shapes**2)
+    each = None if sample_weight is None else sample_weight.astype(dtype)
+    # How much a square counts.
+    counts = (
+        weights[None, :, None] if each is None else each[:, None, None] * weights[None, :, None]
+    )
+    total = jnp.sum(counts * shapes**2)
 
     def step(state: _Pass) -> _Pass:
         cross = sum_of_products("k,kd,nke->nde", weights, state.mean, shapes)
@@ -152,11 +173,14 @@ def _register(
         if rescale:
             # The best sizes, given the mean, of those whose squares sum to the total.
             traces = jnp.sum(rotations * cross, axis=(1, 2))
-            squares = jnp.sum(traces**2)
+            squares = jnp.sum(traces**2 if each is None else each * traces**2)
             factors = traces * jnp.sqrt(total / jnp.where(squares > 0.0, squares, 1.0))
         registered = factors[:, None, None] * product(shapes, jnp.swapaxes(rotations, 1, 2))
-        mean = jnp.mean(registered, axis=0)
-        left = jnp.sum(weights[None, :, None] * (registered - mean[None]) ** 2)
+        if each is None:
+            mean = jnp.mean(registered, axis=0)
+        else:
+            mean = sum_of_products("n,nkd->kd", each / jnp.sum(each), registered)
+        left = jnp.sum(counts * (registered - mean[None]) ** 2)
         i = state.iterations
         passes = jnp.arange(max_iterations, dtype=i.dtype)
         sums = jnp.where(passes < i, state.sums_of_squares, left)

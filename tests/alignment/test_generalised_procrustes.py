@@ -85,6 +85,26 @@ def test_registration_is_that_of_plain_alternation(scaling: bool) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"rescale": True}, {"scaling": False}])
+def test_whole_weights_are_repetitions(settings: dict) -> None:
+    shapes, counts = like(7, dims=3, seed=5), np.array([2, 1, 0, 3, 1, 1, 2])
+    settings = settings | {"tolerance": 0.0, "max_iterations": 60}
+    with precision(True):
+        weight = jnp.asarray(counts, float)
+        found = register(shapes, np.float64, sample_weight=weight, **settings)
+        copies = register(np.repeat(shapes, counts, axis=0), np.float64, **settings)
+        plain = register(shapes, np.float64, **settings)
+        # How much a unit is does not matter.
+        scaled = register(shapes, np.float64, sample_weight=0.3 * weight, **settings)
+    np.testing.assert_allclose(found.consensus, copies.consensus, atol=1e-9)
+    np.testing.assert_allclose(
+        np.repeat(found.registered, counts, axis=0), copies.registered, atol=1e-7
+    )
+    assert float(found.sums_of_squares[-1]) == pytest.approx(float(copies.sums_of_squares[-1]))
+    assert np.abs(np.asarray(found.consensus) - np.asarray(plain.consensus)).max() > 1e-2
+    np.testing.assert_allclose(scaled.consensus, found.consensus, atol=1e-9)
+
+
+@pytest.mark.parametrize("settings", [{}, {"rescale": True}, {"scaling": False}])
 @pytest.mark.parametrize("dims", [2, 3])
 def test_moving_the_inputs_only_turns_the_result(dims: int, settings: dict) -> None:
     shapes = like(6, dims, seed=1)
@@ -172,5 +192,7 @@ def test_bad_input_is_refused() -> None:
         generalised_procrustes(shapes[:0])
     with pytest.raises(ValueError, match="rescale fits sizes, which scaling=False keeps"):
         generalised_procrustes(shapes, scaling=False, rescale=True)
+    with pytest.raises(REFUSED, match="sample_weight"):
+        generalised_procrustes(shapes, sample_weight=jnp.ones(4))
     with pytest.raises(ValueError, match="max_iterations must be at least 1, not 0"):
         generalised_procrustes(shapes, max_iterations=0)
