@@ -216,13 +216,16 @@ def landmarks_fit(landmarks: Sequence[int], height: int, width: int) -> None:
         )
 
 
-def weights(value: Any, samples: int, name: str = "sample_weight") -> np.ndarray | None:
+def weights(
+    value: Any, samples: int, name: str = "sample_weight", what: str = "image"
+) -> np.ndarray | None:
     """Checks sample weights.
 
     Args:
         value: Non-negative numbers, one a sample, or None.
         samples: Number of samples.
         name: The argument's name in messages.
+        what: What a sample is called in messages.
 
     Returns:
         A floating array, or None.
@@ -235,12 +238,12 @@ def weights(value: Any, samples: int, name: str = "sample_weight") -> np.ndarray
     array = np.asarray(value, dtype=jnp.result_type(float))
     if array.shape != (samples,):
         raise ValueError(
-            f"{name} must have shape ({samples},), one for each image; got {array.shape}"
+            f"{name} must have shape ({samples},), one for each {what}; got {array.shape}"
         )
     if not (np.isfinite(array).all() and (array >= 0).all()):
         raise ValueError(f"{name} must be finite and at least 0")
     if not array.any():
-        raise ValueError(f"{name} is zero for all images; give some a positive weight")
+        raise ValueError(f"{name} is zero for all {what}s; give some a positive weight")
     return array
 
 

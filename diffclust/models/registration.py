@@ -19,7 +19,10 @@ Registered = Literal["similarity", "rigid", "none"]
 
 
 def register(
-    shapes: Float[np.ndarray, "n landmarks dims"], kind: Registered, reflection: bool
+    shapes: Float[np.ndarray, "n landmarks dims"],
+    kind: Registered,
+    reflection: bool,
+    weight: Float[np.ndarray, " n"] | None = None,
 ) -> tuple[
     Float[np.ndarray, "n landmarks dims"],
     Float[np.ndarray, "landmarks dims"],
@@ -32,6 +35,7 @@ def register(
         shapes: Shapes, none of them a point or a line.
         kind: What is taken out. With `"none"` all are shifted together, to their common centroid.
         reflection: Whether they may be mirrored.
+        weight: How much each counts in the mean, or None for all alike.
 
     Returns:
         The registered shapes and their mean, in JAX's default precision; how each was moved, in
@@ -41,11 +45,12 @@ def register(
     dtype = jnp.result_type(float)
     count, dims = len(shapes), shapes.shape[2]
     if kind == "none":
-        origin = shapes.mean(axis=(0, 1))
+        origin = middle(shapes, weight)
         still = np.broadcast_to(np.eye(dims), (count, dims, dims))
         params = _flat(np.ones(count), still, np.broadcast_to(-origin, (count, dims)))
         moved_there = (shapes - origin).astype(dtype)
-        return moved_there, moved_there.mean(axis=0), params, True
+        consensus = np.average(moved_there, axis=0, weights=weight).astype(dtype)
+        return moved_there, consensus, params, True
     centres = shapes.mean(axis=1)
     centred = shapes - centres[:, None]
     unit = float(np.sqrt(np.mean(centred**2)))
@@ -53,6 +58,7 @@ def register(
         jnp.asarray(centred / unit, dtype=dtype),
         scaling=kind == "similarity",
         reflection=reflection,
+        weight=None if weight is None else jnp.asarray(weight, dtype=dtype),
     )
     scales = np.asarray(scales, shapes.dtype) / unit
     back = 1.0
@@ -67,6 +73,23 @@ def register(
         params,
         bool(converged),
     )
+
+
+def middle(
+    shapes: Float[np.ndarray, "n landmarks dims"], weight: Float[np.ndarray, " n"] | None
+) -> Float[np.ndarray, " dims"]:
+    """The common centroid of shapes.
+
+    Args:
+        shapes: The shapes.
+        weight: How much each counts, or None for all alike.
+
+    Returns:
+        The mean of all their landmarks.
+    """
+    if weight is None:
+        return shapes.mean(axis=(0, 1))
+    return np.average(shapes.mean(axis=1), axis=0, weights=weight)
 
 
 def register_to(
@@ -106,7 +129,11 @@ def register_to(
 
 @eqx.filter_jit
 def registered_upright(
-    shapes: Float[Array, "n landmarks dims"], *, scaling: bool, reflection: bool
+    shapes: Float[Array, "n landmarks dims"],
+    *,
+    scaling: bool,
+    reflection: bool,
+    weight: Float[Array, " n"] | None = None,
 ) -> tuple[
     Float[Array, "n landmarks dims"],
     Float[Array, "landmarks dims"],
@@ -123,12 +150,15 @@ def registered_upright(
         shapes: Shapes, none of them a point or a line.
         scaling: Whether scale is taken out.
         reflection: Whether they may be mirrored.
+        weight: How much each counts in the mean, or None for all alike.
 
     Returns:
         The registered shapes, their mean, the scale and the rotation of each, and whether the
         registration came to rest.
     """
-    found = generalised_procrustes(shapes, scaling=scaling, reflection=reflection)
+    found = generalised_procrustes(
+        shapes, scaling=scaling, reflection=reflection, sample_weight=weight
+    )
     turn = principal_frame(found.consensus)
 
     def turned(points: Array) -> Array:

@@ -1,8 +1,11 @@
-"""What lies between the Gaussians of two landmarks, by name, and what their variances came to."""
+"""What lies between the Gaussians of two landmarks, by name, and what variances these have."""
 
 from collections.abc import Callable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from diffclust.distances import DiagonalGaussian
 from diffclust.distances.fisher_rao import diagonal_fisher_rao, fisher_rao, round_fisher_rao
@@ -11,6 +14,7 @@ from diffclust.distances.wasserstein import (
     squared_wasserstein,
     wasserstein,
 )
+from diffclust.prototypes.landmarks import Spread
 from diffclust.types import Scalar
 
 _DISTANCES = {
@@ -43,6 +47,44 @@ def _round(p: DiagonalGaussian, q: DiagonalGaussian) -> Scalar:
     return round_fisher_rao(
         DiagonalGaussian(p.mean, p.variance[0]), DiagonalGaussian(q.mean, q.variance[0])
     )
+
+
+def spread_about(
+    reference: Float[Array, "landmarks dims"],
+    registered: Float[Array, "n landmarks dims"],
+    weight: Float[Array, " n"] | None,
+    *,
+    full: bool,
+    alike: bool,
+    least: float,
+) -> Spread:
+    """Variances or covariances of all shapes about their mean.
+
+    Args:
+        reference: The mean.
+        registered: Registered shapes.
+        weight: How much each counts, or None for all alike.
+        full: Whether covariances are wanted.
+        alike: Whether all landmarks and coordinates have one variance.
+        least: The least variance, as a fraction of the mean variance.
+
+    Returns:
+        Variances or covariances of each landmark.
+    """
+    moved = registered - reference[None]
+    if weight is not None:
+        # Only means of squares follow.
+        moved = moved * jnp.sqrt(weight / jnp.mean(weight))[:, None, None]
+    floor = least * jnp.mean(moved**2)
+    if not full:
+        spread = jnp.maximum(jnp.mean(moved**2, axis=0), floor)
+        return jnp.full_like(spread, jnp.mean(spread)) if alike else spread
+    eye = jnp.eye(moved.shape[2], dtype=moved.dtype)
+    squares = jnp.einsum("nkd,nke->kde", moved, moved, precision=jax.lax.Precision.HIGHEST)
+    spread = squares / moved.shape[0]
+    if alike:
+        spread = jnp.broadcast_to(jnp.mean(moved**2) * eye[None], spread.shape)
+    return spread + floor * eye[None]
 
 
 def floored(spread: np.ndarray, floor: float) -> int:

@@ -12,14 +12,12 @@ from jaxtyping import Array, Float
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, InheritedVariances, NoAlignment
-from diffclust.distances import (
-    AbstractDissimilarity,
-    LandmarkNegativeLogLikelihood,
-)
+from diffclust.distances import AbstractDissimilarity, LandmarkNegativeLogLikelihood
 from diffclust.distances.landmarks import LandmarkDistance
 from diffclust.models.base import AbstractModel, Result
-from diffclust.models.registration import Registered, moved, register, register_to
-from diffclust.models.shape_distances import between_gaussians, floored
+from diffclust.models.counted import counted_samples
+from diffclust.models.registration import Registered, middle, moved, register, register_to
+from diffclust.models.shape_distances import between_gaussians, floored, spread_about
 from diffclust.objectives import LandmarkEnergy
 from diffclust.parallel import check_mesh, share
 from diffclust.processes import agreed, joined_rows, own_rows, row_counts, together
@@ -149,27 +147,22 @@ class ShapeKMeans(AbstractModel):
         self,
         registered: Float[Array, "n landmarks dims"],
         reference: Float[Array, "landmarks dims"],
+        weight: Float[Array, " n"] | None = None,
     ) -> Spread:
         """Variances or covariances of all shapes about their mean.
 
         Args:
             registered: Registered shapes.
             reference: Their mean.
+            weight: How much each counts, or None for all alike.
 
         Returns:
             What clusters begin with.
         """
-        moved = registered - reference[None]
-        floor = self.min_variance * jnp.mean(moved**2)
-        if self.covariances == "diagonal":
-            spread = jnp.maximum(jnp.mean(moved**2, axis=0), floor)
-            return jnp.full_like(spread, jnp.mean(spread)) if self.variances == "round" else spread
-        eye = jnp.eye(moved.shape[2], dtype=moved.dtype)
-        squares = jnp.einsum("nkd,nke->kde", moved, moved, precision=jax.lax.Precision.HIGHEST)
-        spread = squares / moved.shape[0]
-        if self.variances == "round":
-            spread = jnp.broadcast_to(jnp.mean(moved**2) * eye[None], spread.shape)
-        return spread + floor * eye[None]
+        full, alike = self.covariances == "full", self.variances == "round"
+        return spread_about(
+            reference, registered, weight, full=full, alike=alike, least=self.min_variance
+        )
 
     def family(
         self, reference: Float[Array, "landmarks dims"], spread: Spread
@@ -233,6 +226,7 @@ class ShapeKMeans(AbstractModel):
         *,
         key: Key,
         assignments: Any = None,
+        sample_weight: Any = None,
         chunk_size: int | None = None,
         callback: Callback = ignore,
         snapshots: Snapshots | None = None,
@@ -245,6 +239,10 @@ class ShapeKMeans(AbstractModel):
                 same order, in any units.
             key: Random key, `jax.random.key(seed)`; the same key gives the same result.
             assignments: A cluster for each shape to start from; then there is one run.
+            sample_weight: Weights of the shapes, or None for ones. A shape of weight 2 counts as
+                two equal ones everywhere: in the mean to which shapes are registered, in the
+                variances, the centres and the loss. One of weight 0 is left out, and assigned
+                in the end as a new one.
             chunk_size: Shapes a chunk, and a device, which bounds the memory; chosen where it is
                 not given.
             callback: Told of every chunk; an exception raised in it stops the fit.
@@ -265,19 +263,22 @@ class ShapeKMeans(AbstractModel):
         check_mesh(mesh)
         with together(mesh):
             own = self.validated(shapes)
-        here = own_rows(row_counts(len(own), mesh))
+        counted = counted_samples(sample_weight, own, self.num_clusters, "shape", mesh)
+        part, weight = counted.of(own), counted.weight
+        here = own_rows(row_counts(len(part), mesh))
         # They are small, and registered to each other.
-        array = joined_rows(own, mesh)
-        _validation.cluster_count(self.num_clusters, len(array), "shapes")
+        array = joined_rows(part, mesh)
         if chunk_size is not None:
             _validation.count(chunk_size, "chunk_size")
         if len(array) == 1:
-            raise ValueError("one shape has no variance to be found; give at least 2")
+            of_what = "shape" if counted.every is None else "shape of positive weight"
+            raise ValueError(f"one {of_what} has no variance to be found; give at least 2")
         registered, consensus, params, converged = agreed(
-            register(array, self.registration, self.reflection), mesh
+            register(array, self.registration, self.reflection, weight), mesh
         )
         reference = jnp.asarray(consensus)
-        initial = self.spread(jnp.asarray(registered), reference)
+        each = None if weight is None else jnp.asarray(weight, dtype=reference.dtype)
+        initial = self.spread(jnp.asarray(registered), reference, each)
         # What rounding alone leaves between copies of one shape is no spread.
         rounding = 100.0 * float(jnp.finfo(initial.dtype).eps) ** 2
         if not float(jnp.max(initial)) > rounding * float(jnp.mean(reference**2)):
@@ -285,7 +286,7 @@ class ShapeKMeans(AbstractModel):
         solver = self.solver(reference, initial)
         copies = solver.aligner.working_copies(self.num_clusters) + 2 * self.num_clusters
         if chunk_size is None:
-            chunk_size = default_chunk_size(array[0], share(len(own), mesh), copies)
+            chunk_size = default_chunk_size(array[0], share(len(part), mesh), copies)
         plan = Plan(
             self.num_clusters,
             (),
@@ -299,14 +300,13 @@ class ShapeKMeans(AbstractModel):
         )
         start: Start = None
         if assignments is not None:
-            every = joined_rows(np.asarray(assignments), mesh)
-            groups = _validation.groups(every, len(array), self.num_clusters, "shape")
+            groups = counted.groups(assignments, self.num_clusters, "shape")
             start = ("assignments", jnp.asarray(groups))
         outcome = fit_prototypes(
             solver,
             plan,
             registered[here],
-            None,
+            None if weight is None else weight[here],
             key=key,
             start=start,
             callback=callback,
@@ -316,10 +316,10 @@ class ShapeKMeans(AbstractModel):
         floor = float(self.floor(initial))
         spread = np.asarray(outcome.learned.clusters.prototype.spread)
         # Variances that all clusters share are counted once.
-        counted = spread if self.variances == "per_cluster" else spread[:1]
+        told = spread if self.variances == "per_cluster" else spread[:1]
         figures = {
             "floor": floor,
-            "floored": float(floored(counted, floor)),
+            "floored": float(floored(told, floor)),
             "registration_converged": float(converged),
         }
         outcome = dataclasses.replace(
@@ -328,10 +328,11 @@ class ShapeKMeans(AbstractModel):
             extras={
                 "consensus": consensus,
                 "variances": np.asarray(initial),
-                "origin": array.mean(axis=(0, 1)),
+                "origin": middle(array, weight),
             },
             figures=figures,
         )
+        outcome = counted.completed(outcome, own, self.assign, callback)
         return Result(model=self, sample_shape=array.shape[1:], outcome=outcome)
 
     def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:

@@ -272,3 +272,92 @@ def test_a_model_of_single_precision_predicts_under_double(drawn, fitted, tmp_pa
     with jax.enable_x64(True):
         again = diffclust.load(tmp_path / "model").predict(drawn[0])
     np.testing.assert_array_equal(again.clusters, fitted.assignments)
+
+
+COUNTS = np.random.default_rng(4).integers(1, 4, 60)
+WEIGHED = [
+    {},
+    {"covariances": "full", "variances": "round"},
+    {"distance": "fisher-rao", "registration": "rigid"},
+    {"distance": "squared-wasserstein", "variances": "per_landmark", "registration": "none"},
+    {"distance": "fisher-rao", "centres": "frechet"},
+]
+
+
+def begun(count):
+    return np.arange(count) * 7 % 5 % GROUPS
+
+
+def assert_alike(one, other, shapes):
+    """The same centres, variances and losses, to what rounding leaves of them."""
+    first, second = (r.outcome.learned.clusters.prototype for r in (one, other))
+    np.testing.assert_allclose(first.centre.mean, second.centre.mean, atol=1e-6)
+    np.testing.assert_allclose(first.spread, second.spread, rtol=1e-4)
+    assert one.loss == pytest.approx(other.loss, rel=1e-5)
+    np.testing.assert_allclose(
+        one.align(shapes, one.outcome.assignment.params),
+        other.align(shapes, other.predict(shapes).params),
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("settings", WEIGHED, ids=str)
+def test_whole_weights_are_repetitions(drawn, settings):
+    shapes = np.asarray(drawn[0], np.float64)
+    model, groups = ShapeKMeans(GROUPS, **settings), begun(60)
+    fit = {"key": jax.random.key(0), "chunk_size": 64}
+    with jax.enable_x64(True):
+        weighed = model.fit(shapes, assignments=groups, sample_weight=COUNTS, **fit)
+        copied = np.repeat(shapes, COUNTS, axis=0)
+        copies = model.fit(copied, assignments=np.repeat(groups, COUNTS), **fit)
+        plain = model.fit(shapes, assignments=groups, **fit)
+        np.testing.assert_array_equal(np.repeat(weighed.assignments, COUNTS), copies.assignments)
+        assert_alike(weighed, copies, shapes)
+    assert abs(weighed.loss - plain.loss) > 1e-2 * abs(plain.loss)
+    assert np.abs(weighed.prototypes - plain.prototypes).max() > 1e-4
+
+
+@pytest.mark.parametrize("settings", WEIGHED[::2], ids=str)
+def test_shapes_of_weight_zero_are_left_out_and_assigned(drawn, settings):
+    # Far from all others, so that they would show.
+    shapes = drawn[0].copy()
+    shapes[[0, 30]] = np.random.default_rng(0).normal(size=(2, 6, 2)) * 9
+    weight = np.where(np.isin(np.arange(60), [0, 30]), 0.0, 1.0)
+    kept = weight > 0
+    model, fit = ShapeKMeans(GROUPS, **settings), {"key": jax.random.key(0), "chunk_size": 64}
+    whole = model.fit(shapes, assignments=begun(60), sample_weight=weight, **fit)
+    part = model.fit(shapes[kept], assignments=begun(60)[kept], **fit)
+    np.testing.assert_array_equal(whole.assignments[kept], part.assignments)
+    assert_alike(part, whole, shapes[kept])
+    new = part.predict(shapes[~kept])
+    for name in ("clusters", "distances", "margins", "runners_up", "params"):
+        found = getattr(whole.outcome.assignment, name)
+        assert len(found) == 60
+        np.testing.assert_allclose(found[~kept], getattr(new, name), rtol=1e-3, atol=1e-5)
+
+
+def test_equal_weights_change_nothing_but_the_size_of_the_loss(drawn):
+    model = ShapeKMeans(GROUPS, num_restarts=2, prior=0.0)
+    plain = model.fit(drawn[0], key=jax.random.key(0))
+    weighed = model.fit(drawn[0], key=jax.random.key(0), sample_weight=np.full(60, 0.25))
+    np.testing.assert_array_equal(plain.assignments, weighed.assignments)
+    np.testing.assert_allclose(plain.prototypes, weighed.prototypes, atol=1e-5)
+    assert weighed.loss == pytest.approx(0.25 * plain.loss, rel=1e-4)
+
+
+def test_refuses_weights_that_mean_nothing(drawn):
+    one = np.eye(60)[3]
+    two = one + np.eye(60)[4]
+    for model, given, message in [
+        (ShapeKMeans(2), {"sample_weight": np.ones(3)}, r"\(60,\), one for each shape; got \(3,\)"),
+        (ShapeKMeans(2), {"sample_weight": 0 * one}, "sample_weight is zero for all shapes"),
+        (ShapeKMeans(2), {"sample_weight": one}, "only 1 shapes of positive weight"),
+        (ShapeKMeans(1), {"sample_weight": one}, "one shape of positive weight has no variance"),
+        (
+            ShapeKMeans(2),
+            {"sample_weight": two, "assignments": 0 + (np.arange(60) < 2)},
+            "leave cluster 1 empty; give every cluster at least one shape of positive weight",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            model.fit(drawn[0], key=jax.random.key(0), **given)
