@@ -370,6 +370,7 @@ def test_staged_fit_over_devices_is_the_fit(name: str) -> None:
 def test_directions_over_devices_are_the_directions(count: int, devices: int) -> None:
     images, mesh = blobs(count), data_mesh(jax.devices()[:devices])
     settings = {"num_directions": 5, "path_size": 4, "normalisation": "largest", "chunk_size": 3}
+    settings["weight"] = np.linspace(0.5, 2.0, count)
     wanted, coordinates = fit_projection(jnp.ravel, images, **settings)
     found, over_devices = fit_projection(jnp.ravel, images, **settings, mesh=mesh)
     # Eigenvectors make a little more of a last digit than sums do.

@@ -1,6 +1,7 @@
 """Moments of many features, chunk by chunk: count, mean, scatter, and the paths' largest norms."""
 
 import functools
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import equinox as eqx
@@ -167,11 +168,41 @@ def _even(rows: np.ndarray, mesh: Mesh | None) -> np.ndarray:
     return np.concatenate([rows, np.zeros((padding, *rows.shape[1:]), rows.dtype)])
 
 
+def check_length(weight: np.ndarray, count: int) -> None:
+    """Refuses weights of another number than that of the samples.
+
+    Args:
+        weight: The weights.
+        count: How many samples there are.
+
+    Raises:
+        ValueError: If they differ.
+    """
+    if weight.shape != (count,):
+        raise ValueError(
+            f"weight must have one number for each sample; got {weight.shape} for {count} samples"
+        )
+
+
+def _weighed(
+    chunks: Iterable[tuple[np.ndarray, np.ndarray]], weight: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Chunks whose samples count what they weigh, in place of 1."""
+    seen = 0
+    for batch, counts in chunks:
+        begun, seen = seen, seen + int(np.count_nonzero(counts))
+        check_length(weight[:seen], seen)
+        counts[: seen - begun] = weight[begun:seen]
+        yield batch, counts
+    check_length(weight, seen)
+
+
 def feature_moments(
     features: Any,
     *,
     normalisation: Normalisation = "none",
     path_size: int = 1,
+    weight: Float[np.ndarray, " n"] | None = None,
     chunk_size: int | None = None,
     mesh: Mesh | None = None,
 ) -> Moments:
@@ -182,6 +213,7 @@ def feature_moments(
         normalisation: `"root"` takes the moments of the features' square roots; the others are
             scalings, which are applied to the moments later.
         path_size: How many consecutive features make a path.
+        weight: Weights of the samples, or None for ones.
         chunk_size: Samples a chunk; chosen from the number of features where it is not given.
         mesh: Devices that share every chunk, or None for one. Of several processes each gives its
             own samples, and all get the moments of all.
@@ -193,7 +225,8 @@ def feature_moments(
         ValueError: If the features are not what they should be.
     """
     moments, own = None, own_mesh(mesh)
-    for batch, weight in equal_chunks(features, "features", size=chunk_size):
+    chunks = equal_chunks(features, "features", size=chunk_size)
+    for batch, counts in chunks if weight is None else _weighed(chunks, weight):
         if moments is None:
             if batch.shape[1] % path_size:
                 raise ValueError(
@@ -202,7 +235,7 @@ def feature_moments(
             num_paths = batch.shape[1] // path_size
             moments = Moments.empty(batch.shape[1], num_paths=num_paths, dtype=batch.dtype)
             moments = replicate(moments, own)
-        rows, share = (shard_rows(jnp.asarray(_even(x, own)), own) for x in (batch, weight))
+        rows, share = (shard_rows(jnp.asarray(_even(x, own)), own) for x in (batch, counts))
         moments = settled(_add(moments, rows, share, normalisation, own), own)
     assert moments is not None
     moments = gathered(moments, own)

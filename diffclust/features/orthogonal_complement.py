@@ -16,7 +16,14 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from diffclust.features._rows import checked_rows, equal_chunks, matrices
-from diffclust.features.moments import Features, Moments, Normalisation, feature_moments, rooted
+from diffclust.features.moments import (
+    Features,
+    Moments,
+    Normalisation,
+    check_length,
+    feature_moments,
+    rooted,
+)
 from diffclust.parallel import on_rows, own_mesh
 from diffclust.processes import agreed, joined_rows, row_counts
 
@@ -141,6 +148,7 @@ def fit_principal_directions(
     num_directions: int | None = None,
     normalisation: Normalisation = "root",
     path_size: int = 1,
+    weight: Float[np.ndarray, " n"] | None = None,
     chunk_size: int | None = None,
     mesh: Mesh | None = None,
 ) -> PrincipalDirections:
@@ -158,6 +166,8 @@ def fit_principal_directions(
             deviation grows with their mean; `"standardise"` divides each feature by its standard
             deviation. A path or feature without extent is left as it is.
         path_size: For `"largest"`: how many consecutive features make a path.
+        weight: Weights of the samples, at least 0 and positive somewhere, in mean and covariance;
+            None for ones. A largest norm is that of any sample of positive weight.
         chunk_size: Samples a chunk; chosen from the number of features where it is not given.
         mesh: Devices that share every chunk, or None for one. Of several processes each gives its
             own samples, and all get the directions of all.
@@ -177,14 +187,20 @@ def fit_principal_directions(
         )
     if num_directions is not None and num_directions < 1:
         raise ValueError(f"num_directions must be at least 1, or None; got {num_directions}")
+    if weight is not None:
+        # Then what is summed is that of so many samples: as many directions can be told apart.
+        total, count = joined_rows(np.asarray([[weight.sum(), (weight > 0).sum()]]), mesh).sum(0)
+        weight = weight * (count / total)
     few, features = _if_few(features, mesh)
     if few is not None:
-        found = _directions_of_few(few, num_directions, normalisation, path_size)
+        every = None if weight is None else joined_rows(weight, mesh)
+        found = _directions_of_few(few, every, num_directions, normalisation, path_size)
     else:
         moments = feature_moments(
             features,
             normalisation=normalisation,
             path_size=path_size,
+            weight=weight,
             chunk_size=chunk_size,
             mesh=mesh,
         )
@@ -211,24 +227,33 @@ def _if_few(features: Any, mesh: Mesh | None) -> tuple[np.ndarray | None, Any]:
 
 def _directions_of_few(
     samples: np.ndarray,
+    weight: np.ndarray | None,
     num_directions: int | None,
     normalisation: Normalisation,
     path_size: int,
 ) -> PrincipalDirections:
-    """Principal directions by the eigenvectors of the samples' products, which are fewer."""
+    """Principal directions by the eigenvectors of the samples' products, which are fewer.
+
+    Weights are 1 in the mean over samples of positive weight.
+    """
+    if weight is not None:
+        check_length(weight, len(samples))
+        samples, weight = samples[weight > 0], weight[weight > 0]
     count, size = samples.shape
     if size % path_size:
         raise ValueError(f"path_size is {path_size}, which does not divide the {size} features")
     values = samples.astype(np.float64)
     if normalisation == "root":
         values = np.sign(values) * np.sqrt(np.abs(values))
-    mean = values.mean(axis=0)
+    mean = np.average(values, axis=0, weights=weight)
     centred = values - mean
-    variance = np.mean(centred**2, axis=0)
+    variance = np.average(centred**2, axis=0, weights=weight)
     centred *= _varies(variance, mean, samples.dtype)
     largest = (values.reshape(count, -1, path_size) ** 2).sum(axis=2).max(axis=0)
     scale = _scale(largest, variance, normalisation)
     centred /= scale
+    if weight is not None:
+        centred *= np.sqrt(weight)[:, None]
     wanted = size if num_directions is None else min(num_directions, size)
     eigenvalues, vectors = scipy.linalg.eigh(centred @ centred.T / count)
     eigenvalues, vectors = eigenvalues[::-1][:wanted], vectors[:, ::-1][:, :wanted]
@@ -351,35 +376,3 @@ def project_features(
             rows = on_rows(_project, projection, batch, own)
         found.append(rows[weight > 0])
     return joined_rows(np.concatenate(found), mesh)
-
-
-def principal_angles(
-    first: Float[Array, "features m"], second: Float[Array, "features k"]
-) -> Float[Array, " angles"]:
-    """Principal angles between the spans of two matrices' columns.
-
-    What Algorithm 1 finds greedily are the singular values of a product of orthonormal bases.
-    A cosine says little about a small angle, so those come from sines.
-
-    Args:
-        first: Linearly independent columns.
-        second: Linearly independent columns.
-
-    Returns:
-        `min(m, k)` angles in [0, π/2] radians, ascending.
-
-    References:
-        Villar-Corrales and Morgenshtern, PSSC, Algorithm 1; Björck and Golub (1973), Numerical
-        methods for computing angles between linear subspaces, Eqs. 12 and 13.
-    """
-    if first.shape[1] < second.shape[1]:
-        first, second = second, first
-    highest = jax.lax.Precision.HIGHEST
-    wide, _ = jnp.linalg.qr(first)
-    narrow, _ = jnp.linalg.qr(second)
-    products = jnp.matmul(wide.T, narrow, precision=highest)
-    cosines = jnp.linalg.svd(products, compute_uv=False)
-    outside = narrow - jnp.matmul(wide, products, precision=highest)
-    sines = jnp.linalg.svd(outside, compute_uv=False)[::-1]
-    small = jnp.arcsin(jnp.clip(sines, 0.0, 1.0))
-    return jnp.where(cosines**2 >= 0.5, small, jnp.arccos(jnp.clip(cosines, 0.0, 1.0)))

@@ -149,6 +149,7 @@ def fit_projection(
     num_directions: int,
     normalisation: Normalisation = "root",
     path_size: int = 1,
+    weight: Float[np.ndarray, " n"] | None = None,
     chunk_size: int | None = None,
     mesh: Mesh | None = None,
     report: Report | None = None,
@@ -163,6 +164,7 @@ def fit_projection(
         num_directions: How many leading directions are wanted.
         normalisation: See `fit_principal_directions`.
         path_size: See `fit_principal_directions`.
+        weight: Weights of the images, or None for ones; they have a say in the directions only.
         chunk_size: Images a chunk, and a device; chosen for the machine where it is not given.
         mesh: Devices that share every chunk, or None for one. Of several processes each gives its
             own images, and all get what is found of all.
@@ -192,6 +194,7 @@ def fit_projection(
         num_directions=num_directions,
         normalisation=normalisation,
         path_size=path_size,
+        weight=weight,
         mesh=mesh,
     )
     if report is not None:

@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.linalg
 import sklearn.decomposition
 from hypothesis import strategies
 from jax.sharding import PartitionSpec
@@ -15,7 +14,6 @@ from diffclust.features import (
     drop_leading,
     feature_moments,
     fit_principal_directions,
-    principal_angles,
     project_features,
 )
 
@@ -122,6 +120,36 @@ def test_scalings_make_units_immaterial(how: str) -> None:
     first = fit_principal_directions(x, normalisation=how, path_size=4)
     second = fit_principal_directions(x * units, normalisation=how, path_size=4)
     np.testing.assert_allclose(first.eigenvalues, second.eigenvalues, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("how", NORMALISATIONS)
+@pytest.mark.parametrize(("count", "size"), [(50, 12), (8, 24)], ids=["moments", "products"])
+def test_whole_weights_are_repetitions(how: str, count: int, size: int) -> None:
+    x = samples(count, size)
+    counts = np.random.default_rng(2).integers(1, 4, count)
+    # A large one that weighs nothing.
+    x[3], counts[3] = 1e3, 0
+    settings = {"normalisation": how, "path_size": 4, "num_directions": 4, "chunk_size": 16}
+    with jax.enable_x64(True):
+        found = fit_principal_directions(x, weight=counts.astype(float), **settings)
+        copies = fit_principal_directions(np.repeat(x, counts, axis=0), **settings)
+        # How much a unit is does not matter, not for the number of directions either.
+        parts = [x[:5], x[5:]]
+        scaled = fit_principal_directions(parts, weight=counts * 0.01, **settings)
+        plain = fit_principal_directions(x[counts > 0], **settings)
+    for other in (copies, scaled):
+        for got, want in zip(jax.tree.leaves(found), jax.tree.leaves(other), strict=True):
+            np.testing.assert_allclose(got, want, atol=1e-9 * np.abs(want).max())
+    variances, others = np.asarray(found.eigenvalues), np.asarray(plain.eigenvalues)
+    assert (variances > 0).all()
+    assert np.abs(variances / others - 1).max() > 0.02
+
+
+@pytest.mark.parametrize("size", [12, 200], ids=["moments", "products"])
+@pytest.mark.parametrize("length", [39, 41])
+def test_weights_of_another_number_are_refused(size: int, length: int) -> None:
+    with pytest.raises(ValueError, match=r"weight must have one number .* for 40 samples"):
+        fit_principal_directions(samples(40, size), weight=np.ones(length), chunk_size=40)
 
 
 def test_iterables_and_chunks_change_nothing_but_the_last_digits() -> None:
@@ -232,32 +260,3 @@ def test_nothing_left_is_refused() -> None:
     for n, dimensions in [(3, None), (-1, None), (1, 0)]:
         with pytest.raises(ValueError, match=r"remove at least|dimensions"):
             directions.complement(n, dimensions)
-
-
-# Principal angles.
-
-
-@hypothesis.given(seed=strategies.integers(0, 1000), swap=strategies.booleans())
-def test_principal_angles_are_scipys(seed: int, swap: bool) -> None:
-    rng = np.random.default_rng(seed)
-    first = rng.normal(size=(9, 4)).astype(np.float32)
-    second = rng.normal(size=(9, 3)).astype(np.float32)
-    # One angle small, one zero.
-    second[:, 0] = first @ rng.normal(size=4).astype(np.float32)
-    second[:, 1] = first[:, 1] + 1e-3 * second[:, 1]
-    if swap:
-        first, second = second, first
-    found = principal_angles(jnp.asarray(first), jnp.asarray(second))
-    expected = scipy.linalg.subspace_angles(first.astype(float), second.astype(float))[::-1]
-    assert found.shape == (3,)
-    np.testing.assert_allclose(found, expected, atol=3e-6)
-
-
-@pytest.mark.parametrize("angle", [0.0, 1e-6, 1e-3, 0.5, 1.5, np.pi / 2])
-def test_angles_of_planes_turned_by_a_known_angle(angle: float) -> None:
-    # The cosine of 1e-3 has lost half its digits in single precision.
-    first = np.eye(4, 2, dtype=np.float32)
-    second = first.copy()
-    second[:, 1] = [0.0, np.cos(angle), np.sin(angle), 0.0]
-    found = np.asarray(principal_angles(jnp.asarray(first), jnp.asarray(second)))
-    np.testing.assert_allclose(found, [0.0, angle], atol=1e-7, rtol=1e-5)
