@@ -66,6 +66,7 @@ def kmeans_of_rows(
     num_restarts: int,
     stopping: Stopping,
     moves: Moves,
+    weight: Float[np.ndarray, " n"] | None = None,
     start: Start = None,
     callback: Callback = ignore,
 ) -> Float[np.ndarray, "clusters features"]:
@@ -78,6 +79,7 @@ def kmeans_of_rows(
         num_restarts: Runs from different seeds, of which the one of least loss is kept.
         stopping: When a run stops.
         moves: Split-and-merge moves.
+        weight: Weights of the rows, or None for ones.
         start: Where to start; None for k-means++.
         callback: Told of every chunk.
 
@@ -88,7 +90,7 @@ def kmeans_of_rows(
     chunk_size = default_chunk_size(images[0], len(images), 1 + -(-num_clusters // rows.shape[1]))
     plan = Plan(num_clusters, (), num_restarts, stopping, moves, 1, chunk_size)
     solver = Lloyd(TransformedDistance(Identity()), NoAlignment(), MeanImages())
-    outcome = fit_prototypes(solver, plan, images, None, key=key, start=start, callback=callback)
+    outcome = fit_prototypes(solver, plan, images, weight, key=key, start=start, callback=callback)
     return np.asarray(outcome.learned.clusters.prototype).reshape(num_clusters, -1)
 
 
@@ -131,6 +133,7 @@ def cluster_rows(
     key: Key,
     num_restarts: int = 4,
     max_passes: int = 100,
+    weight: Any = None,
     callback: Callback = ignore,
 ) -> RowClusters:
     """k-means on rows, with split-and-merge moves, by the library's own Lloyd's algorithm.
@@ -141,6 +144,7 @@ def cluster_rows(
         key: Random key.
         num_restarts: Runs from different seeds, of which the one of least loss is kept.
         max_passes: Most passes of a run.
+        weight: Weights of the rows, or None for ones.
         callback: Told of every chunk.
 
     Returns:
@@ -157,8 +161,10 @@ def cluster_rows(
     _validation.count(num_clusters, "num_clusters")
     _validation.cluster_count(num_clusters, len(rows), "rows")
     _validation.positive(num_restarts, "num_restarts")
+    weight = _validation.weights(weight, len(rows), "weight", "row")
     working = np.asarray(rows, jnp.result_type(float))
-    different = _different(working, num_clusters + 1)
+    counted = working if weight is None else working[weight > 0]
+    different = _different(counted, num_clusters + 1)
     if len(different) <= num_clusters:
         # No more than K places: k-means would go on refilling empty clusters.
         spare = different[-1:].repeat(num_clusters - len(different), axis=0)
@@ -170,6 +176,7 @@ def cluster_rows(
         num_restarts=num_restarts,
         stopping=Stopping(max_passes, 1e-4),
         moves=Moves(),
+        weight=weight,
         callback=callback,
     )
     return nearest_centres(rows, centres)

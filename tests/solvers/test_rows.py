@@ -67,3 +67,20 @@ def test_rows_all_alike(key) -> None:
 def test_bad_input_is_named(x: np.ndarray, clusters: int, message: str, key) -> None:
     with pytest.raises(ValueError, match=message):
         cluster_rows(x, clusters, key=key)
+
+
+def test_weights_are_scikit_learns(key) -> None:
+    x, _ = rows()
+    weight = np.random.default_rng(0).integers(0, 4, len(x))
+    found = cluster_rows(x, 6, key=key, weight=weight)
+    theirs = sklearn.cluster.KMeans(6, n_init=20, random_state=0).fit(x, sample_weight=weight)
+    ours = float(np.sum(weight * found.distances**2))
+    assert ours == pytest.approx(theirs.inertia_, rel=1e-3)
+    plain = cluster_rows(x, 6, key=key)
+    assert np.sum(weight * plain.distances**2) > 1.0001 * ours
+    # Rows that weigh nothing make no places of their own.
+    few = cluster_rows([[0.0], [1.0], [9.0]], 2, key=key, weight=[1.0, 2.0, 0.0])
+    np.testing.assert_array_equal(few.centres, [[0.0], [1.0]])
+    np.testing.assert_array_equal(few.assignments, [0, 1, 1])
+    with pytest.raises(ValueError, match=r"weight must have shape \(2,\), one for each row"):
+        cluster_rows(np.ones((2, 1)), 1, key=key, weight=[1.0])
