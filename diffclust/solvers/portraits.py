@@ -86,6 +86,7 @@ def aligned_means(
     assignments: Int[np.ndarray, " n"],
     *,
     key: Key,
+    weight: Float[np.ndarray, " n"] | None = None,
     passes: int = 4,
     most: int = 200,
 ) -> Clusters:
@@ -100,6 +101,7 @@ def aligned_means(
         samples: Samples with a leading axis; of several processes, each gives its own.
         assignments: The cluster of each sample of all; the prototype of an empty one is blank.
         key: Draws the samples that the means are made of.
+        weight: Positive weights of the samples of all, or None for ones.
         passes: Passes over these.
         most: Samples of a cluster that its mean is made of.
 
@@ -107,13 +109,15 @@ def aligned_means(
         The clusters.
     """
     rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
-    chosen = _some_of_each(assignments, plan.num_clusters, most, rng)
+    chosen, counts_as = _some_of_each(assignments, weight, plan.num_clusters, most, rng)
     mesh, counts = plan.mesh, row_counts(jax.tree.leaves(samples)[0].shape[0], plan.mesh)
     # Every process needs a sample.
-    chosen = np.append(chosen, chosen[:1].repeat(max(0, len(counts) - chosen.size)))
+    spare = max(0, len(counts) - chosen.size)
+    chosen, counts_as = (np.append(x, x[:1].repeat(spare)) for x in (chosen, counts_as))
     own = even_share(chosen.size, mesh)
     part = rows_at(lambda i: jax.tree.map(lambda leaf: leaf[i], samples), chosen, counts, mesh)
-    level = level_of(solver, plan, jax.tree.map(lambda leaf: leaf[own], part), None, 1)
+    part = jax.tree.map(lambda leaf: leaf[own], part)
+    level = level_of(solver, plan, part, counts_as[own], 1)
     state, memory = begin_at_assignments(solver, plan, level, assignments[chosen])
     for _ in range(passes):
         state, new = replicate(state, mesh), []
@@ -167,8 +171,32 @@ def align_all(
 
 
 def _some_of_each(
-    assignments: np.ndarray, clusters: int, most: int, rng: np.random.Generator
-) -> np.ndarray:
+    assignments: np.ndarray,
+    weight: np.ndarray | None,
+    clusters: int,
+    most: int,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Some samples of each cluster, in their order, and how much each counts."""
+    each = np.ones(len(assignments)) if weight is None else weight
     groups = [np.flatnonzero(assignments == cluster) for cluster in range(clusters)]
-    drawn = [g if g.size <= most else rng.choice(g, most, replace=False) for g in groups]
-    return np.sort(np.concatenate(drawn))
+    drawn = [_some(group, each[group], most, rng) for group in groups]
+    chosen, counts = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+    order = np.argsort(chosen)
+    return chosen[order], counts[order]
+
+
+def _some(
+    group: np.ndarray, weight: np.ndarray, most: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Some of a group's samples, and how much each counts."""
+    if group.size <= most:
+        return group, weight
+    if np.ptp(weight) == 0:
+        return rng.choice(group, most, replace=False), weight[:most]
+    # At even steps along the sum of weights: a heavy sample is met more than once.
+    order = rng.permutation(group.size)
+    ends = np.cumsum(weight[order])
+    steps = (rng.random() + np.arange(most)) * (ends[-1] / most)
+    met, times = np.unique(np.searchsorted(ends[:-1], steps, side="right"), return_counts=True)
+    return group[order[met]], times.astype(weight.dtype)

@@ -60,6 +60,34 @@ def test_means_are_made_of_a_few_of_each_cluster(images: np.ndarray) -> None:
     assert np.abs(np.asarray(other.prototype) - found).max() > 0.1
 
 
+def test_weighed_means(images: np.ndarray) -> None:
+    weight = np.random.default_rng(1).integers(1, 4, 18)
+    found = np.asarray(means_of(AS_THEY_ARE, images, weight=weight.astype(float)).prototype)
+    copies = np.repeat(images, weight, axis=0)
+    plan = plan_of(AS_THEY_ARE, chunk_size=64)
+    wanted = aligned_means(AS_THEY_ARE, plan, copies, np.repeat(LABELS, weight), key=KEY)
+    np.testing.assert_allclose(found, wanted.prototype, atol=1e-6)
+    assert np.abs(found - np.asarray(means_of(AS_THEY_ARE, images).prototype)).max() > 1e-2
+
+
+def test_a_few_of_each_cluster_are_drawn_by_their_weights(images: np.ndarray) -> None:
+    # Of equal weights those are drawn that are drawn without any.
+    plain = means_of(AS_THEY_ARE, images, most=3).prototype
+    equal = means_of(AS_THEY_ARE, images, most=3, weight=np.full(18, 0.1)).prototype
+    np.testing.assert_allclose(equal, plain, atol=1e-6)
+    # Else the mean of those drawn is that of all, more or less; heavy ones are always among them.
+    weight = np.where(np.arange(18) < 2, 100.0, 1.0) * np.linspace(0.5, 1.5, 18)
+    exact = np.stack(
+        [np.average(images[k == LABELS], axis=0, weights=weight[k == LABELS]) for k in range(2)]
+    )
+    errors = [
+        np.asarray(means_of(AS_THEY_ARE, images, most=4, weight=weight, key=key).prototype) - exact
+        for key in jax.random.split(KEY, 12)
+    ]
+    assert np.abs(errors).max() < 0.25 * np.ptp(images)
+    assert np.abs(np.mean(errors, axis=0)).max() < 0.06
+
+
 @pytest.mark.slow
 def test_aligned_samples_lie_nearer_to_sharper_means(images: np.ndarray) -> None:
     clusters = means_of(ALIGNED, images)
