@@ -10,6 +10,7 @@ from diffclust.graphs.affinity import (
     mean_graph,
     self_tuning_affinity,
     self_tuning_scales,
+    weighed_graph,
 )
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
 from diffclust.graphs.refine import (
@@ -31,4 +32,5 @@ __all__ = [
     "rejudged",
     "self_tuning_affinity",
     "self_tuning_scales",
+    "weighed_graph",
 ]

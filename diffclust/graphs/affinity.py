@@ -154,6 +154,32 @@ def mean_graph(graphs: "Sequence[scipy.sparse.csr_array]") -> "scipy.sparse.csr_
     return scipy.sparse.csr_array(total * (1.0 / len(graphs)))
 
 
+def weighed_graph(
+    graph: "scipy.sparse.csr_array",
+    *,
+    rows: Shaped[np.ndarray, " n"] | None = None,
+    columns: Shaped[np.ndarray, " m"] | None = None,
+) -> "scipy.sparse.csr_array":
+    """Affinities of samples that count more or less than others.
+
+    With the weights of a graph's samples for both, the edge between two of them counts the product
+    of their weights: as if each came as many times as it weighs.
+
+    Args:
+        graph: Affinities.
+        rows: Weights of the samples that the rows stand for, or None for ones.
+        columns: Weights of those that the columns stand for, or None for ones.
+
+    Returns:
+        Every affinity times the weights of its row and its column.
+    """
+    if rows is not None:
+        graph = scipy.sparse.diags_array(rows, dtype=np.float64) @ graph
+    if columns is not None:
+        graph = graph @ scipy.sparse.diags_array(columns, dtype=np.float64)
+    return scipy.sparse.csr_array(graph)
+
+
 def _ratio(
     distance: Shaped[np.ndarray, "..."], scale: Shaped[np.ndarray, "..."]
 ) -> Shaped[np.ndarray, "..."]:

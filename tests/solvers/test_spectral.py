@@ -12,6 +12,7 @@ from diffclust.graphs import (
     nearest_neighbours,
     self_tuning_affinity,
     self_tuning_scales,
+    weighed_graph,
 )
 from diffclust.metrics import scores
 from diffclust.solvers import (
@@ -244,3 +245,22 @@ def test_bad_arguments_are_named(key) -> None:
         normalised_cut(parts(2, 5), np.zeros(3, np.int32))
     with pytest.raises(ValueError, match="num_vectors"):
         spectral_embedding(parts(2, 5), 0, key=key)
+
+
+def test_weighed_samples_lie_where_as_many_copies_do(key: jax.Array) -> None:
+    x = moons(60)[0]
+    graph, weight = graph_of(x, 20), np.random.default_rng(0).integers(1, 4, 60)
+    of = np.repeat(np.arange(60), weight)
+    weighed = weighed_graph(graph, rows=weight, columns=weight)
+    copied = scipy.sparse.csr_array(graph.toarray()[of][:, of])
+    found, copies = (spectral_embedding(each, 3, key=key) for each in (weighed, copied))
+    plain = spectral_embedding(graph, 3, key=key)
+    np.testing.assert_allclose(found.eigenvalues[:4], copies.eigenvalues[:4], atol=1e-9)
+    np.testing.assert_allclose(found.rows[of], copies.rows, atol=1e-7)
+    assert np.abs(found.rows - plain.rows).max() > 1e-2
+    labels = np.arange(60) % 3
+    cut = normalised_cut(weighed, labels)
+    assert cut == pytest.approx(normalised_cut(copied, labels[of]), rel=1e-12)
+    # And new samples, by affinities to those that count.
+    extended = found.extend(weighed_graph(graph, columns=weight))
+    np.testing.assert_allclose(extended, found.rows, atol=1e-7)

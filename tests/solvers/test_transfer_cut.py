@@ -5,7 +5,7 @@ import scipy.linalg
 import scipy.sparse
 import sklearn.datasets
 
-from diffclust.graphs import gaussian_affinity, nearest_neighbours
+from diffclust.graphs import gaussian_affinity, nearest_neighbours, weighed_graph
 from diffclust.metrics import scores
 from diffclust.solvers import (
     cluster_rows,
@@ -119,3 +119,14 @@ def test_representatives_and_samples_without_affinities() -> None:
     assert np.isfinite(found.rows).all()
     np.testing.assert_array_equal(found.rows[2], 0.0)
     np.testing.assert_array_equal(found.basis[2], 0.0)
+
+
+def test_weighed_samples_lie_where_as_many_copies_do() -> None:
+    x = blobs(60)[0]
+    graph, weight = affinities(x, x[::4], 8), np.random.default_rng(0).integers(1, 4, 60)
+    of = np.repeat(np.arange(60), weight)
+    weighed = transfer_cut(weighed_graph(graph, rows=weight), 3)
+    copies = transfer_cut(scipy.sparse.csr_array(graph.toarray()[of]), 3)
+    np.testing.assert_allclose(weighed.eigenvalues, copies.eigenvalues, atol=1e-12)
+    np.testing.assert_allclose(weighed.rows[of], copies.rows, atol=1e-7)
+    assert np.abs(weighed.eigenvalues - transfer_cut(graph, 3).eigenvalues).max() > 1e-3
