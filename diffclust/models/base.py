@@ -62,6 +62,7 @@ class AbstractModel(eqx.Module):
         /,
         *,
         key: Key,
+        sample_weight: Any = None,
         chunk_size: int | None = None,
         callback: Callback = ignore,
         snapshots: Snapshots | None = None,
@@ -72,6 +73,7 @@ class AbstractModel(eqx.Module):
         Args:
             samples: Anything array-like with a leading axis.
             key: Random key, `jax.random.key(seed)`; the same key gives the same result.
+            sample_weight: Weights of the samples, or None for ones.
             chunk_size: Samples a chunk, which bounds the memory; chosen where it is not given.
             callback: Told of every chunk; an exception raised in it stops the fit.
             snapshots: Where the fit saves its state as it goes, and goes on from where it finds

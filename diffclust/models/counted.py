@@ -34,6 +34,11 @@ class Counted:
     every: Bool[np.ndarray, " n"] | None
     mesh: Mesh | None
 
+    @property
+    def relative(self) -> Float[np.ndarray, " counted"] | None:
+        """The weights divided by their mean."""
+        return None if self.weight is None else self.weight / self.weight.mean()
+
     def of(self, samples: np.ndarray) -> np.ndarray:
         """Those of this process's samples that count.
 

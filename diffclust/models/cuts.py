@@ -5,14 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
+from jax.sharding import Mesh
+from jaxtyping import Float
 
 from diffclust import metrics
+from diffclust.features import drop_leading
 from diffclust.graphs import (
     Neighbours,
     affinity_to_references,
     mean_graph,
+    nearest_neighbours,
     self_tuning_affinity,
     self_tuning_scales,
+    weighed_graph,
 )
 from diffclust.models.found import Found
 from diffclust.models.scattering import tell
@@ -40,8 +45,13 @@ def cut_mean_graph(
     num_restarts: int,
     key: Key,
     callback: Callback = ignore,
+    *,
+    weight: Float[np.ndarray, " n"] | None = None,
 ) -> Found:
     """The normalised cut of the mean of self-tuning graphs.
+
+    The edge between two samples counts the product of their weights; neighbours and scales do not
+    depend on them.
 
     Args:
         neighbours: Neighbours of all samples, once for each of several distances.
@@ -50,6 +60,7 @@ def cut_mean_graph(
         num_restarts: Restarts of the last step's k-means.
         key: Random key.
         callback: Told of the stage.
+        weight: Positive weights of the samples, or None for ones.
 
     Returns:
         The clustering, and how steady it is: the mean adjusted Rand index between it and the
@@ -60,16 +71,19 @@ def cut_mean_graph(
         mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in num_neighbours])
         for near in neighbours
     ]
-    graph = mean_graph(graphs)
+    affinities = mean_graph(graphs)
+    graph = weighed_graph(affinities, rows=weight, columns=weight)
     alone = graphs if len(graphs) > 1 else []
     report("cut", 0, 1 + len(alone))
     embedding = spectral_embedding(graph, num_clusters, key=key)
-    rows = cluster_rows(embedding.rows, num_clusters, key=key, num_restarts=num_restarts)
+    settings = {"key": key, "weight": weight}
+    rows = cluster_rows(embedding.rows, num_clusters, num_restarts=num_restarts, **settings)
     agreement = []
     for number, each in enumerate(alone):
         report("cut", number + 1, 1 + len(alone))
+        each = weighed_graph(each, rows=weight, columns=weight)
         single = spectral_embedding(each, num_clusters, key=key)
-        theirs = cluster_rows(single.rows, num_clusters, key=key, num_restarts=1)
+        theirs = cluster_rows(single.rows, num_clusters, num_restarts=1, **settings)
         agreement.append(metrics.adjusted_rand_index(rows.assignments, theirs.assignments))
     figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
     if agreement:
@@ -78,14 +92,48 @@ def cut_mean_graph(
         self_tuning_scales(near, num_neighbours=k) for near in neighbours for k in num_neighbours
     ]
     extras = {
-        "bridges": strongest_bridges(graph, rows.assignments),
+        "bridges": strongest_bridges(affinities, rows.assignments),
         "scales": np.stack(scales),
         "centres": rows.centres,
         "eigenvalues": embedding.eigenvalues,
         "basis": embedding.basis,
     }
+    if weight is not None:
+        extras["weight"] = weight
     loss = normalised_cut(graph, rows.assignments, num_clusters=num_clusters)
     return Found(rows, loss, extras, figures)
+
+
+def neighbours_among_fitted(
+    coordinates: np.ndarray,
+    stored: Any,
+    num_removed: tuple[int, ...],
+    num_dimensions: int,
+    num_neighbours: int,
+    mesh: Mesh | None = None,
+) -> list[Neighbours]:
+    """Neighbours of new samples among those that were fitted.
+
+    Args:
+        coordinates: The new samples' coordinates along principal directions.
+        stored: The fit's `extras`.
+        num_removed: How many leading directions are left out, for each of several lists.
+        num_dimensions: How many of those that follow count.
+        num_neighbours: How many neighbours.
+        mesh: Devices that share the new samples, or None for one.
+
+    Returns:
+        The neighbours, in the order of `num_removed`.
+    """
+    return [
+        nearest_neighbours(
+            drop_leading(coordinates, n, num_dimensions),
+            drop_leading(stored["coordinates"], n, num_dimensions),
+            num_neighbours,
+            mesh=mesh,
+        )
+        for n in num_removed
+    ]
 
 
 def extended(
@@ -106,7 +154,8 @@ def extended(
         affinity_to_references(near, scales, num_neighbours=k)
         for (near, k), scales in zip(settings, stored["scales"], strict=True)
     ]
-    return stored_embedding(stored).extend(mean_graph(graphs))
+    graph = weighed_graph(mean_graph(graphs), columns=stored.get("weight"))
+    return stored_embedding(stored).extend(graph)
 
 
 def stored_embedding(stored: Any) -> SpectralEmbedding:

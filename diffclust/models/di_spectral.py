@@ -21,14 +21,11 @@ from diffclust.graphs import (
 from diffclust.graphs.refine import Direction
 from diffclust.image_source import Images
 from diffclust.masks import as_mask
-from diffclust.models.cuts import cut_mean_graph, extended
+from diffclust.models.counted import Counted
+from diffclust.models.cuts import cut_mean_graph, extended, neighbours_among_fitted
 from diffclust.models.found import Found, neighbour_arrays, neighbours_of
 from diffclust.models.kmeans import DeformationInvariantKMeans
-from diffclust.models.scattering import (
-    AbstractScatteringModel,
-    neighbours_among_fitted,
-    tell,
-)
+from diffclust.models.scattering import AbstractScatteringModel, tell
 from diffclust.models.scattering_settings import check_scattering_settings, check_whole_numbers
 from diffclust.objectives import InvariantDistance, PreparedDistance
 from diffclust.processes import joined_rows
@@ -148,10 +145,12 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         _validation.in_memory(images)
         self.portrait().check(images)
 
-    def find(self, images: np.ndarray, key: Key, callback: Callback, stages: Stages) -> Found:
+    def find(
+        self, images: np.ndarray, counted: Counted, key: Key, callback: Callback, stages: Stages
+    ) -> Found:
         """See `AbstractScatteringModel.find`."""
         most = max(self.num_removed)
-        directions, coordinates = self.features_of(images, most, callback, stages)
+        directions, coordinates = self.features_of(images, counted, most, callback, stages)
         candidates = neighbours_of(
             stages.run(
                 "neighbours",
@@ -165,9 +164,11 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
 
         def cut() -> dict[str, np.ndarray]:
             settings = (self.num_neighbours, self.num_clusters, self.num_restarts)
-            return cut_mean_graph(judged, *settings, key, callback).arrays()
+            weight = counted.relative
+            return cut_mean_graph(judged, *settings, key, callback, weight=weight).arrays()
 
         found = Found.of(stages.run("cut", cut))
+        found.extras["bridges"] = counted.places(found.extras["bridges"])
         found.extras.update(coordinates=coordinates, images=every, **directions)
         return found
 

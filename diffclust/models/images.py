@@ -63,6 +63,7 @@ class AbstractImageModel(AbstractModel):
         images: Any,
         *,
         key: Key,
+        sample_weight: Any = None,
         chunk_size: int | None = None,
         callback: Callback = ignore,
         snapshots: Snapshots | None = None,
@@ -74,6 +75,7 @@ class AbstractImageModel(AbstractModel):
             images: Anything array-like of shape `(n, height, width, channels)` or
                 `(n, height, width)`, intensities in [0, 1] or 8 bits.
             key: Random key, `jax.random.key(seed)`; the same key gives the same result.
+            sample_weight: Weights of the images, or None for ones.
             chunk_size: Images a chunk, which bounds the memory; chosen where it is not given.
             callback: Told of every chunk; an exception raised in it stops the fit.
             snapshots: Where the fit saves its state as it goes, and goes on from where it finds

@@ -13,18 +13,17 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from diffclust import _validation
-from diffclust.features import PrincipalDirections, Scattering, drop_leading
+from diffclust.features import PrincipalDirections, Scattering
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.features.projected import OnCanvas, fit_projection, project_images
-from diffclust.graphs import Neighbours, nearest_neighbours
 from diffclust.models.base import Result
+from diffclust.models.counted import Counted, counted_samples
 from diffclust.models.found import Found
 from diffclust.models.images import AbstractImageModel, blank_clusters
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.objectives import TransformedDistance
 from diffclust.parallel import check_mesh, share
-from diffclust.processes import row_counts, together
+from diffclust.processes import own_rows, row_counts, together
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers import Assignment, Callback, Lloyd, Outcome, Plan, Progress, Status
 from diffclust.solvers.portraits import align_all, aligned_means
@@ -68,11 +67,14 @@ class AbstractScatteringModel(AbstractImageModel):
         """How prototypes are made, and samples aligned to them."""
 
     @abc.abstractmethod
-    def find(self, images: np.ndarray, key: Key, callback: Callback, stages: Stages) -> Found:
+    def find(
+        self, images: np.ndarray, counted: Counted, key: Key, callback: Callback, stages: Stages
+    ) -> Found:
         """Clusters images that were checked already.
 
         Args:
-            images: The images.
+            images: The images, those that count.
+            counted: How much each counts.
             key: Random key.
             callback: Told of every chunk.
             stages: Runs the stages.
@@ -102,6 +104,7 @@ class AbstractScatteringModel(AbstractImageModel):
         images: Any,
         *,
         key: Key,
+        sample_weight: Any = None,
         chunk_size: int | None = None,
         callback: Callback = ignore,
         snapshots: Snapshots | None = None,
@@ -109,22 +112,30 @@ class AbstractScatteringModel(AbstractImageModel):
     ) -> Result:
         """See `AbstractImageModel.fit`; `chunk_size` is that of the alignments to prototypes.
 
+        An image of weight 2 counts as two in the mean and covariance of the features, in k-means
+        and its loss, and in the prototypes; of a graph's edge the affinity is multiplied by the
+        weights of both ends, and the cut is that of this graph. Who is whose neighbour, scales,
+        bandwidths and representatives do not depend on weights. Images of weight 0 are left out,
+        and assigned in the end as new ones.
+
         Features, their moments, neighbours, pairs and alignments are shared out over a mesh;
         eigenvectors and the last k-means are found on one device.
         """
         check_mesh(mesh)
         with together(mesh):
-            array = self.validated(images)
-            assert isinstance(array, np.ndarray)
-        _validation.cluster_count(self.num_clusters, sum(row_counts(len(array), mesh)))
+            every = self.validated(images)
+            assert isinstance(every, np.ndarray)
+        counted = counted_samples(sample_weight, every, self.num_clusters, "image", mesh)
+        array = counted.of(every)
         solver, plan = self._portraits(array, chunk_size, mesh)
         key, portrait_key = jax.random.split(key)
         stages = Stages(snapshots, mesh=mesh)
-        found = self.find(array, key, callback, stages)
+        found = self.find(array, counted, key, callback, stages)
         assignments = found.rows.assignments
 
         def means() -> dict[str, np.ndarray]:
-            clusters = aligned_means(solver, plan, array, assignments, key=portrait_key)
+            given = {"key": portrait_key, "weight": counted.relative}
+            clusters = aligned_means(solver, plan, array, assignments, **given)
             return {n: np.asarray(getattr(clusters, n)) for n in ("prototype", "penalty")}
 
         clusters = Clusters(**jax.tree.map(jnp.asarray, stages.run("means", means)))
@@ -148,6 +159,8 @@ class AbstractScatteringModel(AbstractImageModel):
             found.extras,
             found.figures,
         )
+        outcome = counted.completed(outcome, every, self.assign, callback)
+        outcome = dataclasses.replace(outcome, seconds=stages.seconds)
         return Result(model=self, sample_shape=array.shape[1:], outcome=outcome)
 
     def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
@@ -226,12 +239,18 @@ class AbstractScatteringModel(AbstractImageModel):
         return OnCanvas(scattering, rows, columns, enlargement)
 
     def features_of(
-        self, images: np.ndarray, most_removed: int, callback: Callback, stages: Stages
+        self,
+        images: np.ndarray,
+        counted: Counted,
+        most_removed: int,
+        callback: Callback,
+        stages: Stages,
     ) -> tuple[dict[str, np.ndarray], Float[np.ndarray, "n directions"]]:
         """See `project`: that as a stage.
 
         Args:
             images: The images.
+            counted: How much each counts.
             most_removed: How many leading directions will be removed at most.
             callback: Told of every chunk.
             stages: Runs the stage.
@@ -241,7 +260,10 @@ class AbstractScatteringModel(AbstractImageModel):
         """
 
         def compute() -> dict[str, np.ndarray]:
-            directions, coordinates = self.project(images, most_removed, callback, stages.mesh)
+            weight, mesh = counted.relative, stages.mesh
+            directions, coordinates = self.project(
+                images, most_removed, callback, mesh, weight=weight
+            )
             return {**directions_as_arrays(directions), "coordinates": coordinates}
 
         found = stages.run("features", compute)
@@ -253,6 +275,8 @@ class AbstractScatteringModel(AbstractImageModel):
         most_removed: int,
         callback: Callback,
         mesh: Mesh | None = None,
+        *,
+        weight: Float[np.ndarray, " n"] | None = None,
     ) -> tuple[PrincipalDirections, Float[np.ndarray, "n directions"]]:
         """Features of images, their principal directions and the coordinates along these.
 
@@ -262,6 +286,7 @@ class AbstractScatteringModel(AbstractImageModel):
             callback: Told of every chunk.
             mesh: Devices that share the images, or None for one; of several processes, each gives
                 its own, and all get what is found of all.
+            weight: Weights of the images of all, or None for ones.
 
         Returns:
             The directions, and one row of coordinates for each image.
@@ -269,7 +294,8 @@ class AbstractScatteringModel(AbstractImageModel):
         Raises:
             ValueError: If the images are too few or too large.
         """
-        total = sum(row_counts(len(images), mesh))
+        counts = row_counts(len(images), mesh)
+        total = sum(counts)
         if total < most_removed + 2:
             raise ValueError(
                 f"{total} images have no more than {total - 1} principal directions, of which "
@@ -293,6 +319,7 @@ class AbstractScatteringModel(AbstractImageModel):
             num_directions=most_removed + self.num_dimensions,
             normalisation=self.normalisation,
             path_size=count // (images.shape[3] * len(scattering.paths)),
+            weight=None if weight is None else weight[own_rows(counts)],
             mesh=mesh,
             report=tell(callback),
         )
@@ -338,35 +365,3 @@ def directions_as_arrays(directions: PrincipalDirections) -> dict[str, np.ndarra
 def _assignment(rows: RowClusters, params: np.ndarray) -> Assignment:
     distances, margins = rows.distances.astype(params.dtype), rows.margins.astype(params.dtype)
     return Assignment(rows.assignments, distances, margins, rows.runners_up, params)
-
-
-def neighbours_among_fitted(
-    coordinates: np.ndarray,
-    stored: Any,
-    num_removed: tuple[int, ...],
-    num_dimensions: int,
-    num_neighbours: int,
-    mesh: Mesh | None = None,
-) -> list[Neighbours]:
-    """Neighbours of new samples among those that were fitted.
-
-    Args:
-        coordinates: The new samples' coordinates along principal directions.
-        stored: The fit's `extras`.
-        num_removed: How many leading directions are left out, for each of several lists.
-        num_dimensions: How many of those that follow count.
-        num_neighbours: How many neighbours.
-        mesh: Devices that share the new samples, or None for one.
-
-    Returns:
-        The neighbours, in the order of `num_removed`.
-    """
-    return [
-        nearest_neighbours(
-            drop_leading(coordinates, n, num_dimensions),
-            drop_leading(stored["coordinates"], n, num_dimensions),
-            num_neighbours,
-            mesh=mesh,
-        )
-        for n in num_removed
-    ]

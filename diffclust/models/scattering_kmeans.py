@@ -9,11 +9,10 @@ from diffclust.features import drop_leading
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.image_source import Images
 from diffclust.masks import as_mask
+from diffclust.models.counted import Counted
 from diffclust.models.found import Found
 from diffclust.models.kmeans import DeformationInvariantKMeans
-from diffclust.models.scattering import (
-    AbstractScatteringModel,
-)
+from diffclust.models.scattering import AbstractScatteringModel
 from diffclust.models.scattering_settings import check_scattering_settings, check_whole_numbers
 from diffclust.solvers import Callback, Outcome, RowClusters, cluster_rows, nearest_centres
 from diffclust.solvers.stages import Stages
@@ -77,9 +76,12 @@ class ScatteringKMeans(AbstractScatteringModel):
         """DI K-means with its defaults."""
         return DeformationInvariantKMeans(self.num_clusters, mask=self.mask)
 
-    def find(self, images: np.ndarray, key: Key, callback: Callback, stages: Stages) -> Found:
+    def find(
+        self, images: np.ndarray, counted: Counted, key: Key, callback: Callback, stages: Stages
+    ) -> Found:
         """See `AbstractScatteringModel.find`."""
-        directions, coordinates = self.features_of(images, self.num_removed, callback, stages)
+        settings = (self.num_removed, callback, stages)
+        directions, coordinates = self.features_of(images, counted, *settings)
 
         def cluster() -> dict[str, np.ndarray]:
             rows = cluster_rows(
@@ -88,9 +90,13 @@ class ScatteringKMeans(AbstractScatteringModel):
                 key=key,
                 num_restarts=self.num_restarts,
                 max_passes=self.max_passes,
+                weight=counted.relative,
                 callback=callback,
             )
-            return Found(rows, rows.loss, {"centres": rows.centres}, {}).arrays()
+            loss = rows.loss
+            if counted.weight is not None:
+                loss = float(np.sum(counted.weight * rows.distances**2))
+            return Found(rows, loss, {"centres": rows.centres}, {}).arrays()
 
         found = Found.of(stages.run("clusters", cluster))
         found.extras.update(directions)

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import scipy
 from jax.sharding import Mesh
+from jaxtyping import Float
 
 from diffclust import _validation
 from diffclust.features import drop_leading
@@ -18,17 +19,21 @@ from diffclust.graphs import (
     mean_graph,
     nearest_neighbours,
     nested_neighbours,
+    weighed_graph,
 )
 from diffclust.image_source import Images
 from diffclust.masks import as_mask
-from diffclust.models.cuts import bipartite_cut, cut_mean_graph, extended, stored_embedding
+from diffclust.models.counted import Counted
+from diffclust.models.cuts import (
+    bipartite_cut,
+    cut_mean_graph,
+    extended,
+    neighbours_among_fitted,
+    stored_embedding,
+)
 from diffclust.models.found import Found, neighbour_arrays, neighbours_of
 from diffclust.models.kmeans import DeformationInvariantKMeans
-from diffclust.models.scattering import (
-    AbstractScatteringModel,
-    neighbours_among_fitted,
-    tell,
-)
+from diffclust.models.scattering import AbstractScatteringModel, tell
 from diffclust.models.scattering_settings import check_scattering_settings, check_whole_numbers
 from diffclust.solvers import (
     Callback,
@@ -145,23 +150,29 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
         """DI K-means with its defaults."""
         return DeformationInvariantKMeans(self.num_clusters, mask=self.mask)
 
-    def find(self, images: np.ndarray, key: Key, callback: Callback, stages: Stages) -> Found:
+    def find(
+        self, images: np.ndarray, counted: Counted, key: Key, callback: Callback, stages: Stages
+    ) -> Found:
         """See `AbstractScatteringModel.find`."""
-        most = max(self.num_removed)
-        directions, coordinates = self.features_of(images, most, callback, stages)
+        most, weight = max(self.num_removed), counted.relative
+        directions, coordinates = self.features_of(images, counted, most, callback, stages)
         if self.by_representatives(len(coordinates)):
-            found = self.cut_through_representatives(coordinates, key, callback, stages)
+            found = self.cut_through_representatives(
+                coordinates, key, callback, stages, weight=weight
+            )
         else:
             near = stages.run(
                 "neighbours",
                 lambda: neighbour_arrays(self.neighbours(coordinates, callback, stages.mesh)),
             )
-            settings = (self.num_neighbours, self.num_clusters, self.num_restarts)
-            cut = stages.run(
-                "cut",
-                lambda: cut_mean_graph(neighbours_of(near), *settings, key, callback).arrays(),
-            )
-            found = Found.of(cut)
+
+            def cut() -> dict[str, np.ndarray]:
+                settings = (self.num_neighbours, self.num_clusters, self.num_restarts)
+                lists = neighbours_of(near)
+                return cut_mean_graph(lists, *settings, key, callback, weight=weight).arrays()
+
+            found = Found.of(stages.run("cut", cut))
+            found.extras["bridges"] = counted.places(found.extras["bridges"])
             found.extras["coordinates"] = coordinates
         found.extras.update(directions)
         return found
@@ -238,14 +249,19 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
         key: Key,
         callback: Callback = ignore,
         stages: Stages | None = None,
+        *,
+        weight: Float[np.ndarray, " n"] | None = None,
     ) -> Found:
         """U-SPEC; for several numbers of removed directions with representatives in each space.
+
+        A sample's affinities count its weight; representatives do not depend on weights.
 
         Args:
             coordinates: Coordinates along principal directions, leading first.
             key: Draws the candidates, and seeds the k-means.
             callback: Told of every chunk.
             stages: Runs the stages, or None.
+            weight: Positive weights of the samples, or None for ones.
 
         Returns:
             The clustering.
@@ -258,14 +274,18 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             each = [near.distance[:, :k].mean(dtype=np.float64) for k in self.num_neighbours]
             sigmas.append(np.asarray(each))
             graphs.append(self._gaussians(near, len(chosen), sigmas[-1]))
-        affinities = _side_by_side(graphs)
+        affinities = weighed_graph(_side_by_side(graphs), rows=weight)
         extras["sigmas"] = np.stack(sigmas)
 
         def cut() -> dict[str, np.ndarray]:
             report("cut", 0, 1)
             embedding = transfer_cut(affinities, self.num_clusters)
             rows = cluster_rows(
-                embedding.rows, self.num_clusters, key=key, num_restarts=self.num_restarts
+                embedding.rows,
+                self.num_clusters,
+                key=key,
+                num_restarts=self.num_restarts,
+                weight=weight,
             )
             own = {
                 "centres": rows.centres,
