@@ -131,8 +131,10 @@ def plain(snapshots: Any, *, mesh: Any = None) -> Outcome:
 def of_landmarks(snapshots: Any) -> Outcome:
     points = np.random.default_rng(0).normal(size=(3, 6, 2))[np.arange(40) % 3]
     points = points + 0.1 * np.random.default_rng(1).normal(size=(40, 6, 2))
-    model = ShapeKMeans(3, num_restarts=3)
-    return model.fit(points, key=KEY, chunk_size=16, snapshots=snapshots).outcome
+    model, weight = ShapeKMeans(3, num_restarts=3), np.arange(40) % 3
+    return model.fit(
+        points, key=KEY, sample_weight=weight, chunk_size=16, snapshots=snapshots
+    ).outcome
 
 
 FITS = {"aligned": aligned, "plain": plain, "shapes": of_landmarks}
@@ -252,11 +254,15 @@ def test_broken_off_after_every_stage_and_chunk(method: str) -> None:
     model, images = STAGED[method], shapes(40, 10)
 
     def fit(snapshots: Any) -> Outcome:
-        return model.fit(images, key=KEY, chunk_size=16, snapshots=snapshots).outcome
+        weight = np.arange(40) % 8 / 4
+        return model.fit(
+            images, key=KEY, sample_weight=weight, chunk_size=16, snapshots=snapshots
+        ).outcome
 
     whole = fit(None)
     found, states = chained(fit, 1)
     assert_same(found, whole)
+    assert len(found.assignment) == 40
     begun = {told["begun"]["name"] for told in states.told if told["begun"]}
     # Pairs come in chunks of 256.
     assert begun == ({"pairs", "portraits"} if method == "di-spectral" else {"portraits"})
@@ -511,14 +517,15 @@ def test_terminated_from_outside(fit: Fit) -> None:
     resumed(fit, "di-kmeans", "outside")
 
 
-def break_off(fit: Fit, monkeypatch: pytest.MonkeyPatch, out: str) -> list[str]:
+def break_off(fit: Fit, monkeypatch: pytest.MonkeyPatch, out: str, *more: str) -> list[str]:
     """A fit of a few states, broken off; its arguments."""
     whole(fit, "di-kmeans")
+    options = [*arguments("di-kmeans", out), *more]
     with monkeypatch.context() as patch:
         interrupted_by(patch, signal.SIGINT, "pass", 6)
-        assert fit(*arguments("di-kmeans", out), *EVERY)[0] == 130
+        assert fit(*options, *EVERY)[0] == 130
     assert len(snapshots_in(Path(out))) == 2
-    return arguments("di-kmeans", out)
+    return options
 
 
 def test_a_damaged_state_is_told_of_and_passed_over(
@@ -589,6 +596,18 @@ def test_states_of_another_fit_are_refused(fit: Fit, monkeypatch: pytest.MonkeyP
         assert (status, err.count("\n")) == (2, 0)
         assert message in err
     resumed(fit, "di-kmeans", "other")
+
+
+def test_states_of_other_weights_are_refused(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(2):
+        np.save(f"weights-{number}.npy", np.arange(40) % 3 + number)
+    one, other = (["--weights", f"weights-{number}.npy"] for number in range(2))
+    options = break_off(fit, monkeypatch, "weighed", *one)
+    for more in ([], other):
+        status, err = fit(*arguments("di-kmeans", "weighed"), *more, "--resume")
+        assert (status, err.count("\n")) == (2, 0)
+        assert "had weights" in err
+    assert fit(*options, "--resume")[0] == 0
 
 
 def test_a_finished_run_is_left_alone(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,29 @@ def test_order_and_copies_of_samples_do_not_matter() -> None:
     np.testing.assert_allclose(copies.cluster_centers_, whole.cluster_centers_)
 
 
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_model_takes_weights(name: str) -> None:
+    assert "sample_weight" in inspect.signature(ESTIMATORS[name]._model.fit).parameters
+
+
+def test_weights_are_given_to_the_model() -> None:
+    rng = np.random.default_rng(0)
+    shapes = rng.normal(size=(2, 5, 2))[np.arange(24) % 2] + 0.2 * rng.normal(size=(24, 5, 2))
+    weight = np.arange(24) % 3
+    found = sklearn.ShapeKMeans(**FEW).fit(shapes.reshape(24, -1), sample_weight=weight)
+    plain = sklearn.ShapeKMeans(**FEW).fit(shapes.reshape(24, -1))
+    centres = [
+        np.average(
+            found.result_.align(shapes, found.result_.outcome.assignment.params)[mine],
+            axis=0,
+            weights=weight[mine],
+        )
+        for mine in (found.labels_ == k for k in range(2))
+    ]
+    np.testing.assert_allclose(found.cluster_centers_.reshape(2, 5, 2), centres, atol=1e-5)
+    assert np.abs(found.cluster_centers_ - plain.cluster_centers_).max() > 1e-3
+
+
 @pytest.mark.slow
 def test_rows_are_images() -> None:
     images = blobs(24, 12, 10)
@@ -87,8 +110,6 @@ def test_rows_that_are_no_images_are_refused() -> None:
         sklearn.AffineInvariantKMeans(**FEW).fit(rows)
     with pytest.raises(ValueError, match="of 120 features"):
         sklearn.AffineInvariantKMeans(image_shape=(12, 12), **FEW).fit(rows)
-    with pytest.raises(ValueError, match="no sample weights"):
-        sklearn.ShapeKMeans(**FEW).fit(rows, sample_weight=np.ones(12))
 
 
 def test_energies_of_the_best_clusters_are_the_distances() -> None:

@@ -88,7 +88,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
             "key": jax.random.key(options.seed),
             "chunk_size": options.chunk_size,
             "callback": _watched(dataset, pictures.watching(bar)),
-            **weights_of(options, model, dataset),
+            **weights_of(options, dataset),
         }
         with unfinished.snapshots(dataset) as extra:
             result = model.fit(dataset.samples, **settings, **extra)

@@ -1,7 +1,6 @@
 """The samples that a command was told to read, and whether its model can cluster them."""
 
 import dataclasses
-import inspect
 import json
 import math
 import os
@@ -138,24 +137,21 @@ def inputs_of(options: Fit) -> list[str]:
     return [options.source, *filter(None, (options.weights, options.mask))]
 
 
-def weights_of(options: Fit, model: AbstractModel, dataset: Collection) -> dict[str, np.ndarray]:
-    """The weights of the samples, for a model that takes any.
+def weights_of(options: Fit, dataset: Collection) -> dict[str, np.ndarray]:
+    """The weights of the samples.
 
     Args:
         options: What was asked for.
-        model: The model that is fitted.
         dataset: The samples.
 
     Returns:
-        An argument for its fit; nothing where no weights were given.
+        An argument for a fit; nothing where no weights were given.
 
     Raises:
-        ValueError: If the model takes none, or they do not fit the samples.
+        ValueError: If they do not fit the samples.
     """
     if options.weights is None:
         return {}
-    if "sample_weight" not in inspect.signature(model.fit).parameters:
-        raise ValueError(f"{options.method} takes no --weights; leave it out")
     assert dataset.indices is not None
     total = len(dataset) + len(dataset.skipped) if options.limit is None else None
     return {"sample_weight": load_weights(options.weights, dataset.indices, total=total)}

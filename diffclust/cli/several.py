@@ -22,7 +22,6 @@ from diffclust.cli.samples import inputs_of, weights_of
 from diffclust.cli.shares import read_share
 from diffclust.cli.unfinished import Unfinished
 from diffclust.data import Collection
-from diffclust.models import AbstractModel
 from diffclust.parallel import data_mesh, start_processes
 from diffclust.processes import ProcessError, gathered_bytes, together
 from diffclust.shared_snapshots import SharedSnapshots
@@ -78,7 +77,7 @@ def fit_together(options: Fit) -> None:
                 print(f"{options.out} holds a finished run; there is nothing to go on with")
             return
         own, whole = read_share(options, model, mesh, bar)
-        settings = _settings(options, model, own, whole, mesh)
+        settings = _settings(options, own, whole, mesh)
         extra: dict[str, Any] = {}
         with together(mesh):
             if unfinished is not None:
@@ -110,12 +109,10 @@ def _speak_for_all() -> None:
     sys.stdout = os.fdopen(own, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
 
 
-def _settings(
-    options: Fit, model: AbstractModel, own: Collection, whole: Collection, mesh: Mesh
-) -> dict[str, Any]:
+def _settings(options: Fit, own: Collection, whole: Collection, mesh: Mesh) -> dict[str, Any]:
     """What the fit is given beside the samples."""
     with together(mesh):
-        weights = weights_of(options, model, whole)
+        weights = weights_of(options, whole)
     assert own.indices is not None
     assert whole.indices is not None
     here = np.searchsorted(whole.indices, own.indices)

@@ -76,15 +76,15 @@ class Unfinished:
 
         if self._options.overwrite and not self._options.resume:
             self.remove()
+        weights = self._options.weights
         run = {
             "method": self._model.method,
             "settings": self._model.settings(),
             "seed": self._options.seed,
             "precision": str(jnp.result_type(float)),
             "samples": [*dataset.samples.shape, _checksum(dataset.samples)],
+            "weights": None if weights is None else zlib.crc32(Path(weights).read_bytes()),
         }
-        if self._options.weights is not None:
-            run["weights"] = zlib.crc32(Path(self._options.weights).read_bytes())
         try:
             with SnapshotFolder(
                 self._folder,

@@ -142,7 +142,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
             X: Rows of numbers `(n_samples, n_features)`, or samples of more axes as the model
                 takes them.
             y: Not used.
-            sample_weight: Weights of the samples, or None for ones; for models that take them.
+            sample_weight: Weights of the samples, or None for ones.
 
         Returns:
             The estimator, fitted: `labels_`, `cluster_centers_`, `inertia_`, `n_iter_` and
@@ -160,8 +160,6 @@ class Clusterer(ClusterMixin, BaseEstimator):
             )
         extra = {}
         if sample_weight is not None:
-            if "sample_weight" not in inspect.signature(model.fit).parameters:
-                raise ValueError(f"{type(self).__name__} has no sample weights; leave them out")
             extra["sample_weight"] = _check_sample_weight(
                 sample_weight, array, dtype=array.dtype, ensure_non_negative=True
             )

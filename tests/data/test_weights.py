@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import diffclust
 from diffclust.cli import main
 from diffclust.data import DataError, load, load_weights
 
@@ -46,8 +47,6 @@ def test_on_the_command_line(tmp_path, monkeypatch, capsys):
     np.save("weights.npy", weights)
     command = ["fit", "images.npy", "-k", "1", "--method", "kmeans", "--weights", "weights.npy"]
     assert main([*command, "--out", "run", "--no-report"]) == 0
-    import diffclust
-
     (mean,) = diffclust.load("run").prototypes
     expected = np.average(images / 255, axis=0, weights=weights)
     np.testing.assert_allclose(mean[..., 0], expected, rtol=1e-5)
@@ -56,8 +55,36 @@ def test_on_the_command_line(tmp_path, monkeypatch, capsys):
     for options, message in (
         (["--weights", "none.npy"], "'none.npy' is no file"),
         (["--weights", "images.npy"], "must be one number for each sample"),
-        (["--method", "pssc"], "pssc takes no --weights; leave it out"),
     ):
         assert main([*command, *options, "--out", "other"]) == 2
         assert message in capsys.readouterr().err
         assert not Path("other").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        pytest.param("scattering-kmeans", ["--removed", "0"], marks=pytest.mark.slow),
+        pytest.param("pssc", ["--removed", "0"], marks=pytest.mark.slow),
+        ("shape-kmeans", []),
+    ],
+)
+def test_methods_of_all_kinds_take_them(method, options, tmp_path, monkeypatch):
+    """Those of weight zero are assigned, and nothing else; of a limit, the right ones count."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    weights = np.arange(24) % 4
+    if method == "shape-kmeans":
+        shapes = rng.normal(size=(3, 6, 2))[np.arange(24) % 3] + 0.1 * rng.normal(size=(24, 6, 2))
+        np.savez("samples.npz", landmarks=shapes)
+    else:
+        np.savez("samples.npz", x=rng.integers(0, 256, (24, 8, 8), dtype=np.uint8))
+    np.save("weights.npy", weights)
+    command = ["fit", "samples.npz", "-k", "2", "--method", method, *options, "--no-report"]
+    command += ["--limit", "20", "--restarts", "1"]
+    assert main([*command, "--weights", "weights.npy", "--out", "weighed"]) == 0
+    np.save("ones.npy", np.ones(24))
+    assert main([*command, "--weights", "ones.npy", "--out", "plain"]) == 0
+    weighed, plain = diffclust.load("weighed"), diffclust.load("plain")
+    assert len(weighed.assignments) == len(plain.assignments) == 20
+    assert np.abs(weighed.prototypes - plain.prototypes).max() > 1e-3
