@@ -37,7 +37,8 @@ MODELS: dict[str, AbstractScatteringModel] = {
         3, num_candidates=6, landmarks=(2, 2), **SPECTRAL
     ),
 }
-MODELS_BUT_PAIRS = [name for name in MODELS if name != "pairs"]
+SOME = [name for name in MODELS if name != "pairs"]
+ALL = [*SOME, pytest.param("pairs", marks=pytest.mark.slow)]
 WEIGHT = np.random.default_rng(1).uniform(0.2, 3.0, CHUNK)
 
 
@@ -64,7 +65,7 @@ def images() -> np.ndarray:
     return (0.6 * strokes(LABELS) + 0.4 * noise).astype(np.float32)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ALL)
 def test_images_of_weight_zero_are_left_out_and_assigned(name: str, images: np.ndarray) -> None:
     zero = np.isin(np.arange(CHUNK), [0, 7, 20, 47])
     images = images.copy()
@@ -89,7 +90,7 @@ def test_images_of_weight_zero_are_left_out_and_assigned(name: str, images: np.n
         np.testing.assert_array_equal(whole.outcome.extras["bridges"], np.flatnonzero(~zero)[pairs])
 
 
-@pytest.mark.parametrize("name", MODELS_BUT_PAIRS)
+@pytest.mark.parametrize("name", SOME)
 def test_equal_weights_change_nothing(name: str, images: np.ndarray) -> None:
     # Even a unit that single precision has no square of.
     unit = 1e-30
@@ -102,6 +103,7 @@ def test_equal_weights_change_nothing(name: str, images: np.ndarray) -> None:
     assert loss == pytest.approx(plain.loss, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_whole_weights_are_repetitions_in_scattering_space(images: np.ndarray) -> None:
     counts = np.random.default_rng(3).integers(1, 4, CHUNK)
     with jax.enable_x64(True):
@@ -196,9 +198,11 @@ def test_weights_over_devices_are_the_weights(name: str, images: np.ndarray) -> 
         one = fitted(name, images.astype(np.float64), weight)
         mesh = data_mesh(jax.devices()[:3])
         two = fitted(name, images.astype(np.float64), weight, mesh=mesh)
-    np.testing.assert_array_equal(one.assignments, two.assignments)
+    # Where seeds fall together in a digit, clusters may come in another order.
+    order = [two.assignments[one.assignments == k][0] for k in range(3)]
+    np.testing.assert_array_equal(np.asarray(order)[one.assignments], two.assignments)
     assert one.loss == pytest.approx(two.loss, rel=1e-6)
-    np.testing.assert_allclose(one.prototypes, two.prototypes, atol=1e-6)
+    np.testing.assert_allclose(one.prototypes, two.prototypes[order], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["kmeans", "graph"])
