@@ -235,6 +235,7 @@ def test_as_published(images: np.ndarray) -> None:
         "num_angles": 8,
         "num_representatives": 1000,
         "num_candidates": 9000,
+        "mask": None,
         "num_restarts": 0,
     }
     found = model.fit(images, key=KEY, chunk_size=CHUNK)
