@@ -65,6 +65,21 @@ def test_order_and_copies_of_samples_do_not_matter() -> None:
     np.testing.assert_allclose(copies.cluster_centers_, whole.cluster_centers_)
 
 
+def test_results_are_in_the_order_in_which_samples_came() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(40, 3))
+    found = sklearn.KMeans(n_clusters=3, n_init=1, random_state=0).fit(rows)
+    distances = ((rows[:, None] - found.cluster_centers_[None]) ** 2).sum(axis=2)
+    np.testing.assert_array_equal(found.labels_, distances.argmin(axis=1))
+    np.testing.assert_array_equal(found.result_.assignments, found.labels_)
+    np.testing.assert_allclose(found.result_.distances, distances.min(axis=1))
+    shapes = rng.normal(size=(20, 12))
+    shuffled = rng.permutation(20)
+    one, other = (sklearn.ShapeKMeans(**FEW).fit(x) for x in (shapes, shapes[shuffled]))
+    np.testing.assert_array_equal(other.labels_, one.labels_[shuffled])
+    np.testing.assert_array_equal(other.result_.distances, one.result_.distances[shuffled])
+
+
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_model_takes_weights(name: str) -> None:
     assert "sample_weight" in inspect.signature(ESTIMATORS[name]._model.fit).parameters
@@ -92,7 +107,7 @@ def test_weights_are_given_to_the_model() -> None:
 def test_rows_are_images() -> None:
     images = blobs(24, 12, 10)
     kind = sklearn.AffineInvariantKMeans
-    as_rows = kind(image_shape=(12, 10), **FEW).fit(images.reshape(24, -1))
+    as_rows = kind(image_shape=(12, -1), **FEW).fit(images.reshape(24, -1))
     as_images = kind(**FEW).fit(images)
     assert as_rows.cluster_centers_.shape == (2, 120)
     assert as_images.cluster_centers_.shape == images[:2].shape
@@ -110,6 +125,9 @@ def test_rows_that_are_no_images_are_refused() -> None:
         sklearn.AffineInvariantKMeans(**FEW).fit(rows)
     with pytest.raises(ValueError, match="of 120 features"):
         sklearn.AffineInvariantKMeans(image_shape=(12, 12), **FEW).fit(rows)
+    for shape in ((-1, 7), (-1, -1), (-1, 0), (-120, -1), (120,)):
+        with pytest.raises(ValueError, match="of 120 features; one of them may be -1"):
+            sklearn.AffineInvariantKMeans(image_shape=shape, **FEW).fit(rows)
 
 
 def test_energies_of_the_best_clusters_are_the_distances() -> None:

@@ -68,9 +68,13 @@ EXPECTED_FAILURES = (
         (
             "check_transformer_data_not_an_array",
             "check_transformer_general",
-            "check_transformer_n_iter",
             "check_transformer_preserve_dtypes",
         ),
+    ),
+    ExpectedFailures(
+        _TOO_SMALL,
+        ("DeformationInvariantKMeans",),
+        ("check_transformer_n_iter",),
     ),
     ExpectedFailures(
         "rows of 4 numbers make no image of 4 × 4 pixels, and no shape of 3 landmarks",
@@ -99,8 +103,19 @@ EXPECTED_FAILURES = (
         (_EQUIVALENCE,),
     ),
     ExpectedFailures(
-        "training draws batches of samples, so that a weight is a copy on average only",
+        "training draws batches of samples, and copies make other batches than a weight does",
         ("TransformationInvariantKMeans", *_PREDICTED, "GaussianMixture"),
+        (_EQUIVALENCE,),
+    ),
+    ExpectedFailures(
+        "copies become each other's neighbours in the graph, and a weight has no such neighbours",
+        (_BENT[1], "ProjectedScatteringSpectralClustering"),
+        (_EQUIVALENCE,),
+    ),
+    ExpectedFailures(
+        "runs begin with groups that are drawn shape by shape, whatever a shape weighs; with "
+        "seeding='k-means++' it passes",
+        (_SHAPES,),
         (_EQUIVALENCE,),
     ),
 )

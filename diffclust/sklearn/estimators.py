@@ -56,7 +56,7 @@ class GaussianMixture(Mixture, model=models.GaussianMixture):
     """A mixture of Gaussians with independent pixels: see `diffclust.GaussianMixture`."""
 
 
-class ScatteringKMeans(Compared, model=models.ScatteringKMeans):
+class ScatteringKMeans(AnyOrder, Compared, model=models.ScatteringKMeans):
     """K-means of projected scattering coefficients: see `diffclust.ScatteringKMeans`."""
 
 
