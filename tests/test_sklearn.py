@@ -102,6 +102,13 @@ def test_weights_are_given_to_the_model() -> None:
     assert np.abs(found.cluster_centers_ - plain.cluster_centers_).max() > 1e-3
 
 
+def test_images_of_bytes_are_intensities() -> None:
+    levels = np.rint(255 * blobs(24, 12, 10)).astype(np.uint8)
+    ours, theirs = (sklearn.KMeans(**FEW).fit(x) for x in (levels, levels / 255))
+    np.testing.assert_array_equal(ours.labels_, theirs.labels_)
+    np.testing.assert_allclose(ours.cluster_centers_, theirs.cluster_centers_)
+
+
 @pytest.mark.slow
 def test_rows_are_images() -> None:
     images = blobs(24, 12, 10)

@@ -120,7 +120,10 @@ class Clusterer(ClusterMixin, BaseEstimator):
             needed["ensure_min_features"] = self._least_features()
         if not (isinstance(X, np.ndarray | jax.Array) and X.ndim > 2):
             return validate_data(self, X, reset=reset, **needed)
-        array = check_array(np.asarray(X), allow_nd=True, **needed)
+        given = np.asarray(X)
+        array = check_array(given, allow_nd=True, **needed)
+        if given.dtype == np.uint8:
+            array = array / 255  # as the library itself takes them
         count = int(np.prod(array.shape[1:]))
         if reset:
             self.n_features_in_ = count
