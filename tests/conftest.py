@@ -7,6 +7,7 @@ pytest that pyproject.toml sets; `--jaxtyping-packages=` switches it off.
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,10 @@ hypothesis.settings.register_profile(
     max_examples=20,
 )
 hypothesis.settings.load_profile("diffclust")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As a shell starts what is put into the background; tests of Ctrl-C would wait for nothing.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATA_VARIABLE = "DIFFCLUST_DATA_DIR"
 NO_DATA = f"{DATA_VARIABLE} is not set"

@@ -363,7 +363,8 @@ def test_methods_and_their_options_are_those_of_the_models() -> None:
         prior=1.0,
         min_variance=0.1,
     )
-    assert set(every.given()) == settings - {"num_clusters"}
+    # A mask is a file, as weights are.
+    assert set(every.given()) == settings - {"num_clusters", "mask"}
 
 
 def test_help_is_lean() -> None:
