@@ -34,10 +34,7 @@ from diffclust.cli.samples import (
     weights_of,
 )
 from diffclust.cli.unfinished import Unfinished
-from diffclust.data import (
-    Collection,
-    load_mask,
-)
+from diffclust.data import Collection, load_mask
 from diffclust.image_source import ImageSource
 from diffclust.models import MODELS, AbstractImageModel, AbstractModel, Result
 from diffclust.solvers import Callback

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from diffclust import _validation
-from diffclust._validation import some
 from diffclust.cli.allocator import map_large_blocks
 from diffclust.cli.options import Fit, Predict
 from diffclust.cli.parsing import option, parse_grid
@@ -224,5 +223,5 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
             ]
         raise DataError(
             f"{blank.size} of {len(dataset)} images are blank (all zero) and cannot be scaled to "
-            f"unit norm, at index {some(places)}; remove them."
+            f"unit norm, at index {_validation.some(places)}; remove them."
         ) from error

@@ -113,14 +113,15 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
 
     def unaligned(self, sample: Image, clusters: Clusters) -> Float[Array, " clusters"]:
         """See `AbstractPairEnergy.unaligned`; deformations are zero at the identity."""
-        prototypes, distance = clusters.prototype, self.distance
-        weight = None if self.mask is None else self._root(sample)
-        if weight is not None and isinstance(distance, SquaredEuclidean):
-            sample, prototypes, weight = sample * weight, prototypes * weight[None], None
-        if weight is None and isinstance(distance, AbstractBatchedDistance):
+        prototypes, distance, weight = clusters.prototype, self.distance, None
+        if self.mask is not None:
+            root = self._root(sample)
+            if isinstance(distance, SquaredEuclidean):
+                return distance.to_all(sample * root, prototypes * root[None])
+            weight = root**2
+        elif isinstance(distance, AbstractBatchedDistance):
             return distance.to_all(sample, prototypes)
-        squared = None if weight is None else weight**2
-        return jax.vmap(lambda prototype: distance(sample, prototype, squared))(prototypes)
+        return jax.vmap(lambda prototype: distance(sample, prototype, weight))(prototypes)
 
     def typical(self, prototype: PyTree) -> PyTree:
         """The prototype itself; see `AbstractPairEnergy.typical`."""

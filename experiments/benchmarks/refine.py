@@ -32,6 +32,9 @@ def aligners(model):
         "default": model.aligner(),
         "default, fewer steps": Descent((Stage(8, blur=1 / 28), Stage(3)), minimiser=short),
         "default, more steps": Descent((Stage(8, blur=1 / 28), Stage(8)), minimiser=short),
+        "default, less damping": Descent(
+            (Stage(7, blur=1 / 28), Stage(4)), minimiser=short, damping=0.05
+        ),
         "default, longer memory": Descent((Stage(8, blur=1 / 28), Stage(4))),
     }
 

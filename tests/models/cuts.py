@@ -3,13 +3,19 @@
 import dataclasses
 import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 import diffclust
-from diffclust import DeformationInvariantKMeans, metrics
+from diffclust import (
+    DeformationInvariantKMeans,
+    DeformationInvariantSpectralClustering,
+    metrics,
+)
 from diffclust.alignment import AbstractAligner, Descent, Stage
 from diffclust.models import Result
 from diffclust.solvers import Progress, Status
@@ -23,6 +29,25 @@ def quick_aligner(model: object) -> AbstractAligner:
     """In place of the one that makes good prototypes, which takes long to compile."""
     del model
     return Descent((Stage(3),))
+
+
+def quick_portraits() -> Iterator[None]:
+    """A fixture: prototypes of spectral methods are made quickly."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DeformationInvariantKMeans, "aligner", quick_aligner)
+        yield
+
+
+def quick_alignments() -> Iterator[None]:
+    """A fixture: so they are, and pairs are judged quickly too."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DeformationInvariantKMeans, "aligner", quick_aligner)
+        patched.setattr(
+            DeformationInvariantSpectralClustering,
+            "aligner",
+            lambda self: Descent((Stage(3, blur=1 / 14), Stage(2))),
+        )
+        yield
 
 
 def strokes(

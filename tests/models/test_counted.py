@@ -1,6 +1,5 @@
 """What sample weights do in models of scattering coefficients."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -10,19 +9,17 @@ import scipy.linalg
 import scipy.sparse
 
 from diffclust import (
-    DeformationInvariantKMeans,
     DeformationInvariantSpectralClustering,
     ProjectedScatteringSpectralClustering,
     ScatteringKMeans,
 )
-from diffclust.alignment import Descent, Stage
 from diffclust.graphs import self_tuning_affinity
 from diffclust.models import Result
 from diffclust.models.cuts import bipartite_cut
 from diffclust.models.scattering import AbstractScatteringModel
 from diffclust.parallel import data_mesh
 from diffclust.solvers import nearest_centres, normalised_cut
-from tests.models.cuts import CHUNK, check_cut, quick_aligner, strokes
+from tests.models.cuts import CHUNK, check_cut, quick_alignments, strokes
 
 KEY = jax.random.key(0)
 LABELS = np.arange(CHUNK) % 3
@@ -46,16 +43,7 @@ def fitted(name: str, images: np.ndarray, weight: Any = None, **given: Any) -> R
     return MODELS[name].fit(images, key=KEY, chunk_size=CHUNK, sample_weight=weight, **given)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_alignments() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(DeformationInvariantKMeans, "aligner", quick_aligner)
-        patched.setattr(
-            DeformationInvariantSpectralClustering,
-            "aligner",
-            lambda self: Descent((Stage(3, blur=1 / 14), Stage(2))),
-        )
-        yield
+QUICK = pytest.fixture(quick_alignments, scope="module", autouse=True)
 
 
 @pytest.fixture(scope="module")

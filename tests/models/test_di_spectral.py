@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,11 +5,9 @@ import pytest
 
 import diffclust
 from diffclust import (
-    DeformationInvariantKMeans,
     DeformationInvariantSpectralClustering,
     metrics,
 )
-from diffclust.alignment import Descent, Stage
 from diffclust.data import load_digits
 from diffclust.models import MODELS, Result
 from diffclust.solvers import Progress
@@ -22,7 +18,7 @@ from tests.models.cuts import (
     check_saved,
     check_start,
     far_groups,
-    quick_aligner,
+    quick_alignments,
     stages,
     strokes,
 )
@@ -48,16 +44,7 @@ def fitted(images: np.ndarray, clusters: int = 3, **settings) -> Result:
     return by_bending(clusters, **settings).fit(images, key=KEY, chunk_size=CHUNK)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_alignments() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(DeformationInvariantKMeans, "aligner", quick_aligner)
-        patched.setattr(
-            DeformationInvariantSpectralClustering,
-            "aligner",
-            lambda self: Descent((Stage(3, blur=1 / 14), Stage(2))),
-        )
-        yield
+QUICK = pytest.fixture(quick_alignments, scope="module", autouse=True)
 
 
 @pytest.fixture(scope="module")

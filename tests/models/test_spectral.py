@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import jax
 import numpy as np
 import pytest
@@ -7,7 +5,6 @@ import scipy.sparse
 
 import diffclust
 from diffclust import (
-    DeformationInvariantKMeans,
     ProjectedScatteringSpectralClustering,
     metrics,
 )
@@ -22,7 +19,7 @@ from tests.models.cuts import (
     check_saved,
     check_start,
     far_groups,
-    quick_aligner,
+    quick_portraits,
     stages,
     strokes,
 )
@@ -46,11 +43,7 @@ def fitted(images: np.ndarray, clusters: int = 3, **settings) -> Result:
     return pssc(clusters, **settings).fit(images, key=KEY, chunk_size=CHUNK)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_portraits() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(DeformationInvariantKMeans, "aligner", quick_aligner)
-        yield
+QUICK = pytest.fixture(quick_portraits, scope="module", autouse=True)
 
 
 @pytest.fixture(scope="module")
