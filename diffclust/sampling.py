@@ -52,6 +52,22 @@ def pixel_grid(height: int, width: int, dtype: jnp.dtype | None = None) -> Point
     return jnp.asarray(grid, dtype=jnp.result_type(float) if dtype is None else dtype)
 
 
+def planes(points: Points) -> tuple[Float[Array, "*grid"], Float[Array, "*grid"]]:
+    """The x and the y of points apart.
+
+    Unlike `points[0]`, whose derivative is an array of zeros with one plane filled in, XLA can
+    undo this where the points were stacked from two planes.
+
+    Args:
+        points: Points of shape `(2, ...)`.
+
+    Returns:
+        Two arrays with the points' trailing shape.
+    """
+    x, y = jax.lax.split(points, (1, 1))
+    return x[0], y[0]
+
+
 def to_pixels(
     points: Points, height: int, width: int
 ) -> tuple[Float[Array, "*grid"], Float[Array, "*grid"]]:
@@ -65,7 +81,8 @@ def to_pixels(
     Returns:
         Columns and rows, each with the points' trailing shape.
     """
-    return (points[0] + 1.0) * (width / 2.0) - 0.5, (points[1] + 1.0) * (height / 2.0) - 0.5
+    x, y = planes(points)
+    return (x + 1.0) * (width / 2.0) - 0.5, (y + 1.0) * (height / 2.0) - 0.5
 
 
 def _fold(position: Float[Array, "*grid"], size: int) -> Float[Array, "*grid"]:
@@ -112,9 +129,11 @@ def bilinear_sample(
     """
     height, width = image.shape[:2]
     columns, rows = to_pixels(points, height, width)
-    column, dx = _cell(columns, width, boundary)
-    row, dy = _cell(rows, height, boundary)
-    return set_apart(_interpolate(boundary, image, row, column, dx, dy))
+    # In one flat row: CPUs read pixels one at a time where a grid is broken into rows.
+    column, dx = _cell(columns.reshape(-1), width, boundary)
+    row, dy = _cell(rows.reshape(-1), height, boundary)
+    samples = set_apart(_interpolate(boundary, image, row, column, dx, dy))
+    return samples.reshape(*points.shape[1:], image.shape[2])
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -132,7 +151,7 @@ def _interpolate(
     flat = _padded(image, boundary).reshape(-1, image.shape[2])
     first = row * width + column
     steps = (0, 1, width, width + 1)
-    return _blend([flat.at[first + n].get(mode="promise_in_bounds") for n in steps], dx, dy)
+    return _blend([_read(flat, first + n) for n in steps], dx, dy)
 
 
 @_interpolate.defjvp
@@ -145,14 +164,20 @@ def _interpolate_jvp(
         def one(channel: Image) -> Array:
             # One gather of all corners, which the derivative by dx and dy then has at hand.
             corners = _corners(channel, boundary)
-            flat = corners.at[index].get(mode="promise_in_bounds")
-            return _blend(jnp.split(flat, 4, axis=-1), dx, dy)
+            return _blend(jnp.split(_read(corners, index), 4, axis=-1), dx, dy)
 
         # Channel by channel: on CPUs XLA makes the derivative of all together more slowly.
         channels = jnp.split(image, image.shape[2], axis=-1)
         return jnp.concatenate([one(channel) for channel in channels], axis=-1)
 
     return jax.jvp(interpolate, primals, tangents)
+
+
+def _read(
+    rows: Float[Array, "rows width"], index: Int[Array, " points"]
+) -> Float[Array, "points width"]:
+    """Rows by indices that are known to be in bounds and not negative."""
+    return rows.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def _blend(
