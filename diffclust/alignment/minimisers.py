@@ -100,9 +100,12 @@ class PreconditionedLBFGS(AbstractMinimiser):
         if steps == 0:
             return start, function(start)
         evaluate = jax.value_and_grad(function)
-        value, gradient = evaluate(start)
         memory = jnp.zeros((self.history, start.shape[0]), dtype=start.dtype)
-        initial = _State(start, value, gradient, memory, memory, memory[:, 0], jnp.ones_like(value))
+        one = jnp.ones((), dtype=start.dtype)
+        # The first step stays where it is and is accepted.
+        initial = _State(
+            start, jnp.inf * one, jnp.zeros_like(start), memory, memory, memory[:, 0], one
+        )
 
         def precondition(vector: Params) -> Params:
             return vector if preconditioner is None else preconditioner @ vector
@@ -133,7 +136,7 @@ class PreconditionedLBFGS(AbstractMinimiser):
                 None,
             )
 
-        before, _ = jax.lax.scan(step, initial, None, length=steps - 1)
+        before, _ = jax.lax.scan(step, initial, None, length=steps)
         # Nothing follows the last step, so that its gradient need not be known.
         point = before.point - before.length * _two_loops(before, precondition)
         value = function(point)
