@@ -7,6 +7,7 @@ are then multipliers that keep or swap parities. The images come last in every a
 loops run over them.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -100,6 +101,30 @@ def _multipliers(waves: np.ndarray, factor: int) -> np.ndarray:
     return out.transpose(0, 1, 4, 6, 2, 5, 8, 3, 7)
 
 
+class Multipliers(NamedTuple):
+    """Filters of one scale and all angles as multipliers of cosines and sines.
+
+    Attributes:
+        values: Array `(part, term, fold, fold, parity, rows, angles, parity, columns)`; see
+            `_multipliers`.
+        folds: By part, which `(term, fold, fold)` are not zero: coarse wavelets have no high
+            frequencies that could be folded.
+    """
+
+    values: np.ndarray
+    folds: tuple[tuple[tuple[int, int, int], ...], ...]
+
+    @staticmethod
+    def of(waves: np.ndarray, factor: int) -> "Multipliers":
+        """Those of filters whose results are wanted on every `factor`-th pixel."""
+        values = _multipliers(waves, factor)
+        folds = []
+        for part in np.abs(values).max(axis=(4, 5, 6, 7, 8)):
+            some = np.argwhere(part > _NOTHING * part.max())
+            folds.append(tuple((int(term), int(i), int(j)) for term, i, j in some))
+        return Multipliers(values, tuple(folds))
+
+
 class Matrices(NamedTuple):
     """What the transform multiplies with, in double precision.
 
@@ -115,7 +140,7 @@ class Matrices(NamedTuple):
     zeroth: tuple[np.ndarray, ...]
     into: tuple[np.ndarray, ...]
     averages: tuple[tuple[np.ndarray, ...], ...]
-    multipliers: dict[tuple[int, int], np.ndarray]
+    multipliers: dict[tuple[int, int], Multipliers]
 
 
 def matrices(axes: tuple[CanvasAxis, CanvasAxis], bank: FilterBank, order: int) -> Matrices:
@@ -144,7 +169,7 @@ def matrices(axes: tuple[CanvasAxis, CanvasAxis], bank: FilterBank, order: int) 
     if order == 2:
         pairs += [(j2, j1) for j1 in range(1, scales) for j2 in range(j1 + 1, scales)]
     multipliers = {
-        (scale, level): _multipliers(
+        (scale, level): Multipliers.of(
             crop_spectrum(bank.wavelets[scale], level), 2 ** (scale - level)
         )
         for scale, level in pairs
@@ -184,35 +209,33 @@ def _analyse(
 
 
 def _multiply(
-    x: Float[Array, "2 k 2 l n"], multipliers: np.ndarray, swaps: tuple[tuple[int, ...], ...]
+    x: Float[Array, "2 k 2 l n"],
+    multipliers: Float[Array, "2 folds folds 2 rows angles 2 columns"],
+    folds: tuple[tuple[int, int, int], ...],
+    swaps: tuple[tuple[int, ...], ...],
 ) -> Float[Array, "2 rows angles 2 columns n"]:
     """One part of all wavelets, in cosines and sines of every s-th pixel."""
-    folds = multipliers.shape[1]
     rows, columns = multipliers.shape[4], multipliers.shape[7]
-    total, least = None, _NOTHING * np.abs(multipliers).max()
-    for term, i, j in np.ndindex(len(swaps), folds, folds):
-        if np.abs(multipliers[term, i, j]).max() <= least:
-            # Coarse wavelets have no high frequencies that could be folded.
-            continue
+    summands = []
+    for term, i, j in folds:
         swapped = jax.lax.rev(x, swaps[term]) if swaps[term] else x
         down, right = i * (rows - 1), j * (columns - 1)
         fold = swapped[:, down : down + rows, :, right : right + columns]
         backwards = (1,) * (i % 2) + (3,) * (j % 2)
         fold = jax.lax.rev(fold, backwards) if backwards else fold
-        factor = jnp.asarray(multipliers[term, i, j], x.dtype)[..., None]
-        summand = factor * fold[:, :, None]
-        total = summand if total is None else total + summand
-    assert total is not None
-    return total
+        summands.append(multipliers[term, i, j][..., None] * fold[:, :, None])
+    return functools.reduce(jnp.add, summands)
 
 
 def _moduli(
-    x: Float[Array, "2 k 2 l n"], multipliers: np.ndarray
+    x: Float[Array, "2 k 2 l n"],
+    multipliers: Float[Array, "2 2 folds folds 2 rows angles 2 columns"],
+    folds: tuple[tuple[tuple[int, int, int], ...], ...],
 ) -> Float[Array, "height angles width n"]:
     """Moduli of the wavelet coefficients."""
     parts = []
     for part, swaps in enumerate((((), (0, 2)), ((2,), (0,)))):
-        waves = _multiply(x, multipliers[part], swaps)
+        waves = _multiply(x, multipliers[part], folds[part], swaps)
         parity, rows, angles, _, columns, count = waves.shape
         # The last axis stays apart until the product is taken: XLA's loop over a merged one
         # divides for every element.
@@ -235,33 +258,38 @@ def scatter(
         The coefficients, the paths in kymatio's order.
     """
     order, (low, across), into, averages, multipliers = prepared
-    scales, count = len(averages), len(images)
+    scales, dtype = len(averages), images.dtype
     pixels = jnp.moveaxis(images, 0, -1)
-    rows, columns = (len(matrix) for matrix in averages[0])
 
-    def average(u, scale):
+    def average(u: Array, scale: int) -> Array:
         down, right = averages[scale]
         return _along(right, _down(down, u))
+
+    def both_orders(scale: int, wavelet: Array) -> tuple[Array, Array]:
+        """Of one wavelet: rows columns n, and j2 rows angles columns n."""
+        once = _moduli(spectrum, wavelet, multipliers[scale, 0].folds)[:, 0]
+        height, width, _ = once.shape
+        again = _analyse(_waves(height).T, _waves(width).T, once)
+        twice = []
+        for j2 in range(scale + 1, scales):
+            values, folds = multipliers[j2, scale]
+            twice.append(average(_moduli(again, jnp.asarray(values, dtype), folds), j2))
+        return average(once[:, None], scale)[:, 0], jnp.stack(twice)
 
     zeroth = _along(across, _down(low, pixels))[None]
     spectrum = _analyse(into[0], into[1], pixels)
     first, second = [], []
     for j1 in range(scales):
-        once = _moduli(spectrum, multipliers[j1, 0])
-        first.append(jnp.moveaxis(average(once, j1), 1, 0))
+        values, folds = multipliers[j1, 0]
         if order < 2 or j1 + 1 == scales:
+            once = average(_moduli(spectrum, jnp.asarray(values, dtype), folds), j1)
+            first.append(jnp.moveaxis(once, 1, 0))
             continue
-        height, angles, width, _ = once.shape
-        joint = once.transpose(0, 2, 1, 3).reshape(height, width, angles * count)
-        spectra = _analyse(_waves(height).T, _waves(width).T, joint)
-        twice = jnp.stack(
-            [
-                average(_moduli(spectra, multipliers[j2, j1]), j2).reshape(
-                    rows, angles, columns, angles, count
-                )
-                for j2 in range(j1 + 1, scales)
-            ]
-        )
-        # j2 rows t2 columns t1 n -> t1 j2 t2 rows columns n
-        second.append(twice.transpose(4, 0, 2, 1, 3, 5).reshape(-1, rows, columns, count))
+        # One wavelet after the other, so that what is made of it stays in a CPU's cache.
+        each = jnp.asarray(np.moveaxis(values, 6, 0)[:, :, :, :, :, :, :, None], dtype)
+        once, twice = jax.lax.map(functools.partial(both_orders, j1), each)
+        first.append(once)
+        # t1 j2 rows t2 columns n -> t1 j2 t2 rows columns n
+        paths = jnp.swapaxes(twice, 2, 3)
+        second.append(paths.reshape(-1, *paths.shape[3:]))
     return jnp.moveaxis(jnp.concatenate([zeroth, *first, *second]), -1, 0)
