@@ -1,18 +1,37 @@
-"""Arrays whose rows are found chunk by chunk, perhaps not by one process alone."""
+"""Arrays whose rows are found chunk by chunk, several chunks at a time, or by several processes."""
 
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+import collections
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
+import jax
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Shaped
 
 _Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
 
 Chunkwise = Callable[[int], Iterator[Shaped[np.ndarray, "m ..."]]]
 """Yields chunk after chunk of an array's rows, from a given row on."""
 
 Rows = Callable[[Chunkwise], Shaped[np.ndarray, "n ..."]]
 """Makes the whole array of it: `all_rows`, or one that begins where an earlier process ended."""
+
+_MOST_WORKERS = 32
+
+_SETTINGS: Mapping[str, Callable[[Any], contextlib.AbstractContextManager]] = {
+    "jax_debug_nans": jax.debug_nans,
+    "jax_default_device": jax.default_device,
+    "jax_default_matmul_precision": jax.default_matmul_precision,
+    "jax_enable_x64": jax.enable_x64,
+    "jax_numpy_dtype_promotion": jax.numpy_dtype_promotion,
+    "jax_numpy_rank_promotion": jax.numpy_rank_promotion,
+}
+"""What a program may set in a `with` block, and so for one thread alone."""
 
 
 def all_rows(chunks: Chunkwise) -> Shaped[np.ndarray, "n ..."]:
@@ -27,17 +46,72 @@ def all_rows(chunks: Chunkwise) -> Shaped[np.ndarray, "n ..."]:
     return np.concatenate(list(chunks(0)))
 
 
-def one_ahead(items: Iterator[_Item]) -> Iterator[_Item]:
-    """The same items, each only after the next one was asked for.
-
-    What JAX computes is not waited for: so one computes while the host prepares the next.
+def num_workers(mesh: Mesh | None) -> int:
+    """How many chunks `in_flight` had best compute at a time.
 
     Args:
-        items: The items.
+        mesh: The devices that share a chunk, or None for one.
+
+    Returns:
+        On one CPU device one more than there are cores to run on, elsewhere 1.
+    """
+    if mesh is not None or jax.default_backend() != "cpu":
+        return 1
+    # What this process may use, where the system tells.
+    allowed = getattr(os, "sched_getaffinity", None)
+    cores = len(allowed(0)) if allowed is not None else os.cpu_count() or 1
+    return min(cores + 1, _MOST_WORKERS)
+
+
+def in_flight(
+    compute: Callable[[_Item], _Found], items: Iterable[_Item], *, workers: int
+) -> Iterator[_Found]:
+    """What a function makes of each item, in their order, a few at a time.
+
+    A CPU device runs the programs of one thread one after the other, and shares out the large steps
+    of a program over the cores, but not the small ones. Several chunks at a time keep all cores
+    busy. Other devices are kept busy by one thread that does not wait.
+
+    Args:
+        compute: Gives arrays; called from several threads, with the JAX settings of this one.
+        items: What it is called with.
+        workers: Threads; with 1 there is no other than this one, and the next item is computed
+            while what was made of the last is used.
 
     Yields:
-        All of them, in order.
+        What it gave, with several workers when it is there.
     """
+    items = iter(items)
+    if workers == 1:
+        yield from _one_ahead(map(compute, items))
+        return
+    # The first one alone: else every thread would compile the same program.
+    for item in items:
+        yield jax.block_until_ready(compute(item))
+        break
+    settings = {name: getattr(jax.config, name) for name in _SETTINGS}
+
+    def waited(item: _Item) -> _Found:
+        with contextlib.ExitStack() as stack:
+            for name, value in settings.items():
+                stack.enter_context(_SETTINGS[name](value))
+            return jax.block_until_ready(compute(item))
+
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="diffclust")
+    waiting: collections.deque[Future[_Found]] = collections.deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(waited, item))
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _one_ahead(items: Iterator[_Item]) -> Iterator[_Item]:
+    """The same items, each only after the next one was asked for."""
     last: list[_Item] = []
     for item in items:
         yield from last

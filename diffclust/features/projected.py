@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
+from diffclust.chunkwise import in_flight, num_workers
 from diffclust.features.orthogonal_complement import (
     Normalisation,
     PrincipalDirections,
@@ -29,7 +30,7 @@ _MOST_STORED = 2 * 2**30
 """Bytes of features that are kept; beyond that they are computed twice."""
 
 
-_CPU_CHUNK, _DEVICE_CHUNK = 32, 1024
+_CPU_CHUNK, _DEVICE_CHUNK = 64, 1024
 """Images a chunk: a scattering transform of more falls out of a CPU's cache, and takes twice as
 long."""
 
@@ -102,16 +103,22 @@ def features_of(
         chunk_size = _CPU_CHUNK if jax.default_backend() == "cpu" else _DEVICE_CHUNK
     own = own_mesh(mesh)
     size = min(chunk_size * own_size(own), len(images))
-    for start in range(0, len(images), size):
+
+    def compute(start: int) -> Array | np.ndarray:
         part = images[start : start + size]
         padded = np.concatenate([part, np.repeat(part[:1], size - len(part), axis=0)])
         if own is None:
-            found = np.asarray(_apply(feature_map, jnp.asarray(padded)))
-        else:
-            found = on_rows(_each, feature_map, padded, own)
-        yield found[: len(part)]
+            return _apply(feature_map, jnp.asarray(padded))
+        return on_rows(_each, feature_map, padded, own)
+
+    starts = range(0, len(images), size)
+    for start, found in zip(
+        starts, in_flight(compute, starts, workers=num_workers(own)), strict=True
+    ):
+        stop = min(start + size, len(images))
+        yield np.asarray(found)[: stop - start]
         if report is not None:
-            report(start + len(part), len(images))
+            report(stop, len(images))
 
 
 def project_images(

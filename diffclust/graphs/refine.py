@@ -10,14 +10,14 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
-from diffclust.chunkwise import Rows, all_rows, one_ahead
+from diffclust.chunkwise import Rows, all_rows, in_flight, num_workers
 from diffclust.distances import AbstractDistance
 from diffclust.features.orthogonal_complement import drop_leading
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
 from diffclust.parallel import own_mesh, own_size, rowwise, shard_rows
 from diffclust.processes import even_share, joined_rows
 
-_CPU_CHUNK, _DEVICE_CHUNK = 256, 8192
+_CPU_CHUNK, _DEVICE_CHUNK = 128, 8192
 """Pairs a chunk: what a CPU's cache holds of the working copies, and what fills a GPU."""
 
 
@@ -88,19 +88,19 @@ def pair_distances(
         chunk_size = _CPU_CHUNK if jax.default_backend() == "cpu" else _DEVICE_CHUNK
     size = min(chunk_size, 16 * -(-count // (16 * devices))) * devices
 
-    def computing(begin: int) -> Iterator[tuple[int, Array]]:
-        for start in range(begin, count, size):
-            index = np.minimum(np.arange(start, start + size), count - 1)
-            first, second = (
-                jax.tree.map(lambda leaf, at=at: jnp.asarray(leaf[at]), tree)
-                for tree, at in ((samples, sources[index]), (prototypes, targets[index]))
-            )
-            first, second = shard_rows((first, second), own)
-            yield start, _distances(distance, first, second, own)
+    def rows_of(tree: PyTree, index: np.ndarray) -> PyTree:
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), tree)
+
+    def compute(start: int) -> Array:
+        index = np.minimum(np.arange(start, start + size), count - 1)
+        first, second = rows_of(samples, sources[index]), rows_of(prototypes, targets[index])
+        first, second = shard_rows((first, second), own)
+        return _distances(distance, first, second, own)
 
     def chunks(begin: int) -> Iterator[np.ndarray]:
-        # While one chunk computes, the host gathers the next.
-        for start, found in one_ahead(computing(begin)):
+        starts = range(begin, count, size)
+        computed = in_flight(compute, starts, workers=num_workers(own))
+        for start, found in zip(starts, computed, strict=True):
             yield np.asarray(found)[: count - start]
             if report is not None:
                 report(min(start + size, count), count)
