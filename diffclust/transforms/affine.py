@@ -6,7 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from diffclust.sampling import Boundary, check_boundary
+from diffclust.sampling import Boundary, check_boundary, planes
+from diffclust.transforms._displaced import displaced
 from diffclust.transforms.base import AbstractSpatialTransform
 from diffclust.types import Params, Points, Scalar
 
@@ -63,13 +64,9 @@ class Affine(AbstractSpatialTransform):
 
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
         """See `AbstractSpatialTransform.bind_map`."""
-        x, y = points[0], points[1]
-
-        def coordinates(params: Params) -> Points:
-            a, b, c, d, tx, ty = params
-            return jnp.stack([x + (a * x + b * y + tx), y + (c * x + d * y + ty)])
-
-        return coordinates
+        x, y = planes(points)
+        coordinates = displaced(points, jnp.stack([x, y, jnp.ones_like(x)]).reshape(3, -1))
+        return lambda params: coordinates(_displacement(params))
 
     def compose(self, first: Params, second: Params) -> Params:
         """The one transform that acts like `first` and then `second`.
@@ -96,11 +93,15 @@ class Affine(AbstractSpatialTransform):
         return _params(jnp.linalg.inv(_matrix(params)))
 
 
+def _displacement(params: Params) -> Float[Array, "2 3"]:
+    """What a point `(x, y, 1)` is displaced by is its product with this."""
+    return jnp.concatenate([params[:4].reshape(2, 2), params[4:].reshape(2, 1)], axis=1)
+
+
 def _matrix(params: Params) -> Float[Array, "3 3"]:
     """The homogeneous matrix of the coordinate map."""
-    top = jnp.concatenate([params[:4].reshape(2, 2), params[4:].reshape(2, 1)], axis=1)
-    displacement = jnp.concatenate([top, jnp.zeros((1, 3), dtype=params.dtype)])
-    return jnp.eye(3, dtype=params.dtype) + displacement
+    below = jnp.zeros((1, 3), dtype=params.dtype)
+    return jnp.eye(3, dtype=params.dtype) + jnp.concatenate([_displacement(params), below])
 
 
 def _params(matrix: Float[Array, "3 3"]) -> Params:

@@ -6,8 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from diffclust.sampling import Boundary, check_boundary
-from diffclust.transforms.affine import mean_squared_displacement
+from diffclust.sampling import Boundary, check_boundary, planes
+from diffclust.transforms.affine import Affine, mean_squared_displacement
 from diffclust.transforms.base import AbstractSpatialTransform
 from diffclust.types import Params, Points
 
@@ -68,12 +68,16 @@ class Projective(AbstractSpatialTransform):
 
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
         """See `AbstractSpatialTransform.bind_map`."""
-        x, y = points[0], points[1]
+        affine = Affine().bind_map(points)
+        x, y = planes(points)
+        rows = jnp.stack([x, y, jnp.ones_like(x)]).reshape(3, -1)
+        one = jnp.ones((1,), dtype=points.dtype)
 
         def coordinates(params: Params) -> Points:
-            a, b, c, d, tx, ty, qx, qy = params
-            below = _guarded(1.0 + (qx * x + qy * y))
-            return jnp.stack([x + (a * x + b * y + tx), y + (c * x + d * y + ty)]) / below[None]
+            slope = jnp.concatenate([params[6:], one])
+            below = _guarded(jnp.matmul(slope, rows, precision="highest"))
+            moved = planes(affine(params[:6]))
+            return jnp.stack([axis / below.reshape(axis.shape) for axis in moved])
 
         return coordinates
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from diffclust.sampling import Boundary, check_boundary, planes
+from diffclust.sampling import Boundary, check_boundary
+from diffclust.transforms._displaced import displaced
 from diffclust.transforms.affine import mean_squared_displacement
 from diffclust.transforms.base import AbstractSpatialTransform
 from diffclust.types import Params, Points
@@ -158,17 +159,5 @@ class ThinPlateSpline(AbstractSpatialTransform):
 
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
         """See `AbstractSpatialTransform.bind_map`."""
-        basis = self.basis(points).reshape(self.num_landmarks, -1)
-        at_rest = [jnp.concatenate([basis, axis.reshape(1, -1)]) for axis in planes(points)]
-
-        def coordinates(params: Params) -> Points:
-            # The points at rest are one more row of the product, and x and y are two products: on
-            # CPUs an image is read twice as fast at points that come out of a product.
-            one = jnp.ones((1,), dtype=params.dtype)
-            moved = [
-                jnp.matmul(jnp.concatenate([half, one]), rows, precision="highest")
-                for half, rows in zip(jnp.split(params, 2), at_rest, strict=True)
-            ]
-            return jnp.stack([axis.reshape(points.shape[1:]) for axis in moved])
-
-        return coordinates
+        coordinates = displaced(points, self.basis(points).reshape(self.num_landmarks, -1))
+        return lambda params: coordinates(params.reshape(2, -1))
