@@ -124,7 +124,7 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         With so few steps a longer memory of past ones costs more than it gains.
         """
         minimiser = PreconditionedLBFGS(history=1)
-        return Descent((Stage(8, blur=1 / 28), Stage(4)), minimiser=minimiser)
+        return Descent((Stage(7, blur=1 / 28), Stage(4)), minimiser=minimiser, damping=0.05)
 
     def distance(self, typical: np.ndarray) -> PreparedDistance:
         """The penalised invariant distance that judges pairs.

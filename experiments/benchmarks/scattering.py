@@ -5,8 +5,8 @@
 
 PYTHON is the interpreter of an environment with `kymatio-requirements.txt`, where kymatio's jitted
 JAX and its PyTorch backend run in processes of their own. All take five turns of 2,000 images, and
-wait while another computes. Each takes the batch size, of several, with which it was fastest in a
-trial. Compilation is timed apart.
+wait while another computes. Each takes the batch size and the number of threads that call it, of
+several, with which it was fastest in a trial. Compilation is timed apart.
 """
 
 import argparse
@@ -14,10 +14,12 @@ import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 BATCHES = (16, 32, 64, 128, 256)
+THREADS = (1, 3)
 
 
 def images(count, seed):
@@ -57,35 +59,38 @@ def kymatio_torch():
 BACKENDS = {"diffclust": diffclust_transform, "jax": kymatio_jax, "torch": kymatio_torch}
 
 
-def sweep(transform, data, batch):
+def sweep(transform, data, batch, threads):
     """Seconds for all images, and the sum of the coefficients of the first batch."""
-    total = None
+    batches = [data[start : start + batch] for start in range(0, len(data), batch)]
     begun = time.perf_counter()
-    for start in range(0, len(data), batch):
-        found = transform(data[start : start + batch])
-        if total is None:
-            total = found
-    return time.perf_counter() - begun, float(np.asarray(total, np.float64).sum()) / batch
+    if threads == 1:
+        found = [transform(part) for part in batches]
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            found = list(pool.map(transform, batches))
+    return time.perf_counter() - begun, float(np.asarray(found[0], np.float64).sum()) / batch
 
 
 def worker(backend, count, seed):
-    """Answers a line on stdin with a line of JSON: batch size to try, or 'run' for everything."""
+    """Answers a line on stdin with a line of JSON: what was chosen in a trial, then every turn."""
     transform, version = BACKENDS[backend]()
     data = images(count, seed)
     # The trial's images are whole batches; so are all images up to one smaller batch at the end.
-    trial = data[: max(BATCHES)]
+    trial = data[: 4 * max(BATCHES)]
     seconds, compiling = {}, {}
     for batch in BATCHES:
         if batch > count:
             continue
-        compiling[batch] = sweep(transform, data[:batch], batch)[0]
-        seconds[batch] = min(sweep(transform, trial, batch)[0] for _ in range(3)) / len(trial)
-    best = min(seconds, key=lambda batch: seconds[batch])
-    whole = data[: count - count % best]
-    report = {"version": version, "batch": best, "first_call_s": round(compiling[best], 2)}
-    print(json.dumps(report), flush=True)
+        compiling[batch] = sweep(transform, data[:batch], batch, 1)[0]
+        for threads in THREADS:
+            spent = min(sweep(transform, trial, batch, threads)[0] for _ in range(3))
+            seconds[batch, threads] = spent / len(trial)
+    batch, threads = best = min(seconds, key=lambda tried: seconds[tried])
+    whole = data[: count - count % batch]
+    report = {"version": version, "batch": batch, "threads": threads}
+    print(json.dumps({**report, "first_call_s": round(compiling[batch], 2)}), flush=True)
     for _ in sys.stdin:
-        taken, mean = sweep(transform, whole, best)
+        taken, mean = sweep(transform, whole, *best)
         print(json.dumps({"images_per_s": len(whole) / taken, "sum": mean}), flush=True)
 
 
