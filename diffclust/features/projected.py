@@ -116,7 +116,8 @@ def features_of(
         starts, in_flight(compute, starts, workers=num_workers(own)), strict=True
     ):
         stop = min(start + size, len(images))
-        yield np.asarray(found)[: stop - start]
+        # A copy: kept as they are, blocks of several threads would leave holes in memory.
+        yield np.asarray(found)[: stop - start].copy()
         if report is not None:
             report(stop, len(images))
 

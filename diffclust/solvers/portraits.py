@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import Alignment
-from diffclust.chunkwise import Rows, all_rows
+from diffclust.chunkwise import Rows, all_rows, in_flight, num_workers
 from diffclust.parallel import gathered, own_part, replicate, rowwise, settled, sharded
 from diffclust.processes import even_share, joined_rows, row_counts, rows_at
 from diffclust.prototypes import Clusters, Learned
@@ -158,13 +158,17 @@ def align_all(
     count = jax.tree.leaves(samples)[0].shape[0]
     learned = replicate(Learned(clusters), mesh)
 
+    def compute(chunk: tuple[Batch, Memory]) -> Array:
+        batch, past = chunk
+        return settled(_align(solver, learned, batch.samples, past, mesh), mesh).params
+
     def chunks(begin: int) -> Iterator[np.ndarray]:
-        for number, (batch, past) in enumerate(zip(level.batches, memory, strict=True)):
+        every = list(zip(level.batches, memory, strict=True))
+        done = sum(min((number + 1) * size, count) <= begin for number in range(len(every)))
+        computed = in_flight(compute, every[done:], workers=num_workers(mesh))
+        for number, params in enumerate(computed, done):
             start = number * size
-            if min(start + size, count) <= begin:
-                continue
-            found = settled(_align(solver, learned, batch.samples, past, mesh), mesh)
-            yield own_part(found.params, mesh)[max(begin - start, 0) : max(count - start, 0), 0]
+            yield own_part(params, mesh)[max(begin - start, 0) : max(count - start, 0), 0]
             callback(Progress("portraits", 0, 0, number + 1, level.count))
 
     return joined_rows(rows(chunks), mesh)
