@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from diffclust import _validation
+from diffclust.chunkwise import in_flight, num_workers
 from diffclust.features._rows import checked_rows
 from diffclust.parallel import own_mesh, own_size, replicate, rowwise, shard_rows
 from diffclust.processes import even_share, joined_rows
@@ -145,9 +146,8 @@ def _search(
     blocks = replicate(_blocks(references, centre), mesh)
     size = blocks[0][0].shape[0]
     keep = min(wanted + _SPARE, available)
-    index = np.empty((len(queries), wanted), np.int32)
-    distance = np.empty((len(queries), wanted), references.dtype)
-    for start in range(0, len(queries), chunk_size):
+
+    def compute(start: int) -> tuple[np.ndarray, np.ndarray]:
         stop = min(len(queries), start + chunk_size)
         part = queries[start:stop] - centre
         padded = np.zeros((chunk_size, part.shape[1]), part.dtype)
@@ -168,9 +168,15 @@ def _search(
             offset = jnp.asarray(number * size, jnp.int32)
             best, place = _merge(chunk, own, block, norms, offset, best, place, mesh)
         found = np.asarray(place)[: stop - start]
-        index[start:stop], distance[start:stop] = _ranked(
-            queries[start:stop], references, found, wanted
-        )
+        return _ranked(queries[start:stop], references, found, wanted)
+
+    index = np.empty((len(queries), wanted), np.int32)
+    distance = np.empty((len(queries), wanted), references.dtype)
+    starts = range(0, len(queries), chunk_size)
+    computed = in_flight(compute, starts, workers=num_workers(mesh))
+    for start, (places, lengths) in zip(starts, computed, strict=True):
+        stop = start + len(places)
+        index[start:stop], distance[start:stop] = places, lengths
         if report is not None:
             report(stop, len(queries))
     return Neighbours(index, distance)
