@@ -140,7 +140,8 @@ class PreconditionedLBFGS(AbstractMinimiser):
         # Nothing follows the last step, so that its gradient need not be known.
         point = before.point - before.length * _two_loops(before, precondition)
         value = function(point)
-        better = value < before.value
+        # Where no value was below infinity, a NaN is not hidden.
+        better = (value < before.value) | jnp.isinf(before.value)
         return jnp.where(better, point, before.point), jnp.where(better, value, before.value)
 
 
@@ -180,5 +181,5 @@ class OptaxMinimiser(AbstractMinimiser):
         carry = (start, self.optimiser.init(start), start, least)
         (point, _, best, least), _ = jax.lax.scan(step, carry, None, length=steps)
         value = function(point)
-        better = value < least
+        better = (value < least) | jnp.isinf(least)
         return jnp.where(better, point, best), jnp.where(better, value, least)

@@ -31,8 +31,7 @@ _MOST_STORED = 2 * 2**30
 
 
 _CPU_CHUNK, _DEVICE_CHUNK = 64, 1024
-"""Images a chunk: a scattering transform of more falls out of a CPU's cache, and takes twice as
-long."""
+"""Images a chunk: of more, a scattering transform falls out of a CPU's cache."""
 
 
 class OnCanvas(eqx.Module):

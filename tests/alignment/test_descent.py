@@ -216,6 +216,13 @@ def test_preconditioner_solves_a_quadratic_in_one_step() -> None:
 
 
 @pytest.mark.parametrize("name", MINIMISERS)
+def test_minimiser_does_not_hide_nan(name: str) -> None:
+    start = jnp.asarray([0.2, -0.1])
+    _, value = MINIMISERS[name].minimise(lambda x: jnp.nan * jnp.sum(x), start, None, steps=3)
+    assert np.isnan(value)
+
+
+@pytest.mark.parametrize("name", MINIMISERS)
 def test_minimiser_steps_back_from_nan(name: str) -> None:
     def walled(x: jax.Array) -> jax.Array:
         return jnp.where(x[0] < 0.5, (x[0] - 1) ** 2, jnp.nan)
