@@ -13,7 +13,7 @@ from diffclust import checkpoint, metrics
 from diffclust._validation import some
 from diffclust.cli.allocator import Trimming, trim
 from diffclust.cli.findings import show_findings
-from diffclust.cli.options import Demo, Fit, MethodOptions, Predict
+from diffclust.cli.options import Demo, Fit, Predict
 from diffclust.cli.outlook import tell_if_long, would_take
 from diffclust.cli.pictures import Pictures
 from diffclust.cli.progress_bar import ProgressBar
@@ -185,7 +185,6 @@ def demo(options: Demo) -> None:
             options.out,
             method="di-kmeans",
             seed=options.seed,
-            options=MethodOptions(restarts=1),
             overwrite=True,
         ),
         command="demo",
