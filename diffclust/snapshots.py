@@ -91,8 +91,7 @@ class SnapshotFolder:
             ),
             item_names=("arrays", "about"),
         )
-        self._quiet = contextlib.ExitStack()
-        self._quiet.enter_context(_told_once())
+        self._quiet = _told_once()
 
     def _check(self, found: dict[str, Any], expected: dict[str, Any]) -> None:
         was, is_ = found["run"], expected["run"]
@@ -286,26 +285,29 @@ def _undisturbed() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-@contextlib.contextmanager
-def _told_once() -> Iterator[None]:
-    """Keeps orbax and asyncio from printing, with tracebacks, the very error that is raised."""
-    log, hook = logging.getLogger("absl"), sys.unraisablehook
+def _told_once() -> contextlib.ExitStack:
+    """Keeps orbax and asyncio from printing, with tracebacks, the very error that is raised.
+
+    Returns:
+        Its `close` ends that. One that is dropped unclosed, unlike a generator, ends nothing.
+    """
+    quiet, hook = contextlib.ExitStack(), sys.unraisablehook
 
     def is_other(record: logging.LogRecord) -> bool:
-        return "orbax" not in record.pathname
+        # Asyncio names the task that failed, and where it is defined, in the message.
+        return "orbax" not in record.pathname + record.getMessage()
 
     def show(unraisable: Any) -> None:
         # Where one write of several fails, the others have no loop to come back to.
         if str(unraisable.exc_value) != "Event loop is closed":
             hook(unraisable)
 
-    log.addFilter(is_other)
+    for log in map(logging.getLogger, ("absl", "asyncio")):
+        log.addFilter(is_other)
+        quiet.callback(log.removeFilter, is_other)
     sys.unraisablehook = show
-    try:
-        yield
-    finally:
-        log.removeFilter(is_other)
-        sys.unraisablehook = hook
+    quiet.callback(setattr, sys, "unraisablehook", hook)
+    return quiet
 
 
 def _reason(error: BaseException) -> str:

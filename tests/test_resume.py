@@ -1,8 +1,12 @@
 """Fits that are broken off, in every way that we could think of, and go on to the same result."""
 
+import asyncio
 import dataclasses
+import errno
 import functools
+import gc
 import json
+import logging
 import os
 import re
 import signal
@@ -582,6 +586,44 @@ def test_a_full_disk_stops_it_and_harms_nothing(fit: Fit, monkeypatch: pytest.Mo
     assert "(File too large); what was saved before is whole" in second
     assert snapshots_in(Path("full")) == before
     resumed(fit, "di-kmeans", "full")
+
+
+def test_writes_that_fail_late_are_not_told_of_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for log in map(logging.getLogger, ("absl", "asyncio")):
+        monkeypatch.setattr(log, "filters", [])
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+
+    def full() -> tuple[Any, dict[str, Any]]:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def lost_tasks(path: str) -> int:
+        """How many lines asyncio writes of a task defined there whose error nobody asked for."""
+        there: dict[str, Any] = {}
+        code = compile("async def write():\n    raise OSError('File too large')", path, "exec")
+        exec(code, there)
+        loop, before = asyncio.new_event_loop(), len(caplog.records)
+        task = loop.create_task(there["write"]())
+        loop.run_until_complete(asyncio.wait([task]))
+        loop.close()
+        del task
+        gc.collect()
+        return len(caplog.records) - before
+
+    writer = "packages/orbax/checkpoint/type_handlers.py"
+    with SnapshotFolder(tmp_path / "run", run={}):
+        assert lost_tasks(writer) == 0
+        assert lost_tasks("somebody/else.py") == 1
+    assert lost_tasks(writer) == 1
+    with (
+        pytest.raises(OSError, match="No space left on device"),
+        SnapshotFolder(tmp_path / "full", run={}, every=0.0) as folder,
+    ):
+        folder.save(full)
+    del folder
+    gc.collect()
+    assert lost_tasks(writer) == 0
 
 
 def test_states_of_another_fit_are_refused(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
