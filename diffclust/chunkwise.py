@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +23,7 @@ Rows = Callable[[Chunkwise], Shaped[np.ndarray, "n ..."]]
 """Makes the whole array of it: `all_rows`, or one that begins where an earlier process ended."""
 
 _MOST_WORKERS = 32
+"""However many cores there are: every worker holds a chunk and what is made of it."""
 
 _SETTINGS: Mapping[str, Callable[[Any], contextlib.AbstractContextManager]] = {
     "jax_debug_nans": jax.debug_nans,
@@ -81,15 +83,13 @@ def in_flight(
     Yields:
         What it gave, with several workers when it is there.
     """
-    items = iter(items)
     if workers == 1:
         yield from _one_ahead(map(compute, items))
         return
+    items, settings = iter(items), {name: getattr(jax.config, name) for name in _SETTINGS}
     # The first one alone: else every thread would compile the same program.
-    for item in items:
+    for item in itertools.islice(items, 1):
         yield jax.block_until_ready(compute(item))
-        break
-    settings = {name: getattr(jax.config, name) for name in _SETTINGS}
 
     def waited(item: _Item) -> _Found:
         with contextlib.ExitStack() as stack:

@@ -69,6 +69,12 @@ def _two_loops(state: _State, precondition: Callable[[Params], Params]) -> Param
     return direction
 
 
+def _better(point: Params, value: Scalar, best: Params, least: Scalar) -> tuple[Params, Scalar]:
+    """The better of the last point and the best before; NaN where no value was a number."""
+    better = (value < least) | jnp.isinf(least)
+    return jnp.where(better, point, best), jnp.where(better, value, least)
+
+
 class PreconditionedLBFGS(AbstractMinimiser):
     """Limited-memory BFGS around a fixed preconditioner, one evaluation a step.
 
@@ -101,10 +107,10 @@ class PreconditionedLBFGS(AbstractMinimiser):
             return start, function(start)
         evaluate = jax.value_and_grad(function)
         memory = jnp.zeros((self.history, start.shape[0]), dtype=start.dtype)
-        one = jnp.ones((), dtype=start.dtype)
+        unknown, length = (jnp.full((), value, dtype=start.dtype) for value in (jnp.inf, 1.0))
         # The first step stays where it is and is accepted.
         initial = _State(
-            start, jnp.inf * one, jnp.zeros_like(start), memory, memory, memory[:, 0], one
+            start, unknown, jnp.zeros_like(start), memory, memory, memory[:, 0], length
         )
 
         def precondition(vector: Params) -> Params:
@@ -139,10 +145,7 @@ class PreconditionedLBFGS(AbstractMinimiser):
         before, _ = jax.lax.scan(step, initial, None, length=steps)
         # Nothing follows the last step, so that its gradient need not be known.
         point = before.point - before.length * _two_loops(before, precondition)
-        value = function(point)
-        # Where no value was below infinity, a NaN is not hidden.
-        better = (value < before.value) | jnp.isinf(before.value)
-        return jnp.where(better, point, before.point), jnp.where(better, value, before.value)
+        return _better(point, function(point), before.point, before.value)
 
 
 class OptaxMinimiser(AbstractMinimiser):
@@ -180,6 +183,4 @@ class OptaxMinimiser(AbstractMinimiser):
         least = jnp.full((), jnp.inf, dtype=start.dtype)
         carry = (start, self.optimiser.init(start), start, least)
         (point, _, best, least), _ = jax.lax.scan(step, carry, None, length=steps)
-        value = function(point)
-        better = (value < least) | jnp.isinf(least)
-        return jnp.where(better, point, best), jnp.where(better, value, least)
+        return _better(point, function(point), best, least)

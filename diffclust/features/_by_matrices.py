@@ -111,7 +111,7 @@ class Multipliers(NamedTuple):
             frequencies that could be folded.
     """
 
-    values: np.ndarray
+    values: np.ndarray | Array
     folds: tuple[tuple[tuple[int, int, int], ...], ...]
 
     @staticmethod
@@ -229,13 +229,12 @@ def _multiply(
 
 def _moduli(
     x: Float[Array, "2 k 2 l n"],
-    multipliers: Float[Array, "2 2 folds folds 2 rows angles 2 columns"],
-    folds: tuple[tuple[tuple[int, int, int], ...], ...],
+    multipliers: Multipliers,
 ) -> Float[Array, "height angles width n"]:
     """Moduli of the wavelet coefficients."""
-    parts = []
+    values, parts = jnp.asarray(multipliers.values, x.dtype), []
     for part, swaps in enumerate((((), (0, 2)), ((2,), (0,)))):
-        waves = _multiply(x, multipliers[part], folds[part], swaps)
+        waves = _multiply(x, values[part], multipliers.folds[part], swaps)
         parity, rows, angles, _, columns, count = waves.shape
         # The last axis stays apart until the product is taken: XLA's loop over a merged one
         # divides for every element.
@@ -258,7 +257,7 @@ def scatter(
         The coefficients, the paths in kymatio's order.
     """
     order, (low, across), into, averages, multipliers = prepared
-    scales, dtype = len(averages), images.dtype
+    scales = len(averages)
     pixels = jnp.moveaxis(images, 0, -1)
 
     def average(u: Array, scale: int) -> Array:
@@ -267,27 +266,25 @@ def scatter(
 
     def both_orders(scale: int, wavelet: Array) -> tuple[Array, Array]:
         """Of one wavelet: rows columns n, and j2 rows angles columns n."""
-        once = _moduli(spectrum, wavelet, multipliers[scale, 0].folds)[:, 0]
+        once = _moduli(spectrum, multipliers[scale, 0]._replace(values=wavelet))[:, 0]
         height, width, _ = once.shape
         again = _analyse(_waves(height).T, _waves(width).T, once)
-        twice = []
-        for j2 in range(scale + 1, scales):
-            values, folds = multipliers[j2, scale]
-            twice.append(average(_moduli(again, jnp.asarray(values, dtype), folds), j2))
+        twice = [
+            average(_moduli(again, multipliers[j2, scale]), j2) for j2 in range(scale + 1, scales)
+        ]
         return average(once[:, None], scale)[:, 0], jnp.stack(twice)
 
     zeroth = _along(across, _down(low, pixels))[None]
     spectrum = _analyse(into[0], into[1], pixels)
     first, second = [], []
     for j1 in range(scales):
-        values, folds = multipliers[j1, 0]
         if order < 2 or j1 + 1 == scales:
-            once = average(_moduli(spectrum, jnp.asarray(values, dtype), folds), j1)
+            once = average(_moduli(spectrum, multipliers[j1, 0]), j1)
             first.append(jnp.moveaxis(once, 1, 0))
             continue
         # One wavelet after the other, so that what is made of it stays in a CPU's cache.
-        each = jnp.asarray(np.moveaxis(values, 6, 0)[:, :, :, :, :, :, :, None], dtype)
-        once, twice = jax.lax.map(functools.partial(both_orders, j1), each)
+        every = jnp.moveaxis(jnp.asarray(multipliers[j1, 0].values, images.dtype), 6, 0)
+        once, twice = jax.lax.map(functools.partial(both_orders, j1), every[..., None, :, :])
         first.append(once)
         # t1 j2 rows t2 columns n -> t1 j2 t2 rows columns n
         paths = jnp.swapaxes(twice, 2, 3)

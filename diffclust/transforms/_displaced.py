@@ -10,6 +10,19 @@ from diffclust.sampling import planes
 from diffclust.types import Points
 
 
+def homogeneous(points: Points) -> Float[Array, "3 points"]:
+    """Points as (x, y, 1).
+
+    Args:
+        points: Points of shape `(2, ...)`.
+
+    Returns:
+        Their coordinates and ones, in flat rows.
+    """
+    x, y = planes(points)
+    return jnp.stack([x, y, jnp.ones_like(x)]).reshape(3, -1)
+
+
 def displaced(
     points: Points, functions: Float[Array, "functions points"]
 ) -> Callable[[Float[Array, "2 functions"]], Points]:
@@ -23,8 +36,8 @@ def displaced(
         A function of the coefficients of the displacements along x and along y; zero gives the
         points back, exactly.
     """
-    # The points are one more function, and x and y two products of their own: on CPUs an image is
-    # read twice as fast at points that come out of a product.
+    # The points are one more function, and x and y two products of their own: a CPU reads an image
+    # faster at points that come out of a product.
     rows = [jnp.concatenate([functions, axis.reshape(1, -1)]) for axis in planes(points)]
     one = jnp.ones((1,), dtype=points.dtype)
 

@@ -6,8 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from diffclust.sampling import Boundary, check_boundary, planes
-from diffclust.transforms._displaced import displaced
+from diffclust.sampling import Boundary, check_boundary
+from diffclust.transforms._displaced import displaced, homogeneous
 from diffclust.transforms.base import AbstractSpatialTransform
 from diffclust.types import Params, Points, Scalar
 
@@ -64,8 +64,7 @@ class Affine(AbstractSpatialTransform):
 
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
         """See `AbstractSpatialTransform.bind_map`."""
-        x, y = planes(points)
-        coordinates = displaced(points, jnp.stack([x, y, jnp.ones_like(x)]).reshape(3, -1))
+        coordinates = displaced(points, homogeneous(points))
         return lambda params: coordinates(_displacement(params))
 
     def compose(self, first: Params, second: Params) -> Params:

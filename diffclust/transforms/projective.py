@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from diffclust.sampling import Boundary, check_boundary, planes
+from diffclust.transforms._displaced import homogeneous
 from diffclust.transforms.affine import Affine, mean_squared_displacement
 from diffclust.transforms.base import AbstractSpatialTransform
 from diffclust.types import Params, Points
@@ -68,9 +69,7 @@ class Projective(AbstractSpatialTransform):
 
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
         """See `AbstractSpatialTransform.bind_map`."""
-        affine = Affine().bind_map(points)
-        x, y = planes(points)
-        rows = jnp.stack([x, y, jnp.ones_like(x)]).reshape(3, -1)
+        affine, rows = Affine().bind_map(points), homogeneous(points)
         one = jnp.ones((1,), dtype=points.dtype)
 
         def coordinates(params: Params) -> Points:

@@ -26,31 +26,45 @@ from diffclust.metrics import scores
 from diffclust.objectives import InvariantDistance
 from diffclust.prototypes import UnitNormImages
 from diffclust.sampling import pixel_grid, to_pixels
-from diffclust.transforms import ThinPlateSpline
+from diffclust.transforms import AbstractSpatialTransform, AbstractTransform
 from experiments.harness import arguments, finish, peak_memory_mb
 
 PLAIN, SAMPLED = "adam, 40 steps, map_coordinates", "adam, 40 steps"
 
 
-class PlainSpline(ThinPlateSpline):
-    """The same splines, with images sampled by `jax.scipy.ndimage.map_coordinates`."""
+class PlainSampling(AbstractTransform):
+    """A spatial transform whose images are read by `jax.scipy.ndimage.map_coordinates`."""
+
+    spatial: AbstractSpatialTransform
+
+    @property
+    def num_params(self):
+        return self.spatial.num_params
+
+    @property
+    def deformation_terms(self):
+        return self.spatial.deformation_terms
+
+    def deformation(self, params):
+        return self.spatial.deformation(params)
 
     def bind(self, height, width):
-        coordinates = self.bind_map(pixel_grid(height, width))
+        coordinates = self.spatial.bind_map(pixel_grid(height, width))
 
         def apply(params, image):
             columns, rows = to_pixels(coordinates(params), height, width)
-            sampled = map_coordinates(image[..., 0], [rows, columns], order=1)
-            return sampled[..., None]
+            return map_coordinates(image[..., 0], [rows, columns], order=1)[..., None]
 
         return apply
+
+    def bind_variance(self, height, width):
+        return self.bind(height, width)
 
 
 def distances(model):
     """The distances to compare, by name; the first is the plain way."""
     energy = model.portrait().energy()
-    spline = energy.transform
-    plain = dataclasses.replace(energy, transform=PlainSpline(spline.landmarks))
+    plain = dataclasses.replace(energy, transform=PlainSampling(energy.transform))
     adam = Descent((Stage(40),), minimiser=OptaxMinimiser(optax.adam(1e-2)))
     default = model.aligner()
 
