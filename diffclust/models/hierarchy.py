@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from diffclust import _validation
-from diffclust.distances import pairwise
+from diffclust.distances import DiagonalGaussian, Gaussian, pairwise
 from diffclust.models.registration import register
 from diffclust.models.shapes import ShapeDistance, ShapeKMeans
 from diffclust.prototypes import gaussians
@@ -50,6 +50,26 @@ class Hierarchy:
         return np.argsort(np.argsort(first))[inverse].astype(np.int32)
 
 
+def registered_gaussians(model: ShapeKMeans, shapes: Any) -> DiagonalGaussian | Gaussian:
+    """Shapes as a distance between two of them sees them: all carry the variances of all.
+
+    Args:
+        model: Says which covariances and registration.
+        shapes: Anything array-like of shape `(n, landmarks, dims)`.
+
+    Returns:
+        The registered shapes, each landmark a Gaussian.
+
+    Raises:
+        ValueError: If the shapes are none.
+    """
+    array = model.validated(shapes)
+    registered, consensus, *_ = register(array, model.registration, model.reflection)
+    points = jnp.asarray(registered)
+    spread = model.spread(points, jnp.asarray(consensus))
+    return gaussians(points, jnp.broadcast_to(spread[None], (len(array), *spread.shape)))
+
+
 def shape_hierarchy(
     shapes: Any, *, model: ShapeKMeans | None = None, linkage: str = "average"
 ) -> Hierarchy:
@@ -86,11 +106,8 @@ def shape_hierarchy(
     array = model.validated(shapes)
     if len(array) < 2:
         raise ValueError("one shape has nobody to be joined with; give at least 2")
-    registered, consensus, *_ = register(array, model.registration, model.reflection)
-    points = jnp.asarray(registered)
-    spread = model.spread(points, jnp.asarray(consensus))
-    carried = jnp.broadcast_to(spread[None], (len(array), *spread.shape))
-    found = np.asarray(pairwise(model.dissimilarity(), gaussians(points, carried)), np.float64)
+    each = registered_gaussians(model, array)
+    found = np.asarray(pairwise(model.dissimilarity(), each), np.float64)
     found = 0.5 * (found + found.T)
     np.fill_diagonal(found, 0.0)
-    return Hierarchy(registered, found, joined(squareform(found, checks=False), linkage))
+    return Hierarchy(np.asarray(each.mean), found, joined(squareform(found, checks=False), linkage))
