@@ -90,13 +90,20 @@ class Watch:
         self.paused += time.perf_counter() - stopped
 
 
-def run(model, data, seed: int, prefix: str, *, every: float | None = None) -> dict[str, Any]:
+def run(
+    model, data, seed: int, prefix: str, *, every: float | None = None, start: str | None = None
+) -> dict[str, Any]:
     """One fit: its loss a sample, its scores, and how long it took without looking on."""
     watch = None
     if every is not None:
         watch = Watch(model, data.images, data.labels, every=every, prefix=f"{prefix} seed={seed}")
-    begun = time.perf_counter()
-    result = model.fit(data.images, key=jax.random.key(seed), keep=watch)
+    begun, key, assignments = time.perf_counter(), jax.random.key(seed), None
+    if start is not None:
+        first = MODELS[start].from_settings({"num_clusters": model.num_clusters})
+        assignments = first.fit(data.images, key=key).assignments
+        found = {k: round(v, 4) for k, v in scores(data.labels, assignments).items()}
+        print(prefix, start, found, f"seconds={time.perf_counter() - begun:.1f}", flush=True)
+    result = model.fit(data.images, key=key, keep=watch, assignments=assignments)
     seconds = time.perf_counter() - begun - (watch.paused if watch else 0.0)
     row = {
         "seed": seed,
@@ -143,6 +150,7 @@ def table(
         limit={"type": int, "default": None, "help": "at most so many images"},
         steps={"type": int, "nargs": 5, "default": None, "help": "steps of each phase"},
         shortlist={"type": int, "default": None, "help": "judge so many clusters at the end"},
+        start={"default": None, "help": "begin with this method's assignments"},
         no_moves={"action": "store_true", "help": "without split-and-merge moves"},
     )
     if args.quick:
@@ -160,8 +168,10 @@ def table(
                 }
                 model = model_of(method, name, steps=steps, **settings)
                 prefix = f"{name} {method} {backbone}{' no moves' if args.no_moves else ''}"
+                prefix += f" from {args.start}" if args.start else ""
                 seeds = range(args.seed, args.seed + args.seeds)
-                rows = [run(model, data, seed, prefix, every=args.every) for seed in seeds]
+                watched = {"every": args.every, "start": args.start}
+                rows = [run(model, data, seed, prefix, **watched) for seed in seeds]
                 found = summary(rows)
                 print(prefix, found, flush=True)
                 figures[prefix] = {
