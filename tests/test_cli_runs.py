@@ -4,6 +4,7 @@ import csv
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,6 +13,8 @@ from sklearn.metrics import adjusted_rand_score
 import diffclust
 from diffclust.cli.agreement import compare_runs
 from diffclust.cli.runs import read_run
+from diffclust.data import load
+from diffclust.models import KMeans
 from diffclust.plotting import elbow
 from tests.commands import Run, entries, runner, squares
 
@@ -33,6 +36,12 @@ def fitted(run: Run, out: str, *options: str, source: str = "images.npz", k: int
     assert (status, err) == (0, "")
 
 
+def folder_of_images(folder: Path) -> None:
+    folder.mkdir()
+    for number, image in enumerate(squares(COUNT)):
+        Image.fromarray(image).save(folder / f"{number:02}.png")
+
+
 def refused(run: Run, *arguments: str) -> str:
     """The one line that a command ends with, leaving nothing behind."""
     before = sorted(Path().rglob("*"))
@@ -42,6 +51,47 @@ def refused(run: Run, *arguments: str) -> str:
     assert err.count("\n") == 1
     assert sorted(Path().rglob("*")) == before
     return err
+
+
+def test_a_fit_begins_with_the_clusters_of_another(run: Run) -> None:
+    fitted(run, "before", "--method", "ai-kmeans", "--no-report")
+    fitted(run, "after", "--start", "before", "--no-report")
+    given, key = read_run("before"), jax.random.key(0)
+    model = KMeans(3, num_restarts=1, max_passes=3)
+    images = load("images.npz").images
+    expected = model.fit(images, key=key, assignments=given.clusters)
+    np.testing.assert_array_equal(diffclust.load("after").assignments, expected.assignments)
+    assert json.loads(Path("after", "summary.json").read_text())["source"]["start"] == "before"
+    # Of a part of the source the run knows the clusters too.
+    fitted(run, "part", "--start", "before", "--limit", "15", "--no-report")
+    part = read_run("part").indices
+    assert len(part) == 15
+    expected = model.fit(images[part], key=key, assignments=given.clusters[part])
+    np.testing.assert_array_equal(diffclust.load("part").assignments, expected.assignments)
+
+
+def test_a_start_must_fit(run: Run) -> None:
+    fitted(run, "whole", "--no-report")
+    fitted(run, "part", "--limit", "9", "--no-report")
+    fitted(run, "more", "--no-report", k=4)
+
+    def told(*options: str) -> str:
+        return refused(
+            run, "fit", "images.npz", "-k", "3", *QUICK, "--no-report", "--out", "new", *options
+        )
+
+    assert "'nowhere' holds no run" in told("--start", "nowhere")
+    assert "the run in 'more' has 4 clusters, not 3; give -k 4" in told("--start", "more")
+    first = int(np.setdiff1d(np.arange(COUNT), read_run("part").indices)[0])
+    assert f"the run in 'part' has no cluster for image {first};" in told("--start", "part")
+    folder_of_images(Path("folder"))
+    named = ("fit", "folder", "-k", "3", *QUICK, "--no-report", "--out", "new")
+    assert "no cluster for image 0 ('00.png');" in refused(run, *named, "--start", "whole")
+    message = "pssc cannot begin with clusters; leave out --start"
+    graph = ("fit", "images.npz", "-k", "3", "--method", "pssc", "--out", "new")
+    assert message in refused(run, *graph, "--start", "whole")
+    over = ("fit", "images.npz", "-k", "3", *QUICK, "--out", "whole", "--overwrite")
+    assert "'whole' holds 'whole', which is read" in refused(run, *over, "--start", "whole")
 
 
 def test_runs_are_compared(run: Run) -> None:

@@ -228,6 +228,11 @@ def test_process_0_writes_and_speaks(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     wanted = load_folder(folder, skip_bad=True)
     assert wanted.paths == tuple(row["path"] for row in rows)
+    again = [tmp_path / "third", tmp_path / "fourth"]
+    found = fit(lambda number: again[number], str(folder), *kmeans, "--start", str(outs[0]))
+    assert [status for status, *_ in found] == [0, 0], found
+    with (again[0] / "assignments.csv").open() as file:
+        assert [row["cluster"] for row in csv.DictReader(file)] == [row["cluster"] for row in rows]
     assert not list(tmp_path.glob("*.unfinished"))
 
 

@@ -521,12 +521,14 @@ def test_terminated_from_outside(fit: Fit) -> None:
     resumed(fit, "di-kmeans", "outside")
 
 
-def break_off(fit: Fit, monkeypatch: pytest.MonkeyPatch, out: str, *more: str) -> list[str]:
+def break_off(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch, out: str, *more: str, at: int = 6
+) -> list[str]:
     """A fit of a few states, broken off; its arguments."""
     whole(fit, "di-kmeans")
     options = [*arguments("di-kmeans", out), *more]
     with monkeypatch.context() as patch:
-        interrupted_by(patch, signal.SIGINT, "pass", 6)
+        interrupted_by(patch, signal.SIGINT, "pass", at)
         assert fit(*options, *EVERY)[0] == 130
     assert len(snapshots_in(Path(out))) == 2
     return options
@@ -650,6 +652,19 @@ def test_states_of_other_weights_are_refused(fit: Fit, monkeypatch: pytest.Monke
         status, err = fit(*arguments("di-kmeans", "weighed"), *more, "--resume")
         assert (status, err.count("\n")) == (2, 0)
         assert "had weights" in err
+    assert fit(*options, "--resume")[0] == 0
+
+
+def test_states_of_another_start_are_refused(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in ("1", "2"):
+        model = ("--method", "kmeans", "--restarts", "1", "--max-passes", "1", "--seed", seed)
+        started = ("images.npz", "-k", "4", *model, "--no-report", "--out", f"start-{seed}")
+        assert fit(*started)[0] == 0
+    options = break_off(fit, monkeypatch, "started", "--start", "start-1", at=3)
+    for more in ([], ["--start", "start-2"]):
+        status, err = fit(*arguments("di-kmeans", "started"), *more, "--resume")
+        assert (status, err.count("\n")) == (2, 0)
+        assert "had start" in err
     assert fit(*options, "--resume")[0] == 0
 
 

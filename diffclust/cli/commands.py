@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 import time
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,11 @@ from diffclust.cli.run_folder import (
 from diffclust.cli.samples import (
     as_fitted,
     check_samples,
+    given_with,
     inputs_of,
     load_images,
     load_shapes,
     size_of,
-    weights_of,
 )
 from diffclust.cli.unfinished import Unfinished
 from diffclust.data import Collection, load_mask
@@ -85,7 +86,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
             "key": jax.random.key(options.seed),
             "chunk_size": options.chunk_size,
             "callback": _watched(dataset, pictures.watching(bar)),
-            **weights_of(options, dataset),
+            **given_with(options, dataset),
         }
         with unfinished.snapshots(dataset) as extra:
             result = model.fit(dataset.samples, **settings, **extra)
@@ -219,6 +220,8 @@ def make_model(options: Fit) -> AbstractModel:
                 raise ValueError(f"{written} must be one number for {options.method}, not {value}")
             value = value[0]
         settings[name] = value
+    if options.start is not None and "assignments" not in signature(model.fit).parameters:
+        raise ValueError(f"{options.method} cannot begin with clusters; leave out --start")
     if options.mask is not None:
         if "mask" not in fields:
             raise ValueError(f"{options.method} clusters shapes and takes no --mask; leave it out")
@@ -271,7 +274,7 @@ def summarise(
             "limit": options.limit,
             "rate": options.rate,
             "seconds": options.seconds,
-            "weights": options.weights if isinstance(options, Fit) else None,
+            **{name: getattr(options, name, None) for name in ("weights", "start")},
             "sample_shape": result.sample_shape,
             "skipped": dataset.skipped,
         },

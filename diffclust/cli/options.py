@@ -17,6 +17,7 @@ from diffclust.cli.option_types import (
     Labels,
     Limit,
     Maps,
+    Run,
     Size,
     Source,
     Split,
@@ -262,6 +263,8 @@ class Fit:
         rate: Samples a second that recordings are resampled to.
         seconds: Length of what is read of each recording, about its middle.
         weights: A .npy file with the weight of each sample of the source.
+        start: Folder of an earlier run of the same source with as many clusters; the fit begins
+            with those, whatever method found them.
         mask: A picture of the images' size, black where pixels do not count and white where they
             do, or a .npy file; a picture is resized as the images are.
         options: Settings of the method.
@@ -297,6 +300,7 @@ class Fit:
     rate: _Rate = None
     seconds: _Seconds = None
     weights: File = None
+    start: Run = None
     mask: File = None
     options: Annotated[MethodOptions, arg(name="")] = MethodOptions()
     chunk_size: ChunkSize = None

@@ -16,6 +16,7 @@ from diffclust.cli.options import Fit, Predict
 from diffclust.cli.parsing import option, parse_grid
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.run_options import Sweep
+from diffclust.cli.runs import read_run
 from diffclust.data import (
     Collection,
     DataError,
@@ -133,27 +134,53 @@ def inputs_of(options: Fit) -> list[str]:
     Returns:
         Their paths.
     """
-    return [options.source, *filter(None, (options.weights, options.mask))]
+    return [options.source, *filter(None, (options.weights, options.mask, options.start))]
 
 
-def weights_of(options: Fit, dataset: Collection) -> dict[str, np.ndarray]:
-    """The weights of the samples.
+def given_with(options: Fit, dataset: Collection) -> dict[str, np.ndarray]:
+    """What was given for each sample: a weight, a cluster to start from.
 
     Args:
         options: What was asked for.
         dataset: The samples.
 
     Returns:
-        An argument for a fit; nothing where no weights were given.
+        Arguments for a fit, each with an entry for every sample; nothing where none was given.
 
     Raises:
         ValueError: If they do not fit the samples.
     """
-    if options.weights is None:
-        return {}
+    found = {}
+    if options.weights is not None:
+        assert dataset.indices is not None
+        total = len(dataset) + len(dataset.skipped) if options.limit is None else None
+        found["sample_weight"] = load_weights(options.weights, dataset.indices, total=total)
+    if options.start is not None:
+        found["assignments"] = _clusters_of(options.start, options.clusters, dataset)
+    return found
+
+
+def _clusters_of(path: str, num_clusters: int, dataset: Collection) -> np.ndarray:
+    """The clusters that a run before put the samples in."""
+    run = read_run(path)
+    if run.num_clusters != num_clusters:
+        raise ValueError(
+            f"the run in {path!r} has {run.num_clusters} clusters, not {num_clusters}; give -k "
+            f"{run.num_clusters}, or another --start"
+        )
     assert dataset.indices is not None
-    total = len(dataset) + len(dataset.skipped) if options.limit is None else None
-    return {"sample_weight": load_weights(options.weights, dataset.indices, total=total)}
+    order = np.argsort(run.indices)
+    rows = order[np.searchsorted(run.indices, dataset.indices, sorter=order) % len(order)]
+    names = [Path(place).name for place in dataset.places[1]]
+    theirs = [Path(run.places[row]).name for row in rows]
+    for number, row in enumerate(rows):
+        if run.indices[row] != dataset.indices[number] or theirs[number] != names[number]:
+            raise ValueError(
+                f"the run in {path!r} has no cluster for {dataset.noun} {dataset.indices[number]}"
+                f"{f' ({names[number]!r})' if names[number] else ''}; --start takes a run of the "
+                "same source"
+            )
+    return run.clusters[rows]
 
 
 def as_fitted(options: Predict) -> Predict:

@@ -18,7 +18,7 @@ from diffclust.cli.options import Fit
 from diffclust.cli.pictures import Pictures
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.run_folder import new_run
-from diffclust.cli.samples import inputs_of, weights_of
+from diffclust.cli.samples import given_with, inputs_of
 from diffclust.cli.shares import read_share
 from diffclust.cli.unfinished import Unfinished
 from diffclust.data import Collection
@@ -112,14 +112,14 @@ def _speak_for_all() -> None:
 def _settings(options: Fit, own: Collection, whole: Collection, mesh: Mesh) -> dict[str, Any]:
     """What the fit is given beside the samples."""
     with together(mesh):
-        weights = weights_of(options, whole)
+        given = given_with(options, whole)
     assert own.indices is not None
     assert whole.indices is not None
     here = np.searchsorted(whole.indices, own.indices)
     return {
         "key": jax.random.key(options.seed),
         "chunk_size": options.chunk_size,
-        **{name: array[here] for name, array in weights.items()},
+        **{name: array[here] for name, array in given.items()},
     }
 
 

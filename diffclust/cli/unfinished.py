@@ -13,6 +13,7 @@ import numpy as np
 
 from diffclust.cli.options import Fit
 from diffclust.cli.run_folder import is_run
+from diffclust.cli.runs import read_run
 from diffclust.data import Collection
 from diffclust.image_source import Images, ImageSource
 from diffclust.models import AbstractModel
@@ -76,7 +77,7 @@ class Unfinished:
 
         if self._options.overwrite and not self._options.resume:
             self.remove()
-        weights = self._options.weights
+        weights, start = self._options.weights, self._options.start
         run = {
             "method": self._model.method,
             "settings": self._model.settings(),
@@ -84,6 +85,7 @@ class Unfinished:
             "precision": str(jnp.result_type(float)),
             "samples": [*dataset.samples.shape, _checksum(dataset.samples)],
             "weights": None if weights is None else zlib.crc32(Path(weights).read_bytes()),
+            "start": None if start is None else _checksum(read_run(start).clusters),
         }
         try:
             with SnapshotFolder(
