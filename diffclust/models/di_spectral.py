@@ -77,7 +77,7 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
     affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
     bending_penalty: float = eqx.field(static=True, default=0.015, kw_only=True)
     direction: Direction = eqx.field(static=True, default="forward", kw_only=True)
-    num_removed: tuple[int, ...] = eqx.field(static=True, default=(2,), kw_only=True)
+    num_removed: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3, 4), kw_only=True)
     num_dimensions: int = eqx.field(static=True, default=300, kw_only=True)
     normalisation: Normalisation = eqx.field(static=True, default="root", kw_only=True)
     num_scales: int | None = eqx.field(static=True, default=None, kw_only=True)

@@ -21,7 +21,8 @@ ROWS = 6
 
 def rows_of(images, count):
     """Samples, their nearest by scattering and by bending, and the sample bent onto each."""
-    model = diffclust.DeformationInvariantSpectralClustering(10)
+    # One list of candidates has one nearest.
+    model = diffclust.DeformationInvariantSpectralClustering(10, num_removed=(2,))
     _, coordinates = model.project(images, max(model.num_removed), ignore)
     (candidates,) = model.candidates(coordinates)
     (judged,) = model.judge([candidates], images)

@@ -43,7 +43,7 @@ SETTINGS = {
     **{f"{n} candidates": {"num_candidates": n} for n in (8, 12, 20, 30)},
     **{f"direction {name}": {"direction": name} for name in ("min", "mean")},
     **{f"keep {k}": {"num_neighbours": (k,)} for k in (3, 4, 5, 7, 10)},
-    "candidates from n = 1 to 4": {"num_removed": (1, 2, 3, 4)},
+    "candidates from n = 2 alone": {"num_removed": (2,)},
 }
 
 
