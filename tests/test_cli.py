@@ -16,10 +16,11 @@ from PIL import Image
 
 import diffclust
 from diffclust.cli.entry import condense
+from diffclust.cli.findings import show_findings
 from diffclust.cli.options import Fit, Method, MethodOptions, parse_grid
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.run_folder import write_assignments
-from diffclust.data import Dataset
+from diffclust.data import Dataset, load
 from diffclust.models import MODELS
 from diffclust.solvers import Assignment, Progress
 from tests.commands import Run, entries, runner, squares
@@ -175,7 +176,10 @@ def test_lists_of_options_reach_the_model(run: Run) -> None:
     )
 
 
-def test_a_cut_is_told_and_its_bridges_are_those_of_the_fit(run: Run) -> None:
+def test_a_cut_is_told_and_its_bridges_are_those_of_the_fit(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     options = [*CUT, "--method", "pssc", "--neighbours", "4", "--removed", "0,1"]
     status, out, err = run("fit", "images.npz", *options, "--out", "run")
     assert (status, err) == (0, "")
@@ -183,7 +187,11 @@ def test_a_cut_is_told_and_its_bridges_are_those_of_the_fit(run: Run) -> None:
     assert f"normalised cut {found['loss']:.6g}, " in out
     assert (found["status"], found["iterations"]) == ("solved", 1)
     assert found["eigengap"] > 0
-    assert -1 <= found["stability"] <= 1
+    assert f"stability {found['stability']:.2f}" in out
+    again = diffclust.load("run"), load("images.npz")
+    for stability, hint in ((0.79, ": single graphs group these samples otherwise; "), (0.8, "\n")):
+        show_findings("run", *again, {**found, "stability": stability})
+        assert f"stability {stability:.2f}{hint}" in capsys.readouterr().out
     bridges = diffclust.load("run").outcome.extras["bridges"]
     assert len(bridges)
     assert '<section id="bridges">' in Path("run/report.html").read_text("utf-8")
@@ -192,6 +200,7 @@ def test_a_cut_is_told_and_its_bridges_are_those_of_the_fit(run: Run) -> None:
     status, out, err = run("predict", "run", "more.npy", "--out", "one")
     assert (status, err) == (0, "")
     assert "summed distance" in out
+    assert "stability" not in out
     assert '<section id="bridges">' not in Path("one/report.html").read_text("utf-8")
 
 

@@ -10,6 +10,9 @@ from diffclust.models import Result
 
 _MOST_ROWS = 20
 
+_STEADY = 0.8
+"""A mean adjusted Rand index; of plain groups it is above 0.9."""
+
 
 def counted(number: int, noun: str) -> str:
     """How many there are of something.
@@ -50,6 +53,8 @@ def show_findings(out: str, result: Result, dataset: Collection, summary: dict[s
     )
     if not predicted and (changes := _changes(result)):
         console.print(", ".join(changes))
+    if not predicted and "stability" in summary:
+        console.print(_steadiness(summary["stability"]))
     if "acc" in summary:
         console.print(
             f"accuracy {summary['acc']:.3f}, NMI {summary['nmi']:.3f}, ARI {summary['ari']:.3f} "
@@ -82,6 +87,14 @@ def _changes(result: Result) -> list[str]:
         for words, times in counts.items()
         if times
     ]
+
+
+def _steadiness(stability: float) -> str:
+    """How much the graphs agree whose mean was cut."""
+    told = f"stability {stability:.2f}"
+    if stability < _STEADY:
+        told += ": single graphs group these samples otherwise; look at the margins and the bridges"
+    return told
 
 
 def _table(result: Result, dataset: Collection, distance: str) -> Any:
