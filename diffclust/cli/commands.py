@@ -81,14 +81,15 @@ def fit(options: Fit, *, command: str = "fit") -> None:
     ):
         dataset = _load(options, model, size, bar)
         tell_if_long(options, model, dataset, bar)
+        given = given_with(options, dataset)
         # The fit is given the samples and nothing else: it never sees labels.
         settings = {
             "key": jax.random.key(options.seed),
             "chunk_size": options.chunk_size,
             "callback": _watched(dataset, pictures.watching(bar)),
-            **given_with(options, dataset),
+            **given,
         }
-        with unfinished.snapshots(dataset) as extra:
+        with unfinished.snapshots(dataset, given) as extra:
             result = model.fit(dataset.samples, **settings, **extra)
             pictures.compare(result, dataset, settings, bar)
             bar.show("writing")

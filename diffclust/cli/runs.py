@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,18 @@ class SavedRun:
             ValueError: If it is missing or damaged.
         """
         return checkpoint.load(self.summary.get("model", self.folder))
+
+
+def file_names(places: Iterable[str]) -> list[str]:
+    """What is left of places where the folders may be others.
+
+    Args:
+        places: File or name of each sample; empty strings where there are none.
+
+    Returns:
+        Their last parts.
+    """
+    return [Path(place).name for place in places]
 
 
 def read_run(path: str) -> SavedRun:

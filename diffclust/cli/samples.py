@@ -16,7 +16,7 @@ from diffclust.cli.options import Fit, Predict
 from diffclust.cli.parsing import option, parse_grid
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.run_options import Sweep
-from diffclust.cli.runs import read_run
+from diffclust.cli.runs import file_names, read_run
 from diffclust.data import (
     Collection,
     DataError,
@@ -171,15 +171,16 @@ def _clusters_of(path: str, num_clusters: int, dataset: Collection) -> np.ndarra
     assert dataset.indices is not None
     order = np.argsort(run.indices)
     rows = order[np.searchsorted(run.indices, dataset.indices, sorter=order) % len(order)]
-    names = [Path(place).name for place in dataset.places[1]]
-    theirs = [Path(run.places[row]).name for row in rows]
-    for number, row in enumerate(rows):
-        if run.indices[row] != dataset.indices[number] or theirs[number] != names[number]:
-            raise ValueError(
-                f"the run in {path!r} has no cluster for {dataset.noun} {dataset.indices[number]}"
-                f"{f' ({names[number]!r})' if names[number] else ''}; --start takes a run of the "
-                "same source"
-            )
+    names = file_names(dataset.places[1])
+    theirs = file_names(run.places[row] for row in rows)
+    known = (run.indices[rows] == dataset.indices) & (np.array(theirs) == np.array(names))
+    if not known.all():
+        first = int(known.argmin())
+        raise ValueError(
+            f"the run in {path!r} has no cluster for {dataset.noun} {dataset.indices[first]}"
+            f"{f' ({names[first]!r})' if names[first] else ''}; --start takes a run of the same "
+            "source"
+        )
     return run.clusters[rows]
 
 

@@ -1,13 +1,12 @@
 """The samples of runs that were written before, read and assigned again."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from diffclust.cli.options import Predict
-from diffclust.cli.runs import SavedRun
+from diffclust.cli.runs import SavedRun, file_names
 from diffclust.cli.samples import load_images, load_shapes
 from diffclust.data import Collection
 from diffclust.models import AbstractImageModel, Result
@@ -48,9 +47,8 @@ def load_samples(run: SavedRun, result: Result, source: str | None, bar: Any) ->
     else:
         dataset = load_shapes(options)
     assert dataset.indices is not None
-    names = [Path(place).name for place in dataset.places[1]]
     if not np.array_equal(dataset.indices, run.indices) or (
-        names != [Path(place).name for place in run.places]
+        file_names(dataset.places[1]) != file_names(run.places)
     ):
         raise ValueError(
             f"{options.source!r} no longer holds the {dataset.noun}s of this run; give the same "

@@ -5,11 +5,11 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 
 from diffclust import checkpoint
 from diffclust.cli.commands import check_seed, make_model, summarise, tell_skipped, write_files
@@ -77,11 +77,13 @@ def fit_together(options: Fit) -> None:
                 print(f"{options.out} holds a finished run; there is nothing to go on with")
             return
         own, whole = read_share(options, model, mesh, bar)
-        settings = _settings(options, own, whole, mesh)
+        with together(mesh):
+            given = given_with(options, whole)
+        settings = _settings(options, own, whole, given)
         extra: dict[str, Any] = {}
         with together(mesh):
             if unfinished is not None:
-                extra = stack.enter_context(unfinished.snapshots(whole))
+                extra = stack.enter_context(unfinished.snapshots(whole, given))
         if gathered_bytes(b"1" if "snapshots" in extra else b"")[0]:
             settings["snapshots"] = SharedSnapshots(extra.get("snapshots"), mesh)
         watch = ignore if bar is None else pictures.watching(bar)
@@ -109,10 +111,10 @@ def _speak_for_all() -> None:
     sys.stdout = os.fdopen(own, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
 
 
-def _settings(options: Fit, own: Collection, whole: Collection, mesh: Mesh) -> dict[str, Any]:
+def _settings(
+    options: Fit, own: Collection, whole: Collection, given: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
     """What the fit is given beside the samples."""
-    with together(mesh):
-        given = given_with(options, whole)
     assert own.indices is not None
     assert whole.indices is not None
     here = np.searchsorted(whole.indices, own.indices)

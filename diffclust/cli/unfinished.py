@@ -4,7 +4,7 @@ import contextlib
 import shutil
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy as np
 
 from diffclust.cli.options import Fit
 from diffclust.cli.run_folder import is_run
-from diffclust.cli.runs import read_run
 from diffclust.data import Collection
 from diffclust.image_source import Images, ImageSource
 from diffclust.models import AbstractModel
@@ -60,11 +59,14 @@ class Unfinished:
         return self._options.resume and is_run(self._out) and not replaces
 
     @contextlib.contextmanager
-    def snapshots(self, dataset: Collection) -> Iterator[dict[str, Any]]:
+    def snapshots(
+        self, dataset: Collection, given: Mapping[str, np.ndarray]
+    ) -> Iterator[dict[str, Any]]:
         """Saves states while the block runs, in which the run is fitted and written.
 
         Args:
             dataset: The images that are fitted.
+            given: What was given for each of them; see `given_with`.
 
         Yields:
             More arguments for `fit`.
@@ -77,15 +79,14 @@ class Unfinished:
 
         if self._options.overwrite and not self._options.resume:
             self.remove()
-        weights, start = self._options.weights, self._options.start
         run = {
             "method": self._model.method,
             "settings": self._model.settings(),
             "seed": self._options.seed,
             "precision": str(jnp.result_type(float)),
             "samples": [*dataset.samples.shape, _checksum(dataset.samples)],
-            "weights": None if weights is None else zlib.crc32(Path(weights).read_bytes()),
-            "start": None if start is None else _checksum(read_run(start).clusters),
+            "weights": _checksum(given["sample_weight"]) if "sample_weight" in given else None,
+            "start": _checksum(given["assignments"]) if "assignments" in given else None,
         }
         try:
             with SnapshotFolder(

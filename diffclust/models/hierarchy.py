@@ -50,24 +50,22 @@ class Hierarchy:
         return np.argsort(np.argsort(first))[inverse].astype(np.int32)
 
 
-def registered_gaussians(model: ShapeKMeans, shapes: Any) -> DiagonalGaussian | Gaussian:
+def registered_gaussians(
+    model: ShapeKMeans, shapes: Float[np.ndarray, "n landmarks dims"]
+) -> DiagonalGaussian | Gaussian:
     """Shapes as a distance between two of them sees them: all carry the variances of all.
 
     Args:
         model: Says which covariances and registration.
-        shapes: Anything array-like of shape `(n, landmarks, dims)`.
+        shapes: Shapes, none of them a point or a line.
 
     Returns:
         The registered shapes, each landmark a Gaussian.
-
-    Raises:
-        ValueError: If the shapes are none.
     """
-    array = model.validated(shapes)
-    registered, consensus, *_ = register(array, model.registration, model.reflection)
+    registered, consensus, *_ = register(shapes, model.registration, model.reflection)
     points = jnp.asarray(registered)
     spread = model.spread(points, jnp.asarray(consensus))
-    return gaussians(points, jnp.broadcast_to(spread[None], (len(array), *spread.shape)))
+    return gaussians(points, jnp.broadcast_to(spread[None], (len(shapes), *spread.shape)))
 
 
 def shape_hierarchy(

@@ -26,7 +26,7 @@ from diffclust.distances import (
     LandmarkDistance,
     SquaredEuclidean,
 )
-from diffclust.graphs import judged_candidates, nearest_neighbours, rejudged
+from diffclust.graphs import nearest_neighbours
 from diffclust.linalg import safe_norm
 from diffclust.metrics import scores
 from diffclust.models import Training
@@ -36,6 +36,7 @@ from diffclust.models.hierarchy import registered_gaussians
 from diffclust.objectives import AfterAlignment, InvariantDistance, TransformedDistance
 from diffclust.solvers.progress import ignore
 from diffclust.transforms import Affine
+from experiments.di_spectral_ablation.run import judged_by
 from experiments.harness import arguments, data_file, finish
 
 NEIGHBOURS = (4, 5, 6, 7)
@@ -68,12 +69,7 @@ class ThroughPrototype(AbstractDistance):
 
 def graph_rows(candidates, distance, samples, clusters, key, *, squared=True):
     """The flagship's graph and cut, with candidates judged by any distance."""
-    judged = []
-    for near, found in zip(
-        candidates, judged_candidates(candidates, distance, samples), strict=True
-    ):
-        lengths = np.sqrt(np.maximum(found, 0)) if squared else found
-        judged.append(rejudged(near, lengths, near.num_neighbours))
+    judged = judged_by(distance, samples, candidates, squared=squared)
     return cut_mean_graph(judged, NEIGHBOURS, clusters, 4, key).rows
 
 

@@ -52,10 +52,12 @@ def main():
             "default": ["usps", "mnist-test", "mnist"],
             "choices": list(BEST_IN_PAPERS),
         },
+        removed={"nargs": "+", "type": int, "default": None, "help": "numbers of directions"},
     )
     if args.quick:
         args.seeds, args.limit, args.sets = 1, 400, ["usps"]
-    model = diffclust.DeformationInvariantSpectralClustering(10)
+    settings = {} if args.removed is None else {"num_removed": tuple(args.removed)}
+    model = diffclust.DeformationInvariantSpectralClustering(10, **settings)
     figures = {}
     for name in args.sets:
         data = images_of(name, args.limit)

@@ -69,12 +69,15 @@ def affine_only(model, images, candidates):
     return judged_by(distance, units, candidates)
 
 
-def judged_by(distance, samples, candidates):
-    squared = judged_candidates(candidates, distance, samples)
-    return tuple(
-        rejudged(near, np.sqrt(np.maximum(found, 0)), near.num_neighbours)
-        for near, found in zip(candidates, squared, strict=True)
-    )
+def judged_by(distance, samples, candidates, *, squared=True):
+    """Candidates ranked by a distance, or by its root where it is a squared one."""
+    judged = []
+    for near, found in zip(
+        candidates, judged_candidates(candidates, distance, samples), strict=True
+    ):
+        lengths = np.sqrt(np.maximum(found, 0)) if squared else found
+        judged.append(rejudged(near, lengths, near.num_neighbours))
+    return judged
 
 
 def variants(images):
