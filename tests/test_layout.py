@@ -17,6 +17,7 @@ PACKAGE = ROOT / "diffclust"
 ORDER = [
     "types",
     "_version",
+    "methods",
     "_staging",
     "image_source",
     "_validation",

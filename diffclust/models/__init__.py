@@ -3,6 +3,7 @@
 Take one to cluster something; read one to see how to compose your own.
 """
 
+from diffclust.methods import METHODS
 from diffclust.models.base import AbstractModel, Result
 from diffclust.models.di_spectral import DeformationInvariantSpectralClustering
 from diffclust.models.dti import (
@@ -25,17 +26,7 @@ from diffclust.models.spectral import ProjectedScatteringSpectralClustering
 from diffclust.models.training import Training
 
 MODELS: dict[str, type[AbstractModel]] = {
-    "kmeans": KMeans,
-    "ai-kmeans": AffineInvariantKMeans,
-    "di-kmeans": DeformationInvariantKMeans,
-    "scattering-kmeans": ScatteringKMeans,
-    "pssc": ProjectedScatteringSpectralClustering,
-    "di-spectral": DeformationInvariantSpectralClustering,
-    "dti-kmeans": DTIKMeans,
-    "dti-gmm": DTIGaussianMixture,
-    "ti-kmeans": TransformationInvariantKMeans,
-    "gmm": GaussianMixture,
-    "shape-kmeans": ShapeKMeans,
+    name: globals()[method.model] for name, method in METHODS.items()
 }
 """Every model under its name on the command line."""
 

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from diffclust.image_source import Images
+from diffclust.methods import Method, Words, method_of
 from diffclust.parallel import check_mesh
 from diffclust.processes import together
 from diffclust.prototypes import Learned, picture_of
@@ -31,14 +32,24 @@ class AbstractModel(eqx.Module):
     num_restarts: eqx.AbstractVar[int]
 
     @property
-    @abc.abstractmethod
-    def method(self) -> str:
-        """The model's name on the command line."""
+    def descriptor(self) -> Method:
+        """What the method is called and what it does; see `diffclust.methods`."""
+        return method_of(type(self).__name__)
 
     @property
-    @abc.abstractmethod
+    def words(self) -> Words:
+        """What the method's figures are called under these settings."""
+        return self.descriptor.words
+
+    @property
+    def method(self) -> str:
+        """The model's name on the command line."""
+        return self.descriptor.name
+
+    @property
     def criterion(self) -> str:
-        """What a fit makes small, in a word or two: `"loss"`, `"normalised cut"`."""
+        """What a fit minimises, in a word or two: `"loss"`, `"normalised cut"`."""
+        return self.words.criterion
 
     @abc.abstractmethod
     def validated(self, samples: Any, /) -> Images:

@@ -98,16 +98,6 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
             )
         self.portrait()
 
-    @property
-    def method(self) -> str:
-        """`"di-spectral"`."""
-        return "di-spectral"
-
-    @property
-    def criterion(self) -> str:
-        """`"normalised cut"`."""
-        return "normalised cut"
-
     def portrait(self) -> DeformationInvariantKMeans:
         """How prototypes are made, and samples aligned to them: with the same warps."""
         return DeformationInvariantKMeans(

@@ -52,11 +52,6 @@ class DTIKMeans(AbstractGradientModel):
         _check(self)
         _validation.count(self.refine_steps, "refine_steps", least=0)
 
-    @property
-    def method(self) -> str:
-        """`"dti-kmeans"`."""
-        return "dti-kmeans"
-
     def objective(self) -> PrototypeObjective:
         """Squared distances to the nearest prototype."""
         return squared_distances()
@@ -112,11 +107,6 @@ class DTIGaussianMixture(AbstractGradientModel):
         _check(self)
         _validation.count(self.refine_steps, "refine_steps", least=0)
 
-    @property
-    def method(self) -> str:
-        """`"dti-gmm"`."""
-        return "dti-gmm"
-
     def objective(self) -> PrototypeObjective:
         """The mixture's negative log-likelihood."""
         return mixture(self.initial_variance, self.min_deviation)
@@ -167,11 +157,6 @@ class TransformationInvariantKMeans(AbstractGradientModel):
         _validation.count(self.align_steps, "align_steps")
 
     @property
-    def method(self) -> str:
-        """`"ti-kmeans"`."""
-        return "ti-kmeans"
-
-    @property
     def backbone(self) -> BackboneName | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """None: nothing is predicted."""
         return None
@@ -215,11 +200,6 @@ class GaussianMixture(AbstractGradientModel):
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _check(self)
-
-    @property
-    def method(self) -> str:
-        """`"gmm"`."""
-        return "gmm"
 
     @property
     def deformation_penalty(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]

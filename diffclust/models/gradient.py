@@ -83,11 +83,6 @@ class AbstractGradientModel(AbstractImageModel):
             self.transforms, channels=channels, boundary=self.boundary, landmarks=self.landmarks
         )
 
-    @property
-    def criterion(self) -> str:
-        """`"loss"`."""
-        return "loss"
-
     def coarsening(self, height: int, width: int) -> int:
         """One: restarts run on the images themselves; see `AbstractImageModel.coarsening`."""
         return 1

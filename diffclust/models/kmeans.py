@@ -55,11 +55,6 @@ class KMeans(AbstractPrototypeModel):
         """There are no weights to learn."""
         return 0, False
 
-    @property
-    def method(self) -> str:
-        """`"kmeans"`."""
-        return "kmeans"
-
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance."""
         return TransformedDistance(Identity(), mask=self.mask)
@@ -132,11 +127,6 @@ class AffineInvariantKMeans(AbstractPrototypeModel):
     def weight_learning(self) -> tuple[int, bool]:
         """See `AbstractPrototypeModel.weight_learning`."""
         return self.weight_rounds, self.weights_per_cluster
-
-    @property
-    def method(self) -> str:
-        """`"ai-kmeans"`."""
-        return "ai-kmeans"
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after an affine map."""
@@ -228,11 +218,6 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
     def weight_learning(self) -> tuple[int, bool]:
         """See `AbstractPrototypeModel.weight_learning`."""
         return self.weight_rounds, self.weights_per_cluster
-
-    @property
-    def method(self) -> str:
-        """`"di-kmeans"`."""
-        return "di-kmeans"
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after a thin-plate spline."""

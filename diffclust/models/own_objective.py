@@ -1,6 +1,7 @@
 """A model trained to make an objective of the user's own small."""
 
 from diffclust.alignment import AbstractAligner
+from diffclust.methods import Method
 from diffclust.models.gradient import AbstractGradientModel, BackboneName
 from diffclust.models.prototype_objective import PrototypeObjective
 from diffclust.models.training import Training
@@ -40,9 +41,9 @@ class WithObjective(AbstractGradientModel):
         return self.base.num_restarts
 
     @property
-    def method(self) -> str:
-        """The base's name on the command line."""
-        return self.base.method
+    def descriptor(self) -> Method:
+        """The base's."""
+        return self.base.descriptor
 
     @property
     def transforms(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -69,11 +69,6 @@ class AbstractPrototypeModel(AbstractImageModel):
     def penalty(self) -> tuple[float, ...]:
         """Weights of the energy's penalty terms."""
 
-    @property
-    def criterion(self) -> str:
-        """`"loss"`: the penalised distortion."""
-        return "loss"
-
     def solver(self) -> Lloyd:
         """The composition: energy, aligner and prototype family under Lloyd's algorithm."""
         return Lloyd(self.energy(), self.aligner(), self.family())

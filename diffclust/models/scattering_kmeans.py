@@ -58,16 +58,6 @@ class ScatteringKMeans(AbstractScatteringModel):
         check_whole_numbers((self.num_restarts,), "num_restarts", 1)
         check_whole_numbers((self.max_passes,), "max_passes", 1)
 
-    @property
-    def method(self) -> str:
-        """`"scattering-kmeans"`."""
-        return "scattering-kmeans"
-
-    @property
-    def criterion(self) -> str:
-        """`"loss"`: the distortion in scattering space."""
-        return "loss"
-
     def check(self, images: Images) -> None:
         """Takes all images that are in memory."""
         _validation.in_memory(images)

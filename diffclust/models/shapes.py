@@ -14,6 +14,7 @@ from diffclust import _validation
 from diffclust.alignment import AbstractAligner, InheritedVariances, NoAlignment
 from diffclust.distances import AbstractDissimilarity, LandmarkNegativeLogLikelihood
 from diffclust.distances.landmarks import LandmarkDistance
+from diffclust.methods import Words
 from diffclust.models.base import AbstractModel, Result
 from diffclust.models.counted import counted_samples
 from diffclust.models.registration import Registered, middle, moved, register, register_to
@@ -43,6 +44,13 @@ from diffclust.types import Key, Scalar
 ShapeDistance = Literal[
     "likelihood", "fisher-rao", "wasserstein", "squared-wasserstein", "printed-wasserstein"
 ]
+
+_DISTANCE_WORDS = {
+    "fisher-rao": "Fisher–Rao distance to the mean shape",
+    "wasserstein": "Wasserstein distance to the mean shape",
+    "squared-wasserstein": "squared Wasserstein distance to the mean shape",
+    "printed-wasserstein": "Wasserstein distance to the mean shape, as the paper prints it",
+}
 
 
 class ShapeKMeans(AbstractModel):
@@ -117,14 +125,17 @@ class ShapeKMeans(AbstractModel):
             raise ValueError(f"min_variance must lie between 0 and 1, not {self.min_variance}")
 
     @property
-    def method(self) -> str:
-        """`"shape-kmeans"`."""
-        return "shape-kmeans"
-
-    @property
-    def criterion(self) -> str:
-        """What the runs are compared by."""
-        return "negative log-likelihood" if self.distance == "likelihood" else "loss"
+    def words(self) -> Words:
+        """Those of the likelihood, or of the distance."""
+        words = self.descriptor.words
+        if self.distance == "likelihood":
+            return words
+        return Words(
+            distance=_DISTANCE_WORDS[self.distance],
+            empty="no shape is nearest to this mean shape",
+            noun=words.noun,
+            prototype=words.prototype,
+        )
 
     @property
     def _has_frechet_means(self) -> bool:

@@ -132,16 +132,6 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             normalisation="largest",
         )
 
-    @property
-    def method(self) -> str:
-        """`"pssc"`."""
-        return "pssc"
-
-    @property
-    def criterion(self) -> str:
-        """`"normalised cut"`."""
-        return "normalised cut"
-
     def check(self, images: Images) -> None:
         """Takes all images that are in memory."""
         _validation.in_memory(images)

@@ -1,0 +1,152 @@
+"""The methods as data: one descriptor each, for whatever has to know a method by name.
+
+The command line, reports, comparisons, estimates, the scikit-learn estimators and the documentation
+read these descriptors; none of them lists methods or tests the type of a model. Importing this
+module imports neither JAX nor the models.
+"""
+
+import dataclasses
+import functools
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """What a method's figures are called.
+
+    Attributes:
+        criterion: What a fit minimises, such as `"loss"` or `"normalised cut"`.
+        distance: What `Assignment.distances` holds.
+        distance_short: The same in a word or two.
+        nearest: What samples of small distance are called.
+        farthest: What samples of large distance are called.
+        is_density: Whether the distance is a negative log density, which may be negative.
+        empty: Why a cluster without samples is empty.
+        noun: What a sample is called.
+        prototype: What a prototype is called.
+    """
+
+    criterion: str = "loss"
+    distance: str = "distance to the prototype"
+    distance_short: str = "distance"
+    nearest: str = "nearest"
+    farthest: str = "farthest"
+    is_density: bool = False
+    empty: str = "no image is nearest to this prototype"
+    noun: str = "image"
+    prototype: str = "prototype"
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A method of clustering.
+
+    Attributes:
+        name: Its name on the command line and in files.
+        model: Name of its class in `diffclust.models`.
+        title: Its name in a sentence.
+        sample_kind: What it clusters: images, or shapes given by landmarks.
+        solver: What fits it: passes of Lloyd's algorithm, gradient steps, or the stages of a
+            spectral method.
+        moves: What is moved by the alignments that decide: the samples, the prototypes, or nothing.
+        words: What its figures are called; a model's settings may change them (`model.words`).
+        streams: Whether it clusters images that are read as they are needed.
+        takes_start: Whether a fit can start from given assignments.
+        has_prototypes: Whether prototypes decide; otherwise they are the means of finished
+            clusters.
+        is_mixture: Whether clusters are the components of a mixture.
+    """
+
+    name: str
+    model: str
+    title: str
+    sample_kind: Literal["image", "shape"] = "image"
+    solver: Literal["lloyd", "gradient", "graph"] = "lloyd"
+    moves: Literal["samples", "prototypes", "nothing"] = "samples"
+    words: Words = Words()
+    streams: bool = True
+    takes_start: bool = True
+    has_prototypes: bool = True
+    is_mixture: bool = False
+
+
+_MOVED = Words(distance="distance to the moved prototype")
+_DENSITY = Words(
+    distance="negative log density",
+    distance_short="−log density",
+    nearest="likeliest",
+    farthest="least likely",
+    is_density=True,
+    empty="no image is likeliest in it",
+)
+_SHAPES = dataclasses.replace(
+    _DENSITY,
+    criterion="negative log-likelihood",
+    empty="no shape is likeliest in it",
+    noun="shape",
+    prototype="mean shape",
+)
+_EMBEDDED = Words(
+    criterion="normalised cut",
+    distance="distance in the spectral embedding",
+    empty="no image was put into it",
+)
+_FEATURES = dataclasses.replace(
+    _EMBEDDED, criterion="loss", distance="distance in the feature space"
+)
+
+_graph = functools.partial(
+    Method, solver="graph", streams=False, takes_start=False, has_prototypes=False
+)
+_gradient = functools.partial(Method, solver="gradient", moves="prototypes")
+_mixture = functools.partial(_gradient, words=_DENSITY, is_mixture=True)
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("kmeans", "KMeans", "K-means", moves="nothing"),
+        Method("ai-kmeans", "AffineInvariantKMeans", "AI K-means"),
+        Method("di-kmeans", "DeformationInvariantKMeans", "DI K-means"),
+        _graph(
+            "scattering-kmeans",
+            "ScatteringKMeans",
+            "K-means in scattering space",
+            words=_FEATURES,
+        ),
+        _graph("pssc", "ProjectedScatteringSpectralClustering", "PSSC", words=_EMBEDDED),
+        _graph(
+            "di-spectral",
+            "DeformationInvariantSpectralClustering",
+            "deformation-invariant spectral clustering",
+            words=_EMBEDDED,
+        ),
+        _gradient("dti-kmeans", "DTIKMeans", "DTI K-means", words=_MOVED),
+        _mixture("dti-gmm", "DTIGaussianMixture", "DTI Gaussian mixture"),
+        _gradient("ti-kmeans", "TransformationInvariantKMeans", "TI K-means", words=_MOVED),
+        _mixture("gmm", "GaussianMixture", "Gaussian mixture"),
+        Method(
+            "shape-kmeans",
+            "ShapeKMeans",
+            "shape K-means",
+            sample_kind="shape",
+            words=_SHAPES,
+            streams=False,
+        ),
+    )
+}
+"""Every method by name."""
+
+
+def method_of(model: str) -> Method:
+    """The method of a model.
+
+    Args:
+        model: Name of its class.
+
+    Returns:
+        Its descriptor.
+
+    Raises:
+        KeyError: If there is none.
+    """
+    return {method.model: method for method in METHODS.values()}[model]

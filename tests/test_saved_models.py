@@ -1,0 +1,32 @@
+"""Models that earlier versions saved load for ever, and predict what they predicted then."""
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import diffclust
+from diffclust.methods import METHODS
+
+SAVED = Path(__file__).parent / "data" / "saved_format_2.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One model of every method, its predictions, and the samples, as version 0.1 wrote them."""
+    folder = tmp_path_factory.mktemp("saved")
+    with tarfile.open(SAVED) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_model_of_version_0_1_predicts_what_it_did(method: str, saved: Path) -> None:
+    result = diffclust.load(saved / method)
+    assert result.model.method == method
+    samples = np.load(saved / "samples.npz")
+    kind = "shapes" if METHODS[method].sample_kind == "shape" else "images"
+    found, expected = result.predict(samples[kind]), np.load(saved / f"{method}.npz")
+    np.testing.assert_array_equal(found.clusters, expected["clusters"])
+    np.testing.assert_allclose(found.distances, expected["distances"], rtol=1e-4, atol=1e-4)
