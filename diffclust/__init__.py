@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from diffclust._version import __version__
 
 if TYPE_CHECKING:
-    from diffclust.checkpoint import load, save
     from diffclust.models import (
         AffineInvariantKMeans,
         DeformationInvariantKMeans,
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
         Training,
         TransformationInvariantKMeans,
     )
+    from diffclust.storage import load, save
 
 __all__ = [
     "AffineInvariantKMeans",
@@ -51,7 +51,7 @@ def __getattr__(name: str) -> Any:
     # JAX and the models take a second or two to import, which help and `--version` need not wait
     # for; so they are imported when the first of them is used.
     if name in __all__:
-        place = "checkpoint" if name in ("load", "save") else "models"
+        place = "storage" if name in ("load", "save") else "models"
         return getattr(importlib.import_module(f"{__name__}.{place}"), name)
     if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is not None:
         return importlib.import_module(f"{__name__}.{name}")

@@ -12,7 +12,7 @@ from diffclust.models import MODELS
 from diffclust.solvers.base import Memory
 from diffclust.solvers.curriculum import Position
 from diffclust.solvers.gradient import GradientState
-from diffclust.solvers.gradient_fit import assign_softly
+from diffclust.solvers.assign import assign_softly
 from experiments.harness import arguments, finish
 
 SETS = {

@@ -29,7 +29,7 @@ from diffclust.models import (
     TransformationInvariantKMeans,
 )
 from diffclust.parallel import data_mesh, start_processes
-from diffclust.processes import even_share
+from diffclust.parallel.processes import even_share
 from tests.registry import blobs
 
 COUNT = 37

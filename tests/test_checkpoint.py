@@ -159,7 +159,7 @@ def test_nothing_is_left_of_a_save_that_fails(
     def fail(*args: object, **options: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("diffclust.checkpoint.json.dumps", fail)
+    monkeypatch.setattr("diffclust.storage.checkpoint.json.dumps", fail)
     with pytest.raises(KeyboardInterrupt):
         save(tmp_path / "deep" / "model", plain)
     assert names(tmp_path) == []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diffclust import chunkwise
-from diffclust.chunkwise import in_flight, num_workers
+from diffclust.parallel.in_flight import in_flight, num_workers
 from diffclust.distances import SquaredEuclidean
 from diffclust.features import Scattering
 from diffclust.features.projected import features_of

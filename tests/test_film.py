@@ -14,8 +14,8 @@ from diffclust.models import (
     KMeans,
     ProjectedScatteringSpectralClustering,
 )
-from diffclust.models.one_start import fit_from_one_start
-from diffclust.models.selection import evidence_of
+from diffclust.analysis.common_start import fit_from_common_start
+from diffclust.analysis.evidence import evidence_of
 from diffclust.plotting import Film, displayable, map_svg, neighbour_map
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers import Progress
@@ -88,7 +88,7 @@ def test_a_film_begins_with_the_seeds_and_a_start_is_drawn_again() -> None:
     model = KMeans(5, num_restarts=3, max_passes=4, split_merge=False)
     film, key = Film(), jax.random.key(3)
     result = model.fit(DIGITS.images, key=key, callback=film)
-    others = fit_from_one_start(result, DIGITS.images, ["kmeans"], key=key)
+    others = fit_from_common_start(result, DIGITS.images, ["kmeans"], key=key)
     first = film.frames(result)[0]
     for image, picture in zip(others.start, first.pictures, strict=True):
         np.testing.assert_array_equal(displayable(image, own_range=True), picture)
@@ -106,10 +106,10 @@ def test_methods_without_a_common_start_are_refused() -> None:
     model = KMeans(2, num_restarts=1, max_passes=1)
     result = model.fit(DIGITS.images, key=jax.random.key(0))
     with pytest.raises(ValueError, match="among kmeans, ai-kmeans, di-kmeans, not gmm"):
-        fit_from_one_start(result, DIGITS.images, ["gmm"], key=jax.random.key(0))
+        fit_from_common_start(result, DIGITS.images, ["gmm"], key=jax.random.key(0))
     foreign = dataclasses.replace(result, model=ProjectedScatteringSpectralClustering(2))
     with pytest.raises(ValueError, match="pssc has no start in common"):
-        fit_from_one_start(foreign, DIGITS.images, ["kmeans"], key=jax.random.key(0))
+        fit_from_common_start(foreign, DIGITS.images, ["kmeans"], key=jax.random.key(0))
 
 
 def test_a_map_keeps_neighbours_together() -> None:

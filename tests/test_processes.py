@@ -19,7 +19,14 @@ import pytest
 from diffclust.cli.process_options import ProcessOptions
 from diffclust.data.folder import load_folder
 from diffclust.parallel import data_mesh, start_processes
-from diffclust.processes import even_share, joined_rows, own_rows, row_counts, rows_at, together
+from diffclust.parallel.processes import (
+    even_share,
+    joined_rows,
+    own_rows,
+    row_counts,
+    rows_at,
+    together,
+)
 from diffclust.solvers import curriculum
 from diffclust.solvers.curriculum import Stream
 from tests.processes_main import COUNT, fitted

@@ -19,7 +19,7 @@ from sklearn.metrics.cluster import contingency_matrix
 from diffclust.data import Dataset
 from diffclust.metrics import scores
 from diffclust.models import AffineInvariantKMeans, KMeans, Result
-from diffclust.models.one_start import FromOneStart
+from diffclust.analysis.common_start import CommonStart
 from diffclust.plotting import Film
 from diffclust.prototypes import Clusters, Learned
 from diffclust.report import write_report
@@ -68,7 +68,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         prototype = jnp.full((CLUSTERS, SIDE, SIDE, 1), number / 6).at[:, 0].set(1.0)
         learned = Learned(Clusters(prototype, jnp.zeros((CLUSTERS, 0))))
         film(Progress("pass", 0, number, 1, 1, learned=learned))
-    others = FromOneStart(images[:CLUSTERS], np.arange(CLUSTERS), (made(KMeans(CLUSTERS), 1),))
+    others = CommonStart(images[:CLUSTERS], np.arange(CLUSTERS), (made(KMeans(CLUSTERS), 1),))
     path = tmp_path_factory.mktemp("report") / "report.html"
     found = scores(dataset.labels, result.assignments)
     write_report(path, result, dataset, scores=found, film=film, others=others)

@@ -23,7 +23,7 @@ from diffclust.models import (
     Result,
     Training,
     TransformationInvariantKMeans,
-    moved_prototypes,
+    warped_prototypes,
 )
 from diffclust.plotting import displayable
 from diffclust.prototypes import GaussianImages
@@ -156,7 +156,7 @@ def test_the_pictures_are_the_prototype_after_each_transform_in_turn() -> None:
         np.testing.assert_array_equal(pixels(sample.picture), displayable(dataset.images[position]))
         assert len(sample.stages) == 2
         after = [
-            moved_prototypes(result, clusters[one], params[one], transforms=number)[0]
+            warped_prototypes(result, clusters[one], params[one], transforms=number)[0]
             for number in (1, 2)
         ]
         for uri, image in zip(sample.stages, after, strict=True):

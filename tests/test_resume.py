@@ -37,8 +37,8 @@ from diffclust.models import (
 from diffclust.objectives import TransformedDistance
 from diffclust.parallel import data_mesh
 from diffclust.prototypes import UnitNormImages
-from diffclust.snapshots import SnapshotFolder
-from diffclust.solvers import Lloyd, Moves, Outcome, Plan, Progress, Stopping, fit_prototypes
+from diffclust.storage.snapshots import SnapshotFolder
+from diffclust.solvers import Lloyd, SplitMerge, Outcome, Plan, Progress, Stopping, fit_prototypes
 from diffclust.solvers.stages import Stages
 from diffclust.transforms import Affine
 
@@ -117,7 +117,7 @@ def aligned(snapshots: Any, *, mesh: Any = None, images: np.ndarray | None = Non
     """A small fit with everything: restarts on coarse images, moves, weights, a fine run."""
     solver = Lloyd(TransformedDistance(Affine()), Descent((Stage(2),)), UnitNormImages())
     size = 16 if mesh is None else 16 // mesh.size
-    plan = Plan(3, (0.5,), 2, Stopping(3, 1e-4), Moves(attempts=1), 2, size, weight_rounds=2)
+    plan = Plan(3, (0.5,), 2, Stopping(3, 1e-4), SplitMerge(attempts=1), 2, size, weight_rounds=2)
     plan = dataclasses.replace(plan, mesh=mesh)
     images = shapes(38) if images is None else images
     return fit_prototypes(solver, plan, images, None, key=KEY, snapshots=snapshots)

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from diffclust import checkpoint, metrics
+from diffclust import metrics
 from diffclust._validation import some
 from diffclust.cli.allocator import Trimming, trim
 from diffclust.cli.findings import show_findings
@@ -39,6 +39,7 @@ from diffclust.data import Collection, load_mask
 from diffclust.image_source import ImageSource
 from diffclust.models import MODELS, AbstractImageModel, AbstractModel, Result
 from diffclust.solvers import Callback
+from diffclust.storage import checkpoint
 
 _LARGEST_SEED = 2**32 - 1
 """Larger ones need JAX's double precision."""

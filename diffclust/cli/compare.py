@@ -5,11 +5,11 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from diffclust._staging import staged_file
 from diffclust.cli.agreement import Comparison, compare_runs
 from diffclust.cli.comparison_table import SCORES, comparison_rows, notes
 from diffclust.cli.run_options import Compare
 from diffclust.cli.runs import read_run
+from diffclust.storage.staging import staged_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

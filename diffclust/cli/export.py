@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from diffclust._staging import check_target, staged, staged_file
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.run_options import Export, What
 from diffclust.cli.runs import SavedRun, read_run
 from diffclust.cli.samples_again import assigned, load_samples
 from diffclust.data import Collection, Dataset
 from diffclust.models import AbstractGradientModel, Result
+from diffclust.storage.staging import check_target, staged, staged_file
 
 _ENDINGS: dict[What, tuple[str, ...]] = {
     "assignments": (".csv", ".npz"),

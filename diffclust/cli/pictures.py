@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from diffclust.analysis.common_start import COMPARABLE, CommonStart, fit_from_common_start
 from diffclust.cli.options import Fit, Predict
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.data import Collection
 from diffclust.models import AbstractModel, Result
-from diffclust.models.one_start import KIN, FromOneStart, fit_from_one_start
 from diffclust.plotting import Film
 from diffclust.report.maps import check_map_samples
 from diffclust.solvers import Callback, Progress
@@ -29,7 +29,7 @@ class Pictures:
         check_map_samples(options.maps, "--maps")
         self._maps = options.maps
         self._film = Film() if model is not None and not options.no_report else None
-        self._others: FromOneStart | None = None
+        self._others: CommonStart | None = None
         self._methods = []
         if isinstance(options, Fit) and options.compare_with is not None:
             self._methods = _methods(options)
@@ -68,7 +68,7 @@ class Pictures:
             FitError: If a fit breaks down.
         """
         if self._methods:
-            self._others = fit_from_one_start(
+            self._others = fit_from_common_start(
                 result,
                 dataset.samples,
                 self._methods,
@@ -85,13 +85,13 @@ class Pictures:
 def _methods(options: Fit) -> list[str]:
     assert options.compare_with is not None
     methods = [name.strip() for name in options.compare_with.split(",")]
-    if options.method not in KIN:
+    if options.method not in COMPARABLE:
         raise ValueError(
-            f"--compare-with is for {', '.join(KIN)}, not for {options.method}; leave it out"
+            f"--compare-with is for {', '.join(COMPARABLE)}, not for {options.method}; leave it out"
         )
     if options.no_report:
         raise ValueError("--compare-with is shown in the report; leave out --no-report")
-    others = [name for name in KIN if name != options.method]
+    others = [name for name in COMPARABLE if name != options.method]
     wrong = [name for name in methods if name not in others]
     if wrong or len(set(methods)) != len(methods):
         raise ValueError(

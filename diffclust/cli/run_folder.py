@@ -13,10 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from diffclust._staging import check_target, staged
 from diffclust._version import __version__
 from diffclust.data import Collection
 from diffclust.solvers import Assignment
+from diffclust.storage.staging import check_target, staged
 
 _SUMMARY = "summary.json"
 _BLOCK = 2**16

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from diffclust import checkpoint
 from diffclust.cli.run_folder import is_run
 from diffclust.models import Result
+from diffclust.storage import checkpoint
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from diffclust import checkpoint
 from diffclust.cli.commands import check_seed, make_model, summarise, tell_skipped, write_files
 from diffclust.cli.findings import show_findings
 from diffclust.cli.options import Fit
@@ -23,9 +22,10 @@ from diffclust.cli.shares import read_share
 from diffclust.cli.unfinished import Unfinished
 from diffclust.data import Collection
 from diffclust.parallel import data_mesh, start_processes
-from diffclust.processes import ProcessError, gathered_bytes, together
-from diffclust.shared_snapshots import SharedSnapshots
+from diffclust.parallel.processes import ProcessError, gathered_bytes, together
 from diffclust.solvers.progress import ignore
+from diffclust.storage import checkpoint
+from diffclust.storage.snapshots import SharedSnapshots
 
 _LAST = 2.0
 """Seconds that process 0, without which the others would end in disorder, outlives an error."""

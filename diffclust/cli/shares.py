@@ -22,7 +22,7 @@ from diffclust.data.resize import convert_channels
 from diffclust.data.stream import FolderImages
 from diffclust.image_source import ImageSource
 from diffclust.models import AbstractImageModel, AbstractModel
-from diffclust.processes import even_share, gathered_bytes, joined_rows, together
+from diffclust.parallel.processes import even_share, gathered_bytes, joined_rows, together
 
 
 class SharedImages(ImageSource):

@@ -4,7 +4,6 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from diffclust import checkpoint
 from diffclust.cli.commands import check_seed, make_model, summarise, write_files
 from diffclust.cli.pictures import Pictures
 from diffclust.cli.progress_bar import ProgressBar
@@ -14,6 +13,7 @@ from diffclust.cli.samples import check_samples, inputs_of, load_images, load_sh
 from diffclust.cli.sweeping import Choice, settings_of, sweep_samples
 from diffclust.data import Collection
 from diffclust.models import AbstractImageModel
+from diffclust.storage import checkpoint
 
 CHOSEN = "chosen"
 """Folder of the run that was chosen, within that of the sweep."""

@@ -10,13 +10,13 @@ import jax
 import numpy as np
 
 from diffclust import metrics
+from diffclust.analysis.evidence import evidence_of
 from diffclust.cli.commands import make_model
 from diffclust.cli.options import Fit, parse_grid
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.run_options import Sweep
 from diffclust.data import Collection
 from diffclust.models import Result
-from diffclust.models.selection import evidence_of
 from diffclust.plotting import elbow
 from diffclust.solvers import Progress
 

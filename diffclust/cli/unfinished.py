@@ -75,7 +75,7 @@ class Unfinished:
             ValueError: If the saved states are of another fit.
             OSError: If a state cannot be saved.
         """
-        from diffclust.snapshots import SnapshotFolder
+        from diffclust.storage.snapshots import SnapshotFolder
 
         if self._options.overwrite and not self._options.resume:
             self.remove()

@@ -10,7 +10,7 @@ import numpy as np
 from diffclust.estimate.rehearsal import Rehearsal, rehearse, some_of
 from diffclust.estimate.result import StageCost
 from diffclust.models import AbstractModel, AbstractPrototypeModel
-from diffclust.solvers import Moves, Progress, default_chunk_size
+from diffclust.solvers import Progress, SplitMerge, default_chunk_size
 from diffclust.types import Key
 
 _SHARE = 24
@@ -180,7 +180,7 @@ def _refining(seen: Rehearsal, chunk: _Chunk, chunks: int) -> StageCost:
 
 def _trial(model: AbstractModel, count: int) -> int:
     """Samples that a trial split looks at, filled up to a power of two."""
-    typical = min(count / model.num_clusters, Moves().split_samples)
+    typical = min(count / model.num_clusters, SplitMerge().split_samples)
     return 2 ** math.ceil(math.log2(max(16.0, typical)))
 
 
@@ -189,7 +189,7 @@ def _splitting(
 ) -> StageCost:
     """Trial splits: as long as they took, and a few passes over more samples of each cluster."""
     found = seen.cost("split")
-    moves, clusters = Moves(), model.num_clusters
+    moves, clusters = SplitMerge(), model.num_clusters
     trials = sum(i.wall > 1e-4 for i in seen.of("split"))
     # A step aligns with two clusters, not with all.
     more = (

@@ -12,8 +12,16 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from diffclust.features._rows import equal_chunks
-from diffclust.parallel import gathered, own_mesh, replicate, settled, shard_rows, sharded, spans
-from diffclust.processes import joined_rows
+from diffclust.parallel.mesh import (
+    gathered,
+    own_mesh,
+    replicate,
+    settled,
+    shard_rows,
+    sharded,
+    spans,
+)
+from diffclust.parallel.processes import joined_rows
 from diffclust.types import Scalar
 
 Normalisation = Literal["none", "largest", "root", "standardise"]

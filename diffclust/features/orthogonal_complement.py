@@ -24,8 +24,8 @@ from diffclust.features.moments import (
     feature_moments,
     rooted,
 )
-from diffclust.parallel import on_rows, own_mesh
-from diffclust.processes import agreed, joined_rows, row_counts
+from diffclust.parallel.mesh import on_rows, own_mesh
+from diffclust.parallel.processes import agreed, joined_rows, row_counts
 
 if TYPE_CHECKING:
     # At run time they are imported when they are first used.

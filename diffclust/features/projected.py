@@ -10,14 +10,14 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
-from diffclust.chunkwise import in_flight, num_workers
 from diffclust.features.orthogonal_complement import (
     Normalisation,
     PrincipalDirections,
     fit_principal_directions,
     project_features,
 )
-from diffclust.parallel import on_rows, own_mesh, own_size
+from diffclust.parallel.in_flight import in_flight, num_workers
+from diffclust.parallel.mesh import on_rows, own_mesh, own_size
 from diffclust.types import Image
 
 FeatureMap = Callable[[Image], Array]

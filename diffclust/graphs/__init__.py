@@ -14,6 +14,7 @@ from diffclust.graphs.affinity import (
 )
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
 from diffclust.graphs.refine import (
+    JudgedCandidates,
     judged_candidates,
     nested_neighbours,
     pair_distances,
@@ -21,6 +22,7 @@ from diffclust.graphs.refine import (
 )
 
 __all__ = [
+    "JudgedCandidates",
     "Neighbours",
     "affinity_to_references",
     "gaussian_affinity",

@@ -12,10 +12,10 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from diffclust import _validation
-from diffclust.chunkwise import in_flight, num_workers
 from diffclust.features._rows import checked_rows
-from diffclust.parallel import own_mesh, own_size, replicate, rowwise, shard_rows
-from diffclust.processes import even_share, joined_rows
+from diffclust.parallel.in_flight import in_flight, num_workers
+from diffclust.parallel.mesh import own_mesh, own_size, replicate, rowwise, shard_rows
+from diffclust.parallel.processes import even_share, joined_rows
 from diffclust.types import Count
 
 _SPARE = 4

@@ -1,7 +1,8 @@
 """Neighbours judged anew: candidates from a cheap representation, ranked by another distance."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -10,12 +11,12 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
-from diffclust.chunkwise import Rows, all_rows, in_flight, num_workers
 from diffclust.distances import AbstractDistance
 from diffclust.features.orthogonal_complement import drop_leading
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
-from diffclust.parallel import own_mesh, own_size, rowwise, shard_rows
-from diffclust.processes import even_share, joined_rows
+from diffclust.parallel.in_flight import Chunkwise, all_rows, in_flight, num_workers
+from diffclust.parallel.mesh import own_mesh, own_size, rowwise, shard_rows
+from diffclust.parallel.processes import even_share, joined_rows
 
 _CPU_CHUNK, _DEVICE_CHUNK = 128, 8192
 """Pairs a chunk: what a CPU's cache holds of the working copies, and what fills a GPU."""
@@ -52,7 +53,7 @@ def _distances(
     return rowwise(run, mesh)(distance, (samples, prototypes))
 
 
-def pair_distances(
+def pair_chunks(
     distance: AbstractDistance,
     samples: PyTree,
     prototypes: PyTree,
@@ -62,8 +63,7 @@ def pair_distances(
     chunk_size: int | None = None,
     mesh: Mesh | None = None,
     report: Callable[[int, int], None] | None = None,
-    rows: Rows = all_rows,
-) -> Float[np.ndarray, " pairs"]:
+) -> Chunkwise:
     """Distances of many pairs, chunk by chunk.
 
     Args:
@@ -74,12 +74,12 @@ def pair_distances(
         targets: Which prototypes.
         chunk_size: Pairs a chunk and device; chosen for the machine where it is not given.
         mesh: Devices that share every chunk, or None for one. Several processes share the pairs;
-            all have the same, and get the distances of all.
+            all have the same.
         report: Called with pairs done and in all after every chunk, or None.
-        rows: Makes an array of the chunks.
 
     Returns:
-        `distance(samples[sources[i]], prototypes[targets[i]])` for each i.
+        Yields `distance(samples[sources[i]], prototypes[targets[i]])` for the pairs of this
+        process's share, chunk by chunk.
     """
     own, here = own_mesh(mesh), even_share(len(sources), mesh)
     sources, targets = sources[here], targets[here]
@@ -98,40 +98,62 @@ def pair_distances(
         return _distances(distance, first, second, own)
 
     def chunks(begin: int) -> Iterator[np.ndarray]:
+        if not count:
+            # There may be fewer pairs than processes.
+            yield np.zeros(0, np.dtype(jnp.result_type(float)))
+            return
         starts = range(begin, count, size)
         computed = in_flight(compute, starts, workers=num_workers(own))
-        for start, found in zip(starts, computed, strict=True):
-            yield np.asarray(found)[: count - start]
+        for start, distances in zip(starts, computed, strict=True):
+            yield np.asarray(distances)[: count - start]
             if report is not None:
                 report(min(start + size, count), count)
 
-    # There may be fewer pairs than processes.
-    found = rows(chunks) if count else np.zeros(0, np.dtype(jnp.result_type(float)))
-    return joined_rows(found, mesh)
+    return chunks
+
+
+def pair_distances(
+    distance: AbstractDistance,
+    samples: PyTree,
+    prototypes: PyTree,
+    sources: Int[np.ndarray, " pairs"],
+    targets: Int[np.ndarray, " pairs"],
+    *,
+    chunk_size: int | None = None,
+    mesh: Mesh | None = None,
+    report: Callable[[int, int], None] | None = None,
+) -> Float[np.ndarray, " pairs"]:
+    """Distances of many pairs; see `pair_chunks` for the arguments.
+
+    Args:
+        distance: Any distance, invariant or not.
+        samples: Arrays on the host with a leading axis.
+        prototypes: The like; may be the samples.
+        sources: Which samples.
+        targets: Which prototypes.
+        chunk_size: Pairs a chunk and device; chosen for the machine where it is not given.
+        mesh: Devices that share every chunk, or None for one.
+        report: Called with pairs done and in all after every chunk, or None.
+
+    Returns:
+        The distance of every pair, in all processes.
+    """
+    pairs = (distance, samples, prototypes, sources, targets)
+    chunks = pair_chunks(*pairs, chunk_size=chunk_size, mesh=mesh, report=report)
+    return joined_rows(all_rows(chunks), mesh)
 
 
 Direction = Literal["forward", "min", "mean"]
 
 
-def judged_candidates(
-    candidates: Sequence[Neighbours],
-    distance: AbstractDistance,
-    samples: PyTree,
-    *,
-    prototypes: PyTree | None = None,
-    direction: Direction = "forward",
-    chunk_size: int | None = None,
-    mesh: Mesh | None = None,
-    report: Callable[[int, int], None] | None = None,
-    rows: Rows = all_rows,
-) -> tuple[Float[np.ndarray, "n k"], ...]:
+@dataclasses.dataclass(frozen=True)
+class JudgedCandidates:
     """The distance from every sample to each of its candidates; no pair is judged twice.
 
     An invariant distance is not symmetric: moving a sample onto its neighbour may cost more than
     the neighbour onto the sample.
 
-    Args:
-        candidates: Candidates of every sample, from one or several representations.
+    Attributes:
         distance: Any distance of one sample to another, invariant or not.
         samples: Arrays on the host with a leading axis, as the distance takes them.
         prototypes: What the candidates' indices point into; None for the samples themselves.
@@ -142,46 +164,147 @@ def judged_candidates(
         mesh: Devices that share every chunk, or None for one. Several processes share the pairs;
             all have the same, and get the distances of all.
         report: Called with pairs done and in all, or None.
-        rows: Makes an array of the chunks of pairs moved forward.
+    """
+
+    distance: AbstractDistance
+    samples: PyTree
+    prototypes: PyTree | None = None
+    direction: Direction = "forward"
+    chunk_size: int | None = None
+    mesh: Mesh | None = None
+    report: Callable[[int, int], None] | None = None
+
+    def __post_init__(self):
+        """Refuses a direction that there is not."""
+        if self.direction not in ("forward", "min", "mean"):
+            raise ValueError(
+                f"direction must be 'forward', 'min' or 'mean', not {self.direction!r}"
+            )
+
+    @property
+    def _others(self) -> PyTree:
+        return self.samples if self.prototypes is None else self.prototypes
+
+    @property
+    def _count(self) -> int:
+        return jax.tree.leaves(self._others)[0].shape[0]
+
+    def _needed(self, candidates: Sequence[Neighbours]) -> Int[np.ndarray, " pairs"]:
+        both = self.direction != "forward" and self.prototypes is None
+        return _needed(candidates, self._count, both=both)
+
+    def chunks(self, candidates: Sequence[Neighbours]) -> Chunkwise:
+        """The distances of all pairs moved forward, by chunks, as `arranged` takes them.
+
+        Args:
+            candidates: Candidates of every sample, from one or several representations.
+
+        Returns:
+            Yields this process's share.
+        """
+        sources, targets = np.divmod(self._needed(candidates), self._count)
+        return self._chunks((self.samples, self._others), (sources, targets))
+
+    def _chunks(self, trees: tuple[PyTree, PyTree], pairs: tuple) -> Chunkwise:
+        return pair_chunks(
+            self.distance,
+            *trees,
+            *pairs,
+            chunk_size=self.chunk_size,
+            mesh=self.mesh,
+            report=self.report,
+        )
+
+    def __call__(self, candidates: Sequence[Neighbours]) -> tuple[Float[np.ndarray, "n k"], ...]:
+        """Judges all candidates.
+
+        Args:
+            candidates: Candidates of every sample, from one or several representations.
+
+        Returns:
+            Distances in the candidates' places, for each of the representations.
+        """
+        forward, backward = joined_rows(all_rows(self.chunks(candidates)), self.mesh), None
+        if self.direction != "forward" and self.prototypes is not None:
+            sources, targets = np.divmod(self._needed(candidates), self._count)
+            chunks = self._chunks((self._others, self.samples), (targets, sources))
+            backward = joined_rows(all_rows(chunks), self.mesh)
+        settings = {"count": self._count, "backward": backward}
+        return arranged(candidates, forward, direction=self.direction, **settings)
+
+
+def judged_candidates(
+    candidates: Sequence[Neighbours],
+    distance: AbstractDistance,
+    samples: PyTree,
+    *,
+    prototypes: PyTree | None = None,
+    **settings: Any,
+) -> tuple[Float[np.ndarray, "n k"], ...]:
+    """The distance from every sample to each of its candidates; see `JudgedCandidates`.
+
+    Args:
+        candidates: Candidates of every sample, from one or several representations.
+        distance: Any distance of one sample to another, invariant or not.
+        samples: Arrays on the host with a leading axis, as the distance takes them.
+        prototypes: What the candidates' indices point into; None for the samples themselves.
+        **settings: `direction`, `chunk_size`, `mesh` and `report` of `JudgedCandidates`.
 
     Returns:
         Distances in the candidates' places, for each of the representations.
     """
-    if direction not in ("forward", "min", "mean"):
-        raise ValueError(f"direction must be 'forward', 'min' or 'mean', not {direction!r}")
-    others = samples if prototypes is None else prototypes
-    count = jax.tree.leaves(others)[0].shape[0]
+    return JudgedCandidates(distance, samples, prototypes, **settings)(candidates)
 
-    def judge(keys: np.ndarray, *, backward: bool) -> np.ndarray:
-        pairs, trees = (keys // count, keys % count), (samples, others)
-        if backward:
-            pairs, trees = pairs[::-1], trees[::-1]
-        return pair_distances(
-            distance,
-            *trees,
-            *pairs,
-            chunk_size=chunk_size,
-            mesh=mesh,
-            report=report,
-            rows=all_rows if backward else rows,
-        )
 
-    def reversed_(keys: np.ndarray) -> np.ndarray:
-        return keys % count * count + keys // count
+def _keys(candidates: Sequence[Neighbours], count: int) -> list[Int[np.ndarray, "n k"]]:
+    """One number for each pair of a sample and a candidate."""
+    return [np.arange(len(near))[:, None] * count + near.index for near in candidates]
 
-    places = [np.arange(len(near))[:, None] * count + near.index for near in candidates]
-    needed = np.unique(np.concatenate([keys.ravel() for keys in places]))
-    if direction != "forward" and prototypes is None:
-        # The way back of a pair that are each other's candidates is a way there.
-        needed = np.union1d(needed, reversed_(needed))
-    forward = judge(needed, backward=False)
+
+def _reversed(keys: np.ndarray, count: int) -> np.ndarray:
+    return keys % count * count + keys // count
+
+
+def _needed(
+    candidates: Sequence[Neighbours], count: int, *, both: bool
+) -> Int[np.ndarray, " pairs"]:
+    """The pairs whose distances are needed, each once."""
+    needed = np.unique(np.concatenate([keys.ravel() for keys in _keys(candidates, count)]))
+    # The way back of a pair that are each other's candidates is a way there.
+    return np.union1d(needed, _reversed(needed, count)) if both else needed
+
+
+def arranged(
+    candidates: Sequence[Neighbours],
+    forward: Float[np.ndarray, " pairs"],
+    *,
+    direction: Direction = "forward",
+    count: int | None = None,
+    backward: Float[np.ndarray, " pairs"] | None = None,
+) -> tuple[Float[np.ndarray, "n k"], ...]:
+    """Distances of pairs in their candidates' places.
+
+    Args:
+        candidates: Candidates of every sample, from one or several representations.
+        forward: The distances, as `JudgedCandidates.chunks` gives them.
+        direction: As for `JudgedCandidates`.
+        count: How many samples the candidates' indices point into; where it is not given, as many
+            as have candidates.
+        backward: The distances of the same pairs the other way round; None where the candidates are
+            samples themselves.
+
+    Returns:
+        Distances in the candidates' places, for each of the representations.
+    """
+    count = len(candidates[0]) if count is None else count
+    both = direction != "forward" and backward is None
+    needed, places = _needed(candidates, count, both=both), _keys(candidates, count)
     there = [forward[np.searchsorted(needed, keys)] for keys in places]
     if direction == "forward":
         return tuple(there)
-    if prototypes is None:
-        back = [forward[np.searchsorted(needed, reversed_(keys))] for keys in places]
+    if backward is None:
+        back = [forward[np.searchsorted(needed, _reversed(keys, count))] for keys in places]
     else:
-        backward = judge(needed, backward=True)
         back = [backward[np.searchsorted(needed, keys)] for keys in places]
     if direction == "min":
         return tuple(np.minimum(x, y) for x, y in zip(there, back, strict=True))

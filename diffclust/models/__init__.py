@@ -12,15 +12,17 @@ from diffclust.models.dti import (
     GaussianMixture,
     TransformationInvariantKMeans,
 )
-from diffclust.models.gradient import AbstractGradientModel
-from diffclust.models.hierarchy import Hierarchy, shape_hierarchy
+from diffclust.models.gradient import AbstractGradientModel, warped_prototypes
 from diffclust.models.images import AbstractImageModel, of_images
-from diffclust.models.kmeans import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans
-from diffclust.models.moved import moved_prototypes
+from diffclust.models.kmeans import (
+    AbstractPrototypeModel,
+    AffineInvariantKMeans,
+    DeformationInvariantKMeans,
+    KMeans,
+)
+from diffclust.models.objective import PrototypeObjective
 from diffclust.models.own_objective import WithObjective
-from diffclust.models.prototype_objective import PrototypeObjective
-from diffclust.models.prototypes import AbstractPrototypeModel
-from diffclust.models.scattering_kmeans import ScatteringKMeans
+from diffclust.models.scattering import AbstractScatteringModel, ScatteringKMeans
 from diffclust.models.shapes import ShapeKMeans
 from diffclust.models.spectral import ProjectedScatteringSpectralClustering
 from diffclust.models.training import Training
@@ -36,13 +38,13 @@ __all__ = [
     "AbstractImageModel",
     "AbstractModel",
     "AbstractPrototypeModel",
+    "AbstractScatteringModel",
     "AffineInvariantKMeans",
     "DTIGaussianMixture",
     "DTIKMeans",
     "DeformationInvariantKMeans",
     "DeformationInvariantSpectralClustering",
     "GaussianMixture",
-    "Hierarchy",
     "KMeans",
     "ProjectedScatteringSpectralClustering",
     "PrototypeObjective",
@@ -52,7 +54,6 @@ __all__ = [
     "Training",
     "TransformationInvariantKMeans",
     "WithObjective",
-    "moved_prototypes",
     "of_images",
-    "shape_hierarchy",
+    "warped_prototypes",
 ]

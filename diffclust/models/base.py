@@ -11,18 +11,19 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float
 
+from diffclust import _validation
 from diffclust.image_source import Images
 from diffclust.methods import Method, Words, method_of
-from diffclust.parallel import check_mesh
-from diffclust.processes import together
+from diffclust.models.sample_selection import Selection
+from diffclust.models.settings import AbstractSettings
+from diffclust.parallel import Data, check_mesh, default_chunk_size
+from diffclust.parallel.data import Description
+from diffclust.parallel.processes import together
 from diffclust.prototypes import Learned, picture_of
-from diffclust.solvers import Assignment, Callback, Outcome
-from diffclust.solvers.progress import Snapshots, ignore
+from diffclust.solvers import Assignment, Callback, Outcome, Snapshots, ignore, run
+from diffclust.solvers.lloyd_problem import Start
+from diffclust.solvers.problem import Stages
 from diffclust.types import Key
-
-
-class AbstractSettings(eqx.Module):
-    """A group of settings that several models have; files and command lines know them singly."""
 
 
 class AbstractModel(eqx.Module):
@@ -67,12 +68,66 @@ class AbstractModel(eqx.Module):
         """
 
     @abc.abstractmethod
+    def compose(self, description: Description, start: Start) -> Stages:
+        """The stages of a fit: what the method is made of.
+
+        Args:
+            description: What is known of the samples without reading them.
+            start: What the fit starts from; None for the method's own seeding.
+
+        Returns:
+            Closed forms in turn, and last a problem, or a function that makes it of what these have
+            found.
+        """
+
+    @abc.abstractmethod
+    def working_copies(self, description: Description) -> int:
+        """How many arrays of a sample's size are alive while one is aligned.
+
+        Args:
+            description: What is known of the samples.
+
+        Returns:
+            A whole number, from which the chunk size follows.
+        """
+
+    def chunk_size(self, description: Description) -> int:
+        """Samples a chunk where nothing else is asked for.
+
+        Args:
+            description: What is known of the samples.
+
+        Returns:
+            A multiple of 16; see `diffclust.parallel.default_chunk_size`.
+        """
+        copies, streamed = self.working_copies(description), description.streamed
+        size = description.largest_share
+        return default_chunk_size(description.sample, size, copies, streamed=streamed)
+
+    @property
+    def drops_weightless(self) -> bool:
+        """Whether samples of weight zero are left out of a fit, and assigned as new ones."""
+        return False
+
+    def finished(self, outcome: Outcome) -> Outcome:
+        """What the model adds to the outcome of its problem.
+
+        Args:
+            outcome: The outcome; its extras hold what closed forms have found, too.
+
+        Returns:
+            The outcome of the fit.
+        """
+        return outcome
+
     def fit(
         self,
         samples: Any,
         /,
         *,
         key: Key,
+        prototypes: Any = None,
+        assignments: Any = None,
         sample_weight: Any = None,
         chunk_size: int | None = None,
         callback: Callback = ignore,
@@ -82,24 +137,73 @@ class AbstractModel(eqx.Module):
         """Clusters samples.
 
         Args:
-            samples: Anything array-like with a leading axis.
+            samples: Images, anything array-like of shape `(n, height, width, channels)` or
+                `(n, height, width)`, intensities in [0, 1] or 8 bits; or shapes `(n, landmarks,
+                dims)`: the same landmarks in the same order, in any units.
             key: Random key, `jax.random.key(seed)`; the same key gives the same result.
-            sample_weight: Weights of the samples, or None for ones.
-            chunk_size: Samples a chunk, which bounds the memory; chosen where it is not given.
-            callback: Told of every chunk; an exception raised in it stops the fit.
+            prototypes: Images to start from, one a cluster; for methods of images that can.
+            assignments: A cluster for each sample to start from; for methods that can.
+            sample_weight: Weights of the samples, or None for ones. A sample of weight 2 counts as
+                two equal ones. Methods with a graph, and of shapes, leave those of weight 0 out,
+                and assign them in the end as new ones; in a graph an edge's affinity is multiplied
+                by the weights of both ends, while neighbours and scales do not depend on weights.
+            chunk_size: Samples a chunk, and a device, which bounds the memory; chosen where it is
+                not given.
+            callback: Called after every chunk, or window of steps; an exception raised in it stops
+                the fit.
             snapshots: Where the fit saves its state as it goes, and goes on from where it finds
-                one; see `diffclust.snapshots.SnapshotFolder`.
+                one; see `diffclust.storage.SnapshotFolder`.
             mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for
                 the default device alone. Over several processes, each gives its own samples, and
                 the result is of all.
 
         Returns:
-            The result.
+            The result; of several restarts, the one of least loss.
 
         Raises:
             ValueError: If an argument is not what it should be.
             FitError: If the fit breaks down.
         """
+        check_mesh(mesh)
+        noun = self.words.noun
+        with together(mesh):
+            array = self.validated(samples)
+            weight = _validation.weights(sample_weight, len(array), what=noun)
+            if chunk_size is not None:
+                _validation.count(chunk_size, "chunk_size")
+        every = Data(array, weight, chunk_size, mesh)
+        _validation.cluster_count(self.num_clusters, every.num_samples, f"{noun}s")
+        selection = Selection.of(every, drop=self.drops_weightless)
+        start = self._checked_start(array, prototypes, selection.groups(self, assignments))
+        _validation.cluster_count(
+            self.num_clusters, selection.num_positive, f"{noun}s of positive weight"
+        )
+        data = selection.data
+        if chunk_size is None:
+            data = dataclasses.replace(data, chunk_size=self.chunk_size(data.description))
+        stages = self.compose(data.description, start)
+        outcome = run(stages, data, key, callback=callback, snapshots=snapshots)
+        outcome = selection.completed(self, self.finished(outcome), callback)
+        return Result(model=self, sample_shape=array.shape[1:], outcome=outcome)
+
+    def _checked_start(self, samples: Images, prototypes: Any, groups: np.ndarray | None) -> Start:
+        """What a fit starts from, checked."""
+        method = self.descriptor
+        if prototypes is not None and groups is not None:
+            raise ValueError("give prototypes or assignments to start from, not both")
+        if groups is not None:
+            if not method.takes_start:
+                raise ValueError(f"{self.method} cannot start from assignments; leave them out")
+            return "assignments", jnp.asarray(groups)
+        if prototypes is None:
+            return None
+        if not method.takes_start or method.sample_kind != "image":
+            raise ValueError(f"{self.method} cannot start from prototypes; leave them out")
+        array = _validation.images(prototypes, "prototypes")
+        expected = (self.num_clusters, *samples.shape[1:])
+        if array.shape != expected:
+            raise ValueError(f"prototypes must have shape {expected}, not {array.shape}")
+        return "prototypes", jnp.asarray(self.validated(array))
 
     @abc.abstractmethod
     def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
@@ -110,26 +214,17 @@ class AbstractModel(eqx.Module):
             dtype: Floating dtype.
 
         Returns:
-            The tree that `checkpoint.load` fills.
+            The tree that `load` fills.
         """
 
     @abc.abstractmethod
-    def assign(
-        self,
-        outcome: Outcome,
-        samples: Any,
-        /,
-        *,
-        callback: Callback = ignore,
-        mesh: Mesh | None = None,
-    ) -> Assignment:
+    def assign(self, outcome: Outcome, data: Data, /, *, callback: Callback = ignore) -> Assignment:
         """Assigns new samples, which were validated, to clusters that stay as they are.
 
         Args:
-            outcome: What a fit of this model found.
-            samples: Samples of the shape that was fitted.
-            callback: Told of every chunk.
-            mesh: Devices that share every chunk, or None for one.
+            outcome: The outcome of a fit of this model.
+            data: Samples of the shape that was fitted.
+            callback: Called after every chunk.
 
         Returns:
             Clusters, distances, margins and params.
@@ -137,14 +232,14 @@ class AbstractModel(eqx.Module):
 
     @abc.abstractmethod
     def energies(
-        self, outcome: Outcome, samples: Any, /, *, callback: Callback = ignore
+        self, outcome: Outcome, data: Data, /, *, callback: Callback = ignore
     ) -> Float[np.ndarray, "n clusters"]:
         """What samples, which were validated, cost in every cluster.
 
         Args:
-            outcome: What a fit of this model found.
-            samples: Samples of the shape that was fitted.
-            callback: Told of every chunk.
+            outcome: The outcome of a fit of this model.
+            data: Samples of the shape that was fitted.
+            callback: Called after every chunk.
 
         Returns:
             What decides: penalised squared distances, or negative log-likelihoods.
@@ -158,7 +253,7 @@ class AbstractModel(eqx.Module):
         """Moves samples, which were validated, as they were aligned.
 
         Args:
-            outcome: What a fit of this model found.
+            outcome: The outcome of a fit of this model.
             samples: Samples of the shape that was fitted.
             params: How each is moved.
 
@@ -288,7 +383,7 @@ class Result:
 
         Args:
             samples: Samples of the shape that was fitted.
-            callback: Told of every chunk.
+            callback: Called after every chunk.
             mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for
                 the default device alone. Over several processes, each gives its own samples, and
                 the result is of all.
@@ -302,7 +397,8 @@ class Result:
         check_mesh(mesh)
         with together(mesh):
             array = self._checked(samples)
-        return self.model.assign(self.outcome, array, callback=callback, mesh=mesh)
+        data = Data(array, None, self.outcome.chunk_size, mesh)
+        return self.model.assign(self.outcome, data, callback=callback)
 
     def energies(
         self, samples: Any, /, *, callback: Callback = ignore
@@ -311,7 +407,7 @@ class Result:
 
         Args:
             samples: Samples of the shape that was fitted.
-            callback: Told of every chunk.
+            callback: Called after every chunk.
 
         Returns:
             What decides: penalised squared distances, or negative log-likelihoods.
@@ -320,7 +416,8 @@ class Result:
             ValueError: If they differ in shape from those fitted, or the model does not compare
                 samples with clusters, as a spectral one.
         """
-        return self.model.energies(self.outcome, self._checked(samples), callback=callback)
+        data = Data(self._checked(samples), None, self.outcome.chunk_size)
+        return self.model.energies(self.outcome, data, callback=callback)
 
     def align(self, samples: Any, params: Any, /) -> Float[np.ndarray, "n ..."]:
         """Moves samples as they were aligned to their prototypes.

@@ -1,6 +1,6 @@
 """Cuts of graphs: what spectral methods do with affinities."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,18 +19,17 @@ from diffclust.graphs import (
     self_tuning_scales,
     weighed_graph,
 )
-from diffclust.models.found import Found
-from diffclust.models.scattering import tell
+from diffclust.models.scattering import Clustering, reporter
 from diffclust.solvers import (
     Callback,
     SpectralEmbedding,
-    cluster_rows,
     eigengap,
+    ignore,
+    kmeans,
     normalised_cut,
     spectral_embedding,
     strongest_bridges,
 )
-from diffclust.solvers.progress import ignore
 from diffclust.types import Key
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def cut_mean_graph(
     callback: Callback = ignore,
     *,
     weight: Float[np.ndarray, " n"] | None = None,
-) -> Found:
+) -> Clustering:
     """The normalised cut of the mean of self-tuning graphs.
 
     The edge between two samples counts the product of their weights; neighbours and scales do not
@@ -59,14 +58,14 @@ def cut_mean_graph(
         num_clusters: K.
         num_restarts: Restarts of the last step's k-means.
         key: Random key.
-        callback: Told of the stage.
+        callback: Called at the stage's beginning.
         weight: Positive weights of the samples, or None for ones.
 
     Returns:
         The clustering, and how steady it is: the mean adjusted Rand index between it and the
         clusterings of the graphs for each distance alone.
     """
-    report = tell(callback)
+    report = reporter(callback, "cut")
     graphs = [
         mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in num_neighbours])
         for near in neighbours
@@ -74,17 +73,17 @@ def cut_mean_graph(
     affinities = mean_graph(graphs)
     graph = weighed_graph(affinities, rows=weight, columns=weight)
     alone = graphs if len(graphs) > 1 else []
-    report("cut", 0, 1 + len(alone))
+    report(0, 1 + len(alone))
     embedding = spectral_embedding(graph, num_clusters, key=key)
     settings = {"key": key, "weight": weight}
-    rows = cluster_rows(embedding.rows, num_clusters, num_restarts=num_restarts, **settings)
+    points = kmeans(embedding.rows, num_clusters, num_restarts=num_restarts, **settings)
     agreement = []
     for number, each in enumerate(alone):
-        report("cut", number + 1, 1 + len(alone))
+        report(number + 1, 1 + len(alone))
         each = weighed_graph(each, rows=weight, columns=weight)
         single = spectral_embedding(each, num_clusters, key=key)
-        theirs = cluster_rows(single.rows, num_clusters, num_restarts=1, **settings)
-        agreement.append(metrics.adjusted_rand_index(rows.assignments, theirs.assignments))
+        theirs = kmeans(single.rows, num_clusters, num_restarts=1, **settings)
+        agreement.append(metrics.adjusted_rand_index(points.assignments, theirs.assignments))
     figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
     if agreement:
         figures["stability"] = float(np.mean(agreement))
@@ -92,16 +91,16 @@ def cut_mean_graph(
         self_tuning_scales(near, num_neighbours=k) for near in neighbours for k in num_neighbours
     ]
     extras = {
-        "bridges": strongest_bridges(affinities, rows.assignments),
+        "bridges": strongest_bridges(affinities, points.assignments),
         "scales": np.stack(scales),
-        "centres": rows.centres,
+        "centres": points.centres,
         "eigenvalues": embedding.eigenvalues,
         "basis": embedding.basis,
     }
     if weight is not None:
         extras["weight"] = weight
-    loss = normalised_cut(graph, rows.assignments, num_clusters=num_clusters)
-    return Found(rows, loss, extras, figures)
+    loss = normalised_cut(graph, points.assignments, num_clusters=num_clusters)
+    return Clustering(points, loss, extras, figures)
 
 
 def neighbours_among_fitted(
@@ -195,3 +194,29 @@ def bipartite_cut(
     volume = weight.sum(axis=1) + np.bincount(column, weight.sum(axis=0), minlength=num_clusters)
     safe = np.where(volume > 0, volume, 1.0)
     return float(np.sum(1.0 - np.where(volume > 0, 2.0 * inside / safe, 0.0)))
+
+
+def neighbour_arrays(neighbours: Sequence[Neighbours]) -> dict[str, np.ndarray]:
+    """Several lists of neighbours as arrays.
+
+    Args:
+        neighbours: The lists.
+
+    Returns:
+        Arrays by name.
+    """
+    arrays = {f"index_{i}": near.index for i, near in enumerate(neighbours)}
+    return arrays | {f"distance_{i}": near.distance for i, near in enumerate(neighbours)}
+
+
+def neighbours_of(arrays: Mapping[str, np.ndarray]) -> tuple[Neighbours, ...]:
+    """Several lists of neighbours from their arrays.
+
+    Args:
+        arrays: As `neighbour_arrays` gives them.
+
+    Returns:
+        The same lists.
+    """
+    count = len(arrays) // 2
+    return tuple(Neighbours(arrays[f"index_{i}"], arrays[f"distance_{i}"]) for i in range(count))

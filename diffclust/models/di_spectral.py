@@ -1,44 +1,42 @@
 """Spectral clustering of a neighbour graph whose edges are judged by an invariant distance."""
 
-import functools
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
 from diffclust import _validation
-from diffclust.alignment import AbstractAligner, Descent, PreconditionedLBFGS, Stage
-from diffclust.chunkwise import Rows, all_rows
-from diffclust.features.orthogonal_complement import Normalisation
-from diffclust.graphs import (
-    Neighbours,
-    judged_candidates,
-    nested_neighbours,
-    rejudged,
-)
-from diffclust.graphs.refine import Direction
+from diffclust.alignment import AbstractAligner, Descent, PreconditionedLBFGS
+from diffclust.alignment import Stage as Level
+from diffclust.graphs import Neighbours, nested_neighbours, rejudged
+from diffclust.graphs.refine import Direction, JudgedCandidates, arranged
 from diffclust.image_source import Images
-from diffclust.masks import as_mask
-from diffclust.models.counted import Counted
-from diffclust.models.cuts import cut_mean_graph, extended, neighbours_among_fitted
-from diffclust.models.found import Found, neighbour_arrays, neighbours_of
+from diffclust.models.cuts import (
+    cut_mean_graph,
+    extended,
+    neighbour_arrays,
+    neighbours_among_fitted,
+    neighbours_of,
+)
 from diffclust.models.kmeans import DeformationInvariantKMeans
-from diffclust.models.scattering import AbstractScatteringModel, tell
-from diffclust.models.scattering_settings import check_scattering_settings, check_whole_numbers
+from diffclust.models.scattering import AbstractScatteringModel, relative_weight, reporter
+from diffclust.models.settings import SplineSettings, check_whole_numbers
 from diffclust.objectives import InvariantDistance, PreparedDistance
-from diffclust.processes import joined_rows
-from diffclust.solvers import Callback, Outcome, RowClusters, nearest_centres
-from diffclust.solvers.progress import ignore
-from diffclust.solvers.stages import Stages
-from diffclust.types import Key
+from diffclust.parallel import Data
+from diffclust.parallel.data import Description
+from diffclust.parallel.in_flight import Chunkwise
+from diffclust.parallel.processes import joined_rows
+from diffclust.solvers import Callback, Outcome, PointClusters, Stage, ignore, nearest_centres
+from diffclust.solvers.staged_problem import Context
 
-_TYPICAL = 64
+_EXEMPLARS = 64
 """Images from which the aligner's preconditioner is computed."""
 
 
-class DeformationInvariantSpectralClustering(AbstractScatteringModel):
+class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringModel):
     """Neighbours are sought in scattering space and judged by how little bending makes them equal.
 
     For each image the nearest candidates by projected scattering coefficients; for each candidate
@@ -49,21 +47,11 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         num_clusters: K.
         num_candidates: How many neighbours in scattering space are judged for each image.
         num_neighbours: How many of them are kept, in each of the graphs that are averaged.
-        landmarks: Rows and columns of the landmark grid.
         affine_penalty: Weight of the mean squared displacement of the affine part.
-        bending_penalty: Weight of the bending energy of the bent part.
         direction: `"forward"` moves every image onto its candidates; `"min"` and `"mean"` go both
             ways.
         num_removed: How many leading principal directions are removed in scattering space, for each
             of several lists of candidates.
-        num_dimensions: How many of the principal directions that follow are kept.
-        normalisation: What is done to the coefficients first; see `fit_principal_directions`.
-        num_scales: J of the scattering transform, or None; see
-            `ProjectedScatteringSpectralClustering`.
-        num_angles: L of the scattering transform.
-        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
-            black to the model. None for all; see `diffclust.masks`.
-        num_restarts: Runs of the last step's k-means, of which the one of least loss is kept.
 
     References:
         Cosentino et al., DI K-means, Eq. 3; Villar-Corrales and Morgenshtern, PSSC; Zelnik-Manor
@@ -73,32 +61,24 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
     num_clusters: int = eqx.field(static=True)
     num_candidates: int = eqx.field(static=True, default=15, kw_only=True)
     num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(4, 5, 6, 7), kw_only=True)
-    landmarks: tuple[int, int] = eqx.field(static=True, default=(5, 5), kw_only=True)
     affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
-    bending_penalty: float = eqx.field(static=True, default=0.015, kw_only=True)
     direction: Direction = eqx.field(static=True, default="forward", kw_only=True)
     num_removed: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3, 4), kw_only=True)
-    num_dimensions: int = eqx.field(static=True, default=300, kw_only=True)
-    normalisation: Normalisation = eqx.field(static=True, default="root", kw_only=True)
-    num_scales: int | None = eqx.field(static=True, default=None, kw_only=True)
-    num_angles: int = eqx.field(static=True, default=8, kw_only=True)
-    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
-    num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        check_scattering_settings(self)
+        _validation.count(self.num_clusters, "num_clusters")
+        self.check_scattering()
         check_whole_numbers(self.num_neighbours, "num_neighbours", 1)
         check_whole_numbers(self.num_removed, "num_removed", 0)
-        check_whole_numbers((self.num_restarts,), "num_restarts", 1)
         check_whole_numbers((self.num_candidates,), "num_candidates", max(self.num_neighbours))
         if self.direction not in ("forward", "min", "mean"):
             raise ValueError(
                 f"direction must be 'forward', 'min' or 'mean', not {self.direction!r}"
             )
-        self.portrait()
+        self.alignment_model()
 
-    def portrait(self) -> DeformationInvariantKMeans:
+    def alignment_model(self) -> DeformationInvariantKMeans:
         """How prototypes are made, and samples aligned to them: with the same warps."""
         return DeformationInvariantKMeans(
             self.num_clusters,
@@ -114,7 +94,7 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         With so few steps a longer memory of past ones costs more than it gains.
         """
         minimiser = PreconditionedLBFGS(history=1)
-        return Descent((Stage(7, blur=1 / 28), Stage(4)), minimiser=minimiser, damping=0.05)
+        return Descent((Level(7, blur=1 / 28), Level(4)), minimiser=minimiser, damping=0.05)
 
     def distance(self, typical: np.ndarray) -> PreparedDistance:
         """The penalised invariant distance that judges pairs.
@@ -125,65 +105,38 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         Returns:
             The distance of one image of unit norm to another.
         """
-        portrait = self.portrait()
-        penalty = jnp.asarray(portrait.penalty(), dtype=typical.dtype)
-        invariant = InvariantDistance(portrait.energy(), self.aligner())
+        model = self.alignment_model()
+        penalty = jnp.asarray(model.penalty(), dtype=typical.dtype)
+        invariant = InvariantDistance(model.energy(), self.aligner())
         return invariant.prepared(jnp.asarray(typical), penalty)
 
     def check(self, images: Images) -> None:
         """Refuses blank images, and images with fewer pixels than landmarks or not in memory."""
         _validation.in_memory(images)
-        self.portrait().check(images)
+        self.alignment_model().check(images)
 
-    def find(
-        self, images: np.ndarray, counted: Counted, key: Key, callback: Callback, stages: Stages
-    ) -> Found:
-        """See `AbstractScatteringModel.find`."""
-        most = max(self.num_removed)
-        directions, coordinates = self.features_of(images, counted, most, callback, stages)
-        candidates = neighbours_of(
-            stages.run(
-                "neighbours",
-                lambda: neighbour_arrays(self.candidates(coordinates, callback, stages.mesh)),
-            )
+    @property
+    def most_removed(self) -> int:
+        """The greatest of the numbers."""
+        return max(self.num_removed)
+
+    def clustering_stages(self, description: Description) -> tuple[Stage, ...]:
+        """Candidates in scattering space, their invariant distances, and the mean graph's cut."""
+        del description
+        return (
+            Stage("neighbours", self._candidates),
+            Stage("pairs", chunks=self._pairs),
+            Stage("cut", self._cut),
         )
-        # A pair may be of two processes' images, and the fit keeps all for new ones anyway.
-        every = joined_rows(images, stages.mesh)
-        rows = functools.partial(stages.rows, "pairs")
-        judged = self.judge(candidates, every, callback=callback, mesh=stages.mesh, rows=rows)
-
-        def cut() -> dict[str, np.ndarray]:
-            settings = (self.num_neighbours, self.num_clusters, self.num_restarts)
-            weight = counted.relative
-            return cut_mean_graph(judged, *settings, key, callback, weight=weight).arrays()
-
-        found = Found.of(stages.run("cut", cut))
-        found.extras["bridges"] = counted.places(found.extras["bridges"])
-        found.extras.update(coordinates=coordinates, images=every, **directions)
-        return found
-
-    def extend(
-        self, outcome: Outcome, images: np.ndarray, callback: Callback, mesh: Mesh | None
-    ) -> RowClusters:
-        """See `AbstractScatteringModel.extend`: new images are compared with those fitted."""
-        stored = outcome.extras
-        coordinates = self.coordinates_of(outcome, images, callback, mesh)
-        candidates = neighbours_among_fitted(
-            coordinates, stored, self.num_removed, self.num_dimensions, self.num_candidates, mesh
-        )
-        every = joined_rows(images, mesh)
-        judged = self.judge(candidates, every, stored["images"], callback=callback, mesh=mesh)
-        rows = extended(judged, self.num_neighbours, stored)
-        return nearest_centres(rows, stored["centres"])
 
     def candidates(
-        self, coordinates: np.ndarray, callback: Callback = ignore, mesh: Mesh | None = None
+        self, coordinates: np.ndarray, callback: Callback = ignore, mesh: Any = None
     ) -> tuple[Neighbours, ...]:
         """The nearest samples in scattering space.
 
         Args:
             coordinates: Coordinates along principal directions, leading first.
-            callback: Told of every chunk.
+            callback: Called after every chunk.
             mesh: Devices that share the samples, or None for one.
 
         Returns:
@@ -195,49 +148,98 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
             self.num_dimensions,
             self.num_candidates,
             mesh=mesh,
-            report=lambda done, total: tell(callback)("neighbours", done, total),
+            report=reporter(callback, "neighbours"),
         )
 
-    def judge(
+    def _candidates(self, context: Context) -> dict[str, np.ndarray]:
+        coordinates = context.results["features"]["coordinates"]
+        near = self.candidates(coordinates, context.callback, context.data.mesh)
+        return neighbour_arrays(near)
+
+    def judged(
         self,
-        candidates: Sequence[Neighbours],
         images: np.ndarray,
         references: np.ndarray | None = None,
         *,
         callback: Callback = ignore,
-        mesh: Mesh | None = None,
-        rows: Rows = all_rows,
-    ) -> tuple[Neighbours, ...]:
-        """The candidates by the square root of the invariant distance, nearest first.
+        mesh: Any = None,
+    ) -> JudgedCandidates:
+        """What judges candidates by the square root of the invariant distance.
 
         Args:
-            candidates: Candidates of every image.
             images: The images.
             references: What the candidates' indices point into; None for the images themselves.
-            callback: Told of every chunk.
+            callback: Called after every chunk of pairs.
             mesh: Devices that share the pairs, or None for one.
-            rows: Makes an array of the chunks of pairs.
 
         Returns:
-            All the candidates, in a new order.
+            The judge.
         """
         units = unit_norm(images)
         others = None if references is None else unit_norm(references)
-        typical = (units if others is None else others)[:_TYPICAL]
-        squared = judged_candidates(
-            candidates,
-            self.distance(typical),
+        exemplars = (units if others is None else others)[:_EXEMPLARS]
+        return JudgedCandidates(
+            self.distance(exemplars),
             units,
-            prototypes=others,
+            others,
             direction=self.direction,
             mesh=mesh,
-            report=lambda done, total: tell(callback)("pairs", done, total),
-            rows=rows,
+            report=reporter(callback, "pairs"),
         )
-        return tuple(
-            rejudged(near, np.sqrt(np.maximum(energy, 0.0)), near.num_neighbours)
-            for near, energy in zip(candidates, squared, strict=True)
-        )
+
+    def _pairs(self, context: Context) -> Chunkwise:
+        # A pair may be of two processes' images, and the fit keeps all for new ones anyway.
+        every = joined_rows(context.data.samples, context.data.mesh)
+        judge = self.judged(every, callback=context.callback, mesh=context.data.mesh)
+        return judge.chunks(neighbours_of(context.results["neighbours"]))
+
+    def _cut(self, context: Context) -> dict[str, np.ndarray]:
+        candidates = neighbours_of(context.results["neighbours"])
+        squared = arranged(candidates, context.results["pairs"]["rows"], direction=self.direction)
+        return cut_mean_graph(
+            by_root(candidates, squared),
+            self.num_neighbours,
+            self.num_clusters,
+            self.num_restarts,
+            jax.random.split(context.key)[0],
+            context.callback,
+            weight=relative_weight(context.data),
+        ).arrays()
+
+    def kept(self, context: Context) -> dict[str, np.ndarray]:
+        """The directions, the coordinates and the images, with which new ones are compared."""
+        every = joined_rows(context.data.samples, context.data.mesh)
+        coordinates = context.results["features"]["coordinates"]
+        return {"coordinates": coordinates, "images": every, **super().kept(context)}
+
+    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
+        """New images are compared with those that were fitted."""
+        stored = outcome.extras
+        coordinates = self.coordinates_of(outcome, data, callback)
+        spaces = (self.num_removed, self.num_dimensions, self.num_candidates)
+        candidates = neighbours_among_fitted(coordinates, stored, *spaces, data.mesh)
+        every = joined_rows(data.samples, data.mesh)
+        judge = self.judged(every, stored["images"], callback=callback, mesh=data.mesh)
+        near = by_root(candidates, judge(candidates))
+        return nearest_centres(extended(near, self.num_neighbours, stored), stored["centres"])
+
+
+def by_root(
+    candidates: Sequence[Neighbours], squared: Sequence[np.ndarray]
+) -> tuple[Neighbours, ...]:
+    """All candidates, ranked by the roots of squared distances.
+
+    Args:
+        candidates: Candidates of every sample, for several lists.
+        squared: Their squared distances, in the same places.
+
+    Returns:
+        The candidates, nearest first.
+    """
+    return tuple(
+        rejudged(near, np.sqrt(np.maximum(energy, 0.0)), near.num_neighbours)
+        for near, energy in zip(candidates, squared, strict=True)
+    )
 
 
 def unit_norm(images: np.ndarray) -> np.ndarray:

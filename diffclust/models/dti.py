@@ -4,31 +4,44 @@ import equinox as eqx
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent, InTurn, NoAlignment, Stage
-from diffclust.masks import as_mask
-from diffclust.models.gradient import AbstractGradientModel, BackboneName
-from diffclust.models.prototype_objective import PrototypeObjective, mixture, squared_distances
+from diffclust.models.gradient import AbstractGradientModel
+from diffclust.models.objective import PrototypeObjective, mixture, squared_distances
+from diffclust.models.settings import (
+    BackboneName,
+    MixtureSettings,
+    PredictionSettings,
+    PrototypeWarpSettings,
+    WindowSettings,
+)
 from diffclust.models.training import Training
 from diffclust.sampling import Boundary
 
 
-class DTIKMeans(AbstractGradientModel):
+class AbstractDTIModel(
+    PredictionSettings, PrototypeWarpSettings, WindowSettings, AbstractGradientModel
+):
+    """A network predicts how each prototype is moved onto each image."""
+
+    training: Training = eqx.field(default=Training(), kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        _check(self)
+        _validation.count(self.refine_steps, "refine_steps", least=0)
+
+    def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
+        """A prediction; in the end refined, where that is asked for."""
+        prediction = self.prediction(transforms, channels, exact=final)
+        if not final or not self.refine_steps:
+            return prediction
+        return InTurn(prediction, Descent((Stage(self.refine_steps),), candidates=None))
+
+
+class DTIKMeans(AbstractDTIModel):
     """DTI K-means: a network predicts how each prototype is moved onto each image.
 
     Attributes:
         num_clusters: K.
-        transforms: How prototypes may be moved, in the order in which it is learned: `aff`,
-            `proj`, `tps`, `col`, `fullcol` and `morpho` joined by hyphens.
-        backbone: What reads an image: `"quick"`, or `"residual"`, the papers'.
-        boundary: What lies outside a prototype.
-        landmarks: Landmark grid of splines.
-        window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
-            of the shorter side; None weighs all pixels alike.
-        deformation_penalty: Weight of the sizes of deformations; the paper has none.
-        refine_steps: Steps of descent that improve on predicted alignments where images are
-            assigned in the end, and where new ones are.
-        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
-            black to the model. None for all; see `diffclust.masks`.
-        num_restarts: Runs from different seeds; the one of least loss is kept.
         training: How it is trained.
 
     References:
@@ -36,52 +49,17 @@ class DTIKMeans(AbstractGradientModel):
     """
 
     num_clusters: int = eqx.field(static=True)
-    transforms: str = eqx.field(static=True, default="col-aff-tps", kw_only=True)
-    backbone: BackboneName = eqx.field(static=True, default="quick", kw_only=True)
-    boundary: Boundary = eqx.field(static=True, default="edge", kw_only=True)
-    landmarks: tuple[int, int] = eqx.field(static=True, default=(4, 4), kw_only=True)
-    window: float | None = eqx.field(static=True, default=None, kw_only=True)
-    deformation_penalty: float = eqx.field(static=True, default=0.0, kw_only=True)
-    refine_steps: int = eqx.field(static=True, default=0, kw_only=True)
-    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
-    num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
-    training: Training = eqx.field(default=Training(), kw_only=True)
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        _check(self)
-        _validation.count(self.refine_steps, "refine_steps", least=0)
 
     def objective(self) -> PrototypeObjective:
         """Squared distances to the nearest prototype."""
         return squared_distances()
 
-    def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
-        """A prediction; in the end refined, where that is asked for."""
-        prediction = self.prediction(transforms, channels, exact=final)
-        return _refined(prediction, self.refine_steps) if final else prediction
 
-
-class DTIGaussianMixture(AbstractGradientModel):
+class DTIGaussianMixture(MixtureSettings, AbstractDTIModel):
     """DTI GMM: a Gaussian mixture whose means and variances are moved onto each image.
 
     Attributes:
         num_clusters: K.
-        transforms: How prototypes may be moved; see `DTIKMeans`.
-        initial_variance: Of every pixel, before the first step. The paper prints Σ = 0.5, which in
-            the authors' code is the standard deviation.
-        min_deviation: A standard deviation whose square is added to all variances.
-        backbone: What reads an image: `"quick"`, or `"residual"`, the papers'.
-        boundary: What lies outside a prototype.
-        landmarks: Landmark grid of splines.
-        window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
-            of the shorter side; None weighs all pixels alike.
-        deformation_penalty: Weight of the sizes of deformations; the paper has none.
-        refine_steps: Steps of descent that improve on predicted alignments where images are
-            assigned in the end, and where new ones are.
-        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
-            black to the model. None for all; see `diffclust.masks`.
-        num_restarts: Runs from different seeds; the one of least loss is kept.
         training: How it is trained.
 
     References:
@@ -89,51 +67,20 @@ class DTIGaussianMixture(AbstractGradientModel):
     """
 
     num_clusters: int = eqx.field(static=True)
-    transforms: str = eqx.field(static=True, default="col-aff-tps", kw_only=True)
-    initial_variance: float = eqx.field(static=True, default=0.25, kw_only=True)
-    min_deviation: float = eqx.field(static=True, default=0.25, kw_only=True)
-    backbone: BackboneName = eqx.field(static=True, default="quick", kw_only=True)
-    boundary: Boundary = eqx.field(static=True, default="edge", kw_only=True)
-    landmarks: tuple[int, int] = eqx.field(static=True, default=(4, 4), kw_only=True)
-    window: float | None = eqx.field(static=True, default=None, kw_only=True)
-    deformation_penalty: float = eqx.field(static=True, default=0.0, kw_only=True)
-    refine_steps: int = eqx.field(static=True, default=0, kw_only=True)
-    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
-    num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
-    training: Training = eqx.field(default=Training(), kw_only=True)
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        _check(self)
-        _validation.count(self.refine_steps, "refine_steps", least=0)
 
     def objective(self) -> PrototypeObjective:
         """The mixture's negative log-likelihood."""
         return mixture(self.initial_variance, self.min_deviation)
 
-    def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
-        """A prediction; in the end refined, where that is asked for."""
-        prediction = self.prediction(transforms, channels, exact=final)
-        return _refined(prediction, self.refine_steps) if final else prediction
 
-
-class TransformationInvariantKMeans(AbstractGradientModel):
+class TransformationInvariantKMeans(PrototypeWarpSettings, WindowSettings, AbstractGradientModel):
     """TI clustering: the params that move prototypes are optimised for each image, at every step.
 
     The paper's baseline: far slower than prediction, and worse with many params.
 
     Attributes:
         num_clusters: K.
-        transforms: How prototypes may be moved; see `DTIKMeans`.
         align_steps: Steps of descent for each image and step.
-        boundary: What lies outside a prototype.
-        landmarks: Landmark grid of splines.
-        window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
-            of the shorter side; None weighs all pixels alike.
-        deformation_penalty: Weight of the sizes of deformations; the paper has none.
-        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
-            black to the model. None for all; see `diffclust.masks`.
-        num_restarts: Runs from different seeds; the one of least loss is kept.
         training: How it is trained.
 
     References:
@@ -143,12 +90,6 @@ class TransformationInvariantKMeans(AbstractGradientModel):
     num_clusters: int = eqx.field(static=True)
     transforms: str = eqx.field(static=True, default="aff", kw_only=True)
     align_steps: int = eqx.field(static=True, default=8, kw_only=True)
-    boundary: Boundary = eqx.field(static=True, default="edge", kw_only=True)
-    landmarks: tuple[int, int] = eqx.field(static=True, default=(4, 4), kw_only=True)
-    window: float | None = eqx.field(static=True, default=None, kw_only=True)
-    deformation_penalty: float = eqx.field(static=True, default=0.0, kw_only=True)
-    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
-    num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
     training: Training = eqx.field(default=Training(), kw_only=True)
 
     def __check_init__(self):
@@ -170,19 +111,11 @@ class TransformationInvariantKMeans(AbstractGradientModel):
         return Descent((Stage((4 if final else 1) * self.align_steps),), candidates=None)
 
 
-class GaussianMixture(AbstractGradientModel):
+class GaussianMixture(MixtureSettings, WindowSettings, AbstractGradientModel):
     """A Gaussian mixture with independent pixels that moves nothing: the paper's baseline.
 
     Attributes:
         num_clusters: K.
-        initial_variance: Of every pixel, before the first step. The paper prints Σ = 0.5, which in
-            the authors' code is the standard deviation.
-        min_deviation: A standard deviation whose square is added to all variances.
-        window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
-            of the shorter side; None weighs all pixels alike.
-        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
-            black to the model. None for all; see `diffclust.masks`.
-        num_restarts: Runs from different seeds; the one of least loss is kept.
         training: How it is trained.
 
     References:
@@ -190,11 +123,6 @@ class GaussianMixture(AbstractGradientModel):
     """
 
     num_clusters: int = eqx.field(static=True)
-    initial_variance: float = eqx.field(static=True, default=0.25, kw_only=True)
-    min_deviation: float = eqx.field(static=True, default=0.25, kw_only=True)
-    window: float | None = eqx.field(static=True, default=None, kw_only=True)
-    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
-    num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
     training: Training = eqx.field(default=Training(), kw_only=True)
 
     def __check_init__(self):
@@ -233,10 +161,6 @@ class GaussianMixture(AbstractGradientModel):
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
         """None."""
         return NoAlignment(candidates=self.num_clusters)
-
-
-def _refined(aligner: AbstractAligner, steps: int) -> AbstractAligner:
-    return InTurn(aligner, Descent((Stage(steps),), candidates=None)) if steps else aligner
 
 
 def _check(model: AbstractGradientModel) -> None:

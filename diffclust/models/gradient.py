@@ -1,37 +1,43 @@
 """What all models trained by gradient steps share: a curriculum, a fit, assignment."""
 
 import abc
+import functools
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, NoAlignment, Prediction
-from diffclust.image_source import Images, ImageSource, several
+from diffclust.image_source import Images
 from diffclust.models.base import Result
 from diffclust.models.images import AbstractImageModel
-from diffclust.models.prototype_objective import PrototypeObjective
-from diffclust.models.prototypes import checked_start
+from diffclust.models.objective import PrototypeObjective
+from diffclust.models.settings import BackboneName
 from diffclust.models.training import Training
 from diffclust.networks import AbstractBackbone, Head, make_heads, quick_backbone, residual_backbone
 from diffclust.objectives import TransformedPrototype
-from diffclust.parallel import check_batch_size, check_mesh, share
-from diffclust.processes import agreed, joined_rows, own_rows, row_counts, rows_at, together
+from diffclust.parallel import Data
+from diffclust.parallel.data import Description
+from diffclust.parallel.processes import agreed, joined_rows
 from diffclust.prototypes import Clusters, Learned
 from diffclust.sampling import Boundary
-from diffclust.solvers import Assignment, Callback, Outcome, default_chunk_size
-from diffclust.solvers.curriculum import GradientPlan, Keep
-from diffclust.solvers.energies import all_energies
-from diffclust.solvers.gradient import GradientEM
-from diffclust.solvers.gradient_fit import assign_softly, fit_by_gradient
-from diffclust.solvers.progress import Snapshots, ignore
-from diffclust.solvers.start import Start
+from diffclust.solvers import (
+    Assignment,
+    Callback,
+    GradientEM,
+    GradientProblem,
+    Outcome,
+    all_energies,
+    assign_softly,
+    ignore,
+)
+from diffclust.solvers.lloyd_problem import Start
+from diffclust.solvers.problem import Stages
 from diffclust.transforms import (
     AbstractSpatialTransform,
     AbstractTransform,
@@ -44,8 +50,6 @@ from diffclust.types import Key
 
 _BLOCK = 1024
 """Images that are summed at once."""
-
-BackboneName = Literal["quick", "residual"]
 
 
 class AbstractGradientModel(AbstractImageModel):
@@ -178,21 +182,33 @@ class AbstractGradientModel(AbstractImageModel):
         spatial = [isinstance(t, AbstractSpatialTransform) for t in sequence]
         return spatial.index(True) + 1 if any(spatial) else transforms
 
-    def plan(self, images: Images) -> GradientPlan:
-        """What a fit does.
-
-        Args:
-            images: The images.
-
-        Returns:
-            The plan.
-
-        Raises:
-            ValueError: If the training does not fit the transforms or the images.
-        """
-        channels = images.shape[3]
+    def compose(self, description: Description, start: Start) -> Stages:
+        """Gradient EM over a curriculum of transforms."""
+        shape, dtype = description.sample.shape, jnp.dtype(description.dtype)
+        channels = shape[2]
         count = len(self.sequence(channels))
-        return self.training.plan(count, images, moves_from=self.first_spatial(count, channels))
+        moves_from = self.first_spatial(count, channels)
+        problem = GradientProblem(
+            [self.solver(number, channels) for number in range(count + 1)],
+            self.solver(count, channels, final=True),
+            self.training.plan(count, description, moves_from=moves_from),
+            begin=functools.partial(self._begin, start),
+            template=lambda: self.blank(shape, dtype),
+            num_restarts=self.num_restarts,
+        )
+        return (problem,)
+
+    def _begin(self, start: Start, data: Data, key: Key) -> Learned:
+        """What is learned at the start of a restart."""
+        first = jnp.asarray(self._first(data, start, key))
+        return agreed(_begun(self, first, jax.random.fold_in(key, 1)), data.mesh)
+
+    def working_copies(self, description: Description) -> int:
+        """Those of the aligner of the final assignment."""
+        return self._final(description.sample.shape[2]).aligner.working_copies(self.num_clusters)
+
+    def _final(self, channels: int) -> GradientEM:
+        return self.solver(len(self.sequence(channels)), channels, final=True)
 
     def check(self, images: Images) -> None:
         """Refuses images that the transforms are not for."""
@@ -200,143 +216,39 @@ class AbstractGradientModel(AbstractImageModel):
             if isinstance(transform, ThinPlateSpline):
                 _validation.landmarks_fit(transform.landmarks, *images.shape[1:3])
 
-    def fit(
-        self,
-        images: Any,
-        *,
-        key: Key,
-        prototypes: Any = None,
-        assignments: Any = None,
-        sample_weight: Any = None,
-        chunk_size: int | None = None,
-        callback: Callback = ignore,
-        snapshots: Snapshots | None = None,
-        keep: Keep | None = None,
-        mesh: Mesh | None = None,
-    ) -> Result:
-        """Clusters images.
-
-        Args:
-            images: Anything array-like of shape `(n, height, width, channels)` or
-                `(n, height, width)`, intensities in [0, 1] or 8 bits.
-            key: Random key, `jax.random.key(seed)`; the same key gives the same result.
-            prototypes: Images to start from, one a cluster; random samples where neither they nor
-                assignments are given.
-            assignments: A cluster for each image to start from, from another clustering, say.
-            sample_weight: Weights of the images, or None for ones.
-            chunk_size: Images a chunk, and a device, of the final assignment; chosen where it is
-                not given.
-            callback: Told of every window of steps; an exception raised in it stops the fit.
-            snapshots: Where the fit saves its state as it goes, and goes on from where it finds
-                one; see `diffclust.snapshots.SnapshotFolder`.
-            keep: Called with the state after every window of steps, or None.
-            mesh: Devices that share every batch, from `diffclust.parallel.data_mesh`; None for
-                the default device alone. The batch size must be a multiple of their number. Over
-                several processes, each gives its own images, from which it draws its part of
-                every batch, and the result is of all.
-
-        Returns:
-            The result; of several restarts, the one of least loss.
-
-        Raises:
-            ValueError: If an argument is not what it should be.
-            FitError: If a loss or a gradient is not a number.
-        """
-        check_mesh(mesh)
-        with together(mesh):
-            array = self.validated(images)
-            weight = _validation.weights(sample_weight, len(array))
-        counts = row_counts(len(array), mesh)
-        _validation.cluster_count(self.num_clusters, sum(counts))
-        channels = array.shape[3]
-        count = len(self.sequence(channels))
-        plan = self.plan(array)
-        check_batch_size(plan.batch_size, mesh)
-        start = checked_start(self, array, prototypes, assignments, mesh=mesh)
-
-        def begin(key: Key) -> Learned:
-            first = jnp.asarray(self._first(array, start, key, counts, mesh))
-            return agreed(_begun(self, first, jax.random.fold_in(key, 1)), mesh)
-
-        outcome = fit_by_gradient(
-            [self.solver(number, channels) for number in range(count + 1)],
-            self.solver(count, channels, final=True),
-            plan,
-            array,
-            weight,
-            begin=begin,
-            num_restarts=self.num_restarts,
-            chunk_size=self._chunk(several(array, share(len(array), mesh)))
-            if chunk_size is None
-            else chunk_size,
-            key=key,
-            callback=callback,
-            snapshots=snapshots,
-            keep=keep,
-            mesh=mesh,
-        )
-        return Result(model=self, sample_shape=array.shape[1:], outcome=outcome)
-
     def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
-        """What a fit begins with; see `AbstractModel.blank`."""
+        """What a fit begins with."""
         images = jnp.zeros((self.num_clusters, *sample_shape), dtype)
-        return self.begin(images, jax.random.key(0))
+        return _begun(self, images, jax.random.key(0))
 
-    def assign(
-        self,
-        outcome: Outcome,
-        images: Images,
-        *,
-        callback: Callback = ignore,
-        mesh: Mesh | None = None,
-    ) -> Assignment:
-        """See `AbstractModel.assign`: every image goes where its score is least."""
-        channels = images.shape[3]
-        return assign_softly(
-            self.solver(len(self.sequence(channels)), channels, final=True),
-            outcome.learned,
-            images,
-            chunk_size=outcome.chunk_size,
-            callback=callback,
-            mesh=mesh,
-        )[0]
+    def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
+        """Every image goes where its score is least."""
+        solver = self._final(data.samples.shape[3])
+        return assign_softly(solver, outcome.learned, data, callback=callback)[0]
 
     def energies(
-        self, outcome: Outcome, images: Images, *, callback: Callback = ignore
+        self, outcome: Outcome, data: Data, *, callback: Callback = ignore
     ) -> Float[np.ndarray, "n clusters"]:
-        """See `AbstractModel.energies`; of a mixture, scores: with -log π added."""
-        channels = images.shape[3]
-        solver = self.solver(len(self.sequence(channels)), channels, final=True)
-        return all_energies(
-            solver, outcome.learned, images, chunk_size=outcome.chunk_size, callback=callback
-        )
-
-    def _chunk(self, images: Images) -> int:
-        solver = self.solver(len(self.sequence(images.shape[3])), images.shape[3], final=True)
-        copies = solver.aligner.working_copies(self.num_clusters)
-        streamed = isinstance(images, ImageSource)
-        return default_chunk_size(images[0], len(images), copies, streamed=streamed)
+        """The energy of every image in every cluster; of a mixture, with -log π added."""
+        solver = self._final(data.samples.shape[3])
+        return all_energies(solver, outcome.learned, data, callback=callback)
 
     def _first(
-        self,
-        images: Images,
-        start: Start,
-        key: Key,
-        counts: tuple[int, ...],
-        mesh: Mesh | None,
+        self, data: Data, start: Start, key: Key
     ) -> Float[Array | np.ndarray, "clusters height width channels"]:
         """What the prototypes begin as: random samples, all different ones, or what was given."""
+        count = self.num_clusters
         if start is None:
-            chosen = jax.random.choice(key, sum(counts), (self.num_clusters,), replace=False)
-            return rows_at(lambda own: images[own], np.asarray(chosen), counts, mesh)
+            chosen = jax.random.choice(key, data.num_samples, (count,), replace=False)
+            return data.gather(np.asarray(chosen))
         kind, given = start
         if kind == "prototypes":
             return given
         groups = np.asarray(given)
-        sums = _sums(images, groups[own_rows(counts)], self.num_clusters)
-        total = joined_rows(sums[None], mesh).sum(0)
-        sizes = np.bincount(groups, minlength=self.num_clusters).astype(total.dtype)
-        return (total / sizes[:, None, None, None]).astype(images.dtype)
+        sums = _sums(data.samples, groups[data.own], count)
+        total = joined_rows(sums[None], data.mesh).sum(0)
+        sizes = np.bincount(groups, minlength=count).astype(total.dtype)
+        return (total / sizes[:, None, None, None]).astype(data.samples.dtype)
 
 
 def _sums(images: Images, groups: np.ndarray, clusters: int) -> np.ndarray:
@@ -365,3 +277,46 @@ def _heads(
         make_heads(num_clusters, backbone.num_features, transform.num_params, key=part)
         for transform, part in zip(sequence, keys, strict=True)
     )
+
+
+def warped_prototypes(
+    result: Result, clusters: Any, params: Any, *, transforms: int | None = None
+) -> Float[np.ndarray, "n height width channels"]:
+    """Prototypes as they are moved onto images.
+
+    Args:
+        result: A fitted model that moves prototypes.
+        clusters: The prototype of each image, as in `Assignment.clusters`.
+        params: How it is moved, as in `Assignment.params`.
+        transforms: Only so many of the transforms act, first to last; None for all.
+
+    Returns:
+        One moved prototype an image; of a Gaussian, its mean.
+
+    Raises:
+        ValueError: If the model moves images, or the arguments do not fit each other.
+    """
+    model = result.model
+    if model.descriptor.moves != "prototypes":
+        raise ValueError(f"{model.method} does not move prototypes; see `Result.align`")
+    assert isinstance(model, AbstractGradientModel)
+    channels, size = result.sample_shape[2], result.outcome.chunk_size
+    prototypes = jnp.asarray(result.prototypes)
+    index, moves = np.asarray(clusters), np.asarray(params, result.prototypes.dtype)
+    expected = (len(index), model.energy(channels).num_params)
+    if moves.shape != expected:
+        raise ValueError(
+            f"params must have shape {expected}, one row for each image; got {moves.shape}"
+        )
+    energy = model.energy(channels, transforms)
+    moves = moves[:, : energy.num_params]
+    parts = [
+        np.asarray(_move(energy, jnp.asarray(moves[i : i + size]), prototypes[index[i : i + size]]))
+        for i in range(0, len(index), size)
+    ]
+    return np.concatenate(parts) if parts else np.zeros((0, *result.sample_shape), moves.dtype)
+
+
+@eqx.filter_jit
+def _move(energy: TransformedPrototype, params: Array, prototypes: Array) -> Array:
+    return jax.vmap(energy.moved)(params, prototypes)

@@ -7,7 +7,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array
 
 from diffclust import _validation
@@ -16,9 +15,7 @@ from diffclust.masks import check_mask_size, mask_weights
 from diffclust.models.base import AbstractModel, Result
 from diffclust.objectives import TransformedDistance, TransformedPrototype
 from diffclust.prototypes import Clusters, Learned
-from diffclust.solvers import Callback, Outcome
-from diffclust.solvers.progress import Snapshots, ignore
-from diffclust.types import Key
+from diffclust.solvers import Outcome
 
 
 class AbstractImageModel(AbstractModel):
@@ -57,43 +54,8 @@ class AbstractImageModel(AbstractModel):
             ValueError: With what is wrong and what would do.
         """
 
-    @abc.abstractmethod
-    def fit(
-        self,
-        images: Any,
-        *,
-        key: Key,
-        sample_weight: Any = None,
-        chunk_size: int | None = None,
-        callback: Callback = ignore,
-        snapshots: Snapshots | None = None,
-        mesh: Mesh | None = None,
-    ) -> Result:
-        """Clusters images.
-
-        Args:
-            images: Anything array-like of shape `(n, height, width, channels)` or
-                `(n, height, width)`, intensities in [0, 1] or 8 bits.
-            key: Random key, `jax.random.key(seed)`; the same key gives the same result.
-            sample_weight: Weights of the images, or None for ones.
-            chunk_size: Images a chunk, which bounds the memory; chosen where it is not given.
-            callback: Told of every chunk; an exception raised in it stops the fit.
-            snapshots: Where the fit saves its state as it goes, and goes on from where it finds
-                one; see `diffclust.snapshots.SnapshotFolder`.
-            mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for
-                the default device alone. Over several processes, each gives its own images, and
-                the result is of all.
-
-        Returns:
-            The result.
-
-        Raises:
-            ValueError: If an argument is not what it should be.
-            FitError: If the fit breaks down.
-        """
-
     def validated(self, images: Any) -> Images:
-        """See `AbstractModel.validated`."""
+        """Checks images, blanks what the mask hides, and asks `check`."""
         array = _validation.images_or_source(images)
         check_mask_size(self.mask, *array.shape[1:3])
         if self.mask is not None:
@@ -102,11 +64,12 @@ class AbstractImageModel(AbstractModel):
         return array
 
     def aligned(self, outcome: Outcome, images: Images, params: np.ndarray) -> np.ndarray:
-        """See `AbstractModel.aligned`."""
+        """Moves images by their params."""
         energy, size = self.energy(images.shape[3]), outcome.chunk_size
         if not isinstance(energy, TransformedDistance):
             raise ValueError(
-                f"{self.method} moves prototypes, not images; see diffclust.models.moved_prototypes"
+                f"{self.method} moves prototypes, not images; see "
+                "diffclust.models.warped_prototypes"
             )
         parts = [
             np.asarray(

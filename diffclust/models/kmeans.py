@@ -1,59 +1,158 @@
 """K-means and its two invariant kin, each a transform, a penalty and an aligner."""
 
+import abc
+
 import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent, NoAlignment, Stage
 from diffclust.image_source import Images
-from diffclust.masks import as_mask
-from diffclust.models.prototypes import AbstractPrototypeModel
+from diffclust.models.images import AbstractImageModel, blank_clusters
+from diffclust.models.settings import (
+    AlignmentSettings,
+    MaskSettings,
+    SearchSettings,
+    SplineSettings,
+)
 from diffclust.objectives import TransformedDistance
-from diffclust.objectives.energy import PixelWeights
-from diffclust.prototypes import AbstractPrototypeFamily, MeanImages, UnitNormImages
-from diffclust.sampling import Boundary
+from diffclust.parallel import Data
+from diffclust.parallel.data import Description
+from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages
+from diffclust.solvers import (
+    Assignment,
+    Callback,
+    Lloyd,
+    LloydPlan,
+    LloydProblem,
+    Outcome,
+    SplitMerge,
+    Stopping,
+    all_energies,
+    assign_samples,
+    ignore,
+)
+from diffclust.solvers.lloyd_problem import Start
+from diffclust.solvers.problem import Stages
 from diffclust.transforms import Affine, Identity, ThinPlateSpline
 
 _COARSE_SIDE = 14
 """Restarts run on images whose shorter side has about this many pixels."""
 
 
+class AbstractPrototypeModel(AbstractImageModel):
+    """A clustering by prototypes that are fitted by Lloyd's algorithm."""
+
+    max_passes: eqx.AbstractVar[int]
+    tolerance: eqx.AbstractVar[float]
+    split_merge: eqx.AbstractVar[bool]
+    weight_rounds: eqx.AbstractVar[int]
+    weights_per_cluster: eqx.AbstractVar[bool]
+
+    @abc.abstractmethod
+    def energy(self, channels: int = 1) -> TransformedDistance:
+        """What a sample costs beside its cluster's prototype; the sample is moved.
+
+        Args:
+            channels: Channels of the images.
+        """
+
+    @abc.abstractmethod
+    def aligner(self) -> AbstractAligner:
+        """What minimises the energy over the params."""
+
+    @abc.abstractmethod
+    def family(self) -> AbstractPrototypeFamily:
+        """How prototypes follow from aligned samples."""
+
+    @abc.abstractmethod
+    def penalty(self) -> tuple[float, ...]:
+        """Weights of the energy's penalty terms."""
+
+    def solver(self) -> Lloyd:
+        """The composition: energy, aligner and prototype family under Lloyd's algorithm."""
+        return Lloyd(self.energy(), self.aligner(), self.family())
+
+    def plan(self, height: int, width: int) -> LloydPlan:
+        """How a fit of images proceeds.
+
+        Args:
+            height: Rows of the images.
+            width: Columns of the images.
+
+        Returns:
+            The plan.
+        """
+        return LloydPlan(
+            self.num_clusters,
+            self.penalty(),
+            self.num_restarts,
+            Stopping(self.max_passes, self.tolerance),
+            SplitMerge() if self.split_merge else SplitMerge(rounds=0),
+            self.coarsening(height, width),
+            self.weight_rounds,
+            self.weights_per_cluster,
+        )
+
+    def compose(self, description: Description, start: Start) -> Stages:
+        """Lloyd's algorithm."""
+        plan = self.plan(*description.sample.shape[:2])
+        return (LloydProblem(self.solver(), plan, start),)
+
+    def working_copies(self, description: Description) -> int:
+        """The aligner's."""
+        del description
+        return self.aligner().working_copies(self.num_clusters)
+
+    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+        """Images and penalty weights."""
+        return blank_clusters(self, sample_shape, dtype)
+
+    def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
+        """Every image goes where its energy is least."""
+        return assign_samples(self.solver(), outcome.learned, data, callback=callback)
+
+    def energies(
+        self, outcome: Outcome, data: Data, *, callback: Callback = ignore
+    ) -> Float[np.ndarray, "n clusters"]:
+        """The energy of every image in every cluster."""
+        return all_energies(self.solver(), outcome.learned, data, callback=callback)
+
+
 def _coarsening(height: int, width: int) -> int:
     return max(1, min(height, width) // _COARSE_SIDE)
 
 
-class KMeans(AbstractPrototypeModel):
+class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
     """Ordinary K-means in pixel space: no transform, plain means.
 
     Attributes:
         num_clusters: K.
-        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
-            black to the model. None for all; see `diffclust.masks`.
-        num_restarts: Runs from different seeds; the one of least loss is kept.
-        max_passes: Most passes of a run.
-        tolerance: Least relative fall of the loss that is worth another pass; 0 goes on until no
-            image changes its cluster.
-        split_merge: Whether runs try to leave poor optima by splitting one cluster and removing
-            another.
 
     References:
         Lloyd (1982), Least squares quantization in PCM.
     """
 
     num_clusters: int = eqx.field(static=True)
-    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
     max_passes: int = eqx.field(static=True, default=300, kw_only=True)
     tolerance: float = eqx.field(static=True, default=0.0, kw_only=True)
-    split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _check_counts(self)
 
     @property
-    def weight_learning(self) -> tuple[int, bool]:
+    def weight_rounds(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """None: there are no weights to learn."""
+        return 0
+
+    @property
+    def weights_per_cluster(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """There are no weights to learn."""
-        return 0, False
+        return False
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance."""
@@ -80,53 +179,25 @@ class KMeans(AbstractPrototypeModel):
         """Takes all images."""
 
 
-class AffineInvariantKMeans(AbstractPrototypeModel):
+class AffineInvariantKMeans(
+    AlignmentSettings, MaskSettings, SearchSettings, AbstractPrototypeModel
+):
     """AI K-means: every image is aligned to every prototype by its best affine map.
 
     Attributes:
         num_clusters: K.
-        affine_penalty: Weight of the mean squared displacement of the affine map.
-        unit_norm: Whether samples and prototypes have unit norm, as Eq. 2 asks.
-        boundary: What lies outside an image.
-        pixel_weights: `"uniform"`, or `"jacobian"` for the symmetric distance of App. 7.1.
-        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
-            black to the model. None for all; see `diffclust.masks`.
-        num_restarts: Runs from different seeds; the one of least loss is kept.
-        max_passes: Most passes of a run.
-        tolerance: Least relative fall of the loss that is worth another pass.
-        split_merge: Whether runs try to leave poor optima by splitting one cluster and removing
-            another.
-        weight_rounds: Rounds in which the penalty weights are learned from the images by their
-            evidence; 0 keeps the given ones, which must be positive to be learned.
-        weights_per_cluster: Whether every cluster learns its own weights (ST K-means, Sec. 6).
 
     References:
         Cosentino et al., DI K-means, Sec. 4.2; Fitzgibbon and Zisserman (2002).
     """
 
     num_clusters: int = eqx.field(static=True)
-    affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
-    unit_norm: bool = eqx.field(static=True, default=True, kw_only=True)
-    boundary: Boundary = eqx.field(static=True, default="zero", kw_only=True)
-    pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
-    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
-    num_restarts: int = eqx.field(static=True, default=2, kw_only=True)
-    max_passes: int = eqx.field(static=True, default=30, kw_only=True)
-    tolerance: float = eqx.field(static=True, default=1e-3, kw_only=True)
-    split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
-    weight_rounds: int = eqx.field(static=True, default=0, kw_only=True)
-    weights_per_cluster: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _check_counts(self)
         _validation.positive(self.affine_penalty, "affine_penalty", least=0)
         _check_weights(self)
-
-    @property
-    def weight_learning(self) -> tuple[int, bool]:
-        """See `AbstractPrototypeModel.weight_learning`."""
-        return self.weight_rounds, self.weights_per_cluster
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after an affine map."""
@@ -146,7 +217,7 @@ class AffineInvariantKMeans(AbstractPrototypeModel):
         return (self.affine_penalty,)
 
     def coarsening(self, height: int, width: int) -> int:
-        """See `AbstractImageModel.coarsening`."""
+        """Restarts run on images of about 14 pixels."""
         return _coarsening(height, width)
 
     def check(self, images: Images) -> None:
@@ -155,50 +226,23 @@ class AffineInvariantKMeans(AbstractPrototypeModel):
             _validation.not_blank(images)
 
 
-class DeformationInvariantKMeans(AbstractPrototypeModel):
+class DeformationInvariantKMeans(
+    SplineSettings, AlignmentSettings, MaskSettings, SearchSettings, AbstractPrototypeModel
+):
     """DI K-means (ST K-means): every image is aligned to every prototype by a thin-plate spline.
 
     The size of the warps is limited by penalties, or every digit would become every other.
 
     Attributes:
         num_clusters: K.
-        landmarks: Rows and columns of the landmark grid.
-        affine_penalty: Weight of the mean squared displacement of the affine part.
-        bending_penalty: Weight of the bending energy of the bent part.
         regularisation: λ of Eq. 9.
-        unit_norm: Whether samples and prototypes have unit norm, as Eq. 2 asks.
-        boundary: What lies outside an image.
-        pixel_weights: `"uniform"`, or `"jacobian"` for the symmetric distance of App. 7.1.
-        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
-            black to the model. None for all; see `diffclust.masks`.
-        num_restarts: Runs from different seeds; the one of least loss is kept.
-        max_passes: Most passes of a run.
-        tolerance: Least relative fall of the loss that is worth another pass.
-        split_merge: Whether runs try to leave poor optima by splitting one cluster and removing
-            another.
-        weight_rounds: Rounds in which the penalty weights are learned from the images by their
-            evidence; 0 keeps the given ones, which must be positive to be learned.
-        weights_per_cluster: Whether every cluster learns its own weights (ST K-means, Sec. 6).
 
     References:
         Cosentino et al., DI K-means, Eqs. 2 to 4, Algorithm 2; ST K-means, Algorithm 2.
     """
 
     num_clusters: int = eqx.field(static=True)
-    landmarks: tuple[int, int] = eqx.field(static=True, default=(5, 5), kw_only=True)
-    affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
-    bending_penalty: float = eqx.field(static=True, default=0.015, kw_only=True)
     regularisation: float = eqx.field(static=True, default=0.0, kw_only=True)
-    unit_norm: bool = eqx.field(static=True, default=True, kw_only=True)
-    boundary: Boundary = eqx.field(static=True, default="zero", kw_only=True)
-    pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
-    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
-    num_restarts: int = eqx.field(static=True, default=2, kw_only=True)
-    max_passes: int = eqx.field(static=True, default=30, kw_only=True)
-    tolerance: float = eqx.field(static=True, default=1e-3, kw_only=True)
-    split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
-    weight_rounds: int = eqx.field(static=True, default=0, kw_only=True)
-    weights_per_cluster: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
@@ -213,11 +257,6 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
         return ThinPlateSpline(
             self.landmarks, regularisation=self.regularisation, boundary=self.boundary
         )
-
-    @property
-    def weight_learning(self) -> tuple[int, bool]:
-        """See `AbstractPrototypeModel.weight_learning`."""
-        return self.weight_rounds, self.weights_per_cluster
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after a thin-plate spline."""
@@ -237,7 +276,7 @@ class DeformationInvariantKMeans(AbstractPrototypeModel):
         return (self.affine_penalty, self.bending_penalty)
 
     def coarsening(self, height: int, width: int) -> int:
-        """See `AbstractImageModel.coarsening`."""
+        """Restarts run on images of about 14 pixels."""
         return _coarsening(height, width)
 
     def check(self, images: Images) -> None:
@@ -254,7 +293,7 @@ def _check_counts(model: AbstractPrototypeModel) -> None:
 
 
 def _check_weights(model: AbstractPrototypeModel) -> None:
-    rounds, per_cluster = model.weight_learning
+    rounds, per_cluster = model.weight_rounds, model.weights_per_cluster
     _validation.positive(rounds, "weight_rounds", least=0)
     if per_cluster and rounds == 0:
         raise ValueError("weights_per_cluster needs weight_rounds of at least 1; 5 will do")

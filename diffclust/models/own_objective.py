@@ -2,8 +2,9 @@
 
 from diffclust.alignment import AbstractAligner
 from diffclust.methods import Method
-from diffclust.models.gradient import AbstractGradientModel, BackboneName
-from diffclust.models.prototype_objective import PrototypeObjective
+from diffclust.models.gradient import AbstractGradientModel
+from diffclust.models.objective import PrototypeObjective
+from diffclust.models.settings import BackboneName
 from diffclust.models.training import Training
 from diffclust.sampling import Boundary
 

@@ -2,200 +2,248 @@
 
 import abc
 import dataclasses
-import functools
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Float
 
-from diffclust.features import PrincipalDirections, Scattering
-from diffclust.features.orthogonal_complement import Normalisation
+from diffclust import _validation
+from diffclust.features import PrincipalDirections, Scattering, drop_leading
 from diffclust.features.projected import OnCanvas, fit_projection, project_images
-from diffclust.models.base import Result
-from diffclust.models.counted import Counted, counted_samples
-from diffclust.models.found import Found
+from diffclust.image_source import Images
 from diffclust.models.images import AbstractImageModel, blank_clusters
 from diffclust.models.kmeans import DeformationInvariantKMeans
+from diffclust.models.settings import MaskSettings, ScatteringSettings
 from diffclust.objectives import TransformedDistance
-from diffclust.parallel import check_mesh, share
-from diffclust.processes import own_rows, row_counts, together
+from diffclust.parallel import Data
+from diffclust.parallel.data import Description
+from diffclust.parallel.in_flight import all_rows
+from diffclust.parallel.processes import joined_rows
 from diffclust.prototypes import Clusters, Learned
-from diffclust.solvers import Assignment, Callback, Lloyd, Outcome, Plan, Progress, Status
-from diffclust.solvers.portraits import align_all, aligned_means
-from diffclust.solvers.progress import Snapshots, ignore
-from diffclust.solvers.rows import RowClusters
-from diffclust.solvers.stages import Stages
-from diffclust.types import Key
+from diffclust.solvers import (
+    Assignment,
+    Callback,
+    LloydProblem,
+    Outcome,
+    PointClusters,
+    Progress,
+    Stage,
+    StagedProblem,
+    Status,
+    aligned_means,
+    alignment_chunks,
+    ignore,
+    kmeans,
+    nearest_centres,
+)
+from diffclust.solvers.lloyd_problem import Start
+from diffclust.solvers.problem import Stages
+from diffclust.solvers.staged_problem import Context
 
 _LEAST_SIDE = 32
 _LEAST_PIXELS = 16
 _MOST_FEATURES = 16384
 """Their covariance then takes 2 GB in double precision."""
 
+_DIRECTIONS = ("feature_mean", "feature_scale", "feature_basis", "feature_variances")
+_EXTRA, _FIGURE = "extra_", "figure_"
+_POINTS = tuple(field.name for field in dataclasses.fields(PointClusters))
 
-def tell(callback: Callback) -> Any:
-    """A report of stages that tells a callback.
+
+def reporter(callback: Callback, stage: str) -> Callable[[int, int], None]:
+    """A report of chunks that calls a callback.
 
     Args:
-        callback: Told of every chunk.
+        callback: Called after every chunk.
+        stage: Name of the stage.
 
     Returns:
-        A function of a stage's name, what is done and what there is.
+        A function of the chunks done and in all.
     """
-    return lambda stage, done, total: callback(Progress(stage, 0, 0, done, total))
+    return lambda done, total: callback(Progress(stage, 0, 0, done, total))
 
 
-class AbstractScatteringModel(AbstractImageModel):
+@dataclasses.dataclass(frozen=True)
+class Clustering:
+    """A clustering of points in a feature space or an embedding.
+
+    Attributes:
+        points: The assignment of samples to centres.
+        loss: What was minimised.
+        extras: What assigning new samples needs, by name.
+        figures: Further numbers, by name.
+    """
+
+    points: PointClusters
+    loss: float
+    extras: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    figures: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it as arrays by name."""
+        return {
+            **{name: getattr(self.points, name) for name in _POINTS},
+            "loss": np.asarray(self.loss),
+            **{_EXTRA + name: array for name, array in self.extras.items()},
+            **{_FIGURE + name: np.asarray(figure) for name, figure in self.figures.items()},
+        }
+
+    @staticmethod
+    def of(arrays: Mapping[str, np.ndarray]) -> "Clustering":
+        """A clustering from its arrays.
+
+        Args:
+            arrays: As `arrays` gives them.
+
+        Returns:
+            The clustering.
+        """
+
+        def named(prefix: str) -> dict[str, np.ndarray]:
+            return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+
+        points = PointClusters(*(arrays[name] for name in _POINTS))
+        figures = {name: float(array) for name, array in named(_FIGURE).items()}
+        return Clustering(points, float(arrays["loss"]), named(_EXTRA), figures)
+
+
+class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageModel):
     """A clustering of images by their projected scattering coefficients.
 
     It has no prototypes of its own. Those it offers are the means of the samples of each cluster,
     aligned as DI K-means aligns them.
     """
 
-    num_dimensions: eqx.AbstractVar[int]
-    normalisation: eqx.AbstractVar[Normalisation]
-    num_scales: eqx.AbstractVar[int | None]
-    num_angles: eqx.AbstractVar[int]
+    @property
+    @abc.abstractmethod
+    def most_removed(self) -> int:
+        """How many leading principal directions are removed at most."""
 
     @abc.abstractmethod
-    def portrait(self) -> DeformationInvariantKMeans:
-        """How prototypes are made, and samples aligned to them."""
-
-    @abc.abstractmethod
-    def find(
-        self, images: np.ndarray, counted: Counted, key: Key, callback: Callback, stages: Stages
-    ) -> Found:
-        """Clusters images that were checked already.
+    def clustering_stages(self, description: Description) -> tuple[Stage, ...]:
+        """The stages after the features; the last gives the arrays of a `Clustering`.
 
         Args:
-            images: The images, those that count.
-            counted: How much each counts.
-            key: Random key.
-            callback: Told of every chunk.
-            stages: Runs the stages.
-
-        Returns:
-            The clustering.
+            description: What is known of the images.
         """
 
     @abc.abstractmethod
-    def extend(
-        self, outcome: Outcome, images: np.ndarray, callback: Callback, mesh: Mesh | None
-    ) -> RowClusters:
+    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
         """Assigns new images to the centres of a fit.
 
         Args:
-            outcome: What the fit found.
-            images: The new images; of several processes, each gives its own.
-            callback: Told of every chunk.
-            mesh: Devices that share them, or None for one.
+            outcome: The outcome of the fit.
+            data: The new images.
+            callback: Called after every chunk.
 
         Returns:
             The assignment to centres.
         """
 
-    def fit(
-        self,
-        images: Any,
-        *,
-        key: Key,
-        sample_weight: Any = None,
-        chunk_size: int | None = None,
-        callback: Callback = ignore,
-        snapshots: Snapshots | None = None,
-        mesh: Mesh | None = None,
-    ) -> Result:
-        """See `AbstractImageModel.fit`; `chunk_size` is that of the alignments to prototypes.
+    def kept(self, context: Context) -> dict[str, np.ndarray]:
+        """What a fit keeps beside the clustering, for new samples.
 
-        An image of weight 2 counts as two in the mean and covariance of the features, in k-means
-        and its loss, and in the prototypes; of a graph's edge the affinity is multiplied by the
-        weights of both ends, and the cut is that of this graph. Who is whose neighbour, scales,
-        bandwidths and representatives do not depend on weights. Images of weight 0 are left out,
-        and assigned in the end as new ones.
+        Args:
+            context: The results of all stages.
 
-        Features, their moments, neighbours, pairs and alignments are shared out over a mesh;
-        eigenvectors and the last k-means are found on one device.
+        Returns:
+            Arrays by name.
         """
-        check_mesh(mesh)
-        with together(mesh):
-            every = self.validated(images)
-            assert isinstance(every, np.ndarray)
-        counted = counted_samples(sample_weight, every, self.num_clusters, "image", mesh)
-        array = counted.of(every)
-        solver, plan = self._portraits(array, chunk_size, mesh)
-        key, portrait_key = jax.random.split(key)
-        stages = Stages(snapshots, mesh=mesh)
-        found = self.find(array, counted, key, callback, stages)
-        assignments = found.rows.assignments
+        directions = context.results["features"]
+        return {name: directions[name] for name in _DIRECTIONS}
 
-        def means() -> dict[str, np.ndarray]:
-            given = {"key": portrait_key, "weight": counted.relative}
-            clusters = aligned_means(solver, plan, array, assignments, **given)
-            return {n: np.asarray(getattr(clusters, n)) for n in ("prototype", "penalty")}
+    def alignment_model(self) -> DeformationInvariantKMeans:
+        """How prototypes are made, and samples aligned to them: DI K-means with its defaults."""
+        return DeformationInvariantKMeans(self.num_clusters, mask=self.mask)
 
-        clusters = Clusters(**jax.tree.map(jnp.asarray, stages.run("means", means)))
-        params = align_all(
-            solver,
-            plan,
-            clusters,
-            array,
-            assignments,
-            callback=callback,
-            rows=functools.partial(stages.rows, "portraits"),
+    def _alignment(self, sample_shape: tuple[int, ...]) -> LloydProblem:
+        model = self.alignment_model()
+        return LloydProblem(model.solver(), model.plan(*sample_shape[:2]))
+
+    @property
+    def drops_weightless(self) -> bool:
+        """True."""
+        return True
+
+    def check(self, images: Images) -> None:
+        """Takes all images that are in memory."""
+        _validation.in_memory(images)
+
+    def compose(self, description: Description, start: Start) -> Stages:
+        """Features, their clustering, and the aligned means of the clusters."""
+        del start
+        alignment = self._alignment(description.sample.shape)
+        clustering = self.clustering_stages(description)
+        last = clustering[-1].name
+
+        def assignments(context: Context) -> np.ndarray:
+            return context.results[last]["assignments"]
+
+        def clusters(context: Context) -> Clusters:
+            means = context.results["means"]
+            return Clusters(*(jnp.asarray(means[name]) for name in ("prototype", "penalty")))
+
+        def means(context: Context) -> dict[str, np.ndarray]:
+            key = jax.random.split(context.key)[1]
+            found = aligned_means(alignment, context.data, assignments(context), key=key)
+            return {name: np.asarray(getattr(found, name)) for name in ("prototype", "penalty")}
+
+        def alignments(context: Context) -> Any:
+            given = (alignment, clusters(context), context.data, assignments(context))
+            return alignment_chunks(*given, callback=context.callback)
+
+        def outcome(context: Context) -> Outcome:
+            found = Clustering.of(context.results[last])
+            return Outcome(
+                alignment.solver.init(clusters(context)).learned,
+                _assignment(found.points, context.results["alignments"]["rows"]),
+                (found.loss,),
+                (found.loss,),
+                Status.SOLVED,
+                context.data.chunk_size or 0,
+                extras={**found.extras, **self.kept(context)},
+                figures=found.figures,
+            )
+
+        stages = (
+            Stage("features", self._features),
+            *clustering,
+            Stage("means", means),
+            Stage("alignments", chunks=alignments),
         )
-        outcome = Outcome(
-            solver.init(clusters).learned,
-            _assignment(found.rows, params),
-            (found.loss,),
-            (found.loss,),
-            Status.SOLVED,
-            plan.chunk_size,
-            stages.seconds,
-            found.extras,
-            found.figures,
-        )
-        outcome = counted.completed(outcome, every, self.assign, callback)
-        outcome = dataclasses.replace(outcome, seconds=stages.seconds)
-        return Result(model=self, sample_shape=array.shape[1:], outcome=outcome)
+        return (StagedProblem(stages, outcome),)
+
+    def _features(self, context: Context) -> dict[str, np.ndarray]:
+        directions, coordinates = self.project(context.data, callback=context.callback)
+        arrays = (directions.mean, directions.scale, directions.basis, directions.eigenvalues)
+        named = dict(zip(_DIRECTIONS, map(np.asarray, arrays), strict=True))
+        return {**named, "coordinates": coordinates}
+
+    def working_copies(self, description: Description) -> int:
+        """Those of the alignment to prototypes."""
+        return self.alignment_model().working_copies(description)
 
     def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
-        """Images and penalty weights; see `AbstractModel.blank`."""
+        """Images and penalty weights."""
         return blank_clusters(self, sample_shape, dtype)
 
-    def assign(
-        self,
-        outcome: Outcome,
-        images: np.ndarray,
-        *,
-        callback: Callback = ignore,
-        mesh: Mesh | None = None,
-    ) -> Assignment:
-        """See `AbstractModel.assign`: to the nearest centre, by the features that were fitted."""
-        rows = self.extend(outcome, images, callback, mesh)
-        solver, plan = self._portraits(images, outcome.chunk_size, mesh)
-        clusters = outcome.learned.clusters
-        params = align_all(solver, plan, clusters, images, rows.assignments, callback=callback)
-        return _assignment(rows, params)
-
-    def _portraits(
-        self, images: np.ndarray, chunk_size: int | None, mesh: Mesh | None
-    ) -> tuple[Lloyd, Plan]:
-        """How samples are aligned to prototypes."""
-        portrait, each = self.portrait(), share(len(images), mesh)
-        # As many images as a device has at most, which processes must agree on.
-        alike = np.broadcast_to(images[:1], (each, *images.shape[1:]))
-        plan = portrait.plan(alike, chunk_size)
-        return portrait.solver(), dataclasses.replace(plan, mesh=mesh)
+    def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
+        """To the nearest centre, by the features that were fitted."""
+        points = self.extend(outcome, data, callback)
+        problem = self._alignment(data.samples.shape[1:])
+        given = (problem, outcome.learned.clusters, data, points.assignments)
+        chunks = alignment_chunks(*given, callback=callback)
+        return _assignment(points, joined_rows(all_rows(chunks), data.mesh))
 
     def energies(
-        self, outcome: Outcome, images: np.ndarray, *, callback: Callback = ignore
+        self, outcome: Outcome, data: Data, *, callback: Callback = ignore
     ) -> Float[np.ndarray, "n clusters"]:
-        """See `AbstractModel.energies`; there are none.
+        """There are none.
 
         Raises:
             ValueError: Always.
@@ -206,11 +254,11 @@ class AbstractScatteringModel(AbstractImageModel):
         )
 
     def energy(self, channels: int = 1) -> TransformedDistance:
-        """See `AbstractImageModel.energy`: that of the prototypes, which decides nothing."""
-        return self.portrait().energy()
+        """That of the prototypes, which decides nothing."""
+        return self.alignment_model().energy()
 
     def coarsening(self, height: int, width: int) -> int:
-        """See `AbstractImageModel.coarsening`; 1."""
+        """1: nothing is repeated."""
         del height, width
         return 1
 
@@ -238,55 +286,14 @@ class AbstractScatteringModel(AbstractImageModel):
         scattering = Scattering(rows, columns, num_scales=scales, num_angles=self.num_angles)
         return OnCanvas(scattering, rows, columns, enlargement)
 
-    def features_of(
-        self,
-        images: np.ndarray,
-        counted: Counted,
-        most_removed: int,
-        callback: Callback,
-        stages: Stages,
-    ) -> tuple[dict[str, np.ndarray], Float[np.ndarray, "n directions"]]:
-        """See `project`: that as a stage.
-
-        Args:
-            images: The images.
-            counted: How much each counts.
-            most_removed: How many leading directions will be removed at most.
-            callback: Told of every chunk.
-            stages: Runs the stage.
-
-        Returns:
-            The directions as arrays, and one row of coordinates for each image.
-        """
-
-        def compute() -> dict[str, np.ndarray]:
-            weight, mesh = counted.relative, stages.mesh
-            directions, coordinates = self.project(
-                images, most_removed, callback, mesh, weight=weight
-            )
-            return {**directions_as_arrays(directions), "coordinates": coordinates}
-
-        found = stages.run("features", compute)
-        return found, found.pop("coordinates")
-
     def project(
-        self,
-        images: np.ndarray,
-        most_removed: int,
-        callback: Callback,
-        mesh: Mesh | None = None,
-        *,
-        weight: Float[np.ndarray, " n"] | None = None,
+        self, data: Data, *, callback: Callback = ignore
     ) -> tuple[PrincipalDirections, Float[np.ndarray, "n directions"]]:
         """Features of images, their principal directions and the coordinates along these.
 
         Args:
-            images: The images.
-            most_removed: How many leading directions will be removed at most.
-            callback: Told of every chunk.
-            mesh: Devices that share the images, or None for one; of several processes, each gives
-                its own, and all get what is found of all.
-            weight: Weights of the images of all, or None for ones.
+            data: The images, with their weights.
+            callback: Called after every chunk.
 
         Returns:
             The directions, and one row of coordinates for each image.
@@ -294,8 +301,7 @@ class AbstractScatteringModel(AbstractImageModel):
         Raises:
             ValueError: If the images are too few or too large.
         """
-        counts = row_counts(len(images), mesh)
-        total = sum(counts)
+        images, total, most_removed = data.samples, data.num_samples, self.most_removed
         if total < most_removed + 2:
             raise ValueError(
                 f"{total} images have no more than {total - 1} principal directions, of which "
@@ -313,55 +319,113 @@ class AbstractScatteringModel(AbstractImageModel):
                 f"coefficients each, more than {most}; make the images smaller or grey, or "
                 "num_scales larger"
             )
+        weight = relative_weight(data)
         return fit_projection(
             feature_map,
             images,
             num_directions=most_removed + self.num_dimensions,
             normalisation=self.normalisation,
             path_size=count // (images.shape[3] * len(scattering.paths)),
-            weight=None if weight is None else weight[own_rows(counts)],
-            mesh=mesh,
-            report=tell(callback),
+            weight=None if weight is None else weight[data.own],
+            mesh=data.mesh,
+            report=_report(callback),
         )
 
     def coordinates_of(
-        self, outcome: Outcome, images: np.ndarray, callback: Callback, mesh: Mesh | None = None
+        self, outcome: Outcome, data: Data, callback: Callback
     ) -> Float[np.ndarray, "n directions"]:
         """Coordinates of new images along the directions of a fit.
 
         Args:
-            outcome: What a fit found.
-            images: The new images; of several processes, each gives its own.
-            callback: Told of every chunk.
-            mesh: Devices that share them, or None for one.
+            outcome: The outcome of the fit.
+            data: The new images.
+            callback: Called after every chunk.
 
         Returns:
-            One row for each image of all.
+            One row for each image of all processes.
         """
         stored = outcome.extras
         directions = PrincipalDirections(
             *(jnp.asarray(stored[name]) for name in _DIRECTIONS), normalisation=self.normalisation
         )
-        feature_map = self.feature_map(*images.shape[1:3])
-        return project_images(feature_map, directions, images, mesh=mesh, report=tell(callback))
+        feature_map = self.feature_map(*data.samples.shape[1:3])
+        report = _report(callback)
+        return project_images(feature_map, directions, data.samples, mesh=data.mesh, report=report)
 
 
-_DIRECTIONS = ("feature_mean", "feature_scale", "feature_basis", "feature_variances")
+def _report(callback: Callback) -> Any:
+    return lambda stage, done, total: callback(Progress(stage, 0, 0, done, total))
 
 
-def directions_as_arrays(directions: PrincipalDirections) -> dict[str, np.ndarray]:
-    """Principal directions as what an `Outcome` can hold.
+def relative_weight(data: Data) -> Float[np.ndarray, " n"] | None:
+    """The weights of all samples divided by their mean.
 
     Args:
-        directions: The directions.
+        data: The samples.
 
     Returns:
-        Arrays by name.
+        The weights; None where all are one.
     """
-    arrays = (directions.mean, directions.scale, directions.basis, directions.eigenvalues)
-    return dict(zip(_DIRECTIONS, map(np.asarray, arrays), strict=True))
+    return None if data.weight is None else data.all_weights / data.all_weights.mean()
 
 
-def _assignment(rows: RowClusters, params: np.ndarray) -> Assignment:
-    distances, margins = rows.distances.astype(params.dtype), rows.margins.astype(params.dtype)
-    return Assignment(rows.assignments, distances, margins, rows.runners_up, params)
+def _assignment(points: PointClusters, params: np.ndarray) -> Assignment:
+    distances, margins = points.distances.astype(params.dtype), points.margins.astype(params.dtype)
+    return Assignment(points.assignments, distances, margins, points.runners_up, params)
+
+
+class ScatteringKMeans(AbstractScatteringModel):
+    """K-means in scattering space: the cheapest clustering that forgives small deformations.
+
+    With `num_removed=0` it is PSSC's ablation (6), otherwise (5).
+
+    Attributes:
+        num_clusters: K.
+        num_removed: How many leading principal directions are removed.
+        max_passes: Most passes of a run.
+
+    References:
+        Villar-Corrales and Morgenshtern, PSSC, Table 5 (5) and (6).
+    """
+
+    num_clusters: int = eqx.field(static=True)
+    num_removed: int = eqx.field(static=True, default=2, kw_only=True)
+    max_passes: int = eqx.field(static=True, default=100, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        _validation.count(self.num_clusters, "num_clusters")
+        self.check_scattering()
+        _validation.count(self.num_removed, "num_removed", least=0)
+        _validation.count(self.max_passes, "max_passes")
+
+    @property
+    def most_removed(self) -> int:
+        """The one number."""
+        return self.num_removed
+
+    def clustering_stages(self, description: Description) -> tuple[Stage, ...]:
+        """k-means of the projected coefficients."""
+        del description
+        return (Stage("clusters", self._cluster),)
+
+    def _cluster(self, context: Context) -> dict[str, np.ndarray]:
+        data = context.data
+        points = kmeans(
+            drop_leading(context.results["features"]["coordinates"], self.num_removed),
+            self.num_clusters,
+            key=jax.random.split(context.key)[0],
+            num_restarts=self.num_restarts,
+            max_passes=self.max_passes,
+            weight=relative_weight(data),
+            callback=context.callback,
+        )
+        loss = points.loss
+        if data.weight is not None:
+            loss = float(np.sum(data.all_weights * points.distances**2))
+        return Clustering(points, loss, {"centres": points.centres}).arrays()
+
+    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
+        """To the nearest centre in scattering space."""
+        window = drop_leading(self.coordinates_of(outcome, data, callback), self.num_removed)
+        return nearest_centres(window, outcome.extras["centres"])

@@ -1,13 +1,13 @@
 """K-means of shapes: landmarks that are Gaussians, under Fisher–Rao and Wasserstein distances."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from diffclust import _validation
@@ -15,31 +15,31 @@ from diffclust.alignment import AbstractAligner, InheritedVariances, NoAlignment
 from diffclust.distances import AbstractDissimilarity, LandmarkNegativeLogLikelihood
 from diffclust.distances.landmarks import LandmarkDistance
 from diffclust.methods import Words
-from diffclust.models.base import AbstractModel, Result
-from diffclust.models.counted import counted_samples
+from diffclust.models.base import AbstractModel
 from diffclust.models.registration import Registered, middle, moved, register, register_to
 from diffclust.models.shape_distances import between_gaussians, floored, spread_about
 from diffclust.objectives import LandmarkEnergy
-from diffclust.parallel import check_mesh, share
-from diffclust.processes import agreed, joined_rows, own_rows, row_counts, together
+from diffclust.parallel import Data
+from diffclust.parallel.data import Description
+from diffclust.parallel.processes import agreed, joined_rows
 from diffclust.prototypes import Clusters, FrechetShapes, Learned, MeanShapes
 from diffclust.prototypes.landmarks import Spread, Variances
 from diffclust.solvers import (
     Assignment,
     Callback,
     Lloyd,
-    Moves,
+    LloydPlan,
+    LloydProblem,
     Outcome,
-    Plan,
+    SplitMerge,
     Stopping,
+    all_energies,
     assign_samples,
-    default_chunk_size,
-    fit_prototypes,
+    ignore,
 )
-from diffclust.solvers.energies import all_energies
-from diffclust.solvers.progress import Snapshots, ignore
-from diffclust.solvers.start import Start
-from diffclust.types import Key, Scalar
+from diffclust.solvers.lloyd_problem import Start
+from diffclust.solvers.problem import Stages
+from diffclust.types import Scalar
 
 ShapeDistance = Literal[
     "likelihood", "fisher-rao", "wasserstein", "squared-wasserstein", "printed-wasserstein"
@@ -228,123 +228,78 @@ class ShapeKMeans(AbstractModel):
         return Lloyd(energy, self.aligner(), self.family(reference, spread))
 
     def validated(self, shapes: Any) -> np.ndarray:
-        """See `AbstractModel.validated`."""
+        """Checks landmarks."""
         return _validation.landmarks(shapes)
 
-    def fit(
-        self,
-        shapes: Any,
-        *,
-        key: Key,
-        assignments: Any = None,
-        sample_weight: Any = None,
-        chunk_size: int | None = None,
-        callback: Callback = ignore,
-        snapshots: Snapshots | None = None,
-        mesh: Mesh | None = None,
-    ) -> Result:
-        """Clusters shapes.
+    @property
+    def drops_weightless(self) -> bool:
+        """True."""
+        return True
 
-        Args:
-            shapes: Anything array-like of shape `(n, landmarks, dims)`: the same landmarks in the
-                same order, in any units.
-            key: Random key, `jax.random.key(seed)`; the same key gives the same result.
-            assignments: A cluster for each shape to start from; then there is one run.
-            sample_weight: Weights of the shapes, or None for ones. A shape of weight 2 counts as
-                two equal ones everywhere: in the mean to which shapes are registered, in the
-                variances, the centres and the loss. One of weight 0 is left out, and assigned
-                in the end as a new one.
-            chunk_size: Shapes a chunk, and a device, which bounds the memory; chosen where it is
-                not given.
-            callback: Told of every chunk; an exception raised in it stops the fit.
-            snapshots: Where the fit saves its state as it goes, and goes on from where it finds
-                one; see `diffclust.snapshots.SnapshotFolder`.
-            mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for
-                the default device alone. Shapes are registered on the default device. Over several
-                processes, each gives its own shapes, and the result is of all.
-
-        Returns:
-            The result; of several restarts, the one of least loss. Its prototypes are the mean
-            shapes, in the coordinates of the registered shapes (`result.align`).
-
-        Raises:
-            ValueError: If an argument is not what it should be.
-            FitError: If a loss is not a number.
-        """
-        check_mesh(mesh)
-        with together(mesh):
-            own = self.validated(shapes)
-        counted = counted_samples(sample_weight, own, self.num_clusters, "shape", mesh)
-        part, weight = counted.of(own), counted.weight
-        here = own_rows(row_counts(len(part), mesh))
-        # They are small, and registered to each other.
-        array = joined_rows(part, mesh)
-        if chunk_size is not None:
-            _validation.count(chunk_size, "chunk_size")
-        if len(array) == 1:
-            of_what = "shape" if counted.every is None else "shape of positive weight"
-            raise ValueError(f"one {of_what} has no variance to be found; give at least 2")
-        registered, consensus, params, converged = agreed(
-            register(array, self.registration, self.reflection, weight), mesh
-        )
-        reference = jnp.asarray(consensus)
-        each = None if weight is None else jnp.asarray(weight, dtype=reference.dtype)
-        initial = self.spread(jnp.asarray(registered), reference, each)
-        # What rounding alone leaves between copies of one shape is no spread.
-        rounding = 100.0 * float(jnp.finfo(initial.dtype).eps) ** 2
-        if not float(jnp.max(initial)) > rounding * float(jnp.mean(reference**2)):
-            raise ValueError("all shapes are the same once they are registered; give others")
-        solver = self.solver(reference, initial)
-        copies = solver.aligner.working_copies(self.num_clusters) + 2 * self.num_clusters
-        if chunk_size is None:
-            chunk_size = default_chunk_size(array[0], share(len(part), mesh), copies)
-        plan = Plan(
+    def compose(self, description: Description, start: Start) -> Stages:
+        """Registration, then Lloyd's algorithm with variances."""
+        del description
+        plan = LloydPlan(
             self.num_clusters,
             (),
             self.num_restarts,
             Stopping(self.max_passes, 0.0),
-            Moves(rounds=0),
-            1,
-            chunk_size,
+            SplitMerge(rounds=0),
             seeding=self.seeding,
-            mesh=mesh,
         )
-        start: Start = None
-        if assignments is not None:
-            groups = counted.groups(assignments, self.num_clusters, "shape")
-            start = ("assignments", jnp.asarray(groups))
-        outcome = fit_prototypes(
-            solver,
-            plan,
-            registered[here],
-            None if weight is None else weight[here],
-            key=key,
-            start=start,
-            callback=callback,
-            snapshots=snapshots,
+
+        def problem(found: Mapping[str, np.ndarray]) -> LloydProblem:
+            reference, variances = (jnp.asarray(found[n]) for n in ("consensus", "variances"))
+            return LloydProblem(self.solver(reference, variances), plan, start)
+
+        return (self._register, problem)
+
+    def _register(self, data: Data) -> tuple[Data, dict[str, np.ndarray]]:
+        """Shapes laid on their mean, and the variances about it."""
+        # They are small, and registered to each other.
+        array = joined_rows(data.samples, data.mesh)
+        weight = None if data.weight is None else data.all_weights
+        if len(array) == 1:
+            raise ValueError("one shape has no variance to be found; give at least 2")
+        registered, consensus, params, converged = agreed(
+            register(array, self.registration, self.reflection, weight), data.mesh
         )
-        found = dataclasses.replace(outcome.assignment, params=params)
-        floor = float(self.floor(initial))
-        spread = np.asarray(outcome.learned.clusters.prototype.spread)
+        reference = jnp.asarray(consensus)
+        each = None if weight is None else jnp.asarray(weight, dtype=reference.dtype)
+        variances = self.spread(jnp.asarray(registered), reference, each)
+        # What rounding alone leaves between copies of one shape is no spread.
+        rounding = 100.0 * float(jnp.finfo(variances.dtype).eps) ** 2
+        if not float(jnp.max(variances)) > rounding * float(jnp.mean(reference**2)):
+            raise ValueError("all shapes are the same once they are registered; give others")
+        found = {
+            "consensus": consensus,
+            "variances": np.asarray(variances),
+            "origin": middle(array, weight),
+            "registration": params,
+            "registration_converged": np.asarray(converged),
+        }
+        return dataclasses.replace(data, samples=registered[data.own]), found
+
+    def working_copies(self, description: Description) -> int:
+        """Those of the aligner, and the centres and variances that a shape is compared with."""
+        del description
+        return self.aligner().working_copies(self.num_clusters) + 2 * self.num_clusters
+
+    def finished(self, outcome: Outcome) -> Outcome:
+        """How shapes were registered, in the place of params; variances at the floor."""
+        extras = dict(outcome.extras)
+        params, converged = (extras.pop(n) for n in ("registration", "registration_converged"))
+        floor = float(self.floor(jnp.asarray(extras["variances"])))
+        variances = np.asarray(outcome.learned.clusters.prototype.spread)
         # Variances that all clusters share are counted once.
-        told = spread if self.variances == "per_cluster" else spread[:1]
+        own = variances if self.variances == "per_cluster" else variances[:1]
         figures = {
             "floor": floor,
-            "floored": float(floored(told, floor)),
+            "floored": float(floored(own, floor)),
             "registration_converged": float(converged),
         }
-        outcome = dataclasses.replace(
-            outcome,
-            assignment=found,
-            extras={
-                "consensus": consensus,
-                "variances": np.asarray(initial),
-                "origin": middle(array, weight),
-            },
-            figures=figures,
-        )
-        outcome = counted.completed(outcome, own, self.assign, callback)
-        return Result(model=self, sample_shape=array.shape[1:], outcome=outcome)
+        assignment = dataclasses.replace(outcome.assignment, params=params)
+        return dataclasses.replace(outcome, assignment=assignment, extras=extras, figures=figures)
 
     def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
         """Mean shapes and variances; see `AbstractModel.blank`."""
@@ -355,49 +310,32 @@ class ShapeKMeans(AbstractModel):
             Clusters(jax.vmap(family.begin)(shapes), jnp.zeros((self.num_clusters, 0), dtype))
         )
 
-    def assign(
-        self,
-        outcome: Outcome,
-        shapes: np.ndarray,
-        *,
-        callback: Callback = ignore,
-        mesh: Mesh | None = None,
-    ) -> Assignment:
-        """See `AbstractModel.assign`: each shape is registered to the mean of those fitted.
+    def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
+        """Every shape is registered to the mean of those fitted, and goes to the nearest centre.
 
         A new shape is in no cluster yet, so that it carries the variances of each centre that it
         is compared to.
         """
-        registered, params, solver = self._registered(outcome, shapes)
-        found = assign_samples(
-            solver,
-            outcome.learned,
-            registered,
-            chunk_size=outcome.chunk_size,
-            callback=callback,
-            mesh=mesh,
-        )
-        return dataclasses.replace(found, params=joined_rows(params, mesh))
+        registered, params, solver = self._registered(outcome, data)
+        found = assign_samples(solver, outcome.learned, registered, callback=callback)
+        return dataclasses.replace(found, params=joined_rows(params, data.mesh))
 
-    def _registered(
-        self, outcome: Outcome, shapes: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, Lloyd]:
+    def _registered(self, outcome: Outcome, data: Data) -> tuple[Data, np.ndarray, Lloyd]:
         """New shapes registered to the mean of those fitted, how, and what compares them."""
         consensus, origin = (np.asarray(outcome.extras[n]) for n in ("consensus", "origin"))
         registered, params = register_to(
-            shapes, consensus, origin, self.registration, self.reflection
+            data.samples, consensus, origin, self.registration, self.reflection
         )
-        variances = np.asarray(outcome.extras["variances"])
-        return registered, params, self.solver(jnp.asarray(consensus), jnp.asarray(variances))
+        variances = jnp.asarray(outcome.extras["variances"])
+        solver = self.solver(jnp.asarray(consensus), variances)
+        return dataclasses.replace(data, samples=registered), params, solver
 
     def energies(
-        self, outcome: Outcome, shapes: np.ndarray, *, callback: Callback = ignore
+        self, outcome: Outcome, data: Data, *, callback: Callback = ignore
     ) -> Float[np.ndarray, "n clusters"]:
-        """See `AbstractModel.energies`; shapes are registered as by `assign`."""
-        registered, _, solver = self._registered(outcome, shapes)
-        return all_energies(
-            solver, outcome.learned, registered, chunk_size=outcome.chunk_size, callback=callback
-        )
+        """What every shape, registered as by `assign`, costs in every cluster."""
+        registered, _, solver = self._registered(outcome, data)
+        return all_energies(solver, outcome.learned, registered, callback=callback)
 
     def aligned(self, outcome: Outcome, shapes: np.ndarray, params: np.ndarray) -> np.ndarray:
         """The registered shapes; see `AbstractModel.aligned`."""

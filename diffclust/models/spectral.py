@@ -1,18 +1,16 @@
 """PSSC: spectral clustering of projected scattering coefficients."""
 
+import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import equinox as eqx
 import jax
 import numpy as np
 import scipy
-from jax.sharding import Mesh
-from jaxtyping import Float
 
 from diffclust import _validation
 from diffclust.features import drop_leading
-from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.graphs import (
     Neighbours,
     gaussian_affinity,
@@ -21,33 +19,37 @@ from diffclust.graphs import (
     nested_neighbours,
     weighed_graph,
 )
-from diffclust.image_source import Images
-from diffclust.masks import as_mask
-from diffclust.models.counted import Counted
 from diffclust.models.cuts import (
     bipartite_cut,
     cut_mean_graph,
     extended,
+    neighbour_arrays,
     neighbours_among_fitted,
+    neighbours_of,
     stored_embedding,
 )
-from diffclust.models.found import Found, neighbour_arrays, neighbours_of
-from diffclust.models.kmeans import DeformationInvariantKMeans
-from diffclust.models.scattering import AbstractScatteringModel, tell
-from diffclust.models.scattering_settings import check_scattering_settings, check_whole_numbers
+from diffclust.models.scattering import (
+    AbstractScatteringModel,
+    Clustering,
+    relative_weight,
+    reporter,
+)
+from diffclust.models.settings import check_whole_numbers
+from diffclust.parallel import Data
+from diffclust.parallel.data import Description
 from diffclust.solvers import (
     Callback,
     Outcome,
-    RowClusters,
-    cluster_rows,
+    PointClusters,
+    Stage,
     eigengap,
+    ignore,
+    kmeans,
     nearest_centres,
     representatives,
     transfer_cut,
 )
-from diffclust.solvers.progress import ignore
-from diffclust.solvers.stages import Stages
-from diffclust.types import Key
+from diffclust.solvers.staged_problem import Context
 
 if TYPE_CHECKING:
     # At run time they are imported when they are first used.
@@ -72,16 +74,8 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             a few, for any number of samples; `"auto"` takes the graph up to 100,000 samples.
         num_removed: How many leading principal directions are removed, in each of the graphs.
         num_neighbours: How many neighbours a sample has, in each of the graphs.
-        num_dimensions: How many of the principal directions that follow are kept.
-        normalisation: What is done to the coefficients first; see `fit_principal_directions`.
-        num_scales: J of the scattering transform; chosen such that about 4×4 coefficients are left
-            of each path where it is not given, which is 3 for images of up to 45 pixels.
-        num_angles: L of the scattering transform.
         num_representatives: p of U-SPEC.
         num_candidates: p' of U-SPEC.
-        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
-            black to the model. None for all; see `diffclust.masks`.
-        num_restarts: Runs of the last step's k-means, of which the one of least loss is kept.
 
     References:
         Villar-Corrales and Morgenshtern, PSSC; Zelnik-Manor and Perona (2004), Self-tuning spectral
@@ -92,25 +86,20 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
     affinity: Affinity = eqx.field(static=True, default="auto", kw_only=True)
     num_removed: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3, 4), kw_only=True)
     num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(5, 8), kw_only=True)
-    num_dimensions: int = eqx.field(static=True, default=300, kw_only=True)
-    normalisation: Normalisation = eqx.field(static=True, default="root", kw_only=True)
-    num_scales: int | None = eqx.field(static=True, default=None, kw_only=True)
-    num_angles: int = eqx.field(static=True, default=8, kw_only=True)
     num_representatives: int = eqx.field(static=True, default=1000, kw_only=True)
     num_candidates: int = eqx.field(static=True, default=9000, kw_only=True)
-    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
-    num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        check_scattering_settings(self)
+        _validation.count(self.num_clusters, "num_clusters")
+        self.check_scattering()
         if self.affinity not in ("auto", "graph", "representatives"):
             raise ValueError(
                 f"affinity must be 'auto', 'graph' or 'representatives', not {self.affinity!r}"
             )
         check_whole_numbers(self.num_removed, "num_removed", 0)
         check_whole_numbers(self.num_neighbours, "num_neighbours", 1)
-        for name in ("num_representatives", "num_candidates", "num_restarts"):
+        for name in ("num_representatives", "num_candidates"):
             _validation.count(getattr(self, name), name)
 
     @staticmethod
@@ -132,62 +121,62 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             normalisation="largest",
         )
 
-    def check(self, images: Images) -> None:
-        """Takes all images that are in memory."""
-        _validation.in_memory(images)
+    @property
+    def most_removed(self) -> int:
+        """The greatest of the numbers."""
+        return max(self.num_removed)
 
-    def portrait(self) -> DeformationInvariantKMeans:
-        """DI K-means with its defaults."""
-        return DeformationInvariantKMeans(self.num_clusters, mask=self.mask)
-
-    def find(
-        self, images: np.ndarray, counted: Counted, key: Key, callback: Callback, stages: Stages
-    ) -> Found:
-        """See `AbstractScatteringModel.find`."""
-        most, weight = max(self.num_removed), counted.relative
-        directions, coordinates = self.features_of(images, counted, most, callback, stages)
-        if self.by_representatives(len(coordinates)):
-            found = self.cut_through_representatives(
-                coordinates, key, callback, stages, weight=weight
+    def clustering_stages(self, description: Description) -> tuple[Stage, ...]:
+        """Neighbours of all samples and the mean graph's cut, or U-SPEC."""
+        if self.by_representatives(description.num_samples):
+            near = (
+                Stage(f"representatives_{n}", functools.partial(self._representatives, n))
+                for n in self.num_removed
             )
-        else:
-            near = stages.run(
-                "neighbours",
-                lambda: neighbour_arrays(self.neighbours(coordinates, callback, stages.mesh)),
-            )
+            return (*near, Stage("cut", self._cut_through_representatives))
+        return Stage("neighbours", self._neighbours), Stage("cut", self._cut)
 
-            def cut() -> dict[str, np.ndarray]:
-                settings = (self.num_neighbours, self.num_clusters, self.num_restarts)
-                lists = neighbours_of(near)
-                return cut_mean_graph(lists, *settings, key, callback, weight=weight).arrays()
+    def _neighbours(self, context: Context) -> dict[str, np.ndarray]:
+        coordinates = context.results["features"]["coordinates"]
+        near = self.neighbours(coordinates, context.callback, context.data.mesh)
+        return neighbour_arrays(near)
 
-            found = Found.of(stages.run("cut", cut))
-            found.extras["bridges"] = counted.places(found.extras["bridges"])
-            found.extras["coordinates"] = coordinates
-        found.extras.update(directions)
-        return found
+    def _cut(self, context: Context) -> dict[str, np.ndarray]:
+        return cut_mean_graph(
+            neighbours_of(context.results["neighbours"]),
+            self.num_neighbours,
+            self.num_clusters,
+            self.num_restarts,
+            jax.random.split(context.key)[0],
+            context.callback,
+            weight=relative_weight(context.data),
+        ).arrays()
 
-    def extend(
-        self, outcome: Outcome, images: np.ndarray, callback: Callback, mesh: Mesh | None
-    ) -> RowClusters:
-        """See `AbstractScatteringModel.extend`: by affinities to what was fitted."""
-        coordinates = self.coordinates_of(outcome, images, callback, mesh)
+    def kept(self, context: Context) -> dict[str, np.ndarray]:
+        """The directions, and with a graph of all samples their coordinates."""
+        kept = super().kept(context)
+        if "neighbours" in context.results:
+            kept["coordinates"] = context.results["features"]["coordinates"]
+        return kept
+
+    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
+        """By affinities to the samples, or representatives, that were fitted."""
+        coordinates = self.coordinates_of(outcome, data, callback)
         stored = outcome.extras
         if "coordinates" in stored:
             spaces = (self.num_removed, self.num_dimensions)
-            neighbours = neighbours_among_fitted(
-                coordinates, stored, *spaces, max(self.num_neighbours), mesh
-            )
-            rows = extended(neighbours, self.num_neighbours, stored)
+            most = max(self.num_neighbours)
+            near = neighbours_among_fitted(coordinates, stored, *spaces, most, data.mesh)
+            points = extended(near, self.num_neighbours, stored)
         else:
             graphs = []
             for n, sigmas in zip(self.num_removed, stored["sigmas"], strict=True):
                 window = drop_leading(coordinates, n, self.num_dimensions)
-                chosen = stored[f"representatives_{n}"]
-                near = nearest_neighbours(window, chosen, max(self.num_neighbours), mesh=mesh)
+                chosen, most = stored[f"representatives_{n}"], max(self.num_neighbours)
+                near = nearest_neighbours(window, chosen, most, mesh=data.mesh)
                 graphs.append(self._gaussians(near, len(chosen), sigmas))
-            rows = stored_embedding(stored).extend(_side_by_side(graphs))
-        return nearest_centres(rows, stored["centres"])
+            points = stored_embedding(stored).extend(_side_by_side(graphs))
+        return nearest_centres(points, stored["centres"])
 
     def by_representatives(self, count: int) -> bool:
         """Whether samples are compared with a few representatives, and not with each other.
@@ -200,26 +189,25 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
         return self.affinity == "representatives"
 
     def neighbours(
-        self, coordinates: np.ndarray, callback: Callback = ignore, mesh: Mesh | None = None
+        self, coordinates: np.ndarray, callback: Callback = ignore, mesh: Any = None
     ) -> tuple[Neighbours, ...]:
         """Neighbours of samples for each number of removed directions.
 
         Args:
             coordinates: Coordinates along principal directions, leading first.
-            callback: Told of every chunk.
+            callback: Called after every chunk.
             mesh: Devices that share the samples, or None for one.
 
         Returns:
             The neighbours, in the order of `num_removed`.
         """
-        report = tell(callback)
         return nested_neighbours(
             coordinates,
             self.num_removed,
             self.num_dimensions,
             max(self.num_neighbours),
             mesh=mesh,
-            report=lambda done, total: report("neighbours", done, total),
+            report=reporter(callback, "neighbours"),
         )
 
     def _gaussians(
@@ -233,89 +221,58 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             ]
         )
 
-    def cut_through_representatives(
-        self,
-        coordinates: np.ndarray,
-        key: Key,
-        callback: Callback = ignore,
-        stages: Stages | None = None,
-        *,
-        weight: Float[np.ndarray, " n"] | None = None,
-    ) -> Found:
+    def _representatives(self, removed: int, context: Context) -> dict[str, np.ndarray]:
+        """Representatives in the space without the leading directions, and who is near them."""
+        coordinates = context.results["features"]["coordinates"]
+        window = np.ascontiguousarray(drop_leading(coordinates, removed, self.num_dimensions))
+        chosen = representatives(
+            window,
+            self.num_representatives,
+            key=jax.random.fold_in(jax.random.split(context.key)[0], removed),
+            num_candidates=max(self.num_candidates, self.num_representatives),
+        )
+        near = nearest_neighbours(
+            window,
+            chosen,
+            max(self.num_neighbours),
+            mesh=context.data.mesh,
+            report=reporter(context.callback, "neighbours"),
+        )
+        return {**neighbour_arrays([near]), "chosen": chosen}
+
+    def _cut_through_representatives(self, context: Context) -> dict[str, np.ndarray]:
         """U-SPEC; for several numbers of removed directions with representatives in each space.
 
         A sample's affinities count its weight; representatives do not depend on weights.
-
-        Args:
-            coordinates: Coordinates along principal directions, leading first.
-            key: Draws the candidates, and seeds the k-means.
-            callback: Told of every chunk.
-            stages: Runs the stages, or None.
-            weight: Positive weights of the samples, or None for ones.
-
-        Returns:
-            The clustering.
         """
-        stages, report = stages or Stages(), tell(callback)
         graphs, sigmas, extras = [], [], {}
         for n in self.num_removed:
-            chosen, near = self._near_representatives(coordinates, n, key, callback, stages)
-            extras[f"representatives_{n}"] = chosen
+            found = dict(context.results[f"representatives_{n}"])
+            extras[f"representatives_{n}"] = chosen = found.pop("chosen")
+            near = neighbours_of(found)[0]
             each = [near.distance[:, :k].mean(dtype=np.float64) for k in self.num_neighbours]
             sigmas.append(np.asarray(each))
             graphs.append(self._gaussians(near, len(chosen), sigmas[-1]))
+        weight = relative_weight(context.data)
         affinities = weighed_graph(_side_by_side(graphs), rows=weight)
-        extras["sigmas"] = np.stack(sigmas)
-
-        def cut() -> dict[str, np.ndarray]:
-            report("cut", 0, 1)
-            embedding = transfer_cut(affinities, self.num_clusters)
-            rows = cluster_rows(
-                embedding.rows,
-                self.num_clusters,
-                key=key,
-                num_restarts=self.num_restarts,
-                weight=weight,
-            )
-            own = {
-                "centres": rows.centres,
-                "eigenvalues": embedding.eigenvalues,
-                "basis": embedding.basis,
-            }
-            figures = {"eigengap": eigengap(embedding.eigenvalues, self.num_clusters)}
-            loss = bipartite_cut(affinities, rows.assignments, self.num_clusters)
-            return Found(rows, loss, own, figures).arrays()
-
-        found = Found.of(stages.run("cut", cut))
-        found.extras.update(extras)
-        return found
-
-    def _near_representatives(
-        self, coordinates: np.ndarray, n: int, key: Key, callback: Callback, stages: Stages
-    ) -> tuple[np.ndarray, Neighbours]:
-        """Representatives in the space without the n leading directions, and who is near them."""
-        report = tell(callback)
-
-        def compute() -> dict[str, np.ndarray]:
-            window = np.ascontiguousarray(drop_leading(coordinates, n, self.num_dimensions))
-            chosen = representatives(
-                window,
-                self.num_representatives,
-                key=jax.random.fold_in(key, n),
-                num_candidates=max(self.num_candidates, self.num_representatives),
-            )
-            near = nearest_neighbours(
-                window,
-                chosen,
-                max(self.num_neighbours),
-                mesh=stages.mesh,
-                report=lambda done, total: report("neighbours", done, total),
-            )
-            return {**neighbour_arrays([near]), "chosen": chosen}
-
-        found = stages.run(f"representatives_{n}", compute)
-        chosen = found.pop("chosen")
-        return chosen, neighbours_of(found)[0]
+        reporter(context.callback, "cut")(0, 1)
+        embedding = transfer_cut(affinities, self.num_clusters)
+        points = kmeans(
+            embedding.rows,
+            self.num_clusters,
+            key=jax.random.split(context.key)[0],
+            num_restarts=self.num_restarts,
+            weight=weight,
+        )
+        extras |= {
+            "sigmas": np.stack(sigmas),
+            "centres": points.centres,
+            "eigenvalues": embedding.eigenvalues,
+            "basis": embedding.basis,
+        }
+        loss = bipartite_cut(affinities, points.assignments, self.num_clusters)
+        gap = eigengap(embedding.eigenvalues, self.num_clusters)
+        return Clustering(points, loss, extras, {"eigengap": gap}).arrays()
 
 
 def _side_by_side(graphs: "Sequence[scipy.sparse.csr_array]") -> "scipy.sparse.csr_array":

@@ -5,9 +5,9 @@ import math
 import equinox as eqx
 
 from diffclust import _validation
-from diffclust.image_source import Images
-from diffclust.models.base import AbstractSettings
-from diffclust.solvers.curriculum import GradientPlan, Phase
+from diffclust.models.settings import AbstractSettings
+from diffclust.parallel.data import Description
+from diffclust.solvers import GradientPlan, Phase
 
 _MOVES_EVERY = 4
 """Windows between two attempts to split one cluster and remove another."""
@@ -63,12 +63,14 @@ class Training(AbstractSettings):
         for count in self.steps or ():
             _validation.count(count, "steps", least=0)
 
-    def plan(self, num_transforms: int, images: Images, *, moves_from: int = 0) -> GradientPlan:
+    def plan(
+        self, num_transforms: int, description: Description, *, moves_from: int = 0
+    ) -> GradientPlan:
         """What a fit does.
 
         Args:
             num_transforms: Number of transforms.
-            images: The images.
+            description: What is known of the images.
             moves_from: With how many transforms clusters may be split and removed: without those
                 that put images in their places, that would part one kind by its places.
 
@@ -98,8 +100,8 @@ class Training(AbstractSettings):
             for solver, count, rate in zip(solvers, steps, rates, strict=True)
             if count > 0
         ]
-        batch = self._batch(images)
-        window = max(50, math.ceil(len(images) / batch))
+        batch = self._batch(description)
+        window = max(50, math.ceil(description.num_samples / batch))
         return GradientPlan(
             tuple(phases),
             batch,
@@ -109,15 +111,16 @@ class Training(AbstractSettings):
             moves_every=_MOVES_EVERY if self.split_merge else 0,
         )
 
-    def _batch(self, images: Images) -> int:
+    def _batch(self, description: Description) -> int:
+        count, side = description.num_samples, min(description.sample.shape[:2])
         if self.batch_size is not None:
-            if self.batch_size > len(images):
+            if self.batch_size > count:
                 raise ValueError(
-                    f"batch_size must be at most the number of images, {len(images)}, not "
+                    f"batch_size must be at most the number of images, {count}, not "
                     f"{self.batch_size}"
                 )
             return self.batch_size
-        return min(64 if min(images.shape[1:3]) >= 64 else 128, len(images))
+        return min(64 if side >= 64 else 128, count)
 
 
 def _shared_out(total: int, phases: int) -> tuple[int, ...]:

@@ -15,6 +15,11 @@ class AbstractReduction(eqx.Module):
     in is told by the least score.
     """
 
+    @property
+    def is_hard(self) -> bool:
+        """Whether every sample belongs to its best cluster alone."""
+        return False
+
     @abc.abstractmethod
     def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
         """What the objective learns, before the first step.
@@ -68,6 +73,11 @@ class HardMinimum(AbstractReduction):
     References:
         Monnier et al., DTI clustering, Eq. 4.
     """
+
+    @property
+    def is_hard(self) -> bool:
+        """True."""
+        return True
 
     def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
         """Nothing; see `AbstractReduction.init`."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diffclust.models.hierarchy import Hierarchy
+from diffclust.analysis.hierarchy import Hierarchy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -3,9 +3,9 @@
 import numpy as np
 from jaxtyping import Float
 
+from diffclust.analysis.common_start import CommonStart
 from diffclust.data import Dataset
 from diffclust.models import AbstractGradientModel, Result, of_images
-from diffclust.models.one_start import FromOneStart
 from diffclust.plotting.neighbour_map import map_svg, neighbour_map
 from diffclust.report.text import count
 from diffclust.transforms import AbstractSpatialTransform
@@ -29,7 +29,7 @@ def check_map_samples(count: int, name: str) -> None:
 
 
 def map_section(
-    result: Result, dataset: Dataset, others: FromOneStart | None, *, most: int, seed: int
+    result: Result, dataset: Dataset, others: CommonStart | None, *, most: int, seed: int
 ) -> str:
     """Maps side by side: nothing moved, the affine part of every alignment, all of it.
 
@@ -73,7 +73,7 @@ def map_section(
 
 
 def _versions(
-    result: Result, dataset: Dataset, others: FromOneStart | None, chosen: np.ndarray
+    result: Result, dataset: Dataset, others: CommonStart | None, chosen: np.ndarray
 ) -> list[tuple[str, np.ndarray]]:
     """Titles and images of the maps."""
     images = np.asarray(dataset.images[chosen])

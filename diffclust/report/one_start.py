@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from diffclust import metrics
+from diffclust.analysis.common_start import CommonStart
 from diffclust.data import Collection
 from diffclust.models import Result
-from diffclust.models.one_start import FromOneStart
 from diffclust.report.pictures import data_uris
 from diffclust.report.terms import terms_of
 from diffclust.report.text import escape, percent
@@ -16,7 +16,7 @@ _MOST_BYTES = 90_000
 """Of the prototypes of one row."""
 
 
-def one_start_section(result: Result, others: FromOneStart, dataset: Collection) -> str:
+def one_start_section(result: Result, others: CommonStart, dataset: Collection) -> str:
     """The start, what other methods made of it, and what the fit made of it, row by row.
 
     Args:

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from diffclust.data import Dataset
-from diffclust.models import AbstractGradientModel, Result, moved_prototypes, of_images
+from diffclust.models import AbstractGradientModel, Result, of_images, warped_prototypes
 from diffclust.plotting import warped_grids
 from diffclust.report.pictures import data_uris
 from diffclust.transforms import AbstractSpatialTransform
@@ -105,5 +105,5 @@ def _aligned(
     stages = range(1, len(result.model.sequence(result.sample_shape[2])) + 1)
     return [
         images,
-        *(moved_prototypes(result, clusters, params, transforms=stage) for stage in stages),
+        *(warped_prototypes(result, clusters, params, transforms=stage) for stage in stages),
     ]

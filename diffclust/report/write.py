@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from diffclust.analysis.common_start import CommonStart
 from diffclust.data import Collection, Dataset
 from diffclust.models import Result
-from diffclust.models.one_start import FromOneStart
 from diffclust.plotting import Film
 from diffclust.report.confusion import confusion_section
 from diffclust.report.facts import class_shares, gather_facts
@@ -36,7 +36,7 @@ def write_report(
     title: str | None = None,
     samples_per_group: int = 6,
     film: Film | None = None,
-    others: FromOneStart | None = None,
+    others: CommonStart | None = None,
     map_samples: int = 1_000,
 ) -> None:
     """Writes one HTML file that shows a fit and needs nothing else, no network either.
@@ -111,7 +111,7 @@ def _between(
     result: Result,
     dataset: Collection,
     film: Film | None,
-    others: FromOneStart | None,
+    others: CommonStart | None,
     map_samples: int,
     seed: int,
 ) -> dict[tuple[str, str], str]:

@@ -1,20 +1,34 @@
-"""Solvers: seeding, Lloyd's algorithm in pure steps, moves out of poor optima, and whole fits.
+"""Solvers: seeding, Lloyd's algorithm and gradient EM in pure steps, and whole fits as problems.
 
-Take `Lloyd` to drive the steps yourself (under `pmap`, say); `fit_prototypes` is the whole loop
-that the models use. `spectral_embedding` and `transfer_cut` turn graphs into rows, which
-`cluster_rows` clusters.
+Take `Lloyd` or `GradientEM` to drive the steps yourself (under `pmap`, say); `run` drives a whole
+fit, given a problem and `diffclust.parallel.Data`. `kmeans` clusters the rows of an embedding.
 """
 
-from diffclust.solvers.base import AbstractSolver, Batch, Memory
-from diffclust.solvers.chunks import Chunks, cut, default_chunk_size
-from diffclust.solvers.fit import assign_samples, fit_prototypes
+from diffclust.parallel.data import Batch, Chunks, cut, default_chunk_size
+from diffclust.solvers.aligned_means import aligned_means, alignment_chunks
+from diffclust.solvers.assign import all_energies, assign_samples, assign_softly
+from diffclust.solvers.base import AbstractSolver, Memory
+from diffclust.solvers.compiled import CompiledRun, compiled_lloyd
+from diffclust.solvers.driver import run
+from diffclust.solvers.gradient import GradientEM, GradientState
+from diffclust.solvers.gradient_problem import GradientProblem
+from diffclust.solvers.gradient_steps import GradientPlan, Phase
 from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
-from diffclust.solvers.moves import Moves
-from diffclust.solvers.progress import Callback, Cancelled, FitError, Progress, Status
+from diffclust.solvers.lloyd_problem import LloydPlan, LloydProblem
+from diffclust.solvers.lloyd_run import Run, Stopping, run_lloyd
+from diffclust.solvers.point_clusters import PointClusters, kmeans, nearest_centres
+from diffclust.solvers.problem import AbstractProblem, State
+from diffclust.solvers.progress import (
+    Callback,
+    Cancelled,
+    FitError,
+    Progress,
+    Snapshots,
+    Status,
+    ignore,
+)
 from diffclust.solvers.result import Assignment, Outcome
-from diffclust.solvers.rows import RowClusters, cluster_rows, nearest_centres
-from diffclust.solvers.run import Run, Stopping, run_lloyd
-from diffclust.solvers.seeding import kmeans_plus_plus
+from diffclust.solvers.seeding import kmeans_plus_plus, random_assignments
 from diffclust.solvers.spectral import (
     SpectralEmbedding,
     eigengap,
@@ -22,45 +36,61 @@ from diffclust.solvers.spectral import (
     spectral_embedding,
     strongest_bridges,
 )
-from diffclust.solvers.start import Plan
+from diffclust.solvers.split_merge import SplitMerge
+from diffclust.solvers.staged_problem import Stage, StagedProblem
 from diffclust.solvers.transfer_cut import representatives, transfer_cut
-from diffclust.solvers.whole import WholeRun, random_assignments, run_whole
 
 __all__ = [
+    "AbstractProblem",
     "AbstractSolver",
     "Assignment",
     "Batch",
     "Callback",
     "Cancelled",
     "Chunks",
+    "CompiledRun",
     "FitError",
+    "GradientEM",
+    "GradientPlan",
+    "GradientProblem",
+    "GradientState",
     "Lloyd",
+    "LloydPlan",
+    "LloydProblem",
     "LloydState",
     "Memory",
-    "Moves",
     "Outcome",
-    "Plan",
+    "Phase",
+    "PointClusters",
     "Progress",
-    "RowClusters",
     "Run",
+    "Snapshots",
     "SpectralEmbedding",
+    "SplitMerge",
+    "Stage",
+    "StagedProblem",
+    "State",
     "Status",
     "Stopping",
     "Tally",
-    "WholeRun",
+    "aligned_means",
+    "alignment_chunks",
+    "all_energies",
     "assign_samples",
-    "cluster_rows",
+    "assign_softly",
+    "compiled_lloyd",
     "cut",
     "default_chunk_size",
     "eigengap",
-    "fit_prototypes",
+    "ignore",
+    "kmeans",
     "kmeans_plus_plus",
     "nearest_centres",
     "normalised_cut",
     "random_assignments",
     "representatives",
+    "run",
     "run_lloyd",
-    "run_whole",
     "spectral_embedding",
     "strongest_bridges",
     "transfer_cut",

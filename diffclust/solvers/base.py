@@ -1,4 +1,4 @@
-"""What the solvers that step through samples have in common: batches, memory, assignment."""
+"""What Lloyd's algorithm and gradient EM share: the memory of samples, and their assignment."""
 
 import abc
 
@@ -11,20 +11,8 @@ from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Alignment
 from diffclust.prototypes import Learned
 
 
-class Batch(eqx.Module):
-    """Samples and their weights; a weight of zero marks padding.
-
-    Attributes:
-        samples: A tree with a leading axis.
-        weight: Weights of the samples.
-    """
-
-    samples: PyTree
-    weight: Float[Array, " n"]
-
-
 class Memory(eqx.Module):
-    """What is remembered of each sample between passes.
+    """Per-sample state between passes, from which alignments start warm.
 
     Attributes:
         cluster: The candidates of the last pass, best first; -1 where there are none yet.
@@ -37,21 +25,21 @@ class Memory(eqx.Module):
     params: Float[Array, "n warm params"]
 
 
-def remembered(alignment: Alignment, warm: int) -> Memory:
-    """What is kept of a batch's alignments.
+def memory_of(alignment: Alignment, warm: int) -> Memory:
+    """The memory of a batch that was just aligned.
 
     Args:
         alignment: Alignments with a leading batch axis.
         warm: How many candidates' params are kept.
 
     Returns:
-        Their memory.
+        Its memory.
     """
     return Memory(alignment.cluster, alignment.energy, alignment.params[:, :warm])
 
 
 class AbstractSolver(eqx.Module):
-    """An energy and an aligner, and a way to learn the clusters; here, what assigning needs."""
+    """An energy, an aligner, and the assignment of samples to the clusters of least energy."""
 
     energy: eqx.AbstractVar[AbstractPairEnergy]
     aligner: eqx.AbstractVar[AbstractAligner]
@@ -81,8 +69,8 @@ class AbstractSolver(eqx.Module):
             Alignments with a leading batch axis; the energies are what decides.
         """
 
-    def remember(self, size: int, num_clusters: int, dtype: jnp.dtype) -> Memory:
-        """The memory of samples that have not been seen.
+    def init_memory(self, size: int, num_clusters: int, dtype: jnp.dtype) -> Memory:
+        """The memory of samples before the first pass.
 
         Args:
             size: Number of samples.
@@ -101,12 +89,12 @@ class AbstractSolver(eqx.Module):
         )
 
     def align(self, learned: Learned, samples: PyTree, memory: Memory | None) -> Alignment:
-        """What the aligner finds for a batch.
+        """Aligns a batch to its best clusters.
 
         Args:
             learned: The clusters.
             samples: A batch of samples.
-            memory: What is remembered of them, from which the aligner starts; None for nothing.
+            memory: Their memory, from which the aligner starts; None to start at the identity.
 
         Returns:
             Alignments with a leading batch axis.

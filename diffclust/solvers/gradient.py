@@ -8,8 +8,9 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Alignment
 from diffclust.objectives import AbstractReduction, HardMinimum
+from diffclust.parallel.data import Batch
 from diffclust.prototypes import Clusters, Learned
-from diffclust.solvers.base import AbstractSolver, Batch, Memory, remembered
+from diffclust.solvers.base import AbstractSolver, Memory, memory_of
 from diffclust.types import Count, Key, Scalar
 
 ADAM = optax.scale_by_adam()
@@ -61,7 +62,7 @@ class GradientEM(AbstractSolver):
         followed: For how many clusters of a sample a gradient is computed, best first. One is
             exact for a hard minimum; clusters of negligible responsibility have none to speak of.
         decay: Weight decay of the networks.
-        warm_starts: How many candidates' params are remembered of each sample.
+        warm_starts: How many candidates' params are memory_of of each sample.
         optimiser: Optax's transformation of gradients, without the learning rate.
 
     References:
@@ -108,7 +109,7 @@ class GradientEM(AbstractSolver):
         """
         if self.aligner.is_learned or self.energy.num_params == 0:
             return None
-        return self.remember(size, num_clusters, dtype)
+        return self.init_memory(size, num_clusters, dtype)
 
     def assign(self, learned: Learned, samples: PyTree, memory: Memory | None) -> Alignment:
         """See `AbstractSolver.assign`; the energies are the reduction's scores."""
@@ -204,7 +205,7 @@ class GradientEM(AbstractSolver):
         state = GradientState(learned, moments, tally, state.step + 1, failed)
         if memory is None:
             return state, None
-        return state, remembered(found, memory.params.shape[1])
+        return state, memory_of(found, memory.params.shape[1])
 
     def refill(
         self, state: GradientState, key: Key, *, least_share: float, noise: float

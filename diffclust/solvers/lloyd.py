@@ -6,8 +6,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, AbstractSampleEnergy, Alignment
+from diffclust.objectives import AbstractReduction, HardMinimum
+from diffclust.parallel.data import Batch
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
-from diffclust.solvers.base import AbstractSolver, Batch, Memory, remembered
+from diffclust.solvers.base import AbstractSolver, Memory, memory_of
 from diffclust.types import Count, Scalar
 
 
@@ -57,6 +59,8 @@ class Lloyd(AbstractSolver):
         energy: The energy of a sample against a cluster.
         aligner: Minimises it over the params.
         family: Turns aligned samples into prototypes.
+        reduction: How a sample's energies make its loss and its memberships: with a hard minimum
+            it belongs to its best cluster, else to all candidates that the aligner follows.
         warm_starts: How many candidates' params are remembered of each sample. At least one, or
             the objective may rise between passes.
 
@@ -67,6 +71,7 @@ class Lloyd(AbstractSolver):
     energy: AbstractSampleEnergy
     aligner: AbstractAligner
     family: AbstractPrototypeFamily
+    reduction: AbstractReduction = HardMinimum()
     warm_starts: int = eqx.field(static=True, default=1, kw_only=True)
 
     def init(self, clusters: Clusters) -> LloydState:
@@ -81,11 +86,11 @@ class Lloyd(AbstractSolver):
         return _cleared(self, Learned(clusters))
 
     def normalise(self, sample: PyTree) -> PyTree:
-        """As the prototype family does; see `AbstractSolver.normalise`."""
+        """Brings a sample to the scale that the prototype family works on."""
         return self.family.normalise(sample)
 
     def assign(self, learned: Learned, samples: PyTree, memory: Memory) -> Alignment:
-        """See `AbstractSolver.assign`."""
+        """Aligns a batch to its best clusters, by energy."""
         return self.align(learned, samples, memory)
 
     def step(
@@ -115,7 +120,7 @@ class Lloyd(AbstractSolver):
         state = self.accumulate(
             state, batch, alignment, memory.cluster[:, 0], axis_name=axis_name, kept=kept
         )
-        return state, remembered(alignment, memory.params.shape[1])
+        return state, memory_of(alignment, memory.params.shape[1])
 
     def accumulate(
         self,
@@ -143,31 +148,25 @@ class Lloyd(AbstractSolver):
         best, params = alignment.cluster[:, 0], alignment.params[:, 0]
         count = len(state.learned.clusters)
         membership = _membership(best, batch.weight, count)
+        # Padding weighs nothing, and so decides nothing.
+        moved = (best != previous) & (batch.weight > 0)
         if kept:
             difference = membership - _membership(previous, batch.weight, count)
-            statistics = _moved_only(
-                self.family,
-                batch.samples,
-                difference,
-                # Padding weighs nothing, and so decides nothing.
-                (best != previous) & (batch.weight > 0),
-                state.learned.clusters.prototype,
-            )
+            prototypes = state.learned.clusters.prototype
+            statistics = _moved_only(self.family, batch.samples, difference, moved, prototypes)
         else:
-            aligned = jax.vmap(self.energy.aligned)(params, batch.samples)
-            pixel_weight = jax.vmap(self.energy.pixel_weight)(params, batch.samples)
-            statistics = self.family.statistics(
-                aligned, pixel_weight, membership, state.learned.clusters.prototype
-            )
-        moved = (best != previous) & (batch.weight > 0)
+            statistics = self._statistics(state.learned.clusters, batch, alignment)
         margin = jax.vmap(lambda a: a.margin)(alignment)
+        loss = alignment.energy[:, 0]
+        if not self.reduction.is_hard:
+            loss = self.reduction(alignment.energy)
 
         def total(values: Array) -> Array:
             return jnp.matmul(membership.T, values, precision=jax.lax.Precision.HIGHEST)
 
         tally = Tally(
             jnp.sum(membership, axis=0),
-            total(alignment.energy[:, 0]),
+            total(loss),
             total(jax.vmap(self.energy.penalties)(params)),
             total(jnp.where(jnp.isfinite(margin), margin, 0.0)),
             jnp.sum(moved, dtype=jnp.int32),
@@ -178,13 +177,32 @@ class Lloyd(AbstractSolver):
         statistics, tally = jax.tree.map(jnp.add, (state.statistics, state.tally), added)
         return LloydState(state.learned, statistics, tally)
 
+    def _statistics(self, clusters: Clusters, batch: Batch, alignment: Alignment) -> PyTree:
+        """Sums of the aligned samples, each of them as much as it belongs to a cluster."""
+        share = None
+        if not self.reduction.is_hard:
+            share = self.reduction.responsibilities(alignment.energy)
+
+        def of_candidate(place: int) -> PyTree:
+            weight = batch.weight if share is None else batch.weight * share[:, place]
+            membership = _membership(alignment.cluster[:, place], weight, len(clusters))
+            params = alignment.params[:, place]
+            aligned = jax.vmap(self.energy.aligned)(params, batch.samples)
+            pixel_weight = jax.vmap(self.energy.pixel_weight)(params, batch.samples)
+            return self.family.statistics(aligned, pixel_weight, membership, clusters.prototype)
+
+        sums = of_candidate(0)
+        for place in range(1, 1 if share is None else share.shape[1]):
+            sums = jax.tree.map(jnp.add, sums, of_candidate(place))
+        return sums
+
     @property
     def sums_persist(self) -> bool:
         """Whether a sample adds the same to the sums of a cluster in every pass.
 
         So it is where nothing moves; then a pass need only move the samples that changed.
         """
-        return self.energy.num_params == 0 and self.family.is_additive
+        return self.energy.num_params == 0 and self.family.is_additive and self.reduction.is_hard
 
     def is_at_rest(self, loss: Scalar | float, previous: Scalar | float) -> Bool[Array, ""] | bool:
         """Whether centres that are found step by step have come to rest, assignments being fixed.

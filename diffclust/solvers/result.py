@@ -57,7 +57,7 @@ class Outcome:
     restarts: tuple[float, ...]
     status: Status
     chunk_size: int
-    seconds: float
+    seconds: float = 0.0
     extras: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     figures: Mapping[str, float] = dataclasses.field(default_factory=dict)
 

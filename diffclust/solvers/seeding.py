@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from diffclust.parallel import spans
-from diffclust.solvers.chunks import Chunks
+from diffclust.parallel.data import Chunks
+from diffclust.parallel.processes import spans
 from diffclust.types import Key
 
 _BLOCK = 2**16
@@ -115,3 +116,17 @@ def _running(block: np.ndarray, before: float) -> Float[np.ndarray, " m"]:
     terms = block.astype(np.float64)
     terms[0] += before
     return np.cumsum(terms, out=terms)
+
+
+def random_assignments(key: Key, size: int, num_clusters: int) -> Int[Array, " n"]:
+    """A cluster for each sample, drawn so that clusters are of even size.
+
+    Args:
+        key: Random key.
+        size: Number of samples.
+        num_clusters: Number of clusters.
+
+    Returns:
+        Whole numbers below `num_clusters`.
+    """
+    return (jax.random.permutation(key, size) % num_clusters).astype(jnp.int32)

@@ -3,17 +3,15 @@
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy
 from jaxtyping import Float
 
 from diffclust import _validation
 from diffclust.features._rows import checked_rows
-from diffclust.solvers.moves import Moves
+from diffclust.solvers.lloyd_run import Stopping
+from diffclust.solvers.point_clusters import centres_by_kmeans
 from diffclust.solvers.progress import Callback, ignore
-from diffclust.solvers.rows import as_images, kmeans_of_rows
-from diffclust.solvers.run import Stopping
 from diffclust.solvers.spectral import (
     SpectralEmbedding,
     averaged,
@@ -22,6 +20,7 @@ from diffclust.solvers.spectral import (
     signed,
     unit_rows,
 )
+from diffclust.solvers.split_merge import SplitMerge
 from diffclust.types import Key
 
 if TYPE_CHECKING:
@@ -73,14 +72,14 @@ def representatives(
     if len(candidates) <= num_representatives:
         return candidates
     first = np.sort(rng.choice(len(candidates), size=num_representatives, replace=False))
-    return kmeans_of_rows(
+    return centres_by_kmeans(
         candidates,
         num_representatives,
         key=key,
         num_restarts=1,
         stopping=Stopping(max_passes, 1e-3),
-        moves=Moves(rounds=0),
-        start=("prototypes", jnp.asarray(as_images(candidates[first]))),
+        split_merge=SplitMerge(rounds=0),
+        start=candidates[first],
         callback=callback,
     )
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from diffclust.data import load
 from diffclust.models import MODELS
-from diffclust.solvers.base import Batch
+from diffclust.parallel import Batch
 from experiments.harness import arguments, finish
 
 TRANSFORMS = "aff-morpho-tps"

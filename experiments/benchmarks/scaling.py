@@ -19,7 +19,7 @@ import diffclust
 from diffclust.data import load
 from diffclust.prototypes import Clusters
 from diffclust.solvers import cut
-from diffclust.solvers.run import one_pass
+from diffclust.solvers.lloyd_run import sum_over_chunks
 from experiments.harness import arguments, finish, peak_memory_mb
 
 
@@ -36,7 +36,7 @@ def seconds_per_pass(model, images, repeats=2):
     times = []
     for _ in range(repeats + 1):
         begun = time.perf_counter()
-        out = one_pass(solver, chunks, state, memory)
+        out = sum_over_chunks(solver, chunks, state, memory)
         jax.block_until_ready(eqx.filter(out, eqx.is_array))
         times.append(time.perf_counter() - begun)
     best = min(times[1:]) if repeats else times[0]

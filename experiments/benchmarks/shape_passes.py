@@ -50,7 +50,7 @@ def main():
     batch = Batch(registered, jnp.ones(len(registered)))
 
     @eqx.filter_jit
-    def one_pass(solver, state, memory):
+    def sum_over_chunks(solver, state, memory):
         state, memory = solver.step(state, batch, memory)
         return solver.end_pass(state), memory
 
@@ -61,13 +61,13 @@ def main():
         prototype = jax.vmap(solver.family.begin)(registered[jnp.asarray([0, -1])])
         state = solver.init(Clusters(prototype, jnp.zeros((GROUPS, 0))))
         memory = solver.remember(len(registered), GROUPS, registered.dtype)
-        state, memory = one_pass(solver, state, memory)
-        running[name] = (solver, *jax.block_until_ready(one_pass(solver, state, memory)))
+        state, memory = sum_over_chunks(solver, state, memory)
+        running[name] = (solver, *jax.block_until_ready(sum_over_chunks(solver, state, memory)))
     seconds = {name: [] for name in METHODS}
     for _ in range(args.rounds):
         for name, given in running.items():
             begun = time.perf_counter()
-            jax.block_until_ready(one_pass(*given))
+            jax.block_until_ready(sum_over_chunks(*given))
             seconds[name].append(time.perf_counter() - begun)
     first = np.asarray(seconds["Type I"])
     figures = {

@@ -32,7 +32,7 @@ from diffclust.metrics import scores
 from diffclust.models import Training
 from diffclust.models.cuts import cut_mean_graph
 from diffclust.models.di_spectral import unit_norm
-from diffclust.models.hierarchy import registered_gaussians
+from diffclust.analysis.hierarchy import registered_gaussians
 from diffclust.objectives import AfterAlignment, InvariantDistance, TransformedDistance
 from diffclust.solvers.progress import ignore
 from diffclust.transforms import Affine

@@ -22,7 +22,7 @@ from PIL import Image
 import diffclust
 from diffclust.data import load, load_landmarks
 from diffclust.features import Scattering
-from diffclust.models import Training, moved_prototypes, shape_hierarchy
+from diffclust.models import Training, warped_prototypes, shape_hierarchy
 from diffclust.plotting import dendrogram, displayable, scattering_filters
 from experiments.di_spectral import pictures
 from experiments.harness import arguments, data_file, finish
@@ -128,7 +128,7 @@ def stages(args):
     _, first = np.unique(found.clusters[order], return_index=True)
     for line, sample in zip(axes, order[np.sort(first)][:6], strict=False):
         cluster, params = found.clusters[[sample]], found.params[[sample]]
-        steps = [moved_prototypes(result, cluster, params, transforms=n)[0] for n in (1, 2, 3)]
+        steps = [warped_prototypes(result, cluster, params, transforms=n)[0] for n in (1, 2, 3)]
         shown = [result.prototypes[cluster[0]], *steps, images[sample]]
         for axis, image in zip(line, shown, strict=True):
             show(axis, image)

@@ -16,8 +16,8 @@ import numpy as np
 from diffclust.data import load
 from diffclust.metrics import scores
 from diffclust.models import DTIKMeans
-from diffclust.solvers.base import Batch
-from diffclust.solvers.gradient_fit import assign_softly
+from diffclust.parallel import Batch
+from diffclust.solvers.assign import assign_softly
 from experiments.harness import arguments, finish
 
 AXIS = "gpus"

@@ -16,7 +16,7 @@ from diffclust.features import fit_principal_directions, principal_angles, proje
 from diffclust.features.projected import features_of
 from diffclust.metrics import accuracy
 from diffclust.models import ProjectedScatteringSpectralClustering
-from diffclust.solvers import cluster_rows
+from diffclust.solvers import kmeans
 from experiments.harness import arguments, finish
 
 
@@ -48,10 +48,10 @@ def two_clusters(seed):
     turn = np.pi / 6
     points = points @ np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
     points = points.astype(np.float32)
-    before = cluster_rows(points, 2, key=jax.random.key(seed)).assignments
+    before = kmeans(points, 2, key=jax.random.key(seed)).assignments
     complement = fit_principal_directions(points, normalisation="none").complement(1)
     projected = project_features(complement, points)
-    after = cluster_rows(projected, 2, key=jax.random.key(seed)).assignments
+    after = kmeans(projected, 2, key=jax.random.key(seed)).assignments
     return points, projected, before, after, labels
 
 

@@ -18,7 +18,7 @@ from diffclust.features import drop_leading
 from diffclust.features.projected import fit_projection
 from diffclust.metrics import scores
 from diffclust.models import ProjectedScatteringSpectralClustering
-from diffclust.solvers import cluster_rows
+from diffclust.solvers import kmeans
 from diffclust.solvers.progress import ignore
 from experiments.harness import arguments, finish, spread
 
@@ -80,7 +80,7 @@ def main():
                     clusters = model.cut_through_representatives(coordinates, key).rows
                 else:
                     window = np.ascontiguousarray(drop_leading(coordinates, n))
-                    clusters = cluster_rows(window, 10, key=key, num_restarts=1)
+                    clusters = kmeans(window, 10, key=key, num_restarts=1)
                 seconds = before + time.perf_counter() - begun
                 rows.append({"seconds": seconds, **scores(data.labels, clusters.assignments)})
                 told = " ".join(f"{k}={v:.4f}" for k, v in rows[-1].items())

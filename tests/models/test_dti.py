@@ -22,9 +22,9 @@ from diffclust.models import (
     Result,
     Training,
     TransformationInvariantKMeans,
-    moved_prototypes,
+    warped_prototypes,
 )
-from diffclust.snapshots import SnapshotFolder
+from diffclust.storage.snapshots import SnapshotFolder
 from diffclust.solvers import FitError, Progress, Status, curriculum, gradient_fit
 from diffclust.solvers.curriculum import Position, Stream
 
@@ -120,17 +120,17 @@ def test_saved_and_loaded(fitted: Result, tmp_path: Path) -> None:
 
 def test_moved_prototypes_are_reconstructions(fitted: Result) -> None:
     assignment = fitted.outcome.assignment
-    moved = moved_prototypes(fitted, assignment.clusters, assignment.params)
+    moved = warped_prototypes(fitted, assignment.clusters, assignment.params)
     assert moved.shape == IMAGES.shape
     if fitted.model.method in ("dti-kmeans", "ti-kmeans"):
         squared = np.sum((moved - IMAGES) ** 2, axis=(1, 2, 3))
         np.testing.assert_allclose(squared, fitted.distances, rtol=1e-3, atol=1e-4)
-    still = moved_prototypes(fitted, assignment.clusters, assignment.params, transforms=0)
+    still = warped_prototypes(fitted, assignment.clusters, assignment.params, transforms=0)
     np.testing.assert_allclose(still, fitted.prototypes[assignment.clusters], atol=1e-6)
     with pytest.raises(ValueError, match="moves prototypes, not images"):
         fitted.align(IMAGES, assignment.params)
     with pytest.raises(ValueError, match="params must have shape"):
-        moved_prototypes(fitted, assignment.clusters, assignment.params[:5])
+        warped_prototypes(fitted, assignment.clusters, assignment.params[:5])
 
 
 def test_same_key_same_result() -> None:

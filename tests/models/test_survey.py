@@ -6,7 +6,7 @@ import pytest
 
 from diffclust.data import load_digits
 from diffclust.models import ProjectedScatteringSpectralClustering
-from diffclust.models.survey import survey
+from diffclust.analysis.model_selection import graph_survey
 from diffclust.plotting import survey_curves
 
 MODEL = ProjectedScatteringSpectralClustering(

@@ -14,7 +14,7 @@ from diffclust.distances import GaussianNegativeLogLikelihood
 from diffclust.networks import make_heads, quick_backbone
 from diffclust.objectives import HardMinimum, MixtureLikelihood, TransformedPrototype
 from diffclust.prototypes import Clusters, GaussianImages, Learned
-from diffclust.solvers.base import Batch, remembered
+from diffclust.solvers.base import memory_of
 from diffclust.solvers.gradient import GradientEM, GradientState, GradientTally
 from diffclust.transforms import Affine, Identity
 from tests.registry import blobs

@@ -9,7 +9,7 @@ from diffclust.alignment import NoAlignment
 from diffclust.distances import GaussianNegativeLogLikelihood
 from diffclust.objectives import HardMinimum, MixtureLikelihood, TransformedPrototype
 from diffclust.prototypes import Clusters, GaussianImages, Learned
-from diffclust.solvers.base import Batch
+from diffclust.parallel import Batch
 from diffclust.solvers.gradient import GradientEM
 from diffclust.solvers.gradient_moves import apply, chosen, propose
 from diffclust.transforms import Identity

@@ -24,7 +24,7 @@ from diffclust.solvers import (
     Lloyd,
     LloydState,
     Memory,
-    Moves,
+    SplitMerge,
     Plan,
     Status,
     Stopping,
@@ -32,7 +32,7 @@ from diffclust.solvers import (
     fit_prototypes,
     run_lloyd,
 )
-from diffclust.solvers.run import one_pass
+from diffclust.solvers.lloyd_run import sum_over_chunks
 from diffclust.transforms import Affine, Identity, ThinPlateSpline
 from tests.registry import QUICK, blobs
 
@@ -244,7 +244,7 @@ def test_step_over_devices_is_the_step(solver: Lloyd, mapped: Callable) -> None:
     assert jax.device_count() == 4
     chunks = prepared(solver, blobs(16), 16, np.linspace(0.5, 2, 16))
     state, memory = begun(solver, chunks, blobs(16)[:3])
-    expected, (remembered,) = one_pass(solver, chunks, state, memory)
+    expected, (remembered,) = sum_over_chunks(solver, chunks, state, memory)
     found = mapped(functools.partial(step, solver), state, chunks.batches[0], memory[0])
     for got, wanted in zip(
         jax.tree.leaves(found), jax.tree.leaves((expected, remembered)), strict=True
@@ -257,7 +257,7 @@ def test_kept_sums_are_the_sums_counted_anew(moving: int) -> None:
     samples, weight = blobs(64), np.linspace(0.0, 2.0, 64)
     chunks = prepared(PLAIN, samples, 64, weight)
     state, memory = begun(PLAIN, chunks, samples[:3])
-    passed, memory = one_pass(PLAIN, chunks, state, memory)
+    passed, memory = sum_over_chunks(PLAIN, chunks, state, memory)
     # Some samples are said to have been elsewhere, as if they had changed since.
     was = np.asarray(memory[0].cluster[:, 0]).copy()
     was[:moving] = (was[:moving] + 1) % 3
@@ -272,8 +272,8 @@ def test_kept_sums_are_the_sums_counted_anew(moving: int) -> None:
         jnp.asarray(count),
     )
     kept = eqx.tree_at(lambda s: s.statistics, state, before)
-    expected, _ = one_pass(PLAIN, chunks, state, (past,))
-    found, _ = one_pass(PLAIN, chunks, kept, (past,), kept=True)
+    expected, _ = sum_over_chunks(PLAIN, chunks, state, (past,))
+    found, _ = sum_over_chunks(PLAIN, chunks, kept, (past,), kept=True)
     for got, wanted in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-4)
 
@@ -293,7 +293,7 @@ def test_double_precision_is_kept() -> None:
 
 
 def plan(**settings) -> Plan:
-    default = Plan(3, (0.1,), 2, Stopping(4, 1e-3), Moves(rounds=0), 1, 16)
+    default = Plan(3, (0.1,), 2, Stopping(4, 1e-3), SplitMerge(rounds=0), 1, 16)
     return dataclasses.replace(default, **settings)
 
 

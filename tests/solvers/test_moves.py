@@ -8,7 +8,7 @@ from diffclust.alignment import Descent, Stage
 from diffclust.models import KMeans
 from diffclust.objectives import TransformedDistance
 from diffclust.prototypes import Clusters, UnitNormImages
-from diffclust.solvers import Lloyd, Moves, Stopping, cut, run_lloyd
+from diffclust.solvers import Lloyd, SplitMerge, Stopping, cut, run_lloyd
 from diffclust.solvers.moves import improve
 from diffclust.transforms import Affine
 from tests.registry import blobs
@@ -70,7 +70,7 @@ def test_move_repairs_an_aligned_run(classes: np.ndarray, poor_start: np.ndarray
     memory = tuple(solver.remember(16, 4, prototype.dtype) for _ in chunks.batches)
     stopping = Stopping(10, 1e-3)
     stuck = run_lloyd(solver, chunks, state, memory, stopping)
-    free = improve(solver, chunks, stuck, stopping, Moves(), seed=0)
+    free = improve(solver, chunks, stuck, stopping, SplitMerge(), seed=0)
     assert free.loss < 0.7 * stuck.loss
     found = np.concatenate([np.asarray(m.cluster[:, 0]) for m in free.memory])[:40]
     assert metrics.adjusted_rand_index(LABELS, found) == 1.0

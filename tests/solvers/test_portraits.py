@@ -5,8 +5,8 @@ import pytest
 from diffclust.alignment import Descent, NoAlignment, Stage
 from diffclust.objectives import TransformedDistance
 from diffclust.prototypes import Clusters, MeanImages, UnitNormImages
-from diffclust.solvers import Lloyd, Moves, Plan, Progress, Stopping
-from diffclust.solvers.portraits import align_all, aligned_means
+from diffclust.solvers import Lloyd, SplitMerge, Plan, Progress, Stopping
+from diffclust.solvers.aligned_means import align_all, aligned_means
 from diffclust.transforms import Affine, Identity
 from tests.registry import blobs
 
@@ -27,7 +27,7 @@ def images() -> np.ndarray:
 
 def plan_of(solver: Lloyd, clusters: int = 2, chunk_size: int = 18) -> Plan:
     penalty = (0.1,) * solver.energy.num_penalties
-    return Plan(clusters, penalty, 1, Stopping(1, 0.0), Moves(), 1, chunk_size)
+    return Plan(clusters, penalty, 1, Stopping(1, 0.0), SplitMerge(), 1, chunk_size)
 
 
 def means_of(

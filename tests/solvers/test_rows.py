@@ -5,7 +5,7 @@ import sklearn.cluster
 import sklearn.datasets
 
 from diffclust.metrics import scores
-from diffclust.solvers import cluster_rows, nearest_centres
+from diffclust.solvers import kmeans, nearest_centres
 
 
 def rows(count: int = 300, clusters: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -16,7 +16,7 @@ def rows(count: int = 300, clusters: int = 6, seed: int = 0) -> tuple[np.ndarray
 def test_loss_is_that_of_scikit_learns_kmeans() -> None:
     found = [rows(seed=seed)[0] for seed in range(2)]
     for x in found:
-        ours = cluster_rows(x, 6, key=jax.random.key(0))
+        ours = kmeans(x, 6, key=jax.random.key(0))
         theirs = sklearn.cluster.KMeans(6, n_init=20, random_state=0).fit(x)
         assert ours.loss <= theirs.inertia_ * 1.0005
         assert scores(theirs.labels_, ours.assignments)["acc"] > 0.98
@@ -24,7 +24,7 @@ def test_loss_is_that_of_scikit_learns_kmeans() -> None:
 
 def test_margins_and_distances_are_euclidean(key) -> None:
     x, _ = rows()
-    found = cluster_rows(x, 6, key=key)
+    found = kmeans(x, 6, key=key)
     distances = np.sort(np.linalg.norm(x[:, None] - found.centres[None], axis=2), axis=1)
     np.testing.assert_allclose(found.distances, distances[:, 0])
     np.testing.assert_allclose(found.margins, distances[:, 1] - distances[:, 0], atol=1e-12)
@@ -34,24 +34,24 @@ def test_margins_and_distances_are_euclidean(key) -> None:
 
 def test_same_key_gives_the_same_clusters(key) -> None:
     x, _ = rows()
-    first, second = (cluster_rows(x, 6, key=key, num_restarts=2) for _ in range(2))
+    first, second = (kmeans(x, 6, key=key, num_restarts=2) for _ in range(2))
     np.testing.assert_array_equal(first.assignments, second.assignments)
     np.testing.assert_array_equal(first.centres, second.centres)
 
 
 def test_one_cluster(key) -> None:
     x, _ = rows()
-    found = cluster_rows(x, 1, key=key)
+    found = kmeans(x, 1, key=key)
     assert not found.assignments.any()
     assert np.isinf(found.margins).all()
 
 
 def test_rows_all_alike(key) -> None:
-    found = cluster_rows(np.ones((20, 3)), 3, key=key)
+    found = kmeans(np.ones((20, 3)), 3, key=key)
     assert np.isfinite(found.centres).all()
     np.testing.assert_array_equal(found.distances, 0.0)
     np.testing.assert_array_equal(found.margins, 0.0)
-    two = cluster_rows(np.repeat([[0.0, 1.0], [1.0, 0.0]], [5, 3], axis=0), 3, key=key)
+    two = kmeans(np.repeat([[0.0, 1.0], [1.0, 0.0]], [5, 3], axis=0), 3, key=key)
     np.testing.assert_array_equal(two.assignments, np.repeat([0, 1], [5, 3]))
 
 
@@ -66,21 +66,21 @@ def test_rows_all_alike(key) -> None:
 )
 def test_bad_input_is_named(x: np.ndarray, clusters: int, message: str, key) -> None:
     with pytest.raises(ValueError, match=message):
-        cluster_rows(x, clusters, key=key)
+        kmeans(x, clusters, key=key)
 
 
 def test_weights_are_scikit_learns(key) -> None:
     x, _ = rows()
     weight = np.random.default_rng(0).integers(0, 4, len(x))
-    found = cluster_rows(x, 6, key=key, weight=weight)
+    found = kmeans(x, 6, key=key, weight=weight)
     theirs = sklearn.cluster.KMeans(6, n_init=20, random_state=0).fit(x, sample_weight=weight)
     ours = float(np.sum(weight * found.distances**2))
     assert ours == pytest.approx(theirs.inertia_, rel=1e-3)
-    plain = cluster_rows(x, 6, key=key)
+    plain = kmeans(x, 6, key=key)
     assert np.sum(weight * plain.distances**2) > 1.0001 * ours
     # Rows that weigh nothing make no places of their own.
-    few = cluster_rows([[0.0], [1.0], [9.0]], 2, key=key, weight=[1.0, 2.0, 0.0])
+    few = kmeans([[0.0], [1.0], [9.0]], 2, key=key, weight=[1.0, 2.0, 0.0])
     np.testing.assert_array_equal(few.centres, [[0.0], [1.0]])
     np.testing.assert_array_equal(few.assignments, [0, 1, 1])
     with pytest.raises(ValueError, match=r"weight must have shape \(2,\), one for each row"):
-        cluster_rows(np.ones((2, 1)), 1, key=key, weight=[1.0])
+        kmeans(np.ones((2, 1)), 1, key=key, weight=[1.0])

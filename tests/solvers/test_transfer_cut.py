@@ -8,7 +8,7 @@ import sklearn.datasets
 from diffclust.graphs import gaussian_affinity, nearest_neighbours, weighed_graph
 from diffclust.metrics import scores
 from diffclust.solvers import (
-    cluster_rows,
+    kmeans,
     nearest_centres,
     representatives,
     transfer_cut,
@@ -56,7 +56,7 @@ def test_whole_of_u_spec_finds_blobs(key) -> None:
     near = nearest_neighbours(old, centres, 5)
     sigma = float(near.distance.mean())
     embedding = transfer_cut(gaussian_affinity(near, 60, sigma=sigma), 3)
-    clusters = cluster_rows(embedding.rows, 3, key=key)
+    clusters = kmeans(embedding.rows, 3, key=key)
     again = embedding.extend(affinities(old, centres, sigma=sigma))
     np.testing.assert_allclose(again, embedding.rows, atol=1e-12)
     placed = nearest_centres(
@@ -108,7 +108,7 @@ def test_no_sample_is_lost(case: str, key) -> None:
     assert np.isfinite(embedding.rows).all()
     assert np.isfinite(embedding.eigenvalues).all()
     np.testing.assert_allclose(np.linalg.norm(embedding.rows, axis=1), 1.0)
-    clusters = cluster_rows(embedding.rows, 3, key=key)
+    clusters = kmeans(embedding.rows, 3, key=key)
     assert ((clusters.assignments >= 0) & (clusters.assignments < 3)).all()
     assert np.isfinite(clusters.distances).all()
 

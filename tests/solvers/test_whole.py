@@ -10,12 +10,12 @@ from diffclust.prototypes import MeanImages, MeanShapes
 from diffclust.solvers import (
     Batch,
     Lloyd,
-    Moves,
+    SplitMerge,
     Plan,
     Stopping,
     fit_prototypes,
     random_assignments,
-    run_whole,
+    compiled_lloyd,
 )
 from diffclust.transforms import Identity
 
@@ -42,10 +42,10 @@ def images_and_solver():
 def test_a_whole_run_ends_where_the_loop_on_the_host_does(make):
     samples, solver = make()
     given = random_assignments(jax.random.key(3), N, K)
-    whole = jax.jit(lambda x, a: run_whole(solver, Batch(x, jnp.ones(N)), a, num_clusters=K))(
+    whole = jax.jit(lambda x, a: compiled_lloyd(solver, Batch(x, jnp.ones(N)), a, num_clusters=K))(
         samples, given
     )
-    plan = Plan(K, (), 1, Stopping(100, 0.0), Moves(rounds=0), 1, N)
+    plan = Plan(K, (), 1, Stopping(100, 0.0), SplitMerge(rounds=0), 1, N)
     host = fit_prototypes(
         solver, plan, samples, None, key=jax.random.key(0), start=("assignments", given)
     )
@@ -60,15 +60,15 @@ def test_runs_are_mapped_over_restarts():
     shapes, solver = shapes_and_solver()
     batch = Batch(jnp.asarray(shapes), jnp.ones(N))
     starts = jnp.stack([random_assignments(jax.random.key(s), N, K) for s in range(4)])
-    mapped = jax.vmap(lambda a: run_whole(solver, batch, a, num_clusters=K))(starts)
-    alone = [run_whole(solver, batch, a, num_clusters=K) for a in starts]
+    mapped = jax.vmap(lambda a: compiled_lloyd(solver, batch, a, num_clusters=K))(starts)
+    alone = [compiled_lloyd(solver, batch, a, num_clusters=K) for a in starts]
     np.testing.assert_allclose(mapped.loss, [run.loss for run in alone], rtol=1e-5)
     np.testing.assert_array_equal(mapped.cluster, [run.cluster for run in alone])
 
 
 def test_an_empty_cluster_is_begun_anew():
     images, solver = images_and_solver()
-    run = run_whole(
+    run = compiled_lloyd(
         solver, Batch(jnp.asarray(images), jnp.ones(N)), jnp.zeros(N, jnp.int32), num_clusters=K
     )
     assert np.bincount(run.cluster, minlength=K).min() > 0
@@ -79,7 +79,7 @@ def test_the_most_passes_are_kept():
     images, solver = images_and_solver()
     given = random_assignments(jax.random.key(3), N, K)
     batch = Batch(jnp.asarray(images), jnp.ones(N))
-    run = run_whole(solver, batch, given, num_clusters=K, max_passes=1)
+    run = compiled_lloyd(solver, batch, given, num_clusters=K, max_passes=1)
     assert int(run.passes) == 1
     assert not bool(run.settled)
 

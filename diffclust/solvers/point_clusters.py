@@ -1,4 +1,4 @@
-"""k-means on the rows of an embedding: the last step of every spectral method."""
+"""k-means of points: the last step of every spectral method."""
 
 import dataclasses
 from typing import Any
@@ -10,21 +10,21 @@ from jaxtyping import Float, Int
 from diffclust import _validation
 from diffclust.alignment import NoAlignment
 from diffclust.objectives import TransformedDistance
+from diffclust.parallel.data import Data, default_chunk_size
 from diffclust.prototypes import MeanImages
-from diffclust.solvers.chunks import default_chunk_size
-from diffclust.solvers.fit import fit_prototypes
+from diffclust.solvers.driver import run
 from diffclust.solvers.lloyd import Lloyd
-from diffclust.solvers.moves import Moves
+from diffclust.solvers.lloyd_problem import LloydPlan, LloydProblem
+from diffclust.solvers.lloyd_run import Stopping
 from diffclust.solvers.progress import Callback, ignore
-from diffclust.solvers.run import Stopping
-from diffclust.solvers.start import Plan, Start
+from diffclust.solvers.split_merge import SplitMerge
 from diffclust.transforms import Identity
 from diffclust.types import Key
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class RowClusters:
-    """Rows assigned to their nearest centres.
+class PointClusters:
+    """Points assigned to their nearest centres.
 
     Attributes:
         assignments: Cluster of each row.
@@ -46,72 +46,63 @@ class RowClusters:
         return float(np.sum(self.distances**2))
 
 
-def as_images(rows: np.ndarray) -> np.ndarray:
-    """Rows as images of one pixel with many channels, which the solvers take.
-
-    Args:
-        rows: `(n, features)`.
-
-    Returns:
-        `(n, 1, 1, features)`.
-    """
-    return rows[:, None, None, :]
-
-
-def kmeans_of_rows(
-    rows: Float[np.ndarray, "n features"],
+def centres_by_kmeans(
+    points: Float[np.ndarray, "n features"],
     num_clusters: int,
     *,
     key: Key,
     num_restarts: int,
     stopping: Stopping,
-    moves: Moves,
+    split_merge: SplitMerge,
     weight: Float[np.ndarray, " n"] | None = None,
-    start: Start = None,
+    start: Float[np.ndarray, "clusters features"] | None = None,
     callback: Callback = ignore,
 ) -> Float[np.ndarray, "clusters features"]:
     """k-means by the library's own Lloyd's algorithm, nothing aligned.
 
     Args:
-        rows: What is clustered.
+        points: What is clustered.
         num_clusters: K.
         key: Random key.
         num_restarts: Runs from different seeds, of which the one of least loss is kept.
         stopping: When a run stops.
-        moves: Split-and-merge moves.
-        weight: Weights of the rows, or None for ones.
-        start: Where to start; None for k-means++.
-        callback: Told of every chunk.
+        split_merge: Split-and-merge moves.
+        weight: Weights of the points, or None for ones.
+        start: Centres to start from; None for k-means++.
+        callback: Called after every chunk.
 
     Returns:
         The centres.
     """
-    images = as_images(rows)
-    chunk_size = default_chunk_size(images[0], len(images), 1 + -(-num_clusters // rows.shape[1]))
-    plan = Plan(num_clusters, (), num_restarts, stopping, moves, 1, chunk_size)
+    # Images of one pixel with many channels, which the solvers take.
+    images = points[:, None, None, :]
+    copies = 1 + -(-num_clusters // points.shape[1])
     solver = Lloyd(TransformedDistance(Identity()), NoAlignment(), MeanImages())
-    outcome = fit_prototypes(solver, plan, images, weight, key=key, start=start, callback=callback)
+    plan = LloydPlan(num_clusters, (), num_restarts, stopping, split_merge)
+    first = None if start is None else ("prototypes", jnp.asarray(start[:, None, None, :]))
+    data = Data(images, weight, default_chunk_size(images[0], len(images), copies))
+    outcome = run((LloydProblem(solver, plan, first),), data, key, callback=callback)
     return np.asarray(outcome.learned.clusters.prototype).reshape(num_clusters, -1)
 
 
 def nearest_centres(
-    rows: Float[np.ndarray, "n vectors"], centres: Float[np.ndarray, "clusters vectors"]
-) -> RowClusters:
-    """Assigns rows to their nearest centres; of equally near ones to the first.
+    points: Float[np.ndarray, "n vectors"], centres: Float[np.ndarray, "clusters vectors"]
+) -> PointClusters:
+    """Assigns points to their nearest centres; of equally near ones to the first.
 
     Args:
-        rows: Rows of an embedding, of new samples or old ones.
+        points: Rows of an embedding, of new samples or old ones.
         centres: One row a cluster.
 
     Returns:
         The assignment.
     """
     centres = centres.astype(np.float64)
-    count = len(rows)
+    count = len(points)
     assignments, distances = np.empty(count, np.int32), np.empty(count)
     margins, runners_up = np.full(count, np.inf), np.full(count, -1, np.int32)
     for begin in range(0, count, 65536):
-        part = rows[begin : begin + 65536].astype(np.float64)
+        part = points[begin : begin + 65536].astype(np.float64)
         here = slice(begin, begin + len(part))
         # From differences, cluster by cluster: there are few of either.
         squared = np.stack([np.sum((part - centre) ** 2, axis=1) for centre in centres], axis=1)
@@ -123,11 +114,11 @@ def nearest_centres(
             second = squared.argmin(axis=1)
             runners_up[here] = second
             margins[here] = np.sqrt(squared[row, second]) - distances[here]
-    return RowClusters(assignments, distances, margins, runners_up, centres)
+    return PointClusters(assignments, distances, margins, runners_up, centres)
 
 
-def cluster_rows(
-    rows: Any,
+def kmeans(
+    points: Any,
     num_clusters: int,
     *,
     key: Key,
@@ -135,51 +126,52 @@ def cluster_rows(
     max_passes: int = 100,
     weight: Any = None,
     callback: Callback = ignore,
-) -> RowClusters:
-    """k-means on rows, with split-and-merge moves, by the library's own Lloyd's algorithm.
+) -> PointClusters:
+    """k-means with split-and-merge moves, by the library's own Lloyd's algorithm.
 
     Args:
-        rows: Anything array-like of shape `(n, vectors)`.
+        points: Anything array-like of shape `(n, vectors)`.
         num_clusters: K.
         key: Random key.
         num_restarts: Runs from different seeds, of which the one of least loss is kept.
         max_passes: Most passes of a run.
-        weight: Weights of the rows, or None for ones.
+        weight: Weights of the points, or None for ones.
         callback: Told of every chunk.
 
     Returns:
-        The clusters; where fewer rows than K differ, some of them are empty.
+        The clusters; where fewer points than K differ, some of them are empty.
 
     Raises:
         ValueError: If an argument is not what it should be.
     """
-    rows = np.asarray(rows)
-    if rows.ndim != 2 or 0 in rows.shape or not np.isfinite(rows).all():
+    points = np.asarray(points)
+    if points.ndim != 2 or 0 in points.shape or not np.isfinite(points).all():
         raise ValueError(
-            f"rows must be finite numbers of shape (n, vectors), none of them 0; got {rows.shape}"
+            f"points must be finite numbers of shape (n, vectors), none of them 0; got "
+            f"{points.shape}"
         )
     _validation.count(num_clusters, "num_clusters")
-    _validation.cluster_count(num_clusters, len(rows), "rows")
+    _validation.cluster_count(num_clusters, len(points), "points")
     _validation.positive(num_restarts, "num_restarts")
-    weight = _validation.weights(weight, len(rows), "weight", "row")
-    working = np.asarray(rows, jnp.result_type(float))
-    counted = working if weight is None else working[weight > 0]
-    different = _different(counted, num_clusters + 1)
+    weight = _validation.weights(weight, len(points), "weight", "point")
+    working = np.asarray(points, jnp.result_type(float))
+    weighted = working if weight is None else working[weight > 0]
+    different = _different(weighted, num_clusters + 1)
     if len(different) <= num_clusters:
         # No more than K places: k-means would go on refilling empty clusters.
         spare = different[-1:].repeat(num_clusters - len(different), axis=0)
-        return nearest_centres(rows, np.concatenate([different, spare]))
-    centres = kmeans_of_rows(
+        return nearest_centres(points, np.concatenate([different, spare]))
+    centres = centres_by_kmeans(
         working,
         num_clusters,
         key=key,
         num_restarts=num_restarts,
         stopping=Stopping(max_passes, 1e-4),
-        moves=Moves(),
+        split_merge=SplitMerge(),
         weight=weight,
         callback=callback,
     )
-    return nearest_centres(rows, centres)
+    return nearest_centres(points, centres)
 
 
 def _different(rows: np.ndarray, most: int) -> np.ndarray:

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffclust._staging import check_target, staged
 from diffclust._version import __version__
 from diffclust.models import MODELS, Result
-from diffclust.processes import saving_alone
+from diffclust.parallel.processes import saving_alone
 from diffclust.prototypes import Learned
 from diffclust.solvers import Assignment, Outcome, Status
+from diffclust.storage.staging import check_target, staged
 
 FORMAT = 2
 """To be raised when this version could no longer read what the next one writes."""

@@ -1,4 +1,4 @@
-"""Several methods from one start, so that their prototypes can be laid side by side."""
+"""Several methods from a common start, so that their prototypes can be laid side by side."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,19 +12,21 @@ from jaxtyping import Float
 from diffclust import _validation
 from diffclust.distances import SquaredEuclidean
 from diffclust.image_source import Images
+from diffclust.methods import method_of
 from diffclust.models.base import Result
-from diffclust.models.kmeans import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans
-from diffclust.models.prototypes import AbstractPrototypeModel
-from diffclust.solvers import Callback
-from diffclust.solvers.progress import ignore
-from diffclust.solvers.seeding import kmeans_plus_plus
-from diffclust.solvers.start import level_of
+from diffclust.models.kmeans import (
+    AbstractPrototypeModel,
+    AffineInvariantKMeans,
+    DeformationInvariantKMeans,
+    KMeans,
+)
+from diffclust.parallel import Data
+from diffclust.solvers import Callback, LloydProblem, ignore, kmeans_plus_plus
 from diffclust.types import Key
 
-KIN: dict[str, type[AbstractPrototypeModel]] = {
-    "kmeans": KMeans,
-    "ai-kmeans": AffineInvariantKMeans,
-    "di-kmeans": DeformationInvariantKMeans,
+COMPARABLE: dict[str, type[AbstractPrototypeModel]] = {
+    method_of(kind.__name__).name: kind
+    for kind in (KMeans, AffineInvariantKMeans, DeformationInvariantKMeans)
 }
 """The methods that can be laid side by side."""
 
@@ -33,7 +35,7 @@ _SHARED = ("affine_penalty", "unit_norm", "boundary", "pixel_weights", "mask", "
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FromOneStart:
+class CommonStart:
     """What several methods made of one start.
 
     Attributes:
@@ -48,7 +50,7 @@ class FromOneStart:
     results: tuple[Result, ...]
 
 
-def fit_from_one_start(
+def fit_from_common_start(
     result: Result,
     images: Any,
     methods: Sequence[str],
@@ -57,13 +59,13 @@ def fit_from_one_start(
     sample_weight: Any = None,
     callback: Callback = ignore,
     mesh: Mesh | None = None,
-) -> FromOneStart:
+) -> CommonStart:
     """Fits other methods from the prototypes that a fit's best restart began with.
 
     The other methods have one run each, with the settings that they share with the fitted one.
 
     Args:
-        result: A fit of one of `KIN` that began by k-means++.
+        result: A fit of one of `COMPARABLE` that began by k-means++.
         images: The images it was fitted to.
         methods: Names of the others.
         key: The key of that fit: it draws the same start again.
@@ -83,20 +85,22 @@ def fit_from_one_start(
         k-means++ prototypes.
     """
     model = result.model
-    if not isinstance(model, AbstractPrototypeModel) or KIN.get(model.method) is not type(model):
+    if not isinstance(model, AbstractPrototypeModel) or COMPARABLE.get(model.method) is not type(
+        model
+    ):
         raise ValueError(
             f"{model.method} has no start in common with others; this can be done for "
-            f"{', '.join(KIN)}"
+            f"{', '.join(COMPARABLE)}"
         )
-    unknown = [name for name in methods if name not in KIN]
+    unknown = [name for name in methods if name not in COMPARABLE]
     if unknown:
-        raise ValueError(f"methods must be among {', '.join(KIN)}, not {', '.join(unknown)}")
+        raise ValueError(f"methods must be among {', '.join(COMPARABLE)}, not {', '.join(unknown)}")
     array = model.validated(images)
     weight = _validation.weights(sample_weight, len(array))
     indices = _seeds(model, array, weight, result, key, mesh)
     start = np.asarray(array[np.asarray(indices)])
     fits = tuple(
-        _kin(model, name).fit(
+        _other(model, name).fit(
             array,
             key=key,
             prototypes=start,
@@ -106,7 +110,7 @@ def fit_from_one_start(
         )
         for name in methods
     )
-    return FromOneStart(start, indices, fits)
+    return CommonStart(start, indices, fits)
 
 
 def _seeds(
@@ -120,13 +124,13 @@ def _seeds(
     """Where the best restart began, drawn again."""
     losses = result.outcome.restarts
     best = jax.random.split(key, len(losses))[int(np.argmin(losses))]
-    plan = dataclasses.replace(model.plan(images, result.outcome.chunk_size), mesh=mesh)
-    chunks = level_of(model.solver(), plan, images, weight, 1)
+    data = Data(images, weight, result.outcome.chunk_size, mesh)
+    chunks = LloydProblem(model.solver(), model.plan(*images.shape[1:3])).level(data, 1)
     return kmeans_plus_plus(chunks, model.num_clusters, SquaredEuclidean().to_all, key=best)
 
 
-def _kin(model: AbstractPrototypeModel, name: str) -> AbstractPrototypeModel:
-    kind = KIN[name]
+def _other(model: AbstractPrototypeModel, name: str) -> AbstractPrototypeModel:
+    kind = COMPARABLE[name]
     fields = {field.name for field in dataclasses.fields(kind)}
     shared = {n: getattr(model, n) for n in _SHARED if n in fields and hasattr(model, n)}
     return kind(model.num_clusters, **shared)

@@ -1,7 +1,5 @@
 """Penalty weights learned from the data: EM steps on the evidence between runs of Lloyd's."""
 
-import dataclasses
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,11 +15,10 @@ from diffclust.objectives.evidence import (
     noise_of,
     quadratic_forms,
 )
+from diffclust.parallel.data import Chunks
 from diffclust.prototypes import Clusters
-from diffclust.solvers.chunks import Chunks
 from diffclust.solvers.lloyd import Lloyd
-from diffclust.solvers.run import Going, Report, Run, Stopping
-from diffclust.solvers.standing import KeepTrying, Trying, attempt
+from diffclust.solvers.lloyd_run import Run
 
 _RESIDUALS = 1024
 """Most samples whose residuals are compared."""
@@ -45,8 +42,8 @@ def _hessians(solver: Lloyd, clusters: Clusters) -> Float[Array, "clusters param
     return jax.lax.map(lambda c: 0.5 * hessian_at_rest(solver.energy, bound, c, None), free)
 
 
-def warps_of(solver: Lloyd, chunks: Chunks, run: Run) -> Warps:
-    """What the evidence needs to know of a run.
+def warp_statistics(solver: Lloyd, chunks: Chunks, run: Run) -> Warps:
+    """Sums over a run from which the evidence of its penalty weights follows.
 
     Args:
         solver: The solver.
@@ -59,7 +56,7 @@ def warps_of(solver: Lloyd, chunks: Chunks, run: Run) -> Warps:
     clusters, tally = run.learned.clusters, run.tally
     take = min(chunks.num_samples, _RESIDUALS)
     index = np.minimum(np.arange(_RESIDUALS), take - 1)
-    past = chunks.recall(run.memory, index)
+    past = chunks.rows_of(run.memory, index)
     residuals = _residuals(
         solver, clusters, chunks.gather(index), past.params[:, 0], past.cluster[:, 0]
     )
@@ -74,58 +71,23 @@ def warps_of(solver: Lloyd, chunks: Chunks, run: Run) -> Warps:
     )
 
 
-def learn_weights(
-    solver: Lloyd,
-    chunks: Chunks,
-    run: Run,
-    stopping: Stopping,
-    *,
-    rounds: int,
-    shared: bool,
-    report: Report | None = None,
-    begin: Trying | None = None,
-    keep: KeepTrying | None = None,
-) -> Run:
-    """Alternates EM steps on the penalty weights with runs of Lloyd's algorithm.
+def learned_penalties(
+    solver: Lloyd, chunks: Chunks, run: Run, *, shared: bool
+) -> Float[Array, "clusters terms"]:
+    """The penalty weights that a run's warps make most likely.
 
     Args:
         solver: The solver.
         chunks: The data.
         run: A run that has come to rest.
-        stopping: When a run stops.
-        rounds: Most rounds; it ends earlier when no weight changes by more than 5 %.
         shared: Whether all clusters share their weights.
-        report: Called after every chunk, or None.
-        begin: Where to go on, as `keep` was told it; None to begin with `run`.
-        keep: Called after every pass and round, or None.
 
     Returns:
-        A run under the learned weights; its loss is not comparable with the given one's.
+        Weights of the penalty terms for each cluster.
     """
-    at = Trying(run) if begin is None else begin
-    while at.round < rounds:
-        run, going = at.run, at.going
-        if going is None:
-            weights = _learned(solver, chunks, run, shared=shared)
-            clusters = eqx.tree_at(lambda c: c.penalty, run.learned.clusters, weights)
-            going = Going(solver.init(clusters), run.memory)
-        weights, old = (c.penalty for c in (going.state.learned.clusters, run.learned.clusters))
-        trial = attempt(solver, chunks, at, going, stopping, report=report, keep=keep)
-        trial = dataclasses.replace(trial, history=run.history + trial.history)
-        settles = bool(jnp.max(jnp.abs(jnp.log(weights / old))) < 0.05)
-        at = Trying(trial, rounds if settles else at.round + 1)
-        if keep is not None:
-            keep(at)
-    return at.run
-
-
-def _learned(
-    solver: Lloyd, chunks: Chunks, run: Run, *, shared: bool
-) -> Float[Array, "clusters terms"]:
-    """The penalty weights that the run's warps make most likely."""
-    warps = warps_of(solver, chunks, run)
-    found: Hyperparameters = noise_of(warps, run.learned.clusters.penalty)
+    statistics = warp_statistics(solver, chunks, run)
+    hyperparameters: Hyperparameters = noise_of(statistics, run.learned.clusters.penalty)
     # The posterior moves with the weights: a few inner steps settle it under these warps.
     for _ in range(5):
-        found = em_step(warps, found, shared=shared)
-    return found.weights
+        hyperparameters = em_step(statistics, hyperparameters, shared=shared)
+    return hyperparameters.weights

@@ -11,14 +11,15 @@ import scipy
 from diffclust import _validation, metrics
 from diffclust.graphs import mean_graph, self_tuning_affinity
 from diffclust.models.spectral import ProjectedScatteringSpectralClustering
+from diffclust.parallel import Data
 from diffclust.solvers import (
     Callback,
-    cluster_rows,
     eigengap,
+    ignore,
+    kmeans,
     normalised_cut,
     spectral_embedding,
 )
-from diffclust.solvers.progress import ignore
 from diffclust.solvers.spectral import SpectralEmbedding, unit_rows
 from diffclust.types import Key
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class SurveyRow:
+class GraphSurveyRow:
     """One setting, and what is known of it without labels.
 
     Attributes:
@@ -47,14 +48,14 @@ class SurveyRow:
     stability: float
 
 
-def survey(
+def graph_survey(
     model: ProjectedScatteringSpectralClustering,
     images: Any,
     num_clusters: Sequence[int],
     *,
     key: Key,
     callback: Callback = ignore,
-) -> tuple[SurveyRow, ...]:
+) -> tuple[GraphSurveyRow, ...]:
     """Clusters images for several K and each number of removed directions.
 
     Features, neighbours and eigenvectors are computed once for all K.
@@ -82,7 +83,7 @@ def survey(
     for count in num_clusters:
         _validation.count(count, "num_clusters")
         _validation.cluster_count(count, len(array))
-    _, coordinates = model.project(array, max(model.num_removed), callback)
+    _, coordinates = model.project(Data(array), callback=callback)
     single = [
         mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in model.num_neighbours])
         for near in model.neighbours(coordinates, callback)
@@ -109,7 +110,7 @@ def _clusters(embedding: SpectralEmbedding, count: int, restarts: int, key: Key)
     # Rows of unit length, cut off and made of unit length again, are those of fewer vectors.
     rows = unit_rows(embedding.rows[:, :count])
     key = jax.random.fold_in(key, count)
-    return cluster_rows(rows, count, key=key, num_restarts=restarts).assignments
+    return kmeans(rows, count, key=key, num_restarts=restarts).assignments
 
 
 def _row(
@@ -119,8 +120,8 @@ def _row(
     count: int,
     removed: int | None,
     stability: float,
-) -> SurveyRow:
-    return SurveyRow(
+) -> GraphSurveyRow:
+    return GraphSurveyRow(
         count,
         removed,
         eigengap(embedding.eigenvalues, count),

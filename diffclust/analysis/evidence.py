@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffclust.models.base import Result
-from diffclust.models.prototypes import AbstractPrototypeModel
+from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.objectives import log_evidence, noise_of
-from diffclust.solvers.run import Run, one_pass
-from diffclust.solvers.start import level_of
-from diffclust.solvers.weights import warps_of
+from diffclust.parallel import Data
+from diffclust.solvers import LloydProblem, Run
+from diffclust.solvers.lloyd_run import sum_over_chunks
+from diffclust.solvers.penalty_learning import warp_statistics
 
 
 def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> tuple[float, float]:
@@ -45,8 +46,10 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
         )
     array = model.validated(images)
     solver, found = model.solver(), result.outcome.assignment
-    chunks = level_of(solver, model.plan(array, result.outcome.chunk_size), array, None, 1)
-    unseen = solver.remember(len(array), model.num_clusters, chunks.dtype)
+    chunks = LloydProblem(solver, model.plan(*array.shape[1:3])).level(
+        Data(array, None, result.outcome.chunk_size), 1
+    )
+    unseen = solver.init_memory(len(array), model.num_clusters, chunks.dtype)
     known = eqx.tree_at(
         lambda m: (m.cluster, m.params),
         unseen,
@@ -56,9 +59,11 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
         ),
     )
     learned = result.outcome.learned
-    state, memory = one_pass(solver, chunks, solver.init(learned.clusters), chunks.spread(known))
+    state, memory = sum_over_chunks(
+        solver, chunks, solver.init(learned.clusters), chunks.spread(known)
+    )
     run = Run(learned, memory, state.tally, result.history, result.outcome.status)
-    warps = warps_of(solver, chunks, run)
+    warps = warp_statistics(solver, chunks, run)
     if pixels is not None:
         warps = eqx.tree_at(lambda w: w.pixels, warps, jnp.asarray(pixels, warps.pixels.dtype))
     total = float(log_evidence(warps, noise_of(warps, learned.clusters.penalty)))

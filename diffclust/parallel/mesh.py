@@ -17,29 +17,7 @@ from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from diffclust.processes import num_processes, row_counts, spans, start_processes
-
-__all__ = [
-    "AXIS",
-    "check_batch_size",
-    "check_mesh",
-    "data_mesh",
-    "gathered",
-    "num_processes",
-    "on_rows",
-    "own_mesh",
-    "own_part",
-    "own_size",
-    "replicate",
-    "rowwise",
-    "settled",
-    "shard_batch",
-    "shard_rows",
-    "sharded",
-    "share",
-    "spans",
-    "start_processes",
-]
+from diffclust.parallel.processes import num_processes, row_counts, spans
 
 AXIS = "data"
 """Name of the axis along which samples are shared out."""

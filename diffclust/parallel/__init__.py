@@ -1,0 +1,52 @@
+"""Several devices and processes: samples shared out among them, what is learned alike on each.
+
+Take `data_mesh` for `fit(mesh=...)`; `shard_batch`, `replicate` and `sharded` to run a solver's
+pure steps yourself; `Data` for samples with the devices, processes and chunks that share them.
+"""
+
+from diffclust.parallel.data import Batch, Chunks, Data, default_chunk_size
+from diffclust.parallel.mesh import (
+    AXIS,
+    check_batch_size,
+    check_mesh,
+    data_mesh,
+    gathered,
+    on_rows,
+    own_mesh,
+    own_part,
+    own_size,
+    replicate,
+    rowwise,
+    settled,
+    shard_batch,
+    shard_rows,
+    sharded,
+    share,
+)
+from diffclust.parallel.processes import num_processes, spans, start_processes
+
+__all__ = [
+    "AXIS",
+    "Batch",
+    "Chunks",
+    "Data",
+    "check_batch_size",
+    "check_mesh",
+    "data_mesh",
+    "default_chunk_size",
+    "gathered",
+    "num_processes",
+    "on_rows",
+    "own_mesh",
+    "own_part",
+    "own_size",
+    "replicate",
+    "rowwise",
+    "settled",
+    "shard_batch",
+    "shard_rows",
+    "sharded",
+    "share",
+    "spans",
+    "start_processes",
+]

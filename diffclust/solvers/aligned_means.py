@@ -1,0 +1,176 @@
+"""Prototypes for clusters that were found some other way: the means of their aligned samples."""
+
+from collections.abc import Iterator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from diffclust.alignment import Alignment
+from diffclust.parallel.data import Batch, Data
+from diffclust.parallel.in_flight import Chunkwise, in_flight, num_workers
+from diffclust.parallel.mesh import gathered, own_part
+from diffclust.prototypes import Clusters, Learned
+from diffclust.solvers.base import Memory
+from diffclust.solvers.lloyd import Lloyd, LloydState
+from diffclust.solvers.lloyd_problem import LloydProblem
+from diffclust.solvers.lloyd_run import assigned_memory, clusters_of, means_of_aligned
+from diffclust.solvers.progress import Callback, Progress, ignore
+from diffclust.types import Key
+
+_PASSES = 4
+_MOST = 200
+"""A few hundred samples of a cluster are enough for its mean."""
+
+
+def align_to_own(
+    solver: Lloyd, learned: Learned, samples: PyTree, memory: Memory, prepared: PyTree
+) -> Alignment:
+    """Aligns every sample of a batch to the prototype of the cluster that it is in.
+
+    Args:
+        solver: Energy and aligner.
+        learned: The prototypes.
+        samples: A batch of samples.
+        memory: Their clusters, and params to start from.
+        prepared: What the aligner's `prepare` returned for the prototypes.
+
+    Returns:
+        Alignments with a leading batch axis and one candidate, the sample's cluster.
+    """
+    clusters, shared = learned.clusters, learned.shared
+
+    def one(sample: PyTree, past: Memory) -> Alignment:
+        own = clusters.take(past.cluster[:1])
+        first = jnp.zeros((1,), dtype=jnp.int32)
+        start = Alignment(first, past.params[:1], past.energy[:1])
+        found = solver.aligner.align(solver.energy, sample, own, shared, start, prepared)
+        return Alignment(past.cluster[:1], found.params, found.energy)
+
+    return jax.vmap(one)(samples, memory)
+
+
+def _aligned(everywhere: PyTree, rows: PyTree) -> Alignment:
+    (solver, learned), (samples, memory) = everywhere, rows
+    prepared = solver.aligner.prepare(solver.energy, learned.clusters, learned.shared)
+    return align_to_own(solver, learned, samples, memory, prepared)
+
+
+def _add(
+    solver: Lloyd, state: LloydState, batch: Batch, memory: Memory, *, axis_name: str | None = None
+) -> tuple[LloydState, Memory]:
+    alignment = _aligned((solver, state.learned), (batch.samples, memory))
+    state = solver.accumulate(state, batch, alignment, memory.cluster[:, 0], axis_name=axis_name)
+    energy = memory.energy.at[:, 0].set(alignment.energy[:, 0])
+    return state, Memory(memory.cluster, energy, alignment.params)
+
+
+def aligned_means(
+    problem: LloydProblem, data: Data, assignments: Int[np.ndarray, " n"], *, key: Key
+) -> Clusters:
+    """A prototype for each cluster of a given clustering: the mean of its aligned samples.
+
+    As in Lloyd's algorithm, but no sample changes its cluster.
+
+    Args:
+        problem: Energy, aligner and prototype family; K and penalty weights.
+        data: The samples, of positive weights.
+        assignments: The cluster of each sample of all; the prototype of an empty one is blank.
+        key: Draws the samples that the means are made of.
+
+    Returns:
+        The clusters.
+    """
+    solver, count = problem.solver, problem.plan.num_clusters
+    rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
+    weight = None if data.weight is None else data.all_weights / data.all_weights.mean()
+    chosen, weight = _sample_of_each(assignments, weight, count, rng)
+    subset = data.subset(chosen, weight)
+    chosen = np.append(chosen, chosen[:1].repeat(subset.num_samples - chosen.size))
+    level = problem.level(subset, 1)
+    memory = assigned_memory(solver, level, count, assignments[chosen])
+    first = level.gather(np.zeros(count, int))
+    clusters = clusters_of(solver, first, problem.plan.penalty)
+    state = means_of_aligned(solver, level, memory, clusters)
+    step = eqx.Partial(_add, solver)
+    for _ in range(_PASSES):
+        state, new = data.replicate(state), []
+        for batch, past in zip(level.batches, memory, strict=True):
+            state, present = level.step(step, state, batch, past)
+            new.append(present)
+        memory, state = tuple(new), solver.end_pass(state)
+    return gathered(state.learned.clusters, data.mesh)
+
+
+def alignment_chunks(
+    problem: LloydProblem,
+    clusters: Clusters,
+    data: Data,
+    assignments: Int[np.ndarray, " n"],
+    *,
+    callback: Callback = ignore,
+) -> Chunkwise:
+    """How every sample aligns to the prototype of the cluster it is said to be in, by chunks.
+
+    Args:
+        problem: Energy, aligner and prototype family.
+        clusters: The prototypes.
+        data: The samples.
+        assignments: The cluster of each sample of all.
+        callback: Called after every chunk.
+
+    Returns:
+        Yields the params of this process's samples, chunk by chunk.
+    """
+    solver, level = problem.solver, problem.level(data, 1)
+    memory = assigned_memory(solver, level, problem.plan.num_clusters, assignments)
+    size, count = level.own_size, data.own.stop - data.own.start
+    learned = data.replicate(Learned(clusters))
+
+    def compute(chunk: tuple[Batch, Memory]) -> Array:
+        batch, past = chunk
+        return level.map(_aligned, (solver, learned), (batch.samples, past)).params
+
+    def chunks(begin: int) -> Iterator[np.ndarray]:
+        every = list(zip(level.batches, memory, strict=True))
+        done = sum(min((number + 1) * size, count) <= begin for number in range(len(every)))
+        computed = in_flight(compute, every[done:], workers=num_workers(data.mesh))
+        for number, params in enumerate(computed, done):
+            start = number * size
+            yield own_part(params, data.mesh)[max(begin - start, 0) : max(count - start, 0), 0]
+            callback(Progress("alignments", 0, 0, number + 1, level.count))
+
+    return chunks
+
+
+def _sample_of_each(
+    assignments: np.ndarray,
+    weight: np.ndarray | None,
+    num_clusters: int,
+    rng: np.random.Generator,
+) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    """Some samples of each cluster, in their order, and their weights."""
+    every = np.ones(len(assignments)) if weight is None else weight
+    groups = [np.flatnonzero(assignments == cluster) for cluster in range(num_clusters)]
+    drawn = [_sample_of(group, every[group], rng) for group in groups]
+    chosen, weights = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+    order = np.argsort(chosen)
+    return chosen[order], weights[order]
+
+
+def _sample_of(
+    group: np.ndarray, weight: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Some of a group's samples, and their weights."""
+    if group.size <= _MOST:
+        return group, weight
+    if np.ptp(weight) == 0:
+        return rng.choice(group, _MOST, replace=False), weight[:_MOST]
+    # At even steps along the sum of weights: a heavy sample is drawn more than once.
+    order = rng.permutation(group.size)
+    ends = np.cumsum(weight[order])
+    steps = (rng.random() + np.arange(_MOST)) * (ends[-1] / _MOST)
+    drawn, times = np.unique(np.searchsorted(ends[:-1], steps, side="right"), return_counts=True)
+    return group[order[drawn]], times.astype(weight.dtype)

@@ -1,0 +1,155 @@
+"""The assignment of samples to clusters that stay as they are."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from diffclust.image_source import ImageSource
+from diffclust.parallel.data import Data, largest_read
+from diffclust.parallel.mesh import own_part, replicate, shard_rows
+from diffclust.prototypes import Learned
+from diffclust.solvers.base import AbstractSolver, Memory, memory_of
+from diffclust.solvers.gradient import GradientEM
+from diffclust.solvers.progress import Callback, Progress, ignore
+from diffclust.solvers.result import Assignment
+
+SoftAssignment = tuple[Assignment, Float[np.ndarray, " n"], Float[np.ndarray, "n clusters"]]
+"""Samples assigned: how, the loss of each, and its responsibilities."""
+
+
+def assignment_of(memory: Memory) -> tuple[np.ndarray, ...]:
+    """The fields of an `Assignment`, from memory.
+
+    Args:
+        memory: Memory on the host.
+
+    Returns:
+        Clusters, energies, margins, second-best clusters and params.
+    """
+    cluster, energy, params = map(np.asarray, (memory.cluster, memory.energy, memory.params))
+    if cluster.shape[1] > 1:
+        margins, second = energy[:, 1] - energy[:, 0], cluster[:, 1]
+    else:
+        margins = np.full(len(energy), np.inf, energy.dtype)
+        second = np.full(len(cluster), -1, cluster.dtype)
+    return cluster[:, 0], energy[:, 0], margins, second, params[:, 0]
+
+
+def _assign(everywhere: PyTree, rows: PyTree) -> Memory:
+    (solver, learned), (samples, memory) = everywhere, rows
+    return memory_of(solver.assign(learned, samples, memory), memory.params.shape[1])
+
+
+def _assign_chunks(
+    solver: AbstractSolver,
+    learned: Learned,
+    data: Data,
+    part: Callable[[Memory], PyTree],
+    callback: Callback,
+) -> Any:
+    """Parts of the memory of all samples, in their order."""
+    samples, size = data.samples, data.chunk_size
+    assert size is not None
+    if isinstance(samples, ImageSource):
+        # The model may be of images in memory, whose chunks are larger.
+        size = min(size, largest_read(math.prod(samples.shape[1:])))
+    chunks = dataclasses.replace(data, weight=None, chunk_size=size).level(1, solver.normalise)
+    unseen = solver.init_memory(chunks.own_size, len(learned.clusters), chunks.dtype)
+    learned, unseen = replicate(learned, data.mesh), shard_rows(unseen, data.mesh)
+
+    def parts() -> Iterator[PyTree]:
+        for number, batch in enumerate(chunks.batches):
+            rows = (batch.samples, unseen)
+            memory = jax.block_until_ready(chunks.map(_assign, (solver, learned), rows))
+            callback(Progress("predict", 0, 0, number + 1, chunks.count))
+            yield part(own_part(memory, data.mesh))
+
+    return chunks.stack(parts())
+
+
+def assign_samples(
+    solver: AbstractSolver, learned: Learned, data: Data, *, callback: Callback = ignore
+) -> Assignment:
+    """Assigns samples to clusters that stay as they are.
+
+    Args:
+        solver: What assigns.
+        learned: The clusters and what goes with them.
+        data: The samples.
+        callback: Called after every chunk.
+
+    Returns:
+        The assignment.
+    """
+    return Assignment(*_assign_chunks(solver, learned, data, assignment_of, callback))
+
+
+def assign_softly(
+    solver: GradientEM,
+    learned: Learned,
+    data: Data,
+    *,
+    greatest: bool = False,
+    callback: Callback = ignore,
+) -> SoftAssignment:
+    """Assigns samples, with their losses and responsibilities.
+
+    Args:
+        solver: What assigns.
+        learned: The clusters and what goes with them.
+        data: The samples.
+        greatest: Whether only the greatest responsibility of each sample is kept.
+        callback: Called after every chunk.
+
+    Returns:
+        The assignment, the loss of each sample and its responsibilities.
+    """
+    reduction, count = solver.reduction, len(learned.clusters)
+
+    def part(memory: Memory) -> PyTree:
+        scores = jnp.asarray(memory.energy)
+        share = np.asarray(reduction.responsibilities(scores))
+        if greatest:
+            responsibilities = share[:, :1]
+        else:
+            responsibilities = np.zeros((len(share), count), share.dtype)
+            np.put_along_axis(responsibilities, np.asarray(memory.cluster), share, axis=1)
+        return assignment_of(memory), np.asarray(reduction(scores)), responsibilities
+
+    fields, losses, shares = _assign_chunks(solver, learned, data, part, callback)
+    return Assignment(*fields), losses, shares
+
+
+def all_energies(
+    solver: AbstractSolver, learned: Learned, data: Data, *, callback: Callback = ignore
+) -> Float[np.ndarray, "n clusters"]:
+    """What each sample costs in every cluster, not in its best ones alone.
+
+    Args:
+        solver: What assigns. An aligner that follows a few clusters to the end is made to follow
+            all; of what it is composed of stays as it is.
+        learned: The clusters and what goes with them.
+        data: The samples.
+        callback: Called after every chunk.
+
+    Returns:
+        The energy (of a mixture, the score) of every sample in every cluster.
+    """
+    count = len(learned.clusters)
+    aligner = solver.aligner
+    if aligner.num_candidates(count) < count:
+        aligner = dataclasses.replace(aligner, candidates=count)
+        solver = dataclasses.replace(solver, aligner=aligner)
+
+    def part(memory: Memory) -> np.ndarray:
+        energies = np.empty((len(memory.cluster), count), memory.energy.dtype)
+        np.put_along_axis(energies, np.asarray(memory.cluster), memory.energy, axis=1)
+        return energies
+
+    return _assign_chunks(solver, learned, data, part, callback)

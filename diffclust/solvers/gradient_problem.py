@@ -1,0 +1,353 @@
+"""Gradient EM as a problem: transforms are added one by one, and tiny clusters refilled."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from diffclust.parallel.data import Data, Description
+from diffclust.parallel.mesh import gathered, replicate, settled
+from diffclust.prototypes import Learned
+from diffclust.solvers.assign import SoftAssignment, assign_softly
+from diffclust.solvers.base import Memory
+from diffclust.solvers.gradient import GradientEM, GradientState
+from diffclust.solvers.gradient_steps import (
+    BatchOrder,
+    GradientPlan,
+    Phase,
+    resident_step,
+    rows_of,
+    sharded_step,
+)
+from diffclust.solvers.problem import AbstractProblem, Position, State
+from diffclust.solvers.progress import Callback, FitError, Progress, Status, ignore
+from diffclust.solvers.result import Outcome
+from diffclust.solvers.split_merge import apply_move, best_move, propose
+from diffclust.types import Count, Key
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientPosition:
+    """Where a fit by gradient steps is; the position of its `State`.
+
+    Attributes:
+        phase: Number of the phase; as many as there are phases where all are done.
+        steps: Steps taken in it.
+        history: The mean loss of every window so far.
+        starts: For each phase begun, how many windows went before.
+        refills: How many clusters were refilled so far.
+        moves: How many were split, and another removed.
+        ended: Why the phase before it ended, the value of a `Status`; None in the first.
+        losses: Final losses of the restarts that are done.
+        best: The position where the best of them ended, or None.
+        running: Whether a restart is in progress.
+    """
+
+    phase: int = 0
+    steps: int = 0
+    history: tuple[float, ...] = ()
+    starts: tuple[int, ...] = (0,)
+    refills: int = 0
+    moves: int = 0
+    ended: str | None = None
+    losses: tuple[float, ...] = ()
+    best: dict[str, Any] | None = None
+    running: bool = False
+
+    @staticmethod
+    def read(position: Position) -> "GradientPosition":
+        """A position from what JSON held.
+
+        Args:
+            position: The position of a `State`.
+
+        Returns:
+            The same with tuples for lists.
+        """
+        fields: dict[str, Any] = {
+            n: tuple(v) if isinstance(v, list) else v for n, v in position.items()
+        }
+        return GradientPosition(**fields)
+
+
+class GradientArrays(eqx.Module):
+    """The arrays of a fit by gradient steps.
+
+    Attributes:
+        key: Data of the random key.
+        state: The restart in progress, or None.
+        memory: Its memory of all samples, where alignments start from it.
+        best: What the best restart so far learned, or None.
+    """
+
+    key: Array
+    state: GradientState | None = None
+    memory: Memory | None = None
+    best: Learned | None = None
+
+
+class GradientProblem(AbstractProblem):
+    """Prototypes, networks and mixture weights fitted by gradient steps on batches."""
+
+    def __init__(
+        self,
+        solvers: Sequence[GradientEM],
+        final: GradientEM,
+        plan: GradientPlan,
+        *,
+        begin: Callable[[Data, Key], Learned],
+        template: Callable[[], Learned],
+        num_restarts: int = 1,
+    ) -> None:
+        """Computes nothing yet.
+
+        Args:
+            solvers: The solvers that the plan's phases name.
+            final: Assigns the samples in the end.
+            plan: What to do.
+            begin: What is learned, to start a restart from its key.
+            template: Arrays like those, of any values, without reading data.
+            num_restarts: Runs, of which the one of least loss is kept.
+        """
+        self.solvers, self.final, self.plan = tuple(solvers), final, plan
+        self.num_restarts = num_restarts
+        self._begin, self._template = begin, template
+        self._best_assignment: SoftAssignment | None = None
+        self._order: tuple[int, BatchOrder] | None = None
+
+    def init(self, data: Data, key: Key) -> State:
+        """The state before the first restart."""
+        arrays = GradientArrays(data.replicate(jax.random.key_data(key)))
+        return State(arrays, dataclasses.asdict(GradientPosition()))
+
+    def done(self, state: State) -> bool:
+        """Whether all restarts are done."""
+        return len(state.position["losses"]) >= self.num_restarts
+
+    def advance(self, data: Data, state: State, callback: Callback) -> State:
+        """One window of steps (the first begins the restart), or a restart's final assignment."""
+        at, arrays = GradientPosition.read(state.position), state.arrays
+        del state
+        key = jax.random.wrap_key_data(jnp.asarray(np.asarray(arrays.key)))
+        key = jax.random.split(key, self.num_restarts)[len(at.losses)]
+        if at.phase == len(self.plan.phases):
+            return self._restart_done(data, arrays, at, callback)
+        if not at.running:
+            learned = self._begin(data, jax.random.fold_in(key, 2))
+            solver = self._solver(at)
+            memory = _memory(solver, data.num_samples, len(learned.clusters), data.dtype)
+            arrays = dataclasses.replace(arrays, state=solver.init(learned), memory=memory)
+            at = dataclasses.replace(at, running=True)
+        arrays, at = self._window(data, arrays, at, key, callback)
+        return State(arrays, dataclasses.asdict(at))
+
+    def _solver(self, at: GradientPosition) -> GradientEM:
+        return self.solvers[self.plan.phases[min(at.phase, len(self.plan.phases) - 1)].solver]
+
+    def _steps(
+        self, data: Data, arrays: GradientArrays, at: GradientPosition, key: Key
+    ) -> tuple[GradientState, Memory | None]:
+        """The state and memory after a window of steps."""
+        plan, phase = self.plan, self.plan.phases[at.phase]
+        solver, resident = self.solvers[phase.solver], data.resident
+        if self._order is None or self._order[0] != len(at.losses):
+            order = BatchOrder(data.counts, plan.batch_size, jax.random.fold_in(key, 0))
+            self._order = len(at.losses), order
+        # Placed alike in every window, so that no step is compiled twice.
+        rate = jnp.asarray(phase.rate, dtype=data.dtype)
+        state, memory, rate = replicate((arrays.state, arrays.memory, rate), data.mesh)
+        taken = int(state.step)
+        for step in range(taken, taken + min(plan.window, phase.steps - at.steps)):
+            index = self._order[1].batch(step)
+            if resident is not None:
+                places = jnp.asarray(index)
+                state, memory = resident_step(solver, state, memory, resident, places, rate)
+            else:
+                batch, places = data.take(index), data.replicate(index)
+                stepped = sharded_step(solver, state, memory, batch, places, rate, data.mesh)
+                state, memory = settled(stepped, data.mesh)
+        return state, memory
+
+    def _window(
+        self,
+        data: Data,
+        arrays: GradientArrays,
+        at: GradientPosition,
+        key: Key,
+        callback: Callback,
+    ) -> tuple[GradientArrays, GradientPosition]:
+        """A window of steps, with the refill, the move and the change of phase that follow it."""
+        plan, phase = self.plan, self.plan.phases[at.phase]
+        solver, noise_key = self.solvers[phase.solver], jax.random.fold_in(key, 1)
+        steps = min(plan.window, phase.steps - at.steps)
+        state, memory = self._steps(data, arrays, at, key)
+        loss, sizes = _window_loss(state, at)
+        taken = int(state.step)
+        # The last phase ends with what it has: there is no time left to part twins.
+        is_last = at.phase + 1 == len(plan.phases)
+        share = 0.0 if is_last else plan.least_share
+        state, refilled = _refill(solver, state, noise_key, share, plan.noise)
+        history, refills = (*at.history, loss), at.refills + int(refilled)
+        at = dataclasses.replace(at, steps=at.steps + steps, history=history, refills=refills)
+        if not is_last and _is_time_to_move(plan, at):
+            moved = _move(solver, plan, state, memory, data, noise_key)
+            if moved is not None:
+                state, at = moved, dataclasses.replace(at, moves=at.moves + 1)
+        status = _verdict(plan, phase, at)
+        if status is not None:
+            after = {"phase": at.phase + 1, "steps": 0, "ended": status.value}
+            at = dataclasses.replace(at, starts=(*at.starts, len(at.history)), **after)
+            if not is_last:
+                clusters = len(state.learned.clusters)
+                memory = _memory(
+                    self._solver(at), data.num_samples, clusters, data.dtype, past=memory
+                )
+        total, least = sum(each.steps for each in plan.phases), min(at.losses, default=None)
+        progress = (len(at.losses), at.phase, taken, total, loss, least)
+        seen = taken * plan.batch_size
+        callback(Progress("step", *progress, sizes=sizes, samples=seen, learned=state.learned))
+        return dataclasses.replace(arrays, state=state, memory=memory), at
+
+    def _restart_done(
+        self, data: Data, arrays: GradientArrays, at: GradientPosition, callback: Callback
+    ) -> State:
+        """Assigns all samples, and keeps the better restart by the loss of all together."""
+        assert arrays.state is not None
+        learned = arrays.state.learned
+        is_last = len(at.losses) + 1 == self.num_restarts
+        # Of the other restarts nothing is reported: it would look like the end of the fit.
+        assigned = self._assign(learned, data, callback if is_last else ignore)
+        loss = float(np.sum(assigned[1] * data.all_weights, dtype=np.float64))
+        if not np.isfinite(loss):
+            raise FitError(f"the loss after the last step is {loss}; lower the learning rate")
+        best, ended = arrays.best, at.best
+        if best is None or loss < min(at.losses):
+            best, self._best_assignment = learned, assigned
+            ended = {**dataclasses.asdict(at), "best": None, "losses": ()}
+        arrays = dataclasses.replace(arrays, state=None, memory=None, best=best)
+        after = GradientPosition(losses=(*at.losses, loss), best=ended)
+        return State(arrays, dataclasses.asdict(after))
+
+    def _assign(self, learned: Learned, data: Data, callback: Callback) -> SoftAssignment:
+        # Of what is larger than memory, all responsibilities may be as well.
+        return assign_softly(self.final, learned, data, greatest=data.streamed, callback=callback)
+
+    def outcome(self, data: Data, state: State, callback: Callback) -> Outcome:
+        """The best restart, with the assignment of all samples."""
+        at, best = GradientPosition.read(state.position), state.arrays.best
+        assert at.best is not None
+        ended = GradientPosition.read(at.best)
+        assignment, _, shares = self._best_assignment or self._assign(best, data, callback)
+        mass = float(np.sum(data.all_weights, dtype=np.float64))
+        soft = {"certainties": shares[:, 0]} if data.streamed else {"responsibilities": shares}
+        return Outcome(
+            gathered(best, data.mesh),
+            assignment,
+            (*(mass * loss for loss in ended.history), min(at.losses)),
+            at.losses,
+            Status(ended.ended),
+            data.chunk_size or 0,
+            extras={**soft, "phases": np.asarray(ended.starts[:-1], np.int32)},
+            figures={"refills": float(ended.refills), "moves": float(ended.moves)},
+        )
+
+    def template(self, description: Description, position: Position) -> PyTree:
+        """Zeros in the place of every array that a snapshot at the position holds."""
+        at, learned = GradientPosition.read(position), self._template()
+        solver, count = self._solver(at), len(learned.clusters)
+        size, dtype = description.num_samples, description.dtype
+        return GradientArrays(
+            jnp.zeros((2,), jnp.uint32),
+            solver.init(learned) if at.running else None,
+            _memory(solver, size, count, dtype) if at.running else None,
+            None if at.best is None else learned,
+        )
+
+
+@eqx.filter_jit
+def _refill(
+    solver: GradientEM, state: GradientState, key: Key, least_share: float, noise: float
+) -> tuple[GradientState, Count]:
+    key = jax.random.fold_in(key, state.step)
+    return solver.refill(state, key, least_share=least_share, noise=noise)
+
+
+def _memory(
+    solver: GradientEM,
+    size: int,
+    num_clusters: int,
+    dtype: np.dtype,
+    *,
+    past: Memory | None = None,
+) -> Memory | None:
+    """The memory for a solver whose params go on where the last one's end."""
+    memory = solver.training_memory(size, num_clusters, jnp.dtype(dtype))
+    if memory is None or past is None or past.cluster.shape != memory.cluster.shape:
+        return memory
+    width = min(past.params.shape[2], memory.params.shape[2])
+    params = memory.params.at[:, :, :width].set(past.params[:, :, :width])
+    return Memory(past.cluster, past.energy, params)
+
+
+def _is_time_to_move(plan: GradientPlan, at: GradientPosition) -> bool:
+    if not plan.phases[at.phase].moves:
+        return False
+    windows = len(at.history) - at.starts[-1]
+    over = at.steps >= plan.phases[at.phase].steps
+    return plan.moves_every > 0 and (over or windows % plan.moves_every == 0)
+
+
+def _move(
+    solver: GradientEM,
+    plan: GradientPlan,
+    state: GradientState,
+    memory: Memory | None,
+    data: Data,
+    key: Key,
+) -> GradientState | None:
+    """The state after the best split and removal, judged by some samples; None for none."""
+    size, resident = data.num_samples, data.resident
+    rng = np.random.default_rng([int(state.step), *np.asarray(jax.random.key_data(key)).tolist()])
+    judged = min(size, plan.move_samples)
+    # One of few numbers, eight to a doubling: other data sets are judged by the same program.
+    judged -= judged % 2 ** max(0, judged.bit_length() - 4)
+    index = rng.choice(size, judged, replace=False)
+    places = jnp.asarray(index)
+    # Where devices share the samples, there are few of these, and seldom: each weighs all moves.
+    some = rows_of(resident, places) if resident is not None else data.take(index, replicate)
+    past = jax.tree.map(lambda leaf: leaf[places], memory)
+    move = propose(solver, state.learned, some, past)
+    pair = best_move(move, least=plan.least_gain)
+    if pair is None:
+        return None
+    split, removed = (jnp.asarray(k, dtype=jnp.result_type(int)) for k in pair)
+    return apply_move(state, move.children, split, removed)
+
+
+def _window_loss(state: GradientState, at: GradientPosition) -> tuple[float, tuple[float, ...]]:
+    """The mean loss and the shares of the clusters in the window that has ended."""
+    if int(state.failed) >= 0:
+        raise FitError(
+            f"step {int(state.failed)} of restart {len(at.losses)}, phase {at.phase}: the loss or "
+            "its gradient is not a number, and the step was not taken. Lower the learning rate, or "
+            "check the images' scale"
+        )
+    count = np.asarray(state.tally.count, np.float64)
+    mass = max(float(count.sum()), np.finfo(np.float64).tiny)
+    return float(state.tally.loss) / mass, tuple((count / mass).tolist())
+
+
+def _verdict(plan: GradientPlan, phase: Phase, at: GradientPosition) -> Status | None:
+    """Whether a phase is over."""
+    if at.steps >= phase.steps:
+        return Status.MAX_PASSES
+    losses = at.history[at.starts[-1] :]
+    if plan.tolerance == 0.0 or len(losses) <= plan.patience:
+        return None
+    before, after = min(losses[: -plan.patience]), min(losses[-plan.patience :])
+    return Status.LOSS if before - after <= plan.tolerance * abs(before) else None

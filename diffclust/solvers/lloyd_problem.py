@@ -1,0 +1,510 @@
+"""Lloyd's algorithm as a problem: restarts, split-and-merge moves, penalty weights, refinement."""
+
+import dataclasses
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from diffclust.distances import SquaredEuclidean
+from diffclust.parallel.data import Chunks, Data, Description, PerSample
+from diffclust.parallel.mesh import gathered
+from diffclust.prototypes import Clusters, Learned
+from diffclust.sampling import low_pass
+from diffclust.solvers.assign import assignment_of
+from diffclust.solvers.base import Memory
+from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
+from diffclust.solvers.lloyd_run import (
+    Report,
+    Run,
+    Stopping,
+    assigned_memory,
+    clusters_of,
+    means_of_aligned,
+    run_pass,
+)
+from diffclust.solvers.penalty_learning import learned_penalties
+from diffclust.solvers.problem import AbstractProblem, Position, State
+from diffclust.solvers.progress import Callback, Progress, Status
+from diffclust.solvers.result import Assignment, Outcome
+from diffclust.solvers.seeding import kmeans_plus_plus, random_assignments
+from diffclust.solvers.split_merge import (
+    SplitMerge,
+    changed_clusters,
+    moved_clusters,
+    proposals,
+    try_split,
+)
+from diffclust.types import Key
+
+Start = tuple[Literal["prototypes", "assignments"], Array] | None
+"""Prototypes `(clusters, ...)` or a cluster for each sample; None for seeds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LloydPlan:
+    """How a fit by Lloyd's algorithm proceeds.
+
+    Attributes:
+        num_clusters: K.
+        penalty: Weights of the penalty terms, the same for every cluster at the start.
+        num_restarts: Runs from different seeds, of which the one of least loss is kept.
+        stopping: When a run stops.
+        split_merge: Split-and-merge moves.
+        coarsening: Restarts run on samples this many times coarser; 1 runs them on the samples.
+        penalty_rounds: Rounds in which the penalty weights are learned; 0 keeps them.
+        penalty_per_cluster: Whether every cluster learns its own.
+        seeding: Whether restarts begin with prototypes drawn by k-means++, or with the means of
+            clusters to which samples are assigned at random, as many to each.
+    """
+
+    num_clusters: int
+    penalty: tuple[float, ...]
+    num_restarts: int
+    stopping: Stopping
+    split_merge: SplitMerge
+    coarsening: int = 1
+    penalty_rounds: int = 0
+    penalty_per_cluster: bool = False
+    seeding: Literal["k-means++", "random"] = "k-means++"
+
+
+class FinishedRun(eqx.Module):
+    """The arrays of a run after a whole pass.
+
+    Attributes:
+        learned: The prototypes under which the samples were assigned.
+        tally: Sums of the pass.
+        memory: Memory of all samples.
+    """
+
+    learned: Learned
+    tally: Tally
+    memory: PerSample
+
+
+class LloydArrays(eqx.Module):
+    """The arrays of a fit by Lloyd's algorithm.
+
+    Attributes:
+        key: Data of the random key.
+        state: The next pass's state of the run in progress; None between two runs.
+        memory: Its memory of all samples.
+        run: The restart's run that moves, or learned penalty weights, are to improve; None before.
+        best: The best restart so far.
+        children: `(clusters, 2, ...)`: the two halves of every cluster that was split on trial.
+    """
+
+    key: Array
+    state: LloydState | None = None
+    memory: PerSample | None = None
+    run: FinishedRun | None = None
+    best: FinishedRun | None = None
+    children: Clusters | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class LloydPosition:
+    """Where a fit by Lloyd's algorithm is; the position of its `State`.
+
+    Attributes:
+        stage: `"restarts"`, `"penalties"` (the penalty weights are learned), `"refine"` (the best
+            run is finished on the samples themselves), or `"done"`.
+        restart: Restarts that are done.
+        losses: Their final losses.
+        history: The loss of every pass of the run in progress; None between two runs.
+        run: History and status of the restart's run that is being improved, or None.
+        best: The same of the best restart so far.
+        round: Moves accepted, or rounds of penalty learning done.
+        attempt: The proposed move that is tried, or that is next.
+        gains: For each cluster what its trial split would save; None where it was not tried, or is
+            too small.
+        splits: For each cluster whether its split was `"tried"`, is `"due"`, or it is `"small"`.
+        rng: State of the generator that draws the samples of trial splits; None at its start.
+    """
+
+    stage: Literal["restarts", "penalties", "refine", "done"] = "restarts"
+    restart: int = 0
+    losses: tuple[float, ...] = ()
+    history: tuple[float, ...] | None = None
+    run: tuple[tuple[float, ...], str] | None = None
+    best: tuple[tuple[float, ...], str] | None = None
+    round: int = 0
+    attempt: int = 0
+    gains: tuple[float | None, ...] = ()
+    splits: tuple[Literal["due", "tried", "small"], ...] = ()
+    rng: dict[str, Any] | None = None
+
+    @property
+    def least(self) -> float | None:
+        """The least loss of the restarts that are done."""
+        return min(self.losses, default=None)
+
+
+def _position(described: Position) -> LloydPosition:
+    def read(value: Any) -> Any:
+        return tuple(map(read, value)) if isinstance(value, list | tuple) else value
+
+    return LloydPosition(**{name: read(value) for name, value in described.items()})
+
+
+def coarsen(sample: PyTree, factor: int) -> PyTree:
+    """A sample with every image in it made coarser.
+
+    Args:
+        sample: A tree; leaves of rank 3 are images.
+        factor: How many times coarser; 1 changes nothing.
+
+    Returns:
+        The coarser sample.
+    """
+    sigma = 0.4 * factor if factor > 1 else 0.0
+    return jax.tree.map(
+        lambda x: low_pass(x, sigma=sigma, factor=factor) if x.ndim == 3 else x, sample
+    )
+
+
+def _prepare(sample: PyTree, *, solver: Lloyd, factor: int) -> PyTree:
+    return solver.family.normalise(coarsen(sample, factor))
+
+
+class LloydProblem(AbstractProblem):
+    """Prototypes fitted by Lloyd's algorithm.
+
+    Restarts run on coarse samples, each with split-and-merge moves; penalty weights are learned
+    from the best one; it is then finished on the samples themselves.
+
+    Attributes:
+        solver: Energy, aligner, prototype family and reduction.
+        plan: How the fit proceeds.
+        start: Where to start; a given start makes all restarts alike, so there is one.
+    """
+
+    def __init__(self, solver: Lloyd, plan: LloydPlan, start: Start = None) -> None:
+        """Computes nothing yet.
+
+        Args:
+            solver: Energy, aligner, prototype family and reduction.
+            plan: How the fit proceeds.
+            start: Where to start; None for seeds.
+        """
+        self.solver, self.plan, self.start = solver, plan, start
+        self._num_restarts = plan.num_restarts if start is None else 1
+
+    def level(self, data: Data, factor: int) -> Chunks:
+        """The samples at one resolution, normalised and cut.
+
+        Args:
+            data: The samples.
+            factor: How many times coarser.
+
+        Returns:
+            The chunks.
+        """
+        return data.level(factor, eqx.Partial(_prepare, solver=self.solver, factor=factor))
+
+    def init(self, data: Data, key: Key) -> State:
+        """The state before the first restart."""
+        arrays = LloydArrays(data.replicate(jax.random.key_data(key)))
+        return State(arrays, dataclasses.asdict(LloydPosition()))
+
+    def done(self, state: State) -> bool:
+        """Whether the best run is finished."""
+        return state.position["stage"] == "done"
+
+    def advance(self, data: Data, state: State, callback: Callback) -> State:
+        """A pass (seeding, or a move, with its first one), a trial split, or a restart's end."""
+        at, arrays = _position(state.position), state.arrays
+        del state
+        chunks = self.level(data, 1 if at.stage == "refine" else self.plan.coarsening)
+        if arrays.state is None:
+            moves = at.stage == "restarts" and arrays.run is not None
+            if moves and "due" in at.splits and self._may_move(at):
+                arrays, at = self._split(chunks, arrays, at, callback)
+                return State(arrays, dataclasses.asdict(at))
+            proposed = self._proposed(arrays, at) if moves else None
+            if moves and proposed is None:
+                arrays, at = self._restart_done(arrays, at)
+                return State(arrays, dataclasses.asdict(at))
+            arrays, at = self._begin(data, chunks, arrays, at, proposed, callback)
+        assert arrays.state is not None
+        assert arrays.memory is not None
+        lloyd, memory = arrays.state, [arrays.memory.rows]
+        arrays = dataclasses.replace(arrays, state=None, memory=None)
+        report = self._report(callback, at)
+        history = at.history or ()
+        settings = {"history": history, "report": report}
+        run = run_pass(self.solver, chunks, lloyd, memory.pop(), self.plan.stopping, **settings)
+        if isinstance(run, Run):
+            arrays, at = self._run_done(chunks, arrays, replace(at, history=None), run)
+        else:
+            lloyd, rows, history = run
+            arrays = dataclasses.replace(arrays, state=lloyd, memory=PerSample(rows))
+            at = replace(at, history=history)
+        return State(arrays, dataclasses.asdict(at))
+
+    def _report(self, callback: Callback, at: LloydPosition) -> Report:
+        coarse = at.stage == "restarts"
+        stage = "pass" if coarse else "refine"
+        number = at.restart if coarse else int(np.argmin(at.losses))
+
+        def report(
+            iteration: int, done: int, total: int, loss: float | None, learned: Learned
+        ) -> None:
+            progress = (stage, number, iteration, done, total, loss, at.least)
+            callback(Progress(*progress, learned=learned))
+
+        return report
+
+    # Where runs begin.
+
+    def _begin(
+        self,
+        data: Data,
+        chunks: Chunks,
+        arrays: LloydArrays,
+        at: LloydPosition,
+        proposed: tuple[int, int] | None,
+        callback: Callback,
+    ) -> tuple[LloydArrays, LloydPosition]:
+        """The state before the first pass of the next run."""
+        solver, run, best = self.solver, arrays.run, arrays.best
+        if at.stage == "refine":
+            assert best is not None
+            memory = best.memory
+            state = means_of_aligned(solver, chunks, memory.rows, best.learned.clusters)
+            arrays = dataclasses.replace(arrays, best=None)
+        elif run is None:
+            total = self.plan.num_clusters
+            if self.start is None:
+                callback(Progress("seeding", at.restart, 0, 0, total, None, at.least))
+            state, rows = self._seeded(data, chunks, self._restart_key(arrays, at))
+            memory = PerSample(rows)
+        else:
+            clusters, memory = run.learned.clusters, run.memory
+            if proposed is None:
+                shared = not self.plan.penalty_per_cluster
+                weights = learned_penalties(solver, chunks, _run(run, at.run), shared=shared)
+                clusters = eqx.tree_at(lambda c: c.penalty, clusters, weights)
+            else:
+                assert arrays.children is not None
+                children = arrays.children.take(jnp.asarray(proposed[0]))
+                clusters = moved_clusters(clusters, *proposed, children)
+            state = solver.init(clusters)
+        return dataclasses.replace(arrays, state=state, memory=memory), replace(at, history=())
+
+    def _restart_key(self, arrays: LloydArrays, at: LloydPosition) -> Key:
+        key = jax.random.wrap_key_data(jnp.asarray(np.asarray(arrays.key)))
+        return jax.random.split(key, self._num_restarts)[at.restart]
+
+    def _seeded(
+        self, data: Data, chunks: Chunks, key: Key
+    ) -> tuple[LloydState, tuple[Memory, ...]]:
+        """A state and a memory from seeds, or from what the fit was given to start from."""
+        solver, plan = self.solver, self.plan
+        count = plan.num_clusters
+        kind, given = (plan.seeding, None) if self.start is None else self.start
+        if kind in ("random", "assignments"):
+            groups = random_assignments(key, chunks.num_samples, count) if given is None else given
+            first = chunks.gather(np.zeros(count, int))
+            memory = assigned_memory(solver, chunks, count, np.asarray(groups))
+            clusters = clusters_of(solver, first, plan.penalty)
+            return means_of_aligned(solver, chunks, memory, clusters), memory
+        if given is None:
+            # On the samples themselves, so that seeds do not depend on the coarsening.
+            to_all = SquaredEuclidean().to_all
+            seeds = chunks.gather(kmeans_plus_plus(self.level(data, 1), count, to_all, key=key))
+        else:
+            prepare = eqx.Partial(_prepare, solver=solver, factor=plan.coarsening)
+            seeds = jax.vmap(prepare)(jnp.asarray(given))
+        unseen = solver.init_memory(chunks.own_size, count, chunks.dtype)
+        return solver.init(clusters_of(solver, seeds, plan.penalty)), (unseen,) * chunks.count
+
+    # Where runs end.
+
+    def _run_done(
+        self, chunks: Chunks, arrays: LloydArrays, at: LloydPosition, run: Run
+    ) -> tuple[LloydArrays, LloydPosition]:
+        """After a run: a restart's first, a move on trial, a round of penalties, the refinement."""
+        if at.stage == "refine":
+            return dataclasses.replace(arrays, best=_arrays(run)), replace(
+                at, stage="done", best=_words(run)
+            )
+        if arrays.run is None:
+            count = self.plan.num_clusters
+            at = replace(at, run=_words(run), splits=("due",) * count, gains=(None,) * count)
+            return dataclasses.replace(arrays, run=_arrays(run)), at
+        before = _run(arrays.run, at.run)
+        longer = dataclasses.replace(run, history=before.history + run.history)
+        if at.stage == "penalties":
+            old, new = (r.learned.clusters.penalty for r in (before, run))
+            settled = bool(jnp.max(jnp.abs(jnp.log(new / old))) < 0.05)
+            arrays = dataclasses.replace(arrays, run=_arrays(longer))
+            at = replace(at, round=at.round + 1, run=_words(longer))
+            if not settled and at.round < self.plan.penalty_rounds:
+                return arrays, at
+            arrays = dataclasses.replace(arrays, run=None, best=arrays.run)
+            return self._to_refine(arrays, replace(at, run=None, best=at.run))
+        if not run.loss < before.loss * (1.0 - 1e-4):
+            return arrays, replace(at, attempt=at.attempt + 1)
+        proposed = self._proposed(arrays, at)
+        assert proposed is not None
+        changed = {*proposed} | changed_clusters(chunks, before, run)
+        # Trials of clusters whose samples hardly changed still stand.
+        splits = tuple("due" if k in changed else s for k, s in enumerate(at.splits))
+        gains = tuple(None if k in changed else g for k, g in enumerate(at.gains))
+        moved = {"splits": splits, "gains": gains, "round": at.round + 1, "attempt": 0}
+        return dataclasses.replace(arrays, run=_arrays(longer)), replace(
+            at, run=_words(longer), **moved
+        )
+
+    def _restart_done(
+        self, arrays: LloydArrays, at: LloydPosition
+    ) -> tuple[LloydArrays, LloydPosition]:
+        """After a restart with its moves."""
+        run, best = _run(arrays.run, at.run), at.best
+        if best is None or run.loss < best[0][-1]:
+            arrays, best = dataclasses.replace(arrays, best=arrays.run), at.run
+        arrays = dataclasses.replace(arrays, run=None, children=None)
+        losses = (*at.losses, run.loss)
+        at = LloydPosition("restarts", at.restart + 1, losses, best=best)
+        if at.restart < self._num_restarts:
+            return arrays, at
+        if self.plan.penalty_rounds > 0:
+            arrays = dataclasses.replace(arrays, run=arrays.best, best=None)
+            return arrays, replace(at, stage="penalties", run=at.best, best=None)
+        return self._to_refine(arrays, at)
+
+    def _to_refine(
+        self, arrays: LloydArrays, at: LloydPosition
+    ) -> tuple[LloydArrays, LloydPosition]:
+        return arrays, replace(at, stage="refine" if self.plan.coarsening > 1 else "done")
+
+    # Moves.
+
+    def _may_move(self, at: LloydPosition) -> bool:
+        return self.plan.num_clusters > 2 and at.round < self.plan.split_merge.rounds
+
+    def _split(
+        self, chunks: Chunks, arrays: LloydArrays, at: LloydPosition, callback: Callback
+    ) -> tuple[LloydArrays, LloydPosition]:
+        """Splits the next cluster on trial."""
+        cluster, run = at.splits.index("due"), _run(arrays.run, at.run)
+        seed = int(jax.random.randint(self._restart_key(arrays, at), (), 0, 2**30))
+        rng = np.random.default_rng(seed)
+        if at.rng is not None:
+            rng.bit_generator.state = at.rng
+        trial = try_split(self.solver, chunks, run, cluster, self.plan.split_merge, rng)
+        gain = None
+        if trial is not None:
+            gain, halves = trial
+            children = arrays.children
+            if children is None:
+                children = _pairs(run.learned.clusters)
+            children = jax.tree.map(lambda a, new: a.at[cluster].set(new), children, halves)
+            arrays = dataclasses.replace(arrays, children=children)
+        at = replace(
+            at,
+            splits=_with(at.splits, cluster, "small" if trial is None else "tried"),
+            gains=_with(at.gains, cluster, gain),
+            rng=dict(rng.bit_generator.state),
+        )
+        done = (cluster + 1, self.plan.num_clusters)
+        passes = len(run.history)
+        callback(Progress("split", at.restart, passes, *done, run.loss, at.least))
+        return arrays, at
+
+    def _proposed(self, arrays: LloydArrays, at: LloydPosition) -> tuple[int, int] | None:
+        """The move that is tried next; None where none is left."""
+        assert arrays.run is not None
+        if not self._may_move(at):
+            return None
+        costs = np.asarray(arrays.run.tally.margin)
+        moves = proposals(list(at.gains), costs, self.plan.split_merge.attempts)
+        return moves[at.attempt] if at.attempt < len(moves) else None
+
+    # Results and snapshots.
+
+    def outcome(self, data: Data, state: State, callback: Callback) -> Outcome:
+        """The best run, with the assignment of all samples."""
+        at, best = _position(state.position), state.arrays.best
+        assert at.best is not None
+        history, status = at.best
+        chunks = self.level(data, 1)
+        return Outcome(
+            gathered(best.learned, data.mesh),
+            Assignment(*chunks.collect(best.memory.rows, assignment_of)),
+            history,
+            at.losses,
+            Status(status),
+            data.chunk_size or 0,
+        )
+
+    def template(self, description: Description, position: Position) -> PyTree:
+        """Zeros in the place of every array that a snapshot at the position holds."""
+        at, plan = _position(position), self.plan
+        coarse, fine = (self._blank(description, f) for f in (plan.coarsening, 1))
+        size, dtype = description.num_samples, jnp.dtype(description.dtype)
+        memory = PerSample(self.solver.init_memory(size, plan.num_clusters, dtype))
+        last = fine if at.stage == "done" else coarse
+
+        def run(words: Any) -> FinishedRun | None:
+            return None if words is None else FinishedRun(last.learned, last.tally, memory)
+
+        tried = any(split == "tried" for split in at.splits) or at.round > 0
+        in_run = at.history is not None
+        return LloydArrays(
+            jnp.zeros((2,), jnp.uint32),
+            (fine if at.stage == "refine" else coarse) if in_run else None,
+            memory if in_run else None,
+            run(at.run),
+            run(at.best),
+            _pairs(coarse.learned.clusters) if tried and at.stage == "restarts" else None,
+        )
+
+    def _blank(self, description: Description, factor: int) -> LloydState:
+        """A state of zeros at one resolution."""
+        count, plan = self.plan.num_clusters, self.plan
+
+        def init(samples: PyTree) -> LloydState:
+            prepare = eqx.Partial(_prepare, solver=self.solver, factor=factor)
+            return self.solver.init(
+                clusters_of(self.solver, jax.vmap(prepare)(samples), plan.penalty)
+            )
+
+        samples = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), description.sample
+        )
+        shapes = eqx.filter_eval_shape(init, samples)
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
+def replace(at: LloydPosition, **changes: Any) -> LloydPosition:
+    """A position with some of its fields changed."""
+    return dataclasses.replace(at, **changes)
+
+
+def _arrays(run: Run) -> FinishedRun:
+    return FinishedRun(run.learned, run.tally, PerSample(run.memory))
+
+
+def _words(run: Run) -> tuple[tuple[float, ...], str]:
+    return run.history, run.status.value
+
+
+def _run(arrays: FinishedRun | None, words: tuple[tuple[float, ...], str] | None) -> Run:
+    assert arrays is not None
+    assert words is not None
+    return Run(arrays.learned, arrays.memory.rows, arrays.tally, words[0], Status(words[1]))
+
+
+def _pairs(clusters: Clusters) -> Clusters:
+    """Room for two halves of every cluster."""
+    return jax.tree.map(lambda leaf: jnp.stack([leaf, leaf], axis=1), clusters)
+
+
+def _with(values: tuple[Any, ...], index: int, value: Any) -> tuple[Any, ...]:
+    return (*values[:index], value, *values[index + 1 :])

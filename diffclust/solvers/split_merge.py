@@ -1,0 +1,361 @@
+"""Split-and-merge moves: out of the optima where two classes share one cluster.
+
+Most errors of a plain run are two classes in one cluster while another class holds two. Removing
+a cluster costs its samples' margins, which every pass knows; splitting one gains what two
+prototypes save on its samples. For Lloyd's algorithm a small run on those samples tells that. For
+gradient steps their gradients by the prototype are divided along their leading principal direction,
+and the prototype takes a step along the mean gradient of either side.
+"""
+
+import dataclasses
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from diffclust.parallel.data import Batch, Chunks
+from diffclust.prototypes import Clusters, Learned
+from diffclust.solvers.base import Memory
+from diffclust.solvers.gradient import GradientEM, GradientState, cleared, regrouped
+from diffclust.solvers.lloyd import Lloyd
+from diffclust.solvers.lloyd_run import Run, Stopping, run_lloyd
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitMerge:
+    """How many moves are tried after a run of Lloyd's algorithm.
+
+    Attributes:
+        rounds: Most moves that are accepted in one run; 0 switches them off.
+        attempts: Proposals tried before giving up.
+        split_passes: Passes of the trial run on the samples of one cluster.
+        split_samples: Most samples of a cluster that its trial split looks at.
+    """
+
+    rounds: int = 20
+    attempts: int = 3
+    split_passes: int = 4
+    split_samples: int = 1024
+
+
+def power_iteration(
+    centred: Float[Array, "n features"], *, iterations: int
+) -> Float[Array, " features"]:
+    """The leading principal direction, by the power method from the longest row.
+
+    Args:
+        centred: Rows whose (weighted) mean is zero.
+        iterations: Steps; a few will do to divide two groups of rows.
+
+    Returns:
+        A vector of length one; zero where all rows are.
+    """
+    tiny = jnp.finfo(centred.dtype).tiny
+
+    def step(_: Array | int, direction: Float[Array, " features"]) -> Float[Array, " features"]:
+        direction = centred.T @ (centred @ direction)
+        return direction / jnp.maximum(jnp.sqrt(jnp.sum(direction**2)), tiny)
+
+    return jax.lax.fori_loop(0, iterations, step, centred[jnp.argmax(jnp.sum(centred**2, axis=1))])
+
+
+def _flat(tree: PyTree) -> Float[Array, "n numbers"]:
+    leaves = jax.tree.leaves(tree)
+    return jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
+
+
+# Lloyd's algorithm.
+
+
+def _halves(aligned: PyTree, weight: Array) -> PyTree:
+    """Two prototypes: means on either side of the mean along the leading principal direction."""
+    rows = _flat(aligned)
+    mean = (weight @ rows) / jnp.sum(weight)
+    centred = (rows - mean[None]) * jnp.sqrt(weight)[:, None]
+    direction = power_iteration(centred, iterations=12)
+    side = ((rows - mean[None]) @ direction > 0).astype(rows.dtype)
+    membership = jnp.stack([1.0 - side, side]) * weight[None]
+    share = membership / jnp.maximum(jnp.sum(membership, axis=1, keepdims=True), 1e-30)
+    return jax.tree.map(
+        lambda leaf: (share @ leaf.reshape(leaf.shape[0], -1)).reshape(2, *leaf.shape[1:]), aligned
+    )
+
+
+@eqx.filter_jit
+def _children(
+    solver: Lloyd, samples: PyTree, params: Array, weight: Array, parent: Clusters
+) -> Clusters:
+    aligned = jax.vmap(solver.energy.aligned)(params, samples)
+    prototype = jax.vmap(solver.family.normalise)(_halves(aligned, weight))
+    twins = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), parent)
+    return eqx.tree_at(lambda c: c.prototype, twins, prototype)
+
+
+def try_split(
+    solver: Lloyd,
+    chunks: Chunks,
+    run: Run,
+    cluster: int,
+    settings: SplitMerge,
+    rng: np.random.Generator,
+) -> tuple[float, Clusters] | None:
+    """Splits one cluster on trial.
+
+    Args:
+        solver: The solver.
+        chunks: The data.
+        run: A run that has come to rest.
+        cluster: Which of its clusters.
+        settings: How long the trial is.
+        rng: Draws the samples that it looks at.
+
+    Returns:
+        How much two prototypes would save, and the two; None for a cluster too small to be split.
+    """
+    weight = chunks.weights[: chunks.num_samples]
+    assignments = chunks.collect(run.memory, lambda past: past.cluster[:, 0])
+    members = np.flatnonzero((assignments == cluster) & (weight > 0))
+    if members.size < 4:
+        return None
+    some = members
+    if members.size > settings.split_samples:
+        some = np.sort(rng.choice(members, settings.split_samples, replace=False))
+    # One size for the trials of all clusters: each compiles once, and little is padded.
+    usual = min(chunks.num_samples / len(run.learned.clusters), settings.split_samples)
+    size = min(chunks.size, 2 ** math.ceil(math.log2(max(16.0, usual))))
+    part = chunks.subset(some, size=size)
+    past = chunks.rows_of(run.memory, some)
+    params = past.params[:, 0]
+    padded = np.zeros((part.count * part.size, params.shape[1]), params.dtype)
+    padded[: some.size] = params
+    samples = part.gather(np.arange(part.count * part.size))
+    parent = run.learned.clusters.take(jnp.asarray(cluster))
+    children = _children(solver, samples, jnp.asarray(padded), jnp.asarray(part.weights), parent)
+    memory = tuple(solver.init_memory(part.own_size, 2, params.dtype) for _ in range(part.count))
+    stopping = Stopping(settings.split_passes, 1e-3)
+    trial = run_lloyd(solver, part, solver.init(children), memory, stopping)
+    before = float(np.sum(past.energy[:, 0] * weight[some]))
+    scale = float(weight[members].sum() / weight[some].sum())
+    return (before - trial.loss) * scale, trial.learned.clusters
+
+
+def proposals(gains: list[float | None], costs: np.ndarray, most: int) -> list[tuple[int, int]]:
+    """The moves of greatest net gain, best first, up to the first that is not worth a trial.
+
+    Args:
+        gains: What splitting each cluster saves; None where it cannot be split.
+        costs: What removing each cluster costs at most, since the others adapt.
+        most: How many at most.
+
+    Returns:
+        The cluster that is split and the one that makes room, for each move.
+    """
+    ranked = sorted(
+        (float(cost) - gain, split, removed)
+        for split, gain in enumerate(gains)
+        if gain is not None
+        for removed, cost in enumerate(costs)
+        if removed != split
+    )
+    promising = []
+    for estimate, split, removed in ranked[:most]:
+        # Margins overstate what a removal costs, but not twice over.
+        if estimate > 0.5 * (gains[split] or 0.0):
+            break
+        promising.append((split, removed))
+    return promising
+
+
+def moved_clusters(clusters: Clusters, split: int, removed: int, children: Clusters) -> Clusters:
+    """The clusters with one split in two, the second half in the place of the removed one.
+
+    Args:
+        clusters: The clusters.
+        split: The cluster that is split.
+        removed: The cluster that makes room.
+        children: The two halves.
+
+    Returns:
+        The clusters.
+    """
+    return jax.tree.map(
+        lambda all_, new: all_.at[jnp.asarray([split, removed])].set(new), clusters, children
+    )
+
+
+def changed_clusters(chunks: Chunks, before: Run, after: Run) -> set[int]:
+    """Clusters of which more than a tenth of the samples came or went.
+
+    Args:
+        chunks: The data.
+        before: A run.
+        after: Another run of as many clusters.
+
+    Returns:
+        Their numbers.
+    """
+    old, new = (chunks.collect(run.memory, lambda m: m.cluster[:, 0]) for run in (before, after))
+    changed = set()
+    for cluster in range(len(before.learned.clusters)):
+        was, is_ = old == cluster, new == cluster
+        if np.sum(was != is_) > 0.1 * max(1, np.sum(was)):
+            changed.add(cluster)
+    return changed
+
+
+# Gradient steps.
+
+_STEPS = (0.0625, 0.125, 0.25, 0.5, 1.0)
+"""Lengths that are tried of the steps apart; of a squared distance, half a gradient is exact."""
+
+
+class Move(eqx.Module):
+    """What could be gained by splitting each cluster, and what each would cost to remove.
+
+    Attributes:
+        gain: How much the loss would fall, summed over samples.
+        cost: How much it would rise.
+        loss: The loss itself.
+        children: For each cluster the two prototypes it would be split into.
+    """
+
+    gain: Float[Array, " clusters"]
+    cost: Float[Array, " clusters"]
+    loss: Float[Array, ""]
+    children: PyTree
+
+
+def _sides(
+    slopes: Float[Array, "n pixels"], member: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Weights of the samples on either side of the members' mean along their main direction."""
+    mean = (member @ slopes) / jnp.maximum(jnp.sum(member), 1.0)
+    centred = (slopes - mean[None]) * member[:, None]
+    direction = power_iteration(centred, iterations=8)
+    first = (centred @ direction > 0).astype(slopes.dtype) * member
+    return first, member - first
+
+
+@eqx.filter_jit
+def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory | None) -> Move:
+    """Weighs all splits and removals.
+
+    Args:
+        solver: The solver.
+        learned: What is learned.
+        batch: Some of the samples.
+        memory: Their memory, or None.
+
+    Returns:
+        Gains and costs.
+    """
+    alignment = solver.assign(learned, batch.samples, memory)
+    clusters, count = learned.clusters, len(learned.clusters)
+    own, params = alignment.cluster[:, 0], alignment.params[:, 0]
+    number = jnp.arange(count, dtype=own.dtype)
+    member = (own[:, None] == number[None]).astype(batch.weight.dtype) * batch.weight[:, None]
+
+    def energy(sample: PyTree, move: Array, cluster: Clusters) -> Array:
+        return solver.energy.bind(sample)(move, sample, cluster)
+
+    def slope(sample: PyTree, move: Array, index: Array) -> PyTree:
+        cluster = clusters.take(index)
+
+        def of(prototype: PyTree) -> Array:
+            moved = eqx.tree_at(lambda c: c.prototype, cluster, prototype)
+            return energy(sample, move, moved)
+
+        return jax.grad(of)(cluster.prototype)
+
+    slopes = jax.vmap(slope)(batch.samples, params, own)
+    rows = _flat(slopes)
+    sides = jax.lax.map(lambda m: jnp.stack(_sides(rows, m)), member.T)
+    share = sides / jnp.maximum(jnp.sum(sides, axis=2, keepdims=True), 1.0)
+    direction = jax.tree.map(
+        lambda leaf: jnp.einsum(
+            "ksn,n...->ks...", share, leaf, precision=jax.lax.Precision.HIGHEST
+        ),
+        slopes,
+    )
+
+    before = jax.vmap(lambda x, p, k: energy(x, p, clusters.take(k)))(batch.samples, params, own)
+
+    def gain(length: float) -> Float[Array, " clusters"]:
+        children = jax.tree.map(lambda c, d: c[:, None] - length * d, clusters.prototype, direction)
+
+        def least(sample: PyTree, move: Array, index: Array) -> Array:
+            cluster = clusters.take(index)
+            twins = jax.tree.map(lambda leaf: leaf[index], children)
+
+            def one(prototype: PyTree) -> Array:
+                return energy(sample, move, eqx.tree_at(lambda c: c.prototype, cluster, prototype))
+
+            return jnp.min(jax.vmap(one)(twins))
+
+        after = jax.vmap(least)(batch.samples, params, own)
+        return member.T @ (before - after)
+
+    gains = jnp.stack([gain(length) for length in _STEPS])
+    lengths = jnp.asarray(_STEPS, dtype=gains.dtype)[jnp.argmax(gains, axis=0)]
+
+    def parted(c: Array, d: Array) -> Array:
+        return c[:, None] - lengths.reshape(-1, *[1] * (d.ndim - 1)) * d
+
+    children = jax.tree.map(parted, clusters.prototype, direction)
+    margin = jax.vmap(lambda a: a.margin)(alignment)
+    cost = member.T @ jnp.where(jnp.isfinite(margin), margin, 0.0)
+    loss = jnp.dot(solver.reduction(alignment.energy), batch.weight)
+    return Move(jnp.max(gains, axis=0), cost, loss, children)
+
+
+def best_move(move: Move, *, least: float) -> tuple[int, int] | None:
+    """The best move, if it is worth it.
+
+    Args:
+        move: Gains and costs.
+        least: The least net gain that is worth a move, as a fraction of the loss.
+
+    Returns:
+        The cluster that is split and the one that makes room, or None.
+    """
+    gain, cost = np.asarray(move.gain, np.float64), np.asarray(move.cost, np.float64)
+    net = gain[:, None] - cost[None]
+    np.fill_diagonal(net, -np.inf)
+    split, removed = np.unravel_index(int(np.argmax(net)), net.shape)
+    if not net[split, removed] > least * abs(float(move.loss)):
+        return None
+    return int(split), int(removed)
+
+
+@eqx.filter_jit
+def apply_move(
+    state: GradientState,
+    children: PyTree,
+    split: Int[Array, ""],
+    removed: Int[Array, ""],
+) -> GradientState:
+    """Splits one cluster in two, the second half in the place of another.
+
+    Heads, mixture weights and the optimiser's moments of both are those of the one that is split.
+
+    Args:
+        state: The state.
+        children: For each cluster the two prototypes it would be split into.
+        split: The cluster that is split.
+        removed: The cluster that makes room.
+
+    Returns:
+        The state, its tally cleared.
+    """
+    number = jnp.arange(len(state.learned.clusters))
+    state = regrouped(state, jnp.where(number == removed, split, number))
+    prototype = jax.tree.map(
+        lambda leaf, twins: leaf.at[split].set(twins[split, 0]).at[removed].set(twins[split, 1]),
+        state.learned.clusters.prototype,
+        children,
+    )
+    learned = eqx.tree_at(lambda tree: tree.clusters.prototype, state.learned, prototype)
+    return cleared(state, learned)

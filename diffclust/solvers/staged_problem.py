@@ -1,0 +1,156 @@
+"""Stages as a problem: what an earlier process finished is not computed again."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from diffclust.parallel.data import Data, Description, HostRows
+from diffclust.parallel.in_flight import Chunkwise, all_rows
+from diffclust.parallel.processes import agreed, joined_rows, spans
+from diffclust.solvers.problem import AbstractProblem, Position, State
+from diffclust.solvers.progress import Callback
+from diffclust.solvers.result import Outcome
+from diffclust.types import Key
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What a stage is given.
+
+    Attributes:
+        data: The samples and the devices that share them.
+        key: Random key of the fit.
+        results: The arrays that earlier stages have found, by stage and name; of a stage by chunks
+            the one name is `"rows"`.
+        callback: Called with the progress.
+    """
+
+    data: Data
+    key: Key
+    results: Mapping[str, Arrays]
+    callback: Callback
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One computation.
+
+    Attributes:
+        name: Its name in snapshots.
+        compute: Gives its arrays by name; None for a stage by chunks.
+        chunks: Gives the chunks of its one array, those of this process's share of its rows.
+    """
+
+    name: str
+    compute: Callable[[Context], Arrays] | None = None
+    chunks: Callable[[Context], Chunkwise] | None = None
+
+
+class StagedArrays(eqx.Module):
+    """The arrays of a fit by stages.
+
+    Attributes:
+        key: Data of the random key.
+        results: The arrays of the stages that are done, by stage and name.
+        rows: The rows so far of the stage that is computed by chunks; None between two stages.
+    """
+
+    key: Array
+    results: dict[str, dict[str, np.ndarray]]
+    rows: HostRows | None = None
+
+
+class StagedProblem(AbstractProblem):
+    """Stages in turn, each of which may use what the earlier ones have found.
+
+    After every stage, and after every chunk of one that is computed by chunks, there is a state.
+    """
+
+    def __init__(self, stages: tuple[Stage, ...], outcome: Callable[[Context], Outcome]) -> None:
+        """Computes nothing yet.
+
+        Args:
+            stages: The stages, in turn.
+            outcome: Makes the outcome of their results.
+        """
+        self._stages, self._outcome = stages, outcome
+        # The chunks of the running stage, and how many rows they have given.
+        self._running: tuple[str, int, Iterator[np.ndarray]] | None = None
+
+    def init(self, data: Data, key: Key) -> State:
+        """The state before the first stage."""
+        arrays = StagedArrays(jax.random.key_data(key), {})
+        return State(arrays, {"stages": {}, "rows": None})
+
+    def done(self, state: State) -> bool:
+        """Whether all stages are done."""
+        return len(state.position["stages"]) == len(self._stages)
+
+    def _context(self, data: Data, arrays: StagedArrays, callback: Callback) -> Context:
+        key = jax.random.wrap_key_data(jnp.asarray(arrays.key))
+        return Context(data, key, arrays.results, callback)
+
+    def advance(self, data: Data, state: State, callback: Callback) -> State:
+        """One stage, or one chunk of it."""
+        arrays, position = state
+        stage = self._stages[len(position["stages"])]
+        context = self._context(data, arrays, callback)
+        if stage.chunks is None:
+            assert stage.compute is not None
+            found = {name: np.asarray(array) for name, array in stage.compute(context).items()}
+            return self._after(arrays, position, stage, agreed(found, data.mesh))
+        if spans(data.mesh):
+            # Of this process's rows alone no other could go on.
+            rows = joined_rows(all_rows(stage.chunks(context)), data.mesh)
+            return self._after(arrays, position, stage, {"rows": rows})
+        rows = arrays.rows or HostRows(())
+        if self._running is None or self._running[:2] != (stage.name, len(rows)):
+            self._running = (stage.name, len(rows), stage.chunks(context)(len(rows)))
+        iterator = self._running[2]
+        part = next(iterator, None)
+        if part is None:
+            self._running = None
+            return self._after(arrays, position, stage, {"rows": rows.whole})
+        rows = HostRows((*rows.parts, part))
+        self._running = (stage.name, len(rows), iterator)
+        described = {"shape": [len(rows), *part.shape[1:]], "dtype": part.dtype.name}
+        return State(dataclasses.replace(arrays, rows=rows), {**position, "rows": described})
+
+    @staticmethod
+    def _after(
+        arrays: StagedArrays, position: Position, stage: Stage, found: dict[str, np.ndarray]
+    ) -> State:
+        described = {
+            name: {"shape": list(array.shape), "dtype": array.dtype.name}
+            for name, array in found.items()
+        }
+        results = {**arrays.results, stage.name: found}
+        stages = {**position["stages"], stage.name: described}
+        return State(StagedArrays(arrays.key, results), {"stages": stages, "rows": None})
+
+    def outcome(self, data: Data, state: State, callback: Callback) -> Outcome:
+        """What the stages' results make."""
+        return self._outcome(self._context(data, state.arrays, callback))
+
+    def template(self, description: Description, position: Position) -> PyTree:
+        """Zeros in the place of every array: the position records their shapes."""
+
+        def blank(described: dict[str, Any]) -> np.ndarray:
+            return np.zeros(tuple(described["shape"]), described["dtype"])
+
+        results = {
+            stage: {name: blank(each) for name, each in arrays.items()}
+            for stage, arrays in position["stages"].items()
+        }
+        rows = position["rows"]
+        return StagedArrays(
+            jnp.zeros((2,), jnp.uint32), results, None if rows is None else HostRows((blank(rows),))
+        )

@@ -1,0 +1,9 @@
+"""Files: saved models, snapshots of unfinished fits, and folders that appear whole or not at all.
+
+Take `save` and `load` for results, `SnapshotFolder` to make a long fit go on where it stopped.
+"""
+
+from diffclust.storage.checkpoint import load, save
+from diffclust.storage.snapshots import SharedSnapshots, SnapshotFolder
+
+__all__ = ["SharedSnapshots", "SnapshotFolder", "load", "save"]
