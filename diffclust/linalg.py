@@ -12,6 +12,7 @@ from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust.types import Scalar
@@ -174,3 +175,16 @@ def whiten(factor: Symmetric, matrix: Symmetric) -> Symmetric:
     solve = partial(jax.scipy.linalg.solve_triangular, factor, lower=True)
     white = solve(transpose(solve(matrix)))
     return 0.5 * (white + transpose(white))
+
+
+def flip_signs(vectors: Float[np.ndarray, "n vectors"]) -> Float[np.ndarray, "n vectors"]:
+    """Columns with the sign that makes their entry of largest magnitude positive.
+
+    Args:
+        vectors: Any matrix, on the host.
+
+    Returns:
+        The columns, some of them negated.
+    """
+    largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=0)[None], axis=0)
+    return vectors * np.where(largest < 0, -1.0, 1.0)

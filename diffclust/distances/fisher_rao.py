@@ -11,11 +11,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from diffclust.distances._hyperbolic import squared_arcosh1p
-from diffclust.distances._pairs import dims_of, require_same_shapes, symmetrised
-from diffclust.distances._planar import squared_planar
+from diffclust.distances._planar import squared_arcosh1p, squared_planar
 from diffclust.distances._spatial import squared_same_mean, squared_spatial
-from diffclust.distances.gaussian import DiagonalGaussian, Gaussian
+from diffclust.distances.gaussian import (
+    DiagonalGaussian,
+    Gaussian,
+    dims_of,
+    require_same_shapes,
+    symmetrised,
+)
 from diffclust.linalg import (
     product,
     safe_norm,
@@ -74,7 +78,7 @@ def squared_diagonal_fisher_rao(
     return 4.0 * scale * jnp.sum(squared_arcosh1p(apart))
 
 
-def round_fisher_rao(p: DiagonalGaussian, q: DiagonalGaussian, *, scale: float = 0.5) -> Scalar:
+def isotropic_fisher_rao(p: DiagonalGaussian, q: DiagonalGaussian, *, scale: float = 0.5) -> Scalar:
     """The distance within the round Gaussians N(μ, s²I), a hyperbolic space.
 
     ds² = (|dμ|² + 4Kd ds²)/s², so d = √(4Kd) arcosh(1 + (|Δμ|²/(4Kd) + Δs²) / (2ss')). That

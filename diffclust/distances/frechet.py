@@ -4,6 +4,10 @@ Each takes a tree of Gaussians with one leading axis and non-negative weights, a
 number of steps, so that all can be jitted, mapped and differentiated; `fisher_rao_mean` the latter
 in the plane and in one dimension only. Covariances are not checked here: `check_gaussians` of
 `diffclust.distances` does, and names the index of one that is not positive definite.
+
+A Gaussian in one dimension, N(μ, s²), is the point (μ/2√K, s) of the hyperbolic half-plane, with K
+the weight of the variance in the metric (½ for Fisher and Rao); distances in the half-plane are
+those of the Gaussians divided by 2√K.
 """
 
 import jax
@@ -12,9 +16,64 @@ from jaxtyping import Array, Float
 
 from diffclust.distances.fisher_rao import fisher_rao_exp, fisher_rao_log
 from diffclust.distances.gaussian import DiagonalGaussian, Gaussian
-from diffclust.distances.half_plane import arrived, bend, toward
 from diffclust.distances.wasserstein import transport
 from diffclust.linalg import product, safe_sqrt, transpose
+
+HalfPlanePoint = tuple[Array, Array]
+"""Places x and heights s > 0, arrays that broadcast against each other."""
+
+
+def log_map(start: HalfPlanePoint, end: HalfPlanePoint) -> tuple[Array, Array, Array]:
+    """The velocity at one point of the geodesic that reaches another at time one.
+
+    Args:
+        start: Where it starts.
+        end: Where it ends.
+
+    Returns:
+        The velocity across and upwards, in a frame in which the start is (0, 1), and its length,
+        which is the distance.
+    """
+    # In the frame of the start, as in the disc of Poincaré, whose centre is (0, 1).
+    x, s = (end[0] - start[0]) / start[1], end[1] / start[1]
+    u, v = 2.0 * x, x**2 + (s - 1.0) * (s + 1.0)
+    sine = safe_sqrt(u**2 + v**2)
+    away = sine > 0
+    length = jnp.arcsinh(sine / (2.0 * s))
+    rate = jnp.where(away, length / jnp.where(away, sine, 1.0), 0.5 / s)
+    return rate * u, rate * v, length
+
+
+def exp_map(start: HalfPlanePoint, across: Array, upwards: Array) -> HalfPlanePoint:
+    """Where the geodesic with that velocity is at time one.
+
+    Args:
+        start: Where it starts.
+        across: Velocity across, as `log_map` gives it.
+        upwards: Velocity upwards.
+
+    Returns:
+        A point.
+    """
+    length = safe_sqrt(across**2 + upwards**2)
+    moving = length > 0
+    sinhc = jnp.where(moving, jnp.sinh(length) / jnp.where(moving, length, 1.0), 1.0)
+    height = 1.0 / (jnp.cosh(length) - sinhc * upwards)
+    return start[0] + start[1] * sinhc * across * height, start[1] * height
+
+
+def hessian_bound(length: Array) -> Array:
+    """How much more than length² a squared distance to a mean may grow: length · coth length.
+
+    Args:
+        length: Distances.
+
+    Returns:
+        Numbers from 1; a step towards the mean divided by their mean never overshoots.
+    """
+    large = length > 1e-3
+    return jnp.where(large, length / jnp.tanh(jnp.where(large, length, 1.0)), 1.0)
+
 
 Weights = Float[Array, " n"]
 
@@ -145,9 +204,9 @@ def _hyperbolic_step(
     at: tuple[Array, Array], to: tuple[Array, Array], shares: Weights
 ) -> tuple[Array, Array]:
     """One step towards the mean of points (x, s) of the half-plane."""
-    across, upwards, lengths = toward(at, to)
-    stride = 1.0 / jnp.dot(shares, bend(lengths))
-    return arrived(at, stride * jnp.dot(shares, across), stride * jnp.dot(shares, upwards))
+    across, upwards, lengths = log_map(at, to)
+    stride = 1.0 / jnp.dot(shares, hessian_bound(lengths))
+    return exp_map(at, stride * jnp.dot(shares, across), stride * jnp.dot(shares, upwards))
 
 
 def _length(p: Gaussian, tangent: Gaussian, scale: float) -> Array:
@@ -160,7 +219,7 @@ def _length(p: Gaussian, tangent: Gaussian, scale: float) -> Array:
 
 def _stride(shares: Weights, lengths: Array, weight: float) -> Array:
     """The step that descends surely: the curvature is never below -1/weight."""
-    return 1.0 / jnp.dot(shares, bend(lengths / weight**0.5))
+    return 1.0 / jnp.dot(shares, hessian_bound(lengths / weight**0.5))
 
 
 def _average(shares: Weights, values: Array) -> Array:

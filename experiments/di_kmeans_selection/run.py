@@ -20,8 +20,8 @@ from scipy.stats import spearmanr
 import diffclust
 from diffclust.alignment import Descent, Stage
 from diffclust.data import load
+from diffclust.energies import em_step, log_evidence, noise_of
 from diffclust.metrics import accuracy
-from diffclust.objectives import em_step, log_evidence, noise_of
 from diffclust.solvers import Lloyd, Moves, Plan, Stopping
 from diffclust.solvers.moves import improve
 from diffclust.solvers.run import run_lloyd

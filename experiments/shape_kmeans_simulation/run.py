@@ -18,10 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
-from diffclust.alignment import generalised_procrustes
 from diffclust.data import load_landmarks, simulated_shapes
 from diffclust.models import ShapeKMeans
-from diffclust.models.registration import registered_upright
+from diffclust.registration import generalised_procrustes, in_principal_axes
 from diffclust.solvers import Batch, random_assignments, run_whole
 from experiments.harness import arguments, data_file, finish
 
@@ -91,8 +90,8 @@ def simulated(means, spread, keys, scaling):
 
     def one(spread, key):
         shapes, group = simulated_shapes(means, spread, per_group=PER_GROUP, key=key)
-        registered, consensus, *_ = registered_upright(shapes, scaling=scaling, reflection=False)
-        return registered, consensus, group
+        result = in_principal_axes(shapes, scaling=scaling, reflection=False)
+        return result.registered, result.consensus, group
 
     registered, consensus, group = jax.vmap(one)(spread, keys)
     return registered, consensus, group[0]

@@ -9,8 +9,8 @@ import pytest
 
 from diffclust import DTIKMeans, Training, save
 from diffclust.distances import SquaredEuclidean
+from diffclust.energies import HardMinimum
 from diffclust.models import PrototypeObjective, WithObjective, moved_prototypes
-from diffclust.objectives import HardMinimum
 from tests.registry import blobs
 
 TRAINING = Training(max_steps=20, batch_size=8, split_merge=False, curriculum=False)
