@@ -15,7 +15,7 @@ from diffclust.image_source import Images
 from diffclust.methods import Method, Words, method_of
 from diffclust.parallel import check_mesh
 from diffclust.processes import together
-from diffclust.prototypes import Learned, picture_of
+from diffclust.prototypes import Learned, exemplar_of
 from diffclust.solvers import Assignment, Callback, Outcome
 from diffclust.solvers.progress import Snapshots, ignore
 from diffclust.types import Key
@@ -242,7 +242,7 @@ class Result:
     @property
     def prototypes(self) -> Float[np.ndarray, "clusters ..."]:
         """The prototypes, on the scale the family works on; of Gaussians, the means."""
-        return np.asarray(picture_of(self.outcome.learned.clusters.prototype))
+        return np.asarray(exemplar_of(self.outcome.learned.clusters.prototype))
 
     @property
     def assignments(self) -> np.ndarray:

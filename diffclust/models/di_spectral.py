@@ -9,25 +9,36 @@ import numpy as np
 from jax.sharding import Mesh
 
 from diffclust import _validation
-from diffclust.alignment import AbstractAligner, Descent, PreconditionedLBFGS, Stage
+from diffclust.alignment import (
+    AbstractAligner,
+    Descent,
+    InvariantDistance,
+    PreconditionedLBFGS,
+    PreparedDistance,
+    Stage,
+)
 from diffclust.chunkwise import Rows, all_rows
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.graphs import (
     Neighbours,
-    judged_candidates,
+    SpectralEmbedding,
+    candidate_distances,
+    mean_affinity_to_references,
+    neighbour_arrays,
+    neighbours_of,
     nested_neighbours,
-    rejudged,
+    reranked,
+    windowed_neighbours,
 )
 from diffclust.graphs.refine import Direction
 from diffclust.image_source import Images
 from diffclust.masks import as_mask
 from diffclust.models.counted import Counted
-from diffclust.models.cuts import cut_mean_graph, extended, neighbours_among_fitted
-from diffclust.models.found import Found, neighbour_arrays, neighbours_of
+from diffclust.models.cuts import cut_mean_graph
+from diffclust.models.found import Found
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.scattering import AbstractScatteringModel, tell
 from diffclust.models.scattering_settings import check_scattering_settings, check_whole_numbers
-from diffclust.objectives import InvariantDistance, PreparedDistance
 from diffclust.processes import joined_rows
 from diffclust.solvers import Callback, Outcome, RowClusters, nearest_centres
 from diffclust.solvers.progress import ignore
@@ -168,13 +179,17 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         """See `AbstractScatteringModel.extend`: new images are compared with those fitted."""
         stored = outcome.extras
         coordinates = self.coordinates_of(outcome, images, callback, mesh)
-        candidates = neighbours_among_fitted(
-            coordinates, stored, self.num_removed, self.num_dimensions, self.num_candidates, mesh
+        windows = (self.num_removed, self.num_dimensions)
+        candidates = windowed_neighbours(
+            coordinates, stored["coordinates"], *windows, self.num_candidates, mesh=mesh
         )
         every = joined_rows(images, mesh)
         judged = self.judge(candidates, every, stored["images"], callback=callback, mesh=mesh)
-        rows = extended(judged, self.num_neighbours, stored)
-        return nearest_centres(rows, stored["centres"])
+        affinities = mean_affinity_to_references(
+            judged, self.num_neighbours, stored["scales"], weight=stored.get("weight")
+        )
+        embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
+        return nearest_centres(embedding.extend(affinities), stored["centres"])
 
     def candidates(
         self, coordinates: np.ndarray, callback: Callback = ignore, mesh: Mesh | None = None
@@ -224,7 +239,7 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         units = unit_norm(images)
         others = None if references is None else unit_norm(references)
         typical = (units if others is None else others)[:_TYPICAL]
-        squared = judged_candidates(
+        squared = candidate_distances(
             candidates,
             self.distance(typical),
             units,
@@ -235,7 +250,7 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
             rows=rows,
         )
         return tuple(
-            rejudged(near, np.sqrt(np.maximum(energy, 0.0)), near.num_neighbours)
+            reranked(near, np.sqrt(np.maximum(energy, 0.0)), near.num_neighbours)
             for near, energy in zip(candidates, squared, strict=True)
         )
 

@@ -3,7 +3,7 @@
 import equinox as eqx
 
 from diffclust import _validation
-from diffclust.alignment import AbstractAligner, Descent, InTurn, NoAlignment, Stage
+from diffclust.alignment import AbstractAligner, Descent, NoAlignment, Sequential, Stage
 from diffclust.masks import as_mask
 from diffclust.models.gradient import AbstractGradientModel, BackboneName
 from diffclust.models.prototype_objective import PrototypeObjective, mixture, squared_distances
@@ -236,7 +236,7 @@ class GaussianMixture(AbstractGradientModel):
 
 
 def _refined(aligner: AbstractAligner, steps: int) -> AbstractAligner:
-    return InTurn(aligner, Descent((Stage(steps),), candidates=None)) if steps else aligner
+    return Sequential(aligner, Descent((Stage(steps),), candidates=None)) if steps else aligner
 
 
 def _check(model: AbstractGradientModel) -> None:

@@ -1,11 +1,10 @@
 """What the stages of a spectral method or the like find, and the arrays that these are kept as."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from diffclust.graphs import Neighbours
 from diffclust.solvers.rows import RowClusters
 
 _EXTRA, _FIGURE = "extra_", "figure_"
@@ -54,29 +53,3 @@ class Found:
         rows = RowClusters(*(arrays[name] for name in _ROWS))
         figures = {name: float(array) for name, array in named(_FIGURE).items()}
         return Found(rows, float(arrays["loss"]), named(_EXTRA), figures)
-
-
-def neighbour_arrays(neighbours: Sequence[Neighbours]) -> dict[str, np.ndarray]:
-    """Several lists of neighbours as arrays.
-
-    Args:
-        neighbours: The lists.
-
-    Returns:
-        Arrays by name.
-    """
-    arrays = {f"index_{i}": near.index for i, near in enumerate(neighbours)}
-    return arrays | {f"distance_{i}": near.distance for i, near in enumerate(neighbours)}
-
-
-def neighbours_of(arrays: Mapping[str, np.ndarray]) -> tuple[Neighbours, ...]:
-    """Several lists of neighbours from their arrays.
-
-    Args:
-        arrays: As `neighbour_arrays` gives them.
-
-    Returns:
-        The same lists.
-    """
-    count = len(arrays) // 2
-    return tuple(Neighbours(arrays[f"index_{i}"], arrays[f"distance_{i}"]) for i in range(count))

@@ -4,11 +4,11 @@ import equinox as eqx
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent, NoAlignment, Stage
+from diffclust.energies import TransformedDistance
+from diffclust.energies.transformed import PixelWeights
 from diffclust.image_source import Images
 from diffclust.masks import as_mask
 from diffclust.models.prototypes import AbstractPrototypeModel
-from diffclust.objectives import TransformedDistance
-from diffclust.objectives.energy import PixelWeights
 from diffclust.prototypes import AbstractPrototypeFamily, MeanImages, UnitNormImages
 from diffclust.sampling import Boundary
 from diffclust.transforms import Affine, Identity, ThinPlateSpline

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from diffclust.energies import TransformedPrototype
 from diffclust.models.base import Result
 from diffclust.models.gradient import AbstractGradientModel
-from diffclust.objectives import TransformedPrototype
 
 
 def moved_prototypes(

@@ -12,10 +12,10 @@ from jaxtyping import Float
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner
+from diffclust.energies import TransformedDistance
 from diffclust.image_source import Images, ImageSource, several
 from diffclust.models.base import Result
 from diffclust.models.images import AbstractImageModel, blank_clusters
-from diffclust.objectives import TransformedDistance
 from diffclust.parallel import check_mesh, share
 from diffclust.processes import joined_rows, row_counts, together
 from diffclust.prototypes import AbstractPrototypeFamily, Learned

@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float
 
+from diffclust.energies import TransformedDistance
 from diffclust.features import PrincipalDirections, Scattering
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.features.projected import OnCanvas, fit_projection, project_images
@@ -21,7 +22,6 @@ from diffclust.models.counted import Counted, counted_samples
 from diffclust.models.found import Found
 from diffclust.models.images import AbstractImageModel, blank_clusters
 from diffclust.models.kmeans import DeformationInvariantKMeans
-from diffclust.objectives import TransformedDistance
 from diffclust.parallel import check_mesh, share
 from diffclust.processes import own_rows, row_counts, together
 from diffclust.prototypes import Clusters, Learned

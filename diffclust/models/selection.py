@@ -7,9 +7,9 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from diffclust.energies import log_evidence, noise_of
 from diffclust.models.base import Result
 from diffclust.models.prototypes import AbstractPrototypeModel
-from diffclust.objectives import log_evidence, noise_of
 from diffclust.solvers.run import Run, one_pass
 from diffclust.solvers.start import level_of
 from diffclust.solvers.weights import warps_of

@@ -15,23 +15,25 @@ from diffclust.features import drop_leading
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.graphs import (
     Neighbours,
+    SpectralEmbedding,
+    bipartite_cut,
+    eigengap,
     gaussian_affinity,
+    mean_affinity_to_references,
     mean_graph,
     nearest_neighbours,
+    neighbour_arrays,
+    neighbours_of,
     nested_neighbours,
-    weighed_graph,
+    transfer_cut,
+    weighted_graph,
+    windowed_neighbours,
 )
 from diffclust.image_source import Images
 from diffclust.masks import as_mask
 from diffclust.models.counted import Counted
-from diffclust.models.cuts import (
-    bipartite_cut,
-    cut_mean_graph,
-    extended,
-    neighbours_among_fitted,
-    stored_embedding,
-)
-from diffclust.models.found import Found, neighbour_arrays, neighbours_of
+from diffclust.models.cuts import cut_mean_graph
+from diffclust.models.found import Found
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.scattering import AbstractScatteringModel, tell
 from diffclust.models.scattering_settings import check_scattering_settings, check_whole_numbers
@@ -40,10 +42,8 @@ from diffclust.solvers import (
     Outcome,
     RowClusters,
     cluster_rows,
-    eigengap,
     nearest_centres,
     representatives,
-    transfer_cut,
 )
 from diffclust.solvers.progress import ignore
 from diffclust.solvers.stages import Stages
@@ -174,11 +174,13 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
         coordinates = self.coordinates_of(outcome, images, callback, mesh)
         stored = outcome.extras
         if "coordinates" in stored:
-            spaces = (self.num_removed, self.num_dimensions)
-            neighbours = neighbours_among_fitted(
-                coordinates, stored, *spaces, max(self.num_neighbours), mesh
+            windows = (self.num_removed, self.num_dimensions)
+            neighbours = windowed_neighbours(
+                coordinates, stored["coordinates"], *windows, max(self.num_neighbours), mesh=mesh
             )
-            rows = extended(neighbours, self.num_neighbours, stored)
+            affinities = mean_affinity_to_references(
+                neighbours, self.num_neighbours, stored["scales"], weight=stored.get("weight")
+            )
         else:
             graphs = []
             for n, sigmas in zip(self.num_removed, stored["sigmas"], strict=True):
@@ -186,8 +188,9 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
                 chosen = stored[f"representatives_{n}"]
                 near = nearest_neighbours(window, chosen, max(self.num_neighbours), mesh=mesh)
                 graphs.append(self._gaussians(near, len(chosen), sigmas))
-            rows = stored_embedding(stored).extend(_side_by_side(graphs))
-        return nearest_centres(rows, stored["centres"])
+            affinities = _side_by_side(graphs)
+        embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
+        return nearest_centres(embedding.extend(affinities), stored["centres"])
 
     def by_representatives(self, count: int) -> bool:
         """Whether samples are compared with a few representatives, and not with each other.
@@ -264,14 +267,14 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             each = [near.distance[:, :k].mean(dtype=np.float64) for k in self.num_neighbours]
             sigmas.append(np.asarray(each))
             graphs.append(self._gaussians(near, len(chosen), sigmas[-1]))
-        affinities = weighed_graph(_side_by_side(graphs), rows=weight)
+        affinities = weighted_graph(_side_by_side(graphs), rows=weight)
         extras["sigmas"] = np.stack(sigmas)
 
         def cut() -> dict[str, np.ndarray]:
             report("cut", 0, 1)
             embedding = transfer_cut(affinities, self.num_clusters)
             rows = cluster_rows(
-                embedding.rows,
+                embedding.vectors,
                 self.num_clusters,
                 key=key,
                 num_restarts=self.num_restarts,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diffclust.features.morlet import filter_bank, wave_angle
+from diffclust.features._filters import filter_bank, wave_angle
 from diffclust.features.scattering import Scattering
 from diffclust.models.survey import SurveyRow
 from diffclust.plotting.bend import elbow

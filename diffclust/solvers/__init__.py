@@ -1,8 +1,7 @@
 """Solvers: seeding, Lloyd's algorithm in pure steps, moves out of poor optima, and whole fits.
 
 Take `Lloyd` to drive the steps yourself (under `pmap`, say); `fit_prototypes` is the whole loop
-that the models use. `spectral_embedding` and `transfer_cut` turn graphs into rows, which
-`cluster_rows` clusters.
+that the models use. `cluster_rows` clusters the rows of a spectral embedding.
 """
 
 from diffclust.solvers.base import AbstractSolver, Batch, Memory
@@ -15,15 +14,8 @@ from diffclust.solvers.result import Assignment, Outcome
 from diffclust.solvers.rows import RowClusters, cluster_rows, nearest_centres
 from diffclust.solvers.run import Run, Stopping, run_lloyd
 from diffclust.solvers.seeding import kmeans_plus_plus
-from diffclust.solvers.spectral import (
-    SpectralEmbedding,
-    eigengap,
-    normalised_cut,
-    spectral_embedding,
-    strongest_bridges,
-)
 from diffclust.solvers.start import Plan
-from diffclust.solvers.transfer_cut import representatives, transfer_cut
+from diffclust.solvers.transfer_cut import representatives
 from diffclust.solvers.whole import WholeRun, random_assignments, run_whole
 
 __all__ = [
@@ -43,7 +35,6 @@ __all__ = [
     "Progress",
     "RowClusters",
     "Run",
-    "SpectralEmbedding",
     "Status",
     "Stopping",
     "Tally",
@@ -52,16 +43,11 @@ __all__ = [
     "cluster_rows",
     "cut",
     "default_chunk_size",
-    "eigengap",
     "fit_prototypes",
     "kmeans_plus_plus",
     "nearest_centres",
-    "normalised_cut",
     "random_assignments",
     "representatives",
     "run_lloyd",
     "run_whole",
-    "spectral_embedding",
-    "strongest_bridges",
-    "transfer_cut",
 ]

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from diffclust import _validation
 from diffclust.alignment import NoAlignment
-from diffclust.objectives import TransformedDistance
+from diffclust.energies import TransformedDistance
 from diffclust.prototypes import MeanImages
 from diffclust.solvers.chunks import default_chunk_size
 from diffclust.solvers.fit import fit_prototypes

@@ -238,7 +238,7 @@ def refill(
     begun with the sample.
 
     Args:
-        solver: The solver, whose family begins prototypes.
+        solver: The solver, whose family starts prototypes.
         state: The state of the next pass.
         chunks: The data.
         memory: Memory of each chunk.
@@ -256,7 +256,7 @@ def refill(
     prototype = jax.tree.map(
         lambda old, new: old.at[jnp.asarray(empty[: worst.size])].set(new),
         clusters.prototype,
-        jax.vmap(solver.family.begin)(chunks.gather(worst)),
+        jax.vmap(solver.family.init)(chunks.gather(worst)),
     )
     clusters = eqx.tree_at(lambda c: c.prototype, clusters, prototype)
     return eqx.tree_at(lambda s: s.learned.clusters, state, clusters)

@@ -123,7 +123,7 @@ def blank_state(solver: Lloyd, plan: Plan, chunks: Chunks) -> LloydState:
 
 def _clusters(solver: Lloyd, plan: Plan, samples: PyTree) -> Clusters:
     """Clusters that are begun with one sample each."""
-    prototype = jax.vmap(solver.family.begin)(jax.tree.map(jnp.asarray, samples))
+    prototype = jax.vmap(solver.family.init)(jax.tree.map(jnp.asarray, samples))
     dtype = jnp.result_type(*jax.tree.leaves(prototype))
     penalty = jnp.tile(jnp.asarray(plan.penalty, dtype=dtype)[None], (plan.num_clusters, 1))
     return Clusters(prototype, penalty)
@@ -225,8 +225,8 @@ def from_alignments(
     blank = jax.tree.map(
         lambda leaf: jnp.zeros((len(clusters), *leaf.shape), leaf.dtype), chunks.blank
     )
-    prototype = jax.vmap(solver.family.begin)(blank)
-    starting = eqx.tree_at(lambda s: s.family, solver, solver.family.starting)
+    prototype = jax.vmap(solver.family.init)(blank)
+    starting = eqx.tree_at(lambda s: s.family, solver, solver.family.initial_family)
     state = starting.init(eqx.tree_at(lambda c: c.prototype, clusters, prototype))
     for batch, past in zip(chunks.batches, memory, strict=True):
         state = settled(_accumulate(starting, state, batch, past, chunks.mesh), chunks.mesh)

@@ -72,14 +72,14 @@ def run_whole(
         Where it ended.
     """
     first = jax.tree.map(lambda leaf: leaf[:1], batch.samples)
-    one = jax.vmap(solver.family.begin)(first)
+    one = jax.vmap(solver.family.init)(first)
     prototype = jax.tree.map(lambda leaf: jnp.repeat(leaf, num_clusters, axis=0), one)
     dtype = batch.weight.dtype
     weights = jnp.tile(jnp.asarray(penalty, dtype=dtype)[None], (num_clusters, 1))
     memory = solver.remember(assigned.shape[0], num_clusters, dtype)
     memory = eqx.tree_at(lambda m: m.cluster, memory, memory.cluster.at[:, 0].set(assigned))
     given = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
-    starting = eqx.tree_at(lambda s: s.family, solver, solver.family.starting)
+    starting = eqx.tree_at(lambda s: s.family, solver, solver.family.initial_family)
     state = starting.accumulate(starting.init(Clusters(prototype, weights)), batch, given, assigned)
     state = solver.init(starting.end_pass(state).learned.clusters)
 
@@ -113,7 +113,7 @@ def _refilled(
     chosen = worst[jnp.maximum(places, 0)]
     number = jnp.arange(empty.shape[0], dtype=jnp.int32)
     clusters = clusters.take(jnp.where(empty, memory.cluster[chosen, 0], number))
-    begun = jax.vmap(solver.family.begin)(jax.tree.map(lambda x: x[chosen], batch.samples))
+    begun = jax.vmap(solver.family.init)(jax.tree.map(lambda x: x[chosen], batch.samples))
 
     def filled(old: Float[Array, "..."], new: Float[Array, "..."]) -> Float[Array, "..."]:
         return jnp.where(empty.reshape(-1, *[1] * (old.ndim - 1)), new, old)
