@@ -33,18 +33,6 @@ def product(*factors: Float[Array, "..."]) -> Float[Array, "..."]:
     return reduce(partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST), factors)
 
 
-def transpose(matrix: Float[Array, "*n rows columns"]) -> Float[Array, "*n columns rows"]:
-    """The transpose of a matrix, or of each of several.
-
-    Args:
-        matrix: One matrix, or several with leading axes.
-
-    Returns:
-        Rows and columns exchanged.
-    """
-    return jnp.swapaxes(matrix, -1, -2)
-
-
 def safe_sqrt(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """√x, with gradient zero, not infinite, where x ≤ 0; the value there is zero.
 
@@ -173,8 +161,8 @@ def whiten(factor: Symmetric, matrix: Symmetric) -> Symmetric:
         A symmetric matrix.
     """
     solve = partial(jax.scipy.linalg.solve_triangular, factor, lower=True)
-    white = solve(transpose(solve(matrix)))
-    return 0.5 * (white + transpose(white))
+    white = solve(solve(matrix).mT)
+    return 0.5 * (white + white.mT)
 
 
 def flip_signs(vectors: Float[np.ndarray, "n vectors"]) -> Float[np.ndarray, "n vectors"]:

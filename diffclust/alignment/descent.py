@@ -175,23 +175,21 @@ class Descent(AbstractAligner):
         coarse_sample, coarse_clusters = level.image(sample), level.clusters(clusters)
         bound = energy.bind(coarse_sample, scale=float(level.factor**2))
         basis = _subspace(energy, stage, params.dtype)
-        minimise = self.minimiser.minimise
+        minimise = functools.partial(
+            self.minimiser.minimise, preconditioner=preconditioner, steps=stage.steps
+        )
 
-        def everywhere(cluster: Clusters, start: Params) -> tuple[Params, Array]:
-            def function(p: Params) -> Array:
-                return bound(p, coarse_sample, cluster)
+        def one(cluster: Clusters, start: Params) -> tuple[Params, Array]:
+            if basis is None:
+                return minimise(lambda p: bound(p, coarse_sample, cluster), start)
+            columns, rest = basis, jnp.zeros((basis.shape[1],), dtype=start.dtype)
 
-            return minimise(function, start, preconditioner, steps=stage.steps)
+            def within(z: Params) -> Array:
+                return bound(start + columns @ z, coarse_sample, cluster)
 
-        def within(basis: Array, cluster: Clusters, start: Params) -> tuple[Params, Array]:
-            def function(z: Params) -> Array:
-                return bound(start + basis @ z, coarse_sample, cluster)
+            move, value = minimise(within, rest)
+            return start + columns @ move, value
 
-            rest = jnp.zeros((basis.shape[1],), dtype=start.dtype)
-            move, value = minimise(function, rest, preconditioner, steps=stage.steps)
-            return start + basis @ move, value
-
-        one = everywhere if basis is None else functools.partial(within, basis)
         return jax.vmap(one)(coarse_clusters.take(index), params)
 
 

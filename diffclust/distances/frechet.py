@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from diffclust.distances.fisher_rao import fisher_rao_exp, fisher_rao_log
 from diffclust.distances.gaussian import DiagonalGaussian, Gaussian
 from diffclust.distances.wasserstein import transport
-from diffclust.linalg import product, safe_sqrt, transpose
+from diffclust.linalg import product, safe_sqrt
 
 HalfPlanePoint = tuple[Array, Array]
 """Places x and heights s > 0, arrays that broadcast against each other."""
@@ -105,7 +105,7 @@ def wasserstein_mean(
     mean = _average(shares, gaussians.mean)
     if isinstance(gaussians, DiagonalGaussian):
         return DiagonalGaussian(mean, _average(shares, safe_sqrt(gaussians.variance)) ** 2)
-    covariances = 0.5 * (gaussians.covariance + transpose(gaussians.covariance))
+    covariances = 0.5 * (gaussians.covariance + gaussians.covariance.mT)
 
     def step(covariance: Array, _: None) -> tuple[Array, None]:
         maps = jax.vmap(transport, in_axes=(None, 0))(covariance, covariances)
@@ -149,7 +149,8 @@ def fisher_rao_mean(
     def step(p: Gaussian, _: None) -> tuple[Gaussian, None]:
         tangents = jax.vmap(logarithm, in_axes=(None, 0))(p, gaussians)
         lengths = jax.vmap(lambda tangent: _length(p, tangent, scale))(tangents)
-        stride = _stride(shares, lengths, 4.0 * scale)
+        # A step that descends surely: the curvature is never below -1 / 4K.
+        stride = 1.0 / jnp.dot(shares, hessian_bound(lengths / (4.0 * scale) ** 0.5))
         move = jax.tree.map(lambda leaf: stride * _average(shares, leaf), tangents)
         return fisher_rao_exp(p, move, scale=scale), None
 
@@ -189,7 +190,10 @@ def diagonal_fisher_rao_mean(
 
     def descend(x: Array, s: Array) -> tuple[Array, Array]:
         def step(at: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
-            return _hyperbolic_step(at, (x, s), shares), None
+            across, upwards, lengths = log_map(at, (x, s))
+            stride = 1.0 / jnp.dot(shares, hessian_bound(lengths))
+            move = stride * jnp.dot(shares, across), stride * jnp.dot(shares, upwards)
+            return exp_map(at, *move), None
 
         start = (jnp.dot(shares, x), jnp.exp(jnp.dot(shares, jnp.log(s))))
         return jax.lax.scan(step, start, None, length=num_steps)[0]
@@ -200,26 +204,12 @@ def diagonal_fisher_rao_mean(
     return DiagonalGaussian(unit * x.reshape(shape), s.reshape(shape) ** 2)
 
 
-def _hyperbolic_step(
-    at: tuple[Array, Array], to: tuple[Array, Array], shares: Weights
-) -> tuple[Array, Array]:
-    """One step towards the mean of points (x, s) of the half-plane."""
-    across, upwards, lengths = log_map(at, to)
-    stride = 1.0 / jnp.dot(shares, hessian_bound(lengths))
-    return exp_map(at, stride * jnp.dot(shares, across), stride * jnp.dot(shares, upwards))
-
-
 def _length(p: Gaussian, tangent: Gaussian, scale: float) -> Array:
     """The length of a tangent at p."""
     inverse = jnp.linalg.inv(p.covariance)
     growth = product(inverse, tangent.covariance)
     squared = scale * jnp.trace(product(growth, growth))
     return safe_sqrt(squared + jnp.vdot(tangent.mean, product(inverse, tangent.mean)))
-
-
-def _stride(shares: Weights, lengths: Array, weight: float) -> Array:
-    """The step that descends surely: the curvature is never below -1/weight."""
-    return 1.0 / jnp.dot(shares, hessian_bound(lengths / weight**0.5))
 
 
 def _average(shares: Weights, values: Array) -> Array:

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust.distances.base import AbstractDissimilarity, weighted_sum
-from diffclust.linalg import transpose
 from diffclust.types import Image, Scalar
 
 
@@ -134,4 +133,4 @@ def require_same_shapes(p: DiagonalGaussian, q: DiagonalGaussian) -> None:
 
 def symmetrised(p: Gaussian) -> Gaussian:
     """The same Gaussian; gradients reach both triangles of its covariance alike."""
-    return Gaussian(jnp.asarray(p.mean), 0.5 * (p.covariance + transpose(p.covariance)))
+    return Gaussian(jnp.asarray(p.mean), 0.5 * (p.covariance + p.covariance.mT))

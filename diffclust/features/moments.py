@@ -62,7 +62,7 @@ def _chunk_rows(width: int) -> int:
 
 
 def equal_chunks(
-    features: Any, name: str, *, size: int | None = None
+    features: Any, name: str, *, size: int | None = None, weight: np.ndarray | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Cuts features into chunks of one size, so that nothing compiles twice.
 
@@ -71,17 +71,25 @@ def equal_chunks(
         name: The argument's name in messages.
         size: Rows a chunk; chosen from the number of features where it is not given, and no more
             than there are rows.
+        weight: Weights of the rows, or None for ones.
 
     Yields:
-        A chunk, and weights that are zero for the padding of the last one.
+        A chunk, and the weights of its rows, which are zero for the padding of the last one.
 
     Raises:
         ValueError: If a matrix is not what it should be, or there is none.
     """
     width: int | None = None
-    seen = 0
-    given, whole = size, False
+    seen = done = 0
+    given = size
     waiting: list[np.ndarray] = []
+
+    def weights(rows: np.ndarray) -> np.ndarray:
+        if weight is None:
+            return np.ones(len(rows), rows.dtype)
+        check_length(weight[: done + len(rows)], done + len(rows))
+        return weight[done : done + len(rows)].astype(rows.dtype)
+
     for part in as_matrices(features):
         part = checked_features(part, name, width=width, offset=seen)
         width, seen = part.shape[1], seen + len(part)
@@ -89,18 +97,20 @@ def equal_chunks(
         waiting.append(part)
         while sum(map(len, waiting)) >= size:
             rows = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
-            yield rows[:size], np.ones(size, rows.dtype)
-            whole = True
+            yield rows[:size], weights(rows[:size])
+            done += size
             waiting = [rows[size:]] if len(rows) > size else []
     if width is None or size is None:
         raise ValueError(f"{name} is an iterable without any chunk; give at least one")
     if waiting:
         rows = np.concatenate(waiting)
-        if given is None and not whole:
+        if given is None and not done:
             size = 16 * -(-len(rows) // 16)
-        padding = np.zeros((size - len(rows), width), rows.dtype)
-        weight = (np.arange(size) < len(rows)).astype(rows.dtype)
-        yield np.concatenate([rows, padding]), weight
+        padding = ((0, size - len(rows)), (0, 0))
+        yield np.pad(rows, padding), np.pad(weights(rows), padding[:1])
+        done += len(rows)
+    if weight is not None:
+        check_length(weight, done)
 
 
 def as_matrices(features: Any) -> Iterable[Any]:
@@ -288,19 +298,6 @@ def check_length(weight: np.ndarray, count: int) -> None:
         )
 
 
-def _weighed(
-    chunks: Iterable[tuple[np.ndarray, np.ndarray]], weight: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Chunks whose samples count what they weigh, in place of 1."""
-    seen = 0
-    for batch, counts in chunks:
-        begun, seen = seen, seen + int(np.count_nonzero(counts))
-        check_length(weight[:seen], seen)
-        counts[: seen - begun] = weight[begun:seen]
-        yield batch, counts
-    check_length(weight, seen)
-
-
 def feature_moments(
     features: Any,
     *,
@@ -329,8 +326,7 @@ def feature_moments(
         ValueError: If the features are not what they should be.
     """
     moments, own = None, own_mesh(mesh)
-    chunks = equal_chunks(features, "features", size=chunk_size)
-    for batch, counts in chunks if weight is None else _weighed(chunks, weight):
+    for batch, counts in equal_chunks(features, "features", size=chunk_size, weight=weight):
         if moments is None:
             if batch.shape[1] % path_size:
                 raise ValueError(

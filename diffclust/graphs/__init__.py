@@ -8,27 +8,15 @@ clustering of them.
 from diffclust.graphs.affinity import (
     affinity_to_references,
     gaussian_affinity,
-    mean_affinity_to_references,
     mean_graph,
     self_tuning_affinity,
     self_tuning_scales,
     weighted_graph,
 )
 from diffclust.graphs.embedding import SpectralEmbedding, eigengap, spectral_embedding, transfer_cut
-from diffclust.graphs.neighbours import (
-    Neighbours,
-    nearest_neighbours,
-    neighbour_arrays,
-    neighbours_of,
-)
+from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
 from diffclust.graphs.normalised_cut import bipartite_cut, normalised_cut, strongest_bridges
-from diffclust.graphs.refine import (
-    candidate_distances,
-    nested_neighbours,
-    pair_distances,
-    reranked,
-    windowed_neighbours,
-)
+from diffclust.graphs.refine import candidate_distances, nested_neighbours, pair_distances, reranked
 
 __all__ = [
     "Neighbours",
@@ -38,11 +26,8 @@ __all__ = [
     "candidate_distances",
     "eigengap",
     "gaussian_affinity",
-    "mean_affinity_to_references",
     "mean_graph",
     "nearest_neighbours",
-    "neighbour_arrays",
-    "neighbours_of",
     "nested_neighbours",
     "normalised_cut",
     "pair_distances",
@@ -53,5 +38,4 @@ __all__ = [
     "strongest_bridges",
     "transfer_cut",
     "weighted_graph",
-    "windowed_neighbours",
 ]

@@ -248,12 +248,11 @@ def _remaining_eigenvectors(
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, lobpcg
 
     across = known.T.tocsr()
-    deflated = LinearOperator(
-        matrix.shape,
-        dtype=np.float64,
-        matvec=lambda x: matrix @ x - 2.0 * (known @ (across @ x)),
-        matmat=lambda x: matrix @ x - 2.0 * (known @ (across @ x)),
-    )
+
+    def multiply(x: np.ndarray) -> np.ndarray:
+        return matrix @ x - 2.0 * (known @ (across @ x))
+
+    deflated = LinearOperator(matrix.shape, multiply, matmat=multiply, dtype=np.float64)
     start = np.asarray(jax.random.normal(key, (count,)), np.float64)
     try:
         values, vectors = eigsh(

@@ -176,11 +176,9 @@ def _search(
 
     def compute(start: int) -> tuple[np.ndarray, np.ndarray]:
         stop = min(len(queries), start + chunk_size)
-        part = queries[start:stop] - centre
-        padded = np.zeros((chunk_size, part.shape[1]), part.dtype)
-        padded[: stop - start] = part
-        own = np.full(chunk_size, -1, np.int32)
-        own[: stop - start] = numbers[start:stop]
+        padding = (0, chunk_size - (stop - start))
+        padded = np.pad(queries[start:stop] - centre, (padding, (0, 0)))
+        own = np.pad(numbers[start:stop], padding, constant_values=-1)
         best = jnp.full((chunk_size, keep), jnp.inf, padded.dtype)
         place = jnp.full((chunk_size, keep), -1, jnp.int32)
         rows = jnp.asarray(padded), jnp.asarray(own), best, place
@@ -209,11 +207,9 @@ def _blocks(references: np.ndarray, centre: np.ndarray) -> list[tuple[Array, Arr
     blocks = []
     for start in range(0, len(references), size):
         part = references[start : start + size] - centre
-        norms = np.full(size, np.inf, part.dtype)
-        norms[: len(part)] = np.einsum("nd,nd->n", part, part)
-        padded = np.zeros((size, part.shape[1]), part.dtype)
-        padded[: len(part)] = part
-        blocks.append((jnp.asarray(padded), jnp.asarray(norms)))
+        padding = (0, size - len(part))
+        norms = np.pad(np.einsum("nd,nd->n", part, part), padding, constant_values=np.inf)
+        blocks.append((jnp.asarray(np.pad(part, (padding, (0, 0)))), jnp.asarray(norms)))
     return blocks
 
 

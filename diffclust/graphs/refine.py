@@ -152,19 +152,7 @@ def candidate_distances(
     others = samples if prototypes is None else prototypes
     count = jax.tree.leaves(others)[0].shape[0]
 
-    def judge(keys: np.ndarray, *, backward: bool) -> np.ndarray:
-        pairs, trees = (keys // count, keys % count), (samples, others)
-        if backward:
-            pairs, trees = pairs[::-1], trees[::-1]
-        return pair_distances(
-            distance,
-            *trees,
-            *pairs,
-            chunk_size=chunk_size,
-            mesh=mesh,
-            report=report,
-            rows=all_rows if backward else rows,
-        )
+    settings = {"chunk_size": chunk_size, "mesh": mesh, "report": report}
 
     def reversed_(keys: np.ndarray) -> np.ndarray:
         return keys % count * count + keys // count
@@ -174,14 +162,15 @@ def candidate_distances(
     if direction != "forward" and prototypes is None:
         # The way back of a pair that are each other's candidates is a way there.
         needed = np.union1d(needed, reversed_(needed))
-    forward = judge(needed, backward=False)
+    first, second = needed // count, needed % count
+    forward = pair_distances(distance, samples, others, first, second, rows=rows, **settings)
     there = [forward[np.searchsorted(needed, keys)] for keys in places]
     if direction == "forward":
         return tuple(there)
     if prototypes is None:
         back = [forward[np.searchsorted(needed, reversed_(keys))] for keys in places]
     else:
-        backward = judge(needed, backward=True)
+        backward = pair_distances(distance, others, samples, second, first, **settings)
         back = [backward[np.searchsorted(needed, keys)] for keys in places]
     if direction == "min":
         return tuple(np.minimum(x, y) for x, y in zip(there, back, strict=True))

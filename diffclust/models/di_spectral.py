@@ -23,14 +23,12 @@ from diffclust.graphs import (
     Neighbours,
     SpectralEmbedding,
     candidate_distances,
-    mean_affinity_to_references,
-    neighbour_arrays,
-    neighbours_of,
     nested_neighbours,
     reranked,
-    windowed_neighbours,
 )
-from diffclust.graphs.refine import Direction
+from diffclust.graphs.affinity import mean_affinity_to_references
+from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
+from diffclust.graphs.refine import Direction, windowed_neighbours
 from diffclust.image_source import Images
 from diffclust.masks import as_mask
 from diffclust.models.counted import Counted

@@ -19,16 +19,15 @@ from diffclust.graphs import (
     bipartite_cut,
     eigengap,
     gaussian_affinity,
-    mean_affinity_to_references,
     mean_graph,
     nearest_neighbours,
-    neighbour_arrays,
-    neighbours_of,
     nested_neighbours,
     transfer_cut,
     weighted_graph,
-    windowed_neighbours,
 )
+from diffclust.graphs.affinity import mean_affinity_to_references
+from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
+from diffclust.graphs.refine import windowed_neighbours
 from diffclust.image_source import Images
 from diffclust.masks import as_mask
 from diffclust.models.counted import Counted

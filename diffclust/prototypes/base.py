@@ -11,6 +11,9 @@ from jaxtyping import Array, Float, PyTree
 from diffclust.distances import DiagonalGaussian, Gaussian
 from diffclust.linalg import product
 
+Membership = Float[Array, "n clusters"]
+"""How much of each sample belongs to each cluster."""
+
 Covariance = Array
 """Variances `(..., landmarks, dims)`, or covariances `(..., landmarks, dims, dims)`."""
 
@@ -142,7 +145,7 @@ class AbstractPrototypeFamily(eqx.Module):
         self,
         aligned: PyTree,
         pixel_weight: Array | None,
-        membership: Float[Array, "n clusters"],
+        membership: Membership,
         prototypes: PyTree,
     ) -> PyTree:
         """Sums over a batch of aligned samples, to be added over batches and devices.
@@ -183,7 +186,7 @@ class AbstractPrototypeFamily(eqx.Module):
 
 
 def weighted_sums(
-    batch: Float[Array, "n ..."], membership: Float[Array, "n clusters"]
+    batch: Float[Array, "n ..."], membership: Membership
 ) -> Float[Array, "clusters ..."]:
     """Sums over the samples of each cluster.
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.prototypes.base import AbstractPrototypeFamily, weighted_sums
-from diffclust.types import Image, Scalar
+from diffclust.prototypes.base import AbstractPrototypeFamily, Membership, weighted_sums
+from diffclust.types import Image, Images, Scalar
 
 
 class Sums(eqx.Module):
@@ -45,9 +45,9 @@ class AbstractSummedImages(AbstractPrototypeFamily):
 
     def statistics(
         self,
-        aligned: Float[Array, "n height width channels"],
+        aligned: Images,
         pixel_weight: Array | None,
-        membership: Float[Array, "n clusters"],
+        membership: Membership,
         prototypes: PyTree = None,
     ) -> Sums:
         """See `AbstractPrototypeFamily.statistics`."""

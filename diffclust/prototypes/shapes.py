@@ -13,6 +13,7 @@ from diffclust.prototypes.base import (
     AbstractPrototypeFamily,
     Covariance,
     LandmarkGaussians,
+    Membership,
     weighted_sums,
 )
 from diffclust.types import Landmarks, Scalar, Shapes
@@ -101,7 +102,7 @@ class MeanShapes(AbstractPrototypeFamily):
         self,
         aligned: Shapes,
         pixel_weight: Array | None,
-        membership: Float[Array, "n clusters"],
+        membership: Membership,
         prototypes: PyTree = None,
     ) -> LandmarkSums:
         """See `AbstractPrototypeFamily.statistics`."""
@@ -218,7 +219,7 @@ class FrechetShapes(AbstractPrototypeFamily):
         self,
         aligned: Shapes,
         pixel_weight: Array | None,
-        membership: Float[Array, "n clusters"],
+        membership: Membership,
         prototypes: LandmarkGaussians,
     ) -> FrechetSums:
         """See `AbstractPrototypeFamily.statistics`."""

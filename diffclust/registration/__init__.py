@@ -14,7 +14,6 @@ from diffclust.registration.procrustes import (
     procrustes_residual,
 )
 from diffclust.registration.shapes import (
-    RegisteredShapes,
     apply_similarities,
     common_centroid,
     in_principal_axes,
@@ -23,7 +22,6 @@ from diffclust.registration.shapes import (
 )
 
 __all__ = [
-    "RegisteredShapes",
     "Registration",
     "Similarity",
     "apply_similarities",

@@ -109,16 +109,8 @@ def generalised_procrustes(
             f"sample_weight must have shape {configurations.shape[:1]}, one for each "
             f"configuration; got {sample_weight.shape}"
         )
-    return _register(
-        configurations,
-        weight,
-        sample_weight,
-        tolerance,
-        scaling,
-        rescale,
-        reflection,
-        max_iterations,
-    )
+    settings = (tolerance, scaling, rescale, reflection, max_iterations)
+    return _register(configurations, weight, sample_weight, *settings)
 
 
 class _Pass(NamedTuple):

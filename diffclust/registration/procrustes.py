@@ -7,7 +7,6 @@ their common mean by `diffclust.registration.generalised_procrustes`.
 
 import functools
 import itertools
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -127,7 +126,7 @@ def procrustes(
         Umeyama (1991), Least-squares estimation of transformation parameters between two point
         patterns, Eqs. 39 to 43; Dryden and Mardia (2016), Statistical shape analysis, Ch. 7.
     """
-    return _fit(moving, target, scaling, reflection, weight).similarity()
+    return _fit(moving, target, scaling, reflection, weight)[0]
 
 
 def procrustes_residual(
@@ -160,25 +159,10 @@ def procrustes_residual(
         Dryden and Mardia (2016), Statistical shape analysis, Ch. 4 (full and partial Procrustes
         distance).
     """
-    fit = _fit(moving, target, scaling, reflection, weight)
+    fitted, source, goal = _fit(moving, target, scaling, reflection, weight)
     # Summed, not expanded as |y|² - s tr(Rᵀ C): for like shapes that would cancel to rounding.
-    left = fit.scale * product(fit.moving, fit.rotation.T) - fit.target
+    left = fitted.scale * product(source, fitted.rotation.T) - goal
     return jnp.sum(landmark_weights(weight, moving)[:, None] * left**2)
-
-
-class _Fit(NamedTuple):
-    """A fitted similarity, and both configurations less their centroids."""
-
-    scale: Scalar
-    rotation: Float[Array, "dims dims"]
-    moving: Landmarks
-    target: Landmarks
-    from_centre: Float[Array, " dims"]
-    to_centre: Float[Array, " dims"]
-
-    def similarity(self) -> Similarity:
-        shift = self.to_centre - self.scale * product(self.rotation, self.from_centre)
-        return Similarity(self.scale, self.rotation, shift)
 
 
 def _fit(
@@ -187,8 +171,8 @@ def _fit(
     scaling: bool,
     reflection: bool,
     weight: LandmarkWeights | None,
-) -> _Fit:
-    """Ordinary Procrustes analysis."""
+) -> tuple[Similarity, Landmarks, Landmarks]:
+    """Ordinary Procrustes analysis; and both configurations less their centroids."""
     if moving.ndim != 2 or moving.shape != target.shape or 0 in moving.shape:
         raise ValueError(
             "moving and target must both have shape (landmarks, dims), none of them 0; got "
@@ -201,11 +185,12 @@ def _fit(
     rotation = best_rotation(cross, reflection)
     scale = jnp.ones((), dtype=moving.dtype)
     if scaling:
-        spread = jnp.sum(weights[:, None] * source**2)
+        square = jnp.sum(weights[:, None] * source**2)
         # At the best rotation the trace is at least 0, but for rounding.
         trace = jnp.maximum(jnp.sum(rotation * cross), 0.0)
-        scale = jnp.where(spread > 0.0, trace / jnp.where(spread > 0.0, spread, 1.0), scale)
-    return _Fit(scale, rotation, source, goal, from_centre, to_centre)
+        scale = jnp.where(square > 0.0, trace / jnp.where(square > 0.0, square, 1.0), scale)
+    shift = to_centre - scale * product(rotation, from_centre)
+    return Similarity(scale, rotation, shift), source, goal
 
 
 def landmark_weights(weight: LandmarkWeights | None, like: Landmarks) -> LandmarkWeights:
