@@ -12,6 +12,7 @@ from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust.types import Scalar
@@ -30,18 +31,6 @@ def product(*factors: Float[Array, "..."]) -> Float[Array, "..."]:
         Their product.
     """
     return reduce(partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST), factors)
-
-
-def transpose(matrix: Float[Array, "*n rows columns"]) -> Float[Array, "*n columns rows"]:
-    """The transpose of a matrix, or of each of several.
-
-    Args:
-        matrix: One matrix, or several with leading axes.
-
-    Returns:
-        Rows and columns exchanged.
-    """
-    return jnp.swapaxes(matrix, -1, -2)
 
 
 def safe_sqrt(x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -172,5 +161,18 @@ def whiten(factor: Symmetric, matrix: Symmetric) -> Symmetric:
         A symmetric matrix.
     """
     solve = partial(jax.scipy.linalg.solve_triangular, factor, lower=True)
-    white = solve(transpose(solve(matrix)))
-    return 0.5 * (white + transpose(white))
+    white = solve(solve(matrix).mT)
+    return 0.5 * (white + white.mT)
+
+
+def flip_signs(vectors: Float[np.ndarray, "n vectors"]) -> Float[np.ndarray, "n vectors"]:
+    """Columns with the sign that makes their entry of largest magnitude positive.
+
+    Args:
+        vectors: Any matrix, on the host.
+
+    Returns:
+        The columns, some of them negated.
+    """
+    largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=0)[None], axis=0)
+    return vectors * np.where(largest < 0, -1.0, 1.0)

@@ -14,6 +14,15 @@ Points = Float[Array, "2 *grid"]
 Params = Float[Array, " params"]
 """A transform's flat parameter vector; zero is the identity."""
 
+Landmarks = Float[Array, "landmarks dims"]
+"""One shape: its landmarks, one a row, in any number of dimensions."""
+
+Shapes = Float[Array, "n landmarks dims"]
+"""A batch of shapes."""
+
+LandmarkWeights = Float[Array, " landmarks"]
+"""A weight for each landmark, at least 0 and positive somewhere."""
+
 Scalar = Float[Array, ""]
 Count = Int[Array, ""]
 Key = PRNGKeyArray

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Descent, Stage
+from diffclust.alignment import AbstractAligner, Descent, Stage
 from diffclust.distances import (
     AbstractDistance,
     DiagonalGaussian,
     LandmarkDistance,
     SquaredEuclidean,
 )
-from diffclust.objectives import TransformedDistance
+from diffclust.energies import AbstractPairEnergy, TransformedDistance
 from diffclust.transforms import (
     AbstractTransform,
     Affine,

@@ -5,15 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffclust.alignment import Descent, Stage
+from diffclust.alignment import AfterAlignment, Descent, InvariantDistance, PreparedDistance, Stage
 from diffclust.distances import FeatureDistance, SquaredEuclidean
+from diffclust.energies import TransformedDistance
 from diffclust.features import Scattering
-from diffclust.objectives import (
-    AfterAlignment,
-    InvariantDistance,
-    PreparedDistance,
-    TransformedDistance,
-)
 from diffclust.transforms import Affine
 from tests.registry import blobs
 

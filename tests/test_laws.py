@@ -15,10 +15,10 @@ from jaxtyping import Array, Float
 
 import diffclust
 from diffclust import testing
-from diffclust.alignment import NoAlignment
+from diffclust.alignment import AfterAlignment, NoAlignment, PreparedDistance
 from diffclust.distances import AbstractDistance, FeatureDistance, SquaredEuclidean
+from diffclust.energies import TransformedDistance
 from diffclust.models import MODELS
-from diffclust.objectives import AfterAlignment, PreparedDistance, TransformedDistance
 from diffclust.sampling import bilinear_sample, pixel_grid
 from diffclust.transforms import AbstractTransform, Affine, Identity, ThinPlateSpline
 from diffclust.types import Image, Params, Points

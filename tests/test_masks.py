@@ -20,9 +20,9 @@ from diffclust.cli import main
 from diffclust.data import load_digits, load_mask, open_stream
 from diffclust.data.dataset import DataError
 from diffclust.distances import SquaredEuclidean
+from diffclust.energies import TransformedDistance, TransformedPrototype
 from diffclust.masks import as_mask, mask_weights
 from diffclust.models import MODELS, KMeans
-from diffclust.objectives import TransformedDistance, TransformedPrototype
 from diffclust.prototypes import Clusters, UnitNormImages
 from diffclust.prototypes.images import Sums
 from diffclust.report import write_report

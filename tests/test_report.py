@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from diffclust.data import Dataset
+from diffclust.energies import TransformedDistance
 from diffclust.models import (
     AbstractModel,
     AbstractPrototypeModel,
@@ -25,7 +26,6 @@ from diffclust.models import (
     Result,
     ScatteringKMeans,
 )
-from diffclust.objectives import TransformedDistance
 from diffclust.prototypes import Clusters, Learned
 from diffclust.report import write_report
 from diffclust.report.selection import select, select_bridges

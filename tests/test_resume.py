@@ -26,6 +26,7 @@ import diffclust
 from diffclust.alignment import Descent, Stage
 from diffclust.cli import main
 from diffclust.cli.progress_bar import ProgressBar
+from diffclust.energies import TransformedDistance
 from diffclust.models import (
     DeformationInvariantSpectralClustering,
     KMeans,
@@ -34,7 +35,6 @@ from diffclust.models import (
     ScatteringKMeans,
     ShapeKMeans,
 )
-from diffclust.objectives import TransformedDistance
 from diffclust.parallel import data_mesh
 from diffclust.prototypes import UnitNormImages
 from diffclust.storage.snapshots import SnapshotFolder

@@ -21,10 +21,11 @@ from jaxtyping import PyTree
 from diffclust.alignment import Descent, NoAlignment, Stage
 from diffclust.data import simulated_shapes
 from diffclust.distances import SquaredEuclidean
+from diffclust.energies import TransformedDistance
 from diffclust.features import Moments
 from diffclust.features.moments import feature_moments
 from diffclust.features.projected import fit_projection, project_images
-from diffclust.graphs import judged_candidates, nearest_neighbours, nested_neighbours
+from diffclust.graphs import candidate_distances, nearest_neighbours, nested_neighbours
 from diffclust.models import (
     AffineInvariantKMeans,
     DeformationInvariantSpectralClustering,
@@ -38,7 +39,6 @@ from diffclust.models import (
     TransformationInvariantKMeans,
 )
 from diffclust.models.scattering import AbstractScatteringModel
-from diffclust.objectives import TransformedDistance
 from diffclust.parallel import (
     AXIS,
     data_mesh,
@@ -75,7 +75,7 @@ class Case(NamedTuple):
 
 def by_lloyd(solver: Lloyd, samples: np.ndarray) -> Case:
     normal = jax.vmap(solver.family.normalise)(jnp.asarray(samples))
-    prototype = jax.vmap(solver.family.begin)(normal[:CLUSTERS])
+    prototype = jax.vmap(solver.family.init)(normal[:CLUSTERS])
     penalty = jnp.full((CLUSTERS, solver.energy.num_penalties), 0.1)
     state = solver.init(Clusters(prototype, penalty))
     batch = Batch(normal, jnp.asarray(WEIGHT))
@@ -411,7 +411,9 @@ def test_neighbours_and_pairs_over_devices_are_the_same(devices: int) -> None:
     for got, want in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(got.index, want.index)
     pairs = [
-        judged_candidates(wanted, SquaredEuclidean(), rows, direction="mean", chunk_size=7, mesh=m)
+        candidate_distances(
+            wanted, SquaredEuclidean(), rows, direction="mean", chunk_size=7, mesh=m
+        )
         for m in (None, mesh)
     ]
     for near, *judged in zip(wanted, *pairs, strict=True):

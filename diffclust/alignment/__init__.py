@@ -1,59 +1,31 @@
 """Aligners: they minimise an energy over the params, for one sample and all clusters.
 
 Take `Descent` for exact alignments of single samples, `Prediction` for those that a network learns
-to predict, `InTurn` for one after another, `NoAlignment` for plain K-means. Write your own by
-subclassing `AbstractAligner`. Landmarks are registered in closed form: `procrustes` lays one
-configuration on another, `generalised_procrustes` many on their mean.
+to predict, `Sequential` for one after another, `NoAlignment` for plain K-means. An energy and an
+aligner together make an `InvariantDistance`. Write your own by subclassing `AbstractAligner`.
 """
 
-from diffclust.alignment.base import (
-    AbstractAligner,
-    AbstractPairEnergy,
-    AbstractSampleEnergy,
-    Alignment,
-)
-from diffclust.alignment.descent import DEFAULT_STAGES, Descent, Stage, hessian_at_rest
-from diffclust.alignment.frames import principal_frame
-from diffclust.alignment.generalised_procrustes import Registration, generalised_procrustes
-from diffclust.alignment.in_turn import InTurn
-from diffclust.alignment.inherited import InheritedVariances
-from diffclust.alignment.minimisers import (
-    AbstractMinimiser,
-    OptaxMinimiser,
-    PreconditionedLBFGS,
-)
-from diffclust.alignment.none import NoAlignment
-from diffclust.alignment.prediction import Prediction
-from diffclust.alignment.procrustes import (
-    Similarity,
-    centroid,
-    centroid_size,
-    procrustes,
-    procrustes_residual,
-)
+from diffclust.alignment.base import AbstractAligner, Alignment
+from diffclust.alignment.descent import DEFAULT_STAGES, Descent, Stage
+from diffclust.alignment.invariant import AfterAlignment, InvariantDistance, PreparedDistance
+from diffclust.alignment.minimisers import AbstractMinimiser, OptaxMinimiser, PreconditionedLBFGS
+from diffclust.alignment.none import ClusterVariances, NoAlignment
+from diffclust.alignment.prediction import Prediction, Sequential
 
 __all__ = [
     "DEFAULT_STAGES",
     "AbstractAligner",
     "AbstractMinimiser",
-    "AbstractPairEnergy",
-    "AbstractSampleEnergy",
+    "AfterAlignment",
     "Alignment",
+    "ClusterVariances",
     "Descent",
-    "InTurn",
-    "InheritedVariances",
+    "InvariantDistance",
     "NoAlignment",
     "OptaxMinimiser",
     "PreconditionedLBFGS",
     "Prediction",
-    "Registration",
-    "Similarity",
+    "PreparedDistance",
+    "Sequential",
     "Stage",
-    "centroid",
-    "centroid_size",
-    "generalised_procrustes",
-    "hessian_at_rest",
-    "principal_frame",
-    "procrustes",
-    "procrustes_residual",
 ]

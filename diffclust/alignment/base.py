@@ -1,114 +1,14 @@
-"""What an aligner minimises, and what it returns."""
+"""What every aligner does, and what it returns."""
 
 import abc
-from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+from diffclust.energies import AbstractPairEnergy
 from diffclust.prototypes import Clusters
-from diffclust.types import Params, Scalar
-
-BoundEnergy = Callable[[Params, PyTree, Clusters], Scalar]
-"""The energy of params, one sample and one cluster."""
-
-
-class AbstractPairEnergy(eqx.Module):
-    """The energy of one sample against one cluster: a distance, params that move either of them.
-
-    And penalties for moving it far.
-    """
-
-    @property
-    @abc.abstractmethod
-    def num_params(self) -> int:
-        """Length of the parameter vector."""
-
-    @property
-    @abc.abstractmethod
-    def num_penalties(self) -> int:
-        """Number of penalty terms, the last axis of `Clusters.penalty`."""
-
-    @property
-    @abc.abstractmethod
-    def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """Columns spanning the affine maps among the params, or None."""
-
-    @abc.abstractmethod
-    def bind(self, sample: PyTree, *, scale: float = 1.0) -> BoundEnergy:
-        """Precomputes what depends on the sample's shape alone.
-
-        Args:
-            sample: A sample, for its shape only.
-            scale: Factor of the distance alone: how many pixels of the original stand behind one
-                of a coarser level, so that penalties keep their weight.
-
-        Returns:
-            The energy as a function of params, sample and one cluster.
-        """
-
-    @abc.abstractmethod
-    def penalties(self, params: Params) -> Float[Array, " terms"]:
-        """The penalty terms, not yet weighted.
-
-        Args:
-            params: Parameters of shape `(num_params,)`.
-
-        Returns:
-            Non-negative numbers, zero at the identity.
-        """
-
-    @abc.abstractmethod
-    def unaligned(self, sample: PyTree, clusters: Clusters) -> Float[Array, " clusters"]:
-        """Energies at the identity against all clusters at once, in the fastest form there is.
-
-        Args:
-            sample: One sample.
-            clusters: All clusters.
-
-        Returns:
-            One energy a cluster.
-        """
-
-    @abc.abstractmethod
-    def typical(self, prototype: PyTree) -> PyTree:
-        """The sample that a prototype stands for.
-
-        Args:
-            prototype: One prototype.
-
-        Returns:
-            A sample whose energy is least among all samples that are not moved.
-        """
-
-
-class AbstractSampleEnergy(AbstractPairEnergy):
-    """An energy whose params move the sample, so that aligned samples can be averaged."""
-
-    @abc.abstractmethod
-    def aligned(self, params: Params, sample: PyTree) -> PyTree:
-        """The sample moved by params.
-
-        Args:
-            params: Parameters of shape `(num_params,)`.
-            sample: One sample.
-
-        Returns:
-            The aligned sample.
-        """
-
-    @abc.abstractmethod
-    def pixel_weight(self, params: Params, sample: PyTree) -> Array | None:
-        """The weight that each pixel of the aligned sample has in the distance.
-
-        Args:
-            params: Parameters of shape `(num_params,)`.
-            sample: One sample, for its shape only.
-
-        Returns:
-            Weights that broadcast against the sample, or None where all are one.
-        """
+from diffclust.types import Scalar
 
 
 class Alignment(eqx.Module):
@@ -171,7 +71,7 @@ class AbstractAligner(eqx.Module):
 
         Args:
             energy: What is minimised.
-            clusters: All clusters, or typical ones.
+            clusters: All clusters, or some like them.
             shared: What the clusters share.
 
         Returns:

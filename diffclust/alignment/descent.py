@@ -2,14 +2,16 @@
 
 import functools
 import math
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.alignment.base import AbstractAligner, AbstractPairEnergy, Alignment, BoundEnergy
+from diffclust.alignment.base import AbstractAligner, Alignment
 from diffclust.alignment.minimisers import AbstractMinimiser, PreconditionedLBFGS
+from diffclust.energies.base import AbstractPairEnergy, BoundEnergy, hessian_at_rest
 from diffclust.prototypes import Clusters
 from diffclust.sampling import low_pass
 from diffclust.types import Params
@@ -37,18 +39,11 @@ DEFAULT_STAGES = (
 )
 
 
-class _Level(eqx.Module):
-    """A stage bound to an image size: a coarser pair of images and the subspace that is searched.
+class _Level(NamedTuple):
+    """A stage's low-pass filter in pixels, and how many times coarser its pixels are."""
 
-    Attributes:
-        stage: The stage.
-        sigma: Its low-pass filter in pixels.
-        factor: How many times coarser its pixels are.
-    """
-
-    stage: Stage
-    sigma: float = eqx.field(static=True)
-    factor: int = eqx.field(static=True)
+    sigma: float
+    factor: int
 
     def image(self, tree: PyTree) -> PyTree:
         if self.factor == 1 and self.sigma == 0.0:
@@ -63,7 +58,7 @@ class _Level(eqx.Module):
 def _level(stage: Stage, sample: PyTree) -> _Level:
     sides = [min(leaf.shape[:2]) for leaf in jax.tree.leaves(sample) if leaf.ndim == 3]
     sigma = stage.blur * min(sides) if sides else 0.0
-    return _Level(stage, sigma, max(1, math.floor(1.5 * sigma + 0.5)))
+    return _Level(sigma, max(1, math.floor(1.5 * sigma + 0.5)))
 
 
 class Descent(AbstractAligner):
@@ -101,7 +96,7 @@ class Descent(AbstractAligner):
 
     @property
     def is_learned(self) -> bool:
-        """No: they are minima; see `AbstractAligner.is_learned`."""
+        """No; see `AbstractAligner.is_learned`."""
         return False
 
     def num_candidates(self, num_clusters: int) -> int:
@@ -115,14 +110,14 @@ class Descent(AbstractAligner):
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
         """The preconditioner of each stage; see `AbstractAligner.prepare`."""
         del shared
-        one = energy.typical(jax.tree.map(lambda leaf: leaf[0], clusters.prototype))
-        dtype = clusters_dtype(clusters)
+        one = energy.exemplar(jax.tree.map(lambda leaf: leaf[0], clusters.prototype))
+        dtype = clusters.dtype
         preconditioners = []
         for stage in self.stages:
             level = _level(stage, one)
             bound = energy.bind(level.image(one), scale=float(level.factor**2))
             basis = _subspace(energy, stage, dtype)
-            hessian = mean_hessian(energy, bound, level.clusters(clusters), basis)
+            hessian = _mean_hessian(energy, bound, level.clusters(clusters), basis)
             size = hessian.shape[0]
             ridge = self.damping * jnp.trace(hessian) / size
             floor = jnp.finfo(dtype).tiny
@@ -180,23 +175,21 @@ class Descent(AbstractAligner):
         coarse_sample, coarse_clusters = level.image(sample), level.clusters(clusters)
         bound = energy.bind(coarse_sample, scale=float(level.factor**2))
         basis = _subspace(energy, stage, params.dtype)
-        minimise = self.minimiser.minimise
+        minimise = functools.partial(
+            self.minimiser.minimise, preconditioner=preconditioner, steps=stage.steps
+        )
 
-        def everywhere(cluster: Clusters, start: Params) -> tuple[Params, Array]:
-            def function(p: Params) -> Array:
-                return bound(p, coarse_sample, cluster)
+        def one(cluster: Clusters, start: Params) -> tuple[Params, Array]:
+            if basis is None:
+                return minimise(lambda p: bound(p, coarse_sample, cluster), start)
+            columns, rest = basis, jnp.zeros((basis.shape[1],), dtype=start.dtype)
 
-            return minimise(function, start, preconditioner, steps=stage.steps)
+            def within(z: Params) -> Array:
+                return bound(start + columns @ z, coarse_sample, cluster)
 
-        def within(basis: Array, cluster: Clusters, start: Params) -> tuple[Params, Array]:
-            def function(z: Params) -> Array:
-                return bound(start + basis @ z, coarse_sample, cluster)
+            move, value = minimise(within, rest)
+            return start + columns @ move, value
 
-            rest = jnp.zeros((basis.shape[1],), dtype=start.dtype)
-            move, value = minimise(function, rest, preconditioner, steps=stage.steps)
-            return start + basis @ move, value
-
-        one = everywhere if basis is None else functools.partial(within, basis)
         return jax.vmap(one)(coarse_clusters.take(index), params)
 
 
@@ -207,78 +200,25 @@ def _subspace(
     return None if embedding is None else embedding.astype(dtype)
 
 
-def hessian_at_rest(
-    energy: AbstractPairEnergy,
-    bound: BoundEnergy,
-    cluster: Clusters,
-    basis: Float[Array, "params subspace"] | None,
-) -> Float[Array, "subspace subspace"]:
-    """The energy's Hessian where a prototype meets itself: the Gauss-Newton matrix there.
-
-    Args:
-        energy: The energy.
-        bound: The same, bound to the size of the sample.
-        cluster: One cluster.
-        basis: Columns of the subspace that is searched, or None for all params.
-
-    Returns:
-        A symmetric positive semidefinite matrix.
-    """
-    dtype = clusters_dtype(cluster)
-    sample = energy.typical(cluster.prototype)
-
-    def function(z: Params) -> Array:
-        return bound(z if basis is None else basis @ z, sample, cluster)
-
-    at = jnp.zeros((energy.num_params if basis is None else basis.shape[1],), dtype=dtype)
-    return jax.hessian(function)(at)
-
-
-def mean_hessian(
+def _mean_hessian(
     energy: AbstractPairEnergy,
     bound: BoundEnergy,
     clusters: Clusters,
     basis: Float[Array, "params subspace"] | None,
 ) -> Float[Array, "subspace subspace"]:
-    """The mean of `hessian_at_rest` over clusters.
-
-    Args:
-        energy: The energy.
-        bound: The same, bound to the size of the samples.
-        clusters: All clusters.
-        basis: Columns of the subspace that is searched, or None for all params.
-
-    Returns:
-        A symmetric positive semidefinite matrix.
-    """
+    """The mean of `hessian_at_rest` over clusters."""
 
     def add(total: Array, cluster: Clusters) -> tuple[Array, None]:
         return total + hessian_at_rest(energy, bound, cluster, basis), None
 
     size = energy.num_params if basis is None else basis.shape[1]
-    zero = jnp.zeros((size, size), dtype=clusters_dtype(clusters))
+    zero = jnp.zeros((size, size), dtype=clusters.dtype)
     total, _ = jax.lax.scan(add, zero, clusters)
     return total / len(clusters)
 
 
-def clusters_dtype(clusters: Clusters) -> jnp.dtype:
-    """The floating dtype of the prototypes.
-
-    Args:
-        clusters: One or all clusters.
-
-    Returns:
-        The dtype.
-    """
-    return jnp.result_type(*jax.tree.leaves(clusters.prototype))
-
-
 def _select(
-    index: Array,
-    params: Array,
-    value: Float[Array, " clusters"],
-    start: Alignment,
-    kept: int,
+    index: Array, params: Array, value: Float[Array, " clusters"], start: Alignment, kept: int
 ) -> tuple[Array, Array]:
     """The most promising clusters, the incumbent always among them."""
     ranked = value

@@ -12,6 +12,8 @@ from jaxtyping import Array, Float
 from diffclust.types import Params, Scalar
 
 Function = Callable[[Params], Scalar]
+Preconditioner = Float[Array, "params params"] | None
+"""An approximate inverse Hessian, or None."""
 
 
 class AbstractMinimiser(eqx.Module):
@@ -19,12 +21,7 @@ class AbstractMinimiser(eqx.Module):
 
     @abc.abstractmethod
     def minimise(
-        self,
-        function: Function,
-        start: Params,
-        preconditioner: Float[Array, "params params"] | None,
-        *,
-        steps: int,
+        self, function: Function, start: Params, preconditioner: Preconditioner, *, steps: int
     ) -> tuple[Params, Scalar]:
         """Minimises a differentiable function.
 
@@ -95,12 +92,7 @@ class PreconditionedLBFGS(AbstractMinimiser):
     shrink: float = eqx.field(static=True, default=0.4, kw_only=True)
 
     def minimise(
-        self,
-        function: Function,
-        start: Params,
-        preconditioner: Float[Array, "params params"] | None,
-        *,
-        steps: int,
+        self, function: Function, start: Params, preconditioner: Preconditioner, *, steps: int
     ) -> tuple[Params, Scalar]:
         """See `AbstractMinimiser.minimise`."""
         if steps == 0:
@@ -158,12 +150,7 @@ class OptaxMinimiser(AbstractMinimiser):
     optimiser: optax.GradientTransformation = eqx.field(static=True)
 
     def minimise(
-        self,
-        function: Function,
-        start: Params,
-        preconditioner: Float[Array, "params params"] | None,
-        *,
-        steps: int,
+        self, function: Function, start: Params, preconditioner: Preconditioner, *, steps: int
     ) -> tuple[Params, Scalar]:
         """See `AbstractMinimiser.minimise`; the best point of the path is returned."""
         del preconditioner

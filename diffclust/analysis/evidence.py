@@ -7,9 +7,9 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from diffclust.energies import log_evidence, noise_of
 from diffclust.models.base import Result
 from diffclust.models.kmeans import AbstractPrototypeModel
-from diffclust.objectives import log_evidence, noise_of
 from diffclust.parallel import Data
 from diffclust.solvers import LloydProblem, Run
 from diffclust.solvers.lloyd_run import sum_over_chunks
@@ -35,7 +35,7 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
         ValueError: If the model has no penalties, or one of them is zero.
 
     References:
-        MacKay (1992), Bayesian interpolation; see `diffclust.objectives.log_evidence`.
+        MacKay (1992), Bayesian interpolation; see `diffclust.energies.log_evidence`.
     """
     model = result.model
     if not isinstance(model, AbstractPrototypeModel) or not model.penalty():

@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 
 from diffclust import _validation
 from diffclust.distances import DiagonalGaussian, Gaussian, pairwise
-from diffclust.models.registration import register
 from diffclust.models.shapes import ShapeDistance, ShapeKMeans
 from diffclust.prototypes import gaussians
+from diffclust.registration import register
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

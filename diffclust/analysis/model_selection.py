@@ -9,18 +9,18 @@ import numpy as np
 import scipy
 
 from diffclust import _validation, metrics
-from diffclust.graphs import mean_graph, self_tuning_affinity
-from diffclust.models.spectral import ProjectedScatteringSpectralClustering
-from diffclust.parallel import Data
-from diffclust.solvers import (
-    Callback,
+from diffclust.graphs import (
+    SpectralEmbedding,
     eigengap,
-    ignore,
-    kmeans,
+    mean_graph,
     normalised_cut,
+    self_tuning_affinity,
     spectral_embedding,
 )
-from diffclust.solvers.spectral import SpectralEmbedding, unit_rows
+from diffclust.graphs.embedding import normalised_rows
+from diffclust.models.spectral import ProjectedScatteringSpectralClustering
+from diffclust.parallel import Data
+from diffclust.solvers import Callback, ignore, kmeans
 from diffclust.types import Key
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def graph_survey(
 
 def _clusters(embedding: SpectralEmbedding, count: int, restarts: int, key: Key) -> np.ndarray:
     # Rows of unit length, cut off and made of unit length again, are those of fewer vectors.
-    rows = unit_rows(embedding.rows[:, :count])
+    rows = normalised_rows(embedding.vectors[:, :count])
     key = jax.random.fold_in(key, count)
     return kmeans(rows, count, key=key, num_restarts=restarts).assignments
 

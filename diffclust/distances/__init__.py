@@ -7,6 +7,7 @@ from diffclust.distances.base import (
     AbstractBatchedDistance,
     AbstractDissimilarity,
     AbstractDistance,
+    pairwise,
 )
 from diffclust.distances.divergences import (
     alpha_divergence,
@@ -14,8 +15,7 @@ from diffclust.distances.divergences import (
     hellinger,
     kullback_leibler,
 )
-from diffclust.distances.euclidean import SquaredEuclidean
-from diffclust.distances.features import FeatureDistance
+from diffclust.distances.euclidean import FeatureDistance, SquaredEuclidean
 from diffclust.distances.fisher_rao import (
     diagonal_fisher_rao,
     diagonalised_fisher_rao,
@@ -23,30 +23,24 @@ from diffclust.distances.fisher_rao import (
     fisher_rao_exp,
     fisher_rao_geodesic,
     fisher_rao_log,
-    round_fisher_rao,
+    isotropic_fisher_rao,
     same_mean_fisher_rao,
     squared_diagonal_fisher_rao,
     squared_fisher_rao,
 )
-from diffclust.distances.frechet import (
-    diagonal_fisher_rao_mean,
-    fisher_rao_mean,
-    wasserstein_mean,
-)
+from diffclust.distances.frechet import diagonal_fisher_rao_mean, fisher_rao_mean, wasserstein_mean
 from diffclust.distances.gaussian import (
     DiagonalGaussian,
     Gaussian,
     GaussianNegativeLogLikelihood,
     check_gaussians,
 )
-from diffclust.distances.landmark_likelihood import LandmarkNegativeLogLikelihood
-from diffclust.distances.landmarks import LANDMARK_DISTANCES, LandmarkDistance
-from diffclust.distances.pairwise import pairwise
-from diffclust.distances.wasserstein import (
-    printed_wasserstein,
-    squared_wasserstein,
-    wasserstein,
+from diffclust.distances.landmarks import (
+    LANDMARK_DISTANCES,
+    LandmarkDistance,
+    LandmarkNegativeLogLikelihood,
 )
+from diffclust.distances.wasserstein import printed_wasserstein, squared_wasserstein, wasserstein
 
 __all__ = [
     "LANDMARK_DISTANCES",
@@ -72,10 +66,10 @@ __all__ = [
     "fisher_rao_log",
     "fisher_rao_mean",
     "hellinger",
+    "isotropic_fisher_rao",
     "kullback_leibler",
     "pairwise",
     "printed_wasserstein",
-    "round_fisher_rao",
     "same_mean_fisher_rao",
     "squared_diagonal_fisher_rao",
     "squared_fisher_rao",

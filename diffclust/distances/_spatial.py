@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from diffclust.distances.gaussian import Gaussian
-from diffclust.linalg import product, transpose, whiten
+from diffclust.linalg import product, whiten
 from diffclust.types import Scalar
 
 _STEPS = 12
@@ -157,7 +157,7 @@ def squared_same_mean(p: Gaussian, q: Gaussian) -> Scalar:
     """½ Σ ln² λ of the eigenvalues of Σ_p⁻¹Σ_q."""
     factor = jnp.linalg.cholesky(p.covariance, symmetrize_input=False)
     change = whiten(factor, q.covariance - p.covariance)
-    return _squared_log_norm(0.5 * (change + transpose(change)))
+    return _squared_log_norm(0.5 * (change + change.mT))
 
 
 @jax.custom_jvp

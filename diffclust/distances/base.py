@@ -3,9 +3,27 @@
 import abc
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from diffclust.types import Scalar
+
+
+def weighted_sum(terms: Float[Array, "*shape"], weight: Array | None) -> Scalar:
+    """The sum of all entries, each with its weight.
+
+    Args:
+        terms: One number for each entry of a sample.
+        weight: Weights that broadcast against them, or None for ones.
+
+    Returns:
+        The sum.
+    """
+    weights = jnp.ones_like(terms) if weight is None else jnp.broadcast_to(weight, terms.shape)
+    # A product with the weights, not a sum: XLA fuses a sum on the CPU with all that led to the
+    # sample, and computes it several times over.
+    return jnp.dot(terms.reshape(-1), weights.reshape(-1), precision=jax.lax.Precision.HIGHEST)
 
 
 class AbstractDissimilarity(eqx.Module):
@@ -45,3 +63,26 @@ class AbstractBatchedDistance(AbstractDistance):
         Returns:
             One distance a cluster.
         """
+
+
+@eqx.filter_jit
+def pairwise(
+    dissimilarity: AbstractDissimilarity, samples: PyTree, others: PyTree = None
+) -> Float[Array, "n m"]:
+    """The dissimilarity of every sample to every other, row by row.
+
+    Args:
+        dissimilarity: Of one sample and one other.
+        samples: Samples with a leading axis.
+        others: What they are compared to, with a leading axis; the samples themselves where it is
+            not given.
+
+    Returns:
+        One row for each sample. Nothing larger than a row of pairs is alive at once.
+    """
+    against = samples if others is None else others
+
+    def row(sample: PyTree) -> Float[Array, " m"]:
+        return jax.vmap(lambda other: dissimilarity(sample, other))(against)
+
+    return jnp.asarray(jax.lax.map(row, samples))

@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from diffclust.distances._pairs import dims_of, symmetrised
-from diffclust.distances.gaussian import Gaussian
+from diffclust.distances.gaussian import Gaussian, dims_of, symmetrised
 from diffclust.linalg import product, safe_sqrt, symmetric_eigen, whiten
 from diffclust.types import Scalar
 

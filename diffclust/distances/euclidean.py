@@ -1,10 +1,13 @@
-"""The squared Euclidean distance between images, or between arrays of any other shape."""
+"""The squared Euclidean distance, and any distance seen through a feature map."""
 
-import jax
+from collections.abc import Callable
+from typing import Any
+
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from diffclust.distances.base import AbstractBatchedDistance
+from diffclust.distances.base import AbstractBatchedDistance, AbstractDistance, weighted_sum
+from diffclust.linalg import product
 from diffclust.types import Scalar
 
 
@@ -18,15 +21,7 @@ class SquaredEuclidean(AbstractBatchedDistance):
         weight: Array | None = None,
     ) -> Scalar:
         """The squared distance; see `AbstractDistance.__call__`."""
-        squares = (sample - prototype) ** 2
-        weights = (
-            jnp.ones_like(squares) if weight is None else jnp.broadcast_to(weight, squares.shape)
-        )
-        # A product with the weights, not a sum: XLA fuses a sum on the CPU with all that led to the
-        # sample, and computes it several times over.
-        return jnp.dot(
-            squares.reshape(-1), weights.reshape(-1), precision=jax.lax.Precision.HIGHEST
-        )
+        return weighted_sum((sample - prototype) ** 2, weight)
 
     def to_all(
         self, sample: Float[Array, "*shape"], prototypes: Float[Array, "clusters *shape"]
@@ -35,6 +30,38 @@ class SquaredEuclidean(AbstractBatchedDistance):
         flat = sample.reshape(-1)
         rows = prototypes.reshape(prototypes.shape[0], -1)
         # Sample first: under `vmap` the other order takes twice as long on the CPU.
-        products = jnp.matmul(flat, rows.T, precision=jax.lax.Precision.HIGHEST)
+        products = product(flat, rows.T)
         expanded = jnp.sum(flat**2) - 2.0 * products + jnp.sum(rows**2, axis=1)
         return jnp.maximum(expanded, 0.0)
+
+
+class FeatureDistance(AbstractDistance):
+    """distance(φ(x), φ(c)): any distance, seen through any feature map φ.
+
+    It takes no pixel weights: features have no pixels.
+
+    Attributes:
+        feature_map: φ, from one sample to an array; differentiable if the distance is to be
+            minimised over a transform.
+        distance: What is measured between features.
+    """
+
+    feature_map: Callable[[Any], Array]
+    distance: AbstractDistance = SquaredEuclidean()
+
+    def __call__(self, sample: PyTree, prototype: PyTree, weight: Array | None = None) -> Scalar:
+        """The distance; see `AbstractDistance.__call__`.
+
+        Args:
+            sample: One sample.
+            prototype: One prototype.
+            weight: Must be None.
+
+        Returns:
+            A non-negative number.
+        """
+        if weight is not None:
+            raise ValueError("a distance between features takes no pixel weights; leave them out")
+        first, second = self.feature_map(sample), self.feature_map(prototype)
+        # The distances of the library are between images: one pixel with many channels is one.
+        return self.distance(first.reshape(1, 1, -1), second.reshape(1, 1, -1))

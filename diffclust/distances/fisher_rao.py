@@ -11,20 +11,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from diffclust.distances._hyperbolic import squared_arcosh1p
-from diffclust.distances._pairs import dims_of, require_same_shapes, symmetrised
-from diffclust.distances._planar import squared_planar
+from diffclust.distances._planar import squared_arcosh1p, squared_planar
 from diffclust.distances._spatial import squared_same_mean, squared_spatial
-from diffclust.distances.gaussian import DiagonalGaussian, Gaussian
-from diffclust.linalg import (
-    product,
-    safe_norm,
-    safe_sqrt,
-    symmetric_eigen,
-    symmetric_exp,
-    transpose,
-    whiten,
+from diffclust.distances.gaussian import (
+    DiagonalGaussian,
+    Gaussian,
+    dims_of,
+    require_same_shapes,
+    symmetrised,
 )
+from diffclust.linalg import product, safe_norm, safe_sqrt, symmetric_eigen, symmetric_exp, whiten
 from diffclust.types import Scalar
 
 
@@ -74,7 +70,7 @@ def squared_diagonal_fisher_rao(
     return 4.0 * scale * jnp.sum(squared_arcosh1p(apart))
 
 
-def round_fisher_rao(p: DiagonalGaussian, q: DiagonalGaussian, *, scale: float = 0.5) -> Scalar:
+def isotropic_fisher_rao(p: DiagonalGaussian, q: DiagonalGaussian, *, scale: float = 0.5) -> Scalar:
     """The distance within the round Gaussians N(μ, s²I), a hyperbolic space.
 
     ds² = (|dμ|² + 4Kd ds²)/s², so d = √(4Kd) arcosh(1 + (|Δμ|²/(4Kd) + Δs²) / (2ss')). That
@@ -205,7 +201,8 @@ def squared_fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> Scala
     """
     _require_positive(scale)
     dims = dims_of(p, q)
-    p, q = (_rescaled(x, (2.0 * scale) ** -0.5) for x in (symmetrised(p), symmetrised(q)))
+    shrink = (2.0 * scale) ** -0.5
+    p, q = (Gaussian(shrink * x.mean, x.covariance) for x in (symmetrised(p), symmetrised(q)))
     if dims == 1:
         apart = _half_plane(p.mean - q.mean, p.covariance[0], q.covariance[0], 2.0)
         squared = 2.0 * jnp.sum(squared_arcosh1p(apart))
@@ -275,11 +272,9 @@ def fisher_rao_exp(p: Gaussian, tangent: Gaussian, *, scale: float = 0.5) -> Gau
     # The root of exp A: a small precision is then the square of what is known to rounding.
     root = symmetric_exp(0.5 * generator)
     precision = jnp.linalg.cholesky(product(root[:dims], root[:dims].T), symmetrize_input=False)
-    loose = solve(precision, transpose(factor), lower=True)
+    loose = solve(precision, factor.mT, lower=True)
     mean = solve(precision, product(root[:dims], root[dims]), lower=True)
-    return Gaussian(
-        p.mean + product(transpose(loose), mean) / shrink, product(transpose(loose), loose)
-    )
+    return Gaussian(p.mean + product(loose.mT, mean) / shrink, product(loose.mT, loose))
 
 
 def fisher_rao_geodesic(
@@ -301,10 +296,6 @@ def fisher_rao_geodesic(
     """
     whole = fisher_rao_log(p, q, scale=scale)
     return fisher_rao_exp(p, Gaussian(t * whole.mean, t * whole.covariance), scale=scale)
-
-
-def _rescaled(p: Gaussian, factor: float) -> Gaussian:
-    return Gaussian(factor * p.mean, p.covariance)
 
 
 def _half_plane(move: Array, first: Array, second: Array, weight: float) -> Array:

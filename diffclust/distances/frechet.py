@@ -4,6 +4,10 @@ Each takes a tree of Gaussians with one leading axis and non-negative weights, a
 number of steps, so that all can be jitted, mapped and differentiated; `fisher_rao_mean` the latter
 in the plane and in one dimension only. Covariances are not checked here: `check_gaussians` of
 `diffclust.distances` does, and names the index of one that is not positive definite.
+
+A Gaussian in one dimension, N(μ, s²), is the point (μ/2√K, s) of the hyperbolic half-plane, with K
+the weight of the variance in the metric (½ for Fisher and Rao); distances in the half-plane are
+those of the Gaussians divided by 2√K.
 """
 
 import jax
@@ -12,9 +16,64 @@ from jaxtyping import Array, Float
 
 from diffclust.distances.fisher_rao import fisher_rao_exp, fisher_rao_log
 from diffclust.distances.gaussian import DiagonalGaussian, Gaussian
-from diffclust.distances.half_plane import arrived, bend, toward
 from diffclust.distances.wasserstein import transport
-from diffclust.linalg import product, safe_sqrt, transpose
+from diffclust.linalg import product, safe_sqrt
+
+HalfPlanePoint = tuple[Array, Array]
+"""Places x and heights s > 0, arrays that broadcast against each other."""
+
+
+def log_map(start: HalfPlanePoint, end: HalfPlanePoint) -> tuple[Array, Array, Array]:
+    """The velocity at one point of the geodesic that reaches another at time one.
+
+    Args:
+        start: Where it starts.
+        end: Where it ends.
+
+    Returns:
+        The velocity across and upwards, in a frame in which the start is (0, 1), and its length,
+        which is the distance.
+    """
+    # In the frame of the start, as in the disc of Poincaré, whose centre is (0, 1).
+    x, s = (end[0] - start[0]) / start[1], end[1] / start[1]
+    u, v = 2.0 * x, x**2 + (s - 1.0) * (s + 1.0)
+    sine = safe_sqrt(u**2 + v**2)
+    away = sine > 0
+    length = jnp.arcsinh(sine / (2.0 * s))
+    rate = jnp.where(away, length / jnp.where(away, sine, 1.0), 0.5 / s)
+    return rate * u, rate * v, length
+
+
+def exp_map(start: HalfPlanePoint, across: Array, upwards: Array) -> HalfPlanePoint:
+    """Where the geodesic with that velocity is at time one.
+
+    Args:
+        start: Where it starts.
+        across: Velocity across, as `log_map` gives it.
+        upwards: Velocity upwards.
+
+    Returns:
+        A point.
+    """
+    length = safe_sqrt(across**2 + upwards**2)
+    moving = length > 0
+    sinhc = jnp.where(moving, jnp.sinh(length) / jnp.where(moving, length, 1.0), 1.0)
+    height = 1.0 / (jnp.cosh(length) - sinhc * upwards)
+    return start[0] + start[1] * sinhc * across * height, start[1] * height
+
+
+def hessian_bound(length: Array) -> Array:
+    """How much more than length² a squared distance to a mean may grow: length · coth length.
+
+    Args:
+        length: Distances.
+
+    Returns:
+        Numbers from 1; a step towards the mean divided by their mean never overshoots.
+    """
+    large = length > 1e-3
+    return jnp.where(large, length / jnp.tanh(jnp.where(large, length, 1.0)), 1.0)
+
 
 Weights = Float[Array, " n"]
 
@@ -46,7 +105,7 @@ def wasserstein_mean(
     mean = _average(shares, gaussians.mean)
     if isinstance(gaussians, DiagonalGaussian):
         return DiagonalGaussian(mean, _average(shares, safe_sqrt(gaussians.variance)) ** 2)
-    covariances = 0.5 * (gaussians.covariance + transpose(gaussians.covariance))
+    covariances = 0.5 * (gaussians.covariance + gaussians.covariance.mT)
 
     def step(covariance: Array, _: None) -> tuple[Array, None]:
         maps = jax.vmap(transport, in_axes=(None, 0))(covariance, covariances)
@@ -90,7 +149,8 @@ def fisher_rao_mean(
     def step(p: Gaussian, _: None) -> tuple[Gaussian, None]:
         tangents = jax.vmap(logarithm, in_axes=(None, 0))(p, gaussians)
         lengths = jax.vmap(lambda tangent: _length(p, tangent, scale))(tangents)
-        stride = _stride(shares, lengths, 4.0 * scale)
+        # A step that descends surely: the curvature is never below -1 / 4K.
+        stride = 1.0 / jnp.dot(shares, hessian_bound(lengths / (4.0 * scale) ** 0.5))
         move = jax.tree.map(lambda leaf: stride * _average(shares, leaf), tangents)
         return fisher_rao_exp(p, move, scale=scale), None
 
@@ -130,7 +190,10 @@ def diagonal_fisher_rao_mean(
 
     def descend(x: Array, s: Array) -> tuple[Array, Array]:
         def step(at: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
-            return _hyperbolic_step(at, (x, s), shares), None
+            across, upwards, lengths = log_map(at, (x, s))
+            stride = 1.0 / jnp.dot(shares, hessian_bound(lengths))
+            move = stride * jnp.dot(shares, across), stride * jnp.dot(shares, upwards)
+            return exp_map(at, *move), None
 
         start = (jnp.dot(shares, x), jnp.exp(jnp.dot(shares, jnp.log(s))))
         return jax.lax.scan(step, start, None, length=num_steps)[0]
@@ -141,26 +204,12 @@ def diagonal_fisher_rao_mean(
     return DiagonalGaussian(unit * x.reshape(shape), s.reshape(shape) ** 2)
 
 
-def _hyperbolic_step(
-    at: tuple[Array, Array], to: tuple[Array, Array], shares: Weights
-) -> tuple[Array, Array]:
-    """One step towards the mean of points (x, s) of the half-plane."""
-    across, upwards, lengths = toward(at, to)
-    stride = 1.0 / jnp.dot(shares, bend(lengths))
-    return arrived(at, stride * jnp.dot(shares, across), stride * jnp.dot(shares, upwards))
-
-
 def _length(p: Gaussian, tangent: Gaussian, scale: float) -> Array:
     """The length of a tangent at p."""
     inverse = jnp.linalg.inv(p.covariance)
     growth = product(inverse, tangent.covariance)
     squared = scale * jnp.trace(product(growth, growth))
     return safe_sqrt(squared + jnp.vdot(tangent.mean, product(inverse, tangent.mean)))
-
-
-def _stride(shares: Weights, lengths: Array, weight: float) -> Array:
-    """The step that descends surely: the curvature is never below -1/weight."""
-    return 1.0 / jnp.dot(shares, bend(lengths / weight**0.5))
 
 
 def _average(shares: Weights, values: Array) -> Array:

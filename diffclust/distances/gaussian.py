@@ -1,14 +1,13 @@
-"""Gaussians, and the density of images whose pixels are independent Gaussian variables."""
+"""Gaussians, what distances demand of a pair, and the density of images of independent pixels."""
 
 import math
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from diffclust.distances.base import AbstractDissimilarity
+from diffclust.distances.base import AbstractDissimilarity, weighted_sum
 from diffclust.types import Image, Scalar
 
 
@@ -104,8 +103,34 @@ class GaussianNegativeLogLikelihood(AbstractDissimilarity):
         """
         variance = prototype.variance + self.min_deviation**2
         terms = (sample - prototype.mean) ** 2 / variance + jnp.log(2.0 * math.pi * variance)
-        weights = jnp.ones_like(terms) if weight is None else jnp.broadcast_to(weight, terms.shape)
-        # A product, not a sum: see `SquaredEuclidean`.
-        return 0.5 * jnp.dot(
-            terms.reshape(-1), weights.reshape(-1), precision=jax.lax.Precision.HIGHEST
+        return 0.5 * weighted_sum(terms, weight)
+
+
+def dims_of(p: Gaussian, q: Gaussian) -> int:
+    """The dimension of two Gaussians, which must be one each and of the same dimension."""
+    if p.mean.ndim != 1 or p.mean.shape != q.mean.shape:
+        raise ValueError(
+            "this takes two single Gaussians of one dimension, with means of shape (dims,), not of "
+            f"{p.mean.shape} and {q.mean.shape}; use jax.vmap for several"
         )
+    for covariance in (p.covariance, q.covariance):
+        if covariance.shape != 2 * p.mean.shape:
+            raise ValueError(
+                f"a mean of shape {p.mean.shape} goes with a covariance of shape "
+                f"{2 * p.mean.shape}, not {covariance.shape}"
+            )
+    return p.mean.shape[0]
+
+
+def require_same_shapes(p: DiagonalGaussian, q: DiagonalGaussian) -> None:
+    """Refuses diagonal Gaussians whose four fields are not all of one shape."""
+    shapes = [x.shape for x in (p.mean, p.variance, q.mean, q.variance)]
+    if len(set(shapes)) != 1:
+        raise ValueError(
+            f"means and variances must all have one shape, not {shapes}; broadcast them first"
+        )
+
+
+def symmetrised(p: Gaussian) -> Gaussian:
+    """The same Gaussian; gradients reach both triangles of its covariance alike."""
+    return Gaussian(jnp.asarray(p.mean), 0.5 * (p.covariance + p.covariance.mT))

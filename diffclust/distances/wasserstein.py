@@ -11,8 +11,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from diffclust.distances._pairs import dims_of, require_same_shapes, symmetrised
-from diffclust.distances.gaussian import DiagonalGaussian, Gaussian
+from diffclust.distances.gaussian import (
+    DiagonalGaussian,
+    Gaussian,
+    dims_of,
+    require_same_shapes,
+    symmetrised,
+)
 from diffclust.linalg import product, safe_norm, safe_sqrt, symmetric_sqrt
 from diffclust.types import Scalar
 

@@ -11,9 +11,9 @@ from diffclust.features.orthogonal_complement import (
     directions_of,
     drop_leading,
     fit_principal_directions,
+    principal_angles,
     project_features,
 )
-from diffclust.features.principal_angles import principal_angles
 from diffclust.features.scattering import Scattering, ScatteringPath
 
 __all__ = [

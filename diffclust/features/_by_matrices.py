@@ -15,9 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from diffclust.features._canvas import CanvasAxis
-from diffclust.features._modulus import modulus
-from diffclust.features.morlet import FilterBank, crop_spectrum
+from diffclust.features._filters import CanvasAxis, FilterBank, crop_spectrum
+from diffclust.linalg import safe_sqrt
 
 _NOTHING = 1e-9
 """Multipliers below this share of the largest add less than rounding does."""
@@ -228,8 +227,7 @@ def _multiply(
 
 
 def _moduli(
-    x: Float[Array, "2 k 2 l n"],
-    multipliers: Multipliers,
+    x: Float[Array, "2 k 2 l n"], multipliers: Multipliers
 ) -> Float[Array, "height angles width n"]:
     """Moduli of the wavelet coefficients."""
     values, parts = jnp.asarray(multipliers.values, x.dtype), []
@@ -241,7 +239,7 @@ def _moduli(
         waves = waves.reshape(parity * rows, angles, parity * columns, count)
         half = _along(_waves(2 * (columns - 1)), waves)
         parts.append(_down(_waves(2 * (rows - 1)), half))
-    return modulus(parts[0], parts[1])
+    return safe_sqrt(parts[0] ** 2 + parts[1] ** 2)
 
 
 def scatter(

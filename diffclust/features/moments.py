@@ -1,4 +1,4 @@
-"""Moments of many features, chunk by chunk: count, mean, scatter, and the paths' largest norms."""
+"""Feature matrices in chunks, and their moments: count, mean, scatter, the paths' largest norms."""
 
 import functools
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
-from diffclust.features._rows import equal_chunks
+from diffclust.linalg import product
 from diffclust.parallel.mesh import (
     gathered,
     own_mesh,
@@ -23,6 +23,121 @@ from diffclust.parallel.mesh import (
 )
 from diffclust.parallel.processes import joined_rows
 from diffclust.types import Scalar
+
+_CPU_CHUNK = 64 * 2**20
+_DEVICE_CHUNK = 512 * 2**20
+
+
+def checked_features(
+    value: Any, name: str, *, width: int | None = None, offset: int = 0
+) -> np.ndarray:
+    """A matrix of features.
+
+    Args:
+        value: Anything array-like of shape `(n, features)`.
+        name: The argument's name in messages.
+        width: How many features there must be, or None for any number.
+        offset: Number of the first row in messages.
+
+    Returns:
+        A floating array of JAX's default precision.
+
+    Raises:
+        ValueError: For another shape, an empty matrix, no numbers, NaN or infinity.
+    """
+    array = np.asarray(value)
+    if array.ndim != 2 or 0 in array.shape or (width is not None and array.shape[1] != width):
+        wanted = "(n, features)" if width is None else f"(n, {width})"
+        raise ValueError(f"{name} must have shape {wanted}, n at least 1; got {array.shape}")
+    if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
+        raise ValueError(f"{name} must hold numbers, not {array.dtype}; convert it to float first")
+    array = array.astype(jnp.result_type(float), copy=False)
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = array.sum(dtype=np.float64)
+    # One number tells without a mask of the matrix's size, unless the sum itself overflows.
+    if not np.isfinite(total) and not (finite := np.isfinite(array).all(axis=1)).all():
+        first = ", ".join(str(int(i) + offset) for i in np.flatnonzero(~finite)[:5])
+        raise ValueError(
+            f"{name} holds NaN or infinity in row {first}; remove or repair these samples"
+        )
+    return array
+
+
+def _chunk_rows(width: int) -> int:
+    """A multiple of 16, at most 8,192, such that a chunk is small beside the machine's memory."""
+    budget = _CPU_CHUNK if jax.default_backend() == "cpu" else _DEVICE_CHUNK
+    return int(np.clip(budget // (4 * width) // 16 * 16, 16, 8192))
+
+
+def equal_chunks(
+    features: Any, name: str, *, size: int | None = None, weight: np.ndarray | None = None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Cuts features into chunks of one size, so that nothing compiles twice.
+
+    Args:
+        features: A matrix `(n, features)`, or an iterable of such matrices, read once.
+        name: The argument's name in messages.
+        size: Rows a chunk; chosen from the number of features where it is not given, and no more
+            than there are rows.
+        weight: Weights of the rows, or None for ones.
+
+    Yields:
+        A chunk, and the weights of its rows, which are zero for the padding of the last one.
+
+    Raises:
+        ValueError: If a matrix is not what it should be, or there is none.
+    """
+    width: int | None = None
+    seen = done = 0
+    given = size
+    waiting: list[np.ndarray] = []
+
+    def weights(rows: np.ndarray) -> np.ndarray:
+        if weight is None:
+            return np.ones(len(rows), rows.dtype)
+        check_length(weight[: done + len(rows)], done + len(rows))
+        return weight[done : done + len(rows)].astype(rows.dtype)
+
+    for part in as_matrices(features):
+        part = checked_features(part, name, width=width, offset=seen)
+        width, seen = part.shape[1], seen + len(part)
+        size = _chunk_rows(part.shape[1]) if size is None else size
+        waiting.append(part)
+        while sum(map(len, waiting)) >= size:
+            rows = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+            yield rows[:size], weights(rows[:size])
+            done += size
+            waiting = [rows[size:]] if len(rows) > size else []
+    if width is None or size is None:
+        raise ValueError(f"{name} is an iterable without any chunk; give at least one")
+    if waiting:
+        rows = np.concatenate(waiting)
+        if given is None and not done:
+            size = 16 * -(-len(rows) // 16)
+        padding = ((0, size - len(rows)), (0, 0))
+        yield np.pad(rows, padding), np.pad(weights(rows), padding[:1])
+        done += len(rows)
+    if weight is not None:
+        check_length(weight, done)
+
+
+def as_matrices(features: Any) -> Iterable[Any]:
+    """What was given as an iterable of matrices: a large one in parts, not converted as a whole.
+
+    Args:
+        features: A matrix, or an iterable of matrices.
+
+    Returns:
+        An iterable of matrices, or what may be made one.
+    """
+    if isinstance(features, list | tuple) and features and np.ndim(features[0]) < 2:
+        features = np.asarray(features)
+    if getattr(features, "ndim", 0) == 2 and len(features) > 8192:
+        return (features[start : start + 8192] for start in range(0, len(features), 8192))
+    if hasattr(features, "shape") or not isinstance(features, Iterable):
+        return (features,)
+    return features
+
 
 Normalisation = Literal["none", "largest", "root", "standardise"]
 """What is done to features before their principal directions are sought; see
@@ -101,16 +216,15 @@ class Moments(eqx.Module):
         def total(values: Array) -> Array:
             return values if axis_name is None else jax.lax.psum(values, axis_name)
 
-        highest = jax.lax.Precision.HIGHEST
         count = total(jnp.sum(weight))
         share = 1.0 / jnp.maximum(count, jnp.finfo(batch.dtype).tiny)
-        rough = total(jnp.matmul(weight, batch, precision=highest)) * share
+        rough = total(product(weight, batch)) * share
         centred = batch - rough[None]
         # The mean of what is left repairs the rounding of a long sum.
-        rest = total(jnp.matmul(weight, centred, precision=highest)) * share
+        rest = total(product(weight, centred)) * share
         mean = rough + rest
         centred = (centred - rest[None]) * jnp.sqrt(weight)[:, None]
-        scatter = total(jnp.matmul(centred.T, centred, precision=highest))
+        scatter = total(product(centred.T, centred))
         norms = jnp.sum(batch.reshape(batch.shape[0], self.largest.size, -1) ** 2, axis=2)
         largest = jnp.max(jnp.where(weight[:, None] > 0, norms, 0.0), axis=0)
         if axis_name is not None:
@@ -192,19 +306,6 @@ def check_length(weight: np.ndarray, count: int) -> None:
         )
 
 
-def _weighed(
-    chunks: Iterable[tuple[np.ndarray, np.ndarray]], weight: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Chunks whose samples count what they weigh, in place of 1."""
-    seen = 0
-    for batch, counts in chunks:
-        begun, seen = seen, seen + int(np.count_nonzero(counts))
-        check_length(weight[:seen], seen)
-        counts[: seen - begun] = weight[begun:seen]
-        yield batch, counts
-    check_length(weight, seen)
-
-
 def feature_moments(
     features: Any,
     *,
@@ -233,8 +334,7 @@ def feature_moments(
         ValueError: If the features are not what they should be.
     """
     moments, own = None, own_mesh(mesh)
-    chunks = equal_chunks(features, "features", size=chunk_size)
-    for batch, counts in chunks if weight is None else _weighed(chunks, weight):
+    for batch, counts in equal_chunks(features, "features", size=chunk_size, weight=weight):
         if moments is None:
             if batch.shape[1] % path_size:
                 raise ValueError(

@@ -5,6 +5,7 @@ they hold what varies within a class. Projecting them out brings samples of one 
 """
 
 import itertools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args
 
 import equinox as eqx
@@ -13,17 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 from jax.sharding import Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
-from diffclust.features._rows import checked_rows, equal_chunks, matrices
 from diffclust.features.moments import (
     Features,
     Moments,
     Normalisation,
+    as_matrices,
     check_length,
+    checked_features,
+    equal_chunks,
     feature_moments,
     rooted,
 )
+from diffclust.linalg import flip_signs, product
 from diffclust.parallel.mesh import on_rows, own_mesh
 from diffclust.parallel.processes import agreed, joined_rows, row_counts
 
@@ -64,7 +68,7 @@ class PrincipalDirections(eqx.Module):
             One number for each direction, zero at the data's mean.
         """
         centred = rooted(features, self.normalisation) / self.scale - self.mean
-        return jnp.matmul(centred, self.basis, precision=jax.lax.Precision.HIGHEST)
+        return product(centred, self.basis)
 
     def complement(self, n: int = 2, dimensions: int | None = None) -> "OrthogonalComplement":
         """The projection without the leading directions.
@@ -211,9 +215,9 @@ def fit_principal_directions(
 def _if_few(features: Any, mesh: Mesh | None) -> tuple[np.ndarray | None, Any]:
     """All samples, where there are at most half as many as features; else what came, unread."""
     waiting: list[np.ndarray] = []
-    chunks = iter(matrices(features))
+    chunks = iter(as_matrices(features))
     for part in chunks:
-        waiting.append(checked_rows(part, "features"))
+        waiting.append(checked_features(part, "features"))
         if 2 * sum(map(len, waiting)) > waiting[0].shape[1]:
             break
     # Of several processes, any may have too many, or all together.
@@ -266,10 +270,7 @@ def _directions_of_few(
 
 
 def directions_of(
-    moments: Moments,
-    *,
-    num_directions: int | None = None,
-    normalisation: Normalisation = "none",
+    moments: Moments, *, num_directions: int | None = None, normalisation: Normalisation = "none"
 ) -> PrincipalDirections:
     """Principal directions from moments that are known, on the host in double precision.
 
@@ -311,8 +312,7 @@ def _directions(
     # n samples span n - 1 directions about their mean.
     least = 10 * np.finfo(dtype).eps * max(float(eigenvalues[0]), 0.0)
     inside = (eigenvalues > least) & (np.arange(len(eigenvalues)) < count - 1)
-    largest = np.take_along_axis(basis, np.abs(basis).argmax(axis=0)[None], axis=0)
-    basis = np.where(inside[None], basis * np.where(largest < 0, -1.0, 1.0), 0.0)
+    basis = np.where(inside[None], flip_signs(basis), 0.0)
     return PrincipalDirections(
         jnp.asarray(mean / scale, dtype),
         jnp.asarray(scale, dtype),
@@ -339,11 +339,29 @@ def _scale(
     return np.where(scale > 0, scale, 1.0)
 
 
-def _project(projection: PrincipalDirections | OrthogonalComplement, batch: Array) -> Array:
-    return jax.vmap(projection)(batch)
+def _each(function: Callable[[Array], Array], samples: Array) -> Array:
+    return jax.vmap(function)(samples)
 
 
-_projected = eqx.filter_jit(_project)
+_jitted = eqx.filter_jit(_each)
+
+
+def apply_to_each(
+    function: Callable[[Array], Array], samples: Shaped[np.ndarray, "n ..."], mesh: Mesh | None
+) -> Shaped[Array | np.ndarray, "n ..."]:
+    """A function of one sample, of each of a chunk.
+
+    Args:
+        function: What is applied; one object for every call, as each is compiled anew.
+        samples: A chunk of samples.
+        mesh: Devices of this process that share it, or None for one.
+
+    Returns:
+        An array that may still be computed, or, from several devices, one on the host.
+    """
+    if mesh is None:
+        return _jitted(function, jnp.asarray(samples))
+    return on_rows(_each, function, samples, mesh)
 
 
 def project_features(
@@ -368,11 +386,38 @@ def project_features(
     Raises:
         ValueError: If the features are not what they should be.
     """
-    found, own = [], own_mesh(mesh)
+    parts, own = [], own_mesh(mesh)
     for batch, weight in equal_chunks(features, "features", size=chunk_size):
-        if own is None:
-            rows = np.asarray(_projected(projection, jnp.asarray(batch)))
-        else:
-            rows = on_rows(_project, projection, batch, own)
-        found.append(rows[weight > 0])
-    return joined_rows(np.concatenate(found), mesh)
+        parts.append(np.asarray(apply_to_each(projection, batch, own))[weight > 0])
+    return joined_rows(np.concatenate(parts), mesh)
+
+
+def principal_angles(
+    first: Float[Array, "features m"], second: Float[Array, "features k"]
+) -> Float[Array, " angles"]:
+    """Principal angles between the spans of two matrices' columns.
+
+    What Algorithm 1 finds greedily are the singular values of a product of orthonormal bases.
+    A cosine says little about a small angle, so those come from sines.
+
+    Args:
+        first: Linearly independent columns.
+        second: Linearly independent columns.
+
+    Returns:
+        `min(m, k)` angles in [0, π/2] radians, ascending.
+
+    References:
+        Villar-Corrales and Morgenshtern, PSSC, Algorithm 1; Björck and Golub (1973), Numerical
+        methods for computing angles between linear subspaces, Eqs. 12 and 13.
+    """
+    if first.shape[1] < second.shape[1]:
+        first, second = second, first
+    wide, _ = jnp.linalg.qr(first)
+    narrow, _ = jnp.linalg.qr(second)
+    products = product(wide.T, narrow)
+    cosines = jnp.linalg.svd(products, compute_uv=False)
+    outside = narrow - product(wide, products)
+    sines = jnp.linalg.svd(outside, compute_uv=False)[::-1]
+    small = jnp.arcsin(jnp.clip(sines, 0.0, 1.0))
+    return jnp.where(cosines**2 >= 0.5, small, jnp.arccos(jnp.clip(cosines, 0.0, 1.0)))

@@ -1,7 +1,7 @@
 """Feature maps applied to many images, and their projection onto principal directions."""
 
+import functools
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,11 +13,12 @@ from jaxtyping import Array, Float
 from diffclust.features.orthogonal_complement import (
     Normalisation,
     PrincipalDirections,
+    apply_to_each,
     fit_principal_directions,
     project_features,
 )
 from diffclust.parallel.in_flight import in_flight, num_workers
-from diffclust.parallel.mesh import on_rows, own_mesh, own_size
+from diffclust.parallel.mesh import own_mesh, own_size
 from diffclust.types import Image
 
 FeatureMap = Callable[[Image], Array]
@@ -70,13 +71,6 @@ class OnCanvas(eqx.Module):
         return self.feature_map(jnp.pad(image, ((above, below), (left, right), (0, 0))))
 
 
-def _each(feature_map: FeatureMap, images: Array) -> Array:
-    return jax.vmap(feature_map)(images)
-
-
-_apply = eqx.filter_jit(_each)
-
-
 def features_of(
     feature_map: FeatureMap,
     images: Float[np.ndarray, "n height width channels"],
@@ -106,17 +100,14 @@ def features_of(
     def compute(start: int) -> Array | np.ndarray:
         part = images[start : start + size]
         padded = np.concatenate([part, np.repeat(part[:1], size - len(part), axis=0)])
-        if own is None:
-            return _apply(feature_map, jnp.asarray(padded))
-        return on_rows(_each, feature_map, padded, own)
+        return apply_to_each(feature_map, padded, own)
 
     starts = range(0, len(images), size)
-    for start, found in zip(
-        starts, in_flight(compute, starts, workers=num_workers(own)), strict=True
-    ):
+    computed = in_flight(compute, starts, workers=num_workers(own))
+    for start, features in zip(starts, computed, strict=True):
         stop = min(start + size, len(images))
         # A copy: kept as they are, blocks of several threads would leave holes in memory.
-        yield np.asarray(found)[: stop - start].copy()
+        yield np.asarray(features)[: stop - start].copy()
         if report is not None:
             report(stop, len(images))
 
@@ -144,9 +135,9 @@ def project_images(
     Returns:
         The coordinates.
     """
-    tell = _teller(report, "features")
-    found = features_of(feature_map, images, chunk_size=chunk_size, mesh=mesh, report=tell)
-    return project_features(directions, found, mesh=mesh)
+    progress = _stage_report(report)
+    features = features_of(feature_map, images, chunk_size=chunk_size, mesh=mesh, report=progress)
+    return project_features(directions, features, mesh=mesh)
 
 
 def fit_projection(
@@ -183,12 +174,9 @@ def fit_projection(
     kept: list[np.ndarray] = []
 
     def chunks(store: bool) -> Iterator[np.ndarray]:
+        progress = _stage_report(report)
         for part in features_of(
-            feature_map,
-            images,
-            chunk_size=chunk_size,
-            mesh=mesh,
-            report=_teller(report, "features"),
+            feature_map, images, chunk_size=chunk_size, mesh=mesh, report=progress
         ):
             if store:
                 kept.append(part)
@@ -209,5 +197,5 @@ def fit_projection(
     return directions, project_features(directions, kept if store else chunks(False), mesh=mesh)
 
 
-def _teller(report: Report | None, stage: str) -> Any:
-    return None if report is None else lambda done, total: report(stage, done, total)
+def _stage_report(report: Report | None) -> Callable[[int, int], None] | None:
+    return None if report is None else functools.partial(report, "features")

@@ -8,12 +8,22 @@ from dataclasses import dataclass
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Complex, Float
 
 from diffclust import _validation as check
-from diffclust.features import _by_fourier, _by_matrices
-from diffclust.features._canvas import PADDINGS, Padding, canvas_axis
-from diffclust.features.morlet import filter_bank, wave_angle
+from diffclust.features import _by_matrices
+from diffclust.features._filters import (
+    PADDINGS,
+    CanvasAxis,
+    FilterBank,
+    Padding,
+    canvas_axis,
+    crop_spectrum,
+    filter_bank,
+    wave_angle,
+)
+from diffclust.linalg import safe_sqrt
 from diffclust.types import Image
 
 
@@ -119,7 +129,8 @@ class Scattering(eqx.Module):
                 f"channels), not {image.shape}; make another for other sizes, and use jax.vmap "
                 "for a batch"
             )
-        return self._scatter()(jnp.moveaxis(image, -1, 0))
+        settings = (self.num_scales, self.num_angles, self.order, self.padding)
+        return _transform(self.height, self.width, *settings)(jnp.moveaxis(image, -1, 0))
 
     def __call__(self, image: Image) -> Float[Array, " features"]:
         """The coefficients as one vector.
@@ -135,12 +146,6 @@ class Scattering(eqx.Module):
         """
         return self.coefficients(image).reshape(-1)
 
-    def _scatter(self) -> Callable[[Float[Array, "n height width"]], Array]:
-        """The transform of any number of grey images."""
-        return _transform(
-            self.height, self.width, self.num_scales, self.num_angles, self.order, self.padding
-        )
-
 
 # Beyond this many pixels a side the fast Fourier transform overtakes matrix products, whose
 # matrices grow with the fourth power of the side too.
@@ -155,9 +160,9 @@ def _transform(
     shape = axes[0].size, axes[1].size
     bank = filter_bank(shape, scales, angles)
     if max(shape) > _LARGEST_BY_MATRICES:
-        return functools.partial(_by_fourier.scatter, axes=axes, bank=bank, order=order)
-    prepared = _by_matrices.matrices(axes, bank, order)
-    return _joining(functools.partial(_by_matrices.scatter, prepared=prepared))
+        return functools.partial(_scatter_by_fourier, axes=axes, bank=bank, order=order)
+    matrices = _by_matrices.matrices(axes, bank, order)
+    return _joining(functools.partial(_by_matrices.scatter, prepared=matrices))
 
 
 def _joining(scatter: Callable[[Array], Array]) -> Callable[[Array], Array]:
@@ -173,8 +178,8 @@ def _joining(scatter: Callable[[Array], Array]) -> Callable[[Array], Array]:
     @joined.def_vmap
     def _(size, in_batched, images):
         del in_batched
-        found = joined(images.reshape(-1, *images.shape[2:]))
-        return found.reshape(size, -1, *found.shape[1:]), True
+        paths = joined(images.reshape(-1, *images.shape[2:]))
+        return paths.reshape(size, -1, *paths.shape[1:]), True
 
     # custom_vmap has no reverse mode of its own.
     @jax.custom_jvp
@@ -200,3 +205,55 @@ def _paths(scales: int, angles: int, order: int) -> tuple[ScatteringPath, ...]:
         for t2 in range(angles)
     ]
     return (ScatteringPath(0, (), ()), *first, *(second if order == 2 else ()))
+
+
+def _filtered(
+    spectra: Complex[Array, "n height width"], filters: np.ndarray, factor: int
+) -> Complex[Array, "n filters rows columns"]:
+    """Spectra of all images through all filters, of every `factor`-th pixel."""
+    product = spectra[:, None] * jnp.asarray(filters, spectra.dtype)[None]
+    *front, height, width = product.shape
+    # Taking every s-th pixel sums the frequencies that are then the same.
+    split = product.reshape(*front, factor, height // factor, factor, width // factor)
+    return split.mean(axis=(-4, -2))
+
+
+def _scatter_by_fourier(
+    images: Float[Array, "n height width"],
+    axes: tuple[CanvasAxis, CanvasAxis],
+    bank: FilterBank,
+    order: int,
+) -> Float[Array, "n paths rows columns"]:
+    """Scattering coefficients of grey images, the paths in kymatio's order."""
+    down, right = (jnp.asarray(axis.padding, images.dtype) for axis in axes)
+    scales = len(bank.wavelets)
+
+    def low_pass(spectra, scale):
+        low = crop_spectrum(bank.average, scale)[None]
+        averages = jnp.fft.ifft2(_filtered(spectra, low, 2 ** (scales - scale))[:, 0]).real
+        return averages[:, axes[0].inside, axes[1].inside]
+
+    def moduli(spectra, scale, level):
+        waves = crop_spectrum(bank.wavelets[scale], level)
+        waves = jnp.fft.ifft2(_filtered(spectra, waves, 2 ** (scale - level)))
+        return safe_sqrt(waves.real**2 + waves.imag**2)
+
+    def flat(u):
+        return jnp.fft.fft2(u.reshape(-1, *u.shape[-2:]))
+
+    count = len(images)
+    spectra = jnp.fft.fft2(down @ images @ right.T)
+    zeroth = low_pass(spectra, 0)[:, None]
+    first, second = [], []
+    for j1 in range(scales):
+        once = flat(moduli(spectra, j1, 0))
+        first.append(low_pass(once, j1).reshape(count, -1, *zeroth.shape[2:]))
+        if order == 2 and j1 + 1 < scales:
+            twice = [
+                low_pass(flat(moduli(once, j2, j1)), j2).reshape(
+                    count, -1, 1, bank.wavelets.shape[1], *zeroth.shape[2:]
+                )
+                for j2 in range(j1 + 1, scales)
+            ]
+            second.append(jnp.concatenate(twice, axis=2).reshape(count, -1, *zeroth.shape[2:]))
+    return jnp.concatenate([zeroth, *first, *second], axis=1)

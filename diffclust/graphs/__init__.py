@@ -1,7 +1,8 @@
-"""Neighbour graphs: who is near whom, and how much that counts.
+"""Neighbour graphs: who is near whom, how much that counts, and where to cut.
 
-Take `nearest_neighbours` and one of the affinities to give a spectral method its graph; the
-methods themselves are in `diffclust.solvers`.
+Take `nearest_neighbours` and one of the affinities to make a graph, `spectral_embedding` (or
+`transfer_cut`, through representatives) to embed its samples, and `normalised_cut` to judge a
+clustering of them.
 """
 
 from diffclust.graphs.affinity import (
@@ -10,29 +11,38 @@ from diffclust.graphs.affinity import (
     mean_graph,
     self_tuning_affinity,
     self_tuning_scales,
-    weighed_graph,
+    weighted_graph,
 )
+from diffclust.graphs.embedding import SpectralEmbedding, eigengap, spectral_embedding, transfer_cut
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
+from diffclust.graphs.normalised_cut import bipartite_cut, normalised_cut, strongest_bridges
 from diffclust.graphs.refine import (
     JudgedCandidates,
-    judged_candidates,
+    candidate_distances,
     nested_neighbours,
     pair_distances,
-    rejudged,
+    reranked,
 )
 
 __all__ = [
     "JudgedCandidates",
     "Neighbours",
+    "SpectralEmbedding",
     "affinity_to_references",
+    "bipartite_cut",
+    "candidate_distances",
+    "eigengap",
     "gaussian_affinity",
-    "judged_candidates",
     "mean_graph",
     "nearest_neighbours",
     "nested_neighbours",
+    "normalised_cut",
     "pair_distances",
-    "rejudged",
+    "reranked",
     "self_tuning_affinity",
     "self_tuning_scales",
-    "weighed_graph",
+    "spectral_embedding",
+    "strongest_bridges",
+    "transfer_cut",
+    "weighted_graph",
 ]

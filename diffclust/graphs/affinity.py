@@ -40,10 +40,7 @@ def self_tuning_scales(
 
 
 def self_tuning_affinity(
-    neighbours: Neighbours,
-    *,
-    num_neighbours: int = 5,
-    symmetrise: Literal["mean", "max"] = "mean",
+    neighbours: Neighbours, *, num_neighbours: int = 5, symmetrise: Literal["mean", "max"] = "mean"
 ) -> "scipy.sparse.csr_array":
     """exp(-d²(i, j) / (s_i s_j)) between every sample and its nearest k, s from the k-th of them.
 
@@ -154,7 +151,34 @@ def mean_graph(graphs: "Sequence[scipy.sparse.csr_array]") -> "scipy.sparse.csr_
     return scipy.sparse.csr_array(total * (1.0 / len(graphs)))
 
 
-def weighed_graph(
+def mean_affinity_to_references(
+    neighbours: Sequence[Neighbours],
+    num_neighbours: Sequence[int],
+    scales: Float[np.ndarray, "graphs references"],
+    *,
+    weight: Shaped[np.ndarray, " references"] | None = None,
+) -> "scipy.sparse.csr_array":
+    """The mean of self-tuning affinities of new samples to references.
+
+    Args:
+        neighbours: Neighbours of the new samples among the references, for each of several
+            distances.
+        num_neighbours: For each of these affinities to so many.
+        scales: The references' own scales, for each distance and number of neighbours.
+        weight: Weights of the references, or None for ones.
+
+    Returns:
+        A matrix of shape `(n, references)`.
+    """
+    settings = [(near, k) for near in neighbours for k in num_neighbours]
+    graphs = [
+        affinity_to_references(near, own, num_neighbours=k)
+        for (near, k), own in zip(settings, scales, strict=True)
+    ]
+    return weighted_graph(mean_graph(graphs), columns=weight)
+
+
+def weighted_graph(
     graph: "scipy.sparse.csr_array",
     *,
     rows: Shaped[np.ndarray, " n"] | None = None,

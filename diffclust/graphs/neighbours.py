@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from diffclust import _validation
-from diffclust.features._rows import checked_rows
+from diffclust.features.moments import checked_features
+from diffclust.linalg import product
 from diffclust.parallel.in_flight import in_flight, num_workers
 from diffclust.parallel.mesh import own_mesh, own_size, replicate, rowwise, shard_rows
 from diffclust.parallel.processes import even_share, joined_rows
@@ -45,6 +46,32 @@ class Neighbours:
     def num_neighbours(self) -> int:
         """Neighbours of each query."""
         return self.index.shape[1]
+
+
+def neighbour_arrays(neighbours: Sequence[Neighbours]) -> dict[str, np.ndarray]:
+    """Several lists of neighbours as arrays.
+
+    Args:
+        neighbours: The lists.
+
+    Returns:
+        Arrays by name.
+    """
+    arrays = {f"index_{i}": near.index for i, near in enumerate(neighbours)}
+    return arrays | {f"distance_{i}": near.distance for i, near in enumerate(neighbours)}
+
+
+def neighbours_of(arrays: Mapping[str, np.ndarray]) -> tuple[Neighbours, ...]:
+    """Several lists of neighbours from their arrays.
+
+    Args:
+        arrays: As `neighbour_arrays` gives them.
+
+    Returns:
+        The same lists.
+    """
+    count = len(arrays) // 2
+    return tuple(Neighbours(arrays[f"index_{i}"], arrays[f"distance_{i}"]) for i in range(count))
 
 
 def nearest_neighbours(
@@ -82,8 +109,8 @@ def nearest_neighbours(
     Raises:
         ValueError: If an argument is not what it should be, or no neighbour is left.
     """
-    points = checked_rows(references, "references")
-    asked = points if queries is references else checked_rows(queries, "queries")
+    points = checked_features(references, "references")
+    asked = points if queries is references else checked_features(queries, "queries")
     if asked.shape[1] != points.shape[1]:
         raise ValueError(
             f"queries have {asked.shape[1]} features, references {points.shape[1]}; both need the "
@@ -116,8 +143,8 @@ def nearest_neighbours(
         asked = points if same else np.ldexp(asked, -power)
     numbers = np.arange(len(asked), dtype=np.int32) if exclude_self else np.full(len(asked), -1)
     numbers = numbers.astype(np.int32)[here]
-    found = _search(asked[here], numbers, points, wanted, available, chunk_size, own, report)
-    index, distance = joined_rows((found.index, found.distance), mesh)
+    parts = _search(asked[here], numbers, points, wanted, available, chunk_size, own, report)
+    index, distance = joined_rows((parts.index, parts.distance), mesh)
     return Neighbours(index, np.ldexp(distance, power) if power else distance)
 
 
@@ -149,26 +176,18 @@ def _search(
 
     def compute(start: int) -> tuple[np.ndarray, np.ndarray]:
         stop = min(len(queries), start + chunk_size)
-        part = queries[start:stop] - centre
-        padded = np.zeros((chunk_size, part.shape[1]), part.dtype)
-        padded[: stop - start] = part
-        own = np.full(chunk_size, -1, np.int32)
-        own[: stop - start] = numbers[start:stop]
-        rows = shard_rows(
-            (
-                jnp.asarray(padded),
-                jnp.asarray(own),
-                jnp.full((chunk_size, keep), jnp.inf, padded.dtype),
-                jnp.full((chunk_size, keep), -1, jnp.int32),
-            ),
-            mesh,
-        )
-        chunk, own, best, place = rows
+        padding = (0, chunk_size - (stop - start))
+        padded = np.pad(queries[start:stop] - centre, (padding, (0, 0)))
+        own = np.pad(numbers[start:stop], padding, constant_values=-1)
+        best = jnp.full((chunk_size, keep), jnp.inf, padded.dtype)
+        place = jnp.full((chunk_size, keep), -1, jnp.int32)
+        rows = jnp.asarray(padded), jnp.asarray(own), best, place
+        chunk, own, best, place = shard_rows(rows, mesh)
         for number, (block, norms) in enumerate(blocks):
             offset = jnp.asarray(number * size, jnp.int32)
             best, place = _merge(chunk, own, block, norms, offset, best, place, mesh)
-        found = np.asarray(place)[: stop - start]
-        return _ranked(queries[start:stop], references, found, wanted)
+        nearest = np.asarray(place)[: stop - start]
+        return _ranked(queries[start:stop], references, nearest, wanted)
 
     index = np.empty((len(queries), wanted), np.int32)
     distance = np.empty((len(queries), wanted), references.dtype)
@@ -188,11 +207,9 @@ def _blocks(references: np.ndarray, centre: np.ndarray) -> list[tuple[Array, Arr
     blocks = []
     for start in range(0, len(references), size):
         part = references[start : start + size] - centre
-        norms = np.full(size, np.inf, part.dtype)
-        norms[: len(part)] = np.einsum("nd,nd->n", part, part)
-        padded = np.zeros((size, part.shape[1]), part.dtype)
-        padded[: len(part)] = part
-        blocks.append((jnp.asarray(padded), jnp.asarray(norms)))
+        padding = (0, size - len(part))
+        norms = np.pad(np.einsum("nd,nd->n", part, part), padding, constant_values=np.inf)
+        blocks.append((jnp.asarray(np.pad(part, (padding, (0, 0)))), jnp.asarray(norms)))
     return blocks
 
 
@@ -208,31 +225,18 @@ def _merge(
     mesh: Mesh | None,
 ) -> tuple[Float[Array, "n k"], Int[Array, "n k"]]:
     """The k nearest among those found before and a block of references."""
-
-    def run(references: tuple[Array, ...], rows: tuple[Array, ...]) -> tuple[Array, Array]:
-        (block, norms, offset), (queries, own, best, place) = references, rows
-        return _merged(queries, own, block, norms, offset, best, place)
-
-    return rowwise(run, mesh)((block, norms, offset), (queries, own, best, place))
+    return rowwise(_merged, mesh)((block, norms, offset), (queries, own, best, place))
 
 
-def _merged(
-    queries: Float[Array, "n features"],
-    own: Int[Array, " n"],
-    block: Float[Array, "m features"],
-    norms: Float[Array, " m"],
-    offset: Count,
-    best: Float[Array, "n k"],
-    place: Int[Array, "n k"],
-) -> tuple[Float[Array, "n k"], Int[Array, "n k"]]:
+def _merged(references: tuple[Array, ...], rows: tuple[Array, ...]) -> tuple[Array, Array]:
     """See `_merge`.
 
     A sort of whole rows is slow on a CPU. The k least entries lie in the k groups of least minima,
     so only these groups are sorted. Groups are runs of consecutive references and are kept in
     their order, so that of equal entries those of lower index are taken.
     """
-    highest = jax.lax.Precision.HIGHEST
-    values = norms[None] - 2.0 * jnp.matmul(queries, block.T, precision=highest)
+    (block, norms, offset), (queries, own, best, place) = references, rows
+    values = norms[None] - 2.0 * product(queries, block.T)
     number = jnp.arange(block.shape[0], dtype=jnp.int32) + offset
     values = jnp.where(number[None] == own[:, None], jnp.inf, values)
     grouped = values.reshape(values.shape[0], -1, _GROUP)
@@ -249,15 +253,15 @@ def _merged(
 
 
 def _ranked(
-    queries: np.ndarray, references: np.ndarray, found: np.ndarray, wanted: int
+    queries: np.ndarray, references: np.ndarray, nearest: np.ndarray, wanted: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Neighbours in the order of distances that are computed from differences."""
     # By index first: the sort by distance is stable, so ties stay in that order.
-    found = np.sort(found, axis=1)
-    differences = references[found] - queries[:, None, :]
+    nearest = np.sort(nearest, axis=1)
+    differences = references[nearest] - queries[:, None, :]
     squared = np.einsum("nkd,nkd->nk", differences, differences)
     order = np.argsort(squared, axis=1, kind="stable")[:, :wanted]
     return (
-        np.take_along_axis(found, order, axis=1),
+        np.take_along_axis(nearest, order, axis=1),
         np.sqrt(np.take_along_axis(squared, order, axis=1)),
     )

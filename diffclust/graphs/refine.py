@@ -22,7 +22,7 @@ _CPU_CHUNK, _DEVICE_CHUNK = 128, 8192
 """Pairs a chunk: what a CPU's cache holds of the working copies, and what fills a GPU."""
 
 
-def rejudged(
+def reranked(
     candidates: Neighbours, distance: Float[np.ndarray, "n k"], num_neighbours: int
 ) -> Neighbours:
     """The candidates ranked by other distances.
@@ -233,7 +233,7 @@ class JudgedCandidates:
         return arranged(candidates, forward, direction=self.direction, **settings)
 
 
-def judged_candidates(
+def candidate_distances(
     candidates: Sequence[Neighbours],
     distance: AbstractDistance,
     samples: PyTree,
@@ -359,12 +359,45 @@ def nested_neighbours(
         for column in coordinates[:, missing].T.astype(np.float64):
             squared += (column[candidates.index] - column[:, None]) ** 2
         distance = np.sqrt(squared).astype(coordinates.dtype)
-        best = rejudged(candidates, distance, num_neighbours)
+        best = reranked(candidates, distance, num_neighbours)
         if candidates.num_neighbours < len(coordinates) - 1:
             doubtful = candidates.distance[:, -1] <= best.distance[:, -1]
             _search_anew(window, best, np.flatnonzero(doubtful))
         found.append(best)
     return tuple(found)
+
+
+def windowed_neighbours(
+    coordinates: Float[np.ndarray, "n directions"],
+    references: Float[np.ndarray, "m directions"],
+    removed: tuple[int, ...],
+    dimensions: int,
+    num_neighbours: int,
+    *,
+    mesh: Mesh | None = None,
+) -> list[Neighbours]:
+    """Neighbours of new samples among references, in several windows of their coordinates.
+
+    Args:
+        coordinates: The new samples' coordinates along principal directions, leading first.
+        references: The references' coordinates.
+        removed: How many leading ones each window leaves out.
+        dimensions: Coordinates in a window; fewer where there are not as many.
+        num_neighbours: How many neighbours.
+        mesh: Devices that share the new samples, or None for one.
+
+    Returns:
+        The neighbours in each window, in the order of `removed`.
+    """
+    return [
+        nearest_neighbours(
+            drop_leading(coordinates, n, dimensions),
+            drop_leading(references, n, dimensions),
+            num_neighbours,
+            mesh=mesh,
+        )
+        for n in removed
+    ]
 
 
 def _search_anew(window: np.ndarray, neighbours: Neighbours, samples: np.ndarray) -> None:

@@ -19,7 +19,7 @@ from diffclust.models.settings import AbstractSettings
 from diffclust.parallel import Data, check_mesh, default_chunk_size
 from diffclust.parallel.data import Description
 from diffclust.parallel.processes import together
-from diffclust.prototypes import Learned, picture_of
+from diffclust.prototypes import Learned, exemplar_of
 from diffclust.solvers import Assignment, Callback, Outcome, Snapshots, ignore, run
 from diffclust.solvers.lloyd_problem import Start
 from diffclust.solvers.problem import Stages
@@ -337,7 +337,7 @@ class Result:
     @property
     def prototypes(self) -> Float[np.ndarray, "clusters ..."]:
         """The prototypes, on the scale the family works on; of Gaussians, the means."""
-        return np.asarray(picture_of(self.outcome.learned.clusters.prototype))
+        return np.asarray(exemplar_of(self.outcome.learned.clusters.prototype))
 
     @property
     def assignments(self) -> np.ndarray:

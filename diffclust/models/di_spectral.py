@@ -9,22 +9,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffclust import _validation
-from diffclust.alignment import AbstractAligner, Descent, PreconditionedLBFGS
-from diffclust.alignment import Stage as Level
-from diffclust.graphs import Neighbours, nested_neighbours, rejudged
-from diffclust.graphs.refine import Direction, JudgedCandidates, arranged
-from diffclust.image_source import Images
-from diffclust.models.cuts import (
-    cut_mean_graph,
-    extended,
-    neighbour_arrays,
-    neighbours_among_fitted,
-    neighbours_of,
+from diffclust.alignment import (
+    AbstractAligner,
+    Descent,
+    InvariantDistance,
+    PreconditionedLBFGS,
+    PreparedDistance,
 )
+from diffclust.alignment import Stage as Level
+from diffclust.graphs import Neighbours, SpectralEmbedding, nested_neighbours, reranked
+from diffclust.graphs.affinity import mean_affinity_to_references
+from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
+from diffclust.graphs.refine import Direction, JudgedCandidates, arranged, windowed_neighbours
+from diffclust.image_source import Images
+from diffclust.models.cuts import cut_mean_graph
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.scattering import AbstractScatteringModel, relative_weight, reporter
 from diffclust.models.settings import SplineSettings, check_whole_numbers
-from diffclust.objectives import InvariantDistance, PreparedDistance
 from diffclust.parallel import Data
 from diffclust.parallel.data import Description
 from diffclust.parallel.in_flight import Chunkwise
@@ -216,12 +217,20 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
         """New images are compared with those that were fitted."""
         stored = outcome.extras
         coordinates = self.coordinates_of(outcome, data, callback)
-        spaces = (self.num_removed, self.num_dimensions, self.num_candidates)
-        candidates = neighbours_among_fitted(coordinates, stored, *spaces, data.mesh)
+        windows = (self.num_removed, self.num_dimensions, self.num_candidates)
+        candidates = windowed_neighbours(
+            coordinates, stored["coordinates"], *windows, mesh=data.mesh
+        )
         every = joined_rows(data.samples, data.mesh)
         judge = self.judged(every, stored["images"], callback=callback, mesh=data.mesh)
-        near = by_root(candidates, judge(candidates))
-        return nearest_centres(extended(near, self.num_neighbours, stored), stored["centres"])
+        affinities = mean_affinity_to_references(
+            by_root(candidates, judge(candidates)),
+            self.num_neighbours,
+            stored["scales"],
+            weight=stored.get("weight"),
+        )
+        embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
+        return nearest_centres(embedding.extend(affinities), stored["centres"])
 
 
 def by_root(
@@ -237,7 +246,7 @@ def by_root(
         The candidates, nearest first.
     """
     return tuple(
-        rejudged(near, np.sqrt(np.maximum(energy, 0.0)), near.num_neighbours)
+        reranked(near, np.sqrt(np.maximum(energy, 0.0)), near.num_neighbours)
         for near, energy in zip(candidates, squared, strict=True)
     )
 

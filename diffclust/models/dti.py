@@ -3,7 +3,7 @@
 import equinox as eqx
 
 from diffclust import _validation
-from diffclust.alignment import AbstractAligner, Descent, InTurn, NoAlignment, Stage
+from diffclust.alignment import AbstractAligner, Descent, NoAlignment, Sequential, Stage
 from diffclust.models.gradient import AbstractGradientModel
 from diffclust.models.objective import PrototypeObjective, mixture, squared_distances
 from diffclust.models.settings import (
@@ -34,7 +34,7 @@ class AbstractDTIModel(
         prediction = self.prediction(transforms, channels, exact=final)
         if not final or not self.refine_steps:
             return prediction
-        return InTurn(prediction, Descent((Stage(self.refine_steps),), candidates=None))
+        return Sequential(prediction, Descent((Stage(self.refine_steps),), candidates=None))
 
 
 class DTIKMeans(AbstractDTIModel):

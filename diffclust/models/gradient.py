@@ -13,14 +13,20 @@ from jaxtyping import Array, Float
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, NoAlignment, Prediction
+from diffclust.energies import TransformedPrototype
 from diffclust.image_source import Images
 from diffclust.models.base import Result
 from diffclust.models.images import AbstractImageModel
 from diffclust.models.objective import PrototypeObjective
 from diffclust.models.settings import BackboneName
 from diffclust.models.training import Training
-from diffclust.networks import AbstractBackbone, Head, make_heads, quick_backbone, residual_backbone
-from diffclust.objectives import TransformedPrototype
+from diffclust.networks import (
+    AbstractBackbone,
+    Head,
+    StridedBackbone,
+    make_heads,
+    residual_backbone,
+)
 from diffclust.parallel import Data
 from diffclust.parallel.data import Description
 from diffclust.parallel.processes import agreed, joined_rows
@@ -140,7 +146,7 @@ class AbstractGradientModel(AbstractImageModel):
         backbone = heads = None
         if self.backbone is not None and sequence:
             first, second = jax.random.split(key)
-            make = residual_backbone if self.backbone == "residual" else quick_backbone
+            make = residual_backbone if self.backbone == "residual" else StridedBackbone
             backbone = make(height, width, channels, key=first)
             heads = _heads(sequence, backbone, self.num_clusters, second)
         terms = sum(len(transform.deformation_terms) for transform in sequence)

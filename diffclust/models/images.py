@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Array
 
 from diffclust import _validation
+from diffclust.energies import TransformedDistance, TransformedPrototype
 from diffclust.image_source import Images, blanked
 from diffclust.masks import check_mask_size, mask_weights
 from diffclust.models.base import AbstractModel, Result
-from diffclust.objectives import TransformedDistance, TransformedPrototype
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers import Outcome
 

@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent, NoAlignment, Stage
+from diffclust.energies import TransformedDistance
 from diffclust.image_source import Images
 from diffclust.models.images import AbstractImageModel, blank_clusters
 from diffclust.models.settings import (
@@ -17,7 +18,6 @@ from diffclust.models.settings import (
     SearchSettings,
     SplineSettings,
 )
-from diffclust.objectives import TransformedDistance
 from diffclust.parallel import Data
 from diffclust.parallel.data import Description
 from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages

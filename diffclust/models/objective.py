@@ -9,7 +9,7 @@ from diffclust.distances import (
     GaussianNegativeLogLikelihood,
     SquaredEuclidean,
 )
-from diffclust.objectives import AbstractReduction, HardMinimum, MixtureLikelihood
+from diffclust.energies import AbstractReduction, HardMinimum, MixtureLikelihood
 from diffclust.prototypes import GaussianImages
 
 _RESPONSIBLE = 3

@@ -13,13 +13,13 @@ import numpy as np
 from jaxtyping import Float
 
 from diffclust import _validation
+from diffclust.energies import TransformedDistance
 from diffclust.features import PrincipalDirections, Scattering, drop_leading
 from diffclust.features.projected import OnCanvas, fit_projection, project_images
 from diffclust.image_source import Images
 from diffclust.models.images import AbstractImageModel, blank_clusters
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.settings import MaskSettings, ScatteringSettings
-from diffclust.objectives import TransformedDistance
 from diffclust.parallel import Data
 from diffclust.parallel.data import Description
 from diffclust.parallel.in_flight import all_rows

@@ -9,9 +9,9 @@ from typing import Literal, get_args
 import equinox as eqx
 
 from diffclust import _validation
+from diffclust.energies.transformed import PixelWeights
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.masks import as_mask
-from diffclust.objectives.energy import PixelWeights
 from diffclust.sampling import Boundary
 
 BackboneName = Literal["quick", "residual"]

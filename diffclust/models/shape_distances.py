@@ -8,13 +8,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust.distances import DiagonalGaussian
-from diffclust.distances.fisher_rao import diagonal_fisher_rao, fisher_rao, round_fisher_rao
+from diffclust.distances.fisher_rao import diagonal_fisher_rao, fisher_rao, isotropic_fisher_rao
 from diffclust.distances.wasserstein import (
     printed_wasserstein,
     squared_wasserstein,
     wasserstein,
 )
-from diffclust.prototypes.landmarks import Spread
+from diffclust.prototypes.base import Covariance
 from diffclust.types import Scalar
 
 _DISTANCES = {
@@ -44,7 +44,7 @@ def between_gaussians(distance: str, variances: str) -> Callable[..., Scalar]:
 
 def _round(p: DiagonalGaussian, q: DiagonalGaussian) -> Scalar:
     """Fisher–Rao among Gaussians whose axes all have the variance of the first."""
-    return round_fisher_rao(
+    return isotropic_fisher_rao(
         DiagonalGaussian(p.mean, p.variance[0]), DiagonalGaussian(q.mean, q.variance[0])
     )
 
@@ -57,7 +57,7 @@ def spread_about(
     full: bool,
     alike: bool,
     least: float,
-) -> Spread:
+) -> Covariance:
     """Variances or covariances of all shapes about their mean.
 
     Args:

@@ -11,19 +11,21 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust import _validation
-from diffclust.alignment import AbstractAligner, InheritedVariances, NoAlignment
+from diffclust.alignment import AbstractAligner, ClusterVariances, NoAlignment
 from diffclust.distances import AbstractDissimilarity, LandmarkNegativeLogLikelihood
 from diffclust.distances.landmarks import LandmarkDistance
+from diffclust.energies import LandmarkEnergy
 from diffclust.methods import Words
 from diffclust.models.base import AbstractModel
-from diffclust.models.registration import Registered, middle, moved, register, register_to
 from diffclust.models.shape_distances import between_gaussians, floored, spread_about
-from diffclust.objectives import LandmarkEnergy
 from diffclust.parallel import Data
 from diffclust.parallel.data import Description
 from diffclust.parallel.processes import agreed, joined_rows
 from diffclust.prototypes import Clusters, FrechetShapes, Learned, MeanShapes
-from diffclust.prototypes.landmarks import Spread, Variances
+from diffclust.prototypes.base import Covariance
+from diffclust.prototypes.shapes import Variances
+from diffclust.registration import apply_similarities, common_centroid, register, register_to
+from diffclust.registration.shapes import Registered
 from diffclust.solvers import (
     Assignment,
     Callback,
@@ -152,14 +154,14 @@ class ShapeKMeans(AbstractModel):
     def aligner(self) -> AbstractAligner:
         """None; in Type II shapes carry the variances of their clusters."""
         type_two = self.variances == "per_cluster" and self.distance != "likelihood"
-        return InheritedVariances() if type_two else NoAlignment()
+        return ClusterVariances() if type_two else NoAlignment()
 
     def spread(
         self,
         registered: Float[Array, "n landmarks dims"],
         reference: Float[Array, "landmarks dims"],
         weight: Float[Array, " n"] | None = None,
-    ) -> Spread:
+    ) -> Covariance:
         """Variances or covariances of all shapes about their mean.
 
         Args:
@@ -176,7 +178,7 @@ class ShapeKMeans(AbstractModel):
         )
 
     def family(
-        self, reference: Float[Array, "landmarks dims"], spread: Spread
+        self, reference: Float[Array, "landmarks dims"], spread: Covariance
     ) -> MeanShapes | FrechetShapes:
         """How centres and variances follow from shapes.
 
@@ -201,7 +203,7 @@ class ShapeKMeans(AbstractModel):
         )
         return FrechetShapes(means) if self._has_frechet_means else means
 
-    def floor(self, spread: Spread) -> Scalar:
+    def floor(self, spread: Covariance) -> Scalar:
         """The least variance.
 
         Args:
@@ -214,7 +216,7 @@ class ShapeKMeans(AbstractModel):
         own = jnp.diagonal(spread, axis1=-2, axis2=-1) if full else spread
         return self.min_variance * jnp.mean(own)
 
-    def solver(self, reference: Float[Array, "landmarks dims"], spread: Spread) -> Lloyd:
+    def solver(self, reference: Float[Array, "landmarks dims"], spread: Covariance) -> Lloyd:
         """The composition; it may be traced, so that many data sets are one `jax.vmap`.
 
         Args:
@@ -274,7 +276,7 @@ class ShapeKMeans(AbstractModel):
         found = {
             "consensus": consensus,
             "variances": np.asarray(variances),
-            "origin": middle(array, weight),
+            "origin": common_centroid(array, weight),
             "registration": params,
             "registration_converged": np.asarray(converged),
         }
@@ -290,7 +292,7 @@ class ShapeKMeans(AbstractModel):
         extras = dict(outcome.extras)
         params, converged = (extras.pop(n) for n in ("registration", "registration_converged"))
         floor = float(self.floor(jnp.asarray(extras["variances"])))
-        variances = np.asarray(outcome.learned.clusters.prototype.spread)
+        variances = np.asarray(outcome.learned.clusters.prototype.covariance)
         # Variances that all clusters share are counted once.
         own = variances if self.variances == "per_cluster" else variances[:1]
         figures = {
@@ -307,7 +309,7 @@ class ShapeKMeans(AbstractModel):
         family = self.family(jnp.zeros(sample_shape, dtype), jnp.ones(full, dtype))
         shapes = jnp.zeros((self.num_clusters, *sample_shape), dtype)
         return Learned(
-            Clusters(jax.vmap(family.begin)(shapes), jnp.zeros((self.num_clusters, 0), dtype))
+            Clusters(jax.vmap(family.init)(shapes), jnp.zeros((self.num_clusters, 0), dtype))
         )
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
@@ -340,4 +342,4 @@ class ShapeKMeans(AbstractModel):
     def aligned(self, outcome: Outcome, shapes: np.ndarray, params: np.ndarray) -> np.ndarray:
         """The registered shapes; see `AbstractModel.aligned`."""
         del outcome
-        return moved(shapes, params).astype(jnp.result_type(float))
+        return apply_similarities(shapes, params).astype(jnp.result_type(float))

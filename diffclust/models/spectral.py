@@ -13,21 +13,20 @@ from diffclust import _validation
 from diffclust.features import drop_leading
 from diffclust.graphs import (
     Neighbours,
+    SpectralEmbedding,
+    bipartite_cut,
+    eigengap,
     gaussian_affinity,
     mean_graph,
     nearest_neighbours,
     nested_neighbours,
-    weighed_graph,
+    transfer_cut,
+    weighted_graph,
 )
-from diffclust.models.cuts import (
-    bipartite_cut,
-    cut_mean_graph,
-    extended,
-    neighbour_arrays,
-    neighbours_among_fitted,
-    neighbours_of,
-    stored_embedding,
-)
+from diffclust.graphs.affinity import mean_affinity_to_references
+from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
+from diffclust.graphs.refine import windowed_neighbours
+from diffclust.models.cuts import cut_mean_graph
 from diffclust.models.scattering import (
     AbstractScatteringModel,
     Clustering,
@@ -42,12 +41,10 @@ from diffclust.solvers import (
     Outcome,
     PointClusters,
     Stage,
-    eigengap,
     ignore,
     kmeans,
     nearest_centres,
     representatives,
-    transfer_cut,
 )
 from diffclust.solvers.staged_problem import Context
 
@@ -163,20 +160,25 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
         """By affinities to the samples, or representatives, that were fitted."""
         coordinates = self.coordinates_of(outcome, data, callback)
         stored = outcome.extras
+        most = max(self.num_neighbours)
         if "coordinates" in stored:
-            spaces = (self.num_removed, self.num_dimensions)
-            most = max(self.num_neighbours)
-            near = neighbours_among_fitted(coordinates, stored, *spaces, most, data.mesh)
-            points = extended(near, self.num_neighbours, stored)
+            windows = (self.num_removed, self.num_dimensions)
+            near = windowed_neighbours(
+                coordinates, stored["coordinates"], *windows, most, mesh=data.mesh
+            )
+            affinities = mean_affinity_to_references(
+                near, self.num_neighbours, stored["scales"], weight=stored.get("weight")
+            )
         else:
             graphs = []
             for n, sigmas in zip(self.num_removed, stored["sigmas"], strict=True):
                 window = drop_leading(coordinates, n, self.num_dimensions)
-                chosen, most = stored[f"representatives_{n}"], max(self.num_neighbours)
+                chosen = stored[f"representatives_{n}"]
                 near = nearest_neighbours(window, chosen, most, mesh=data.mesh)
                 graphs.append(self._gaussians(near, len(chosen), sigmas))
-            points = stored_embedding(stored).extend(_side_by_side(graphs))
-        return nearest_centres(points, stored["centres"])
+            affinities = _side_by_side(graphs)
+        embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
+        return nearest_centres(embedding.extend(affinities), stored["centres"])
 
     def by_representatives(self, count: int) -> bool:
         """Whether samples are compared with a few representatives, and not with each other.
@@ -254,11 +256,11 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             sigmas.append(np.asarray(each))
             graphs.append(self._gaussians(near, len(chosen), sigmas[-1]))
         weight = relative_weight(context.data)
-        affinities = weighed_graph(_side_by_side(graphs), rows=weight)
+        affinities = weighted_graph(_side_by_side(graphs), rows=weight)
         reporter(context.callback, "cut")(0, 1)
         embedding = transfer_cut(affinities, self.num_clusters)
         points = kmeans(
-            embedding.rows,
+            embedding.vectors,
             self.num_clusters,
             key=jax.random.split(context.key)[0],
             num_restarts=self.num_restarts,

@@ -4,10 +4,13 @@ A backbone turns an image into features once, and a small head per cluster turns
 You need this where a network is to predict alignments (DTI clustering) instead of a search.
 """
 
-from diffclust.networks.base import AbstractBackbone
-from diffclust.networks.heads import Head, make_heads
-from diffclust.networks.quick import StridedBackbone, quick_backbone
-from diffclust.networks.residual import ResidualBackbone, residual_backbone
+from diffclust.networks.backbones import (
+    AbstractBackbone,
+    ResidualBackbone,
+    StridedBackbone,
+    residual_backbone,
+)
+from diffclust.networks.layers import Head, make_heads
 
 __all__ = [
     "AbstractBackbone",
@@ -15,6 +18,5 @@ __all__ = [
     "ResidualBackbone",
     "StridedBackbone",
     "make_heads",
-    "quick_backbone",
     "residual_backbone",
 ]

@@ -1,4 +1,4 @@
-"""Convolution, normalisation and pooling of one image, as the backbones need them."""
+"""Layers of one image, as the backbones need them, and the heads that predict params."""
 
 import math
 from typing import Literal
@@ -8,13 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from diffclust.types import Image, Key
+from diffclust import _validation as check
+from diffclust.types import Image, Key, Params
 
 Normalisation = Literal["none", "group"]
 EPSILON = 1e-5
 """Added to variances, as is usual."""
-
-NORMALISATIONS: tuple[Normalisation, ...] = ("none", "group")
 
 
 def he_normal(key: Key, shape: tuple[int, ...], fan_in: int) -> Array:
@@ -55,13 +54,7 @@ class Convolution(eqx.Module):
     stride: tuple[int, int] = eqx.field(static=True)
 
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        *,
-        size: int,
-        stride: tuple[int, int] = (1, 1),
-        key: Key,
+        self, inputs: int, outputs: int, *, size: int, stride: tuple[int, int] = (1, 1), key: Key
     ):
         self.weight = he_normal(key, (size, size, inputs, outputs), size * size * inputs)
         self.bias = jnp.zeros(outputs, dtype=self.weight.dtype)
@@ -77,14 +70,14 @@ class Convolution(eqx.Module):
             Image of shape `(⌈height / stride[0]⌉, ⌈width / stride[1]⌉, outputs)`.
         """
         before = self.weight.shape[0] // 2
-        found = jax.lax.conv_general_dilated(
+        batch = jax.lax.conv_general_dilated(
             image[None],
             self.weight,
             self.stride,
             [(before, before)] * 2,
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
         )
-        return found[0] + self.bias[None, None]
+        return batch[0] + self.bias[None, None]
 
 
 class GroupNormalisation(eqx.Module):
@@ -147,3 +140,75 @@ def max_pool(image: Image) -> Float[Array, "rows columns channels"]:
     return jax.lax.reduce_window(
         image, -jnp.inf, jax.lax.max, (3, 3, 1), (2, 2, 1), ((1, 1), (1, 1), (0, 0))
     )
+
+
+HIDDEN = 128
+"""Units of each hidden layer, as in the paper (DTI clustering, Section 4.1)."""
+
+
+class Head(eqx.Module):
+    """Two hidden layers of 128 units, and a last layer that starts at zero.
+
+    So it predicts zero params at the start, which is the identity, exactly.
+
+    Args:
+        num_features: Length of the feature vector.
+        num_params: Length of the parameter vector.
+        key: Randomness of the hidden layers' weights.
+
+    Attributes:
+        weights: One matrix a layer, inputs first.
+        biases: One vector a layer.
+
+    References:
+        DTI clustering, Section 4.1, "Parameter predictor networks".
+    """
+
+    weights: tuple[Float[Array, "_ _"], ...]
+    biases: tuple[Float[Array, " _"], ...]
+
+    def __init__(self, num_features: int, num_params: int, *, key: Key):
+        first, second = jax.random.split(key)
+        hidden = (
+            he_normal(first, (num_features, HIDDEN), num_features),
+            he_normal(second, (HIDDEN, HIDDEN), HIDDEN),
+        )
+        last = jnp.zeros((HIDDEN, num_params), dtype=hidden[0].dtype)
+        self.weights = (*hidden, last)
+        self.biases = tuple(jnp.zeros(w.shape[1], dtype=w.dtype) for w in self.weights)
+
+    def __call__(self, features: Float[Array, " features"]) -> Params:
+        """Predicts.
+
+        Args:
+            features: Features of shape `(num_features,)`.
+
+        Returns:
+            Params of shape `(num_params,)`.
+        """
+        *hidden, last = zip(self.weights, self.biases, strict=True)
+        for weight, bias in hidden:
+            features = jax.nn.relu(features @ weight + bias)
+        return features @ last[0] + last[1]
+
+
+def make_heads(num_clusters: int, num_features: int, num_params: int, *, key: Key) -> Head:
+    """One head a cluster, stacked; `jax.vmap(lambda head: head(features))(heads)` applies them.
+
+    Args:
+        num_clusters: K.
+        num_features: Length of the feature vector, at least 1.
+        num_params: Length of the parameter vector; 0 for a transform without any.
+        key: Randomness of the hidden layers' weights; every cluster has its own.
+
+    Returns:
+        A head whose every array has a leading cluster axis.
+
+    Raises:
+        ValueError: If a number is no whole number or too small.
+    """
+    sizes = {"num_clusters": (num_clusters, 1), "num_features": (num_features, 1)}
+    for name, (value, least) in {**sizes, "num_params": (num_params, 0)}.items():
+        check.count(value, name, least=least)
+    keys = jax.random.split(key, num_clusters)
+    return eqx.filter_vmap(lambda key: Head(num_features, num_params, key=key))(keys)

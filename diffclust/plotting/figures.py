@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diffclust.analysis.model_selection import GraphSurveyRow
-from diffclust.features.morlet import filter_bank, wave_angle
+from diffclust.features._filters import filter_bank, wave_angle
 from diffclust.features.scattering import Scattering
+from diffclust.models.survey import SurveyRow
 from diffclust.plotting.bend import elbow
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def scattering_filters(scattering: Scattering) -> "Figure":
     return figure
 
 
-def survey_curves(rows: Sequence[GraphSurveyRow]) -> "Figure":
+def survey_curves(rows: Sequence[SurveyRow]) -> "Figure":
     """Eigengap, normalised cut and stability against the number of clusters.
 
     Args:
-        rows: What `diffclust.analysis.model_selection.survey` returned.
+        rows: What `diffclust.models.survey.survey` returned.
 
     Returns:
         A matplotlib figure: a panel each, a line for the mean graph and a faint one for each number

@@ -8,7 +8,7 @@ from jaxtyping import UInt8
 
 from diffclust.models import Result
 from diffclust.plotting.pictures import displayable
-from diffclust.prototypes import picture_of
+from diffclust.prototypes import exemplar_of
 from diffclust.solvers import Progress
 
 _MOST_PIXELS = 200_000
@@ -150,12 +150,12 @@ class Film:
 
 def _is_image(progress: Progress) -> bool:
     assert progress.learned is not None
-    return np.ndim(picture_of(progress.learned.clusters.prototype)) == 4
+    return np.ndim(exemplar_of(progress.learned.clusters.prototype)) == 4
 
 
 def _pictures(progress: Progress) -> UInt8[np.ndarray, "clusters height width channels"]:
     assert progress.learned is not None
-    prototypes = np.asarray(picture_of(progress.learned.clusters.prototype))
+    prototypes = np.asarray(exemplar_of(progress.learned.clusters.prototype))
     return _shrunk([displayable(one, own_range=True) for one in prototypes])
 
 

@@ -239,7 +239,7 @@ def landmark_covariances(result: Result) -> Float[np.ndarray, "clusters landmark
         raise ValueError(
             f"{result.model.method} has no mean shapes; give the result of a model of shapes"
         )
-    spread = np.asarray(prototype.spread, np.float64)
+    spread = np.asarray(prototype.covariance, np.float64)
     if spread.ndim == 4:
         return spread
     return spread[..., None] * np.eye(spread.shape[-1])

@@ -4,11 +4,22 @@
 into prototypes, so that nothing ever stores all aligned samples.
 """
 
-from diffclust.prototypes.base import AbstractPrototypeFamily, Clusters, Learned
-from diffclust.prototypes.frechet import FrechetShapes, FrechetSums
-from diffclust.prototypes.images import GaussianImages, MeanImages, Sums, UnitNormImages
-from diffclust.prototypes.landmarks import LandmarkGaussians, LandmarkSums, MeanShapes, gaussians
-from diffclust.prototypes.picture import picture_of
+from diffclust.prototypes.base import (
+    AbstractPrototypeFamily,
+    Clusters,
+    GaussianImages,
+    LandmarkGaussians,
+    Learned,
+    exemplar_of,
+)
+from diffclust.prototypes.images import MeanImages, Sums, UnitNormImages
+from diffclust.prototypes.shapes import (
+    FrechetShapes,
+    FrechetSums,
+    LandmarkSums,
+    MeanShapes,
+    gaussians,
+)
 
 __all__ = [
     "AbstractPrototypeFamily",
@@ -23,6 +34,6 @@ __all__ = [
     "MeanShapes",
     "Sums",
     "UnitNormImages",
+    "exemplar_of",
     "gaussians",
-    "picture_of",
 ]

@@ -1,10 +1,68 @@
 """What is learned of the clusters, and what every prototype family offers."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
+
+from diffclust.distances import DiagonalGaussian, Gaussian
+from diffclust.linalg import product
+
+Membership = Float[Array, "n clusters"]
+"""How much of each sample belongs to each cluster."""
+
+Covariance = Array
+"""Variances `(..., landmarks, dims)`, or covariances `(..., landmarks, dims, dims)`."""
+
+
+class GaussianImages(eqx.Module):
+    """Prototypes of a Gaussian mixture: a mean image, and how much each pixel strays from it.
+
+    Any deviations will do, of either sign: their squares are the variances, so that gradient steps
+    need no constraint.
+
+    Attributes:
+        mean: The means.
+        deviation: Roots of the variances.
+    """
+
+    mean: Float[Array, "*clusters height width channels"]
+    deviation: Float[Array, "*clusters height width channels"]
+
+    @property
+    def gaussian(self) -> DiagonalGaussian:
+        """The Gaussian itself."""
+        return DiagonalGaussian(self.mean, self.deviation**2)
+
+
+class LandmarkGaussians(eqx.Module):
+    """A mean shape, each of whose landmarks is a Gaussian.
+
+    Attributes:
+        centre: The Gaussians, with a leading axis of landmarks.
+        covariance: The variances or covariances that a shape of this cluster carries; those of the
+            centre, unless that is a Fréchet mean of its Gaussians.
+    """
+
+    centre: DiagonalGaussian | Gaussian
+    covariance: Covariance
+
+
+def exemplar_of(prototype: PyTree) -> Any:
+    """The sample that a prototype stands for: an image, or landmarks; of Gaussians, the mean.
+
+    Args:
+        prototype: An image, `GaussianImages` or `LandmarkGaussians`, with any leading axes.
+
+    Returns:
+        The image or the landmarks, an array as the prototype's are: of JAX's or of NumPy's.
+    """
+    if isinstance(prototype, GaussianImages):
+        return prototype.mean
+    return prototype.centre.mean if isinstance(prototype, LandmarkGaussians) else prototype
 
 
 class Clusters(eqx.Module):
@@ -23,6 +81,11 @@ class Clusters(eqx.Module):
     def __len__(self) -> int:
         """Number of clusters."""
         return jax.tree.leaves(self.prototype)[0].shape[0]
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """The floating dtype of the prototypes."""
+        return jnp.result_type(*jax.tree.leaves(self.prototype))
 
     def take(self, index: Array) -> "Clusters":
         """The clusters at the given indices, every leaf alike.
@@ -52,21 +115,23 @@ class Learned(eqx.Module):
 
 
 class AbstractPrototypeFamily(eqx.Module):
-    """How prototypes follow from the samples that were aligned to them."""
+    """How prototypes follow from the samples that were aligned to them.
+
+    Attributes:
+        is_additive: Whether a sample adds the same to the sums of a cluster whatever its prototype
+            is.
+    """
+
+    is_additive: eqx.AbstractClassVar[bool]
 
     @property
     @abc.abstractmethod
-    def is_additive(self) -> bool:
-        """Whether a sample adds the same to the sums of a cluster whatever its prototype is."""
-
-    @property
-    @abc.abstractmethod
-    def starting(self) -> "AbstractPrototypeFamily":
-        """The family whose prototypes a run begins with: itself, unless updates go on from them."""
+    def initial_family(self) -> "AbstractPrototypeFamily":
+        """The family whose prototypes a run starts with: itself, unless updates go on from them."""
 
     @abc.abstractmethod
-    def begin(self, sample: PyTree) -> PyTree:
-        """The prototype of a cluster that is just begun with one sample.
+    def init(self, sample: PyTree) -> PyTree:
+        """The prototype of a new cluster of one sample.
 
         Args:
             sample: One sample, scaled.
@@ -80,7 +145,7 @@ class AbstractPrototypeFamily(eqx.Module):
         self,
         aligned: PyTree,
         pixel_weight: Array | None,
-        membership: Float[Array, "n clusters"],
+        membership: Membership,
         prototypes: PyTree,
     ) -> PyTree:
         """Sums over a batch of aligned samples, to be added over batches and devices.
@@ -118,3 +183,18 @@ class AbstractPrototypeFamily(eqx.Module):
         Returns:
             The sample, scaled.
         """
+
+
+def weighted_sums(
+    batch: Float[Array, "n ..."], membership: Membership
+) -> Float[Array, "clusters ..."]:
+    """Sums over the samples of each cluster.
+
+    Args:
+        batch: One array for each sample.
+        membership: How much of each sample belongs to each cluster.
+
+    Returns:
+        One sum for each cluster.
+    """
+    return product(membership.T, batch.reshape(batch.shape[0], -1)).reshape(-1, *batch.shape[1:])

@@ -1,33 +1,14 @@
-"""Prototypes that are images: means of aligned images, and Gaussians."""
+"""Prototypes that are means of aligned images."""
+
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.distances import DiagonalGaussian
-from diffclust.prototypes.base import AbstractPrototypeFamily
-from diffclust.types import Image, Scalar
-
-
-class GaussianImages(eqx.Module):
-    """Prototypes of a Gaussian mixture: a mean image, and how much each pixel strays from it.
-
-    Any deviations will do, of either sign: their squares are the variances, so that gradient steps
-    need no constraint.
-
-    Attributes:
-        mean: The means.
-        deviation: Roots of the variances.
-    """
-
-    mean: Float[Array, "*clusters height width channels"]
-    deviation: Float[Array, "*clusters height width channels"]
-
-    @property
-    def gaussian(self) -> DiagonalGaussian:
-        """The Gaussian itself."""
-        return DiagonalGaussian(self.mean, self.deviation**2)
+from diffclust.prototypes.base import AbstractPrototypeFamily, Membership, weighted_sums
+from diffclust.types import Image, Images, Scalar
 
 
 class Sums(eqx.Module):
@@ -44,24 +25,6 @@ class Sums(eqx.Module):
     count: Float[Array, " clusters"]
 
 
-def _image_sums(
-    aligned: Float[Array, "n height width channels"],
-    pixel_weight: Float[Array, "n height width 1"] | None,
-    membership: Float[Array, "n clusters"],
-) -> Sums:
-    def total(batch: Array) -> Array:
-        flat = batch.reshape(batch.shape[0], -1)
-        summed = jnp.matmul(membership.T, flat, precision=jax.lax.Precision.HIGHEST)
-        return summed.reshape(-1, *batch.shape[1:])
-
-    count = jnp.sum(membership, axis=0)
-    if pixel_weight is None:
-        shape = (*membership.shape[1:], *aligned.shape[1:3], 1)
-        weight = jnp.broadcast_to(count[:, None, None, None], shape)
-        return Sums(total(aligned), weight, count)
-    return Sums(total(aligned * pixel_weight), total(pixel_weight), count)
-
-
 def _keep_empty(new: Array, previous: Array, count: Float[Array, " clusters"]) -> Array:
     return jnp.where((count > 0)[:, None, None, None], new, previous)
 
@@ -69,30 +32,33 @@ def _keep_empty(new: Array, previous: Array, count: Float[Array, " clusters"]) -
 class AbstractSummedImages(AbstractPrototypeFamily):
     """Prototypes that follow from the sums of the aligned samples alone."""
 
-    @property
-    def is_additive(self) -> bool:
-        """Yes; see `AbstractPrototypeFamily.is_additive`."""
-        return True
+    is_additive: ClassVar[bool] = True
 
     @property
-    def starting(self) -> "AbstractSummedImages":
-        """Itself; see `AbstractPrototypeFamily.starting`."""
+    def initial_family(self) -> "AbstractSummedImages":
+        """Itself; see `AbstractPrototypeFamily.initial_family`."""
         return self
 
-    def begin(self, sample: Image) -> Image:
-        """The sample itself; see `AbstractPrototypeFamily.begin`."""
+    def init(self, sample: Image) -> Image:
+        """The sample itself; see `AbstractPrototypeFamily.init`."""
         return sample
 
     def statistics(
         self,
-        aligned: Float[Array, "n height width channels"],
+        aligned: Images,
         pixel_weight: Array | None,
-        membership: Float[Array, "n clusters"],
+        membership: Membership,
         prototypes: PyTree = None,
     ) -> Sums:
         """See `AbstractPrototypeFamily.statistics`."""
         del prototypes
-        return _image_sums(aligned, pixel_weight, membership)
+        count = jnp.sum(membership, axis=0)
+        if pixel_weight is None:
+            shape = (*membership.shape[1:], *aligned.shape[1:3], 1)
+            weight = jnp.broadcast_to(count[:, None, None, None], shape)
+            return Sums(weighted_sums(aligned, membership), weight, count)
+        sums = weighted_sums(aligned * pixel_weight, membership)
+        return Sums(sums, weighted_sums(pixel_weight, membership), count)
 
 
 class MeanImages(AbstractSummedImages):
@@ -158,10 +124,10 @@ def _unit_norm_minimiser(total: Image, weight: Float[Array, "height width 1"]) -
 
     bracket = (jnp.maximum(norm - jnp.max(excess), 0.0), norm)
     low, high = jax.lax.fori_loop(0, 40, halve, bracket)
-    found = solution(0.5 * (low + high))
-    squared = jnp.sum(found**2)
-    least = jnp.broadcast_to((excess <= 0) & (weight > 0), found.shape).astype(found.dtype)
+    minimiser = solution(0.5 * (low + high))
+    squared = jnp.sum(minimiser**2)
+    least = jnp.broadcast_to((excess <= 0) & (weight > 0), total.shape).astype(total.dtype)
     missing = jnp.sqrt(jnp.maximum(1.0 - squared, 0.0) / jnp.sum(least))
     # Less than rounding explains is missing in earnest; the rest is scaled away.
-    filled = jnp.where(squared < 1.0 - 1e-4, found + missing * least, found)
+    filled = jnp.where(squared < 1.0 - 1e-4, minimiser + missing * least, minimiser)
     return filled / jnp.sqrt(jnp.sum(filled**2))

@@ -16,7 +16,7 @@ from diffclust.solvers.gradient_steps import GradientPlan, Phase
 from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
 from diffclust.solvers.lloyd_problem import LloydPlan, LloydProblem
 from diffclust.solvers.lloyd_run import Run, Stopping, run_lloyd
-from diffclust.solvers.point_clusters import PointClusters, kmeans, nearest_centres
+from diffclust.solvers.point_clusters import PointClusters, kmeans, nearest_centres, representatives
 from diffclust.solvers.problem import AbstractProblem, State
 from diffclust.solvers.progress import (
     Callback,
@@ -29,16 +29,8 @@ from diffclust.solvers.progress import (
 )
 from diffclust.solvers.result import Assignment, Outcome
 from diffclust.solvers.seeding import kmeans_plus_plus, random_assignments
-from diffclust.solvers.spectral import (
-    SpectralEmbedding,
-    eigengap,
-    normalised_cut,
-    spectral_embedding,
-    strongest_bridges,
-)
 from diffclust.solvers.split_merge import SplitMerge
 from diffclust.solvers.staged_problem import Stage, StagedProblem
-from diffclust.solvers.transfer_cut import representatives, transfer_cut
 
 __all__ = [
     "AbstractProblem",
@@ -65,7 +57,6 @@ __all__ = [
     "Progress",
     "Run",
     "Snapshots",
-    "SpectralEmbedding",
     "SplitMerge",
     "Stage",
     "StagedProblem",
@@ -81,17 +72,12 @@ __all__ = [
     "compiled_lloyd",
     "cut",
     "default_chunk_size",
-    "eigengap",
     "ignore",
     "kmeans",
     "kmeans_plus_plus",
     "nearest_centres",
-    "normalised_cut",
     "random_assignments",
     "representatives",
     "run",
     "run_lloyd",
-    "spectral_embedding",
-    "strongest_bridges",
-    "transfer_cut",
 ]

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Alignment
+from diffclust.alignment import AbstractAligner, Alignment
+from diffclust.energies import AbstractPairEnergy
 from diffclust.prototypes import Learned
 
 

@@ -65,7 +65,7 @@ def compiled_lloyd(
     memory = solver.init_memory(assignments.shape[0], num_clusters, dtype)
     memory = eqx.tree_at(lambda m: m.cluster, memory, memory.cluster.at[:, 0].set(assignments))
     given = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
-    starting = Lloyd(solver.energy, solver.aligner, solver.family.starting)
+    starting = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
     state = starting.accumulate(starting.init(clusters), batch, given, assignments)
     state = solver.init(starting.end_pass(state).learned.clusters)
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from diffclust.alignment import AbstractAligner, AbstractPairEnergy, Alignment
-from diffclust.objectives import AbstractReduction, HardMinimum
+from diffclust.alignment import AbstractAligner, Alignment
+from diffclust.energies import AbstractPairEnergy, AbstractReduction, HardMinimum
 from diffclust.parallel.data import Batch
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import AbstractSolver, Memory, memory_of

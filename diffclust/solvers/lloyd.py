@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from diffclust.alignment import AbstractAligner, AbstractSampleEnergy, Alignment
-from diffclust.objectives import AbstractReduction, HardMinimum
+from diffclust.alignment import AbstractAligner, Alignment
+from diffclust.energies import AbstractReduction, AbstractSampleEnergy, HardMinimum
 from diffclust.parallel.data import Batch
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
 from diffclust.solvers.base import AbstractSolver, Memory, memory_of
@@ -278,7 +278,7 @@ def _cleared(solver: Lloyd, learned: Learned) -> LloydState:
     clusters = learned.clusters
     count = len(clusters)
     first = jax.tree.map(lambda leaf: leaf[:1], clusters.prototype)
-    sample = jax.vmap(solver.energy.typical)(first)
+    sample = jax.vmap(solver.energy.exemplar)(first)
     params = jnp.zeros((1, solver.energy.num_params), dtype=clusters.penalty.dtype)
 
     def shapes() -> PyTree:

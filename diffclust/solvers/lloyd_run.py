@@ -247,7 +247,7 @@ def refilled(
     def filled(old: Array, new: Array) -> Array:
         return jnp.where(empty.reshape(-1, *[1] * (old.ndim - 1)), new, old)
 
-    prototype = jax.vmap(solver.family.begin)(samples)
+    prototype = jax.vmap(solver.family.init)(samples)
     prototype = jax.tree.map(filled, clusters.prototype, prototype)
     return eqx.tree_at(lambda c: c.prototype, clusters, prototype)
 
@@ -302,7 +302,7 @@ def clusters_of(solver: Lloyd, samples: PyTree, penalty: tuple[float, ...]) -> C
     Returns:
         The clusters.
     """
-    prototype = jax.vmap(solver.family.begin)(jax.tree.map(jnp.asarray, samples))
+    prototype = jax.vmap(solver.family.init)(jax.tree.map(jnp.asarray, samples))
     leaves = jax.tree.leaves(prototype)
     weights = jnp.asarray(penalty, dtype=jnp.result_type(*leaves))
     return Clusters(prototype, jnp.tile(weights[None], (leaves[0].shape[0], 1)))
@@ -352,8 +352,8 @@ def means_of_aligned(
     blank = jax.tree.map(
         lambda leaf: jnp.zeros((len(clusters), *leaf.shape), leaf.dtype), chunks.sample
     )
-    prototype = jax.vmap(solver.family.begin)(blank)
-    starting = Lloyd(solver.energy, solver.aligner, solver.family.starting)
+    prototype = jax.vmap(solver.family.init)(blank)
+    starting = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
     state = starting.init(eqx.tree_at(lambda c: c.prototype, clusters, prototype))
     step = eqx.Partial(_add, starting)
     for batch, past in zip(chunks.batches, memory, strict=True):

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.alignment import hessian_at_rest
-from diffclust.objectives.evidence import (
+from diffclust.energies import hessian_at_rest
+from diffclust.energies.evidence import (
     Hyperparameters,
     Warps,
     effective_pixels,

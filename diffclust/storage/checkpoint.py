@@ -23,6 +23,9 @@ _DESCRIPTION = "model.json"
 _ARRAYS = "arrays"
 _EXTRA = "extra_"
 
+_FORMER_LEAVES = {"prototype.covariance": "prototype.spread"}
+"""What leaves were called in files of diffclust 0.1."""
+
 
 def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
     """Saves a result in a folder: `model.json` and, with orbax, its arrays.
@@ -188,9 +191,10 @@ def _rebuild(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Resu
     blank = model.blank(shape, dtype)
 
     def filled(path: tuple[Any, ...], leaf: Any) -> Any:
-        array = arrays[_name(path)]
+        name = _name(path)
+        array = arrays[name if name in arrays else _FORMER_LEAVES.get(name, name)]
         if array.shape != leaf.shape:
-            raise ValueError(f"{_name(path)} does not fit the settings")
+            raise ValueError(f"{name} does not fit the settings")
         return jnp.asarray(array)
 
     learned = jax.tree_util.tree_map_with_path(filled, blank)

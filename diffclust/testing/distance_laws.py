@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from diffclust.alignment import AbstractAligner, AbstractPairEnergy
+from diffclust.alignment import AbstractAligner, InvariantDistance
 from diffclust.distances import AbstractBatchedDistance, AbstractDistance
-from diffclust.objectives import InvariantDistance
+from diffclust.energies import AbstractPairEnergy
 from diffclust.prototypes import Clusters
 from diffclust.testing._comparison import agree, require, rounding
 from diffclust.testing.drawing import generator, smooth_image

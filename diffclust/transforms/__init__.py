@@ -4,14 +4,11 @@ Take one to say what a cluster may do to a picture and remain the same picture; 
 `compose`. Write your own by subclassing `AbstractTransform` or `AbstractSpatialTransform`.
 """
 
-from diffclust.transforms.affine import Affine
-from diffclust.transforms.base import AbstractSpatialTransform, AbstractTransform
+from diffclust.transforms.affine import Affine, Projective
+from diffclust.transforms.base import AbstractSpatialTransform, AbstractTransform, Identity
 from diffclust.transforms.colour import Colour
-from diffclust.transforms.compose import Compose, SpatialChain, compose
-from diffclust.transforms.identity import Identity
+from diffclust.transforms.compose import NAMES, Compose, SpatialChain, compose, named_sequence
 from diffclust.transforms.morphology import Morphology
-from diffclust.transforms.named import NAMES, named_sequence
-from diffclust.transforms.projective import Projective
 from diffclust.transforms.thin_plate_spline import ThinPlateSpline, landmark_grid
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What every transform of an image offers."""
+"""What every transform of an image offers, and the one that changes nothing."""
 
 import abc
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from diffclust.sampling import Boundary, bilinear_sample, pixel_grid
+from diffclust.sampling import Boundary, bilinear_sample, check_boundary, pixel_grid
 from diffclust.types import Image, Params, Points
 
 
@@ -19,6 +19,11 @@ class AbstractTransform(eqx.Module):
     @abc.abstractmethod
     def num_params(self) -> int:
         """Length of the parameter vector."""
+
+    @property
+    @abc.abstractmethod
+    def deformation_terms(self) -> tuple[str, ...]:
+        """Names of the parts that `deformation` measures."""
 
     @abc.abstractmethod
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
@@ -62,11 +67,6 @@ class AbstractTransform(eqx.Module):
             One number a part, in the order of `deformation_terms`.
         """
 
-    @property
-    @abc.abstractmethod
-    def deformation_terms(self) -> tuple[str, ...]:
-        """Names of the parts that `deformation` measures."""
-
     def __call__(self, params: Params, image: Image) -> Image:
         """Transforms one image.
 
@@ -84,9 +84,16 @@ class AbstractSpatialTransform(AbstractTransform):
     """A transform of coordinates: (T x)(u) = x(warp(params, u)).
 
     Maps compose in reverse order, and what is drawn in the image moves by the inverse map.
+
+    Attributes:
+        boundary: What lies outside the image: `"zero"`, `"edge"` or `"reflect"`.
     """
 
     boundary: eqx.AbstractVar[Boundary]
+
+    def __check_init__(self):
+        """Refuses an unknown boundary."""
+        check_boundary(self.boundary)
 
     @abc.abstractmethod
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
@@ -149,3 +156,32 @@ class AbstractSpatialTransform(AbstractTransform):
 
         dx, dy = along(0), along(1)
         return dx[0] * dy[1] - dx[1] * dy[0]
+
+
+class Identity(AbstractSpatialTransform):
+    """The identity, with an empty parameter vector: K-means is a special case of all else."""
+
+    boundary: Boundary = eqx.field(static=True, default="zero")
+
+    @property
+    def num_params(self) -> int:
+        """Zero."""
+        return 0
+
+    @property
+    def deformation_terms(self) -> tuple[str, ...]:
+        """No parts."""
+        return ()
+
+    @property
+    def affine_embedding(self) -> Float[Array, "params 6"] | None:
+        """None."""
+        return None
+
+    def deformation(self, params: Params) -> Float[Array, " terms"]:
+        """An empty vector; see `AbstractTransform.deformation`."""
+        return jnp.zeros((0,), dtype=params.dtype)
+
+    def bind_map(self, points: Points) -> Callable[[Params], Points]:
+        """Returns the points themselves; see `AbstractSpatialTransform.bind_map`."""
+        return lambda params: points

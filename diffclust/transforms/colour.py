@@ -28,6 +28,11 @@ class Colour(AbstractTransform):
     num_channels: int = eqx.field(static=True, default=1)
     full: bool = eqx.field(static=True, default=False, kw_only=True)
 
+    @property
+    def deformation_terms(self) -> tuple[str, ...]:
+        """Gain and shift."""
+        return ("gain", "shift")
+
     def __check_init__(self):
         """Refuses images without channels."""
         if self.num_channels < 1:
@@ -41,11 +46,6 @@ class Colour(AbstractTransform):
     @property
     def _num_gains(self) -> int:
         return self.num_channels**2 if self.full else self.num_channels
-
-    @property
-    def deformation_terms(self) -> tuple[str, ...]:
-        """Gain and shift."""
-        return ("gain", "shift")
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
         """Sums of squares of the gains and of the shifts; see `AbstractTransform.deformation`."""

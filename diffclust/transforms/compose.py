@@ -1,29 +1,53 @@
-"""Transforms one after another."""
+"""Transforms one after another, also by their names."""
 
+import itertools
 from collections.abc import Callable
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust.sampling import Boundary
+from diffclust.transforms.affine import Affine, Projective
 from diffclust.transforms.base import AbstractSpatialTransform, AbstractTransform
+from diffclust.transforms.colour import Colour
+from diffclust.transforms.morphology import Morphology
+from diffclust.transforms.thin_plate_spline import ThinPlateSpline
 from diffclust.types import Image, Params, Points
 
 
-def _split(params: Float[Array, " _"], sizes: tuple[int, ...]) -> list[Params]:
-    return jnp.split(params, np.cumsum(sizes)[:-1].tolist())
+class AbstractSequence(AbstractTransform):
+    """Transforms applied one after another.
+
+    Attributes:
+        transforms: The transforms, in the order in which they act on the image.
+    """
+
+    transforms: eqx.AbstractVar[tuple[AbstractTransform, ...]]
+
+    @property
+    def num_params(self) -> int:
+        """The sum of the parts'."""
+        return sum(t.num_params for t in self.transforms)
+
+    @property
+    def deformation_terms(self) -> tuple[str, ...]:
+        """The parts' terms, one after another."""
+        return tuple(term for t in self.transforms for term in t.deformation_terms)
+
+    def deformation(self, params: Params) -> Float[Array, " terms"]:
+        """The parts' sizes, one after another; see `AbstractTransform.deformation`."""
+        parts = zip(self.transforms, self._split(params), strict=True)
+        return jnp.concatenate([t.deformation(p) for t, p in parts])
+
+    def _split(self, params: Float[Array, " _"]) -> list[Params]:
+        ends = np.cumsum([t.num_params for t in self.transforms])
+        return jnp.split(params, ends[:-1].tolist())
 
 
-def _deformation(
-    transforms: tuple[AbstractTransform, ...], params: Params
-) -> Float[Array, " terms"]:
-    parts = _split(params, tuple(t.num_params for t in transforms))
-    return jnp.concatenate([t.deformation(p) for t, p in zip(transforms, parts, strict=True)])
-
-
-class SpatialChain(AbstractSpatialTransform):
-    """Spatial transforms applied in turn, with their maps composed and the image sampled once.
+class SpatialChain(AbstractSequence, AbstractSpatialTransform):
+    """Spatial transforms one after another, their maps composed and the image sampled once.
 
     Attributes:
         transforms: The transforms in the order in which they act on the image; all must have the
@@ -48,16 +72,6 @@ class SpatialChain(AbstractSpatialTransform):
         return self.transforms[0].boundary
 
     @property
-    def num_params(self) -> int:
-        """The sum of the parts'."""
-        return sum(t.num_params for t in self.transforms)
-
-    @property
-    def deformation_terms(self) -> tuple[str, ...]:
-        """The parts' terms in turn."""
-        return tuple(term for t in self.transforms for term in t.deformation_terms)
-
-    @property
     def affine_embedding(self) -> Float[Array, "params 6"] | None:
         """That of the first part that has one; the others rest at the identity."""
         start = 0
@@ -69,69 +83,42 @@ class SpatialChain(AbstractSpatialTransform):
             start += transform.num_params
         return None
 
-    def deformation(self, params: Params) -> Float[Array, " terms"]:
-        """The parts' sizes in turn; see `AbstractTransform.deformation`."""
-        return _deformation(self.transforms, params)
-
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
         """See `AbstractSpatialTransform.bind_map`."""
-        sizes = tuple(t.num_params for t in self.transforms)
         last = self.transforms[-1].bind_map(points)
 
         def coordinates(params: Params) -> Points:
-            parts = _split(params, sizes)
-            moved = last(parts[-1])
-            for transform, part in zip(self.transforms[-2::-1], parts[-2::-1], strict=True):
+            *parts, part = self._split(params)
+            moved = last(part)
+            for transform, part in zip(self.transforms[-2::-1], parts[::-1], strict=True):
                 moved = transform.warp(part, moved)
             return moved
 
         return coordinates
 
 
-class Compose(AbstractTransform):
-    """Transforms applied in turn; an unbroken run of spatial ones samples the image once.
+class Compose(AbstractSequence):
+    """Transforms one after another; an unbroken run of spatial ones samples the image once.
 
     Attributes:
-        runs: The transforms, spatial runs already fused.
+        transforms: The transforms, spatial runs already fused.
     """
 
-    runs: tuple[AbstractTransform, ...]
-
-    @property
-    def num_params(self) -> int:
-        """The sum of the parts'."""
-        return sum(t.num_params for t in self.runs)
-
-    @property
-    def deformation_terms(self) -> tuple[str, ...]:
-        """The parts' terms in turn."""
-        return tuple(term for t in self.runs for term in t.deformation_terms)
-
-    def deformation(self, params: Params) -> Float[Array, " terms"]:
-        """The parts' sizes in turn; see `AbstractTransform.deformation`."""
-        return _deformation(self.runs, params)
+    transforms: tuple[AbstractTransform, ...]
 
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
         """See `AbstractTransform.bind`."""
-        bound = [t.bind(height, width) for t in self.runs]
-        sizes = tuple(t.num_params for t in self.runs)
-
-        def apply(params: Params, image: Image) -> Image:
-            for run, part in zip(bound, _split(params, sizes), strict=True):
-                image = run(part, image)
-            return image
-
-        return apply
+        return self._bound([t.bind(height, width) for t in self.transforms])
 
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """Run by run; see `AbstractTransform.bind_variance`."""
-        bound = [t.bind_variance(height, width) for t in self.runs]
-        sizes = tuple(t.num_params for t in self.runs)
+        """Part by part; see `AbstractTransform.bind_variance`."""
+        return self._bound([t.bind_variance(height, width) for t in self.transforms])
 
-        def apply(params: Params, variance: Image) -> Image:
-            for run, part in zip(bound, _split(params, sizes), strict=True):
-                variance = run(part, variance)
-            return variance
+    def _bound(self, bound: list[Callable[[Params, Image], Image]]) -> Callable:
+        def apply(params: Params, image: Image) -> Image:
+            for transform, part in zip(bound, self._split(params), strict=True):
+                image = transform(part, image)
+            return image
 
         return apply
 
@@ -154,15 +141,65 @@ def compose(*transforms: AbstractTransform) -> AbstractTransform:
     """
     if not transforms:
         raise ValueError("compose needs at least one transform; use Identity() for none")
-    runs: list[list[AbstractTransform]] = []
-    for transform in transforms:
-        spatial = isinstance(transform, AbstractSpatialTransform)
-        if runs and spatial and isinstance(runs[-1][-1], AbstractSpatialTransform):
-            runs[-1].append(transform)
-        else:
-            runs.append([transform])
-    fused = tuple(
-        run[0] if len(run) == 1 else SpatialChain(tuple(run))  # pyright: ignore[reportCallIssue, reportArgumentType]
-        for run in runs
-    )
-    return fused[0] if len(fused) == 1 else Compose(fused)
+    parts: list[AbstractTransform] = []
+    for spatial, run in itertools.groupby(transforms, _is_spatial):
+        run = tuple(run)
+        parts += [SpatialChain(run)] if spatial and len(run) > 1 else run  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return parts[0] if len(parts) == 1 else Compose(tuple(parts))
+
+
+def _is_spatial(transform: AbstractTransform) -> bool:
+    return isinstance(transform, AbstractSpatialTransform)
+
+
+NAMES = ("aff", "proj", "tps", "col", "fullcol", "morpho")
+"""Affine, projective, thin-plate spline, colour by channel, colour by matrix, morphological."""
+
+
+def named_sequence(
+    names: str,
+    *,
+    channels: int,
+    boundary: Boundary = "edge",
+    landmarks: tuple[int, int] = (4, 4),
+    reach: int = 7,
+) -> tuple[AbstractTransform, ...]:
+    """Transforms from their names, in the order in which they act.
+
+    Args:
+        names: For example `"aff-morpho-tps"`: names out of `NAMES`, joined by hyphens; empty for
+            none.
+        channels: Channels of the images.
+        boundary: What spatial transforms read outside the image.
+        landmarks: Landmark grid of the splines.
+        reach: Side of the morphological window, in pixels; odd.
+
+    Returns:
+        The transforms.
+
+    Raises:
+        ValueError: If a name is none, or a step is not for images with so many channels.
+
+    References:
+        Monnier et al., DTI clustering, Sec. 4.1 and Table 4.
+    """
+    makers: dict[str, Callable[[], AbstractTransform]] = {
+        "aff": lambda: Affine(boundary),
+        "proj": lambda: Projective(boundary),
+        "tps": lambda: ThinPlateSpline(landmarks, boundary=boundary),
+        "col": lambda: Colour(channels),
+        "fullcol": lambda: Colour(channels, full=True),
+        "morpho": lambda: Morphology(reach),
+    }
+    parts = names.split("-") if names else []
+    if not set(parts) <= set(makers):
+        raise ValueError(
+            f"transforms must be names joined by hyphens, such as aff-morpho-tps, out of "
+            f"{', '.join(NAMES)}; got {names!r}"
+        )
+    if "morpho" in parts and channels != 1:
+        raise ValueError(
+            f"a morphological step has no rule for images of {channels} channels in "
+            f"{names!r}; leave 'morpho' out, or make the images grey (--channels 1)"
+        )
+    return tuple(makers[part]() for part in parts)

@@ -53,6 +53,11 @@ class Morphology(AbstractTransform):
     boundary: Surroundings = eqx.field(static=True, default="zero", kw_only=True)
     channelwise: bool = eqx.field(static=True, default=False, kw_only=True)
 
+    @property
+    def deformation_terms(self) -> tuple[str, ...]:
+        """One part."""
+        return ("blend",)
+
     def __check_init__(self):
         """Refuses an even window and an unknown boundary."""
         if self.window < 1 or self.window % 2 == 0:
@@ -66,11 +71,6 @@ class Morphology(AbstractTransform):
     def num_params(self) -> int:
         """The blend, α, and a logit for every offset."""
         return 2 + self.window**2
-
-    @property
-    def deformation_terms(self) -> tuple[str, ...]:
-        """One part."""
-        return ("blend",)
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
         """s²: without a blend the rest changes nothing; see `AbstractTransform.deformation`."""

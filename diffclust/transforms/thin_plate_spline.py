@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from diffclust.sampling import Boundary, check_boundary
-from diffclust.transforms._displaced import displaced
-from diffclust.transforms.affine import mean_squared_displacement
+from diffclust.sampling import Boundary
+from diffclust.transforms.affine import displaced, mean_squared_displacement
 from diffclust.transforms.base import AbstractSpatialTransform
 from diffclust.types import Params, Points
 
@@ -84,6 +83,11 @@ class ThinPlateSpline(AbstractSpatialTransform):
     regularisation: float = eqx.field(static=True, default=0.0, kw_only=True)
     boundary: Boundary = eqx.field(static=True, default="zero", kw_only=True)
 
+    @property
+    def deformation_terms(self) -> tuple[str, ...]:
+        """The affine part and the bent part."""
+        return ("affine", "bending")
+
     def __check_init__(self):
         """Refuses grids that do not determine a spline."""
         if len(self.landmarks) != 2 or min(self.landmarks) < 2:
@@ -92,7 +96,6 @@ class ThinPlateSpline(AbstractSpatialTransform):
             )
         if not self.regularisation >= 0.0:
             raise ValueError(f"regularisation must be at least 0, not {self.regularisation}")
-        check_boundary(self.boundary)
 
     @property
     def num_landmarks(self) -> int:
@@ -103,11 +106,6 @@ class ThinPlateSpline(AbstractSpatialTransform):
     def num_params(self) -> int:
         """Two a landmark."""
         return 2 * self.num_landmarks
-
-    @property
-    def deformation_terms(self) -> tuple[str, ...]:
-        """The affine part and the bent part."""
-        return ("affine", "bending")
 
     def _system(self) -> tuple[np.ndarray, ...]:
         return _solved_system(*self.landmarks, self.regularisation)

@@ -15,7 +15,7 @@ import optax
 
 from diffclust.alignment import Alignment, Descent, OptaxMinimiser, Stage
 from diffclust.data import load
-from diffclust.objectives import TransformedDistance
+from diffclust.energies import TransformedDistance
 from diffclust.prototypes import Clusters, UnitNormImages
 from diffclust.transforms import ThinPlateSpline
 from experiments.harness import arguments, finish, timed

@@ -20,7 +20,7 @@ import optax
 from jaxtyping import Array
 
 from diffclust.data import load
-from diffclust.networks import AbstractBackbone, make_heads, quick_backbone, residual_backbone
+from diffclust.networks import AbstractBackbone, StridedBackbone, make_heads, residual_backbone
 from diffclust.networks.layers import Convolution, GroupNormalisation, he_normal
 from diffclust.transforms import Affine, ThinPlateSpline, compose
 from experiments.harness import arguments, finish
@@ -61,7 +61,7 @@ class Averaged(AbstractBackbone):
     layers: tuple[Convolution, ...]
 
     def __init__(self, height, width, channels, *, key):
-        *layers, last = quick_backbone(height, width, channels, key=key).layers
+        *layers, last = StridedBackbone(height, width, channels, key=key).layers
         wide = Convolution(64, 256, size=3, stride=last.stride, key=jax.random.fold_in(key, 1))
         self.layers = (*layers, wide)
 
@@ -81,7 +81,7 @@ class Centred(AbstractBackbone):
     inner: AbstractBackbone
 
     def __init__(self, height, width, channels, *, key):
-        self.inner = quick_backbone(height, width, channels, key=key)
+        self.inner = StridedBackbone(height, width, channels, key=key)
 
     @property
     def num_features(self):
@@ -115,7 +115,7 @@ def group_normalised(height, width, channels, *, key):
 
 
 MAKERS = {
-    "quick": quick_backbone,
+    "quick": StridedBackbone,
     "quick, centred": Centred,
     "quick, averaged": Averaged,
     "dense": Dense,

@@ -19,11 +19,16 @@ import optax
 from jax.scipy.ndimage import map_coordinates
 
 import diffclust
-from diffclust.alignment import Descent, OptaxMinimiser, PreconditionedLBFGS, Stage
+from diffclust.alignment import (
+    Descent,
+    InvariantDistance,
+    OptaxMinimiser,
+    PreconditionedLBFGS,
+    Stage,
+)
 from diffclust.data import load
 from diffclust.graphs import nearest_neighbours, pair_distances
 from diffclust.metrics import scores
-from diffclust.objectives import InvariantDistance
 from diffclust.prototypes import UnitNormImages
 from diffclust.sampling import pixel_grid, to_pixels
 from diffclust.transforms import AbstractSpatialTransform, AbstractTransform

@@ -65,7 +65,7 @@ def lloyd(model, samples):
         solver, penalty = model.solver(), model.penalty()
     samples = jax.vmap(solver.family.normalise)(samples)
     weights = jnp.tile(jnp.asarray(penalty, samples.dtype)[None], (CLUSTERS, 1))
-    prototype = jax.vmap(solver.family.begin)(samples[:CLUSTERS])
+    prototype = jax.vmap(solver.family.init)(samples[:CLUSTERS])
     return solver, solver.init(Clusters(prototype, weights)), samples, solver.remember, ()
 
 

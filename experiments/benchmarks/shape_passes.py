@@ -16,8 +16,8 @@ import numpy as np
 
 from diffclust.data import simulated_shapes
 from diffclust.models import ShapeKMeans
-from diffclust.models.registration import registered_upright
 from diffclust.prototypes import Clusters
+from diffclust.registration import in_principal_axes
 from diffclust.solvers import Batch
 from experiments.harness import arguments, finish
 
@@ -46,7 +46,8 @@ def main():
     shapes, _ = simulated_shapes(
         means, 0.2, per_group=args.shapes // GROUPS, key=jax.random.key(args.seed + 1)
     )
-    registered, reference, *_ = registered_upright(shapes, scaling=True, reflection=False)
+    result = in_principal_axes(shapes, scaling=True, reflection=False)
+    registered, reference = result.registered, result.consensus
     batch = Batch(registered, jnp.ones(len(registered)))
 
     @eqx.filter_jit
@@ -58,7 +59,7 @@ def main():
     for name, settings in METHODS.items():
         model = ShapeKMeans(GROUPS, **settings)
         solver = model.solver(reference, model.spread(registered, reference))
-        prototype = jax.vmap(solver.family.begin)(registered[jnp.asarray([0, -1])])
+        prototype = jax.vmap(solver.family.init)(registered[jnp.asarray([0, -1])])
         state = solver.init(Clusters(prototype, jnp.zeros((GROUPS, 0))))
         memory = solver.remember(len(registered), GROUPS, registered.dtype)
         state, memory = sum_over_chunks(solver, state, memory)

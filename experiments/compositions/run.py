@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array
 
 import diffclust
-from diffclust.alignment import Descent, Prediction, Stage
+from diffclust.alignment import AfterAlignment, Descent, InvariantDistance, Prediction, Stage
 from diffclust.data import load, load_landmarks
 from diffclust.distances import (
     AbstractDistance,
@@ -26,14 +26,14 @@ from diffclust.distances import (
     LandmarkDistance,
     SquaredEuclidean,
 )
+from diffclust.energies import TransformedDistance
 from diffclust.graphs import nearest_neighbours
 from diffclust.linalg import safe_norm
 from diffclust.metrics import scores
 from diffclust.models import Training
 from diffclust.models.cuts import cut_mean_graph
 from diffclust.models.di_spectral import unit_norm
-from diffclust.analysis.hierarchy import registered_gaussians
-from diffclust.objectives import AfterAlignment, InvariantDistance, TransformedDistance
+from diffclust.models.hierarchy import registered_gaussians
 from diffclust.solvers.progress import ignore
 from diffclust.transforms import Affine
 from experiments.di_spectral_ablation.run import judged_by

@@ -17,13 +17,14 @@ import numpy as np
 import scipy.stats
 
 import diffclust
+from diffclust.alignment import InvariantDistance
 from diffclust.distances import SquaredEuclidean
+from diffclust.energies import TransformedDistance
 from diffclust.features.projected import fit_projection
-from diffclust.graphs import judged_candidates, rejudged
+from diffclust.graphs import candidate_distances, reranked
 from diffclust.metrics import scores
 from diffclust.models.cuts import cut_mean_graph
 from diffclust.models.di_spectral import unit_norm
-from diffclust.objectives import InvariantDistance, TransformedDistance
 from diffclust.solvers.progress import ignore
 from diffclust.transforms import Affine
 from experiments.harness import arguments, finish
@@ -73,10 +74,10 @@ def judged_by(distance, samples, candidates, *, squared=True):
     """Candidates ranked by a distance, or by its root where it is a squared one."""
     judged = []
     for near, found in zip(
-        candidates, judged_candidates(candidates, distance, samples), strict=True
+        candidates, candidate_distances(candidates, distance, samples), strict=True
     ):
         lengths = np.sqrt(np.maximum(found, 0)) if squared else found
-        judged.append(rejudged(near, lengths, near.num_neighbours))
+        judged.append(reranked(near, lengths, near.num_neighbours))
     return judged
 
 

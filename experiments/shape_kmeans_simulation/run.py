@@ -18,11 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
-from diffclust.alignment import generalised_procrustes
 from diffclust.data import load_landmarks, simulated_shapes
 from diffclust.models import ShapeKMeans
-from diffclust.models.registration import registered_upright
-from diffclust.solvers import Batch, random_assignments, compiled_lloyd
+from diffclust.registration import generalised_procrustes, in_principal_axes
+from diffclust.solvers import Batch, random_assignments, run_whole
 from experiments.harness import arguments, data_file, finish
 
 METHODS = {
@@ -91,8 +90,8 @@ def simulated(means, spread, keys, scaling):
 
     def one(spread, key):
         shapes, group = simulated_shapes(means, spread, per_group=PER_GROUP, key=key)
-        registered, consensus, *_ = registered_upright(shapes, scaling=scaling, reflection=False)
-        return registered, consensus, group
+        result = in_principal_axes(shapes, scaling=scaling, reflection=False)
+        return result.registered, result.consensus, group
 
     registered, consensus, group = jax.vmap(one)(spread, keys)
     return registered, consensus, group[0]
@@ -107,9 +106,7 @@ def clustered(model, registered, consensus, keys):
         size = shapes.shape[0]
         batch = Batch(shapes, jnp.ones((size,), shapes.dtype))
         start = random_assignments(key, size, GROUPS)
-        return compiled_lloyd(
-            solver, batch, start, num_clusters=GROUPS, max_passes=model.max_passes
-        )
+        return run_whole(solver, batch, start, num_clusters=GROUPS, max_passes=model.max_passes)
 
     def best(shapes, reference, keys):
         runs = jax.vmap(run, in_axes=(None, None, 0))(shapes, reference, keys)

@@ -15,7 +15,7 @@ from diffclust.alignment import (
     PreconditionedLBFGS,
     Stage,
 )
-from diffclust.objectives import TransformedDistance
+from diffclust.energies import TransformedDistance
 from diffclust.prototypes import Clusters
 from diffclust.transforms import Affine, ThinPlateSpline, compose
 from tests.registry import QUICK, Gain

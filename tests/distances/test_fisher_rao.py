@@ -18,7 +18,7 @@ from diffclust.distances import (
     fisher_rao_exp,
     fisher_rao_geodesic,
     fisher_rao_log,
-    round_fisher_rao,
+    isotropic_fisher_rao,
     same_mean_fisher_rao,
     squared_fisher_rao,
 )
@@ -103,7 +103,9 @@ def test_round_distance_is_the_length_of_its_geodesic(scale):
         return np.sqrt(scale * dims * (2 * ds / s) ** 2 + dm**2 / s**2)
 
     length = scipy.integrate.quad(speed, a, b, epsabs=1e-12)[0]
-    assert float(round_fisher_rao(at(a), at(b), scale=scale)) == pytest.approx(length, rel=1e-10)
+    assert float(isotropic_fisher_rao(at(a), at(b), scale=scale)) == pytest.approx(
+        length, rel=1e-10
+    )
 
 
 @given(SEEDS)
@@ -246,6 +248,6 @@ def test_faults_are_named():
     with pytest.raises(ValueError, match=r"jax\.vmap"):
         fisher_rao(stacked([gaussian(0)]), stacked([gaussian(1)]))
     with pytest.raises(ValueError, match="one variance"):
-        round_fisher_rao(diagonal(0), diagonal(1))
+        isotropic_fisher_rao(diagonal(0), diagonal(1))
     with pytest.raises(ValueError, match="one shape"):
         diagonal_fisher_rao(diagonal(0), diagonal(1, 3))

@@ -5,7 +5,7 @@ import pytest
 
 from diffclust.distances import DiagonalGaussian
 from diffclust.distances.fisher_rao import diagonal_fisher_rao
-from diffclust.distances.half_plane import arrived, bend, toward
+from diffclust.distances.frechet import exp_map, hessian_bound, log_map
 
 UNIT = 2.0**0.5
 
@@ -19,15 +19,15 @@ def points(request):
 
 def test_the_geodesic_arrives(points):
     x, s = points
-    across, upwards, _ = toward((x[0], s[0]), (x[1], s[1]))
-    there = arrived((x[0], s[0]), across, upwards)
+    across, upwards, _ = log_map((x[0], s[0]), (x[1], s[1]))
+    there = exp_map((x[0], s[0]), across, upwards)
     np.testing.assert_allclose(there[0], x[1], rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(there[1], s[1], rtol=1e-3)
 
 
 def test_lengths_are_those_of_gaussians(points):
     x, s = points
-    _, _, length = toward((x[0], s[0]), (x[1], s[1]))
+    _, _, length = log_map((x[0], s[0]), (x[1], s[1]))
 
     def distance(i):
         p, q = (DiagonalGaussian(UNIT * x[j, i][None], s[j, i][None] ** 2) for j in (0, 1))
@@ -40,17 +40,17 @@ def test_lengths_are_those_of_gaussians(points):
 def test_halfway_is_half_as_far(points):
     x, s = points
     start = (x[0], s[0])
-    across, upwards, length = toward(start, (x[1], s[1]))
-    middle = arrived(start, 0.5 * across, 0.5 * upwards)
-    np.testing.assert_allclose(toward(start, middle)[2], 0.5 * length, rtol=1e-3)
-    np.testing.assert_allclose(toward(middle, (x[1], s[1]))[2], 0.5 * length, rtol=2e-3)
+    across, upwards, length = log_map(start, (x[1], s[1]))
+    middle = exp_map(start, 0.5 * across, 0.5 * upwards)
+    np.testing.assert_allclose(log_map(start, middle)[2], 0.5 * length, rtol=1e-3)
+    np.testing.assert_allclose(log_map(middle, (x[1], s[1]))[2], 0.5 * length, rtol=2e-3)
 
 
 def test_at_rest_nothing_moves():
     one = (jnp.ones(3), jnp.full(3, 0.5))
-    across, upwards, length = toward(one, one)
+    across, upwards, length = log_map(one, one)
     for still in (across, upwards, length):
         assert not np.any(still)
-    np.testing.assert_array_equal(arrived(one, across, upwards)[1], one[1])
-    np.testing.assert_array_equal(bend(jnp.zeros(2)), 1.0)
-    np.testing.assert_allclose(bend(jnp.asarray(2.0)), 2.0 / np.tanh(2.0), rtol=1e-6)
+    np.testing.assert_array_equal(exp_map(one, across, upwards)[1], one[1])
+    np.testing.assert_array_equal(hessian_bound(jnp.zeros(2)), 1.0)
+    np.testing.assert_allclose(hessian_bound(jnp.asarray(2.0)), 2.0 / np.tanh(2.0), rtol=1e-6)

@@ -32,7 +32,7 @@ def draw_full(key):
 
 
 def draw_for(name):
-    return {"diagonal_fisher_rao": draw_diagonal, "round_fisher_rao": draw_round}.get(
+    return {"diagonal_fisher_rao": draw_diagonal, "isotropic_fisher_rao": draw_round}.get(
         name, draw_full
     )
 

@@ -12,7 +12,7 @@ from diffclust.graphs import (
     nearest_neighbours,
     self_tuning_affinity,
     self_tuning_scales,
-    weighed_graph,
+    weighted_graph,
 )
 
 
@@ -134,10 +134,10 @@ def test_a_weighed_graph_is_that_of_as_many_copies() -> None:
     of = np.repeat(np.arange(20), counts)
     # Copies of a sample have no edges among each other, as a sample has none to itself.
     copies = graph.toarray()[of][:, of]
-    found = weighed_graph(graph, rows=counts, columns=counts).toarray()
+    found = weighted_graph(graph, rows=counts, columns=counts).toarray()
     summed = np.zeros((20, 20))
     np.add.at(summed, (of[:, None], of[None]), copies)
     np.testing.assert_allclose(found, summed)
-    rows = weighed_graph(graph, rows=counts).toarray()
+    rows = weighted_graph(graph, rows=counts).toarray()
     np.testing.assert_allclose(rows, counts[:, None] * graph.toarray())
-    np.testing.assert_array_equal(weighed_graph(graph).toarray(), graph.toarray())
+    np.testing.assert_array_equal(weighted_graph(graph).toarray(), graph.toarray())

@@ -5,18 +5,18 @@ import numpy as np
 import pytest
 from jaxtyping import Array
 
-from diffclust.alignment import Descent, Stage
+from diffclust.alignment import Descent, InvariantDistance, Stage
 from diffclust.distances import AbstractDistance, SquaredEuclidean
+from diffclust.energies import TransformedDistance
 from diffclust.graphs import (
     Neighbours,
-    judged_candidates,
+    candidate_distances,
     nearest_neighbours,
     nested_neighbours,
     pair_distances,
     refine,
-    rejudged,
+    reranked,
 )
-from diffclust.objectives import InvariantDistance, TransformedDistance
 from diffclust.transforms import Affine
 from tests.registry import blobs
 
@@ -121,10 +121,10 @@ def test_rejudged_sorts_by_the_new_distance_and_then_by_index() -> None:
         np.array([[7, 3, 5, 1], [2, 9, 4, 8]], np.int32), np.arange(8.0).reshape(2, 4)
     )
     distance = np.array([[1.0, 0.5, 1.0, 2.0], [0.0, 0.0, 0.0, 0.0]])
-    found = rejudged(candidates, distance, 3)
+    found = reranked(candidates, distance, 3)
     assert found.index.tolist() == [[3, 5, 7], [2, 4, 8]]
     assert found.distance.tolist() == [[0.5, 1.0, 1.0], [0.0, 0.0, 0.0]]
-    assert rejudged(candidates, distance, 9).index.tolist() == [[3, 5, 7, 1], [2, 4, 8, 9]]
+    assert reranked(candidates, distance, 9).index.tolist() == [[3, 5, 7, 1], [2, 4, 8, 9]]
 
 
 class Uphill(AbstractDistance):
@@ -171,7 +171,7 @@ def test_judged_candidates_are_a_double_loop(direction: str, others: bool) -> No
         if done == total:
             totals.append(total)
 
-    found = judged_candidates(
+    found = candidate_distances(
         candidates,
         Uphill(),
         samples,

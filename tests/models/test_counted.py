@@ -13,12 +13,11 @@ from diffclust import (
     ProjectedScatteringSpectralClustering,
     ScatteringKMeans,
 )
-from diffclust.graphs import self_tuning_affinity
+from diffclust.graphs import bipartite_cut, normalised_cut, self_tuning_affinity
 from diffclust.models import Result
-from diffclust.models.cuts import bipartite_cut
 from diffclust.models.scattering import AbstractScatteringModel
 from diffclust.parallel import data_mesh
-from diffclust.solvers import nearest_centres, normalised_cut
+from diffclust.solvers import nearest_centres
 from tests.models.cuts import CHUNK, check_cut, quick_alignments, strokes
 
 KEY = jax.random.key(0)

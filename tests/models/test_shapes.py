@@ -9,12 +9,12 @@ from scipy.stats import multivariate_normal
 
 import diffclust
 from diffclust import ShapeKMeans
-from diffclust.alignment import generalised_procrustes
 from diffclust.data import simulated_shapes
 from diffclust.distances import DiagonalGaussian
 from diffclust.distances.frechet import diagonal_fisher_rao_mean
 from diffclust.metrics import scores
-from diffclust.solvers import Batch, random_assignments, compiled_lloyd
+from diffclust.registration import generalised_procrustes
+from diffclust.solvers import Batch, random_assignments, run_whole
 
 GROUPS = 2
 
@@ -67,7 +67,7 @@ def test_the_loss_is_scipys_likelihood(drawn, covariances):
         drawn[0], key=jax.random.key(0)
     )
     registered = result.align(drawn[0], result.outcome.assignment.params)
-    spread = np.asarray(result.outcome.learned.clusters.prototype.spread)
+    spread = np.asarray(result.outcome.learned.clusters.prototype.covariance)
     total = 0.0
     for shape, k in zip(registered, result.assignments, strict=True):
         for i, point in enumerate(shape):
@@ -135,7 +135,7 @@ def test_a_cluster_of_one_shape_has_the_floor(drawn):
     model = ShapeKMeans(2, prior=0.0, max_passes=1, min_variance=0.01)
     result = model.fit(shapes, key=jax.random.key(0), assignments=assignments)
     floor = result.outcome.figures["floor"]
-    spread = np.asarray(result.outcome.learned.clusters.prototype.spread)
+    spread = np.asarray(result.outcome.learned.clusters.prototype.covariance)
     np.testing.assert_allclose(spread[0], floor, rtol=1e-5)
     assert result.outcome.figures["floored"] >= spread[0].size
 
@@ -150,7 +150,7 @@ def test_the_solver_can_be_mapped_over_data_sets(drawn):
         solver = model.solver(reference, model.spread(shapes, reference))
         batch = Batch(shapes, jnp.ones(shapes.shape[0]))
         start = random_assignments(key, shapes.shape[0], GROUPS)
-        return compiled_lloyd(solver, batch, start, num_clusters=GROUPS)
+        return run_whole(solver, batch, start, num_clusters=GROUPS)
 
     registered = generalised_procrustes(shapes).registered
     sets = jnp.stack([registered, 2.0 * registered])
@@ -238,7 +238,7 @@ def test_a_fit_ends_at_frechet_means(drawn, variances, seeding):
     learned = result.outcome.learned.clusters.prototype
     for k in range(GROUPS):
         own = jnp.asarray(registered[result.assignments == k])
-        carried = jnp.broadcast_to(learned.spread[k][None], own.shape)
+        carried = jnp.broadcast_to(learned.covariance[k][None], own.shape)
         mean = diagonal_fisher_rao_mean(DiagonalGaussian(own, carried))
         np.testing.assert_allclose(learned.centre.mean[k], mean.mean, atol=2e-3)
         np.testing.assert_allclose(learned.centre.variance[k], mean.variance, rtol=0.02)
@@ -292,7 +292,7 @@ def assert_alike(one, other, shapes):
     """The same centres, variances and losses, to what rounding leaves of them."""
     first, second = (r.outcome.learned.clusters.prototype for r in (one, other))
     np.testing.assert_allclose(first.centre.mean, second.centre.mean, atol=1e-6)
-    np.testing.assert_allclose(first.spread, second.spread, rtol=1e-4)
+    np.testing.assert_allclose(first.covariance, second.covariance, rtol=1e-4)
     assert one.loss == pytest.approx(other.loss, rel=1e-5)
     np.testing.assert_allclose(
         one.align(shapes, one.outcome.assignment.params),

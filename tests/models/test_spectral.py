@@ -9,9 +9,9 @@ from diffclust import (
     metrics,
 )
 from diffclust.data import load_digits
+from diffclust.graphs import bipartite_cut, normalised_cut
 from diffclust.models import MODELS, Result
-from diffclust.models.cuts import bipartite_cut
-from diffclust.solvers import Progress, normalised_cut
+from diffclust.solvers import Progress
 from tests.models.cuts import (
     CHUNK,
     assert_same,

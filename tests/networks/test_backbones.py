@@ -7,16 +7,11 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from diffclust.networks import (
-    AbstractBackbone,
-    StridedBackbone,
-    quick_backbone,
-    residual_backbone,
-)
+from diffclust.networks import AbstractBackbone, StridedBackbone, residual_backbone
 from diffclust.networks.layers import Convolution, GroupNormalisation, max_pool
 
 MAKERS: dict[str, Callable[..., AbstractBackbone]] = {
-    "quick": quick_backbone,
+    "quick": StridedBackbone,
     "residual": residual_backbone,
     "residual, group": lambda *size, key: residual_backbone(*size, key=key, normalisation="group"),
 }
@@ -133,7 +128,7 @@ def test_resnets_have_the_published_sizes(key) -> None:
 
 
 def test_bad_arguments_are_refused(key) -> None:
-    for make in (quick_backbone, residual_backbone):
+    for make in (StridedBackbone, residual_backbone):
         with pytest.raises(ValueError, match="width must be at least 4, not 3"):
             make(4, 3, 1, key=key)
         with pytest.raises(ValueError, match="channels must be at least 1"):
@@ -141,12 +136,14 @@ def test_bad_arguments_are_refused(key) -> None:
     with pytest.raises(ValueError, match=r"depth must be one of \[18, 20\]"):
         residual_backbone(8, 8, 1, key=key, depth=19)
     with pytest.raises(ValueError, match=r"reads images of shape \(8, 8, 1\), not \(8, 9, 1\)"):
-        quick_backbone(8, 8, 1, key=key)(images(8, 9, 1))
+        StridedBackbone(8, 8, 1, key=key)(images(8, 9, 1))
 
 
 def test_quick_backbone_keeps_few_cells(key) -> None:
     for height, width, cells in [(28, 28, 16), (16, 16, 16), (20, 90, 9), (128, 500, 16)]:
-        backbone = eqx.filter_eval_shape(lambda h=height, w=width: quick_backbone(h, w, 1, key=key))
+        backbone = eqx.filter_eval_shape(
+            lambda h=height, w=width: StridedBackbone(h, w, 1, key=key)
+        )
         assert isinstance(backbone, StridedBackbone)
         assert backbone.num_features == 16 * cells
 
@@ -154,7 +151,7 @@ def test_quick_backbone_keeps_few_cells(key) -> None:
 def test_quick_backbone_knows_where_things_are(key) -> None:
     picture = jnp.zeros((28, 28, 1)).at[4:10, 4:10].set(1.0)
     moved = jnp.roll(picture, (12, 12), axis=(0, 1))
-    quick = quick_backbone(28, 28, 1, key=key)
+    quick = StridedBackbone(28, 28, 1, key=key)
     apart = jnp.linalg.norm(quick(picture) - quick(moved)) / jnp.linalg.norm(quick(picture))
     assert float(apart) > 0.3
 

@@ -5,7 +5,7 @@ import pytest
 
 from diffclust.distances import DiagonalGaussian, Gaussian
 from diffclust.distances.frechet import diagonal_fisher_rao_mean, wasserstein_mean
-from diffclust.prototypes import FrechetShapes, MeanShapes, gaussians, picture_of
+from diffclust.prototypes import FrechetShapes, MeanShapes, exemplar_of, gaussians
 
 N, K, LANDMARKS, DIMS = 40, 3, 5, 2
 
@@ -26,7 +26,7 @@ def updated(shapes, member, *, full=False, floor=1e-6, **settings):
     family = MeanShapes(
         jnp.asarray(shapes.mean(0)), jnp.asarray(initial), jnp.float32(floor), **settings
     )
-    previous = jax.vmap(family.begin)(jnp.asarray(shapes[:K]))
+    previous = jax.vmap(family.init)(jnp.asarray(shapes[:K]))
     sums = family.statistics(jnp.asarray(shapes), None, jnp.asarray(member), previous)
     return family.update(sums, previous)
 
@@ -40,9 +40,9 @@ def test_means_and_variances_are_those_of_each_cluster(shapes, member):
     assert isinstance(found.centre, DiagonalGaussian)
     for k, own in enumerate(groups(shapes)):
         np.testing.assert_allclose(found.centre.mean[k], own.mean(0), rtol=1e-5)
-        np.testing.assert_allclose(found.spread[k], own.var(0), rtol=1e-4)
-    np.testing.assert_array_equal(found.spread, found.centre.variance)
-    np.testing.assert_array_equal(picture_of(found), found.centre.mean)
+        np.testing.assert_allclose(found.covariance[k], own.var(0), rtol=1e-4)
+    np.testing.assert_array_equal(found.covariance, found.centre.variance)
+    np.testing.assert_array_equal(exemplar_of(found), found.centre.mean)
 
 
 def test_covariances_are_those_of_each_cluster(shapes, member):
@@ -51,13 +51,15 @@ def test_covariances_are_those_of_each_cluster(shapes, member):
     for k, own in enumerate(groups(shapes)):
         for landmark in range(LANDMARKS):
             expected = np.cov(own[:, landmark].T, bias=True)
-            np.testing.assert_allclose(found.spread[k, landmark], expected, atol=1e-4)
+            np.testing.assert_allclose(found.covariance[k, landmark], expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_shared_variances_are_total_or_within(shapes, member, full):
-    total = updated(shapes, member, full=full, variances="per_landmark").spread
-    within = updated(shapes, member, full=full, variances="per_landmark", pooling="within").spread
+    total = updated(shapes, member, full=full, variances="per_landmark").covariance
+    within = updated(
+        shapes, member, full=full, variances="per_landmark", pooling="within"
+    ).covariance
     axes = {"axis1": -2, "axis2": -1}
     if full:
         total, within = np.diagonal(total, **axes), np.diagonal(within, **axes)
@@ -68,15 +70,15 @@ def test_shared_variances_are_total_or_within(shapes, member, full):
 
 @pytest.mark.parametrize("full", [False, True])
 def test_round_variances_are_one_number(shapes, member, full):
-    spread = np.asarray(updated(shapes, member, full=full, variances="round").spread)
+    spread = np.asarray(updated(shapes, member, full=full, variances="round").covariance)
     expected = shapes.astype(np.float64).var(0).mean()
     whole = expected * (np.eye(DIMS) if full else np.ones(DIMS))
     np.testing.assert_allclose(spread, np.broadcast_to(whole, spread.shape), rtol=1e-4, atol=1e-7)
 
 
 def test_a_prior_counts_as_so_many_more_shapes(shapes, member):
-    plain = np.asarray(updated(shapes, member).spread)
-    shrunk = np.asarray(updated(shapes, member, prior=7.0).spread)
+    plain = np.asarray(updated(shapes, member).covariance)
+    shrunk = np.asarray(updated(shapes, member, prior=7.0).covariance)
     sizes = member.sum(0)[:, None, None]
     within = (plain * sizes).sum(0) / N
     np.testing.assert_allclose(shrunk, (plain * sizes + 7 * within) / (sizes + 7), rtol=1e-4)
@@ -87,16 +89,16 @@ def test_one_shape_has_the_floor_and_an_empty_cluster_stays(shapes, full):
     member = np.zeros((N, K), np.float32)
     member[0, 0], member[1:, 1] = 1.0, 1.0
     found = updated(shapes, member, full=full, floor=0.25)
-    one = np.linalg.eigvalsh(found.spread[0]) if full else found.spread[0]
+    one = np.linalg.eigvalsh(found.covariance[0]) if full else found.covariance[0]
     np.testing.assert_allclose(one, 0.25, rtol=1e-5)
     # The third cluster was begun with the third shape.
     np.testing.assert_allclose(found.centre.mean[2], shapes[2], rtol=1e-6)
-    np.testing.assert_allclose(found.spread[2], 1.0)
+    np.testing.assert_allclose(found.covariance[2], 1.0)
 
 
 def test_sums_are_additive(shapes, member):
     family = MeanShapes(jnp.asarray(shapes.mean(0)), jnp.ones((LANDMARKS, DIMS)), jnp.float32(1e-6))
-    previous = jax.vmap(family.begin)(jnp.asarray(shapes[:K]))
+    previous = jax.vmap(family.init)(jnp.asarray(shapes[:K]))
     whole = family.statistics(jnp.asarray(shapes), None, jnp.asarray(member), previous)
     parts = [
         family.statistics(jnp.asarray(shapes[i::2]), None, jnp.asarray(member[i::2]), previous)
@@ -118,11 +120,11 @@ def test_passes_lead_to_the_frechet_mean(shapes, member):
         jnp.asarray(shapes.mean(0)), jnp.asarray(spread), jnp.float32(1e-6), variances="round"
     )
     family = FrechetShapes(means)
-    found = jax.vmap(family.begin)(jnp.asarray(shapes[:K]))
+    found = jax.vmap(family.init)(jnp.asarray(shapes[:K]))
     for _ in range(40):
         sums = family.statistics(jnp.asarray(shapes), None, jnp.asarray(member), found)
         found = family.update(sums, found)
-    carried = np.asarray(found.spread)
+    carried = np.asarray(found.covariance)
     for k in range(K):
         own = jnp.asarray(shapes[np.arange(N) % K == k])
         members = DiagonalGaussian(own, jnp.broadcast_to(carried[k][None], own.shape))
@@ -138,7 +140,7 @@ def test_under_wasserstein_the_frechet_mean_is_the_mean(shapes, member):
     for k in range(K):
         own = jnp.asarray(shapes[np.arange(N) % K == k])
         for landmark in range(LANDMARKS):
-            carried = jnp.broadcast_to(found.spread[k, landmark][None], own[:, landmark].shape)
+            carried = jnp.broadcast_to(found.covariance[k, landmark][None], own[:, landmark].shape)
             mean = wasserstein_mean(DiagonalGaussian(own[:, landmark], carried))
             np.testing.assert_allclose(mean.mean, found.centre.mean[k, landmark], rtol=1e-5)
-            np.testing.assert_allclose(mean.variance, found.spread[k, landmark], rtol=1e-5)
+            np.testing.assert_allclose(mean.variance, found.covariance[k, landmark], rtol=1e-5)

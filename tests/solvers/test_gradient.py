@@ -11,8 +11,8 @@ import scipy.stats
 
 from diffclust.alignment import Descent, NoAlignment, Prediction, Stage
 from diffclust.distances import GaussianNegativeLogLikelihood
-from diffclust.networks import make_heads, quick_backbone
-from diffclust.objectives import HardMinimum, MixtureLikelihood, TransformedPrototype
+from diffclust.energies import HardMinimum, MixtureLikelihood, TransformedPrototype
+from diffclust.networks import StridedBackbone, make_heads
 from diffclust.prototypes import Clusters, GaussianImages, Learned
 from diffclust.solvers.base import memory_of
 from diffclust.solvers.gradient import GradientEM, GradientState, GradientTally
@@ -26,7 +26,7 @@ def hard(key: jax.Array) -> tuple[GradientEM, Learned, Batch]:
     """DTI K-means with affine maps; the heads are stirred, so that they predict something."""
     images = jnp.asarray(blobs(12))
     first, second, third = jax.random.split(key, 3)
-    backbone = quick_backbone(8, 8, 1, key=first)
+    backbone = StridedBackbone(8, 8, 1, key=first)
     heads = make_heads(CLUSTERS, backbone.num_features, 6, key=second)
     heads = jax.tree.map(
         lambda leaf: leaf + 0.02 * jax.random.normal(third, leaf.shape, leaf.dtype), heads

@@ -7,7 +7,7 @@ import pytest
 
 from diffclust.alignment import NoAlignment
 from diffclust.distances import GaussianNegativeLogLikelihood
-from diffclust.objectives import HardMinimum, MixtureLikelihood, TransformedPrototype
+from diffclust.energies import HardMinimum, MixtureLikelihood, TransformedPrototype
 from diffclust.prototypes import Clusters, GaussianImages, Learned
 from diffclust.parallel import Batch
 from diffclust.solvers.gradient import GradientEM

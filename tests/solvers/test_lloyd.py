@@ -14,8 +14,8 @@ from jax.sharding import PartitionSpec
 
 from diffclust.alignment import Descent, NoAlignment, Stage
 from diffclust.data import load_digits
+from diffclust.energies import TransformedDistance
 from diffclust.models import KMeans
-from diffclust.objectives import TransformedDistance
 from diffclust.prototypes import Clusters, MeanImages, Sums, UnitNormImages
 from diffclust.solvers import (
     Batch,

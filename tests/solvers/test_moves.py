@@ -5,8 +5,8 @@ import pytest
 
 from diffclust import metrics
 from diffclust.alignment import Descent, Stage
+from diffclust.energies import TransformedDistance
 from diffclust.models import KMeans
-from diffclust.objectives import TransformedDistance
 from diffclust.prototypes import Clusters, UnitNormImages
 from diffclust.solvers import Lloyd, SplitMerge, Stopping, cut, run_lloyd
 from diffclust.solvers.moves import improve

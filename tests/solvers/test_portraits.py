@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from diffclust.alignment import Descent, NoAlignment, Stage
-from diffclust.objectives import TransformedDistance
+from diffclust.energies import TransformedDistance
 from diffclust.prototypes import Clusters, MeanImages, UnitNormImages
 from diffclust.solvers import Lloyd, SplitMerge, Plan, Progress, Stopping
 from diffclust.solvers.aligned_means import align_all, aligned_means

@@ -5,7 +5,7 @@ import pytest
 
 from diffclust.alignment import NoAlignment
 from diffclust.distances import LandmarkNegativeLogLikelihood
-from diffclust.objectives import LandmarkEnergy, TransformedDistance
+from diffclust.energies import LandmarkEnergy, TransformedDistance
 from diffclust.prototypes import MeanImages, MeanShapes
 from diffclust.solvers import (
     Batch,

@@ -94,7 +94,7 @@ class Unfusable(AbstractTransform):
 def test_transform_that_is_not_spatial_breaks_the_run() -> None:
     both = compose(AFFINE, SPLINE, GAIN, SPLINE)
     assert isinstance(both, Compose)
-    assert [type(run) for run in both.runs] == [SpatialChain, Gain, ThinPlateSpline]
+    assert [type(run) for run in both.transforms] == [SpatialChain, Gain, ThinPlateSpline]
     assert both.num_params == 6 + 12 + 1 + 12
     assert both.deformation_terms == ("affine", "affine", "bending", "gain", "affine", "bending")
     params = jnp.asarray(draw(31))

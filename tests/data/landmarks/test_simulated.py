@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from diffclust.alignment import procrustes_residual
 from diffclust.data import simulated_shapes
+from diffclust.registration import procrustes_residual
 
 
 def means(dims: int = 2) -> jax.Array:

@@ -1,0 +1,40 @@
+"""Energies of one sample and one cluster, and what makes a sample's loss of them.
+
+`TransformedDistance` (the sample is moved) or `TransformedPrototype` with penalties is the energy
+of one pair, which an aligner minimises, and a reduction over prototypes (`HardMinimum`,
+`MixtureLikelihood`) makes the loss of a sample. Write your own by subclassing `AbstractPairEnergy`
+or `AbstractReduction`.
+"""
+
+from diffclust.energies.base import AbstractPairEnergy, AbstractSampleEnergy, hessian_at_rest
+from diffclust.energies.evidence import (
+    Hyperparameters,
+    Warps,
+    effective_pixels,
+    em_step,
+    log_evidence,
+    noise_of,
+    quadratic_forms,
+)
+from diffclust.energies.landmarks import LandmarkEnergy
+from diffclust.energies.reductions import AbstractReduction, HardMinimum, MixtureLikelihood
+from diffclust.energies.transformed import TransformedDistance, TransformedPrototype
+
+__all__ = [
+    "AbstractPairEnergy",
+    "AbstractReduction",
+    "AbstractSampleEnergy",
+    "HardMinimum",
+    "Hyperparameters",
+    "LandmarkEnergy",
+    "MixtureLikelihood",
+    "TransformedDistance",
+    "TransformedPrototype",
+    "Warps",
+    "effective_pixels",
+    "em_step",
+    "hessian_at_rest",
+    "log_evidence",
+    "noise_of",
+    "quadratic_forms",
+]

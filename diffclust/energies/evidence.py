@@ -1,0 +1,163 @@
+"""The evidence for penalty weights: how well they explain the data, all warps taken into account.
+
+A sample's energy over its noise, ‖r‖²/2σ² + ½ Σ τⱼ qⱼ(ν), is the negative logarithm of a Gaussian
+likelihood and of a Gaussian prior over warps, with weights wⱼ = σ² τⱼ. Distortions under different
+weights or grids cannot be compared, and maximising over warps and their variance together
+collapses; the evidence, where the warps are integrated out, can be compared, and its EM algorithm
+does not collapse. Labels play no part.
+
+The integral is Laplace's, with the Gauss-Newton Hessian where the prototype meets itself. Residuals
+of neighbouring pixels are correlated, so the noise counts as many independent pixels as their
+covariance's participation ratio says, not as many as there are.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from diffclust.energies.base import AbstractPairEnergy
+from diffclust.types import Scalar
+
+
+class Warps(eqx.Module):
+    """What the evidence needs to know of a fit, cluster by cluster.
+
+    Attributes:
+        count: Weight of the samples.
+        distance: Their distances, summed, without penalties.
+        sizes: Their penalty terms, summed.
+        hessian: Half the Hessian of the distance where the prototype meets itself.
+        forms: The quadratic forms of the penalty terms.
+        pixels: Effective number of independent pixels.
+    """
+
+    count: Float[Array, " clusters"]
+    distance: Float[Array, " clusters"]
+    sizes: Float[Array, "clusters terms"]
+    hessian: Float[Array, "clusters params params"]
+    forms: Float[Array, "terms params params"]
+    pixels: Scalar
+
+
+class Hyperparameters(eqx.Module):
+    """The noise and the priors' precisions.
+
+    Attributes:
+        noise: Variance σ² of a pixel.
+        precision: Precisions τⱼ of the penalty terms, one row a cluster.
+    """
+
+    noise: Scalar
+    precision: Float[Array, "clusters terms"]
+
+    @property
+    def weights(self) -> Float[Array, "clusters terms"]:
+        """Penalty weights σ² τⱼ."""
+        return self.noise * self.precision
+
+
+def quadratic_forms(energy: AbstractPairEnergy) -> Float[Array, "terms params params"]:
+    """The matrices Rⱼ of the penalty terms qⱼ(ν) = νᵀ Rⱼ ν.
+
+    Args:
+        energy: The energy whose penalties they are.
+
+    Returns:
+        Symmetric positive semidefinite matrices.
+    """
+    at = jnp.zeros((energy.num_params,), dtype=jnp.result_type(float))
+    return 0.5 * jax.hessian(energy.penalties)(at)
+
+
+def effective_pixels(residuals: Float[Array, "n pixels"]) -> Scalar:
+    """The participation ratio (tr C)² / tr C² of the residuals' second moments C.
+
+    Args:
+        residuals: One row a sample, of several clusters; at least two.
+
+    Returns:
+        A number between 1 and the number of pixels: how many independent pixels of equal variance
+        would vary as much.
+    """
+    gram = jnp.matmul(residuals, residuals.T, precision=jax.lax.Precision.HIGHEST)
+    count = residuals.shape[0]
+    energy = jnp.trace(gram) / count
+    # Pairs of different samples: a sample's product with itself is biased upwards.
+    crossed = (jnp.sum(gram**2) - jnp.sum(jnp.diagonal(gram) ** 2)) / (count * (count - 1))
+    most = jnp.asarray(residuals.shape[1], dtype=residuals.dtype)
+    return jnp.clip(energy**2 / jnp.maximum(crossed, jnp.finfo(residuals.dtype).tiny), 1.0, most)
+
+
+def _posterior(warps: Warps, given: Hyperparameters) -> Float[Array, "clusters params params"]:
+    prior = jnp.einsum("kt,tij->kij", given.precision, warps.forms)
+    return warps.hessian / given.noise + prior
+
+
+def _ranks(forms: Float[Array, "terms params params"]) -> Float[Array, " terms"]:
+    values = jnp.linalg.eigvalsh(forms)
+    threshold = 1e-4 * jnp.max(values, axis=1, keepdims=True)
+    return jnp.sum(values > threshold, axis=1).astype(forms.dtype)
+
+
+def log_evidence(warps: Warps, given: Hyperparameters) -> Scalar:
+    """Laplace's approximation to the log-evidence of a fit, summed over samples.
+
+    Args:
+        warps: The fit.
+        given: Noise and precisions; their weights should be those that the fit used.
+
+    Returns:
+        The logarithm in nats. Comparable between weights and landmark grids on the same images.
+    """
+    energy = warps.distance / given.noise + jnp.sum(given.precision * warps.sizes, axis=1)
+    fit = -0.5 * (energy + warps.count * warps.pixels * jnp.log(2.0 * jnp.pi * given.noise))
+    prior = jnp.einsum("kt,tij->kij", given.precision, warps.forms)
+    volume = jnp.linalg.slogdet(prior)[1] - jnp.linalg.slogdet(_posterior(warps, given))[1]
+    return jnp.sum(fit + 0.5 * warps.count * volume)
+
+
+def em_step(warps: Warps, given: Hyperparameters, *, shared: bool = True) -> Hyperparameters:
+    """One step of the EM algorithm (MacKay's, with a Laplace posterior over the warps).
+
+    Args:
+        warps: The fit under the given hyperparameters.
+        given: The hyperparameters so far.
+        shared: Whether all clusters have one row of precisions, or each its own, which is the
+            size of transformation learned per cluster that ST K-means, Sec. 6 asks for.
+
+    Returns:
+        Better ones.
+
+    References:
+        MacKay (1992), Bayesian interpolation; Cosentino et al., ST K-means, Sec. 6.
+    """
+    covariance = jnp.linalg.inv(_posterior(warps, given))
+    wiggle = jnp.einsum("kij,kji->k", warps.hessian, covariance)
+    sizes = warps.sizes + warps.count[:, None] * jnp.einsum("tij,kji->kt", warps.forms, covariance)
+    total = jnp.sum(warps.count)
+    noise = jnp.sum(warps.distance + warps.count * wiggle) / (total * warps.pixels)
+    ranks = _ranks(warps.forms)
+    if shared:
+        one = total * ranks / jnp.sum(sizes, axis=0)
+        return Hyperparameters(noise, jnp.broadcast_to(one[None], warps.sizes.shape))
+    # A cluster without samples keeps the common precision.
+    common = total * ranks / jnp.sum(sizes, axis=0)
+    own = warps.count[:, None] * ranks[None] / jnp.where(sizes > 0, sizes, 1.0)
+    return Hyperparameters(noise, jnp.where(warps.count[:, None] > 0, own, common[None]))
+
+
+def noise_of(warps: Warps, weights: Float[Array, "clusters terms"]) -> Hyperparameters:
+    """The noise that best explains a fit under given weights, and the precisions they amount to.
+
+    Args:
+        warps: The fit.
+        weights: Penalty weights σ² τⱼ of each cluster; all positive.
+
+    Returns:
+        Hyperparameters with these weights.
+    """
+    energy = jnp.sum(warps.distance) + jnp.sum(weights * warps.sizes)
+    # The maximiser of `log_evidence`: with fixed weights both determinants scale alike in σ².
+    noise = energy / (jnp.sum(warps.count) * warps.pixels)
+    return Hyperparameters(noise, weights / noise)

@@ -1,0 +1,252 @@
+"""Energies of images: a distance after a transform of sample or prototype, and penalties."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from diffclust.distances import (
+    AbstractBatchedDistance,
+    AbstractDissimilarity,
+    AbstractDistance,
+    DiagonalGaussian,
+    SquaredEuclidean,
+)
+from diffclust.energies.base import AbstractPairEnergy, AbstractSampleEnergy, BoundEnergy
+from diffclust.masks import mask_weights
+from diffclust.prototypes import Clusters, GaussianImages, exemplar_of
+from diffclust.sampling import gaussian_window, pixel_grid
+from diffclust.transforms import AbstractSpatialTransform, AbstractTransform
+from diffclust.types import Image, Params, Scalar
+
+PixelWeights = Literal["uniform", "jacobian"]
+
+
+class AbstractTransformedEnergy(AbstractPairEnergy):
+    """An energy whose params are a transform's, and whose penalties are its deformations."""
+
+    transform: eqx.AbstractVar[AbstractTransform]
+
+    @property
+    def num_params(self) -> int:
+        """The transform's."""
+        return self.transform.num_params
+
+    @property
+    def num_penalties(self) -> int:
+        """One for each part of the transform's deformation."""
+        return len(self.transform.deformation_terms)
+
+    @property
+    def affine_embedding(self) -> Float[Array, "params 6"] | None:
+        """The transform's, where it is a spatial one."""
+        if isinstance(self.transform, AbstractSpatialTransform):
+            return self.transform.affine_embedding
+        return None
+
+    def penalties(self, params: Params) -> Float[Array, " terms"]:
+        """See `AbstractPairEnergy.penalties`."""
+        return self.transform.deformation(params)
+
+
+class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
+    """distance(T(params, sample), prototype) + Σ weights · deformation(params).
+
+    The penalty weights belong to the cluster (`Clusters.penalty`), zero for none: the bigger the
+    weight, the smaller the warps. Without any a flexible transform turns every digit into every
+    other.
+
+    Attributes:
+        transform: How the sample may be moved.
+        distance: What is measured after the move.
+        pixel_weights: `"uniform"` is the papers' Eq. 3; `"jacobian"` weighs each pixel by
+            ½ (1 + |det ∂warp|), which makes the distance symmetric in sample and prototype: the
+            two terms are the integrals over the prototype's and over the sample's canvas.
+        mask: Pixels that count, from `diffclust.masks.as_mask`, of samples and of what they are
+            compared with; None for all. A sample's hidden pixels move with it, and what is seen
+            of it counts as much as if nothing had been moved under the mask.
+
+    References:
+        Cosentino et al., DI K-means, Eq. 3 and App. 7.1 (3).
+    """
+
+    transform: AbstractTransform
+    distance: AbstractDistance = SquaredEuclidean()
+    pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses weights of pixels for transforms that are not maps of coordinates."""
+        if self.pixel_weights not in ("uniform", "jacobian"):
+            raise ValueError(
+                f"pixel_weights must be 'uniform' or 'jacobian', not {self.pixel_weights!r}"
+            )
+        if isinstance(self.transform, AbstractSpatialTransform):
+            return
+        kind = type(self.transform).__name__
+        if self.pixel_weights == "jacobian":
+            raise ValueError(f"pixel_weights='jacobian' needs a spatial transform, not {kind}")
+        if self.mask is not None:
+            raise ValueError(f"a mask needs a spatial transform, not {kind}")
+
+    def bind(self, sample: Image, *, scale: float = 1.0) -> BoundEnergy:
+        """See `AbstractPairEnergy.bind`."""
+        apply = self.transform.bind(*sample.shape[:2])
+
+        def energy(params: Params, sample: PyTree, cluster: Clusters) -> Scalar:
+            weight = self._weight(params, sample, apply)
+            distance = self.distance(apply(params, sample), cluster.prototype, weight)
+            return scale * distance + jnp.dot(cluster.penalty, self.penalties(params))
+
+        return energy
+
+    def aligned(self, params: Params, sample: Image) -> Image:
+        """See `AbstractSampleEnergy.aligned`."""
+        return sample if self.num_params == 0 else self.transform(params, sample)
+
+    def pixel_weight(self, params: Params, sample: Image) -> Array | None:
+        """See `AbstractSampleEnergy.pixel_weight`."""
+        if self.num_params == 0:
+            # The same for all samples, so that a mean does not look at it.
+            return None
+        return self._weight(params, sample, self.transform.bind(*sample.shape[:2]))
+
+    def _weight(
+        self, params: Params, sample: Image, apply: Callable[[Params, Image], Image]
+    ) -> Array | None:
+        weight = None
+        if self.pixel_weights == "jacobian":
+            assert isinstance(self.transform, AbstractSpatialTransform)
+            grid = pixel_grid(sample.shape[0], sample.shape[1], params.dtype)
+            area = jnp.abs(self.transform.jacobian_determinant(params, grid))
+            weight = 0.5 * (1.0 + area)[..., None]
+        if self.mask is None:
+            return weight
+        # Of the hidden, not of the seen, a transform makes nothing beyond the canvas.
+        root = self._root(self.mask, sample)
+        both = root * (1.0 - apply(params, 1.0 - root))
+        total = jnp.maximum(jnp.sum(both), jnp.finfo(both.dtype).tiny)
+        seen = both * (jnp.sum(root**2) / total)
+        return seen if weight is None else weight * seen
+
+    def _root(self, mask: str, sample: Image) -> Array:
+        """Roots of the mask's weights."""
+        return jnp.asarray(mask_weights(mask, *sample.shape[:2]) ** 0.5, dtype=sample.dtype)
+
+    def unaligned(self, sample: Image, clusters: Clusters) -> Float[Array, " clusters"]:
+        """See `AbstractPairEnergy.unaligned`; deformations are zero at the identity."""
+        if self.mask is None:
+            return _to_all(self.distance, sample, clusters.prototype, None)
+        root = self._root(self.mask, sample)
+        if isinstance(self.distance, SquaredEuclidean):
+            return self.distance.to_all(sample * root, clusters.prototype * root[None])
+        return _to_all(self.distance, sample, clusters.prototype, root**2)
+
+    def exemplar(self, prototype: PyTree) -> PyTree:
+        """The prototype itself; see `AbstractPairEnergy.exemplar`."""
+        return prototype
+
+
+class TransformedPrototype(AbstractTransformedEnergy):
+    """dissimilarity(sample, T(params, prototype)) + Σ weights · deformation(params).
+
+    Samples stay as they are, so nothing is gained by learning empty prototypes, and no penalty is
+    needed where the params are predicted. A Gaussian's variances move as the transform says
+    (`AbstractTransform.bind_variance`).
+
+    Attributes:
+        transform: How the prototype may be moved.
+        distance: What is measured after the move: a distance for images, a
+            `GaussianNegativeLogLikelihood` for `GaussianImages`.
+        window: Standard deviation of a Gaussian weight around the image's centre, as a fraction of
+            its shorter side; None weighs all pixels alike.
+        mask: Pixels of samples that count, from `diffclust.masks.as_mask`; None for all.
+
+    References:
+        Monnier et al., DTI clustering, Eqs. 2, 4 and 5; Sec. 5.1 for the window (σ = 7 of 28).
+    """
+
+    transform: AbstractTransform
+    distance: AbstractDissimilarity = SquaredEuclidean()
+    window: float | None = eqx.field(static=True, default=None, kw_only=True)
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses a window without width."""
+        if self.window is not None and not self.window > 0.0:
+            raise ValueError(f"window must be positive, or None for none; not {self.window}")
+
+    def bind(self, sample: Image, *, scale: float = 1.0) -> BoundEnergy:
+        """See `AbstractPairEnergy.bind`.
+
+        A cluster may have weights for more terms than the transform has: then the first count, so
+        that a curriculum can add transforms one by one.
+        """
+        weight = self.weight(sample.shape[0], sample.shape[1], sample.dtype)
+
+        def energy(params: Params, sample: PyTree, cluster: Clusters) -> Scalar:
+            distance = self.distance(sample, self.moved(params, cluster.prototype), weight)
+            weights = cluster.penalty[: self.num_penalties]
+            return scale * distance + jnp.dot(weights, self.penalties(params))
+
+        return energy
+
+    def moved(self, params: Params, prototype: PyTree) -> PyTree:
+        """A prototype moved by params.
+
+        Args:
+            params: Parameters of shape `(num_params,)`.
+            prototype: One prototype.
+
+        Returns:
+            An image; of `GaussianImages` a `DiagonalGaussian`.
+        """
+        height, width = exemplar_of(prototype).shape[:2]
+        apply = self.transform.bind(height, width)
+        if not isinstance(prototype, GaussianImages):
+            return apply(params, prototype)
+        gaussian, variance = prototype.gaussian, self.transform.bind_variance(height, width)
+        return DiagonalGaussian(apply(params, gaussian.mean), variance(params, gaussian.variance))
+
+    def weight(self, height: int, width: int, dtype: jnp.dtype) -> Array | None:
+        """The weight of each pixel.
+
+        Args:
+            height: Rows of the image.
+            width: Columns of the image.
+            dtype: Floating dtype.
+
+        Returns:
+            Weights `(height, width, 1)`, at most one, or None where all are one.
+        """
+        seen = None
+        if self.mask is not None:
+            seen = jnp.asarray(mask_weights(self.mask, height, width), dtype=dtype)
+        if self.window is None:
+            return seen
+        sigma = self.window * min(height, width)
+        window = gaussian_window(height, width, sigma=sigma, dtype=dtype)
+        return window if seen is None else window * seen
+
+    def unaligned(self, sample: Image, clusters: Clusters) -> Float[Array, " clusters"]:
+        """See `AbstractPairEnergy.unaligned`; deformations are zero at the identity."""
+        prototypes = clusters.prototype
+        if isinstance(prototypes, GaussianImages):
+            prototypes = prototypes.gaussian
+        weight = self.weight(sample.shape[0], sample.shape[1], sample.dtype)
+        return _to_all(self.distance, sample, prototypes, weight)
+
+    def exemplar(self, prototype: PyTree) -> Image:
+        """The image, or the Gaussian's mean; see `AbstractPairEnergy.exemplar`."""
+        return exemplar_of(prototype)
+
+
+def _to_all(
+    distance: AbstractDissimilarity, sample: Image, prototypes: PyTree, weight: Array | None
+) -> Float[Array, " clusters"]:
+    if weight is None and isinstance(distance, AbstractBatchedDistance):
+        return distance.to_all(sample, prototypes)
+    return jax.vmap(lambda prototype: distance(sample, prototype, weight))(prototypes)

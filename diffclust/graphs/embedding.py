@@ -1,0 +1,340 @@
+"""Spectral embeddings of neighbour graphs, and of bipartite graphs with few representatives."""
+
+import dataclasses
+import warnings
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+import scipy
+from jaxtyping import Float
+
+from diffclust import _validation
+from diffclust.linalg import flip_signs
+from diffclust.types import Key
+
+if TYPE_CHECKING:
+    # At run time they are imported when they are first used.
+    import scipy.linalg
+    import scipy.sparse
+
+_DENSE = 1500
+"""Up to this many samples the eigenproblem is solved in full: no iteration can fail."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SpectralEmbedding:
+    """Samples as rows of eigenvectors, and what it takes to place new samples among them.
+
+    Attributes:
+        eigenvalues: Leading eigenvalues of the normalised graph, descending, some more of them
+            than there are vectors.
+        vectors: One row of unit length a sample; a row of zeros for a sample without any affinity.
+        basis: The references' eigenvectors, divided by what makes `extend` reproduce them.
+    """
+
+    eigenvalues: Float[np.ndarray, " values"]
+    vectors: Float[np.ndarray, "n vectors"]
+    basis: Float[np.ndarray, "references vectors"]
+
+    @staticmethod
+    def of_basis(
+        eigenvalues: Float[np.ndarray, " values"], basis: Float[np.ndarray, "references vectors"]
+    ) -> "SpectralEmbedding":
+        """An embedding without the samples that were embedded, to place new ones in.
+
+        Args:
+            eigenvalues: Its eigenvalues.
+            basis: Its basis.
+
+        Returns:
+            The embedding; its vectors have no rows.
+        """
+        return SpectralEmbedding(eigenvalues, basis[:0], basis)
+
+    @property
+    def num_vectors(self) -> int:
+        """Eigenvectors kept, at most as many as were asked for."""
+        return self.vectors.shape[1]
+
+    def extend(self, affinities: "scipy.sparse.csr_array") -> Float[np.ndarray, "m vectors"]:
+        """Rows of new samples by Nyström's formula: y = D⁻¹ A v / λ, scaled to unit length.
+
+        Args:
+            affinities: Affinities of new samples to the references, `(m, references)`: to the
+                samples that were embedded, or to the representatives of a transfer cut.
+
+        Returns:
+            Their rows; a row of zeros for a sample without any affinity.
+
+        Raises:
+            ValueError: If the affinities have another number of columns.
+
+        References:
+            Bengio et al. (2004), Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, and
+            spectral clustering, Eq. 5.
+        """
+        if affinities.shape[1] != len(self.basis):
+            raise ValueError(
+                f"affinities must have one column for each of the {len(self.basis)} references; "
+                f"got shape {affinities.shape}"
+            )
+        return normalised_rows(weighted_means(affinities, self.basis))
+
+
+def weighted_means(
+    affinities: "scipy.sparse.csr_array", values: Float[np.ndarray, "references vectors"]
+) -> Float[np.ndarray, "n vectors"]:
+    """D⁻¹ A v: every sample's mean over its references, weighted by affinity.
+
+    Args:
+        affinities: Sparse, non-negative.
+        values: One row a reference.
+
+    Returns:
+        One row a sample; zeros for a sample without any affinity.
+    """
+    return (affinities @ values) * safe_inverse(degrees(affinities))[:, None]
+
+
+def degrees(graph: "scipy.sparse.csr_array", axis: int = 1) -> Float[np.ndarray, " n"]:
+    """Sums of a sparse matrix.
+
+    Args:
+        graph: Sparse, non-negative.
+        axis: 1 sums over columns, 0 over rows.
+
+    Returns:
+        The sums, in double precision.
+    """
+    return np.asarray(graph.sum(axis=axis), np.float64).ravel()
+
+
+def safe_inverse(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """1 / x, and 0 where x is not positive.
+
+    Args:
+        values: Any numbers.
+
+    Returns:
+        Their inverses.
+    """
+    return np.where(values > 0, 1.0 / np.where(values > 0, values, 1.0), 0.0)
+
+
+def normalised_rows(vectors: Float[np.ndarray, "n vectors"]) -> Float[np.ndarray, "n vectors"]:
+    """Rows scaled to unit length; rows of zeros stay.
+
+    Args:
+        vectors: Any matrix.
+
+    Returns:
+        The scaled rows.
+
+    References:
+        Ng, Jordan and Weiss (2002), On spectral clustering, step 4.
+    """
+    # By the largest entry first: the squares of a dangling sample's entries could underflow.
+    largest = np.abs(vectors).max(axis=1)
+    scaled = vectors * safe_inverse(largest)[:, None]
+    return scaled * safe_inverse(np.linalg.norm(scaled, axis=1))[:, None]
+
+
+def spectral_embedding(
+    graph: "scipy.sparse.csr_array",
+    num_vectors: int,
+    *,
+    key: Key,
+    num_extra: int = 5,
+    tolerance: float = 1e-6,
+) -> SpectralEmbedding:
+    """The leading eigenvectors of D^(-1/2) W D^(-1/2), rows scaled to unit length.
+
+    Args:
+        graph: Symmetric, non-negative affinities W. It need not be connected: every part has a
+            vector of its own, those of largest volume first; with more parts than vectors, samples
+            in the others have rows of zeros.
+        num_vectors: How many; fewer where there are not as many samples.
+        key: Random key, of the vector that the iteration starts from.
+        num_extra: Eigenvalues beyond the vectors', for the eigengap.
+        tolerance: Relative accuracy of the eigenvalues; vectors are as good as its root.
+
+    Returns:
+        The embedding.
+
+    Raises:
+        ValueError: If the graph is not a square, finite, non-negative matrix.
+
+    References:
+        Ng, Jordan and Weiss (2002), On spectral clustering, steps 2 to 4.
+    """
+    graph = checked_graph(graph)
+    _validation.count(num_vectors, "num_vectors")
+    count = graph.shape[0]
+    kept = min(num_vectors, count)
+    wanted = min(kept + num_extra, count)
+    degree = degrees(graph)
+    root = np.sqrt(safe_inverse(degree))
+    scaling = scipy.sparse.diags_array(root)
+    normalised = scipy.sparse.csr_array(scaling @ graph @ scaling)
+    # Every connected part has the eigenvalue 1 and a vector that is known. An iteration that
+    # starts from one vector may miss all but one of them, so it is left the others only.
+    parts = _component_vectors(graph, degree)[:, :wanted]
+    values, vectors = np.ones(parts.shape[1]), parts.toarray()
+    if wanted > parts.shape[1]:
+        further = _remaining_eigenvectors(
+            normalised, parts, wanted - parts.shape[1], key, tolerance
+        )
+        values = np.concatenate([values, further[0]])
+        vectors = np.concatenate([vectors, further[1]], axis=1)
+    vectors = flip_signs(vectors[:, :kept])
+    # Random-walk eigenvectors: a sample's is the mean of its neighbours' divided by λ.
+    walk = vectors * root[:, None]
+    divisor = np.where(np.abs(values[:kept]) > 1e-3, values[:kept], 1e-3)
+    return SpectralEmbedding(values, normalised_rows(walk), walk / divisor)
+
+
+def checked_graph(graph: "scipy.sparse.csr_array") -> "scipy.sparse.csr_array":
+    """A graph in double precision.
+
+    Args:
+        graph: Symmetric affinities.
+
+    Returns:
+        The same.
+
+    Raises:
+        ValueError: If the graph is not a square, finite, non-negative matrix.
+    """
+    if not scipy.sparse.issparse(graph) or graph.shape[0] != graph.shape[1] or not graph.shape[0]:
+        raise ValueError(
+            "graph must be a square sparse matrix of affinities, at least 1×1; got "
+            f"{type(graph).__name__} of shape {np.shape(graph)}"
+        )
+    graph = scipy.sparse.csr_array(graph, dtype=np.float64)
+    if graph.nnz and not (np.isfinite(graph.data).all() and graph.data.min() >= 0):
+        raise ValueError("graph must hold finite affinities, none of them negative")
+    return graph
+
+
+def _component_vectors(
+    graph: "scipy.sparse.csr_array", degree: Float[np.ndarray, " n"]
+) -> "scipy.sparse.csc_array":
+    """Unit vectors D^(1/2) 1 of the connected parts, those of largest volume first."""
+    from scipy.sparse.csgraph import connected_components
+
+    count, part = connected_components(graph, directed=False)
+    volume = np.bincount(part, degree, minlength=count)
+    entries = np.sqrt(degree * safe_inverse(volume)[part])
+    vectors = scipy.sparse.csc_array((entries, (np.arange(len(part)), part)))
+    order = np.argsort(-volume, kind="stable")
+    return vectors[:, order[volume[order] > 0]]
+
+
+def _remaining_eigenvectors(
+    matrix: "scipy.sparse.csr_array",
+    known: "scipy.sparse.csc_array",
+    wanted: int,
+    key: Key,
+    tolerance: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Largest eigenvalues, descending, and their vectors, without those of the known vectors."""
+    count = matrix.shape[0]
+    if count <= _DENSE or 4 * wanted > count:
+        # The known ones are moved to the other end, -1.
+        dense = matrix.toarray() - 2.0 * (known @ known.T).toarray()
+        values, vectors = scipy.linalg.eigh(dense, subset_by_index=(count - wanted, count - 1))
+        return values[::-1], vectors[:, ::-1]
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, lobpcg
+
+    across = known.T.tocsr()
+
+    def multiply(x: np.ndarray) -> np.ndarray:
+        return matrix @ x - 2.0 * (known @ (across @ x))
+
+    deflated = LinearOperator(matrix.shape, multiply, matmat=multiply, dtype=np.float64)
+    start = np.asarray(jax.random.normal(key, (count,)), np.float64)
+    try:
+        values, vectors = eigsh(
+            deflated, wanted, which="LA", v0=start, ncv=4 * wanted + 1, tol=tolerance
+        )
+    except ArpackError:
+        # A block method: slower and less accurate, but it always comes back with something.
+        rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
+        block = np.concatenate([start[:, None], rng.normal(size=(count, wanted - 1))], axis=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            values, vectors = lobpcg(deflated, block, largest=True, tol=tolerance, maxiter=500)[:2]
+    order = np.argsort(-values, kind="stable")
+    return values[order], vectors[:, order]
+
+
+def eigengap(eigenvalues: Float[np.ndarray, " values"], num_clusters: int) -> float:
+    """λ_K - λ_(K+1): how clearly the graph falls into K parts and no more.
+
+    Args:
+        eigenvalues: Leading eigenvalues, descending.
+        num_clusters: K.
+
+    Returns:
+        The gap; zero where λ_(K+1) is not known.
+
+    References:
+        von Luxburg (2007), A tutorial on spectral clustering, Sec. 8.3.
+    """
+    if not 1 <= num_clusters < len(eigenvalues):
+        return 0.0
+    return float(eigenvalues[num_clusters - 1] - eigenvalues[num_clusters])
+
+
+def transfer_cut(
+    affinities: "scipy.sparse.csr_array", num_vectors: int, *, num_extra: int = 5
+) -> SpectralEmbedding:
+    """The leading eigenvectors of the bipartite graph between samples and representatives.
+
+    Ā = Aᵀ D_X⁻¹ A is a graph of the representatives alone. Its eigenvectors,
+    D_Y^(-1/2) Ā D_Y^(-1/2) w = λ w, are lifted to the samples by D_X⁻¹ A D_Y^(-1/2) w, which up to
+    a factor √λ are the bipartite graph's own. The paper's Eqs. 7 and 8 as they are printed divide
+    by D_Y twice, and its eigenvectors have one entry a representative and are never lifted; U-SPEC
+    and its published code do what is done here, and scale the rows to unit length.
+
+    Args:
+        affinities: A, `(n, representatives)`, non-negative.
+        num_vectors: How many; fewer where there are not as many representatives.
+        num_extra: Eigenvalues beyond the vectors', for the eigengap.
+
+    Returns:
+        The embedding of the samples; its `extend` takes affinities of new samples to the
+        representatives.
+
+    Raises:
+        ValueError: If the affinities are not a finite, non-negative matrix.
+
+    References:
+        Villar-Corrales and Morgenshtern, PSSC, Eqs. 6 to 8; Li, Wu and Chang (2012), Segmentation
+        using superpixels, Sec. 3.2; Huang et al. (2019), Ultra-scalable spectral clustering,
+        Sec. 3.1.3.
+    """
+    if not scipy.sparse.issparse(affinities) or 0 in affinities.shape:
+        raise ValueError(
+            "affinities must be a sparse matrix of shape (n, representatives); got "
+            f"{type(affinities).__name__} of shape {np.shape(affinities)}"
+        )
+    if not (np.isfinite(affinities.data).all() and (affinities.data >= 0).all()):
+        raise ValueError("affinities must be finite, none of them negative")
+    _validation.count(num_vectors, "num_vectors")
+    affinities = scipy.sparse.csr_array(affinities, dtype=np.float64)
+    count = affinities.shape[1]
+    kept = min(num_vectors, count)
+    wanted = min(kept + num_extra, count)
+    shares = scipy.sparse.diags_array(safe_inverse(degrees(affinities))) @ affinities
+    root = np.sqrt(safe_inverse(degrees(affinities, axis=0)))
+    small = (affinities.T @ shares).toarray() * root[:, None] * root[None, :]
+    values, vectors = scipy.linalg.eigh(
+        0.5 * (small + small.T), subset_by_index=(count - wanted, count - 1)
+    )
+    values, vectors = values[::-1], flip_signs(vectors[:, ::-1][:, :kept])
+    # The bipartite graph's eigenvalues are the roots of these.
+    divisor = np.sqrt(np.maximum(values[:kept], 1e-6))
+    basis = vectors * root[:, None] / divisor
+    return SpectralEmbedding(values, normalised_rows(weighted_means(affinities, basis)), basis)

@@ -1,0 +1,254 @@
+"""Prototypes of shapes: every landmark is a Gaussian, whose variance the data tell."""
+
+from typing import ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from diffclust.distances import DiagonalGaussian, Gaussian
+from diffclust.distances.frechet import HalfPlanePoint, exp_map, hessian_bound, log_map
+from diffclust.prototypes.base import (
+    AbstractPrototypeFamily,
+    Covariance,
+    LandmarkGaussians,
+    Membership,
+    weighted_sums,
+)
+from diffclust.types import Landmarks, Scalar, Shapes
+
+Variances = Literal["round", "per_landmark", "per_cluster"]
+"""One for all landmarks; one a landmark and coordinate; one a cluster, landmark and coordinate."""
+
+_UNIT = 2.0**0.5
+
+
+class LandmarkSums(eqx.Module):
+    """Sums over the shapes of each cluster, about a reference shape.
+
+    Attributes:
+        first: Σ of the displacements from the reference.
+        second: Σ of their squares, or of their outer products.
+        count: Σ of the weights.
+    """
+
+    first: Float[Array, "clusters landmarks dims"]
+    second: Float[Array, "clusters landmarks ..."]
+    count: Float[Array, " clusters"]
+
+
+def gaussians(shape: Float[Array, "*n landmarks dims"], covariance: Covariance) -> PyTree:
+    """A shape whose landmarks are Gaussians.
+
+    Args:
+        shape: The means.
+        covariance: Their variances or covariances.
+
+    Returns:
+        A `DiagonalGaussian` or a `Gaussian`.
+    """
+    if covariance.ndim == shape.ndim:
+        return DiagonalGaussian(shape, covariance)
+    return Gaussian(shape, covariance)
+
+
+class MeanShapes(AbstractPrototypeFamily):
+    """The mean of a cluster's shapes, and variances by their scatter about it.
+
+    Attributes:
+        reference: A shape near all others, about which sums lose no digits.
+        initial: Variances or covariances of a new cluster. Their rank says which
+            of the two are learned.
+        floor: The least variance; anything below is lifted to it.
+        variances: What has a variance of its own.
+        pooling: Whether variances that clusters share are those of all shapes about their common
+            mean (`"total"`, the paper's, known before the first pass), or about the means of
+            their clusters (`"within"`).
+        prior: Variances of a cluster are shrunk towards those within all clusters as if so many
+            more of its shapes had them.
+
+    References:
+        Gattone et al., On the geodesic distance in shapes K-means clustering, Sec. 4.
+    """
+
+    reference: Landmarks
+    initial: Covariance
+    floor: Scalar
+    variances: Variances = eqx.field(static=True, default="per_cluster", kw_only=True)
+    pooling: Literal["total", "within"] = eqx.field(static=True, default="total", kw_only=True)
+    prior: float = eqx.field(static=True, default=0.0, kw_only=True)
+    is_additive: ClassVar[bool] = True
+
+    @property
+    def initial_family(self) -> "MeanShapes":
+        """Itself; see `AbstractPrototypeFamily.initial_family`."""
+        return self
+
+    @property
+    def is_full(self) -> bool:
+        """Whether covariances are learned, not variances alone."""
+        return self.initial.ndim > self.reference.ndim
+
+    def normalise(self, sample: Landmarks) -> Landmarks:
+        """Returns the shape as it is: registration comes before."""
+        return sample
+
+    def init(self, sample: Landmarks) -> LandmarkGaussians:
+        """The shape with the initial variances; see `AbstractPrototypeFamily.init`."""
+        return LandmarkGaussians(gaussians(sample, self.initial), self.initial)
+
+    def statistics(
+        self,
+        aligned: Shapes,
+        pixel_weight: Array | None,
+        membership: Membership,
+        prototypes: PyTree = None,
+    ) -> LandmarkSums:
+        """See `AbstractPrototypeFamily.statistics`."""
+        del pixel_weight, prototypes
+        moved = aligned - self.reference[None]
+        first, second = (weighted_sums(x, membership) for x in (moved, self._square(moved)))
+        return LandmarkSums(first, second, jnp.sum(membership, axis=0))
+
+    def update(self, statistics: LandmarkSums, previous: LandmarkGaussians) -> LandmarkGaussians:
+        """See `AbstractPrototypeFamily.update`."""
+        mean = statistics.first / _column(jnp.maximum(statistics.count, 1e-30), 3)
+        covariance = self._clipped(self._covariance(statistics, mean))
+        filled = statistics.count > 0
+        mean = jnp.where(_column(filled, 3), self.reference[None] + mean, previous.centre.mean)
+        covariance = jnp.where(_column(filled, covariance.ndim), covariance, previous.covariance)
+        return LandmarkGaussians(gaussians(mean, covariance), covariance)
+
+    def _covariance(self, sums: LandmarkSums, mean: Array) -> Covariance:
+        """Variances or covariances of every cluster."""
+        whole = jnp.maximum(jnp.sum(sums.count), 1e-30)
+        scatter = sums.second - _column(sums.count, sums.second.ndim) * self._square(mean)
+        within = jnp.sum(scatter, axis=0) / whole
+        if self.variances == "per_cluster":
+            counts = _column(jnp.maximum(sums.count + self.prior, 1e-30), scatter.ndim)
+            return (scatter + self.prior * within[None]) / counts
+        if self.pooling == "total":
+            shared = jnp.sum(sums.second, axis=0) / whole
+            shared = shared - self._square(jnp.sum(sums.first, axis=0) / whole)
+        else:
+            shared = within
+        if self.variances == "round":
+            shared = self._isotropic(shared)
+        return jnp.broadcast_to(shared[None], sums.second.shape)
+
+    def _square(self, moved: Array) -> Array:
+        return moved[..., None] * moved[..., None, :] if self.is_full else moved**2
+
+    def _isotropic(self, covariance: Covariance) -> Covariance:
+        if not self.is_full:
+            return jnp.full_like(covariance, jnp.mean(covariance))
+        variance = jnp.mean(jnp.diagonal(covariance, axis1=-2, axis2=-1))
+        return jnp.broadcast_to(
+            variance * jnp.eye(covariance.shape[-1], dtype=covariance.dtype), covariance.shape
+        )
+
+    def _clipped(self, covariance: Covariance) -> Covariance:
+        """Variances, or eigenvalues of covariances, that are no less than the floor."""
+        if not self.is_full:
+            return jnp.maximum(covariance, self.floor)
+        values, vectors = jnp.linalg.eigh(covariance)
+        values = jnp.maximum(values, self.floor)
+        return jnp.einsum("...ij,...j,...kj->...ik", vectors, values, vectors)
+
+
+def _column(values: Array, ndim: int) -> Array:
+    return values.reshape(values.shape[0], *[1] * (ndim - 1))
+
+
+class FrechetSums(eqx.Module):
+    """Sums over the shapes of each cluster, and what pulls at its centre.
+
+    Attributes:
+        shapes: Sums from which the variances follow.
+        across: Σ of the velocities of the geodesics to the shapes, one half-plane for each
+            landmark and coordinate.
+        upwards: Σ of their other components.
+        hessian: Σ of what shortens the step; see `diffclust.distances.frechet.hessian_bound`.
+    """
+
+    shapes: LandmarkSums
+    across: Float[Array, "clusters landmarks dims"]
+    upwards: Float[Array, "clusters landmarks dims"]
+    hessian: Float[Array, "clusters landmarks dims"]
+
+
+class FrechetShapes(AbstractPrototypeFamily):
+    """Centres that minimise the summed squared Fisher–Rao distances to their shapes' Gaussians.
+
+    Such a mean has no closed form: a pass takes one step of Riemannian gradient descent, which
+    never overshoots, and passes go on until the centres rest too. The shapes carry
+    the variances of their cluster; the centre's own are larger, as means of Gaussians that lie
+    apart are.
+
+    Attributes:
+        means: Gives the variances, and the centres to start with.
+
+    References:
+        Gattone et al., shape K-means, Eq. 7 and the last paragraph of Sec. 2; Afsari et al.,
+        On the convergence of gradient descent for finding the Riemannian center of mass (2013).
+    """
+
+    means: MeanShapes
+    is_additive: ClassVar[bool] = False  # the pull of a shape depends on the centre
+
+    def __check_init__(self):
+        """Refuses full covariances."""
+        if self.means.is_full:
+            raise ValueError("Fréchet means are those of diagonal Gaussians, not of covariances")
+
+    @property
+    def initial_family(self) -> MeanShapes:
+        """The means of coordinates; see `AbstractPrototypeFamily.initial_family`."""
+        return self.means
+
+    def normalise(self, sample: Landmarks) -> Landmarks:
+        """Returns the shape as it is; see `AbstractPrototypeFamily.normalise`."""
+        return self.means.normalise(sample)
+
+    def init(self, sample: Landmarks) -> LandmarkGaussians:
+        """See `AbstractPrototypeFamily.init`."""
+        return self.means.init(sample)
+
+    def statistics(
+        self,
+        aligned: Shapes,
+        pixel_weight: Array | None,
+        membership: Membership,
+        prototypes: LandmarkGaussians,
+    ) -> FrechetSums:
+        """See `AbstractPrototypeFamily.statistics`."""
+        sums = self.means.statistics(aligned, pixel_weight, membership, prototypes)
+
+        def pull(prototype: LandmarkGaussians, weight: Float[Array, " n"]) -> tuple[Array, ...]:
+            place, height = _point(prototype)
+            carried = jnp.sqrt(prototype.covariance)[None]
+            across, upwards, length = log_map(
+                (place[None], height[None]), (aligned / _UNIT, carried)
+            )
+            totals = (across, upwards, hessian_bound(length))
+            return tuple(jnp.einsum("n,nkd->kd", weight, total) for total in totals)
+
+        return FrechetSums(sums, *jax.vmap(pull)(prototypes, membership.T))
+
+    def update(self, statistics: FrechetSums, previous: LandmarkGaussians) -> LandmarkGaussians:
+        """See `AbstractPrototypeFamily.update`."""
+        fresh = self.means.update(statistics.shapes, previous)
+        start = _point(previous)
+        filled = statistics.hessian > 0
+        share = 1.0 / jnp.where(filled, statistics.hessian, 1.0)
+        place, height = exp_map(start, share * statistics.across, share * statistics.upwards)
+        mean = jnp.where(filled, _UNIT * place, previous.centre.mean)
+        variance = jnp.where(filled, height**2, start[1] ** 2)
+        return LandmarkGaussians(DiagonalGaussian(mean, variance), fresh.covariance)
+
+
+def _point(prototype: LandmarkGaussians) -> HalfPlanePoint:
+    """A centre in the half-planes."""
+    assert isinstance(prototype.centre, DiagonalGaussian)
+    return prototype.centre.mean / _UNIT, jnp.sqrt(prototype.centre.variance)

@@ -1,0 +1,208 @@
+"""Generalised Procrustes analysis: many configurations of landmarks laid on their own mean."""
+
+import functools
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from diffclust.linalg import product
+from diffclust.registration.procrustes import (
+    Similarity,
+    best_rotation,
+    centroid,
+    centroid_size,
+    landmark_weights,
+)
+from diffclust.types import Count, Landmarks, LandmarkWeights, Scalar, Shapes
+
+_einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+
+
+class Registration(eqx.Module):
+    """Configurations laid on each other.
+
+    Attributes:
+        registered: The configurations, moved; each centroid is the origin.
+        consensus: Their mean, which is not scaled to any size.
+        similarities: What moved each configuration, with a leading axis n.
+        sums_of_squares: Of the registered configurations about the consensus, summed over weighted
+            shapes and landmarks, after every pass; after the last one its value is repeated.
+        iterations: Number of passes that were made.
+        converged: Whether the sum of squares had come to rest by then.
+    """
+
+    registered: Shapes
+    consensus: Landmarks
+    similarities: Similarity
+    sums_of_squares: Float[Array, " max_iterations"]
+    iterations: Count
+    converged: Bool[Array, ""]
+
+
+def generalised_procrustes(
+    configurations: Shapes,
+    *,
+    scaling: bool = True,
+    rescale: bool = False,
+    reflection: bool = False,
+    weight: LandmarkWeights | None = None,
+    sample_weight: Float[Array, " n"] | None = None,
+    tolerance: float | None = None,
+    max_iterations: int = 100,
+) -> Registration:
+    """Registers many configurations on their own mean, which is found with them.
+
+    Every configuration is centred; with `scaling` it is divided by its `centroid_size`, so that
+    all have size 1. Then all are rotated to their mean and the mean is taken again, beginning with
+    the first configuration, until the sum of squares no longer falls. Sizes stay 1 unless
+    `rescale` is set, which also fits them as Gower does: those that are far from the mean shrink,
+    under the condition that the sum of squared sizes stays the same. Without `scaling` sizes stay
+    what they were.
+
+    At the end all are turned together so that the first configuration has the orientation in which
+    it was given, to rounding. So moving the inputs by similarities (by rigid motions, without
+    `scaling`) changes the result by the rotation of the first one only.
+
+    A gradient passes forwards only (`jax.jvp`), as a loop of unknown length has none backwards.
+
+    Args:
+        configurations: The configurations. One with all landmarks in one point is only shifted.
+        scaling: Whether each is scaled to unit centroid size.
+        rescale: Whether sizes are then fitted too; only with `scaling`.
+        reflection: Whether each may be reflected.
+        weight: Weight of each landmark, at least 0 and positive somewhere, in centroids, sizes,
+            and fits; None weighs all alike.
+        sample_weight: Weight of each configuration, at least 0 and positive somewhere, in the mean
+            and in sums of squares: one of weight 2 counts as two. None weighs all alike.
+        tolerance: A pass that lowers the sum of squares by less than this share of the sum of
+            squared sizes is the last; by default the rounding unit of the type.
+        max_iterations: Most passes.
+
+    Returns:
+        The registered configurations, their mean, and how they were moved.
+
+    Raises:
+        ValueError: If shapes do not go together, `rescale` is set without `scaling`, or
+            `max_iterations` is below 1.
+
+    References:
+        Gower (1975), Generalized Procrustes analysis; ten Berge (1977), Orthogonal Procrustes
+        rotation for two or more matrices (the scales); Goodall (1991), Procrustes methods in the
+        statistical analysis of shape.
+    """
+    if configurations.ndim != 3 or 0 in configurations.shape:
+        raise ValueError(
+            "configurations must have shape (n, landmarks, dims), none of them 0; got "
+            f"{configurations.shape}"
+        )
+    if rescale and not scaling:
+        raise ValueError("rescale fits sizes, which scaling=False keeps; set only one of the two")
+    if max_iterations < 1:
+        raise ValueError(f"max_iterations must be at least 1, not {max_iterations}")
+    if tolerance is None:
+        tolerance = float(jnp.finfo(configurations.dtype).eps)
+    if sample_weight is not None and sample_weight.shape != configurations.shape[:1]:
+        raise ValueError(
+            f"sample_weight must have shape {configurations.shape[:1]}, one for each "
+            f"configuration; got {sample_weight.shape}"
+        )
+    settings = (tolerance, scaling, rescale, reflection, max_iterations)
+    return _register(configurations, weight, sample_weight, *settings)
+
+
+class _Pass(NamedTuple):
+    """Where the registration of many stands."""
+
+    rotations: Float[Array, "n dims dims"]
+    factors: Float[Array, " n"]
+    registered: Shapes
+    mean: Landmarks
+    sums_of_squares: Float[Array, " max_iterations"]
+    fall: Scalar
+    iterations: Count
+
+
+def _standardised(
+    configurations: Shapes, weight: LandmarkWeights | None, scaling: bool
+) -> tuple[Float[Array, "n dims"], Float[Array, " n"], Shapes]:
+    """Centroids, what sizes are multiplied by, and the configurations centred and scaled so."""
+    centres = jax.vmap(lambda x: centroid(x, weight=weight))(configurations)
+    shapes = configurations - centres[:, None]
+    if not scaling:
+        return centres, jnp.ones_like(centres[:, 0]), shapes
+    sizes = jax.vmap(lambda x: centroid_size(x, weight=weight))(configurations)
+    units = jnp.where(sizes > 0.0, 1.0 / jnp.where(sizes > 0.0, sizes, 1.0), 1.0)
+    return centres, units, units[:, None, None] * shapes
+
+
+@eqx.filter_jit
+def _register(
+    configurations: Shapes,
+    weight: LandmarkWeights | None,
+    sample_weight: Float[Array, " n"] | None,
+    tolerance: float | Scalar,
+    scaling: bool,
+    rescale: bool,
+    reflection: bool,
+    max_iterations: int,
+) -> Registration:
+    """`generalised_procrustes`, checked."""
+    n, _, dims = configurations.shape
+    dtype, weights = configurations.dtype, landmark_weights(weight, configurations[0])
+    centres, units, shapes = _standardised(configurations, weight, scaling)
+    each = None if sample_weight is None else sample_weight.astype(dtype)
+    # How much a square counts.
+    counts = (
+        weights[None, :, None] if each is None else each[:, None, None] * weights[None, :, None]
+    )
+    total = jnp.sum(counts * shapes**2)
+
+    def step(state: _Pass) -> _Pass:
+        cross = _einsum("k,kd,nke->nde", weights, state.mean, shapes)
+        rotations = jax.vmap(lambda c: best_rotation(c, reflection))(cross)
+        factors = state.factors
+        if rescale:
+            # The best sizes, given the mean, of those whose squares sum to the total.
+            traces = jnp.sum(rotations * cross, axis=(1, 2))
+            squares = jnp.sum(traces**2 if each is None else each * traces**2)
+            factors = traces * jnp.sqrt(total / jnp.where(squares > 0.0, squares, 1.0))
+        registered = factors[:, None, None] * product(shapes, jnp.swapaxes(rotations, 1, 2))
+        if each is None:
+            mean = jnp.mean(registered, axis=0)
+        else:
+            mean = _einsum("n,nkd->kd", each / jnp.sum(each), registered)
+        left = jnp.sum(counts * (registered - mean[None]) ** 2)
+        i = state.iterations
+        passes = jnp.arange(max_iterations, dtype=i.dtype)
+        sums = jnp.where(passes < i, state.sums_of_squares, left)
+        fall = jnp.where(i > 0, state.sums_of_squares[i - 1] - left, jnp.inf)
+        return _Pass(rotations, factors, registered, mean, sums, fall, i + 1)
+
+    def goes_on(state: _Pass) -> Bool[Array, ""]:
+        return (state.iterations < max_iterations) & (state.fall > tolerance * total)
+
+    start = _Pass(
+        rotations=jnp.broadcast_to(jnp.eye(dims, dtype=dtype), (n, dims, dims)),
+        factors=jnp.ones((n,), dtype=dtype),
+        registered=shapes,
+        mean=shapes[0],
+        sums_of_squares=jnp.zeros((max_iterations,), dtype=dtype),
+        fall=jnp.full((), jnp.inf, dtype=dtype),
+        iterations=jnp.zeros((), dtype=jnp.int32),
+    )
+    end = jax.lax.while_loop(goes_on, step, start)
+    upright = end.rotations[0]
+    rotations = product(upright.T[None], end.rotations)
+    scales = units * end.factors
+    shifts = -scales[:, None] * _einsum("nde,ne->nd", rotations, centres)
+    return Registration(
+        registered=product(end.registered, upright[None]),
+        consensus=product(end.mean, upright),
+        similarities=jax.vmap(Similarity)(scales, rotations, shifts),
+        sums_of_squares=end.sums_of_squares,
+        iterations=end.iterations,
+        converged=end.fall <= tolerance * total,
+    )

@@ -1,0 +1,126 @@
+"""The evidence against a linear Gaussian model, where Laplace's approximation is exact."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from diffclust.energies import (
+    Hyperparameters,
+    TransformedDistance,
+    Warps,
+    effective_pixels,
+    em_step,
+    log_evidence,
+    noise_of,
+    quadratic_forms,
+)
+from diffclust.transforms import Affine, ThinPlateSpline
+
+PIXELS, PARAMS, SAMPLES = 12, 5, 400
+FORMS = np.stack([np.diag([1.0, 1.0, 0, 0, 0]), np.diag([0, 0, 1.0, 2.0, 3.0])])
+
+
+def draw(seed, noise, precision):
+    """Observations y = J ν + ε with ν and ε from their priors."""
+    rng = np.random.default_rng(seed)
+    jacobian = rng.normal(size=(PIXELS, PARAMS))
+    prior = np.tensordot(precision, FORMS, 1)
+    warps = rng.normal(size=(SAMPLES, PARAMS)) @ np.linalg.cholesky(np.linalg.inv(prior)).T
+    images = warps @ jacobian.T + np.sqrt(noise) * rng.normal(size=(SAMPLES, PIXELS))
+    return jacobian, images
+
+
+def fit(jacobian, images, noise, precision):
+    """The most probable warps, as a fit would find them."""
+    prior = np.tensordot(precision, FORMS, 1)
+    posterior = jacobian.T @ jacobian / noise + prior
+    warps = np.linalg.solve(posterior, jacobian.T @ images.T / noise).T
+    residuals = images - warps @ jacobian.T
+    return Warps(
+        count=jnp.asarray([float(SAMPLES)]),
+        distance=jnp.asarray([np.sum(residuals**2)], jnp.float32),
+        sizes=jnp.asarray(np.einsum("ni,tij,nj->t", warps, FORMS, warps)[None], jnp.float32),
+        hessian=jnp.asarray((jacobian.T @ jacobian)[None], jnp.float32),
+        forms=jnp.asarray(FORMS, jnp.float32),
+        pixels=jnp.asarray(float(PIXELS)),
+    )
+
+
+def hyperparameters(noise, precision):
+    return Hyperparameters(jnp.asarray(noise, jnp.float32), jnp.asarray([precision], jnp.float32))
+
+
+@pytest.mark.parametrize(("noise", "precision"), [(0.3, (0.5, 2.0)), (2.0, (5.0, 0.1))])
+def test_is_the_marginal_likelihood_of_a_linear_model(noise, precision):
+    jacobian, images = draw(0, 0.5, (1.0, 1.0))
+    prior = np.tensordot(precision, FORMS, 1)
+    covariance = noise * np.eye(PIXELS) + jacobian @ np.linalg.inv(prior) @ jacobian.T
+    exact = multivariate_normal(np.zeros(PIXELS), covariance).logpdf(images).sum()
+    found = log_evidence(fit(jacobian, images, noise, precision), hyperparameters(noise, precision))
+    np.testing.assert_allclose(float(found), exact, rtol=1e-4)
+
+
+def test_em_climbs_and_finds_the_truth():
+    noise, precision = 0.5, (4.0, 0.7)
+    jacobian, images = draw(1, noise, precision)
+    given, climbed = hyperparameters(5.0, (0.1, 10.0)), []
+    for _ in range(60):
+        warps = fit(jacobian, images, float(given.noise), np.asarray(given.precision[0]))
+        climbed.append(float(log_evidence(warps, given)))
+        given = em_step(warps, given)
+    assert np.all(np.diff(climbed) > -1e-2)
+    np.testing.assert_allclose(float(given.noise), noise, rtol=0.1)
+    np.testing.assert_allclose(np.asarray(given.precision[0]), precision, rtol=0.25)
+
+
+def test_clusters_of_their_own_learn_their_own_precision():
+    one, two = (draw(2, 0.5, (8.0, 8.0)), draw(3, 0.5, (0.5, 0.5)))
+    given = hyperparameters(0.5, (1.0, 1.0))
+    parts = [fit(*pair, 0.5, (1.0, 1.0)) for pair in (one, two)]
+    both = Warps(
+        *(
+            jnp.concatenate([getattr(part, name) for part in parts])
+            for name in ("count", "distance", "sizes", "hessian")
+        ),
+        forms=parts[0].forms,
+        pixels=parts[0].pixels,
+    )
+    given = Hyperparameters(given.noise, jnp.repeat(given.precision, 2, axis=0))
+    own = em_step(both, given, shared=False).precision
+    common = em_step(both, given).precision
+    assert bool(jnp.all(own[0] > common[0]))
+    assert bool(jnp.all(common[0] > own[1]))
+    np.testing.assert_array_equal(np.asarray(common[0]), np.asarray(common[1]))
+
+
+def test_noise_of_given_weights_maximises_the_evidence():
+    jacobian, images = draw(4, 0.5, (2.0, 1.0))
+    weights = jnp.asarray([[0.8, 0.6]])
+    warps = fit(jacobian, images, 1.0, np.asarray(weights[0]))  # warps depend on weights alone
+    best = noise_of(warps, weights)
+    np.testing.assert_allclose(np.asarray(best.weights), np.asarray(weights), rtol=1e-6)
+    top = float(log_evidence(warps, best))
+    for factor in (0.9, 1.1):
+        other = Hyperparameters(best.noise * factor, weights / (best.noise * factor))
+        assert float(log_evidence(warps, other)) < top
+
+
+def test_effective_pixels_counts_independent_ones(key):
+    white = jax.random.normal(key, (800, 20))
+    assert float(effective_pixels(white)) == pytest.approx(20, rel=0.06)
+    # Every pixel four times over: as many pixels as before, not four times as many.
+    assert float(effective_pixels(jnp.repeat(white, 4, axis=1))) == pytest.approx(20, rel=0.06)
+    assert float(effective_pixels(white[:, :1] * jnp.ones((1, 20)))) == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "transform", [Affine(), pytest.param(ThinPlateSpline((3, 4)), marks=pytest.mark.slow)]
+)
+def test_quadratic_forms_are_the_penalties(transform, key):
+    energy = TransformedDistance(transform)
+    params = 0.1 * jax.random.normal(key, (energy.num_params,))
+    forms = quadratic_forms(energy)
+    found = jnp.einsum("i,tij,j->t", params, forms, params)
+    np.testing.assert_allclose(np.asarray(found), np.asarray(energy.penalties(params)), rtol=1e-3)

@@ -1,0 +1,263 @@
+import jax
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse
+import scipy.sparse.linalg
+import sklearn.cluster
+import sklearn.datasets
+
+from diffclust.graphs import (
+    affinity_to_references,
+    eigengap,
+    embedding,
+    nearest_neighbours,
+    normalised_cut,
+    self_tuning_affinity,
+    self_tuning_scales,
+    spectral_embedding,
+    weighted_graph,
+)
+from diffclust.metrics import scores
+from diffclust.solvers import cluster_rows, nearest_centres
+from tests.solvers.odd_points import each_odd_case, odd_points
+
+
+def moons(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    points, labels = sklearn.datasets.make_moons(count, noise=0.06, random_state=seed)
+    return points.astype(np.float32), labels
+
+
+def graph_of(points: np.ndarray, neighbours: int = 8) -> scipy.sparse.csr_array:
+    near = nearest_neighbours(points, points, neighbours, exclude_self=True)
+    return self_tuning_affinity(near, num_neighbours=neighbours)
+
+
+def parts(number: int, size: int) -> scipy.sparse.csr_array:
+    """Complete graphs side by side."""
+    block = np.ones((size, size)) - np.eye(size)
+    return scipy.sparse.csr_array(scipy.sparse.block_diag([block] * number))
+
+
+def dense_eigenproblem(graph: scipy.sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
+    """W v = λ D v: the random walk's eigenvectors."""
+    weights = graph.toarray()
+    values, vectors = scipy.linalg.eigh(weights, np.diag(weights.sum(1)))
+    return values[::-1], vectors[:, ::-1]
+
+
+@pytest.fixture
+def no_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding, "_DENSE", 0)
+
+
+@pytest.fixture(params=["dense", "lanczos", "lobpcg"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """All three ways to solve the eigenproblem."""
+    if request.param != "dense":
+        monkeypatch.setattr(embedding, "_DENSE", 0)
+    if request.param == "lobpcg":
+
+        def stuck(*_, **__):
+            raise scipy.sparse.linalg.ArpackNoConvergence("stuck", np.empty(0), np.empty((0, 0)))
+
+        monkeypatch.setattr(scipy.sparse.linalg, "eigsh", stuck)
+    return request.param
+
+
+def test_eigenvectors_are_those_of_the_random_walk(way: str, key) -> None:
+    graph = graph_of(sklearn.datasets.make_blobs(240, random_state=2)[0].astype(np.float32), 30)
+    found = spectral_embedding(graph, 4, key=key, num_extra=2, tolerance=1e-10)
+    values, vectors = dense_eigenproblem(graph)
+    np.testing.assert_allclose(found.eigenvalues, values[:6], atol=1e-5)
+    # Rows are settled up to a rotation: compare the angles between them.
+    rows = vectors[:, :4] / np.linalg.norm(vectors[:, :4], axis=1, keepdims=True)
+    atol = 1e-2 if way == "lobpcg" else 1e-5
+    np.testing.assert_allclose(found.vectors @ found.vectors.T, rows @ rows.T, atol=atol)
+    assert (found.num_vectors, found.basis.shape) == (4, (240, 4))
+
+
+def test_moons_come_apart_as_with_scikit_learn(key) -> None:
+    points, labels = moons(240)
+    graph = graph_of(points, 14)  # connected, or scikit-learn warns
+    found = cluster_rows(spectral_embedding(graph, 2, key=key).vectors, 2, key=key)
+    witness = sklearn.cluster.SpectralClustering(2, affinity="precomputed", random_state=0)
+    theirs = witness.fit_predict(graph.toarray())
+    assert scores(labels, found.assignments)["acc"] > 0.98
+    assert scores(theirs, found.assignments)["acc"] > 0.99
+    assert (
+        scores(labels, sklearn.cluster.KMeans(2, random_state=0).fit_predict(points))["acc"] < 0.9
+    )
+    assert normalised_cut(graph, found.assignments) <= normalised_cut(graph, labels) + 1e-9
+
+
+@pytest.mark.usefixtures("no_dense")
+def test_same_key_gives_the_same_rows(key) -> None:
+    graph = graph_of(moons(240)[0])
+    first, second = (spectral_embedding(graph, 3, key=key) for _ in range(2))
+    np.testing.assert_array_equal(first.vectors, second.vectors)
+    np.testing.assert_array_equal(first.eigenvalues, second.eigenvalues)
+
+
+def test_new_samples_go_where_their_neighbours_are(key) -> None:
+    points, labels = moons(320)
+    old, new = points[:240], points[240:]
+    near = nearest_neighbours(old, old, 8, exclude_self=True)
+    embedding = spectral_embedding(self_tuning_affinity(near, num_neighbours=8), 2, key=key)
+    clusters = cluster_rows(embedding.vectors, 2, key=key)
+    scales = self_tuning_scales(near, num_neighbours=8)
+
+    def extended(samples: np.ndarray) -> np.ndarray:
+        affinities = affinity_to_references(
+            nearest_neighbours(samples, old, 8), scales, num_neighbours=8
+        )
+        return embedding.extend(affinities)
+
+    again = nearest_centres(extended(old), clusters.centres)
+    assert np.mean(again.assignments == clusters.assignments) > 0.99
+    placed = nearest_centres(extended(new), clusters.centres).assignments
+    joined = np.concatenate([clusters.assignments, placed])
+    assert scores(labels, joined)["acc"] > 0.98
+
+
+def test_extension_by_the_graph_itself_reproduces_the_rows(way: str, key) -> None:
+    # y = D⁻¹ W v / λ is the eigenvalue equation.
+    graph = graph_of(moons(240)[0])
+    found = spectral_embedding(graph, 3, key=key, tolerance=1e-10)
+    atol = 5e-2 if way == "lobpcg" else 1e-5
+    np.testing.assert_allclose(found.extend(graph), found.vectors, atol=atol)
+
+
+# Graphs that are not connected.
+
+
+def test_every_part_has_a_vector(way: str, key) -> None:
+    del way
+    found = spectral_embedding(parts(3, 80), 3, key=key)
+    np.testing.assert_allclose(found.eigenvalues[:4], [1, 1, 1, -1 / 79], atol=1e-6)
+    assert eigengap(found.eigenvalues, 3) > 1
+    clusters = cluster_rows(found.vectors, 3, key=key)
+    np.testing.assert_array_equal(np.unique(clusters.assignments, return_counts=True)[1], 80)
+    assert normalised_cut(parts(3, 80), clusters.assignments) == 0
+    np.testing.assert_allclose(clusters.distances, 0, atol=1e-6)
+
+
+def test_more_parts_than_clusters(way: str, key) -> None:
+    del way
+    found = spectral_embedding(parts(40, 6), 3, key=key)
+    assert np.isfinite(found.vectors).all()
+    assert np.isfinite(found.basis).all()
+    np.testing.assert_allclose(found.eigenvalues, 1.0)
+    clusters = cluster_rows(found.vectors, 3, key=key)
+    assert set(clusters.assignments) == {0, 1, 2}
+
+
+def test_large_parts_come_before_small_ones(way: str, key) -> None:
+    del way
+    graph = scipy.sparse.csr_array(scipy.sparse.block_diag([parts(20, 2), parts(2, 50)]))
+    found = spectral_embedding(graph, 2, key=key)
+    assert not found.vectors[:40].any()
+    clusters = cluster_rows(found.vectors[40:], 2, key=key)
+    np.testing.assert_array_equal(np.bincount(clusters.assignments), [50, 50])
+
+
+def test_samples_without_any_affinity(way: str, key) -> None:
+    del way
+    graph = scipy.sparse.csr_array(scipy.sparse.block_diag([parts(3, 78), np.zeros((6, 6))]))
+    found = spectral_embedding(graph, 3, key=key)
+    assert np.isfinite(found.vectors).all()
+    assert not found.vectors[234:].any()
+    clusters = cluster_rows(found.vectors, 3, key=key)
+    assert np.isfinite(clusters.distances).all()
+    empty = spectral_embedding(scipy.sparse.csr_array((5, 5)), 2, key=key)
+    np.testing.assert_array_equal(empty.vectors, np.zeros((5, 2)))
+
+
+@each_odd_case
+def test_no_sample_is_lost(case: str, key) -> None:
+    common = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    points = odd_points(case, common)
+    found = spectral_embedding(graph_of(points), 3, key=key)
+    assert np.isfinite(found.vectors).all()
+    np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1).max(), 1.0)
+    clusters = cluster_rows(found.vectors, 3, key=key)
+    assert clusters.assignments.shape == (len(points),)
+    assert ((clusters.assignments >= 0) & (clusters.assignments < 3)).all()
+    assert np.isfinite(clusters.distances).all()
+    assert not np.isnan(clusters.margins).any()
+
+
+# What a cut costs.
+
+
+def test_normalised_cut_is_the_formula(key) -> None:
+    graph = graph_of(moons(80)[0])
+    labels = np.asarray(jax.random.randint(key, (80,), 0, 3))
+    dense, expected = graph.toarray(), 0.0
+    for cluster in range(3):
+        inside = labels == cluster
+        expected += dense[inside][:, ~inside].sum() / dense[inside].sum()
+    np.testing.assert_allclose(normalised_cut(graph, labels), expected, rtol=1e-10)
+    # A cluster without samples is no way to a better cut.
+    np.testing.assert_allclose(
+        normalised_cut(graph, labels, num_clusters=5), expected + 2, rtol=1e-10
+    )
+
+
+def test_relaxation_bounds_the_cut_from_below(key) -> None:
+    # Ky Fan: no assignment cuts less than K less the sum of the K leading eigenvalues.
+    graph = graph_of(moons(240)[0])
+    found = spectral_embedding(graph, 3, key=key)
+    clusters = cluster_rows(found.vectors, 3, key=key)
+    bound = 3 - found.eigenvalues[:3].sum()
+    assert bound - 1e-9 <= normalised_cut(graph, clusters.assignments) < 10 * bound + 0.1
+
+
+def test_eigengap() -> None:
+    values = np.array([1.0, 0.9, 0.5])
+    assert eigengap(values, 2) == pytest.approx(0.4)
+    assert eigengap(values, 3) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (np.ones((3, 3)), "sparse"),
+        (scipy.sparse.csr_array(np.ones((2, 3))), "2, 3"),
+        (scipy.sparse.csr_array(-np.ones((2, 2))), "negative"),
+        (scipy.sparse.csr_array(np.full((2, 2), np.nan)), "finite"),
+    ],
+)
+def test_bad_graphs_are_named(graph, message: str, key) -> None:
+    # The import hook's own check comes first where it is no sparse array at all.
+    with pytest.raises(Exception, match=message):
+        spectral_embedding(graph, 2, key=key)
+
+
+def test_bad_arguments_are_named(key) -> None:
+    embedding = spectral_embedding(parts(2, 5), 2, key=key)
+    with pytest.raises(ValueError, match="one column for each of the 10"):
+        embedding.extend(parts(1, 3))
+    with pytest.raises(ValueError, match="one for each sample"):
+        normalised_cut(parts(2, 5), np.zeros(3, np.int32))
+    with pytest.raises(ValueError, match="num_vectors"):
+        spectral_embedding(parts(2, 5), 0, key=key)
+
+
+def test_weighed_samples_lie_where_as_many_copies_do(key: jax.Array) -> None:
+    x = moons(60)[0]
+    graph, weight = graph_of(x, 20), np.random.default_rng(0).integers(1, 4, 60)
+    of = np.repeat(np.arange(60), weight)
+    weighed = weighted_graph(graph, rows=weight, columns=weight)
+    copied = scipy.sparse.csr_array(graph.toarray()[of][:, of])
+    found, copies = (spectral_embedding(each, 3, key=key) for each in (weighed, copied))
+    plain = spectral_embedding(graph, 3, key=key)
+    np.testing.assert_allclose(found.eigenvalues[:4], copies.eigenvalues[:4], atol=1e-9)
+    np.testing.assert_allclose(found.vectors[of], copies.vectors, atol=1e-7)
+    assert np.abs(found.vectors - plain.vectors).max() > 1e-2
+    labels = np.arange(60) % 3
+    cut = normalised_cut(weighed, labels)
+    assert cut == pytest.approx(normalised_cut(copied, labels[of]), rel=1e-12)
+    # And new samples, by affinities to those that count.
+    extended = found.extend(weighted_graph(graph, columns=weight))
+    np.testing.assert_allclose(extended, found.vectors, atol=1e-7)
