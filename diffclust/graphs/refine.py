@@ -1,4 +1,4 @@
-"""Neighbours judged anew: candidates from a cheap representation, ranked by another distance."""
+"""Neighbours reranked: candidates from a cheap representation, ranked by another distance."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
@@ -97,17 +97,17 @@ def pair_distances(
         first, second = shard_rows((first, second), own)
         return _distances(distance, first, second, own)
 
-    def chunks(begin: int) -> Iterator[np.ndarray]:
-        starts = range(begin, count, size)
+    def chunks(first: int) -> Iterator[np.ndarray]:
+        starts = range(first, count, size)
         computed = in_flight(compute, starts, workers=num_workers(own))
-        for start, found in zip(starts, computed, strict=True):
-            yield np.asarray(found)[: count - start]
+        for start, distances in zip(starts, computed, strict=True):
+            yield np.asarray(distances)[: count - start]
             if report is not None:
                 report(min(start + size, count), count)
 
     # There may be fewer pairs than processes.
-    found = rows(chunks) if count else np.zeros(0, np.dtype(jnp.result_type(float)))
-    return joined_rows(found, mesh)
+    distances = rows(chunks) if count else np.zeros(0, np.dtype(jnp.result_type(float)))
+    return joined_rows(distances, mesh)
 
 
 Direction = Literal["forward", "min", "mean"]
@@ -125,7 +125,7 @@ def candidate_distances(
     report: Callable[[int, int], None] | None = None,
     rows: Rows = all_rows,
 ) -> tuple[Float[np.ndarray, "n k"], ...]:
-    """The distance from every sample to each of its candidates; no pair is judged twice.
+    """The distance from every sample to each of its candidates; no pair is measured twice.
 
     An invariant distance is not symmetric: moving a sample onto its neighbour may cost more than
     the neighbour onto the sample.
@@ -217,7 +217,7 @@ def nested_neighbours(
     candidates = nearest_neighbours(
         shared, shared, spare, exclude_self=True, mesh=mesh, report=report
     )
-    found = []
+    neighbours = []
     for n in removed:
         window = np.ascontiguousarray(drop_leading(coordinates, n, dimensions))
         missing = np.r_[n:high, end : min(n + dimensions, coordinates.shape[1])].astype(np.int64)
@@ -228,9 +228,9 @@ def nested_neighbours(
         best = reranked(candidates, distance, num_neighbours)
         if candidates.num_neighbours < len(coordinates) - 1:
             doubtful = candidates.distance[:, -1] <= best.distance[:, -1]
-            _search_anew(window, best, np.flatnonzero(doubtful))
-        found.append(best)
-    return tuple(found)
+            _search_again(window, best, np.flatnonzero(doubtful))
+        neighbours.append(best)
+    return tuple(neighbours)
 
 
 def windowed_neighbours(
@@ -266,14 +266,14 @@ def windowed_neighbours(
     ]
 
 
-def _search_anew(window: np.ndarray, neighbours: Neighbours, samples: np.ndarray) -> None:
+def _search_again(window: np.ndarray, neighbours: Neighbours, samples: np.ndarray) -> None:
     """Replaces the neighbours of some samples by those of a search of its own, in place."""
     if not samples.size:
         return
     wanted = neighbours.num_neighbours
-    found = nearest_neighbours(window[samples], window, wanted + 1)
-    itself = found.index == samples[:, None]
+    fresh = nearest_neighbours(window[samples], window, wanted + 1)
+    itself = fresh.index == samples[:, None]
     # Among more duplicates than neighbours it may be missing; then the last one goes.
     itself[~itself.any(axis=1), -1] = True
-    neighbours.index[samples] = found.index[~itself].reshape(-1, wanted)
-    neighbours.distance[samples] = found.distance[~itself].reshape(-1, wanted)
+    neighbours.index[samples] = fresh.index[~itself].reshape(-1, wanted)
+    neighbours.distance[samples] = fresh.distance[~itself].reshape(-1, wanted)
