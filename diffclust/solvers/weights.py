@@ -10,11 +10,11 @@ from jaxtyping import Array, Float, PyTree
 
 from diffclust.energies import hessian_at_rest
 from diffclust.energies.evidence import (
+    FitStatistics,
     Hyperparameters,
-    Warps,
     effective_pixels,
     em_step,
-    noise_of,
+    estimate_noise,
     quadratic_forms,
 )
 from diffclust.prototypes import Clusters
@@ -45,7 +45,7 @@ def _hessians(solver: Lloyd, clusters: Clusters) -> Float[Array, "clusters param
     return jax.lax.map(lambda c: 0.5 * hessian_at_rest(solver.energy, bound, c, None), free)
 
 
-def warps_of(solver: Lloyd, chunks: Chunks, run: Run) -> Warps:
+def warps_of(solver: Lloyd, chunks: Chunks, run: Run) -> FitStatistics:
     """What the evidence needs to know of a run.
 
     Args:
@@ -64,7 +64,7 @@ def warps_of(solver: Lloyd, chunks: Chunks, run: Run) -> Warps:
         solver, clusters, chunks.gather(index), past.params[:, 0], past.cluster[:, 0]
     )
     penalised = jnp.sum(tally.penalties * clusters.penalty, axis=1)
-    return Warps(
+    return FitStatistics(
         tally.count,
         tally.energy - penalised,
         tally.penalties,
@@ -124,7 +124,7 @@ def _learned(
 ) -> Float[Array, "clusters terms"]:
     """The penalty weights that the run's warps make most likely."""
     warps = warps_of(solver, chunks, run)
-    found: Hyperparameters = noise_of(warps, run.learned.clusters.penalty)
+    found: Hyperparameters = estimate_noise(warps, run.learned.clusters.penalty)
     # The posterior moves with the weights: a few inner steps settle it under these warps.
     for _ in range(5):
         found = em_step(warps, found, shared=shared)
