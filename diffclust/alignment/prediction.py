@@ -22,10 +22,10 @@ class Prediction(AbstractAligner):
 
     Attributes:
         transforms: How many of the heads are used, first to last; None for all. A curriculum
-            begins with few.
+            starts with few.
         candidates: How many clusters an alignment holds, best first; None for all.
-        judge: A cheaper energy, of the first params alone, by which the candidates are chosen where
-            they are not all; None judges by the energy itself.
+        screening: A cheaper energy, of the first params alone, by which the candidates are chosen
+            where they are not all; None takes the energy itself.
 
     References:
         Monnier et al., DTI clustering, Eq. 3, Sec. 4.1 and 4.2 (curriculum learning).
@@ -33,7 +33,7 @@ class Prediction(AbstractAligner):
 
     transforms: int | None = eqx.field(static=True, default=None, kw_only=True)
     candidates: int | None = eqx.field(static=True, default=None, kw_only=True)
-    judge: AbstractPairEnergy | None = eqx.field(default=None, kw_only=True)
+    screening: AbstractPairEnergy | None = eqx.field(default=None, kw_only=True)
 
     @property
     def is_learned(self) -> bool:
@@ -84,9 +84,9 @@ class Prediction(AbstractAligner):
         params = self.predict(sample, clusters, shared)
         kept = self.num_candidates(len(clusters))
         chosen = jnp.arange(len(clusters), dtype=jnp.int32)
-        if self.judge is not None and kept < len(clusters):
-            first = params[:, : self.judge.num_params]
-            rough = _fixed(self.judge, first, sample, clusters)
+        if self.screening is not None and kept < len(clusters):
+            first = params[:, : self.screening.num_params]
+            rough = _fixed(self.screening, first, sample, clusters)
             chosen = jnp.argsort(rough)[:kept].astype(jnp.int32)
             params, clusters = params[chosen], clusters.take(chosen)
         energies = _fixed(energy, params, sample, clusters)

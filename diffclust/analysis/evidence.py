@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from diffclust.energies import log_evidence, noise_of
+from diffclust.energies import estimate_noise, log_evidence
 from diffclust.models.base import Result
 from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.parallel import Data
@@ -66,7 +66,7 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
     warps = warp_statistics(solver, chunks, run)
     if pixels is not None:
         warps = eqx.tree_at(lambda w: w.pixels, warps, jnp.asarray(pixels, warps.pixels.dtype))
-    total = float(log_evidence(warps, noise_of(warps, learned.clusters.penalty)))
+    total = float(log_evidence(warps, estimate_noise(warps, learned.clusters.penalty)))
     if not math.isfinite(total):
         raise ValueError("the evidence is not a number: a cluster's warps have no curvature")
     return total / len(array), float(np.asarray(warps.pixels))

@@ -126,10 +126,10 @@ def _pair_slope_jvp(order: int, primals: tuple, tangents: tuple) -> tuple:
     close = _are_close(half, gap)
     value = pair_slope(order, *primals)
     apart = 0.5 * pair_sum(order + 1, *primals) - value
-    bend = jnp.where(
+    curvature = jnp.where(
         close, ratio(order + 3, half) / 6.0, apart / jnp.where(close, 1.0, 2.0 * gap**2)
     )
-    return value, pair_slope(order + 1, *primals) * middle + bend * square
+    return value, pair_slope(order + 1, *primals) * middle + curvature * square
 
 
 def _moved(primals: tuple, tangents: tuple) -> tuple[Scalar, Scalar]:
@@ -157,18 +157,18 @@ _SECANT_STEPS = 4
 
 
 class _Sums(NamedTuple):
-    """y_a + y_b = total + w²/2g and y_a y_b = times + w r/4 + w² spread/2g."""
+    """y_a + y_b = total + w²/2g and y_a y_b = times + w r/4 + w² anisotropy/2g."""
 
     total: Array
     times: Array
     twist: Array
-    spread: Array
+    anisotropy: Array
     scale: Array
 
     def at(self, w: Scalar) -> tuple[Scalar, Scalar]:
         """The sum and the product."""
         half = 0.5 * w**2 / self.scale
-        return self.total + half, self.times + 0.25 * w * self.twist + self.spread * half
+        return self.total + half, self.times + 0.25 * w * self.twist + self.anisotropy * half
 
 
 def squared_planar(p: Gaussian, q: Gaussian) -> Scalar:
@@ -196,7 +196,7 @@ def _twist_to(sums: _Sums) -> Scalar:
     Some twenty deviations apart a second geodesic may exist, and either may be the shorter, so that
     a search within the bracket is followed by one from each of its ends.
     """
-    end = -0.25 * sums.scale * sums.twist / (3.0 + sums.spread)
+    end = -0.25 * sums.scale * sums.twist / (3.0 + sums.anisotropy)
     starts = (_bracketed(sums, end), _from_end(sums, end), _from_end(sums, jnp.zeros_like(end)))
     lengths = jnp.stack([pair_squares(*sums.at(w)) for w in starts])
     best = jnp.argmin(lengths.at[1:].multiply(1.0 + jnp.finfo(end.dtype).eps ** 0.75))
@@ -219,10 +219,12 @@ def _polished(sums: _Sums, w: Scalar) -> Scalar:
     def step(_: Array, state: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
         before, slope_before, w = state
         slope, stiffness = _fibre_slope(sums, w)
-        moved = w != before
-        secant = (slope - slope_before) / jnp.where(moved, w - before, 1.0)
-        bend = jnp.where(moved, jnp.clip(secant, 0.25 * stiffness, 4.0 * stiffness), stiffness)
-        return w, slope, w - slope / bend
+        stepped = w != before
+        secant = (slope - slope_before) / jnp.where(stepped, w - before, 1.0)
+        curvature = jnp.where(
+            stepped, jnp.clip(secant, 0.25 * stiffness, 4.0 * stiffness), stiffness
+        )
+        return w, slope, w - slope / curvature
 
     return jax.lax.fori_loop(0, _SECANT_STEPS, step, (w, jnp.zeros_like(w), w))[2]
 
@@ -242,18 +244,18 @@ def _bracketed(sums: _Sums, end: Scalar) -> Scalar:
         at_middle = slope_at(middle)
         root = jnp.sqrt(at_middle**2 - at_low * at_high)
         offset = (middle - low) * jnp.sign(at_low) * at_middle
-        found = middle + jnp.where(root > 0, offset / jnp.where(root > 0, root, 1.0), 0.0)
-        at_found = slope_at(found)
+        trial = middle + jnp.where(root > 0, offset / jnp.where(root > 0, root, 1.0), 0.0)
+        at_trial = slope_at(trial)
         # The closest pair around the root, of the four.
         beyond = at_middle * at_low > 0
         a, fa = jnp.where(beyond, middle, low), jnp.where(beyond, at_middle, at_low)
         b, fb = jnp.where(beyond, high, middle), jnp.where(beyond, at_high, at_middle)
-        left = at_found * fa > 0
+        left = at_trial * fa > 0
         return (
-            jnp.where(left, found, a),
-            jnp.where(left, at_found, fa),
-            jnp.where(left, b, found),
-            jnp.where(left, fb, at_found),
+            jnp.where(left, trial, a),
+            jnp.where(left, at_trial, fa),
+            jnp.where(left, b, trial),
+            jnp.where(left, fb, at_trial),
         )
 
     low, at_low, high, at_high = jax.lax.fori_loop(0, _BRACKET_STEPS, step, start)
@@ -264,9 +266,9 @@ def _bracketed(sums: _Sums, end: Scalar) -> Scalar:
 def _twist_to_jvp(primals: tuple, tangents: tuple) -> tuple:
     (sums,) = primals
     w = _twist_to(sums)
-    bend = jax.jvp(lambda w: _fibre_slope(sums, w)[0], (w,), (jnp.ones_like(w),))[1]
+    curvature = jax.jvp(lambda w: _fibre_slope(sums, w)[0], (w,), (jnp.ones_like(w),))[1]
     change = jax.jvp(lambda sums: _fibre_slope(sums, w)[0], primals, tangents)[1]
-    return w, -change / bend
+    return w, -change / curvature
 
 
 def _fibre_slope(sums: _Sums, w: Scalar) -> tuple[Scalar, Scalar]:
@@ -274,7 +276,7 @@ def _fibre_slope(sums: _Sums, w: Scalar) -> tuple[Scalar, Scalar]:
     total, times = sums.at(w)
     slope = pair_slope(0, total, times)
     by_total = 0.5 * (pair_sum(0, total, times) + total * slope)
-    stiffness = (by_total - slope * sums.spread) / sums.scale
+    stiffness = (by_total - slope * sums.anisotropy) / sums.scale
     return stiffness * w - 0.25 * slope * sums.twist, stiffness
 
 
@@ -300,9 +302,9 @@ def _symmetric_sums(p: Gaussian, q: Gaussian) -> _Sums:
     g = jnp.where(near, jnp.sqrt(1.0 + excess), root)
     growth = jnp.where(near, excess / (1.0 + g), g - 1.0)
     size = 0.5 * growth**2 / g
-    spread = (lean**2 + 4.0 * off**2) / (s11 + s22 + 2.0 * g) / (2.0 * g)
+    anisotropy = (lean**2 + 4.0 * off**2) / (s11 + s22 + 2.0 * g) / (2.0 * g)
     length = m1**2 + m2**2
-    gain = spread * length - (0.5 * lean * (m1**2 - m2**2) + 2.0 * off * m1 * m2) / g
+    gain = anisotropy * length - (0.5 * lean * (m1**2 - m2**2) + 2.0 * off * m1 * m2) / g
     mahalanobis = (length + gain) / g
     twist = (lean * m1 * m2 + off * (m2**2 - m1**2)) / g**2
     # Far apart Σ may be too ill-conditioned for μᵀΣ⁻¹μ, where neither covariance is.
@@ -312,9 +314,9 @@ def _symmetric_sums(p: Gaussian, q: Gaussian) -> _Sums:
     mahalanobis = jnp.where(near, mahalanobis, n1**2 + n2**2)
     gain = jnp.where(near, gain, g * mahalanobis - length)
     twist = jnp.where(near, twist, l22 * a2 * m1 - (l11 * a1 + l21 * a2) * m2)
-    total = size + spread + 0.25 * (length / g + g * mahalanobis)
-    times = size * spread - 0.25 * growth / g * gain + length * mahalanobis / 16.0
-    return _Sums(total, times, twist, spread, g)
+    total = size + anisotropy + 0.25 * (length / g + g * mahalanobis)
+    times = size * anisotropy - 0.25 * growth / g * gain + length * mahalanobis / 16.0
+    return _Sums(total, times, twist, anisotropy, g)
 
 
 def _solved(covariance: Array, vector: Array) -> tuple[Scalar, Scalar]:

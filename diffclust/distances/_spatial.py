@@ -54,10 +54,10 @@ def _lift(mean: Array, root: Array) -> Array:
 def _generators(dims: int, dtype: jnp.dtype) -> Array:
     """The matrices whose exponentials change one entry of W."""
     rows, columns = np.triu_indices(dims, 1)
-    found = np.zeros((len(rows), 2 * dims + 1, 2 * dims + 1))
+    matrices = np.zeros((len(rows), 2 * dims + 1, 2 * dims + 1))
     for n, (i, j) in enumerate(zip(rows, columns, strict=True)):
-        found[n, dims + 1 + i, j], found[n, dims + 1 + j, i] = 1.0, -1.0
-    return jnp.asarray(found, dtype=dtype)
+        matrices[n, dims + 1 + i, j], matrices[n, dims + 1 + j, i] = 1.0, -1.0
+    return jnp.asarray(matrices, dtype=dtype)
 
 
 def _shear(w: Array, base: Array) -> Array:

@@ -35,8 +35,8 @@ def alpha_divergence(p: Gaussian, q: Gaussian, *, alpha: float = 0.0) -> Scalar:
     if alpha in (-1.0, 1.0):
         # KL(p‖q) weighs the means by Σ_q, which is the identity here, KL(q‖p) by Σ_p.
         ratios = values if alpha < 0 else -values / (1.0 + values)
-        moved = squares if alpha < 0 else squares / (1.0 + values)
-        return 0.5 * jnp.sum(jnp.maximum(ratios - jnp.log1p(ratios), 0.0) + moved)
+        shift = squares if alpha < 0 else squares / (1.0 + values)
+        return 0.5 * jnp.sum(jnp.maximum(ratios - jnp.log1p(ratios), 0.0) + shift)
     share = 0.5 * (1.0 - alpha)
     exponent, is_finite = _log_affinity(values, squares, share)
     divergence = -jnp.expm1(exponent) / (share * (1.0 - share))
@@ -101,8 +101,8 @@ def _in_frame_of_second(p: Gaussian, q: Gaussian) -> tuple[Array, Array]:
     p, q = symmetrised(p), symmetrised(q)
     factor = jnp.linalg.cholesky(q.covariance, symmetrize_input=False)
     values, axes = symmetric_eigen(whiten(factor, p.covariance - q.covariance))
-    moved = jax.scipy.linalg.solve_triangular(factor, p.mean - q.mean, lower=True)
-    return values, product(axes.T, moved) ** 2
+    offset = jax.scipy.linalg.solve_triangular(factor, p.mean - q.mean, lower=True)
+    return values, product(axes.T, offset) ** 2
 
 
 def _log_affinity(values: Array, squares: Array, share: float) -> tuple[Scalar, Array]:

@@ -155,9 +155,9 @@ def diagonalised_fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> 
     p, q = symmetrised(p), symmetrised(q)
     factor = jnp.linalg.cholesky(p.covariance, symmetrize_input=False)
     values, axes = symmetric_eigen(whiten(factor, q.covariance - p.covariance))
-    moved = jax.scipy.linalg.solve_triangular(factor, q.mean - p.mean, lower=True)
+    offset = jax.scipy.linalg.solve_triangular(factor, q.mean - p.mean, lower=True)
     first = DiagonalGaussian(jnp.zeros_like(values), jnp.ones_like(values))
-    second = DiagonalGaussian(product(axes.T, moved), 1.0 + values)
+    second = DiagonalGaussian(product(axes.T, offset), 1.0 + values)
     return diagonal_fisher_rao(first, second, scale=scale)
 
 
@@ -294,8 +294,8 @@ def fisher_rao_geodesic(
     Raises:
         ValueError: If the shapes are not those of one pair, or the scale is not positive.
     """
-    whole = fisher_rao_log(p, q, scale=scale)
-    return fisher_rao_exp(p, Gaussian(t * whole.mean, t * whole.covariance), scale=scale)
+    tangent = fisher_rao_log(p, q, scale=scale)
+    return fisher_rao_exp(p, Gaussian(t * tangent.mean, t * tangent.covariance), scale=scale)
 
 
 def _half_plane(move: Array, first: Array, second: Array, weight: float) -> Array:

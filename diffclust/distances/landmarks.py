@@ -116,15 +116,15 @@ class LandmarkNegativeLogLikelihood(AbstractDissimilarity):
         Returns:
             A number in nats; negative where the density exceeds one.
         """
-        moved = sample - prototype.mean
+        offset = sample - prototype.mean
         if isinstance(prototype, DiagonalGaussian):
-            terms = jnp.sum(moved**2 / prototype.variance + jnp.log(prototype.variance), axis=-1)
+            terms = jnp.sum(offset**2 / prototype.variance + jnp.log(prototype.variance), axis=-1)
         else:
             factor = jnp.linalg.cholesky(prototype.covariance)
             white = jax.lax.linalg.triangular_solve(
-                factor, moved[..., None], left_side=True, lower=True
+                factor, offset[..., None], left_side=True, lower=True
             )
-            spread = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1))
-            terms = jnp.sum(white[..., 0] ** 2, axis=-1) + 2.0 * jnp.sum(spread, axis=-1)
+            log_scale = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1))
+            terms = jnp.sum(white[..., 0] ** 2, axis=-1) + 2.0 * jnp.sum(log_scale, axis=-1)
         terms = 0.5 * (terms + sample.shape[-1] * math.log(2.0 * math.pi))
         return jnp.sum(terms if weight is None else terms * weight)

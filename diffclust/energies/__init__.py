@@ -8,12 +8,12 @@ or `AbstractReduction`.
 
 from diffclust.energies.base import AbstractPairEnergy, AbstractSampleEnergy, hessian_at_rest
 from diffclust.energies.evidence import (
+    FitStatistics,
     Hyperparameters,
-    Warps,
     effective_pixels,
     em_step,
+    estimate_noise,
     log_evidence,
-    noise_of,
     quadratic_forms,
 )
 from diffclust.energies.landmarks import LandmarkEnergy
@@ -24,17 +24,17 @@ __all__ = [
     "AbstractPairEnergy",
     "AbstractReduction",
     "AbstractSampleEnergy",
+    "FitStatistics",
     "HardMinimum",
     "Hyperparameters",
     "LandmarkEnergy",
     "MixtureLikelihood",
     "TransformedDistance",
     "TransformedPrototype",
-    "Warps",
     "effective_pixels",
     "em_step",
+    "estimate_noise",
     "hessian_at_rest",
     "log_evidence",
-    "noise_of",
     "quadratic_forms",
 ]

@@ -20,7 +20,7 @@ from diffclust.energies.base import AbstractPairEnergy
 from diffclust.types import Scalar
 
 
-class Warps(eqx.Module):
+class FitStatistics(eqx.Module):
     """What the evidence needs to know of a fit, cluster by cluster.
 
     Attributes:
@@ -89,9 +89,11 @@ def effective_pixels(residuals: Float[Array, "n pixels"]) -> Scalar:
     return jnp.clip(energy**2 / jnp.maximum(crossed, jnp.finfo(residuals.dtype).tiny), 1.0, most)
 
 
-def _posterior(warps: Warps, given: Hyperparameters) -> Float[Array, "clusters params params"]:
-    prior = jnp.einsum("kt,tij->kij", given.precision, warps.forms)
-    return warps.hessian / given.noise + prior
+def _posterior(
+    fit: FitStatistics, given: Hyperparameters
+) -> Float[Array, "clusters params params"]:
+    prior = jnp.einsum("kt,tij->kij", given.precision, fit.forms)
+    return fit.hessian / given.noise + prior
 
 
 def _ranks(forms: Float[Array, "terms params params"]) -> Float[Array, " terms"]:
@@ -100,28 +102,28 @@ def _ranks(forms: Float[Array, "terms params params"]) -> Float[Array, " terms"]
     return jnp.sum(values > threshold, axis=1).astype(forms.dtype)
 
 
-def log_evidence(warps: Warps, given: Hyperparameters) -> Scalar:
+def log_evidence(fit: FitStatistics, given: Hyperparameters) -> Scalar:
     """Laplace's approximation to the log-evidence of a fit, summed over samples.
 
     Args:
-        warps: The fit.
+        fit: The fit.
         given: Noise and precisions; their weights should be those that the fit used.
 
     Returns:
         The logarithm in nats. Comparable between weights and landmark grids on the same images.
     """
-    energy = warps.distance / given.noise + jnp.sum(given.precision * warps.sizes, axis=1)
-    fit = -0.5 * (energy + warps.count * warps.pixels * jnp.log(2.0 * jnp.pi * given.noise))
-    prior = jnp.einsum("kt,tij->kij", given.precision, warps.forms)
-    volume = jnp.linalg.slogdet(prior)[1] - jnp.linalg.slogdet(_posterior(warps, given))[1]
-    return jnp.sum(fit + 0.5 * warps.count * volume)
+    energy = fit.distance / given.noise + jnp.sum(given.precision * fit.sizes, axis=1)
+    likelihood = -0.5 * (energy + fit.count * fit.pixels * jnp.log(2.0 * jnp.pi * given.noise))
+    prior = jnp.einsum("kt,tij->kij", given.precision, fit.forms)
+    volume = jnp.linalg.slogdet(prior)[1] - jnp.linalg.slogdet(_posterior(fit, given))[1]
+    return jnp.sum(likelihood + 0.5 * fit.count * volume)
 
 
-def em_step(warps: Warps, given: Hyperparameters, *, shared: bool = True) -> Hyperparameters:
+def em_step(fit: FitStatistics, given: Hyperparameters, *, shared: bool = True) -> Hyperparameters:
     """One step of the EM algorithm (MacKay's, with a Laplace posterior over the warps).
 
     Args:
-        warps: The fit under the given hyperparameters.
+        fit: The fit under the given hyperparameters.
         given: The hyperparameters so far.
         shared: Whether all clusters have one row of precisions, or each its own, which is the
             size of transformation learned per cluster that ST K-means, Sec. 6 asks for.
@@ -132,32 +134,32 @@ def em_step(warps: Warps, given: Hyperparameters, *, shared: bool = True) -> Hyp
     References:
         MacKay (1992), Bayesian interpolation; Cosentino et al., ST K-means, Sec. 6.
     """
-    covariance = jnp.linalg.inv(_posterior(warps, given))
-    wiggle = jnp.einsum("kij,kji->k", warps.hessian, covariance)
-    sizes = warps.sizes + warps.count[:, None] * jnp.einsum("tij,kji->kt", warps.forms, covariance)
-    total = jnp.sum(warps.count)
-    noise = jnp.sum(warps.distance + warps.count * wiggle) / (total * warps.pixels)
-    ranks = _ranks(warps.forms)
+    covariance = jnp.linalg.inv(_posterior(fit, given))
+    uncertainty = jnp.einsum("kij,kji->k", fit.hessian, covariance)
+    sizes = fit.sizes + fit.count[:, None] * jnp.einsum("tij,kji->kt", fit.forms, covariance)
+    total = jnp.sum(fit.count)
+    noise = jnp.sum(fit.distance + fit.count * uncertainty) / (total * fit.pixels)
+    ranks = _ranks(fit.forms)
     if shared:
         one = total * ranks / jnp.sum(sizes, axis=0)
-        return Hyperparameters(noise, jnp.broadcast_to(one[None], warps.sizes.shape))
+        return Hyperparameters(noise, jnp.broadcast_to(one[None], fit.sizes.shape))
     # A cluster without samples keeps the common precision.
     common = total * ranks / jnp.sum(sizes, axis=0)
-    own = warps.count[:, None] * ranks[None] / jnp.where(sizes > 0, sizes, 1.0)
-    return Hyperparameters(noise, jnp.where(warps.count[:, None] > 0, own, common[None]))
+    own = fit.count[:, None] * ranks[None] / jnp.where(sizes > 0, sizes, 1.0)
+    return Hyperparameters(noise, jnp.where(fit.count[:, None] > 0, own, common[None]))
 
 
-def noise_of(warps: Warps, weights: Float[Array, "clusters terms"]) -> Hyperparameters:
+def estimate_noise(fit: FitStatistics, weights: Float[Array, "clusters terms"]) -> Hyperparameters:
     """The noise that best explains a fit under given weights, and the precisions they amount to.
 
     Args:
-        warps: The fit.
+        fit: The fit.
         weights: Penalty weights σ² τⱼ of each cluster; all positive.
 
     Returns:
         Hyperparameters with these weights.
     """
-    energy = jnp.sum(warps.distance) + jnp.sum(weights * warps.sizes)
+    energy = jnp.sum(fit.distance) + jnp.sum(weights * fit.sizes)
     # The maximiser of `log_evidence`: with fixed weights both determinants scale alike in σ².
-    noise = energy / (jnp.sum(warps.count) * warps.pixels)
+    noise = energy / (jnp.sum(fit.count) * fit.pixels)
     return Hyperparameters(noise, weights / noise)

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, PyTree
 class AbstractReduction(eqx.Module):
     """How a sample's energies become its loss.
 
-    A score is an energy plus what the objective has against its cluster. Which cluster a sample is
-    in is told by the least score.
+    A score is an energy plus what the objective has against its cluster. A sample belongs to
+    the cluster of least score.
     """
 
     @property

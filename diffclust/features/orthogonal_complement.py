@@ -198,7 +198,7 @@ def fit_principal_directions(
     few, features = _if_few(features, mesh)
     if few is not None:
         every = None if weight is None else joined_rows(weight, mesh)
-        found = _directions_of_few(few, every, num_directions, normalisation, path_size)
+        directions = _directions_of_few(few, every, num_directions, normalisation, path_size)
     else:
         moments = feature_moments(
             features,
@@ -208,8 +208,9 @@ def fit_principal_directions(
             chunk_size=chunk_size,
             mesh=mesh,
         )
-        found = directions_of(moments, num_directions=num_directions, normalisation=normalisation)
-    return jax.tree.map(jnp.asarray, agreed(found, mesh))
+        settings = {"num_directions": num_directions, "normalisation": normalisation}
+        directions = directions_of(moments, **settings)
+    return jax.tree.map(jnp.asarray, agreed(directions, mesh))
 
 
 def _if_few(features: Any, mesh: Mesh | None) -> tuple[np.ndarray | None, Any]:

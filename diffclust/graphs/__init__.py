@@ -17,7 +17,7 @@ from diffclust.graphs.embedding import SpectralEmbedding, eigengap, spectral_emb
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
 from diffclust.graphs.normalised_cut import bipartite_cut, normalised_cut, strongest_bridges
 from diffclust.graphs.refine import (
-    JudgedCandidates,
+    CandidateDistances,
     candidate_distances,
     nested_neighbours,
     pair_distances,
@@ -25,7 +25,7 @@ from diffclust.graphs.refine import (
 )
 
 __all__ = [
-    "JudgedCandidates",
+    "CandidateDistances",
     "Neighbours",
     "SpectralEmbedding",
     "affinity_to_references",

@@ -147,7 +147,7 @@ Direction = Literal["forward", "min", "mean"]
 
 
 @dataclasses.dataclass(frozen=True)
-class JudgedCandidates:
+class CandidateDistances:
     """The distance from every sample to each of its candidates; no pair is judged twice.
 
     An invariant distance is not symmetric: moving a sample onto its neighbour may cost more than
@@ -241,19 +241,19 @@ def candidate_distances(
     prototypes: PyTree | None = None,
     **settings: Any,
 ) -> tuple[Float[np.ndarray, "n k"], ...]:
-    """The distance from every sample to each of its candidates; see `JudgedCandidates`.
+    """The distance from every sample to each of its candidates; see `CandidateDistances`.
 
     Args:
         candidates: Candidates of every sample, from one or several representations.
         distance: Any distance of one sample to another, invariant or not.
         samples: Arrays on the host with a leading axis, as the distance takes them.
         prototypes: What the candidates' indices point into; None for the samples themselves.
-        **settings: `direction`, `chunk_size`, `mesh` and `report` of `JudgedCandidates`.
+        **settings: `direction`, `chunk_size`, `mesh` and `report` of `CandidateDistances`.
 
     Returns:
         Distances in the candidates' places, for each of the representations.
     """
-    return JudgedCandidates(distance, samples, prototypes, **settings)(candidates)
+    return CandidateDistances(distance, samples, prototypes, **settings)(candidates)
 
 
 def _keys(candidates: Sequence[Neighbours], count: int) -> list[Int[np.ndarray, "n k"]]:
@@ -286,8 +286,8 @@ def arranged(
 
     Args:
         candidates: Candidates of every sample, from one or several representations.
-        forward: The distances, as `JudgedCandidates.chunks` gives them.
-        direction: As for `JudgedCandidates`.
+        forward: The distances, as `CandidateDistances.chunks` gives them.
+        direction: As for `CandidateDistances`.
         count: How many samples the candidates' indices point into; where it is not given, as many
             as have candidates.
         backward: The distances of the same pairs the other way round; None where the candidates are

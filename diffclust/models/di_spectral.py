@@ -20,7 +20,7 @@ from diffclust.alignment import Stage as Level
 from diffclust.graphs import Neighbours, SpectralEmbedding, nested_neighbours, reranked
 from diffclust.graphs.affinity import mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
-from diffclust.graphs.refine import Direction, JudgedCandidates, arranged, windowed_neighbours
+from diffclust.graphs.refine import CandidateDistances, Direction, arranged, windowed_neighbours
 from diffclust.image_source import Images
 from diffclust.models.cuts import cut_mean_graph
 from diffclust.models.kmeans import DeformationInvariantKMeans
@@ -164,7 +164,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
         *,
         callback: Callback = ignore,
         mesh: Any = None,
-    ) -> JudgedCandidates:
+    ) -> CandidateDistances:
         """What judges candidates by the square root of the invariant distance.
 
         Args:
@@ -179,7 +179,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
         units = unit_norm(images)
         others = None if references is None else unit_norm(references)
         exemplars = (units if others is None else others)[:_EXEMPLARS]
-        return JudgedCandidates(
+        return CandidateDistances(
             self.distance(exemplars),
             units,
             others,

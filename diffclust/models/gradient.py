@@ -172,7 +172,7 @@ class AbstractGradientModel(AbstractImageModel):
         if exact or kept is None or first == transforms:
             return Prediction(transforms=transforms)
         judge = self.energy(channels, first)
-        return Prediction(transforms=transforms, candidates=kept, judge=judge)
+        return Prediction(transforms=transforms, candidates=kept, screening=judge)
 
     def first_spatial(self, transforms: int, channels: int) -> int:
         """How many transforms there are up to the first spatial one; all, where none is.

@@ -19,9 +19,6 @@ _Found = TypeVar("_Found")
 Chunkwise = Callable[[int], Iterator[Shaped[np.ndarray, "m ..."]]]
 """Yields chunk after chunk of an array's rows, from a given row on."""
 
-Rows = Callable[[Chunkwise], Shaped[np.ndarray, "n ..."]]
-"""Makes the whole array of it: `all_rows`, or one that begins where an earlier process ended."""
-
 _MOST_WORKERS = 32
 """However many cores there are: every worker holds a chunk and what is made of it."""
 

@@ -1,4 +1,4 @@
-"""Prototypes of shapes: every landmark is a Gaussian, whose variance the data tell."""
+"""Prototypes of shapes: every landmark is a Gaussian, whose variance is estimated."""
 
 from typing import ClassVar, Literal
 
@@ -107,8 +107,8 @@ class MeanShapes(AbstractPrototypeFamily):
     ) -> LandmarkSums:
         """See `AbstractPrototypeFamily.statistics`."""
         del pixel_weight, prototypes
-        moved = aligned - self.reference[None]
-        first, second = (weighted_sums(x, membership) for x in (moved, self._square(moved)))
+        offset = aligned - self.reference[None]
+        first, second = (weighted_sums(x, membership) for x in (offset, self._square(offset)))
         return LandmarkSums(first, second, jnp.sum(membership, axis=0))
 
     def update(self, statistics: LandmarkSums, previous: LandmarkGaussians) -> LandmarkGaussians:
@@ -122,23 +122,23 @@ class MeanShapes(AbstractPrototypeFamily):
 
     def _covariance(self, sums: LandmarkSums, mean: Array) -> Covariance:
         """Variances or covariances of every cluster."""
-        whole = jnp.maximum(jnp.sum(sums.count), 1e-30)
+        total = jnp.maximum(jnp.sum(sums.count), 1e-30)
         scatter = sums.second - _column(sums.count, sums.second.ndim) * self._square(mean)
-        within = jnp.sum(scatter, axis=0) / whole
+        within = jnp.sum(scatter, axis=0) / total
         if self.variances == "per_cluster":
             counts = _column(jnp.maximum(sums.count + self.prior, 1e-30), scatter.ndim)
             return (scatter + self.prior * within[None]) / counts
         if self.pooling == "total":
-            shared = jnp.sum(sums.second, axis=0) / whole
-            shared = shared - self._square(jnp.sum(sums.first, axis=0) / whole)
+            shared = jnp.sum(sums.second, axis=0) / total
+            shared = shared - self._square(jnp.sum(sums.first, axis=0) / total)
         else:
             shared = within
         if self.variances == "round":
             shared = self._isotropic(shared)
         return jnp.broadcast_to(shared[None], sums.second.shape)
 
-    def _square(self, moved: Array) -> Array:
-        return moved[..., None] * moved[..., None, :] if self.is_full else moved**2
+    def _square(self, offset: Array) -> Array:
+        return offset[..., None] * offset[..., None, :] if self.is_full else offset**2
 
     def _isotropic(self, covariance: Covariance) -> Covariance:
         if not self.is_full:

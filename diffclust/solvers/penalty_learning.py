@@ -8,11 +8,11 @@ from jaxtyping import Array, Float, PyTree
 
 from diffclust.energies import hessian_at_rest
 from diffclust.energies.evidence import (
+    FitStatistics,
     Hyperparameters,
-    Warps,
     effective_pixels,
     em_step,
-    noise_of,
+    estimate_noise,
     quadratic_forms,
 )
 from diffclust.parallel.data import Chunks
@@ -42,7 +42,7 @@ def _hessians(solver: Lloyd, clusters: Clusters) -> Float[Array, "clusters param
     return jax.lax.map(lambda c: 0.5 * hessian_at_rest(solver.energy, bound, c, None), free)
 
 
-def warp_statistics(solver: Lloyd, chunks: Chunks, run: Run) -> Warps:
+def warp_statistics(solver: Lloyd, chunks: Chunks, run: Run) -> FitStatistics:
     """Sums over a run from which the evidence of its penalty weights follows.
 
     Args:
@@ -61,7 +61,7 @@ def warp_statistics(solver: Lloyd, chunks: Chunks, run: Run) -> Warps:
         solver, clusters, chunks.gather(index), past.params[:, 0], past.cluster[:, 0]
     )
     penalised = jnp.sum(tally.penalties * clusters.penalty, axis=1)
-    return Warps(
+    return FitStatistics(
         tally.count,
         tally.energy - penalised,
         tally.penalties,
@@ -86,7 +86,7 @@ def learned_penalties(
         Weights of the penalty terms for each cluster.
     """
     statistics = warp_statistics(solver, chunks, run)
-    hyperparameters: Hyperparameters = noise_of(statistics, run.learned.clusters.penalty)
+    hyperparameters: Hyperparameters = estimate_noise(statistics, run.learned.clusters.penalty)
     # The posterior moves with the weights: a few inner steps settle it under these warps.
     for _ in range(5):
         hyperparameters = em_step(statistics, hyperparameters, shared=shared)

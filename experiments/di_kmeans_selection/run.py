@@ -20,7 +20,7 @@ from scipy.stats import spearmanr
 import diffclust
 from diffclust.alignment import Descent, Stage
 from diffclust.data import load
-from diffclust.energies import em_step, log_evidence, noise_of
+from diffclust.energies import em_step, estimate_noise, log_evidence
 from diffclust.metrics import accuracy
 from diffclust.solvers import Lloyd, Moves, Plan, Stopping
 from diffclust.solvers.moves import improve
@@ -72,7 +72,7 @@ def main():
         if not rows:
             pixels = warps.pixels
         warps = dataclasses.replace(warps, pixels=pixels)
-        given = noise_of(warps, run.learned.clusters.penalty)
+        given = estimate_noise(warps, run.learned.clusters.penalty)
         better = em_step(warps, given)
         for _ in range(5):
             better = em_step(warps, better)

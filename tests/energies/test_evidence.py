@@ -7,13 +7,13 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from diffclust.energies import (
+    FitStatistics,
     Hyperparameters,
     TransformedDistance,
-    Warps,
     effective_pixels,
     em_step,
+    estimate_noise,
     log_evidence,
-    noise_of,
     quadratic_forms,
 )
 from diffclust.transforms import Affine, ThinPlateSpline
@@ -38,7 +38,7 @@ def fit(jacobian, images, noise, precision):
     posterior = jacobian.T @ jacobian / noise + prior
     warps = np.linalg.solve(posterior, jacobian.T @ images.T / noise).T
     residuals = images - warps @ jacobian.T
-    return Warps(
+    return FitStatistics(
         count=jnp.asarray([float(SAMPLES)]),
         distance=jnp.asarray([np.sum(residuals**2)], jnp.float32),
         sizes=jnp.asarray(np.einsum("ni,tij,nj->t", warps, FORMS, warps)[None], jnp.float32),
@@ -79,7 +79,7 @@ def test_clusters_of_their_own_learn_their_own_precision():
     one, two = (draw(2, 0.5, (8.0, 8.0)), draw(3, 0.5, (0.5, 0.5)))
     given = hyperparameters(0.5, (1.0, 1.0))
     parts = [fit(*pair, 0.5, (1.0, 1.0)) for pair in (one, two)]
-    both = Warps(
+    both = FitStatistics(
         *(
             jnp.concatenate([getattr(part, name) for part in parts])
             for name in ("count", "distance", "sizes", "hessian")
@@ -99,7 +99,7 @@ def test_noise_of_given_weights_maximises_the_evidence():
     jacobian, images = draw(4, 0.5, (2.0, 1.0))
     weights = jnp.asarray([[0.8, 0.6]])
     warps = fit(jacobian, images, 1.0, np.asarray(weights[0]))  # warps depend on weights alone
-    best = noise_of(warps, weights)
+    best = estimate_noise(warps, weights)
     np.testing.assert_allclose(np.asarray(best.weights), np.asarray(weights), rtol=1e-6)
     top = float(log_evidence(warps, best))
     for factor in (0.9, 1.1):

@@ -34,13 +34,13 @@ def brute_force(window: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]
 def doubtful(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many samples are searched for anew, in each window."""
     counts: list[int] = []
-    search = refine._search_anew
+    search = refine._search_again
 
     def counted(window: np.ndarray, neighbours: Neighbours, samples: np.ndarray) -> None:
         counts.append(len(samples))
         search(window, neighbours, samples)
 
-    monkeypatch.setattr(refine, "_search_anew", counted)
+    monkeypatch.setattr(refine, "_search_again", counted)
     return counts
 
 
