@@ -17,6 +17,7 @@ from diffclust.parallel import check_mesh
 from diffclust.processes import together
 from diffclust.prototypes import Learned, picture_of
 from diffclust.solvers import Assignment, Callback, Outcome
+from diffclust.solvers.curriculum import GradientPlan
 from diffclust.solvers.progress import Snapshots, ignore
 from diffclust.types import Key
 
@@ -50,6 +51,27 @@ class AbstractModel(eqx.Module):
     def criterion(self) -> str:
         """What a fit minimises, in a word or two: `"loss"`, `"normalised cut"`."""
         return self.words.criterion
+
+    @property
+    def transform_names(self) -> tuple[str, ...]:
+        """Names of the transforms that move prototypes, in the order in which they act."""
+        return ()
+
+    def training_plan(self, samples: Images) -> GradientPlan | None:
+        """How a fit by gradient steps proceeds.
+
+        Args:
+            samples: The samples, or any array of their shape.
+
+        Returns:
+            Its plan; None for a model that is not trained by gradient steps.
+        """
+        del samples
+        return None
+
+    def describe(self) -> dict[str, str]:
+        """Settings that a report explains in words, by what they are about."""
+        return {}
 
     @abc.abstractmethod
     def validated(self, samples: Any, /) -> Images:

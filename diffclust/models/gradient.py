@@ -194,6 +194,15 @@ class AbstractGradientModel(AbstractImageModel):
         count = len(self.sequence(channels))
         return self.training.plan(count, images, moves_from=self.first_spatial(count, channels))
 
+    @property
+    def transform_names(self) -> tuple[str, ...]:
+        """Those of `transforms`."""
+        return tuple(name for name in self.transforms.split("-") if name)
+
+    def training_plan(self, samples: Images) -> GradientPlan:
+        """See `AbstractModel.training_plan`."""
+        return self.plan(samples)
+
     def check(self, images: Images) -> None:
         """Refuses images that the transforms are not for."""
         for transform in self.sequence(images.shape[3]):

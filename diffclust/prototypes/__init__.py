@@ -8,7 +8,7 @@ from diffclust.prototypes.base import AbstractPrototypeFamily, Clusters, Learned
 from diffclust.prototypes.frechet import FrechetShapes, FrechetSums
 from diffclust.prototypes.images import GaussianImages, MeanImages, Sums, UnitNormImages
 from diffclust.prototypes.landmarks import LandmarkGaussians, LandmarkSums, MeanShapes, gaussians
-from diffclust.prototypes.picture import picture_of
+from diffclust.prototypes.picture import picture_of, variance_of
 
 __all__ = [
     "AbstractPrototypeFamily",
@@ -25,4 +25,5 @@ __all__ = [
     "UnitNormImages",
     "gaussians",
     "picture_of",
+    "variance_of",
 ]

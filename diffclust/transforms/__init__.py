@@ -5,7 +5,7 @@ Take one to say what a cluster may do to a picture and remain the same picture; 
 """
 
 from diffclust.transforms.affine import Affine
-from diffclust.transforms.base import AbstractSpatialTransform, AbstractTransform
+from diffclust.transforms.base import AbstractSpatialTransform, AbstractTransform, as_spatial
 from diffclust.transforms.colour import Colour
 from diffclust.transforms.compose import Compose, SpatialChain, compose
 from diffclust.transforms.identity import Identity
@@ -26,6 +26,7 @@ __all__ = [
     "Projective",
     "SpatialChain",
     "ThinPlateSpline",
+    "as_spatial",
     "compose",
     "landmark_grid",
     "named_sequence",

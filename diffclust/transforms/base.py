@@ -149,3 +149,15 @@ class AbstractSpatialTransform(AbstractTransform):
 
         dx, dy = along(0), along(1)
         return dx[0] * dy[1] - dx[1] * dy[0]
+
+
+def as_spatial(transform: AbstractTransform) -> AbstractSpatialTransform | None:
+    """A transform as a map of coordinates.
+
+    Args:
+        transform: Any transform.
+
+    Returns:
+        The transform itself; None where it is no map of coordinates.
+    """
+    return transform if isinstance(transform, AbstractSpatialTransform) else None

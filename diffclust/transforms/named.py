@@ -10,8 +10,15 @@ from diffclust.transforms.morphology import Morphology
 from diffclust.transforms.projective import Projective
 from diffclust.transforms.thin_plate_spline import ThinPlateSpline
 
-NAMES = ("aff", "proj", "tps", "col", "fullcol", "morpho")
-"""Affine, projective, thin-plate spline, colour by channel, colour by matrix, morphological."""
+NAMES = {
+    "aff": "moved, turned, scaled and sheared",
+    "proj": "seen in perspective",
+    "tps": "bent by a thin-plate spline",
+    "col": "each channel's brightness and contrast changed",
+    "fullcol": "its channels mixed anew",
+    "morpho": "its strokes thickened or thinned",
+}
+"""Short names of transforms, and what each does to an image."""
 
 
 def named_sequence(
