@@ -8,7 +8,7 @@ import jax
 from diffclust.data import Collection
 from diffclust.masks import mask_in_words
 from diffclust.models import AbstractGradientModel, AbstractImageModel, Result, ShapeKMeans
-from diffclust.plotting import course_of, eigenvalue_chart, loss_curve, training_curve
+from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
 from diffclust.report.terms import Terms
 from diffclust.report.text import count, escape, number, whole
 from diffclust.solvers.progress import Status
@@ -132,7 +132,7 @@ def _step_facts(result: Result) -> dict[str, object]:
     if not isinstance(model, AbstractGradientModel):
         return {}
     facts: dict[str, object] = {}
-    course = course_of(result)
+    course = loss_history(result)
     if course is not None and course.batch_size is not None:
         facts["Images a step"] = course.batch_size
     shared, heads = outcome.learned.shared, outcome.learned.clusters.predictor
@@ -196,7 +196,7 @@ def _course(result: Result) -> str:
         return f'<h3>Leading eigenvalues of the graph</h3>{chart}<p class="note">{reading}</p>'
     if outcome.status is Status.SOLVED:
         return ""
-    course = course_of(result)
+    course = loss_history(result)
     if course is None:
         loss = result.model.criterion.capitalize()
         return f"<h3>{loss} after each pass</h3>{loss_curve(result.history)}{_restarts(result)}"

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from diffclust.data import Dataset
 from diffclust.models import AbstractGradientModel, Result, of_images
 from diffclust.models.one_start import FromOneStart
-from diffclust.plotting.neighbour_map import map_svg, neighbour_map
+from diffclust.plotting.maps import map_svg, neighbour_map
 from diffclust.report.text import count
 from diffclust.transforms import AbstractSpatialTransform
 
@@ -51,7 +51,7 @@ def map_section(
         points = neighbour_map(images, seed=seed)
         if points is not None:
             said = f"Map by t-SNE, {title.lower()}"
-            drawn = map_svg(points, result.assignments[chosen], said=said)
+            drawn = map_svg(points, result.assignments[chosen], alt=said)
             panels.append(f"<figure><figcaption>{title}</figcaption>{drawn}</figure>")
     if not panels:
         return ""

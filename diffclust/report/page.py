@@ -9,7 +9,7 @@ from importlib import resources
 from diffclust._version import __version__
 from diffclust.data import Collection
 from diffclust.models import Result
-from diffclust.plotting import course_of
+from diffclust.plotting import loss_history
 from diffclust.report.bridges import bridge_section
 from diffclust.report.clusters import cluster_list, overview, sample_control, sort_control
 from diffclust.report.fit import fit_section
@@ -151,7 +151,7 @@ def _body_class(content: Content) -> str:
 def _header(content: Content) -> str:
     result, terms = content.result, content.gallery.terms
     outcome = result.outcome
-    course = course_of(result)
+    course = loss_history(result)
     done, unit = (outcome.num_passes, "pass") if course is None else (course.total, course.unit)
     plural = "passes" if unit == "pass" else f"{unit}s"
     passes = {unit if done == 1 else plural: whole(done)}

@@ -115,7 +115,7 @@ class ShapePainter(AbstractPainter):
 
     def card(self, cluster: int) -> str:
         """See `AbstractPainter.card`."""
-        return self.frame.svg(_use(cluster), said=f"Mean shape of cluster {cluster}")
+        return self.frame.svg(_use(cluster), alt=f"Mean shape of cluster {cluster}")
 
     def portrait(self, cluster: int) -> str:
         """The mean shape over the members of its cluster; see `AbstractPainter.portrait`."""
@@ -135,7 +135,7 @@ class ShapePainter(AbstractPainter):
                 f"{whole(size)}, drawn at random."
             )
         caption = f"<figcaption>{below}</figcaption>" if below else ""
-        drawn = self.frame.svg(behind + _use(cluster) + names, said=said)
+        drawn = self.frame.svg(behind + _use(cluster) + names, alt=said)
         return f'<figure class="portrait">{drawn}{caption}</figure>'
 
     def figures(self, cluster: int) -> dict[str, str]:
@@ -156,7 +156,7 @@ class ShapePainter(AbstractPainter):
             f'<li><a href="#cluster-{i}"><i class="colour-{i}"></i>Cluster {i}</a></li>'
             for i in range(clusters)
         )
-        svg = self.frame.svg(drawn, said=f"The {clusters} mean shapes laid over each other")
+        svg = self.frame.svg(drawn, alt=f"The {clusters} mean shapes laid over each other")
         return (
             '<figure class="together"><figcaption><h3>Mean shapes laid over each other</h3>'
             f"<ul>{legend}</ul></figcaption>{svg}</figure>"
