@@ -68,9 +68,9 @@ def show_findings(out: str, result: Result, dataset: Collection, summary: dict[s
 
 def _work(result: Result) -> str:
     """How much was done, where something was repeated."""
-    from diffclust.plotting import course_of
+    from diffclust.plotting import loss_history
 
-    course = course_of(result)
+    course = loss_history(result)
     if course is None:
         passes = result.outcome.num_passes
         return f" after {passes} passes" if passes > 1 else ""
