@@ -199,6 +199,10 @@ class AbstractGradientModel(AbstractImageModel):
         """Those of `transforms`."""
         return tuple(name for name in self.transforms.split("-") if name)
 
+    def describe(self) -> dict[str, str]:
+        """The network, where there is one."""
+        return {} if self.backbone is None else {"Network": self.backbone}
+
     def training_plan(self, samples: Images) -> GradientPlan:
         """See `AbstractModel.training_plan`."""
         return self.plan(samples)
