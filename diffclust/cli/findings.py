@@ -38,11 +38,9 @@ def show_findings(out: str, result: Result, dataset: Collection, summary: dict[s
     """
     from rich.console import Console
 
-    from diffclust.report.terms import terms_of
-
     console = Console(highlight=False)
     # Not every terminal has a proper minus sign.
-    distance = terms_of(result).short.replace("−", "-")
+    distance = result.model.words.distance_short.replace("−", "-")
     console.print(_table(result, dataset, distance))
     predicted = summary["status"] == "predicted"
     name = f"summed {distance}" if predicted else result.model.criterion
