@@ -24,6 +24,7 @@ class Words:
         empty: Why a cluster without samples is empty.
         noun: What a sample is called.
         prototype: What a prototype is called.
+        space: Where clusters were found, if not among the samples: a space of features, say.
     """
 
     criterion: str = "loss"
@@ -35,6 +36,7 @@ class Words:
     empty: str = "no image is nearest to this prototype"
     noun: str = "image"
     prototype: str = "prototype"
+    space: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +72,8 @@ class Method:
     is_mixture: bool = False
 
 
-_MOVED = Words(distance="distance to the moved prototype")
-_DENSITY = Words(
+MOVED_WORDS = Words(distance="distance to the moved prototype")
+DENSITY_WORDS = Words(
     distance="negative log density",
     distance_short="−log density",
     nearest="likeliest",
@@ -80,7 +82,7 @@ _DENSITY = Words(
     empty="no image is likeliest in it",
 )
 _SHAPES = dataclasses.replace(
-    _DENSITY,
+    DENSITY_WORDS,
     criterion="negative log-likelihood",
     empty="no shape is likeliest in it",
     noun="shape",
@@ -90,16 +92,17 @@ _EMBEDDED = Words(
     criterion="normalised cut",
     distance="distance in the spectral embedding",
     empty="no image was put into it",
+    space="spectral embedding",
 )
 _FEATURES = dataclasses.replace(
-    _EMBEDDED, criterion="loss", distance="distance in the feature space"
+    _EMBEDDED, criterion="loss", distance="distance in the feature space", space="feature space"
 )
 
 _graph = functools.partial(
     Method, solver="graph", streams=False, takes_start=False, has_prototypes=False
 )
 _gradient = functools.partial(Method, solver="gradient", moves="prototypes")
-_mixture = functools.partial(_gradient, words=_DENSITY, is_mixture=True)
+_mixture = functools.partial(_gradient, words=DENSITY_WORDS, is_mixture=True)
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -120,9 +123,9 @@ METHODS: dict[str, Method] = {
             "deformation-invariant spectral clustering",
             words=_EMBEDDED,
         ),
-        _gradient("dti-kmeans", "DTIKMeans", "DTI K-means", words=_MOVED),
+        _gradient("dti-kmeans", "DTIKMeans", "DTI K-means", words=MOVED_WORDS),
         _mixture("dti-gmm", "DTIGaussianMixture", "DTI Gaussian mixture"),
-        _gradient("ti-kmeans", "TransformationInvariantKMeans", "TI K-means", words=_MOVED),
+        _gradient("ti-kmeans", "TransformationInvariantKMeans", "TI K-means", words=MOVED_WORDS),
         _mixture("gmm", "GaussianMixture", "Gaussian mixture"),
         Method(
             "shape-kmeans",

@@ -38,11 +38,9 @@ def show_findings(out: str, result: Result, dataset: Collection, summary: dict[s
     """
     from rich.console import Console
 
-    from diffclust.report.terms import terms_of
-
     console = Console(highlight=False)
     # Not every terminal has a proper minus sign.
-    distance = terms_of(result).short.replace("−", "-")
+    distance = result.model.words.distance_short.replace("−", "-")
     console.print(_table(result, dataset, distance))
     predicted = summary["status"] == "predicted"
     name = f"summed {distance}" if predicted else result.model.criterion
@@ -68,9 +66,9 @@ def show_findings(out: str, result: Result, dataset: Collection, summary: dict[s
 
 def _work(result: Result) -> str:
     """How much was done, where something was repeated."""
-    from diffclust.plotting import course_of
+    from diffclust.plotting import loss_history
 
-    course = course_of(result)
+    course = loss_history(result)
     if course is None:
         passes = result.outcome.num_passes
         return f" after {passes} passes" if passes > 1 else ""

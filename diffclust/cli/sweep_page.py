@@ -6,9 +6,8 @@ from diffclust.cli.run_options import Sweep
 from diffclust.cli.sweeping import Choice, Trial
 from diffclust.data import Collection
 from diffclust.plotting import criterion_chart
-from diffclust.report.one_start import prototype_row
+from diffclust.report.comparisons import prototype_row
 from diffclust.report.page import document
-from diffclust.report.terms import terms_of
 from diffclust.report.text import count, duration, escape, number, whole
 
 _SCORES = {"acc": "accuracy", "nmi": "NMI", "ari": "ARI"}
@@ -39,7 +38,7 @@ def sweep_page(choice: Choice, dataset: Collection, options: Sweep) -> str:
     """
     what = "numbers of clusters" if choice.swept == "clusters" else "landmark grids"
     fitted = next(trial.result for trial in choice.trials if trial.result is not None)
-    method = terms_of(fitted).method
+    method = fitted.model.descriptor.title
     link = (
         '<p class="note"><a href="chosen/report.html">The report of the chosen run</a></p>'
         if choice.chosen is not None

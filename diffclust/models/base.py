@@ -20,7 +20,15 @@ from diffclust.parallel import Data, check_mesh, default_chunk_size
 from diffclust.parallel.data import Description
 from diffclust.parallel.processes import together
 from diffclust.prototypes import Learned, exemplar_of
-from diffclust.solvers import Assignment, Callback, Outcome, Snapshots, ignore, run
+from diffclust.solvers import (
+    Assignment,
+    Callback,
+    GradientPlan,
+    Outcome,
+    Snapshots,
+    ignore,
+    run,
+)
 from diffclust.solvers.lloyd_problem import Start
 from diffclust.solvers.problem import Stages
 from diffclust.types import Key
@@ -51,6 +59,27 @@ class AbstractModel(eqx.Module):
     def criterion(self) -> str:
         """What a fit minimises, in a word or two: `"loss"`, `"normalised cut"`."""
         return self.words.criterion
+
+    @property
+    def transform_names(self) -> tuple[str, ...]:
+        """Names of the transforms that move prototypes, in the order in which they act."""
+        return ()
+
+    def training_plan(self, samples: Images) -> GradientPlan | None:
+        """How a fit by gradient steps proceeds.
+
+        Args:
+            samples: The samples, or any array of their shape.
+
+        Returns:
+            Its plan; None for a model that is not trained by gradient steps.
+        """
+        del samples
+        return None
+
+    def describe(self) -> dict[str, str]:
+        """Settings that a report explains in words, by what they are about."""
+        return {}
 
     @abc.abstractmethod
     def validated(self, samples: Any, /) -> Images:

@@ -36,6 +36,7 @@ from diffclust.solvers import (
     Assignment,
     Callback,
     GradientEM,
+    GradientPlan,
     GradientProblem,
     Outcome,
     all_energies,
@@ -188,16 +189,42 @@ class AbstractGradientModel(AbstractImageModel):
         spatial = [isinstance(t, AbstractSpatialTransform) for t in sequence]
         return spatial.index(True) + 1 if any(spatial) else transforms
 
+    @property
+    def transform_names(self) -> tuple[str, ...]:
+        """Those of `transforms`."""
+        return tuple(name for name in self.transforms.split("-") if name)
+
+    def describe(self) -> dict[str, str]:
+        """The network, where there is one."""
+        return {} if self.backbone is None else {"Network": self.backbone}
+
+    def training_plan(self, samples: Images) -> GradientPlan:
+        """The phases of the curriculum."""
+        return self.plan(Data(samples).description)
+
+    def plan(self, description: Description) -> GradientPlan:
+        """The phases of the curriculum.
+
+        Args:
+            description: What is known of the images.
+
+        Returns:
+            The plan.
+        """
+        channels = description.sample.shape[2]
+        count = len(self.sequence(channels))
+        moves_from = self.first_spatial(count, channels)
+        return self.training.plan(count, description, moves_from=moves_from)
+
     def compose(self, description: Description, start: Start) -> Stages:
         """Gradient EM over a curriculum of transforms."""
         shape, dtype = description.sample.shape, jnp.dtype(description.dtype)
         channels = shape[2]
         count = len(self.sequence(channels))
-        moves_from = self.first_spatial(count, channels)
         problem = GradientProblem(
             [self.solver(number, channels) for number in range(count + 1)],
             self.solver(count, channels, final=True),
-            self.training.plan(count, description, moves_from=moves_from),
+            self.plan(description),
             begin=functools.partial(self._begin, start),
             template=lambda: self.blank(shape, dtype),
             num_restarts=self.num_restarts,

@@ -1,7 +1,9 @@
 """A model trained to make an objective of the user's own small."""
 
+import dataclasses
+
 from diffclust.alignment import AbstractAligner
-from diffclust.methods import Method
+from diffclust.methods import DENSITY_WORDS, MOVED_WORDS, Method
 from diffclust.models.gradient import AbstractGradientModel
 from diffclust.models.objective import PrototypeObjective
 from diffclust.models.settings import BackboneName
@@ -43,8 +45,10 @@ class WithObjective(AbstractGradientModel):
 
     @property
     def descriptor(self) -> Method:
-        """The base's."""
-        return self.base.descriptor
+        """The base's, with the words for what the objective measures."""
+        is_mixture = self.own.initial_variance is not None
+        words = DENSITY_WORDS if is_mixture else MOVED_WORDS
+        return dataclasses.replace(self.base.descriptor, words=words, is_mixture=is_mixture)
 
     @property
     def transforms(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -54,6 +54,17 @@ _DISTANCE_WORDS = {
     "printed-wasserstein": "Wasserstein distance to the mean shape, as the paper prints it",
 }
 
+_DESCRIPTIONS = {
+    "similarity": "generalised Procrustes analysis takes out place, rotation and scale",
+    "rigid": "generalised Procrustes analysis takes out place and rotation, and keeps sizes",
+    "none": "none, shapes are compared where they lie",
+    "round": "one that all landmarks of all clusters share",
+    "per_landmark": "of each landmark, the same in all clusters",
+    "per_cluster": "of each landmark in each cluster",
+    "diagonal": "each coordinate by itself",
+    "full": "coordinates together",
+}
+
 
 class ShapeKMeans(AbstractModel):
     """K-means of shapes given by landmarks, each of them a Gaussian.
@@ -138,6 +149,15 @@ class ShapeKMeans(AbstractModel):
             noun=words.noun,
             prototype=words.prototype,
         )
+
+    def describe(self) -> dict[str, str]:
+        """How shapes are registered, and what varies."""
+        mirrored = "; mirrored shapes are the same" if self.reflection else ""
+        variances = f"{_DESCRIPTIONS[self.variances]}, {_DESCRIPTIONS[self.covariances]}"
+        return {
+            "Registration": _DESCRIPTIONS[self.registration] + mirrored,
+            "Variances": variances,
+        }
 
     @property
     def _has_frechet_means(self) -> bool:

@@ -4,29 +4,34 @@ Everything comes back as arrays, as SVG text or as a matplotlib figure, so that 
 and a file show the same thing.
 """
 
-from diffclust.plotting.bend import elbow
 from diffclust.plotting.charts import criterion_chart, eigenvalue_chart, line_chart, loss_curve
-from diffclust.plotting.course import Course, course_of, training_curve
-from diffclust.plotting.dendrogram import dendrogram
 from diffclust.plotting.figures import (
     criterion_curve,
+    dendrogram,
+    elbow,
     loss_against_k,
     scattering_filters,
     survey_curves,
 )
 from diffclust.plotting.film import Film, Frame
 from diffclust.plotting.grids import warped_grids
-from diffclust.plotting.neighbour_map import map_svg, neighbour_map
-from diffclust.plotting.pictures import displayable, prototype_sheet, save_prototypes
-from diffclust.plotting.shape_sheet import shape_sheet
+from diffclust.plotting.maps import map_svg, neighbour_map
+from diffclust.plotting.pictures import (
+    as_picture,
+    displayable,
+    prototype_sheet,
+    save_prototypes,
+    shape_sheet,
+)
 from diffclust.plotting.shapes import ShapeFrame, landmark_covariances, shape_frame, shape_svg
+from diffclust.plotting.training import LossHistory, loss_history, training_curve
 
 __all__ = [
-    "Course",
     "Film",
     "Frame",
+    "LossHistory",
     "ShapeFrame",
-    "course_of",
+    "as_picture",
     "criterion_chart",
     "criterion_curve",
     "dendrogram",
@@ -37,6 +42,7 @@ __all__ = [
     "line_chart",
     "loss_against_k",
     "loss_curve",
+    "loss_history",
     "map_svg",
     "neighbour_map",
     "prototype_sheet",

@@ -1,21 +1,201 @@
-"""Numbers along a fit as inline SVG: the loss after every pass, a graph's eigenvalues."""
+"""Line charts as inline SVG: a loss pass by pass, a graph's eigenvalues, a criterion by setting."""
 
+import dataclasses
+import functools
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Float
 
-from diffclust.plotting.axes import Axes, round_ticks, tick_labels
+_MANY_DOTS = 60
+"""From here on dots are small, or they would hide the curve."""
+
+_MOST_NAMES = 12
+"""Settings that are named below a chart."""
 
 
-def loss_curve(history: Sequence[float], *, width: int = 440, height: int = 210) -> str:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Axes:
+    """The frame of a chart, in units of the drawing, about CSS pixels.
+
+    Lines and letters take the colour of the surrounding text, and the curve the CSS variable
+    `--accent`, so that a chart fits light and dark pages.
+
+    Attributes:
+        low: Least value that is shown.
+        high: Greatest value that is shown.
+        first: Least position along the curve.
+        last: Greatest position along the curve.
+        ticks: Values that are marked by rules.
+        width: Width of the drawing.
+        height: Its height.
+        top: Room above the frame.
+        logarithmic: Whether equal distances are equal ratios; then values are positive.
+    """
+
+    low: float
+    high: float
+    first: float
+    last: float
+    ticks: np.ndarray
+    width: int = 440
+    height: int = 210
+    top: int = 12
+    logarithmic: bool = False
+
+    @functools.cached_property
+    def left(self) -> int:
+        """Where the frame begins, right of the labels."""
+        return 14 + 7 * max(map(len, tick_labels(self.ticks)))
+
+    @property
+    def right(self) -> int:
+        """Where the frame ends."""
+        return self.width - 14
+
+    @property
+    def bottom(self) -> int:
+        """Where the frame ends."""
+        return self.height - 44
+
+    def x(self, position: int | float) -> float:
+        """Where a position along the curve is drawn.
+
+        Args:
+            position: The position.
+
+        Returns:
+            Units from the left; a single position is in the middle.
+        """
+        span = self.last - self.first
+        share = (position - self.first) / span if span > 0 else 0.5
+        return round(self.left + 10 + share * (self.right - self.left - 20), 1)
+
+    def y(self, value: float) -> float:
+        """Where a value is drawn.
+
+        Args:
+            value: The value; one out of range is drawn at the edge.
+
+        Returns:
+            Units from above.
+        """
+        low, high = self.low, self.high
+        if self.logarithmic:
+            low, high, value = np.log([low, high, value]).tolist()
+        share = float(np.clip((high - value) / (high - low), 0.0, 1.0))
+        return round(self.top + share * (self.bottom - self.top), 1)
+
+    def curve(
+        self, positions: Sequence[float], values: Sequence[float], titles: Sequence[str]
+    ) -> str:
+        """Values joined by a line, with a dot each.
+
+        Args:
+            positions: Where they stand.
+            values: The values.
+            titles: The tooltip of each dot.
+
+        Returns:
+            SVG.
+        """
+        points = [(self.x(p), self.y(v)) for p, v in zip(positions, values, strict=True)]
+        radius = 3 if len(points) <= _MANY_DOTS else 1.5
+        dots = "".join(
+            f'<circle cx="{x}" cy="{y}" r="{radius}"><title>{html.escape(title)}</title></circle>'
+            for (x, y), title in zip(points, titles, strict=True)
+        )
+        line = " ".join(f"{x},{y}" for x, y in points)
+        return (
+            f'<g fill="var(--accent, #2f6690)" stroke="none">'
+            f'<polyline points="{line}" fill="none" stroke="var(--accent, #2f6690)" '
+            f'stroke-width="2" stroke-linejoin="round"/>{dots}</g>'
+        )
+
+    def vertical_line(self, x: float, *, dashes: str = "4 4", opacity: float = 1.0) -> str:
+        """A dashed line from the top of the frame to its bottom.
+
+        Args:
+            x: Where it stands, in units.
+            dashes: SVG's `stroke-dasharray`.
+            opacity: Of the line.
+
+        Returns:
+            SVG.
+        """
+        return (
+            f'<line x1="{x}" x2="{x}" y1="{self.top}" y2="{self.bottom}" stroke="currentColor" '
+            f'stroke-opacity="{opacity:g}" stroke-dasharray="{dashes}"/>'
+        )
+
+    def svg(self, content: str, names: Mapping[float, str], *, axis: str, alt: str) -> str:
+        """The whole chart.
+
+        Args:
+            content: SVG of what is inside the frame.
+            names: What is written below positions along the curve, text that is safe in SVG.
+            axis: What the positions are.
+            alt: A description for those who cannot see it.
+
+        Returns:
+            An `<svg>` element.
+        """
+        rules = "".join(
+            f'<line x1="{self.left}" x2="{self.right}" y1="{self.y(tick)}" y2="{self.y(tick)}" '
+            f'stroke="currentColor" stroke-opacity=".15"/>'
+            f'<text x="{self.left - 8}" y="{self.y(tick) + 4}" text-anchor="end">{label}</text>'
+            for tick, label in zip(self.ticks.tolist(), tick_labels(self.ticks), strict=True)
+        )
+        named = "".join(
+            f'<text x="{self.x(position)}" y="{self.bottom + 19}" text-anchor="middle">{name}'
+            "</text>"
+            for position, name in names.items()
+        )
+        middle = (self.left + self.right) / 2
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
+            f'role="img" aria-label="{html.escape(alt)}" font-size="11" fill="currentColor">'
+            f'{rules}{named}<text x="{middle}" y="{self.height - 6}" text-anchor="middle">'
+            f"{html.escape(axis)}</text>{content}</svg>"
+        )
+
+
+def fitted_axes(
+    values: np.ndarray,
+    first: float,
+    last: float,
+    *,
+    top: float | None = None,
+    logarithmic: bool = False,
+    size: Mapping[str, int],
+) -> Axes:
+    """The frame of a chart of some values, with round numbers as ticks.
+
+    Args:
+        values: Finite numbers, at least one.
+        first: Least position along the curve.
+        last: Greatest position along the curve.
+        top: The greatest value that is drawn to scale; the greatest of all where it is not given.
+        logarithmic: Whether equal distances are equal ratios.
+        size: `width` and `height` of the drawing.
+
+    Returns:
+        The frame.
+    """
+    low, high = float(values.min()), float(values.max() if top is None else top)
+    ticks = (ratio_ticks if logarithmic else round_ticks)(low, high)
+    if high < values.max():
+        ticks = ticks[ticks <= high]
+    low, high = min(float(ticks[0]), low), max(float(ticks[-1]), high)
+    return Axes(low, high, float(first), float(last), ticks, logarithmic=logarithmic, **size)
+
+
+def loss_curve(history: Sequence[float], **size: int) -> str:
     """The loss after every pass as an inline SVG; see `line_chart`.
 
     Args:
         history: The losses.
-        width: Width of the drawing in its own units, about CSS pixels.
-        height: Its height.
+        size: `width` and `height` of the drawing in its own units, about CSS pixels.
 
     Returns:
         An `<svg>` element.
@@ -23,27 +203,20 @@ def loss_curve(history: Sequence[float], *, width: int = 440, height: int = 210)
     Raises:
         ValueError: If there is no loss, or one is not a finite number.
     """
-    losses = np.asarray(history, dtype=np.float64)
-    if losses.size == 0 or not np.isfinite(losses).all():
-        raise ValueError(f"a loss curve needs finite losses, at least one; got {history!r}")
-    said = f"Loss after each of {losses.size} passes, {losses[0]:.4g} to {losses[-1]:.4g}"
-    return line_chart(losses, step="pass", said=said, width=width, height=height)
+    losses = _finite(history, "a loss curve needs finite losses")
+    alt = f"Loss after each of {losses.size} passes, {losses[0]:.4g} to {losses[-1]:.4g}"
+    return line_chart(losses, step="pass", alt=alt, **size)
 
 
 def eigenvalue_chart(
-    eigenvalues: Sequence[float] | np.ndarray,
-    num_clusters: int,
-    *,
-    width: int = 440,
-    height: int = 210,
+    eigenvalues: Sequence[float] | np.ndarray, num_clusters: int, **size: int
 ) -> str:
     """Leading eigenvalues of a graph as an inline SVG, the gap after the K-th marked.
 
     Args:
         eigenvalues: The eigenvalues, descending.
         num_clusters: K; nothing is marked where no eigenvalue follows the K-th.
-        width: Width of the drawing in its own units, about CSS pixels.
-        height: Its height.
+        size: `width` and `height` of the drawing in its own units, about CSS pixels.
 
     Returns:
         An `<svg>` element.
@@ -51,57 +224,39 @@ def eigenvalue_chart(
     Raises:
         ValueError: If there is no eigenvalue, or one is not a finite number.
     """
-    values = np.asarray(eigenvalues, dtype=np.float64)
-    if values.size == 0 or not np.isfinite(values).all():
-        raise ValueError(
-            f"a chart of eigenvalues needs finite ones, at least one; got {eigenvalues!r}"
-        )
-    said = f"{values.size} leading eigenvalues, {values[0]:.4g} to {values[-1]:.4g}"
+    values = _finite(eigenvalues, "a chart of eigenvalues needs finite ones")
+    alt = f"{values.size} leading eigenvalues, {values[0]:.4g} to {values[-1]:.4g}"
     gap = num_clusters if 1 <= num_clusters < values.size else None
     if gap is not None:
-        said += f"; the gap between number {gap} and the next is marked"
-    return line_chart(values, step="eigenvalue", said=said, mark=gap, width=width, height=height)
+        alt += f"; the gap between number {gap} and the next is marked"
+    return line_chart(values, step="eigenvalue", alt=alt, mark=gap, **size)
 
 
 def line_chart(
-    values: Float[np.ndarray, " steps"],
+    values: Sequence[float] | np.ndarray,
     *,
     step: str,
-    said: str,
+    alt: str,
     mark: int | None = None,
-    width: int = 440,
-    height: int = 210,
+    **size: int,
 ) -> str:
     """Numbered values, joined by a line, as an inline SVG.
 
     Args:
         values: What is drawn: finite numbers, at least one.
         step: What is numbered, from 1.
-        said: What somebody is told who cannot see it.
+        alt: A description for those who cannot see it.
         mark: The gap between this number and the next is marked; None for no gap.
-        width: Width of the drawing in its own units, about CSS pixels.
-        height: Its height.
+        size: `width` and `height` of the drawing in its own units, about CSS pixels.
 
     Returns:
         An `<svg>` element.
     """
-    ticks = round_ticks(values.min(), values.max())
-    axes = Axes(
-        low=min(ticks[0], values.min()),
-        high=max(ticks[-1], values.max()),
-        first=1.0,
-        last=float(values.size),
-        ticks=tuple(ticks.tolist()),
-        labels=tick_labels(ticks),
-        width=width,
-        height=height,
-    )
-    numbers = [float(i) for i in range(1, values.size + 1)]
-    titles = [f"{step} {i}: {value:.6g}" for i, value in enumerate(values.tolist(), start=1)]
-    gap = "" if mark is None else axes.upright(axes.x(mark + 0.5), dashes="4 4")
-    curve = axes.curve(numbers, values.tolist(), titles)
-    named = {float(i): str(i) for i in _whole_ticks(values.size)}
-    return axes.svg(gap + curve, named, step=step, said=said)
+    positions = np.arange(1.0, len(values) + 1.0)
+    names = {float(i): str(i) for i in _whole_ticks(len(values))}
+    line = None if mark is None else mark + 0.5
+    titles = [f"{step} {i}: {value:.6g}" for i, value in enumerate(values, start=1)]
+    return _chart(positions, values, titles, names, line, axis=step, alt=alt, **size)
 
 
 def criterion_chart(
@@ -112,8 +267,7 @@ def criterion_chart(
     chosen: float | None,
     axis: str,
     measure: str,
-    width: int = 440,
-    height: int = 240,
+    **size: int,
 ) -> str:
     """What settings were judged by, as an inline SVG; the chosen one is marked.
 
@@ -124,41 +278,48 @@ def criterion_chart(
         chosen: Position of the chosen one, or None.
         axis: What was varied.
         measure: What the values are.
-        width: Width of the drawing in its own units, about CSS pixels.
-        height: Its height.
+        size: `width` and `height` of the drawing in its own units, about CSS pixels.
 
     Returns:
         An `<svg>` element.
     """
-    drawn = np.asarray(values, dtype=np.float64)
-    ticks = round_ticks(drawn.min(), drawn.max())
-    axes = Axes(
-        low=min(ticks[0], drawn.min()),
-        high=max(ticks[-1], drawn.max()),
-        first=float(min(positions)),
-        last=float(max(positions)),
-        ticks=tuple(ticks.tolist()),
-        labels=tick_labels(ticks),
-        width=width,
-        height=height,
-    )
     titles = [
-        f"{axis} {name}: {measure} {value:.6g}"
-        for name, value in zip(names, drawn.tolist(), strict=True)
+        f"{axis} {name}: {measure} {value:.6g}" for name, value in zip(names, values, strict=True)
     ]
-    every = -(-len(names) // 12)
-    named = {
-        float(at): html.escape(name)
-        for number, (at, name) in enumerate(zip(positions, names, strict=True))
-        if number % every == 0
-    }
-    mark, told = "", ""
+    every = -(-len(names) // _MOST_NAMES)
+    below = dict(zip(positions[::every], map(html.escape, names[::every]), strict=True))
+    alt = f"{measure} against {axis}"
     if chosen is not None:
-        mark = axes.upright(axes.x(chosen), dashes="4 4")
-        told = f"; {names[list(positions).index(chosen)]} was chosen"
-    said = f"{measure} against {axis}{told}"
-    curve = axes.curve([float(at) for at in positions], drawn.tolist(), titles)
-    return axes.svg(mark + curve, named, step=axis, said=said)
+        alt += f"; {names[list(positions).index(chosen)]} was chosen"
+    size = {"height": 240, **size}
+    return _chart(positions, values, titles, below, chosen, axis=axis, alt=alt, **size)
+
+
+def _chart(
+    positions: Sequence[float] | np.ndarray,
+    values: Sequence[float] | np.ndarray,
+    titles: Sequence[str],
+    names: Mapping[float, str],
+    mark: float | None,
+    *,
+    axis: str,
+    alt: str,
+    **size: int,
+) -> str:
+    """A curve in its frame, with a dashed line at `mark`."""
+    drawn = np.asarray(values, dtype=np.float64)
+    axes = fitted_axes(drawn, positions[0], positions[-1], size=size)
+    line = "" if mark is None else axes.vertical_line(axes.x(mark))
+    return axes.svg(
+        line + axes.curve(list(positions), drawn.tolist(), titles), names, axis=axis, alt=alt
+    )
+
+
+def _finite(values: Sequence[float] | np.ndarray, need: str) -> np.ndarray:
+    array = np.asarray(values, dtype=np.float64)
+    if array.size == 0 or not np.isfinite(array).all():
+        raise ValueError(f"{need}, at least one; got {values!r}")
+    return array
 
 
 def _whole_ticks(count: int) -> list[int]:
@@ -167,3 +328,60 @@ def _whole_ticks(count: int) -> list[int]:
         return list(range(1, count + 1))
     step = next(s for s in (2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**9) if count / s <= 7)
     return [1, *range(step, count + 1, step)]
+
+
+def round_ticks(low: float, high: float) -> np.ndarray:
+    """Three to six round numbers that enclose a range.
+
+    Args:
+        low: Its lower end.
+        high: Its upper end.
+
+    Returns:
+        The numbers, ascending.
+    """
+    span = high - low if high - low > 1e-6 * abs(high) else max(abs(high) * 0.1, 1e-6)
+    exact = span / 4
+    power = 10.0 ** np.floor(np.log10(exact))
+    step = next(power * m for m in (1, 2, 2.5, 5, 10) if power * m >= exact * (1 - 1e-9))
+    first, last = np.floor(low / step + 1e-6), np.ceil(high / step - 1e-6)
+    return np.arange(first, max(last, first + 1) + 1) * step
+
+
+def ratio_ticks(low: float, high: float) -> np.ndarray:
+    """A few round numbers that enclose a range of positive numbers, about evenly by ratio.
+
+    Args:
+        low: Its lower end, positive.
+        high: Its upper end.
+
+    Returns:
+        The numbers, ascending: powers of ten, with 2 and 5 times them where there are few.
+    """
+    first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
+    factors = (1, 2, 5) if last - first <= 3 else (1,)
+    every = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
+    start = max(i for i, tick in enumerate(every) if tick <= low * (1 + 1e-9))
+    stop = min(i for i, tick in enumerate(every) if tick >= high * (1 - 1e-9))
+    return np.array(every[start : stop + 1])
+
+
+def tick_labels(ticks: np.ndarray) -> tuple[str, ...]:
+    """Ticks with as many digits as tell them apart.
+
+    Args:
+        ticks: The numbers.
+
+    Returns:
+        A label each.
+    """
+    largest = np.abs(ticks).max()
+    if 1000 <= largest < 1e7 and all(tick.is_integer() for tick in ticks.tolist()):
+        return tuple(f"{tick:,.0f}".replace(",", "\u202f").replace("-", "−") for tick in ticks)
+    for digits in range(3, 17):
+        labels = [f"{tick:.{digits}g}" for tick in ticks.tolist()]
+        if all(
+            float(label) == float(f"{tick:.12g}") for label, tick in zip(labels, ticks, strict=True)
+        ):
+            return tuple(label.replace("-", "−") for label in labels)
+    return tuple(f"{tick:.12g}" for tick in ticks)

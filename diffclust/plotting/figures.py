@@ -1,17 +1,23 @@
-"""Figures for papers and notebooks, drawn with matplotlib."""
+"""Figures for papers and notebooks, drawn with matplotlib, and the elbow of a loss curve."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diffclust.analysis.hierarchy import Hierarchy
+from diffclust.analysis.model_selection import GraphSurveyRow
 from diffclust.features._filters import filter_bank, wave_angle
 from diffclust.features.scattering import Scattering
-from diffclust.models.survey import SurveyRow
-from diffclust.plotting.bend import elbow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def _figure(width: float, height: float) -> "Figure":
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def scattering_filters(scattering: Scattering) -> "Figure":
@@ -24,12 +30,10 @@ def scattering_filters(scattering: Scattering) -> "Figure":
         A matplotlib figure: a row a scale with the real parts of its wavelets by angle, their
         origin in the middle, then the low-pass.
     """
-    from matplotlib.figure import Figure
-
     shape = scattering.height, scattering.width
     scales, angles = scattering.num_scales, scattering.num_angles
     bank = filter_bank(shape, scales, angles)
-    figure = Figure(figsize=(1.1 * angles + 0.6, 1.1 * (scales + 1)), layout="constrained")
+    figure = _figure(1.1 * angles + 0.6, 1.1 * (scales + 1))
     panels = figure.subplots(scales + 1, angles, squeeze=False)
     for panel in panels.flat:
         panel.set_axis_off()
@@ -49,19 +53,17 @@ def scattering_filters(scattering: Scattering) -> "Figure":
     return figure
 
 
-def survey_curves(rows: Sequence[SurveyRow]) -> "Figure":
+def survey_curves(rows: Sequence[GraphSurveyRow]) -> "Figure":
     """Eigengap, normalised cut and stability against the number of clusters.
 
     Args:
-        rows: What `diffclust.models.survey.survey` returned.
+        rows: What `diffclust.analysis.model_selection.survey` returned.
 
     Returns:
         A matplotlib figure: a panel each, a line for the mean graph and a faint one for each number
         of removed directions.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 3.2), layout="constrained")
+    figure = _figure(11.0, 3.2)
     for panel, name in zip(
         figure.subplots(1, 3), ("eigengap", "normalised_cut", "stability"), strict=True
     ):
@@ -79,6 +81,53 @@ def survey_curves(rows: Sequence[SurveyRow]) -> "Figure":
         panel.set(xlabel="clusters", title=name.replace("_", " "))
     figure.axes[0].legend(fontsize=8)
     return figure
+
+
+def elbow(num_clusters: Sequence[int], losses: Sequence[float]) -> int | None:
+    """The number of clusters after which the loss falls less.
+
+    It is where the curve lies farthest below the chord between its ends. The curve is first made
+    what perfect fits would give, by taking for each K the least loss of no more clusters: a better
+    fit of K clusters is one of more clusters, too. Drawing its lower convex hull would not change
+    the choice, as what lies farthest below a line is a corner of the hull.
+
+    The choice depends on the range of K, and means little where the curve has no clear elbow: look
+    at it.
+
+    Args:
+        num_clusters: Values of K, all different, in any order.
+        losses: The loss of each, summed or averaged; may be negative.
+
+    Returns:
+        One of the K, the least of several that are as good; None where there is no elbow:
+        fewer than three K, or no loss below the chord.
+
+    Raises:
+        ValueError: If the two differ in length, a K occurs twice, or a loss is not a finite number.
+
+    References:
+        Satopää et al., Finding a "Kneedle" in a Haystack, 2011; Monnier et al., DTI clustering,
+        App. C.3.
+    """
+    ks, values = np.asarray(num_clusters), np.asarray(losses, dtype=np.float64)
+    if ks.shape != values.shape or ks.ndim != 1:
+        raise ValueError(
+            f"every K needs one loss; got {ks.shape} values of K and {values.shape} losses"
+        )
+    if len(np.unique(ks)) != len(ks):
+        raise ValueError(f"every K may occur once only; got {ks.tolist()}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"losses must be finite numbers; got {values.tolist()}")
+    if len(ks) < 3:
+        return None
+    order = np.argsort(ks)
+    ks, values = ks[order], np.minimum.accumulate(values[order])
+    share = (ks - ks[0]) / (ks[-1] - ks[0])
+    below = values[0] + share * (values[-1] - values[0]) - values
+    # What rounding makes of a straight line is no elbow.
+    if below.max() <= 1e-9 * np.abs(values).max():
+        return None
+    return int(ks[below.argmax()])
 
 
 def loss_against_k(
@@ -105,7 +154,6 @@ def loss_against_k(
     References:
         Monnier et al., DTI clustering, App. C.3 and Fig. 5a.
     """
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     chosen = elbow(num_clusters, losses)
@@ -113,7 +161,7 @@ def loss_against_k(
         elbow(num_clusters, least)
     order = np.argsort(num_clusters)
     ks = np.asarray(num_clusters)[order]
-    figure = Figure(figsize=(5, 3.2), layout="constrained")
+    figure = _figure(5.0, 3.2)
     panel = figure.subplots()
     mean = np.asarray(losses)[order]
     panel.plot(ks, mean, "o-", color="C0", label="mean of the runs" if least is not None else None)
@@ -150,9 +198,7 @@ def criterion_curve(
     Returns:
         A matplotlib figure.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.6, 3.4), layout="constrained")
+    figure = _figure(5.6, 3.4)
     panel = figure.subplots()
     panel.plot(positions, values, "o-", color="C0")
     if chosen is not None:
@@ -162,4 +208,35 @@ def criterion_curve(
     every = -(-len(names) // 16)
     panel.set_xticks(list(positions)[::every], list(names)[::every])
     panel.set(xlabel=axis, ylabel=label)
+    return figure
+
+
+def dendrogram(
+    hierarchy: Hierarchy, *, names: Sequence[object] | np.ndarray | None = None
+) -> "Figure":
+    """The tree of a hierarchy, shapes below, heights being the distances at which they joined.
+
+    Args:
+        hierarchy: What `shape_hierarchy` returned.
+        names: What to write below each shape, or None for their numbers.
+
+    Returns:
+        A matplotlib figure.
+    """
+    from scipy.cluster.hierarchy import dendrogram as draw
+
+    count = len(hierarchy.registered)
+    figure = _figure(min(30.0, max(6.0, 0.12 * count)), 4.0)
+    axes = figure.subplots()
+    labels = None if names is None else [str(name) for name in names]
+    draw(
+        hierarchy.linkage,
+        ax=axes,
+        labels=labels,
+        leaf_font_size=7,
+        color_threshold=0.0,
+        above_threshold_color="0.3",
+    )
+    axes.set_ylabel("distance")
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
     return figure

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust.models import Result, of_images
-from diffclust.transforms import AbstractSpatialTransform
+from diffclust.transforms import AbstractSpatialTransform, as_spatial
 
 
 def warped_grids(
@@ -33,7 +33,8 @@ def warped_grids(
             two lines.
     """
     transform = of_images(result).energy().transform
-    if not isinstance(transform, AbstractSpatialTransform):
+    spatial = as_spatial(transform)
+    if spatial is None:
         raise ValueError(
             f"a {type(transform).__name__} is no map of coordinates, so it has no warped grid; "
             "draw those of a spatial transform"
@@ -46,7 +47,7 @@ def warped_grids(
     along, across = np.linspace(-1, 1, 2 * (lines - 1) + 1), np.linspace(-1, 1, lines)
     horizontal = np.stack(np.broadcast_arrays(along[None, :], across[:, None]))
     points = np.concatenate([horizontal, horizontal[::-1]], axis=1)
-    warped = np.asarray(_warp(transform, jnp.asarray(params), jnp.asarray(points, params.dtype)))
+    warped = np.asarray(_warp(spatial, jnp.asarray(params), jnp.asarray(points, params.dtype)))
     height, width = result.sample_shape[:2]
     side = np.array([width, height]) * (longest / max(height, width))
     drawn = (warped + 1) / 2 * side[:, None, None]

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from diffclust.models import Result
-from diffclust.prototypes import LandmarkGaussians
+from diffclust.prototypes import variance_of
 
 SIDE = 1000
 """Units of a drawing along the longer side of its frame."""
@@ -136,19 +136,19 @@ class ShapeFrame:
         steps = np.diff(points, axis=0, prepend=0).tolist()
         return "".join(f"m{x} {y}h0" for x, y in steps)
 
-    def svg(self, content: str, *, said: str) -> str:
+    def svg(self, content: str, *, alt: str) -> str:
         """A whole drawing.
 
         Args:
             content: SVG of what is inside the frame.
-            said: What somebody is told who cannot see it.
+            alt: A description for those who cannot see it.
 
         Returns:
             An `<svg>` element.
         """
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
-            f'role="img" aria-label="{html.escape(said)}">{content}</svg>'
+            f'role="img" aria-label="{html.escape(alt)}">{content}</svg>'
         )
 
 
@@ -173,8 +173,8 @@ def shape_frame(
     held = means if shapes is None or len(shapes) == 0 else shapes
     axes = principal_axes(held.reshape(-1, held.shape[-1]))
     centres = (means @ axes).reshape(-1, 2)
-    spread = np.einsum("di,...de,ei->...i", axes, covariances, axes).reshape(-1, 2)
-    reach = 2.0 * np.sqrt(np.maximum(spread, 0.0))
+    variances = np.einsum("di,...de,ei->...i", axes, covariances, axes).reshape(-1, 2)
+    reach = 2.0 * np.sqrt(np.maximum(variances, 0.0))
     low, high = (centres - reach).min(axis=0), (centres + reach).max(axis=0)
     stray = _STRAY * (high - low).max()
     flat = np.clip((held @ axes).reshape(-1, 2), low - stray, high + stray)
@@ -234,15 +234,12 @@ def landmark_covariances(result: Result) -> Float[np.ndarray, "clusters landmark
     Raises:
         ValueError: If the model does not cluster shapes.
     """
-    prototype = result.outcome.learned.clusters.prototype
-    if not isinstance(prototype, LandmarkGaussians):
+    if result.model.descriptor.sample_kind != "shape":
         raise ValueError(
             f"{result.model.method} has no mean shapes; give the result of a model of shapes"
         )
-    spread = np.asarray(prototype.covariance, np.float64)
-    if spread.ndim == 4:
-        return spread
-    return spread[..., None] * np.eye(spread.shape[-1])
+    variance = np.asarray(variance_of(result.outcome.learned.clusters.prototype), np.float64)
+    return variance if variance.ndim == 4 else variance[..., None] * np.eye(variance.shape[-1])
 
 
 def mean_shape(
@@ -312,13 +309,13 @@ def landmark_names(
     names: Sequence[str],
     titles: Sequence[str],
 ) -> str:
-    """Names of landmarks beside them, away from the middle, and more of each on pointing at it.
+    """Names of landmarks beside them, away from the middle, and a tooltip for each.
 
     Args:
         frame: Where the shape is drawn.
         shape: Its landmarks.
         names: Short names; left out where there are very many landmarks.
-        titles: What is told of each.
+        titles: The tooltip of each.
 
     Returns:
         SVG elements.
@@ -348,7 +345,7 @@ def shape_svg(
     covariance: Float[np.ndarray, "landmarks dims dims"],
     *,
     members: Float[np.ndarray, "n landmarks dims"] | None = None,
-    said: str = "A mean shape",
+    alt: str = "A mean shape",
 ) -> str:
     """A mean shape with ellipses of one and two standard deviations as an inline SVG.
 
@@ -357,10 +354,10 @@ def shape_svg(
         mean: Its landmarks.
         covariance: Their covariances; see `landmark_covariances`.
         members: Registered shapes, drawn behind it as faint dots, or None.
-        said: What somebody is told who cannot see it.
+        alt: A description for those who cannot see it.
 
     Returns:
         An `<svg>` element.
     """
     behind = "" if members is None else f'<g opacity=".3">{dotted(frame, members)}</g>'
-    return frame.svg(behind + mean_shape(frame, mean, covariance), said=said)
+    return frame.svg(behind + mean_shape(frame, mean, covariance), alt=alt)

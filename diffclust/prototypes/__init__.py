@@ -11,6 +11,7 @@ from diffclust.prototypes.base import (
     LandmarkGaussians,
     Learned,
     exemplar_of,
+    variance_of,
 )
 from diffclust.prototypes.images import MeanImages, Sums, UnitNormImages
 from diffclust.prototypes.shapes import (
@@ -36,4 +37,5 @@ __all__ = [
     "UnitNormImages",
     "exemplar_of",
     "gaussians",
+    "variance_of",
 ]

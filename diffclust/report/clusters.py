@@ -1,14 +1,76 @@
-"""The HTML of the clusters: their prototypes and samples, each beside its alignment."""
+"""The HTML of the clusters: prototypes, samples beside their alignments, and doubtful pairs."""
 
+import dataclasses
+import functools
 import math
+from collections.abc import Mapping, Sequence
 
-from diffclust.report.facts import Facts
-from diffclust.report.gallery import Gallery
-from diffclust.report.selection import ClusterView, Group, Kind
-from diffclust.report.terms import Terms
+import numpy as np
+
+from diffclust.data import Collection
+from diffclust.methods import Words
+from diffclust.models import Result
+from diffclust.report.drawing import AbstractRenderer
+from diffclust.report.page import figure_list
+from diffclust.report.selection import (
+    ClusterView,
+    Group,
+    SampleInfo,
+    certainties,
+    class_shares,
+)
 from diffclust.report.text import count, escape, number, percent, whole
 
 _MOST_CLASSES = 5
+
+_MANY_CLUSTERS = 30
+"""From here on clusters are folded up, or the page would be too long to scroll."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Gallery:
+    """All that is shown of the clusters, ready to be drawn.
+
+    Attributes:
+        result: The fitted model.
+        dataset: The data it was fitted to.
+        views: The clusters and the samples chosen for them.
+        samples: What is known about the samples that are shown, by position.
+        renderer: What draws prototypes and samples.
+    """
+
+    result: Result
+    dataset: Collection
+    views: list[ClusterView]
+    samples: Mapping[int, SampleInfo]
+    renderer: AbstractRenderer
+
+    @property
+    def words(self) -> Words:
+        """What the method's figures are called."""
+        return self.result.model.words
+
+    @functools.cached_property
+    def certainty(self) -> str:
+        """What says how certain a sample's cluster is."""
+        return "margin" if certainties(self.result) is None else "responsibility"
+
+    @property
+    def folded(self) -> bool:
+        """Whether clusters are shown on request only."""
+        return len(self.views) > _MANY_CLUSTERS
+
+    def drawing(self, position: int, name: str) -> str:
+        """A sample and how it was aligned.
+
+        Args:
+            position: Position of the sample in the data set.
+            name: An id that no other drawing of the page has.
+
+        Returns:
+            An SVG element.
+        """
+        return self.renderer.sample(position, name, self.samples[position].tooltip(self.words))
 
 
 def overview(gallery: Gallery) -> str:
@@ -20,18 +82,21 @@ def overview(gallery: Gallery) -> str:
     Returns:
         HTML.
     """
-    largest, noun = max(view.size for view in gallery.views), gallery.terms.noun
+    largest, noun = max(view.size for view in gallery.views), gallery.words.noun
     cards = "".join(
-        f'<a class="card" href="#cluster-{view.index}" {_sortable(gallery, view)}>'
-        f"{gallery.painter.card(view.index)}<b><u>Cluster </u>{view.index}</b>"
+        f'<a class="card" href="#cluster-{view.index}" {_sort_keys(gallery, view)}>'
+        f"{gallery.renderer.thumbnail(view.index)}<b><u>Cluster </u>{view.index}</b>"
         f'<span title="{percent(view.share)} of all {noun}s">{count(view.size, noun)}</span>'
         f'<i style="--share:{100 * view.size / largest:.1f}%"></i></a>\n'
         for view in gallery.views
     )
-    return f'<div class="overview" data-sorted>\n{cards}</div>'
+    return (
+        f'<div class="overview" data-sorted>\n{cards}</div><p class="note">{gallery.renderer.note} '
+        f"The bar is the size of the cluster.</p>{gallery.renderer.overlay()}"
+    )
 
 
-def sort_control(gallery: Gallery, name: str) -> str:
+def cluster_order(gallery: Gallery, name: str) -> str:
     """The choice of the order of the clusters; hidden until the script that does it runs.
 
     Args:
@@ -43,17 +108,13 @@ def sort_control(gallery: Gallery, name: str) -> str:
     """
     if len(gallery.views) == 1:
         return ""
-    mean = f"mean {gallery.terms.short}"
-    choices = (("index", "number"), ("size", "size"), ("distance", mean))
-    buttons = "".join(
-        f'<label><input type="radio" name="{name}" value="{value}" autocomplete="off"'
-        f"{' checked' if value == 'index' else ''}>{label}</label>"
-        for value, label in choices
+    mean = f"mean {gallery.words.distance_short}"
+    return _choice(
+        "Sort clusters by", name, {"index": "number", "size": "size", "distance": mean}, "sort"
     )
-    return f'<fieldset class="sort" hidden><legend>Sort clusters by</legend>{buttons}</fieldset>'
 
 
-def sample_control(gallery: Gallery) -> str:
+def sample_order(gallery: Gallery) -> str:
     """The choice of the order of each cluster's samples; hidden until the script runs.
 
     Args:
@@ -62,28 +123,31 @@ def sample_control(gallery: Gallery) -> str:
     Returns:
         HTML; nothing where nothing is shown.
     """
-    shown = [gallery.facts[position] for view in gallery.views for position in _shown(view)]
+    shown = [
+        gallery.samples[position]
+        for view in gallery.views
+        for group in view.groups
+        for position in group.positions.tolist()
+    ]
     if not shown:
         return ""
-    terms = gallery.terms
-    choices = [("kind", "in groups"), ("certainty", terms.certainty), ("distance", terms.short)]
-    if len(gallery.views) == 1:
-        choices.pop(1)
-    if any(fact.label is not None for fact in shown):
-        choices.append(("label", "class"))
+    choices = {"kind": "in groups"}
+    if len(gallery.views) > 1:
+        choices["certainty"] = gallery.certainty
+    choices["distance"] = gallery.words.distance_short
+    if any(sample.label is not None for sample in shown):
+        choices["label"] = "class"
+    return _choice(f"Show {gallery.words.noun}s by", "order-samples", choices, "sort order")
+
+
+def _choice(legend: str, name: str, choices: Mapping[str, str], css_class: str) -> str:
+    """One of several, the first to begin with."""
     buttons = "".join(
-        f'<label><input type="radio" name="order-samples" value="{value}" autocomplete="off"'
-        f"{' checked' if value == 'kind' else ''}>{label}</label>"
-        for value, label in choices
+        f'<label><input type="radio" name="{name}" value="{value}" autocomplete="off"'
+        f"{'' if number else ' checked'}>{label}</label>"
+        for number, (value, label) in enumerate(choices.items())
     )
-    return (
-        f'<fieldset class="sort order" hidden><legend>Show {terms.noun}s by</legend>{buttons}'
-        "</fieldset>"
-    )
-
-
-def _shown(view: ClusterView) -> list[int]:
-    return [position for group in view.groups for position in group.positions.tolist()]
+    return f'<fieldset class="{css_class}" hidden><legend>{legend}</legend>{buttons}</fieldset>'
 
 
 def cluster_list(gallery: Gallery) -> str:
@@ -96,96 +160,87 @@ def cluster_list(gallery: Gallery) -> str:
         HTML.
     """
     listed = "".join(_cluster(gallery, view) for view in gallery.views)
-    return f"{gallery.painter.stock()}<div data-sorted>\n{listed}</div>"
+    return f"{gallery.renderer.definitions()}<div data-sorted>\n{listed}</div>"
 
 
-def _sortable(gallery: Gallery, view: ClusterView) -> str:
+def _sort_keys(gallery: Gallery, view: ClusterView) -> str:
     # Empty clusters come last; a log density may be of either sign.
-    none = -1e300 if gallery.terms.is_density else -1.0
+    none = -1e300 if gallery.words.is_density else -1.0
     distance = view.mean_distance if view.size else none
     return f'data-index="{view.index}" data-size="{view.size}" data-distance="{distance:.9g}"'
 
 
 def _cluster(gallery: Gallery, view: ClusterView) -> str:
     heading = f"<h2>Cluster {view.index}</h2>"
-    attributes = f'class="cluster" id="cluster-{view.index}" {_sortable(gallery, view)}'
+    attributes = f'class="cluster" id="cluster-{view.index}" {_sort_keys(gallery, view)}'
     back = '<a class="back" href="#overview">All clusters</a>'
     groups = "".join(_group(gallery, view, group) for group in view.groups)
     body = f'<div class="groups">{groups}</div>' if groups else ""
     if gallery.folded:
-        size = f'<span class="soft"> {count(view.size, gallery.terms.noun)}</span>'
-        about = _about(gallery, view, f'<p class="bar">{back}</p>')
-        return f"<details {attributes}><summary>{heading}{size}</summary>{about}{body}</details>\n"
-    about = _about(gallery, view, f'<div class="bar">{heading}{back}</div>')
-    return f"<article {attributes}>{about}{body}</article>\n"
+        size = f'<span class="soft"> {count(view.size, gallery.words.noun)}</span>'
+        summary = _summary(gallery, view, f'<p class="bar">{back}</p>')
+        return (
+            f"<details {attributes}><summary>{heading}{size}</summary>{summary}{body}</details>\n"
+        )
+    summary = _summary(gallery, view, f'<div class="bar">{heading}{back}</div>')
+    return f"<article {attributes}>{summary}{body}</article>\n"
 
 
-def _about(gallery: Gallery, view: ClusterView, heading: str) -> str:
-    noun, figures = gallery.terms.noun, {}
-    if view.size == 0:
-        text = f'<p class="note">Empty: {gallery.terms.empty}.</p>'
-    else:
+def _summary(gallery: Gallery, view: ClusterView, heading: str) -> str:
+    """The prototype of a cluster, its figures and its classes."""
+    words = gallery.words
+    text, figures = f'<p class="note">Empty: {words.empty}.</p>', {}
+    if view.size:
         text = ""
         figures = {
-            noun if view.size == 1 else f"{noun}s": whole(view.size),
-            f"of all {noun}s": percent(view.share),
-            f"mean {gallery.terms.short}": number(view.mean_distance),
+            words.noun if view.size == 1 else f"{words.noun}s": whole(view.size),
+            f"of all {words.noun}s": percent(view.share),
+            f"mean {words.distance_short}": number(view.mean_distance),
         }
-    figures |= gallery.painter.figures(view.index)
-    if figures:
-        listed = "".join(f"<div><dt>{n}</dt><dd>{v}</dd></div>" for n, v in figures.items())
-        text += f'<dl class="figures">{listed}</dl>'
-    text += _classes(gallery.classes[view.index])
-    pictures = gallery.painter.portrait(view.index)
-    return f'<div class="about">{pictures}<div>{heading}{text}</div></div>'
-
-
-def _classes(classes: list[tuple[str, float]]) -> str:
-    if not classes:
-        return ""
-    named = [
+    figures |= gallery.renderer.figures(view.index)
+    text += figure_list(figures) if figures else ""
+    members = np.flatnonzero(gallery.result.assignments == view.index)
+    classes = class_shares(gallery.dataset, members)
+    listed = [
         f"<span><b>{escape(name)}</b> {percent(share)}</span>"
         for name, share in classes[:_MOST_CLASSES]
     ]
-    if len(classes) > len(named):
-        named.append(f"and {len(classes) - len(named)} more")
-    return f'<p class="note classes"><span>Classes:</span> {" ".join(named)}</p>'
-
-
-def _titles(kind: Kind, terms: Terms) -> tuple[str, str]:
-    """Heading of a group, and what its samples are shown with."""
-    return {
-        "all": (f"All {terms.noun}s", f"{terms.nearest} first, with the {terms.distance}"),
-        "nearest": (terms.nearest.capitalize(), f"with the {terms.distance}"),
-        "farthest": (
-            terms.farthest.capitalize(),
-            f"the worst fit first, with the {terms.short}",
-        ),
-        "random": ("Random", f"drawn from the whole cluster, with the {terms.short}"),
-        "uncertain": (
-            "Least certain",
-            f"with the {terms.certainty}, and the cluster that came second",
-        ),
-    }[kind]
+    if len(classes) > _MOST_CLASSES:
+        listed.append(f"and {len(classes) - _MOST_CLASSES} more")
+    if listed:
+        text += f'<p class="note classes"><span>Classes:</span> {" ".join(listed)}</p>'
+    prototype = gallery.renderer.prototype(view.index)
+    return f'<div class="about">{prototype}<div>{heading}{text}</div></div>'
 
 
 def _group(gallery: Gallery, view: ClusterView, group: Group) -> str:
-    title, note = _titles(group.kind, gallery.terms)
-    figures = []
-    for place, position in enumerate(group.positions.tolist()):
-        name = f"s{view.index}-{group.kind}-{place}"
-        figures.append(
-            f'<figure class="sample" {_orderable(gallery.facts[position], position)}>'
-            f"{gallery.drawing(position, name)}<figcaption>{_caption(gallery.facts[position])}"
-            "</figcaption></figure>\n"
-        )
+    words, certainty = gallery.words, gallery.certainty
+    title, note = {
+        "all": (f"All {words.noun}s", f"{words.nearest} first, with the {words.distance}"),
+        "nearest": (words.nearest.capitalize(), f"with the {words.distance}"),
+        "farthest": (
+            words.farthest.capitalize(),
+            f"the worst fit first, with the {words.distance_short}",
+        ),
+        "random": ("Random", f"drawn from the whole cluster, with the {words.distance_short}"),
+        "uncertain": (
+            "Least certain",
+            f"with the {certainty}, and the cluster that came second",
+        ),
+    }[group.kind]
+    figures = "".join(
+        f'<figure class="sample" {_sample_keys(gallery.samples[position], position)}>'
+        f"{gallery.drawing(position, f's{view.index}-{group.kind}-{place}')}<figcaption>"
+        f"{_caption(gallery.samples[position])}</figcaption></figure>\n"
+        for place, position in enumerate(group.positions.tolist())
+    )
     return (
         f'<div class="group {group.kind}"><h3>{title}</h3><p>{note}</p>'
-        f'<div class="samples">\n{gallery.painter.row_names()}{"".join(figures)}</div></div>'
+        f'<div class="samples">\n{gallery.renderer.row_names()}{figures}</div></div>'
     )
 
 
-def _orderable(sample: Facts, position: int) -> str:
+def _sample_keys(sample: SampleInfo, position: int) -> str:
     """What the script sorts by: the least certain and the farthest come first."""
     certainty = sample.margin if sample.certainty is None else sample.certainty
     known = f' data-certainty="{certainty:.6g}"' if math.isfinite(certainty) else ""
@@ -193,10 +248,10 @@ def _orderable(sample: Facts, position: int) -> str:
     return f'data-position="{position}" data-distance="{sample.distance:.6g}"{known}{label}'
 
 
-def _caption(sample: Facts) -> str:
+def _caption(sample: SampleInfo) -> str:
     """Distance and certainty, of which the style shows what the order is by."""
     lines = [f'<span class="far">{number(sample.distance, digits=3)}</span>']
-    if sample.runner_up >= 0 and math.isfinite(sample.margin):
+    if sample.has_margin:
         certainty = (
             number(sample.margin, digits=3)
             if sample.certainty is None
@@ -206,6 +261,112 @@ def _caption(sample: Facts) -> str:
             f'<span class="sure">{certainty}</span><span class="sure">or '
             f'<a href="#cluster-{sample.runner_up}"><u>cluster </u>{sample.runner_up}</a></span>'
         )
-    if sample.label is not None:
-        lines.append(f'<span class="soft" title="class">{escape(sample.label)}</span>')
-    return "".join(lines)
+    return "".join(lines) + _class_line(sample)
+
+
+def _class_line(sample: SampleInfo) -> str:
+    if sample.label is None:
+        return ""
+    return f'<span class="soft" title="class">{escape(sample.label)}</span>'
+
+
+def bridge_list(gallery: Gallery, bridges: Sequence[tuple[int, int]]) -> str:
+    """Bridges: pairs of images that are much alike and yet in different clusters, side by side.
+
+    Args:
+        gallery: What is shown; it holds the images of the pairs.
+        bridges: Positions of the pairs, at least one.
+
+    Returns:
+        HTML.
+    """
+    samples, clusters = gallery.samples, gallery.result.assignments
+    below = " Below each are its cluster and its class."
+    pairs = [
+        "".join(
+            f'<figure class="sample">'
+            f"{gallery.renderer.original(position, samples[position].tooltip(gallery.words))}"
+            f'<figcaption><span><a href="#cluster-{clusters[position]}">cluster '
+            f"{clusters[position]}</a></span>{_class_line(samples[position])}"
+            "</figcaption></figure>"
+            for position in pair
+        )
+        for pair in bridges
+    ]
+    listed = "".join(f"<li>{pair}</li>\n" for pair in pairs)
+    return (
+        '<p class="note">Images that the graph joins most strongly although they are in different '
+        "clusters, the strongest pair first: the doubtful cases."
+        f"{'' if samples[bridges[0][0]].label is None else below}</p>"
+        f'<ol class="bridges">\n{listed}</ol>'
+    )
+
+
+def how_to_read(gallery: Gallery, note: str) -> str:
+    """One sample as an example, with what each of its pictures is.
+
+    Args:
+        gallery: What is shown.
+        note: What else is to be said, HTML.
+
+    Returns:
+        HTML.
+    """
+    method, words, renderer = gallery.result.model.descriptor, gallery.words, gallery.renderer
+    shown = next(
+        (
+            group
+            for view in gallery.views
+            for group in view.groups
+            if group.kind in ("nearest", "all")
+        ),
+        None,
+    )
+    items = renderer.legend()
+    notes = f'{_density_note(gallery)}<p class="soft">{_tooltip_note(gallery)}{note}</p>'
+    if shown is None or not items:
+        subject = f"A {escape(method.title)}" if method.is_mixture else escape(method.title)
+        why = (
+            f"{subject} compares images pixel by pixel, as they are. It "
+            "aligns nothing, so there are no aligned versions to show."
+        )
+        return f'<div class="how"><div>{why}{notes}</div></div>'
+    example = gallery.drawing(int(shown.positions[0]), "how")
+    if names := renderer.row_names():
+        example = f'<div class="pair">{names}{example}</div>'
+    means = (
+        ""
+        if method.has_prototypes
+        else "<p>Prototypes did not decide. Each is the mean of the aligned images of its finished "
+        f"cluster. The distance is that to the cluster's centre in the {words.space}, and the "
+        "margin is how much farther the next centre is.</p>"
+    )
+    listed = "".join(f"<li>{item}</li>" for item in items)
+    return f'<div class="how">{example}<div><ol>{listed}</ol>{means}{notes}</div></div>'
+
+
+def _density_note(gallery: Gallery) -> str:
+    if not gallery.words.is_density:
+        return ""
+    what = f"the density of a {gallery.words.noun} in its cluster"
+    if gallery.result.model.descriptor.is_mixture:
+        what = "the joint density of an image and its cluster, mixture weight included"
+    certainty = (
+        " The responsibility is how probable it is, under the mixture, that the image is its "
+        "cluster's."
+        if gallery.certainty == "responsibility"
+        else ""
+    )
+    return (
+        f"<p>The −log density is the negative logarithm of {what}: the smaller, the better the "
+        f"fit, and it may well be below zero.{certainty}</p>"
+    )
+
+
+def _tooltip_note(gallery: Gallery) -> str:
+    noun = gallery.words.noun
+    article, place = ("an", "file") if noun == "image" else ("a", "name")
+    return (
+        f"Point at {article} {noun}, or tap it, for its index, {place}, "
+        f"{gallery.words.distance_short} and {gallery.certainty}."
+    )

@@ -1,15 +1,14 @@
 """The HTML of how a fit went: its curve, its figures and its settings."""
 
-from typing import Any
+from collections.abc import Mapping
 
 import equinox as eqx
 import jax
 
 from diffclust.data import Collection
 from diffclust.masks import mask_in_words
-from diffclust.models import AbstractGradientModel, AbstractImageModel, Result, ShapeKMeans
-from diffclust.plotting import course_of, eigenvalue_chart, loss_curve, training_curve
-from diffclust.report.terms import Terms
+from diffclust.models import Result, of_images
+from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
 from diffclust.report.text import count, escape, number, whole
 from diffclust.solvers.progress import Status
 
@@ -25,190 +24,154 @@ _STEP_REASONS = {
     Status.MAX_PASSES: "all steps were done",
 }
 
-
-_REGISTRATIONS = {
-    "similarity": "generalised Procrustes analysis takes out place, rotation and scale",
-    "rigid": "generalised Procrustes analysis takes out place and rotation, and keeps sizes",
-    "none": "none, shapes are compared where they lie",
-}
-
-_VARIANCES = {
-    "round": "one that all landmarks of all clusters share",
-    "per_landmark": "of each landmark, the same in all clusters",
-    "per_cluster": "of each landmark in each cluster",
-}
-
-_COVARIANCES = {
-    "diagonal": "each coordinate by itself",
-    "full": "coordinates together",
+_CHANGES = {
+    "refills": "a cluster with hardly an image began anew as the twin of the largest",
+    "moves": "a cluster was split in two and another removed, as that lowered the loss",
 }
 
 
-def _told(name: str, value: Any) -> Any:
-    """A setting as a person reads it."""
-    return mask_in_words(value) if name == "mask" and value is not None else value
-
-
-def fit_section(result: Result, dataset: Collection, terms: Terms, seed: int) -> str:
+def fit_section(result: Result, dataset: Collection, seed: int) -> str:
     """What was done, with what settings, and how it went.
 
     Args:
         result: The fitted model.
         dataset: The data it was fitted to.
-        terms: The words for it.
         seed: Seed of the run.
 
     Returns:
         HTML.
     """
-    facts = _facts(result, dataset, terms, seed)
-    listed = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())
-    settings = "".join(
-        f"<dt><code>{escape(name)}</code></dt><dd><code>{escape(_told(name, value))}</code></dd>"
-        for name, value in result.model.settings().items()
-    )
-    listed = f'<dl class="facts">{listed}</dl>'
+    figures = _figures(result, dataset, seed)
+    listed = _listed({name: escape(value) for name, value in figures.items()}, "facts")
+    settings = {}
+    for name, value in result.model.settings().items():
+        text = mask_in_words(value) if name == "mask" and value is not None else value
+        settings[f"<code>{escape(name)}</code>"] = f"<code>{escape(text)}</code>"
     folded = (
-        "<details open><summary>Settings</summary>"
-        f'<dl class="facts settings">{settings}</dl></details>'
+        f"<details open><summary>Settings</summary>{_listed(settings, 'facts settings')}</details>"
     )
-    course = _course(result)
-    columns = (course, listed + folded) if course else (listed, folded)
+    curve = _curve(result)
+    columns = (curve, listed + folded) if curve else (listed, folded)
     return f'<div class="run"><div>{columns[0]}</div><div>{columns[1]}</div></div>'
 
 
-def _facts(result: Result, dataset: Collection, terms: Terms, seed: int) -> dict[str, object]:
-    outcome = result.outcome
-    by_steps = isinstance(result.model, AbstractGradientModel)
-    reasons = _REASONS | _STEP_REASONS if by_steps else _REASONS
-    noun = terms.noun
-    facts = {
+def _listed(items: Mapping[str, str], css_class: str) -> str:
+    terms = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in items.items())
+    return f'<dl class="{css_class}">{terms}</dl>'
+
+
+def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object]:
+    """What is said of the fit, by name."""
+    model, outcome, noun = result.model, result.outcome, result.model.words.noun
+    reasons = _REASONS | (_STEP_REASONS if model.descriptor.solver == "gradient" else {})
+    described = model.describe()
+    network = described.pop("Network", "")
+    figures = {
         "Data": f"{dataset.name}, {count(len(dataset), noun)}",
-        **_sample_facts(result),
-        "Method": f"{terms.method} ({result.model.method})",
-        "Clusters": result.model.num_clusters,
+        **_sample_size(result),
+        **described,
+        **_least_variance(result),
+        "Method": f"{model.descriptor.title} ({model.method})",
+        "Clusters": model.num_clusters,
         "Seed": seed,
         "Stopped because": reasons.get(outcome.status, outcome.status.value).format(noun=noun),
         f"{noun.capitalize()}s a chunk": outcome.chunk_size,
-        **_step_facts(result),
-        **_graph_facts(result),
     }
+    history = loss_history(result)
+    if history is not None and history.batch_size is not None:
+        figures["Images a step"] = history.batch_size
+    if outcome.learned.shared is not None:
+        heads = _num_weights(outcome.learned.clusters.predictor) // model.num_clusters
+        figures["Network"] = (
+            f"{network}, {whole(_num_weights(outcome.learned.shared))} weights, and for each "
+            f"cluster {whole(heads)} more"
+        )
+    for name, words in _CHANGES.items():
+        if name in outcome.figures:
+            times = round(outcome.figures[name])
+            figures[name.capitalize()] = f"{count(times, 'time')} {words}" if times else "none"
+    figures |= _graph_figures(result)
     if dataset.skipped:
-        facts["Left out"] = f"{len(dataset.skipped)} files that could not be read"
-    return facts
+        figures["Left out"] = f"{len(dataset.skipped)} files that could not be read"
+    return figures
 
 
-def _sample_facts(result: Result) -> dict[str, object]:
-    """What samples are like."""
-    model = result.model
-    if isinstance(model, ShapeKMeans):
-        return _shape_facts(result, model)
+def _sample_size(result: Result) -> dict[str, str]:
+    if result.model.descriptor.sample_kind == "shape":
+        landmarks, dims = result.sample_shape
+        return {"Landmarks": f"{landmarks} in {dims} dimensions"}
     height, width, channels = result.sample_shape
     colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
     return {"Image size": f"{height} × {width} pixels, {colours}"}
 
 
-def _shape_facts(result: Result, model: ShapeKMeans) -> dict[str, object]:
-    landmarks, dims = result.sample_shape
-    mirrored = "; mirrored shapes are the same" if model.reflection else ""
-    facts: dict[str, object] = {
-        "Landmarks": f"{landmarks} in {dims} dimensions",
-        "Registration": _REGISTRATIONS[model.registration] + mirrored,
-        "Variances": f"{_VARIANCES[model.variances]}, {_COVARIANCES[model.covariances]}",
-    }
+def _least_variance(result: Result) -> dict[str, str]:
     figures = result.outcome.figures
-    if "floor" in figures:
-        every = model.num_clusters * landmarks * dims
-        facts["Least variance"] = (
-            f"{number(figures['floor'])}, to which {whole(round(figures['floored']))} of "
-            f"{whole(every)} were lifted"
-        )
-    return facts
-
-
-def _step_facts(result: Result) -> dict[str, object]:
-    """The figures of a fit by gradient steps."""
-    model, outcome = result.model, result.outcome
-    if not isinstance(model, AbstractGradientModel):
+    if "floor" not in figures:
         return {}
-    facts: dict[str, object] = {}
-    course = course_of(result)
-    if course is not None and course.batch_size is not None:
-        facts["Images a step"] = course.batch_size
-    shared, heads = outcome.learned.shared, outcome.learned.clusters.predictor
-    if shared is not None:
-        facts["Network"] = (
-            f"{model.backbone}, {whole(_size(shared))} weights, and for each cluster "
-            f"{whole(_size(heads) // model.num_clusters)} more"
-        )
-    told = {
-        "refills": "a cluster with hardly an image began anew as the twin of the largest",
-        "moves": "a cluster was split in two and another removed, as that lowered the loss",
-    }
-    for name, words in told.items():
-        if name in outcome.figures:
-            times = round(outcome.figures[name])
-            facts[name.capitalize()] = f"{count(times, 'time')} {words}" if times else "none"
-    return facts
+    text = (
+        f"{number(figures['floor'])}, to which {whole(round(figures['floored']))} of "
+        f"{whole(result.prototypes.size)} were lifted"
+    )
+    return {"Least variance": text}
 
 
-def _size(tree: object) -> int:
-    """Numbers in a tree."""
+def _num_weights(tree: object) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))
 
 
-def _graph_facts(result: Result) -> dict[str, object]:
+def _graph_figures(result: Result) -> dict[str, object]:
     """The figures of a spectral method, each with what it means."""
     clusters, figures = result.model.num_clusters, result.outcome.figures
-    facts: dict[str, object] = {}
+    texts: dict[str, object] = {}
     if "eigenvalues" not in result.outcome.extras:
-        return facts
-    facts[result.model.criterion.capitalize()] = (
+        return texts
+    texts[result.model.criterion.capitalize()] = (
         f"{number(result.loss)}: the share of its affinities that lead out of a cluster, summed "
         "over clusters; 0 where nothing joins them"
     )
-    # Where no eigenvalue follows the K-th, there is no gap that could be told.
+    # Where no eigenvalue follows the K-th, there is no gap to report.
     if "eigengap" in figures and clusters < len(result.outcome.extras["eigenvalues"]):
-        facts["Eigengap"] = (
+        texts["Eigengap"] = (
             f"{number(figures['eigengap'])}, from eigenvalue {clusters} to the next; the wider, "
             f"the clearer it is that the clusters are {clusters}"
         )
     if "stability" in figures:
-        facts["Stability"] = (
+        texts["Stability"] = (
             f"{number(figures['stability'], digits=3)}, the mean adjusted Rand index between these "
             "clusters and those of every single graph that was averaged; 1 where all agree"
         )
-    return facts
+    return texts
 
 
-def _course(result: Result) -> str:
-    """What stands beside the facts; nothing where there is no curve to draw."""
+def _curve(result: Result) -> str:
+    """The curve of the losses, or of eigenvalues; nothing where there is none to draw."""
     outcome, clusters = result.outcome, result.model.num_clusters
     if "eigenvalues" in outcome.extras:
         eigenvalues = outcome.extras["eigenvalues"]
         chart = eigenvalue_chart(eigenvalues, clusters)
-        reading = "Each group of images that hardly anything joins to the others adds one near 1."
+        note = "Each group of images that hardly anything joins to the others adds one near 1."
         if clusters < len(eigenvalues):
-            reading += (
+            note += (
                 f" A drop at the dashed line, after the first {clusters}, speaks for "
                 f"{count(clusters, 'cluster')}; a larger one elsewhere for another number."
             )
-        return f'<h3>Leading eigenvalues of the graph</h3>{chart}<p class="note">{reading}</p>'
+        return f'<h3>Leading eigenvalues of the graph</h3>{chart}<p class="note">{note}</p>'
     if outcome.status is Status.SOLVED:
         return ""
-    course = course_of(result)
-    if course is None:
+    history = loss_history(result)
+    if history is None:
         loss = result.model.criterion.capitalize()
         return f"<h3>{loss} after each pass</h3>{loss_curve(result.history)}{_restarts(result)}"
     averaged = (
-        f"the mean over {count(course.window, 'step')}"
-        if course.window is not None
+        f"the mean over {count(history.window, 'step')}"
+        if history.window is not None
         else "the mean over a window of steps"
     )
-    phases = [name for _, name in course.phases if name]
+    phases = [name for _, name in history.phases if name]
     marks = " Dashed lines stand where phases begin." if phases else ""
     return (
-        f"<h3>Loss in the course of the {course.unit}s</h3>{training_curve(course)}"
+        f"<h3>Loss in the course of the {history.unit}s</h3>{training_curve(history)}"
         f'<p class="note">Each dot is {averaged}, times the number of images; the ring is the '
         f"loss of all images in the end.{marks}</p>{_restarts(result)}"
     )
@@ -224,7 +187,9 @@ def _restarts(result: Result) -> str:
         "</li>"
         for i, loss in enumerate(losses)
     )
-    factor, loss = _coarsening(result), result.model.criterion
+    factor, loss = 1, result.model.criterion
+    if result.model.descriptor.sample_kind == "image":
+        factor = of_images(result).coarsening(*result.sample_shape[:2])
     where = (
         f" They ran on images {factor} times coarser, where the loss is another one; the one kept "
         "was then finished on the images themselves."
@@ -235,10 +200,3 @@ def _restarts(result: Result) -> str:
         f'<div class="restarts"><h3>Final {loss} of {count(len(losses), "restart")}</h3>'
         f'<ol>{listed}</ol><p class="note">The one of least {loss} is kept.{where}</p></div>'
     )
-
-
-def _coarsening(result: Result) -> int:
-    model = result.model
-    if not isinstance(model, AbstractImageModel):
-        return 1
-    return model.coarsening(*result.sample_shape[:2])

@@ -1,19 +1,22 @@
 """Images drawn for a report: prototypes, and samples beside what they were aligned to, and how."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import jax
 import numpy as np
+from jaxtyping import Float, Int
 
 from diffclust.data import Dataset
-from diffclust.models import Result
-from diffclust.prototypes import GaussianImages
-from diffclust.report.painter import AbstractPainter, stocked
-from diffclust.report.pictures import data_uris
-from diffclust.report.samples import SIDE, Sample, gather_samples, has_grids
-from diffclust.report.terms import Terms, stage_meaning
+from diffclust.models import Result, of_images, warped_prototypes
+from diffclust.plotting import warped_grids
+from diffclust.prototypes import variance_of
+from diffclust.report.drawing import AbstractRenderer, data_uris, svg_definitions
 from diffclust.report.text import escape, number, percent
+from diffclust.transforms import NAMES, as_spatial
+
+SIDE = 1000
+"""Units of a drawing along the longer side of an image."""
 
 _GAP, _MARGIN = 80, 50
 """Between the pictures of a sample, and around them for what sticks out of a grid, in the units of
@@ -22,189 +25,287 @@ _GAP, _MARGIN = 80, 50
 _SMALL = 64
 """Images with no more pixels a side than this are shown pixel by pixel, larger ones smoothly."""
 
+_MOST_BYTES = 900_000
+"""Of the pictures of all samples."""
+
 _MOST_PROTOTYPE_BYTES = 120_000
 """Of one set of pictures; each is shown twice."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Spread:
-    """What a mixture knows of a cluster beside its mean.
+class Sample:
+    """One image, ready to be drawn.
 
     Attributes:
-        picture: The standard deviation of each pixel, black where it is least, a `data:` URI.
-        least: The least of them.
-        greatest: The greatest.
-        weight: The cluster's mixture weight, a share.
+        cluster: Its cluster.
+        picture: The image as a `data:` URI.
+        aligned: The aligned image, or None where nothing is aligned.
+        grid: The warped grid as an SVG path in `SIDE` units, or None where there is no map.
+        stages: The prototype after each of the transforms that move it onto the image; empty where
+            it is not moved.
     """
 
+    cluster: int
     picture: str
-    least: float
-    greatest: float
-    weight: float
+    aligned: str | None
+    grid: str | None
+    stages: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class ImagePainter(AbstractPainter):
+def has_grids(result: Result) -> bool:
+    """Whether the fit's alignments are maps of the images' coordinates.
+
+    Args:
+        result: A fitted model.
+
+    Returns:
+        False where nothing is aligned, or not in space, or prototypes are moved.
+    """
+    if result.model.descriptor.moves == "prototypes":
+        return False
+    energy = of_images(result).energy()
+    return energy.num_params > 0 and as_spatial(energy.transform) is not None
+
+
+def align_samples(
+    result: Result, dataset: Dataset, positions: Sequence[int] | np.ndarray
+) -> dict[int, Sample]:
+    """Aligns and encodes the samples that are shown.
+
+    Args:
+        result: A fitted model.
+        dataset: The data it was fitted to.
+        positions: Their positions in the data set.
+
+    Returns:
+        The samples by position.
+    """
+    chosen = np.unique(np.asarray(positions, dtype=np.int64))
+    if chosen.size == 0:
+        return {}
+    clusters, params = (
+        array[chosen] for array in (result.assignments, result.outcome.assignment.params)
+    )
+    versions = [dataset.images[chosen], *_aligned(result, dataset, chosen, clusters, params)]
+    # One size for all, so that an image and its aligned version can be compared.
+    uris = data_uris([image for version in versions for image in version], most_bytes=_MOST_BYTES)
+    grids = [None] * len(chosen)
+    if has_grids(result):
+        grids = warped_grids(result, params, longest=SIDE)
+    samples = {}
+    for i, position in enumerate(chosen.tolist()):
+        picture, *others = uris[i :: len(chosen)]
+        moved = result.model.descriptor.moves == "prototypes"
+        samples[position] = Sample(
+            cluster=int(clusters[i]),
+            picture=picture,
+            aligned=others[0] if others and not moved else None,
+            grid=grids[i],
+            stages=tuple(others) if moved else (),
+        )
+    return samples
+
+
+def _aligned(
+    result: Result,
+    dataset: Dataset,
+    chosen: Int[np.ndarray, " m"],
+    clusters: Int[np.ndarray, " m"],
+    params: Float[np.ndarray, "m params"],
+) -> list[Float[np.ndarray, "m height width channels"]]:
+    """The chosen images aligned, or their prototypes after each transform."""
+    if params.shape[1] == 0:
+        return []
+    if result.model.descriptor.moves != "prototypes":
+        return [result.align(dataset.images[chosen], params)]
+    return [
+        warped_prototypes(result, clusters, params, transforms=number)
+        for number in range(1, len(result.model.transform_names) + 1)
+    ]
+
+
+class ImageRenderer(AbstractRenderer):
     """Draws images.
 
     Attributes:
+        model: The fitted model.
+        shape: Height and width of the images.
         samples: The samples that are shown, by position.
         prototypes: Picture of each prototype in its own range, a `data:` URI.
-        unmoved: Picture of each prototype in the images' range, where it is shown as it is moved
-            onto images; else empty.
-        spreads: What a mixture knows of each cluster; empty for other methods.
-        height: Rows of the images.
-        width: Columns of the images.
+        untransformed: Picture of each prototype in the images' range, where it is shown as it is
+            moved onto images; else empty.
         grids: Whether alignments are shown as warped grids.
-        terms: The words for the result.
+        is_mixture: Whether clusters have variances and mixture weights.
+        deviations: Of a mixture, the standard deviations of each cluster's pixels, and a picture.
+        weights: Of a mixture, the mixture weights.
     """
 
-    samples: Mapping[int, Sample]
-    prototypes: list[str]
-    unmoved: list[str]
-    spreads: list[Spread]
-    height: int
-    width: int
-    grids: bool
-    terms: Terms
+    def __init__(self, result: Result, dataset: Dataset, positions: np.ndarray) -> None:
+        """Aligns and encodes what is shown.
+
+        Args:
+            result: A fitted model of images.
+            dataset: The images it was fitted to.
+            positions: Positions of the samples that are shown.
+        """
+        self.model, self.shape = result.model, result.sample_shape[:2]
+        self.samples = align_samples(result, dataset, positions)
+        self.grids = has_grids(result)
+        prototypes, learned = list(result.prototypes), result.outcome.learned
+        self.prototypes = data_uris(prototypes, most_bytes=_MOST_PROTOTYPE_BYTES, own_range=True)
+        self.untransformed: list[str] = []
+        if self.model.transform_names:
+            self.untransformed = data_uris(prototypes, most_bytes=_MOST_PROTOTYPE_BYTES)
+        variance = variance_of(learned.clusters.prototype)
+        self.is_mixture = variance is not None
+        if self.is_mixture:
+            # The floor below all variances is the same for all, and left out.
+            deviations = list(np.sqrt(np.asarray(variance)))
+            uris = data_uris(deviations, most_bytes=_MOST_PROTOTYPE_BYTES, own_range=True)
+            self.deviations = list(zip(deviations, uris, strict=True))
+            self.weights = np.asarray(jax.nn.softmax(learned.objective)).tolist()
 
     @property
     def icon(self) -> str:
-        """The first prototype; see `AbstractPainter.icon`."""
+        """The first prototype."""
         return self.prototypes[0]
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """By size and form of the images; see `AbstractPainter.classes`."""
+    def css_classes(self) -> tuple[str, ...]:
+        """By size and form of the images."""
+        height, width = self.shape
         classes = {
-            "pixels": max(self.height, self.width) <= _SMALL,
-            "tall": self.height > 1.5 * self.width,
-            "wide": self.width > 1.5 * self.height,
-            "staged": bool(self.terms.stages),
+            "pixels": max(height, width) <= _SMALL,
+            "tall": height > 1.5 * width,
+            "wide": width > 1.5 * height,
+            "staged": bool(self.model.transform_names),
         }
         return tuple(name for name, holds in classes.items() if holds)
 
     @property
     def note(self) -> str:
-        """See `AbstractPainter.note`."""
-        made_of = (
-            "" if self.terms.by_prototypes else "is the mean of its cluster's aligned images and "
-        )
-        if self.terms.is_mixture:
-            made_of = "is the mean of its cluster's Gaussian and "
-        return f"Each {made_of}is drawn in its own range of intensities."
+        """See `AbstractRenderer.note`."""
+        descriptor, origin = self.model.descriptor, ""
+        if descriptor.is_mixture:
+            origin = "is the mean of its cluster's Gaussian and "
+        elif not descriptor.has_prototypes:
+            origin = "is the mean of its cluster's aligned images and "
+        return f"Each {origin}is drawn in its own range of intensities."
 
-    def card(self, cluster: int) -> str:
-        """See `AbstractPainter.card`."""
-        return self._image(self.prototypes[cluster], f"Prototype of cluster {cluster}")
+    def thumbnail(self, cluster: int) -> str:
+        """See `AbstractRenderer.thumbnail`."""
+        return self._picture(self.prototypes[cluster], f"Prototype of cluster {cluster}")
 
-    def portrait(self, cluster: int) -> str:
-        """The prototype; of a mixture the deviation too; see `AbstractPainter.portrait`."""
-        if not self.spreads:
-            return self.card(cluster)
-        spread = self.spreads[cluster]
-        deviation = self._image(spread.picture, f"Deviation of cluster {cluster}")
+    def prototype(self, cluster: int) -> str:
+        """The prototype; of a mixture the deviation too."""
+        if not self.is_mixture:
+            return self.thumbnail(cluster)
+        deviation, uri = self.deviations[cluster]
+        ends = (number(float(end), digits=2) for end in (deviation.min(), deviation.max()))
         return (
-            f'<div class="pair"><figure>{self.card(cluster)}<figcaption>mean</figcaption></figure>'
-            f"<figure>{deviation}<figcaption>deviation<br>{number(spread.least, digits=2)} to "
-            f"{number(spread.greatest, digits=2)}</figcaption></figure></div>"
+            f'<div class="pair"><figure>{self.thumbnail(cluster)}<figcaption>mean</figcaption>'
+            f"</figure><figure>{self._picture(uri, f'Deviation of cluster {cluster}')}<figcaption>"
+            f"deviation<br>{' to '.join(ends)}</figcaption></figure></div>"
         )
 
     def figures(self, cluster: int) -> dict[str, str]:
-        """The mixture weight; see `AbstractPainter.figures`."""
-        return {"mixture weight": percent(self.spreads[cluster].weight)} if self.spreads else {}
+        """The mixture weight."""
+        return {"mixture weight": percent(self.weights[cluster])} if self.is_mixture else {}
 
-    def together(self) -> str:
+    def overlay(self) -> str:
         """Nothing: images would hide each other."""
         return ""
 
-    def stock(self) -> str:
-        """The prototypes, where they are moved; see `AbstractPainter.stock`."""
-        if not self.unmoved:
+    def definitions(self) -> str:
+        """The prototypes, where they are moved."""
+        if not self.untransformed:
             return ""
-        kept = "".join(
-            f'<image id="{_unmoved(cluster)}" {self._full()} href="{uri}"/>'
-            for cluster, uri in enumerate(self.unmoved)
+        return svg_definitions(
+            "".join(
+                f'<image id="prototype-{cluster}" {self._full()} href="{uri}"/>'
+                for cluster, uri in enumerate(self.untransformed)
+            )
         )
-        return stocked(kept)
 
-    def drawing(self, position: int, name: str, told: str) -> str:
-        """Below the image its aligned version and its warped grid; see `AbstractPainter.drawing`.
+    def sample(self, position: int, name: str, tooltip: str) -> str:
+        """The image, and below it its aligned version and its warped grid.
 
         Where the prototype is moved, the prototype and what each transform made of it in turn.
 
         Args:
             position: Position of the sample in the data set.
             name: An id that no other drawing of the page has.
-            told: What is told where somebody points at it, HTML.
+            tooltip: What is shown where somebody points at it, HTML.
 
         Returns:
             An SVG element.
         """
         sample, (width, height), full = self.samples[position], self._size(), self._full()
-        parts = [f'<image id="{name}" {full} href="{sample.picture}"/>']
-        total = height
+        step = height + _GAP
+        parts, y = [f'<image id="{name}" {full} href="{sample.picture}"/>'], step
         if sample.stages:
-            parts.append(f'<use href="#{_unmoved(sample.cluster)}" y="{total + _GAP}"/>')
-            total += _GAP + height
-        for picture_after in sample.stages or filter(None, [sample.aligned]):
-            parts.append(f'<image y="{total + _GAP}" {full} href="{picture_after}"/>')
-            total += _GAP + height
+            parts.append(f'<use href="#prototype-{sample.cluster}" y="{y}"/>')
+            y += step
+        for picture in sample.stages or filter(None, [sample.aligned]):
+            parts.append(f'<image y="{y}" {full} href="{picture}"/>')
+            y += step
+        total = y - _GAP
         if sample.grid is not None:
-            around = f"{width + 2 * _MARGIN} {height + 2 * _MARGIN}"
-            across, down = around.split()
+            across, down = width + 2 * _MARGIN, height + 2 * _MARGIN
             parts.append(
-                f'<svg x="{-_MARGIN}" y="{total + _GAP - _MARGIN}" width="{across}" '
-                f'height="{down}" viewBox="{-_MARGIN} {-_MARGIN} {around}">'
+                f'<svg x="{-_MARGIN}" y="{y - _MARGIN}" width="{across}" '
+                f'height="{down}" viewBox="{-_MARGIN} {-_MARGIN} {across} {down}">'
                 f'<rect width="{width}" height="{height}"/><use href="#{name}" class="faint"/>'
                 f'<path class="grid" d="{sample.grid}"/></svg>'
             )
-            total += _GAP + height + _MARGIN
+            total += step + _MARGIN
         return (
             f'<svg viewBox="{-_MARGIN} 0 {width + 2 * _MARGIN} {total}" role="img">'
-            f"<title>{told}</title>{''.join(parts)}</svg>"
+            f"<title>{tooltip}</title>{''.join(parts)}</svg>"
         )
 
-    def plain(self, position: int, told: str) -> str:
-        """See `AbstractPainter.plain`."""
+    def original(self, position: int, tooltip: str) -> str:
+        """See `AbstractRenderer.original`."""
         width, height = self._size()
         return (
-            f'<svg viewBox="0 0 {width} {height}" role="img"><title>{told}</title>'
+            f'<svg viewBox="0 0 {width} {height}" role="img"><title>{tooltip}</title>'
             f'<image {self._full()} href="{self.samples[position].picture}"/></svg>'
         )
 
     def row_names(self) -> str:
-        """Names of the transforms of prototypes; see `AbstractPainter.row_names`."""
-        stages = self.terms.stages
-        if not stages:
+        """Names of the transforms of prototypes."""
+        if not self.model.transform_names:
             return ""
-        width, height = self._size()
-        names = ["image", "prototype", stages[0], *(f"+ {name}" for name in stages[1:])]
+        first, *others = self.model.transform_names
+        (width, height), step = self._size(), self._size()[1] + _GAP
+        names = ["image", "prototype", first, *(f"+ {name}" for name in others)]
         texts = "".join(
-            f'<text x="{width}" y="{row * (height + _GAP) + height // 2}">{escape(name)}</text>'
+            f'<text x="{width}" y="{row * step + height // 2}">{escape(name)}</text>'
             for row, name in enumerate(names)
         )
-        total = len(names) * (height + _GAP) - _GAP
         return (
-            f'<div class="rows"><svg viewBox="{-_MARGIN} 0 {width + 2 * _MARGIN} {total}" '
-            f'aria-hidden="true">{texts}</svg></div>'
+            f'<div class="rows"><svg viewBox="{-_MARGIN} 0 {width + 2 * _MARGIN} '
+            f'{len(names) * step - _GAP}" aria-hidden="true">{texts}</svg></div>'
         )
 
-    def reading(self) -> list[str]:
-        """See `AbstractPainter.reading`."""
-        if any(sample.stages for sample in self.samples.values()):
-            return self._moved()
-        if any(sample.aligned is not None for sample in self.samples.values()):
-            return self._aligned()
-        return []
-
-    def _aligned(self) -> list[str]:
-        """What the pictures are of a method that moves images."""
-        compared = ": this is what is compared" if self.terms.by_prototypes else ""
-        items = [
-            "The image as it came.",
-            f"The image aligned to the prototype of its cluster{compared}.",
-        ]
+    def legend(self) -> list[str]:
+        """See `AbstractRenderer.legend`."""
+        samples, descriptor = self.samples.values(), self.model.descriptor
+        items = ["The image as it came."]
+        if any(sample.stages for sample in samples):
+            first, *others = self.model.transform_names
+            of_gaussian = ", the mean of a Gaussian" if descriptor.is_mixture else ""
+            items += [
+                f"The prototype of its cluster{of_gaussian}.",
+                f"The same after <code>{first}</code>: {NAMES[first]}.",
+                *(f"After <code>{name}</code> as well: {NAMES[name]}." for name in others),
+            ]
+            items[-1] += " This is what is compared with the image."
+            return items
+        if all(sample.aligned is None for sample in samples):
+            return []
+        compared = ": this is what is compared" if descriptor.has_prototypes else ""
+        items.append(f"The image aligned to the prototype of its cluster{compared}.")
         if self.grids:
             items.append(
                 "The image again, with the grid along which its aligned version was read. A "
@@ -212,79 +313,16 @@ class ImagePainter(AbstractPainter):
             )
         return items
 
-    def _moved(self) -> list[str]:
-        """What the pictures are of a method that moves prototypes."""
-        first, *others = self.terms.stages
-        of_gaussian = ", the mean of a Gaussian" if self.terms.is_mixture else ""
-        items = [
-            "The image as it came.",
-            f"The prototype of its cluster{of_gaussian}.",
-            f"The same after <code>{escape(first)}</code>: {stage_meaning(first)}.",
-            *(
-                f"After <code>{escape(name)}</code> as well: {stage_meaning(name)}."
-                for name in others
-            ),
-        ]
-        items[-1] += " This is what is compared with the image."
-        return items
-
-    def _image(self, uri: str, said: str) -> str:
-        return f'<img src="{uri}" width="{self.width}" height="{self.height}" alt="{said}">'
+    def _picture(self, uri: str, alt: str) -> str:
+        height, width = self.shape
+        return f'<img src="{uri}" width="{width}" height="{height}" alt="{alt}">'
 
     def _size(self) -> tuple[int, int]:
         """Width and height of a drawn image, the longer one `SIDE`."""
-        factor = SIDE / max(self.height, self.width)
-        return round(self.width * factor), round(self.height * factor)
+        height, width = self.shape
+        factor = SIDE / max(height, width)
+        return round(width * factor), round(height * factor)
 
     def _full(self) -> str:
         width, height = self._size()
         return f'width="{width}" height="{height}" preserveAspectRatio="none"'
-
-
-def paint_images(
-    result: Result, dataset: Dataset, terms: Terms, positions: np.ndarray
-) -> ImagePainter:
-    """What draws a result of images.
-
-    Args:
-        result: A fitted model of images.
-        dataset: The images it was fitted to.
-        terms: The words for it.
-        positions: Positions of the samples that are shown.
-
-    Returns:
-        The painter.
-    """
-    height, width = result.sample_shape[:2]
-    prototypes = list(result.prototypes)
-    unmoved = data_uris(prototypes, most_bytes=_MOST_PROTOTYPE_BYTES) if terms.stages else []
-    return ImagePainter(
-        samples=gather_samples(result, dataset, positions),
-        prototypes=data_uris(prototypes, most_bytes=_MOST_PROTOTYPE_BYTES, own_range=True),
-        unmoved=unmoved,
-        spreads=_spreads(result),
-        height=height,
-        width=width,
-        grids=has_grids(result),
-        terms=terms,
-    )
-
-
-def _spreads(result: Result) -> list[Spread]:
-    """What a mixture knows of its clusters beside their means; nothing for other methods."""
-    learned = result.outcome.learned
-    prototype = learned.clusters.prototype
-    if not isinstance(prototype, GaussianImages):
-        return []
-    # Of either sign: only their squares are variances. The floor below them is the same for all.
-    deviations = np.abs(np.asarray(prototype.deviation))
-    pictures = data_uris(list(deviations), most_bytes=_MOST_PROTOTYPE_BYTES, own_range=True)
-    weights = np.asarray(jax.nn.softmax(learned.objective)).tolist()
-    return [
-        Spread(picture, float(one.min()), float(one.max()), weight)
-        for picture, one, weight in zip(pictures, deviations, weights, strict=True)
-    ]
-
-
-def _unmoved(cluster: int) -> str:
-    return f"prototype-{cluster}"

@@ -1,13 +1,17 @@
-"""Which samples a report shows: some of each cluster, and the doubtful pairs between them."""
+"""Which samples a report shows of each cluster, and what is known about each of them."""
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from diffclust.data import Collection
+from diffclust.methods import Words
 from diffclust.models import Result
-from diffclust.prototypes import GaussianImages
+from diffclust.report.text import escape, number, percent
 
 Kind = Literal["all", "nearest", "farthest", "random", "uncertain"]
 
@@ -53,16 +57,52 @@ class ClusterView:
 
 
 @dataclasses.dataclass(frozen=True)
-class Bridge:
-    """Two samples that are much alike and yet in different clusters.
+class SampleInfo:
+    """What is known about one sample.
 
     Attributes:
-        positions: Their positions in the data set.
-        clusters: Their clusters, the lower number first.
+        index: Its position in the source of the data.
+        place: Its file or name, or None.
+        label: Name of its class, or None.
+        distance: Distance to its prototype, or negative log density.
+        margin: How much more the second-best cluster would have cost; may be infinite.
+        runner_up: The second-best cluster, or -1.
+        certainty: Its greatest responsibility, or None where the method has none.
     """
 
-    positions: tuple[int, int]
-    clusters: tuple[int, int]
+    index: int
+    place: str | None
+    label: str | None
+    distance: float
+    margin: float
+    runner_up: int
+    certainty: float | None
+
+    @property
+    def has_margin(self) -> bool:
+        """Whether there is a second-best cluster."""
+        return self.runner_up >= 0 and math.isfinite(self.margin)
+
+    def tooltip(self, words: Words) -> str:
+        """What is shown where somebody points at the sample.
+
+        Args:
+            words: What the method's figures are called.
+
+        Returns:
+            Lines that are safe as HTML.
+        """
+        lines = [f"index {self.index}"]
+        if self.place is not None:
+            lines.append(escape(self.place))
+        if self.label is not None:
+            lines.append(f"class {escape(self.label)}")
+        lines.append(f"{words.distance_short} {number(self.distance)}")
+        if self.certainty is not None:
+            lines.append(f"responsibility {percent(self.certainty)}")
+        if self.has_margin:
+            lines.append(f"margin {number(self.margin)} to cluster {self.runner_up}")
+        return "\n".join(lines)
 
 
 def affordable_samples(wanted: int, num_clusters: int, *, most: int = MOST_SAMPLES) -> int:
@@ -90,63 +130,20 @@ def select(result: Result, *, samples_per_group: int, seed: int) -> list[Cluster
     Returns:
         One view a cluster, in their order.
     """
-    views, shares = [], certainties(result)
+    views, own = [], certainties(result)
     for index, size in enumerate(result.counts.tolist()):
         members = np.flatnonzero(result.assignments == index)
         mean = float(np.mean(result.distances[members])) if size else float("nan")
         rng = np.random.default_rng([seed, index])
-        groups = _groups(result, members, shares, samples_per_group, rng)
+        groups = _groups(result, members, own, samples_per_group, rng)
         views.append(ClusterView(index, size, size / len(result.assignments), mean, groups))
     return views
-
-
-def select_bridges(result: Result) -> list[Bridge]:
-    """Chooses the most doubtful pairs.
-
-    Args:
-        result: A fitted model.
-
-    Returns:
-        A few pairs, the strongest first; none where the method knows of none.
-    """
-    pairs = result.outcome.extras.get("bridges", np.empty((0, 2), np.int32))
-    found = []
-    for pair in pairs[:_MOST_BRIDGES].tolist():
-        first, second = sorted((int(result.assignments[p]), p) for p in pair)
-        found.append(Bridge((first[1], second[1]), (first[0], second[0])))
-    return found
-
-
-def certainties(result: Result) -> Float[np.ndarray, " n"] | None:
-    """How much of each image is its own cluster's: its greatest responsibility.
-
-    Args:
-        result: A fitted model.
-
-    Returns:
-        A share for each image; None where the method knows of none, or only of other images than
-        those that were assigned.
-    """
-    extras = result.outcome.extras
-    shares = extras.get("responsibilities", extras.get("certainties"))
-    prototype = result.outcome.learned.clusters.prototype
-    # With K-means, all that each image is belongs to one cluster.
-    if shares is None or not isinstance(prototype, GaussianImages):
-        return None
-    if len(shares) != len(result.assignments):
-        return None
-    if shares.ndim == 1:
-        # Of images that are read as they are needed only the greatest is kept.
-        return shares
-    own = shares[np.arange(len(shares)), result.assignments]
-    # A saved model that assigns other images still has those of the images it was fitted to.
-    return own if np.array_equal(own, shares.max(axis=1)) else None
 
 
 def _groups(
     result: Result,
     members: np.ndarray,
-    shares: np.ndarray | None,
+    own: np.ndarray | None,
     most: int,
     rng: np.random.Generator,
 ) -> tuple[Group, ...]:
@@ -159,7 +156,7 @@ def _groups(
     groups = []
     # With one cluster, or one that is followed, nothing could have come second.
     margins = result.margins[members]
-    order = (margins,) if shares is None else (margins, shares[members])
+    order = (margins,) if own is None else (margins, own[members])
     unsure = members[np.lexsort(order)[: min(most, np.isfinite(margins).sum())]]
     if unsure.size:
         groups.append(Group("uncertain", unsure))
@@ -170,3 +167,111 @@ def _groups(
         Group("random", drawn),
     ]
     return tuple(groups)
+
+
+def select_bridges(result: Result) -> list[tuple[int, int]]:
+    """Chooses the most doubtful pairs: samples that are much alike, yet in different clusters.
+
+    Args:
+        result: A fitted model.
+
+    Returns:
+        Positions of a few pairs, the strongest first, in each of them the lower cluster first; none
+        where the method has none.
+    """
+    pairs = result.outcome.extras.get("bridges", np.empty((0, 2), np.int32))
+    clusters = result.assignments.tolist()
+    return [
+        (first, second) if clusters[first] <= clusters[second] else (second, first)
+        for first, second in pairs[:_MOST_BRIDGES].tolist()
+    ]
+
+
+def certainties(result: Result) -> Float[np.ndarray, " n"] | None:
+    """The greatest responsibility of each sample, that of its own cluster.
+
+    Args:
+        result: A fitted model.
+
+    Returns:
+        A share for each sample; None for a method that is no mixture, and where responsibilities
+        are only known of other samples than those that were assigned.
+    """
+    extras = result.outcome.extras
+    shares = extras.get("responsibilities", extras.get("certainties"))
+    if shares is None or not result.model.descriptor.is_mixture:
+        return None
+    if len(shares) != len(result.assignments):
+        return None
+    if shares.ndim == 1:
+        # Of images that are read as they are needed only the greatest is kept.
+        return shares
+    own = shares[np.arange(len(shares)), result.assignments]
+    # A saved model that assigns other images still has those of the images it was fitted to.
+    return own if np.array_equal(own, shares.max(axis=1)) else None
+
+
+def sample_info(
+    result: Result, dataset: Collection, positions: Sequence[int] | np.ndarray
+) -> dict[int, SampleInfo]:
+    """What is known about some samples.
+
+    Args:
+        result: A fitted model.
+        dataset: The data it was fitted to.
+        positions: Their positions in the data set.
+
+    Returns:
+        What is known, by position.
+    """
+    assignment, own = result.outcome.assignment, certainties(result)
+    places, indices = dataset.places[1], dataset.indices
+    assert indices is not None
+    infos = {}
+    for position in np.unique(np.asarray(positions, dtype=np.int64)).tolist():
+        index, place = int(indices[position]), places[position]
+        infos[position] = SampleInfo(
+            index=index,
+            # A name that is but the index would only repeat it.
+            place=None if place in ("", str(index)) else place,
+            label=None
+            if dataset.labels is None
+            else class_name(dataset, int(dataset.labels[position])),
+            distance=float(assignment.distances[position]),
+            margin=float(assignment.margins[position]),
+            runner_up=int(assignment.runners_up[position]),
+            certainty=None if own is None else float(own[position]),
+        )
+    return infos
+
+
+def class_name(dataset: Collection, code: int) -> str:
+    """The name of a class.
+
+    Args:
+        dataset: Data with labels.
+        code: The class's code in the labels.
+
+    Returns:
+        The name; the code where there are no names.
+    """
+    return str(code) if dataset.label_names is None else dataset.label_names[code]
+
+
+def class_shares(dataset: Collection, members: np.ndarray) -> list[tuple[str, float]]:
+    """The classes of some samples, the most frequent first.
+
+    Args:
+        dataset: The data.
+        members: Positions in it.
+
+    Returns:
+        Names and shares; empty without labels or members.
+    """
+    if dataset.labels is None or len(members) == 0:
+        return []
+    codes, counts = np.unique(dataset.labels[members], return_counts=True)
+    return [
+        (class_name(dataset, int(codes[i])), float(counts[i] / len(members)))
+        for i in np.argsort(-counts, kind="stable")
+    ]

@@ -1,14 +1,12 @@
 """Shapes drawn for a report: mean shapes with ellipses, and samples over the mean of theirs."""
 
 import base64
-import dataclasses
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from diffclust.data import LandmarkSet
-from diffclust.models import Result, ShapeKMeans
+from diffclust.models import Result
 from diffclust.plotting import ShapeFrame, landmark_covariances, shape_frame
 from diffclust.plotting.shapes import (
     DENSE,
@@ -19,7 +17,7 @@ from diffclust.plotting.shapes import (
     landmark_names,
     mean_shape,
 )
-from diffclust.report.painter import AbstractPainter, stocked
+from diffclust.report.drawing import AbstractRenderer, svg_definitions
 from diffclust.report.text import count, number, plain, whole
 
 _GAP = 60
@@ -41,17 +39,16 @@ _MOST_ELLIPSES = 8000
 """With more landmarks in all clusters there are no ellipses."""
 
 _MOST_TOGETHER = 10
-"""Mean shapes that can still be told apart in one picture."""
+"""Mean shapes that can still be distinguished in one picture."""
 
 _UNLIKE = 4.0
 """Where the largest shape is so many times larger than the smallest, each has its own scale."""
 
 _SHORT = 3
-"""Names of landmarks with more letters than this are told on pointing at them only."""
+"""Names of landmarks with more letters than this are shown in tooltips only."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class ShapePainter(AbstractPainter):
+class ShapeRenderer(AbstractRenderer):
     """Draws shapes.
 
     Attributes:
@@ -60,28 +57,44 @@ class ShapePainter(AbstractPainter):
         covariances: Covariances of their landmarks.
         members: For each cluster registered shapes of it, all or a random draw.
         counts: Number of shapes in each cluster.
-        clusters: Cluster of each sample that is shown, by position.
-        registered: The same samples registered.
-        raw: The same as they came, each with the frame it is drawn in; empty where nothing is
-            registered.
+        clusters: Cluster of each shape.
+        registered: The registered shapes.
+        raw: The samples that are shown as they came, by position, each with the frame it is drawn
+            in; empty where nothing is registered.
         one_scale: Whether these frames have one scale.
         landmark_names: Name of each landmark.
     """
 
-    frame: ShapeFrame
-    means: Float[np.ndarray, "clusters landmarks dims"]
-    covariances: Float[np.ndarray, "clusters landmarks dims dims"]
-    members: Sequence[Float[np.ndarray, "_ landmarks dims"]]
-    counts: Sequence[int]
-    clusters: Mapping[int, int]
-    registered: Mapping[int, Float[np.ndarray, "landmarks dims"]]
-    raw: Mapping[int, tuple[ShapeFrame, Float[np.ndarray, "landmarks dims"]]]
-    one_scale: bool
-    landmark_names: tuple[str, ...]
+    def __init__(
+        self, result: Result, dataset: LandmarkSet, positions: np.ndarray, *, seed: int
+    ) -> None:
+        """Registers the shapes and draws members at random.
+
+        Args:
+            result: A fitted model of shapes.
+            dataset: The shapes it was fitted to.
+            positions: Positions of the samples that are shown.
+            seed: Seed of the draw of members, where a cluster has too many.
+        """
+        self.means = result.prototypes.astype(np.float64)
+        self.covariances = landmark_covariances(result)
+        self.clusters, self.counts = result.assignments.tolist(), result.counts.tolist()
+        params = result.outcome.assignment.params
+        self.registered = result.align(dataset.landmarks, params).astype(np.float64)
+        self.frame = shape_frame(self.means, self.covariances, self.registered)
+        self.members = [self.registered[drawn] for drawn in _drawn_members(result, seed)]
+        self.raw, self.one_scale = {}, True
+        if result.model.settings()["registration"] != "none":
+            chosen = np.unique(positions).tolist()
+            shapes = dataset.landmarks[chosen]
+            frames, self.one_scale = _raw_frames(shapes, self.frame)
+            self.raw = dict(zip(chosen, zip(frames, shapes, strict=True), strict=True))
+        names = dataset.landmark_names or range(self.means.shape[1])
+        self.landmark_names = tuple(plain(name) for name in names)
 
     @property
     def icon(self) -> str:
-        """The outline of the first mean shape; see `AbstractPainter.icon`."""
+        """The outline of the first mean shape."""
         side = max(self.frame.width, self.frame.height)
         drawn = (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {side} {side}">'
@@ -91,13 +104,13 @@ class ShapePainter(AbstractPainter):
         return f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """See `AbstractPainter.classes`."""
+    def css_classes(self) -> tuple[str, ...]:
+        """See `AbstractRenderer.css_classes`."""
         return ("shapes", "upright") if self.frame.height > 1.4 * self.frame.width else ("shapes",)
 
     @property
     def note(self) -> str:
-        """See `AbstractPainter.note`."""
+        """See `AbstractRenderer.note`."""
         reach = {2: "one and two", 1: "two"}.get(len(self._deviations()))
         ellipses = (
             "There are too many landmarks to draw how they vary."
@@ -113,18 +126,18 @@ class ShapePainter(AbstractPainter):
         )
         return f"All are drawn on one scale. {ellipses}{flat}"
 
-    def card(self, cluster: int) -> str:
-        """See `AbstractPainter.card`."""
-        return self.frame.svg(_use(cluster), said=f"Mean shape of cluster {cluster}")
+    def thumbnail(self, cluster: int) -> str:
+        """See `AbstractRenderer.thumbnail`."""
+        return self.frame.svg(_use(cluster), alt=f"Mean shape of cluster {cluster}")
 
-    def portrait(self, cluster: int) -> str:
-        """The mean shape over the members of its cluster; see `AbstractPainter.portrait`."""
+    def prototype(self, cluster: int) -> str:
+        """The mean shape over the members of its cluster."""
         members, size = self.members[cluster], self.counts[cluster]
         behind = f'<g class="members">{dotted(self.frame, members)}</g>' if len(members) else ""
         names = ""
         if self._is_detailed():
             names = landmark_names(self.frame, self.means[cluster], *self._names(cluster))
-        said = f"Mean shape of cluster {cluster} and {count(len(members), 'shape')} of it"
+        alt = f"Mean shape of cluster {cluster} and {count(len(members), 'shape')} of it"
         if not len(members):
             below = ""
         elif len(members) == size:
@@ -135,16 +148,16 @@ class ShapePainter(AbstractPainter):
                 f"{whole(size)}, drawn at random."
             )
         caption = f"<figcaption>{below}</figcaption>" if below else ""
-        drawn = self.frame.svg(behind + _use(cluster) + names, said=said)
+        drawn = self.frame.svg(behind + _use(cluster) + names, alt=alt)
         return f'<figure class="portrait">{drawn}{caption}</figure>'
 
     def figures(self, cluster: int) -> dict[str, str]:
-        """The standard deviation; see `AbstractPainter.figures`."""
+        """The standard deviation."""
         variances = np.trace(self.covariances[cluster], axis1=1, axis2=2) / self.means.shape[2]
         return {"mean deviation of a landmark": number(float(np.sqrt(variances).mean()), digits=3)}
 
-    def together(self) -> str:
-        """All mean shapes laid over each other; see `AbstractPainter.together`."""
+    def overlay(self) -> str:
+        """All mean shapes laid over each other."""
         clusters = len(self.means)
         if not 2 <= clusters <= _MOST_TOGETHER:
             return ""
@@ -156,23 +169,23 @@ class ShapePainter(AbstractPainter):
             f'<li><a href="#cluster-{i}"><i class="colour-{i}"></i>Cluster {i}</a></li>'
             for i in range(clusters)
         )
-        svg = self.frame.svg(drawn, said=f"The {clusters} mean shapes laid over each other")
+        svg = self.frame.svg(drawn, alt=f"The {clusters} mean shapes laid over each other")
         return (
             '<figure class="together"><figcaption><h3>Mean shapes laid over each other</h3>'
             f"<ul>{legend}</ul></figcaption>{svg}</figure>"
         )
 
-    def stock(self) -> str:
-        """The mean shapes; see `AbstractPainter.stock`."""
+    def definitions(self) -> str:
+        """The mean shapes."""
         kept = "".join(
             f'<g id="{_name(i)}">'
             f"{mean_shape(self.frame, mean, covariance, deviations=self._deviations())}</g>"
             for i, (mean, covariance) in enumerate(zip(self.means, self.covariances, strict=True))
         )
-        return stocked(kept)
+        return svg_definitions(kept)
 
-    def drawing(self, position: int, name: str, told: str) -> str:
-        """The shape as it came, and over its mean shape; see `AbstractPainter.drawing`."""
+    def sample(self, position: int, name: str, tooltip: str) -> str:
+        """The shape as it came, and over its mean shape."""
         del name
         parts, top = [], 0
         if position in self.raw:
@@ -183,14 +196,14 @@ class ShapePainter(AbstractPainter):
         parts.append(f'<g transform="translate(0 {top})">{_use(self.clusters[position])}{over}</g>')
         return (
             f'<svg viewBox="0 0 {self.frame.width} {top + self.frame.height}" role="img">'
-            f"<title>{told}</title>{''.join(parts)}</svg>"
+            f"<title>{tooltip}</title>{''.join(parts)}</svg>"
         )
 
-    def plain(self, position: int, told: str) -> str:
-        """See `AbstractPainter.plain`."""
+    def original(self, position: int, tooltip: str) -> str:
+        """See `AbstractRenderer.original`."""
         frame, shape = self.raw.get(position, (self.frame, self.registered[position]))
         return (
-            f'<svg viewBox="0 0 {frame.width} {frame.height}" role="img"><title>{told}</title>'
+            f'<svg viewBox="0 0 {frame.width} {frame.height}" role="img"><title>{tooltip}</title>'
             f"{drawn_shape(frame, shape)}</svg>"
         )
 
@@ -198,8 +211,8 @@ class ShapePainter(AbstractPainter):
         """Nothing: there are two rows at most."""
         return ""
 
-    def reading(self) -> list[str]:
-        """See `AbstractPainter.reading`."""
+    def legend(self) -> list[str]:
+        """See `AbstractRenderer.legend`."""
         over = "over the mean shape of its cluster"
         if not self.raw:
             return [f"The shape as it came, {over}: this is what is compared."]
@@ -219,7 +232,7 @@ class ShapePainter(AbstractPainter):
         return (2.0, 1.0) if self._is_detailed() else (2.0,)
 
     def _names(self, cluster: int) -> tuple[list[str], list[str]]:
-        """What stands beside each landmark, and what is told of it."""
+        """What stands beside each landmark, and its tooltip."""
         numbers = [str(i) for i in range(len(self.landmark_names))]
         short = max(map(len, self.landmark_names)) <= _SHORT
         axes, _ = self.frame.half_axes(self.covariances[cluster])
@@ -247,60 +260,18 @@ def affordable_shapes(landmarks: int, most: int) -> int:
     return max(1, min(most, _MOST_DRAWN // (landmarks * dotted_too)))
 
 
-def paint_shapes(
-    result: Result, dataset: LandmarkSet, positions: np.ndarray, *, seed: int
-) -> ShapePainter:
-    """What draws a result of shapes.
-
-    Args:
-        result: A fitted model of shapes.
-        dataset: The shapes it was fitted to.
-        positions: Positions of the samples that are shown.
-        seed: Seed of the draw of members, where a cluster has too many.
-
-    Returns:
-        The painter.
-    """
-    assignment, covariances = result.outcome.assignment, landmark_covariances(result)
-    means = result.prototypes.astype(np.float64)
-    registered = result.align(dataset.landmarks, assignment.params).astype(np.float64)
-    frame = shape_frame(means, covariances, registered)
-    chosen = np.unique(positions).tolist()
-    raw, one_scale = {}, True
-    stay = isinstance(result.model, ShapeKMeans) and result.model.registration == "none"
-    if not stay:
-        frames, one_scale = _raw_frames(dataset.landmarks[chosen], frame)
-        raw = {
-            position: (of_one, dataset.landmarks[position])
-            for position, of_one in zip(chosen, frames, strict=True)
-        }
-    names = dataset.landmark_names or tuple(map(str, range(means.shape[1])))
-    return ShapePainter(
-        frame=frame,
-        means=means,
-        covariances=covariances,
-        members=[registered[drawn] for drawn in _members(result, seed)],
-        counts=result.counts.tolist(),
-        clusters={position: int(assignment.clusters[position]) for position in chosen},
-        registered={position: registered[position] for position in chosen},
-        raw=raw,
-        one_scale=one_scale,
-        landmark_names=tuple(plain(name) for name in names),
-    )
-
-
-def _members(result: Result, seed: int) -> list[np.ndarray]:
+def _drawn_members(result: Result, seed: int) -> list[np.ndarray]:
     """Positions of the shapes behind each mean shape."""
     clusters, landmarks = result.prototypes.shape[:2]
     most = max(1, min(_MOST_MEMBERS, _MOST_DOTS // (clusters * landmarks)))
-    found = []
+    drawn = []
     for cluster in range(clusters):
         members = np.flatnonzero(result.assignments == cluster)
         if len(members) > most:
             rng = np.random.default_rng([seed, cluster])
             members = np.sort(rng.choice(members, size=most, replace=False))
-        found.append(members)
-    return found
+        drawn.append(members)
+    return drawn
 
 
 def _raw_frames(

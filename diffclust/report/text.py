@@ -98,16 +98,26 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def count(n: int, one: str, many: str | None = None) -> str:
+def plural(one: str) -> str:
+    """The word for several things.
+
+    Args:
+        one: The word for one of them.
+
+    Returns:
+        Such as `images` or `passes`.
+    """
+    return f"{one}es" if one.endswith("s") else f"{one}s"
+
+
+def count(n: int, one: str) -> str:
     """A number of things.
 
     Args:
         n: How many.
         one: The word for one of them.
-        many: The word for several; `one` with an s where it is not given.
 
     Returns:
         Such as `1 image` or `1 797 images`.
     """
-    word = one if n == 1 else many or f"{one}s"
-    return f"{whole(n)}\u00a0{word}"
+    return f"{whole(n)}\u00a0{one if n == 1 else plural(one)}"

@@ -8,22 +8,18 @@ import numpy as np
 from diffclust.analysis.common_start import CommonStart
 from diffclust.data import Collection, Dataset
 from diffclust.models import Result
-from diffclust.plotting import Film
-from diffclust.report.confusion import confusion_section
-from diffclust.report.facts import class_shares, gather_facts
+from diffclust.plotting import Film, loss_history
+from diffclust.report import clusters, comparisons, selection
 from diffclust.report.film import film_section
-from diffclust.report.gallery import Gallery
-from diffclust.report.images import paint_images
+from diffclust.report.fit import fit_section
+from diffclust.report.images import ImageRenderer
 from diffclust.report.maps import check_map_samples, map_section
-from diffclust.report.one_start import one_start_section
-from diffclust.report.page import Content, render
-from diffclust.report.painter import AbstractPainter
-from diffclust.report.selection import MOST_SAMPLES, affordable_samples, select, select_bridges
-from diffclust.report.shapes import affordable_shapes, paint_shapes
-from diffclust.report.terms import Terms, terms_of
+from diffclust.report.page import document, figure_list, section
+from diffclust.report.shapes import ShapeRenderer, affordable_shapes
+from diffclust.report.text import count, duration, escape, number, plural, whole
+from diffclust.solvers.progress import Status
 
-_MANY_CLUSTERS = 30
-"""From here on clusters are folded up, or the page would be too long to scroll."""
+_SCORES = {"acc": "accuracy", "nmi": "NMI", "ari": "ARI"}
 
 
 def write_report(
@@ -42,7 +38,7 @@ def write_report(
     """Writes one HTML file that shows a fit and needs nothing else, no network either.
 
     It holds the prototypes, how the fit went, the doubtful pairs of images between clusters where
-    the method knows of any, and for each cluster its nearest, farthest, random and least certain
+    the method has any, and for each cluster its nearest, farthest, random and least certain
     samples, each beside its aligned version and its warped grid, or beside the prototype as it is
     moved onto the image. Shapes are drawn over the mean shape that they are in, with the ellipses
     of its landmarks. Large images are made smaller, so that with 10 clusters and 6 samples a group
@@ -68,43 +64,102 @@ def write_report(
         ValueError: If the data set is not the one that was fitted, `samples_per_group` is below
             1, or `map_samples` is not between 0 and 2,000.
     """
-    terms = terms_of(result)
-    _check(result, dataset, terms, samples_per_group)
+    _check(result, dataset, samples_per_group)
     check_map_samples(map_samples, "map_samples")
-    clusters, most = result.model.num_clusters, MOST_SAMPLES
-    if terms.noun == "shape":
+    title = dataset.name if title is None else title
+    bridges = selection.select_bridges(result)
+    gallery, limit = _gallery(result, dataset, bridges, samples_per_group, seed)
+    heading = f"{result.model.words.prototype}s".capitalize()
+    sections = [
+        section(
+            "overview",
+            heading,
+            clusters.overview(gallery),
+            clusters.cluster_order(gallery, "sort-overview"),
+        ),
+        section("fit", "The fit", fit_section(result, dataset, seed)),
+        *_between(result, dataset, film, others, map_samples, seed),
+        *(
+            [section("bridges", "Bridges", clusters.bridge_list(gallery, bridges))]
+            if bridges
+            else []
+        ),
+        section(
+            "clusters",
+            "Clusters",
+            f"{clusters.how_to_read(gallery, limit)}{clusters.cluster_list(gallery)}",
+            f"{clusters.cluster_order(gallery, 'sort-clusters')}{clusters.sample_order(gallery)}",
+        ),
+    ]
+    main = "\n".join(sections)
+    page = document(
+        title,
+        f"{_header(title, result, dataset, scores or {})}\n<main>\n{main}\n</main>",
+        icon=gallery.renderer.icon,
+        body_class=" ".join([*gallery.renderer.css_classes, *["many"] * gallery.folded]),
+    )
+    Path(path).write_text(page, encoding="utf-8")
+
+
+def _check(result: Result, dataset: Collection, samples_per_group: int) -> None:
+    if samples_per_group < 1:
+        raise ValueError(f"samples_per_group must be at least 1, not {samples_per_group}")
+    fitted = (len(result.assignments), *result.sample_shape)
+    if dataset.samples.shape != fitted:
+        raise ValueError(
+            f"the report needs the {result.model.words.noun}s that were fitted, of shape {fitted}; "
+            f"this data set has {dataset.noun}s of shape {dataset.samples.shape}"
+        )
+
+
+def _gallery(
+    result: Result,
+    dataset: Collection,
+    bridges: list[tuple[int, int]],
+    samples_per_group: int,
+    seed: int,
+) -> tuple[clusters.Gallery, str]:
+    """All that is shown of the clusters, and what is said where that is less than was asked for."""
+    most, many = selection.MOST_SAMPLES, "clusters"
+    if not isinstance(dataset, Dataset):
         most = affordable_shapes(result.sample_shape[0], most)
-    affordable = affordable_samples(samples_per_group, clusters, most=most)
-    views = select(result, samples_per_group=affordable, seed=seed)
-    bridges = select_bridges(result)
-    shown = [group.positions for view in views for group in view.groups]
-    shown += [np.asarray(bridge.positions) for bridge in bridges]
-    positions = np.concatenate(shown)
-    gallery = Gallery(
-        views=views,
-        facts=gather_facts(result, dataset, positions),
-        painter=_painter(result, dataset, terms, positions, seed),
-        classes=[
-            class_shares(dataset, np.flatnonzero(result.assignments == cluster))
-            for cluster in range(clusters)
-        ],
-        folded=clusters > _MANY_CLUSTERS,
-        terms=terms,
+        many = "clusters" if most == selection.MOST_SAMPLES else "landmarks"
+    num_clusters = result.model.num_clusters
+    affordable = selection.affordable_samples(samples_per_group, num_clusters, most=most)
+    views = selection.select(result, samples_per_group=affordable, seed=seed)
+    groups = [group.positions for view in views for group in view.groups]
+    positions = np.unique(np.concatenate([*groups, np.ravel(bridges).astype(np.int64)]))
+    if isinstance(dataset, Dataset):
+        renderer = ImageRenderer(result, dataset, positions)
+    else:
+        renderer = ShapeRenderer(result, dataset, positions, seed=seed)
+    samples = selection.sample_info(result, dataset, positions)
+    gallery = clusters.Gallery(result, dataset, views, samples, renderer)
+    less = f" With so many {many}, each group shows {affordable}."
+    return gallery, less if affordable < samples_per_group else ""
+
+
+def _header(title: str, result: Result, dataset: Collection, scores: Mapping[str, float]) -> str:
+    method, outcome, history = result.model.descriptor, result.outcome, loss_history(result)
+    done, unit = (outcome.num_passes, "pass") if history is None else (history.total, history.unit)
+    figures = {result.model.criterion: number(result.loss)}
+    if outcome.status is not Status.SOLVED:
+        figures[unit if done == 1 else plural(unit)] = whole(done)
+    figures["time"] = duration(outcome.seconds)
+    named = {_SCORES.get(name, name): value for name, value in scores.items()}
+    figures |= {name: f"{value:.3f}".replace("-", "−") for name, value in named.items()}
+    samples = count(len(dataset), result.model.words.noun)
+    groups = count(result.model.num_clusters, "cluster")
+    article, note = "a " if method.is_mixture else "", ""
+    if named:
+        *first, last = map(escape, named)
+        names = " and ".join([", ".join(first), last] if first else [last])
+        note = f'<p class="note">The labels were used for {names} only; the fit never saw them.</p>'
+    return (
+        f'<header>\n<p class="eyebrow">diffclust report</p>\n<h1>{escape(title)}</h1>\n'
+        f'<p class="lead">{samples} in {groups}, found by {article}{escape(method.title)}.</p>\n'
+        f"{figure_list(figures)}\n{note}</header>"
     )
-    many = "clusters" if most == MOST_SAMPLES else "landmarks"
-    limit = f"With so many {many}, each group shows {affordable}."
-    content = Content(
-        title=dataset.name if title is None else title,
-        result=result,
-        dataset=dataset,
-        scores=scores or {},
-        seed=seed,
-        gallery=gallery,
-        bridges=bridges,
-        between=_between(result, dataset, film, others, map_samples, seed),
-        limited_to=limit if affordable < samples_per_group else None,
-    )
-    Path(path).write_text(render(content), encoding="utf-8")
 
 
 def _between(
@@ -114,34 +169,19 @@ def _between(
     others: CommonStart | None,
     map_samples: int,
     seed: int,
-) -> dict[tuple[str, str], str]:
-    """Sections between the fit and its clusters, by name and heading; an empty one is left out."""
-    sections = {}
+) -> list[str]:
+    """Sections between the fit and its clusters."""
+    parts = []
     if film is not None and (frames := film.frames(result)):
-        sections["film", "The course of the prototypes"] = film_section(frames, film.unit)
+        parts.append(("film", "The course of the prototypes", film_section(frames, film.unit)))
     if others is not None:
-        sections["starts", "From one start"] = one_start_section(result, others, dataset)
-    sections["confusion", "Classes and clusters"] = confusion_section(result, dataset)
+        parts.append(
+            ("starts", "From one start", comparisons.same_start_rows(result, others, dataset))
+        )
+    parts.append(
+        ("confusion", "Classes and clusters", comparisons.confusion_table(result, dataset))
+    )
     if map_samples and isinstance(dataset, Dataset):
         maps = map_section(result, dataset, others, most=map_samples, seed=seed)
-        sections["maps", "Maps"] = maps
-    return sections
-
-
-def _painter(
-    result: Result, dataset: Collection, terms: Terms, positions: np.ndarray, seed: int
-) -> AbstractPainter:
-    if isinstance(dataset, Dataset):
-        return paint_images(result, dataset, terms, positions)
-    return paint_shapes(result, dataset, positions, seed=seed)
-
-
-def _check(result: Result, dataset: Collection, terms: Terms, samples_per_group: int) -> None:
-    if samples_per_group < 1:
-        raise ValueError(f"samples_per_group must be at least 1, not {samples_per_group}")
-    fitted = (len(result.assignments), *result.sample_shape)
-    if dataset.samples.shape != fitted:
-        raise ValueError(
-            f"the report needs the {terms.noun}s that were fitted, of shape {fitted}; this data "
-            f"set has {dataset.noun}s of shape {dataset.samples.shape}"
-        )
+        parts.append(("maps", "Maps", maps))
+    return [section(name, heading, body) for name, heading, body in parts if body]

@@ -5,7 +5,12 @@ Take one to say what a cluster may do to a picture and remain the same picture; 
 """
 
 from diffclust.transforms.affine import Affine, Projective
-from diffclust.transforms.base import AbstractSpatialTransform, AbstractTransform, Identity
+from diffclust.transforms.base import (
+    AbstractSpatialTransform,
+    AbstractTransform,
+    Identity,
+    as_spatial,
+)
 from diffclust.transforms.colour import Colour
 from diffclust.transforms.compose import NAMES, Compose, SpatialChain, compose, named_sequence
 from diffclust.transforms.morphology import Morphology
@@ -23,6 +28,7 @@ __all__ = [
     "Projective",
     "SpatialChain",
     "ThinPlateSpline",
+    "as_spatial",
     "compose",
     "landmark_grid",
     "named_sequence",

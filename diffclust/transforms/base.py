@@ -185,3 +185,15 @@ class Identity(AbstractSpatialTransform):
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
         """Returns the points themselves; see `AbstractSpatialTransform.bind_map`."""
         return lambda params: points
+
+
+def as_spatial(transform: AbstractTransform) -> AbstractSpatialTransform | None:
+    """A transform as a map of coordinates.
+
+    Args:
+        transform: Any transform.
+
+    Returns:
+        The transform itself; None where it is no map of coordinates.
+    """
+    return transform if isinstance(transform, AbstractSpatialTransform) else None

@@ -152,8 +152,15 @@ def _is_spatial(transform: AbstractTransform) -> bool:
     return isinstance(transform, AbstractSpatialTransform)
 
 
-NAMES = ("aff", "proj", "tps", "col", "fullcol", "morpho")
-"""Affine, projective, thin-plate spline, colour by channel, colour by matrix, morphological."""
+NAMES = {
+    "aff": "moved, turned, scaled and sheared",
+    "proj": "seen in perspective",
+    "tps": "bent by a thin-plate spline",
+    "col": "each channel's brightness and contrast changed",
+    "fullcol": "its channels mixed anew",
+    "morpho": "its strokes thickened or thinned",
+}
+"""Short names of transforms, and what each does to an image."""
 
 
 def named_sequence(

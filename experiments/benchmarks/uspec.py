@@ -20,7 +20,7 @@ from diffclust.graphs import (
     transfer_cut,
 )
 from diffclust.metrics import accuracy
-from diffclust.solvers import cluster_rows, representatives
+from diffclust.solvers import kmeans, representatives
 from experiments.harness import arguments, finish, peak_memory_mb
 
 
@@ -36,13 +36,13 @@ def uspec(points, key):
     chosen = representatives(points, 1000, key=key)
     near = nearest_neighbours(points, chosen, 5)
     embedding = transfer_cut(gaussian_affinity(near, len(chosen)), 10)
-    return cluster_rows(embedding.vectors, 10, key=key).assignments
+    return kmeans(embedding.vectors, 10, key=key).assignments
 
 
 def graph(points, key):
     near = nearest_neighbours(points, points, 5, exclude_self=True)
     embedding = spectral_embedding(self_tuning_affinity(near), 10, key=key)
-    return cluster_rows(embedding.vectors, 10, key=key).assignments
+    return kmeans(embedding.vectors, 10, key=key).assignments
 
 
 def main():

@@ -33,7 +33,7 @@ from diffclust.metrics import scores
 from diffclust.models import Training
 from diffclust.models.cuts import cut_mean_graph
 from diffclust.models.di_spectral import unit_norm
-from diffclust.models.hierarchy import registered_gaussians
+from diffclust.analysis.hierarchy import registered_gaussians
 from diffclust.solvers.progress import ignore
 from diffclust.transforms import Affine
 from experiments.di_spectral_ablation.run import judged_by

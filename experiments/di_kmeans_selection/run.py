@@ -22,11 +22,11 @@ from diffclust.alignment import Descent, Stage
 from diffclust.data import load
 from diffclust.energies import em_step, estimate_noise, log_evidence
 from diffclust.metrics import accuracy
-from diffclust.solvers import Lloyd, Moves, Plan, Stopping
+from diffclust.solvers import Lloyd, SplitMerge, Plan, Stopping
 from diffclust.solvers.moves import improve
-from diffclust.solvers.run import run_lloyd
+from diffclust.solvers.lloyd_run import run_lloyd
 from diffclust.solvers.start import level_of
-from diffclust.solvers.weights import warps_of
+from diffclust.solvers.penalty_learning import warp_statistics
 from experiments.harness import arguments, finish
 
 
@@ -42,13 +42,13 @@ def setting(images, side, affine, bending, steps, seed):
     )
     solver = Lloyd(model.energy(), Descent(stages), model.family())
     factor = model.coarsening(*images.shape[1:3])
-    plan = Plan(10, model.penalty(), 1, Stopping(15, 2e-3), Moves(rounds=5), factor, 512)
+    plan = Plan(10, model.penalty(), 1, Stopping(15, 2e-3), SplitMerge(rounds=5), factor, 512)
     chunks = level_of(solver, plan, images, None, factor)
     finest = level_of(solver, plan, images, None, 1)
     state, memory = started(solver, plan, chunks, finest, None, jax.random.key(seed))
     run = run_lloyd(solver, chunks, state, memory, plan.stopping)
     run = improve(solver, chunks, run, plan.stopping, plan.moves, seed=seed)
-    warps = warps_of(solver, chunks, run)
+    warps = warp_statistics(solver, chunks, run)
     return run, chunks, warps
 
 

@@ -21,7 +21,7 @@ from sklearn.metrics import adjusted_rand_score
 from diffclust.data import load_landmarks, simulated_shapes
 from diffclust.models import ShapeKMeans
 from diffclust.registration import generalised_procrustes, in_principal_axes
-from diffclust.solvers import Batch, random_assignments, run_whole
+from diffclust.solvers import Batch, random_assignments, compiled_lloyd
 from experiments.harness import arguments, data_file, finish
 
 METHODS = {
@@ -106,7 +106,7 @@ def clustered(model, registered, consensus, keys):
         size = shapes.shape[0]
         batch = Batch(shapes, jnp.ones((size,), shapes.dtype))
         start = random_assignments(key, size, GROUPS)
-        return run_whole(solver, batch, start, num_clusters=GROUPS, max_passes=model.max_passes)
+        return compiled_lloyd(solver, batch, start, num_clusters=GROUPS, max_passes=model.max_passes)
 
     def best(shapes, reference, keys):
         runs = jax.vmap(run, in_axes=(None, None, 0))(shapes, reference, keys)

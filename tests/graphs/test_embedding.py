@@ -19,7 +19,7 @@ from diffclust.graphs import (
     weighted_graph,
 )
 from diffclust.metrics import scores
-from diffclust.solvers import cluster_rows, nearest_centres
+from diffclust.solvers import kmeans, nearest_centres
 from tests.solvers.odd_points import each_odd_case, odd_points
 
 
@@ -80,7 +80,7 @@ def test_eigenvectors_are_those_of_the_random_walk(way: str, key) -> None:
 def test_moons_come_apart_as_with_scikit_learn(key) -> None:
     points, labels = moons(240)
     graph = graph_of(points, 14)  # connected, or scikit-learn warns
-    found = cluster_rows(spectral_embedding(graph, 2, key=key).vectors, 2, key=key)
+    found = kmeans(spectral_embedding(graph, 2, key=key).vectors, 2, key=key)
     witness = sklearn.cluster.SpectralClustering(2, affinity="precomputed", random_state=0)
     theirs = witness.fit_predict(graph.toarray())
     assert scores(labels, found.assignments)["acc"] > 0.98
@@ -104,7 +104,7 @@ def test_new_samples_go_where_their_neighbours_are(key) -> None:
     old, new = points[:240], points[240:]
     near = nearest_neighbours(old, old, 8, exclude_self=True)
     embedding = spectral_embedding(self_tuning_affinity(near, num_neighbours=8), 2, key=key)
-    clusters = cluster_rows(embedding.vectors, 2, key=key)
+    clusters = kmeans(embedding.vectors, 2, key=key)
     scales = self_tuning_scales(near, num_neighbours=8)
 
     def extended(samples: np.ndarray) -> np.ndarray:
@@ -136,7 +136,7 @@ def test_every_part_has_a_vector(way: str, key) -> None:
     found = spectral_embedding(parts(3, 80), 3, key=key)
     np.testing.assert_allclose(found.eigenvalues[:4], [1, 1, 1, -1 / 79], atol=1e-6)
     assert eigengap(found.eigenvalues, 3) > 1
-    clusters = cluster_rows(found.vectors, 3, key=key)
+    clusters = kmeans(found.vectors, 3, key=key)
     np.testing.assert_array_equal(np.unique(clusters.assignments, return_counts=True)[1], 80)
     assert normalised_cut(parts(3, 80), clusters.assignments) == 0
     np.testing.assert_allclose(clusters.distances, 0, atol=1e-6)
@@ -148,7 +148,7 @@ def test_more_parts_than_clusters(way: str, key) -> None:
     assert np.isfinite(found.vectors).all()
     assert np.isfinite(found.basis).all()
     np.testing.assert_allclose(found.eigenvalues, 1.0)
-    clusters = cluster_rows(found.vectors, 3, key=key)
+    clusters = kmeans(found.vectors, 3, key=key)
     assert set(clusters.assignments) == {0, 1, 2}
 
 
@@ -157,7 +157,7 @@ def test_large_parts_come_before_small_ones(way: str, key) -> None:
     graph = scipy.sparse.csr_array(scipy.sparse.block_diag([parts(20, 2), parts(2, 50)]))
     found = spectral_embedding(graph, 2, key=key)
     assert not found.vectors[:40].any()
-    clusters = cluster_rows(found.vectors[40:], 2, key=key)
+    clusters = kmeans(found.vectors[40:], 2, key=key)
     np.testing.assert_array_equal(np.bincount(clusters.assignments), [50, 50])
 
 
@@ -167,7 +167,7 @@ def test_samples_without_any_affinity(way: str, key) -> None:
     found = spectral_embedding(graph, 3, key=key)
     assert np.isfinite(found.vectors).all()
     assert not found.vectors[234:].any()
-    clusters = cluster_rows(found.vectors, 3, key=key)
+    clusters = kmeans(found.vectors, 3, key=key)
     assert np.isfinite(clusters.distances).all()
     empty = spectral_embedding(scipy.sparse.csr_array((5, 5)), 2, key=key)
     np.testing.assert_array_equal(empty.vectors, np.zeros((5, 2)))
@@ -180,7 +180,7 @@ def test_no_sample_is_lost(case: str, key) -> None:
     found = spectral_embedding(graph_of(points), 3, key=key)
     assert np.isfinite(found.vectors).all()
     np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1).max(), 1.0)
-    clusters = cluster_rows(found.vectors, 3, key=key)
+    clusters = kmeans(found.vectors, 3, key=key)
     assert clusters.assignments.shape == (len(points),)
     assert ((clusters.assignments >= 0) & (clusters.assignments < 3)).all()
     assert np.isfinite(clusters.distances).all()
@@ -208,7 +208,7 @@ def test_relaxation_bounds_the_cut_from_below(key) -> None:
     # Ky Fan: no assignment cuts less than K less the sum of the K leading eigenvalues.
     graph = graph_of(moons(240)[0])
     found = spectral_embedding(graph, 3, key=key)
-    clusters = cluster_rows(found.vectors, 3, key=key)
+    clusters = kmeans(found.vectors, 3, key=key)
     bound = 3 - found.eigenvalues[:3].sum()
     assert bound - 1e-9 <= normalised_cut(graph, clusters.assignments) < 10 * bound + 0.1
 

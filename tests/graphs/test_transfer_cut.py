@@ -7,7 +7,7 @@ import sklearn.datasets
 
 from diffclust.graphs import gaussian_affinity, nearest_neighbours, transfer_cut, weighted_graph
 from diffclust.metrics import scores
-from diffclust.solvers import cluster_rows, nearest_centres, representatives
+from diffclust.solvers import kmeans, nearest_centres, representatives
 from tests.solvers.odd_points import each_odd_case, odd_points
 
 
@@ -51,7 +51,7 @@ def test_whole_of_u_spec_finds_blobs(key) -> None:
     near = nearest_neighbours(old, centres, 5)
     sigma = float(near.distance.mean())
     embedding = transfer_cut(gaussian_affinity(near, 60, sigma=sigma), 3)
-    clusters = cluster_rows(embedding.vectors, 3, key=key)
+    clusters = kmeans(embedding.vectors, 3, key=key)
     again = embedding.extend(affinities(old, centres, sigma=sigma))
     np.testing.assert_allclose(again, embedding.vectors, atol=1e-12)
     placed = nearest_centres(
@@ -103,7 +103,7 @@ def test_no_sample_is_lost(case: str, key) -> None:
     assert np.isfinite(embedding.vectors).all()
     assert np.isfinite(embedding.eigenvalues).all()
     np.testing.assert_allclose(np.linalg.norm(embedding.vectors, axis=1), 1.0)
-    clusters = cluster_rows(embedding.vectors, 3, key=key)
+    clusters = kmeans(embedding.vectors, 3, key=key)
     assert ((clusters.assignments >= 0) & (clusters.assignments < 3)).all()
     assert np.isfinite(clusters.distances).all()
 

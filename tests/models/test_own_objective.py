@@ -10,7 +10,7 @@ import pytest
 from diffclust import DTIKMeans, Training, save
 from diffclust.distances import SquaredEuclidean
 from diffclust.energies import HardMinimum
-from diffclust.models import PrototypeObjective, WithObjective, moved_prototypes
+from diffclust.models import PrototypeObjective, WithObjective, warped_prototypes
 from tests.registry import blobs
 
 TRAINING = Training(max_steps=20, batch_size=8, split_merge=False, curriculum=False)
@@ -31,7 +31,7 @@ def test_the_same_objective_gives_the_same_result(key: jax.Array, double: bool) 
         assert found.history == expected.history
         again = found.predict(images)
         np.testing.assert_array_equal(again.clusters, expected.assignments)
-        moved = moved_prototypes(found, again.clusters, again.params)
+        moved = warped_prototypes(found, again.clusters, again.params)
         assert moved.shape == images.shape
 
 

@@ -14,7 +14,7 @@ from diffclust.distances import DiagonalGaussian
 from diffclust.distances.frechet import diagonal_fisher_rao_mean
 from diffclust.metrics import scores
 from diffclust.registration import generalised_procrustes
-from diffclust.solvers import Batch, random_assignments, run_whole
+from diffclust.solvers import Batch, random_assignments, compiled_lloyd
 
 GROUPS = 2
 
@@ -150,7 +150,7 @@ def test_the_solver_can_be_mapped_over_data_sets(drawn):
         solver = model.solver(reference, model.spread(shapes, reference))
         batch = Batch(shapes, jnp.ones(shapes.shape[0]))
         start = random_assignments(key, shapes.shape[0], GROUPS)
-        return run_whole(solver, batch, start, num_clusters=GROUPS)
+        return compiled_lloyd(solver, batch, start, num_clusters=GROUPS)
 
     registered = generalised_procrustes(shapes).registered
     sets = jnp.stack([registered, 2.0 * registered])

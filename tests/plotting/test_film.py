@@ -124,7 +124,7 @@ def test_a_map_keeps_neighbours_together() -> None:
     np.testing.assert_array_equal(places, neighbour_map(samples))
     assert neighbour_map(samples[:10]) is None
     assert neighbour_map(np.ones((40, 2, 2, 1))) is None
-    drawn = map_svg(places, groups, said="<x>", names=["a", "<b>", "c"])
+    drawn = map_svg(places, groups, alt="<x>", names=["a", "<b>", "c"])
     assert drawn.count("h0") == 60
     assert "&lt;b&gt;" in drawn
     assert "<b>" not in drawn

@@ -17,11 +17,11 @@ from diffclust.models.shapes import ShapeDistance
 from diffclust.prototypes import Clusters, LandmarkGaussians, Learned, gaussians
 from diffclust.report import write_report
 from diffclust.report.selection import select
-from diffclust.report.shapes import paint_shapes
+from diffclust.report.shapes import ShapeRenderer
 from diffclust.solvers.progress import Status
 from diffclust.solvers.result import Assignment, Outcome
-from tests.test_report import HOSTILE, Page, said
-from tests.test_report import made as made_of_images
+from tests.report.test_report import HOSTILE, Page, said
+from tests.report.test_report import made as made_of_images
 
 
 def turns(rng: np.random.Generator, n: int, dims: int) -> np.ndarray:
@@ -184,10 +184,10 @@ def test_every_cluster_shows_all_its_members_where_they_are(
     source, page = written(tmp_path, result, dataset)
     behind = re.findall(r'<g class="members"><path d="(.*?)"', source)
     assert len(behind) == 3
-    painter = paint_shapes(result, dataset, np.arange(3), seed=0)
+    renderer = ShapeRenderer(result, dataset, np.arange(3), seed=0)
     for cluster, path in enumerate(behind):
         own = registered[result.assignments == cluster]
-        placed = painter.frame.place(own).swapaxes(0, 1).reshape(-1, 2)
+        placed = renderer.frame.place(own).swapaxes(0, 1).reshape(-1, 2)
         # Half a unit of rounding, and what float32 loses on the way.
         np.testing.assert_allclose(dots(path), placed, atol=0.6)
     text = said(page)
@@ -206,8 +206,8 @@ def test_ellipses_are_two_and_one_deviations_of_the_cluster(tmp_path: Path) -> N
     result, dataset, _ = made(ShapeKMeans(2))
     source, _ = written(tmp_path, result, dataset)
     radii = np.array(re.findall(r'<ellipse rx="(\S+)" ry="(\S+)"', source), float)
-    unit = paint_shapes(result, dataset, np.arange(2), seed=0).frame.unit
-    variances = np.asarray(result.outcome.learned.clusters.prototype.covariance, np.float64)
+    unit = ShapeRenderer(result, dataset, np.arange(2), seed=0).frame.unit
+    variances = np.asarray(result.outcome.learned.clusters.prototype.spread, np.float64)
     expected = unit * np.sort(np.sqrt(variances), axis=2)[:, None, :, ::-1] * [[[[2.0]], [[1.0]]]]
     np.testing.assert_allclose(radii.reshape(2, 2, 6, 2), expected, rtol=2e-3)
 
@@ -218,7 +218,7 @@ def test_samples_are_drawn_as_they_came_and_over_their_mean(tmp_path: Path) -> N
     assert len(page.all("figure", class_="sample")) == 3 * 4 * 3
     views = select(result, samples_per_group=3, seed=4)
     positions = [p for view in views for group in view.groups for p in group.positions.tolist()]
-    painter = paint_shapes(result, dataset, np.array(positions), seed=4)
+    renderer = ShapeRenderer(result, dataset, np.array(positions), seed=4)
     drawn = re.findall(
         r'<figure class="sample"[^>]*>(.*?)<figcaption>', section(source, "clusters"), re.S
     )
@@ -227,8 +227,8 @@ def test_samples_are_drawn_as_they_came_and_over_their_mean(tmp_path: Path) -> N
         assert f"<title>index {position}\n" in markup
         assert f'href="#mean-{result.assignments[position]}"' in markup
         raw, over = markup.split('<g class="over">')
-        np.testing.assert_allclose(dots(over), painter.frame.place(registered[position]), atol=0.6)
-        frame, _ = painter.raw[position]
+        np.testing.assert_allclose(dots(over), renderer.frame.place(registered[position]), atol=0.6)
+        frame, _ = renderer.raw[position]
         units.add(round(frame.unit, 9))
         placed = (dataset.landmarks[position] - [frame.left, frame.top]) * [frame.unit, -frame.unit]
         np.testing.assert_allclose(dots(raw), placed, atol=0.51)
@@ -241,8 +241,8 @@ def test_shapes_of_very_unlike_sizes_are_drawn_each_on_its_own_scale(tmp_path: P
     result, dataset, _ = made(ShapeKMeans(2), sizes=(1.0, 1000.0))
     _, page = written(tmp_path, result, dataset)
     assert "The shape as it came, each on its own scale." in said(page)
-    painter = paint_shapes(result, dataset, np.arange(60), seed=0)
-    for frame, shape in painter.raw.values():
+    renderer = ShapeRenderer(result, dataset, np.arange(60), seed=0)
+    for frame, shape in renderer.raw.values():
         extent = np.ptp(frame.place(shape), axis=0)
         assert extent.max() > 0.4 * min(frame.width, frame.height)
         assert (extent <= [frame.width, frame.height]).all()

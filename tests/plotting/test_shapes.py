@@ -166,7 +166,7 @@ def test_a_drawing_is_svg_with_two_ellipses_a_landmark_and_its_members() -> None
     means, covariances = rng.normal(size=(2, 6, 3)), covariances_of(rng, 2, 6, 3)
     members = means[0] + 0.1 * rng.normal(size=(9, 6, 3))
     frame = shape_frame(means, covariances, members)
-    drawn = shape_svg(frame, means[0], covariances[0], members=members, said="<it>")
+    drawn = shape_svg(frame, means[0], covariances[0], members=members, alt="<it>")
     assert len(ELLIPSE.findall(drawn)) == 2 * 6
     assert len(re.findall("h0", drawn)) == (9 + 1) * 6
     assert 'aria-label="&lt;it&gt;"' in drawn

@@ -46,8 +46,8 @@ def neighbour_map(samples: np.ndarray, *, seed: int = 0) -> Float[np.ndarray, "n
     rows = PCA(kept, svd_solver="auto", random_state=seed).fit_transform(rows)
     perplexity = min(_PERPLEXITY, (count - 1) / 4)
     start = rows[:, :2] if rows.shape[1] > 1 else np.repeat(rows, 2, axis=1)
-    spread = start.std(axis=0)
-    start = 1e-4 * start / np.where(spread > 0.0, spread, 1.0)
+    deviation = start.std(axis=0)
+    start = 1e-4 * start / np.where(deviation > 0.0, deviation, 1.0)
     tsne = TSNE(
         init=start.astype(np.float32), perplexity=perplexity, max_iter=500, random_state=seed
     )
@@ -60,7 +60,7 @@ def map_svg(
     points: Float[np.ndarray, "n 2"],
     groups: Int[np.ndarray, " n"],
     *,
-    said: str,
+    alt: str,
     names: Sequence[str] | None = None,
 ) -> str:
     """A map as an inline SVG, each group in its colour and with its name in its midst.
@@ -70,7 +70,7 @@ def map_svg(
     Args:
         points: Places of the samples.
         groups: A number for each, from 0.
-        said: What somebody is told who cannot see it.
+        alt: A description for those who cannot see it.
         names: Name of each group; its number where they are not given.
 
     Returns:
@@ -90,7 +90,7 @@ def map_svg(
         name = str(group if names is None else names[group])
         texts.append(f'<text x="{x:.0f}" y="{y:.0f}">{html.escape(name)}</text>')
     return (
-        f'<svg viewBox="0 0 {_SIDE} {_SIDE}" role="img" aria-label="{html.escape(said)}">'
+        f'<svg viewBox="0 0 {_SIDE} {_SIDE}" role="img" aria-label="{html.escape(alt)}">'
         '<g fill="none" stroke="currentColor" stroke-linecap="round">'
         f"{''.join(dots)}</g><g>{''.join(texts)}</g></svg>"
     )

@@ -27,11 +27,11 @@ from diffclust.models import (
 )
 from diffclust.plotting import displayable
 from diffclust.prototypes import GaussianImages
-from diffclust.report.samples import gather_samples, has_grids
+from diffclust.report.images import align_samples, has_grids
 from diffclust.report.selection import certainties, select
 from diffclust.solvers.progress import Status
 from diffclust.solvers.result import Assignment, Outcome
-from tests.test_report import said, written
+from tests.report.test_report import said, written
 
 BRIEF = Training(steps=(100, 120, 50), batch_size=20)
 LONGER = Training(steps=(100, 120, 60, 50), batch_size=20)
@@ -149,7 +149,7 @@ def test_words_are_those_of_the_method(name: str, words: str, tmp_path: Path) ->
 def test_the_pictures_are_the_prototype_after_each_transform_in_turn() -> None:
     result, dataset = made(MODELS["dti-gmm"])
     clusters, params = result.assignments, result.outcome.assignment.params
-    samples = gather_samples(result, dataset, [4, 7])
+    samples = align_samples(result, dataset, [4, 7])
     for position in (4, 7):
         sample, one = samples[position], slice(position, position + 1)
         assert sample.cluster == clusters[position]
@@ -170,7 +170,7 @@ def test_params_of_zero_leave_the_prototype_as_it_is() -> None:
     still = dataclasses.replace(assignment, params=np.zeros_like(assignment.params))
     outcome = dataclasses.replace(result.outcome, assignment=still)
     result = dataclasses.replace(result, outcome=outcome)
-    for position, sample in gather_samples(result, dataset, range(5)).items():
+    for position, sample in align_samples(result, dataset, range(5)).items():
         prototype = result.prototypes[result.assignments[position]]
         for uri in sample.stages:
             close = np.abs(pixels(uri).astype(int) - displayable(prototype).astype(int))

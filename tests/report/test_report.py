@@ -459,7 +459,7 @@ def test_only_the_strongest_bridges_are_shown() -> None:
     assert len(pairs) == 24
     outcome = dataclasses.replace(result.outcome, extras={"bridges": pairs})
     chosen = select_bridges(dataclasses.replace(result, outcome=outcome))
-    assert [sorted(bridge.positions) for bridge in chosen] == pairs[:12].tolist()
+    assert [sorted(pair) for pair in chosen] == pairs[:12].tolist()
 
 
 def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:

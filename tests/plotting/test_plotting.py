@@ -18,7 +18,7 @@ from diffclust.models import (
     Result,
 )
 from diffclust.plotting import (
-    Course,
+    LossHistory,
     criterion_chart,
     criterion_curve,
     displayable,
@@ -31,8 +31,8 @@ from diffclust.plotting import (
     training_curve,
     warped_grids,
 )
-from diffclust.plotting.axes import ratio_ticks, round_ticks, tick_labels
-from diffclust.plotting.course import phase_names, shown_top
+from diffclust.plotting.charts import ratio_ticks, round_ticks, tick_labels
+from diffclust.plotting.training import phase_names, shown_top
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.curriculum import Phase
 from diffclust.solvers.progress import Status
@@ -202,9 +202,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 PHASES = ((0, "identity"), (100, "+aff"), (250, "+morpho"), (400, "+tps"), (550, "lower rate"))
 
 
-def course(losses: tuple[float, ...], final: float, phases=PHASES) -> Course:
+def course(losses: tuple[float, ...], final: float, phases=PHASES) -> LossHistory:
     ends = tuple(50 * (i + 1) for i in range(len(losses)))
-    return Course("step", ends, losses, final, phases, 128, 50)
+    return LossHistory("step", ends, losses, final, phases, 128, 50)
 
 
 def drawn(svg: ET.Element) -> list[tuple[float, float]]:
@@ -346,7 +346,7 @@ def test_elbow_of_two_lines_is_where_they_meet() -> None:
     assert elbow(ks.tolist(), losses.tolist()) == 10
 
 
-def test_no_bend_no_elbow() -> None:
+def test_no_elbow() -> None:
     assert elbow([2, 3], [2.0, 1.0]) is None
     assert elbow([], []) is None
     assert elbow([2, 4, 6, 8], [0.4, 0.3, 0.2, 0.1]) is None
