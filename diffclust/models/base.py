@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from diffclust.methods import Method, Words, method_of
 from diffclust.parallel import check_mesh
 from diffclust.processes import together
 from diffclust.prototypes import Learned, picture_of
-from diffclust.solvers import Assignment, Callback, Outcome
+from diffclust.solvers import Assignment, Callback, Outcome, default_chunk_size
 from diffclust.solvers.progress import Snapshots, ignore
 from diffclust.types import Key
 
@@ -168,6 +169,28 @@ class AbstractModel(eqx.Module):
         Raises:
             ValueError: If the model moves prototypes, not samples.
         """
+
+    def chunk_size_for(self, samples: Images) -> int:
+        """Samples a chunk of a fit where nothing else is asked for.
+
+        Args:
+            samples: The samples.
+
+        Returns:
+            A multiple of 16; see `solvers.default_chunk_size`.
+        """
+        return default_chunk_size(samples[0], len(samples), 3 * self.num_clusters)
+
+    def state_bytes(self, shape: tuple[int, ...]) -> int:
+        """Bytes of the arrays that a fit holds, beside the samples that it is given.
+
+        Args:
+            shape: Shape of the samples.
+
+        Returns:
+            The normalised samples, and what is remembered of each in several passes.
+        """
+        return shape[0] * (4 * math.prod(shape[1:]) + 32 * self.num_clusters + 64)
 
     def settings(self) -> dict[str, Any]:
         """The model as names and numbers, which its constructor takes again."""

@@ -135,6 +135,11 @@ class DeformationInvariantSpectralClustering(AbstractScatteringModel):
         _validation.in_memory(images)
         self.portrait().check(images)
 
+    def num_compared(self, count: int) -> int:
+        """See `AbstractScatteringModel.num_compared`."""
+        del count
+        return self.num_candidates
+
     def find(
         self, images: np.ndarray, counted: Counted, key: Key, callback: Callback, stages: Stages
     ) -> Found:

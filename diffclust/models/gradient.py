@@ -1,6 +1,7 @@
 """What all models trained by gradient steps share: a curriculum, a fit, assignment."""
 
 import abc
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -310,6 +311,21 @@ class AbstractGradientModel(AbstractImageModel):
         return all_energies(
             solver, outcome.learned, images, chunk_size=outcome.chunk_size, callback=callback
         )
+
+    def chunk_size_for(self, samples: Images) -> int:
+        """See `AbstractModel.chunk_size_for`: of the final assignment."""
+        return self._chunk(samples)
+
+    def state_bytes(self, shape: tuple[int, ...]) -> int:
+        """See `AbstractModel.state_bytes`: the samples on the device, and all that is learned."""
+        learned = jax.eval_shape(lambda: jax.tree.leaves(self.blank(shape[1:], np.dtype("f4"))))
+        weights = sum(4 * leaf.size for leaf in learned if hasattr(leaf, "size"))
+        solver = self.solver(len(self.sequence(shape[3])), shape[3], final=True)
+        places = solver.aligner.num_candidates(self.num_clusters)
+        row = 8 * places + 4 * min(solver.warm_starts, places) * solver.energy.num_params
+        # Responsibilities and scores of the final assignment are on the host as well.
+        each = 8 * math.prod(shape[1:]) + 2 * row + 24 * self.num_clusters
+        return shape[0] * each + 6 * weights
 
     def _chunk(self, images: Images) -> int:
         solver = self.solver(len(self.sequence(images.shape[3])), images.shape[3], final=True)

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 from typing import Any
 
 import equinox as eqx
@@ -200,6 +201,19 @@ class AbstractPrototypeModel(AbstractImageModel):
             chunk_size=outcome.chunk_size,
             callback=callback,
         )
+
+    def chunk_size_for(self, samples: Images) -> int:
+        """See `AbstractModel.chunk_size_for`."""
+        return self.default_chunk_size(samples)
+
+    def state_bytes(self, shape: tuple[int, ...]) -> int:
+        """See `AbstractModel.state_bytes`."""
+        factor, solver = self.coarsening(*shape[1:3]), self.solver()
+        coarser = 0.0 if factor == 1 else 1.0 / factor**2
+        places = solver.aligner.num_candidates(self.num_clusters)
+        row = 8 * places + 4 * min(solver.warm_starts, places) * solver.energy.num_params
+        # The memories of the pass before, of this one and of the best run, and a copy on the host.
+        return int(shape[0] * (4 * math.prod(shape[1:]) * (1.0 + coarser) + 4 * row + 64))
 
     def default_chunk_size(self, images: Images) -> int:
         """Images a chunk where nothing else is asked for.

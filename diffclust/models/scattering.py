@@ -16,6 +16,7 @@ from jaxtyping import Float
 from diffclust.features import PrincipalDirections, Scattering
 from diffclust.features.orthogonal_complement import Normalisation
 from diffclust.features.projected import OnCanvas, fit_projection, project_images
+from diffclust.image_source import Images
 from diffclust.models.base import Result
 from diffclust.models.counted import Counted, counted_samples
 from diffclust.models.found import Found
@@ -237,6 +238,43 @@ class AbstractScatteringModel(AbstractImageModel):
         rows, columns = (max(_LEAST_SIDE, step * -(-side // step)) for side in (height, width))
         scattering = Scattering(rows, columns, num_scales=scales, num_angles=self.num_angles)
         return OnCanvas(scattering, rows, columns, enlargement)
+
+    def num_features(self, image_shape: tuple[int, ...]) -> int:
+        """How many scattering coefficients an image has.
+
+        Args:
+            image_shape: Height, width and channels.
+
+        Returns:
+            Their number.
+        """
+        scattering = self.feature_map(*image_shape[:2]).feature_map
+        assert isinstance(scattering, Scattering)
+        return scattering.num_features(image_shape[2])
+
+    def num_compared(self, count: int) -> int:
+        """How many neighbours of each sample are found by comparing it with all others.
+
+        Args:
+            count: Number of samples.
+
+        Returns:
+            Their number; 0 where samples are not compared with each other.
+        """
+        del count
+        return 0
+
+    def chunk_size_for(self, samples: Images) -> int:
+        """See `AbstractModel.chunk_size_for`: of the alignments to prototypes."""
+        return self.portrait().chunk_size_for(samples)
+
+    def state_bytes(self, shape: tuple[int, ...]) -> int:
+        """See `AbstractModel.state_bytes`: features, their covariance, coordinates, neighbours."""
+        count, size = shape[0], self.num_features(shape[1:])
+        features = min(4 * count * size, 2 * 2**30)
+        square = 8 * min(count, size) ** 2 if 2 * count <= size else 8 * size**2
+        row = 4 * (4 * self.num_dimensions + 2 * math.prod(shape[1:])) + 64 * 12
+        return features + 3 * square + count * row
 
     def features_of(
         self,

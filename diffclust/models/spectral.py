@@ -189,6 +189,10 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             rows = stored_embedding(stored).extend(_side_by_side(graphs))
         return nearest_centres(rows, stored["centres"])
 
+    def num_compared(self, count: int) -> int:
+        """See `AbstractScatteringModel.num_compared`."""
+        return 0 if self.by_representatives(count) else max(self.num_neighbours)
+
     def by_representatives(self, count: int) -> bool:
         """Whether samples are compared with a few representatives, and not with each other.
 
