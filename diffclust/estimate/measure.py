@@ -1,0 +1,283 @@
+"""What can be measured: the time that a fit of a few samples takes, and the process's memory."""
+
+import contextlib
+import dataclasses
+import functools
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from diffclust.estimate.result import StageCost
+from diffclust.models import AbstractModel, Result
+from diffclust.solvers import Cancelled, Progress
+from diffclust.types import Key
+
+
+@functools.cache
+def _compile_seconds() -> list[float]:
+    """The seconds that this process has spent on compiling since the first call, in a list of one.
+
+    JAX keeps its listeners for good, so there is one.
+    """
+    total = [0.0]
+
+    def add(event: str, duration_secs: float, **_: Any) -> None:
+        if event.startswith("/jax/core/compile/"):
+            total[0] += duration_secs
+
+    jax.monitoring.register_event_duration_secs_listener(add)
+    return total
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """What went on between two reports of a fit.
+
+    Attributes:
+        stage: The stage that the second tells of; `"seeding"` where the first told of it, which is
+            done before; `"begin"` before the first of all and before a seeding, and `"end"` for
+            what follows the last.
+        progress: The second report; None at the end.
+        wall: Seconds on the wall clock, compiling left out.
+        cpu: Seconds of all cores together, compiling left out.
+        compiling: Seconds on the wall clock that were spent on it.
+        compiling_cpu: Seconds of all cores that were spent on it.
+    """
+
+    stage: str
+    progress: Progress | None
+    wall: float
+    cpu: float
+    compiling: float
+    compiling_cpu: float
+
+
+class Watch:
+    """A callback that notes the time of each report, and ends the fit when it has seen enough."""
+
+    def __init__(self, *, seconds: float, until: Callable[[Progress], bool] | None = None) -> None:
+        """Starts the clock.
+
+        Args:
+            seconds: After so many, compiling left out, the fit is ended, but not before a report
+                that nothing was compiled for.
+            until: The fit is ended where it is true of a report; None for never.
+        """
+        self.intervals: list[Interval] = []
+        self._left, self._until = seconds, until
+        self._mark = self._now()
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        return time.perf_counter(), time.process_time(), _compile_seconds()[0]
+
+    def _note(self, stage: str, progress: Progress | None) -> None:
+        before, self._mark = self._mark, self._now()
+        wall, cpu, compiling = (now - then for now, then in zip(self._mark, before, strict=True))
+        part = min(compiling / wall, 1.0) if wall > 0 else 0.0
+        self.intervals.append(
+            Interval(stage, progress, wall * (1 - part), cpu * (1 - part), wall * part, cpu * part)
+        )
+
+    def __call__(self, progress: Progress) -> None:
+        """Notes a report.
+
+        Args:
+            progress: What the fit tells.
+        """
+        # What it learned stays on the device for as long as somebody holds it.
+        bare = dataclasses.replace(progress, learned=None)
+        before = self.intervals[-1].progress if self.intervals else None
+        stage = progress.stage
+        if before is not None and before.stage == "seeding":
+            stage = "seeding"
+        elif before is None or stage == "seeding":
+            stage = "begin"
+        self._note(stage, bare)
+        last = self.intervals[-1]
+        # Where other programs take the processor, the wall clock says little.
+        self._left -= min(last.wall, last.cpu)
+        # What surrounds a compilation is long, and says nothing of the steps to come.
+        spent = self._left < 0 and not last.compiling
+        if spent or (self._until is not None and self._until(progress)):
+            raise Cancelled("seen enough")
+
+    def end(self) -> None:
+        """Notes what follows the last report."""
+        self._note("end", None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rehearsal:
+    """A fit that was watched.
+
+    Attributes:
+        intervals: What it spent its time on.
+        result: What came of it; None where it was ended.
+    """
+
+    intervals: Sequence[Interval]
+    result: Result | None
+
+    def of(self, *stages: str) -> list[Interval]:
+        """The intervals of some stages.
+
+        Args:
+            stages: Names of stages.
+
+        Returns:
+            Their intervals, in order.
+        """
+        return [interval for interval in self.intervals if interval.stage in stages]
+
+    def reports(self, stage: str) -> list[tuple[Interval, Progress]]:
+        """The reports of a stage, with the intervals that end with them.
+
+        Args:
+            stage: Name of the stage.
+
+        Returns:
+            Intervals and reports, in order.
+        """
+        return [
+            (interval, interval.progress)
+            for interval in self.intervals
+            if interval.progress is not None and interval.progress.stage == stage
+        ]
+
+    def cost(self, stage: str, *, robust: bool = False) -> StageCost:
+        """What a stage took.
+
+        Args:
+            stage: The stage.
+            robust: Whether its intervals are alike, so that the median of those in which nothing
+                was compiled stands for all: what surrounds a compilation is no part of it, and
+                does not come again either.
+
+        Returns:
+            The cost; zero where there was no such stage.
+        """
+        here = self.of(stage)
+        clean = [interval for interval in here if not interval.compiling]
+        if robust and clean:
+            return median_cost(stage, clean).scaled(len(here))
+        return StageCost.of(stage, math.fsum(i.wall for i in here), math.fsum(i.cpu for i in here))
+
+    def compiling(self, *stages: str) -> StageCost:
+        """What compiling the programs of some stages took.
+
+        Args:
+            stages: Names of stages.
+
+        Returns:
+            The cost.
+        """
+        here = self.of(*stages)
+        return StageCost.of(
+            "compiling",
+            math.fsum(interval.compiling for interval in here),
+            math.fsum(interval.compiling_cpu for interval in here),
+        )
+
+
+def median_cost(stage: str, intervals: Sequence[Interval]) -> StageCost:
+    """What one of several intervals that are alike takes.
+
+    Args:
+        stage: Name of the stage.
+        intervals: At least one.
+
+    Returns:
+        The medians of wall-clock and processor seconds.
+    """
+    return StageCost.of(
+        stage,
+        statistics.median(interval.wall for interval in intervals),
+        statistics.median(interval.cpu for interval in intervals),
+    )
+
+
+def rehearse(
+    model: AbstractModel,
+    samples: Any,
+    *,
+    key: Key,
+    chunk_size: int | None,
+    seconds: float,
+    until: Callable[[Progress], bool] | None = None,
+) -> Rehearsal:
+    """Fits a model and watches.
+
+    Args:
+        model: The model.
+        samples: What is fitted.
+        key: Random key.
+        chunk_size: Samples a chunk, or None for the model's own choice.
+        seconds: The fit is ended after so many, compiling left out.
+        until: The fit is ended where it is true of a report, or None.
+
+    Returns:
+        What was seen.
+    """
+    watch, result = Watch(seconds=seconds, until=until), None
+    try:
+        result = model.fit(samples, key=key, chunk_size=chunk_size, callback=watch)
+        watch.end()
+    except Cancelled:
+        pass
+    return Rehearsal(tuple(watch.intervals), result)
+
+
+def held_bytes() -> int:
+    """Memory that this process holds now; where nobody knows, the most that it ever held."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return peak_bytes()
+
+
+def peak_bytes() -> int:
+    """The most memory that this process ever held; 0 where nobody knows."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    # The unit is bytes on macOS, KiB elsewhere.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def installed_bytes() -> int | None:
+    """Memory that a process may have: that of the machine, or of its control group if less."""
+    limits = []
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limits.append(int(Path(path).read_text("ascii")))
+        except (OSError, ValueError):  # There is no such group, or it is "max".
+            continue
+    return min(limits, default=None)
+
+
+def device_limit() -> int | None:
+    """Memory of the accelerator that JAX may use; None on a CPU, or where nobody knows."""
+    stats = jax.devices()[0].memory_stats()
+    return None if not stats else stats.get("bytes_limit")
+
+
+def working_bytes() -> int:
+    """Working memory of the hungriest program that is loaded: temporary arrays and results."""
+    most = 0
+    for program in jax.devices()[0].client.live_executables():
+        stats = program.get_compiled_memory_stats()
+        most = max(most, stats.temp_size_in_bytes + stats.output_size_in_bytes)
+    return most
