@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from diffclust.data import DataError, load, load_landmarks
-from diffclust.data.open_stream import open_stream
+from diffclust.data.stream import open_stream
 
 SECONDS = 20.0
 """More than any of them should take on a busy machine; one that hangs takes longer."""

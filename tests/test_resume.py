@@ -269,8 +269,8 @@ def test_broken_off_after_every_stage_and_chunk(method: str) -> None:
     assert len(found.assignment) == 40
     begun = {told["begun"]["name"] for told in states.told if told["begun"]}
     # Pairs come in chunks of 256.
-    assert begun == ({"pairs", "portraits"} if method == "di-spectral" else {"portraits"})
-    assert set(states.told[-1]["done"]) >= {"features", "means", "portraits"}
+    assert begun == ({"pairs", "alignments"} if method == "di-spectral" else {"alignments"})
+    assert set(states.told[-1]["done"]) >= {"features", "means", "alignments"}
 
 
 def test_a_folder_gives_back_what_it_was_given(tmp_path: Path) -> None:
@@ -469,7 +469,7 @@ def interrupted_by(
     ("number", "status", "method", "stage"),
     [
         (signal.SIGTERM, 143, "di-kmeans", "pass"),
-        pytest.param(signal.SIGTERM, 143, "pssc", "portraits", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, "pssc", "alignments", marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, 130, "dti-kmeans", "step", marks=pytest.mark.slow),
         (signal.SIGINT, 130, "di-kmeans", "pass"),
     ],

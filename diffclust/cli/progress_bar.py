@@ -14,7 +14,7 @@ _STAGES = {
     "neighbours": "finding neighbours",
     "pairs": "aligning pairs of neighbours",
     "cut": "cutting the graph",
-    "portraits": "averaging aligned images",
+    "alignments": "averaging aligned images",
 }
 
 _BESIDE = 20

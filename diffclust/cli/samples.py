@@ -27,7 +27,7 @@ from diffclust.data import (
     load_landmarks,
     load_weights,
 )
-from diffclust.data.open_stream import open_stream, outgrows_memory
+from diffclust.data.stream import open_stream, outgrows_memory
 from diffclust.models import AbstractModel
 
 

@@ -14,12 +14,10 @@ from diffclust.cli.options import Fit
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.samples import check_samples, load_images, load_shapes, size_of
 from diffclust.data import Collection, DataError, Dataset
-from diffclust.data.folder import load_folder
-from diffclust.data.listing import kinds_in
-from diffclust.data.open_stream import open_stream
+from diffclust.data.arrays import convert_channels
+from diffclust.data.folder import kinds_in, load_folder
 from diffclust.data.pictures import FORMATS
-from diffclust.data.resize import convert_channels
-from diffclust.data.stream import FolderImages
+from diffclust.data.stream import FolderImages, open_stream
 from diffclust.image_source import ImageSource
 from diffclust.models import AbstractImageModel, AbstractModel
 from diffclust.parallel.processes import even_share, gathered_bytes, joined_rows, together

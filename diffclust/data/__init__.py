@@ -5,35 +5,27 @@ You need it before a fit, to turn what you have into `[n, height, width, channel
 For shapes, `load_landmarks` reads `[n, landmarks, dims]`, and `simulated_shapes` draws them.
 """
 
-from diffclust.data.arrays import as_images, load_array
+from diffclust.data.arrays import as_images
 from diffclust.data.audio import load_recordings, spectrogram
-from diffclust.data.dataset import DataError, Dataset
-from diffclust.data.digits import load_digits
+from diffclust.data.dataset import Collection, DataError, Dataset, LandmarkSet
+from diffclust.data.files import load_array
 from diffclust.data.folder import load_folder
-from diffclust.data.generated import affine_mnist, diffeo_mnist
-from diffclust.data.landmarks import (
-    LandmarkSet,
-    check_landmarks,
-    load_landmarks,
-    simulated_shapes,
-)
-from diffclust.data.masks import load_mask
-from diffclust.data.mnist_variants import affnist_like, mnist_color
-from diffclust.data.open_stream import open_stream, outgrows_memory
-from diffclust.data.source import load
+from diffclust.data.generated import affine_mnist, affnist_like, diffeo_mnist, mnist_color
+from diffclust.data.landmarks import check_landmarks, load_landmarks
+from diffclust.data.simulated import simulated_shapes
+from diffclust.data.source import load, load_digits
 from diffclust.data.stream import (
     FittedImages,
     FolderImages,
     RawImages,
     RecordImages,
+    open_stream,
+    outgrows_memory,
     write_stream,
 )
 from diffclust.data.tfds import load_tfds
-from diffclust.data.weights import load_weights
+from diffclust.data.weights import load_mask, load_weights
 from diffclust.image_source import ImageSource
-
-Collection = Dataset | LandmarkSet
-"""What can be clustered, with what is known about it."""
 
 __all__ = [
     "Collection",

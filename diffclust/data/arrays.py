@@ -1,14 +1,17 @@
-"""Arrays: those passed in Python, and `.npy`, `.npz` and IDX files."""
+"""Arrays of images: checks, and bringing them to one type, size and number of channels."""
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from diffclust._validation import some
-from diffclust.data.archives import Contents, read_archive
-from diffclust.data.dataset import DataError, Dataset, draw, encode_labels
-from diffclust.data.idx import is_idx, read_idx
-from diffclust.data.resize import check_channels, convert_channels, fit_images, parse_size
+from diffclust.data.dataset import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+"""Weights of red, green and blue in grey (ITU-R BT.601)."""
 
 _FULL_SCALE = {"bool": 1, "uint8": 255, "uint16": 65535}
 _ROUNDING = 1e-5
@@ -35,73 +38,13 @@ def as_images(
         DataError: If the shape is another, a side is empty, values are out of range, NaN or
             infinite (with the indices of those images), or the type has no fixed range.
     """
-    return _to_images(_as_array(array, name), name, indices)
-
-
-def load_array(
-    path: str | Path,
-    *,
-    split: str = "all",
-    size: int | tuple[int, int] | None = None,
-    channels: int | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-    name: str | None = None,
-) -> Dataset:
-    """Load images from a `.npy`, `.npz` or IDX file, never unpickling anything.
-
-    Args:
-        path: The file. In an `.npz`, images are under `x_train` and `x_test` (labels under
-            `y_train`, `y_test`, as Keras names them), under `x` (`y`), under `images` (`labels`),
-            or are the only array in it. An IDX file (`train-images-idx3-ubyte`, gzipped or not)
-            finds its labels (`train-labels-idx1-ubyte`) beside it.
-        split: `"train"`, `"test"`, or `"all"` for both, train first.
-        size: Side of a square, or height and width, in pixels, to which images are resized and
-            centre-cropped; None leaves them.
-        channels: 1 to make all grey, 3 to make all RGB, None to leave them.
-        limit: At most so many images, drawn at random, in their old order.
-        seed: Seed of the draw.
-        name: What the data are called; by default the file's name without its suffix.
-
-    Returns:
-        The images, with labels where there are any.
-
-    Raises:
-        DataError: If the file is missing, damaged, needs pickle, lacks the split, or holds
-            something else than images (as in `as_images`), or if a setting is out of range.
-    """
-    path = Path(path)
-    target = parse_size(size)
-    check_channels(channels)
-    contents = read_idx(path, split) if is_idx(path) else read_archive(path, split)
-    labels = _labels_of(contents, path)
-    chosen = draw(len(contents.images), limit, seed) if contents.images.ndim else None
-    raw = contents.images if chosen is None else contents.images[chosen]
-    images = convert_channels(_to_images(raw, f"{contents.key} in {str(path)!r}", chosen), channels)
-    if target is not None:
-        images = fit_images(images, target)
-    codes, names = (None, None) if labels is None else encode_labels(labels)
-    return Dataset(
-        images=images,
-        labels=codes if codes is None or chosen is None else codes[chosen],
-        label_names=names,
-        name=Path(path.name.removesuffix(".gz")).stem if name is None else name,
-        indices=chosen,
-    )
-
-
-def _as_array(array: object, name: str) -> np.ndarray:
     try:
-        return np.asarray(array)
+        array = np.asarray(array)
     except ValueError as error:
         raise DataError(
             f"{name} must be one array [n, height, width, channels]: these have several shapes; "
             f"bring them to one size first."
         ) from error
-
-
-def _to_images(array: np.ndarray, name: str, indices: np.ndarray | None) -> np.ndarray:
-    """`as_images`, where image i of the array is image `indices[i]` of the source."""
     check_shape(array, name)
     if array.ndim == 3:
         array = array[..., None]
@@ -175,20 +118,120 @@ def _check_values(images: np.ndarray, name: str, indices: np.ndarray | None) -> 
         )
 
 
-def _labels_of(contents: Contents, path: Path) -> np.ndarray | None:
-    if contents.labels is None:
+def parse_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    """Height and width in pixels from one number or two.
+
+    Args:
+        size: A side of a square, or height and width, in pixels; None for no change.
+
+    Returns:
+        Height and width, or None.
+
+    Raises:
+        DataError: If a side is not at least 1 pixel.
+    """
+    if size is None:
         return None
-    count = len(contents.images) if contents.images.ndim else 0
-    return check_labels(contents.labels, count, f"{contents.label_key} in {str(path)!r}")
+    height, width = (size, size) if isinstance(size, int | np.integer) else size
+    if height < 1 or width < 1:
+        raise DataError(
+            f"size must be at least 1 pixel each way: got {height}x{width}; "
+            f"give one number, or height and width, such as 28 or 28x32."
+        )
+    return int(height), int(width)
 
 
-def check_labels(labels: np.ndarray, n: int, where: str) -> np.ndarray:
-    """Refuse labels that are not one integer or string for each image.
+def check_channels(channels: int | None) -> None:
+    """Refuse a number of channels other than 1, 3 or None.
+
+    Args:
+        channels: The number that was asked for; None for "as they come".
+
+    Raises:
+        DataError: If it is something else.
+    """
+    if channels not in (None, 1, 3):
+        raise DataError(f"channels must be 1 (grey) or 3 (RGB): got {channels}.")
+
+
+def fit_picture(picture: "Image", size: tuple[int, int]) -> "Image":
+    """Resize a picture until it just covers a size, and crop it about its centre.
+
+    Linear interpolation, with a support that grows when shrinking (so nothing aliases). It never
+    overshoots, unlike cubic or Lanczos, so intensities stay in [0, 1].
+
+    Args:
+        picture: A picture of mode L, RGB or F.
+        size: Height and width in pixels.
+
+    Returns:
+        A picture of exactly this size, of the same mode.
+    """
+    from PIL import Image, ImageOps
+
+    height, width = size
+    return ImageOps.fit(picture, (width, height), method=Image.Resampling.BILINEAR)
+
+
+def convert_channels(images: np.ndarray, channels: int | None) -> np.ndarray:
+    """Turn RGB into grey (BT.601 luma), or repeat grey as RGB.
+
+    Args:
+        images: float32 `[..., c]` with c of 1 or 3.
+        channels: 1, 3, or None to leave the images alone.
+
+    Returns:
+        float32 `[..., channels]`; the same array where nothing is to be done.
+    """
+    if channels is None or images.shape[-1] == channels:
+        return images
+    if channels == 3:
+        return np.repeat(images, 3, axis=-1)
+    return np.clip(images @ LUMA[:, None], 0.0, 1.0)
+
+
+def fit_images(
+    images: np.ndarray, size: tuple[int, int] | None, channels: int | None
+) -> np.ndarray:
+    """Bring a batch to a number of channels and a size, as `convert_channels` and `fit_picture` do.
+
+    Args:
+        images: Intensities in [0, 1], float32 `[n, h, w, c]`.
+        size: Height and width in pixels, or None to leave them.
+        channels: 1, 3, or None to leave them.
+
+    Returns:
+        float32 `[n, height, width, channels]`; the same array where nothing is to be done.
+    """
+    from PIL import Image
+
+    images = convert_channels(images, channels)
+    if size is None or images.shape[1:3] == size:
+        return images
+    fitted = np.empty((len(images), *size, images.shape[3]), np.float32)
+    for i, image in enumerate(images):
+        for channel in range(images.shape[3]):
+            picture = Image.fromarray(np.ascontiguousarray(image[..., channel]))
+            fitted[i, ..., channel] = np.asarray(fit_picture(picture, size))
+    return np.clip(fitted, 0.0, 1.0, out=fitted)
+
+
+def check_labels(
+    labels: np.ndarray,
+    n: int,
+    where: str,
+    *,
+    noun: str = "images",
+    remedy: str = "for one-hot rows save their argmax",
+) -> np.ndarray:
+    """Refuse labels that are not one integer or string for each sample.
 
     Args:
         labels: What is stored.
-        n: Number of images.
-        where: What an error calls them.
+        n: Number of samples.
+        where: What an error calls the labels.
+        noun: What it calls the samples.
+        remedy: What it says would do where there are more or fewer.
 
     Returns:
         Labels `[n]` of integers or strings.
@@ -201,8 +244,8 @@ def check_labels(labels: np.ndarray, n: int, where: str) -> np.ndarray:
         labels = labels[:, 0]
     if labels.shape != (n,):
         raise DataError(
-            f"{where} must hold one label for each of the {n} images: got shape "
-            f"{list(labels.shape)}; for one-hot rows save their argmax."
+            f"{where} must hold one label for each of the {n} {noun}: got shape "
+            f"{list(labels.shape)}; {remedy}."
         )
     if labels.dtype.kind == "f" and np.array_equal(labels, np.round(labels)):
         labels = labels.astype(np.int64)

@@ -1,7 +1,9 @@
-"""What every loader returns, and the error that every loader raises."""
+"""What every loader returns, samples with what is known about them, and the errors it raises."""
 
+import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -12,8 +14,107 @@ class DataError(ValueError):
     """Bad input, in one line: what was wrong, where, and what would do."""
 
 
+class FileError(Exception):
+    """Why one file cannot be used, in a few words."""
+
+
+def reason_of(error: Exception) -> str:
+    """What an error says, on one line.
+
+    Args:
+        error: Whatever a decoder raised.
+
+    Returns:
+        Its message, or its type where it has none.
+    """
+    text = str(getattr(error, "strerror", None) or error)
+    return " ".join(text.split()) or type(error).__name__
+
+
+_Kind = TypeVar("_Kind", bound="_Samples")
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class Dataset:
+class _Samples(abc.ABC):
+    """Samples, and what is known about each of them."""
+
+    noun: ClassVar[str]
+    """What a sample is called."""
+
+    _per_sample: ClassVar[tuple[str, ...]]
+    """Names of the fields that have one entry for each sample, or are None."""
+
+    @property
+    @abc.abstractmethod
+    def samples(self) -> Images:
+        """The samples, with a leading axis."""
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self.samples)
+
+    def take(self: _Kind, indices: Sequence[int] | np.ndarray) -> _Kind:
+        """The samples at some positions, in the order given.
+
+        Args:
+            indices: Positions in this collection, integers `[m]`, or a boolean mask `[n]`.
+
+        Returns:
+            A collection of m samples; labels keep their codes and names.
+
+        Raises:
+            IndexError: If a position is out of range.
+        """
+        chosen = np.arange(len(self))[np.asarray(indices)]
+        fields = {name: _take(getattr(self, name), chosen) for name in self._per_sample}
+        return dataclasses.replace(self, **fields)
+
+    def limit(self: _Kind, n: int | None, seed: int = 0) -> _Kind:
+        """At most n samples, drawn at random, in their old order.
+
+        Args:
+            n: How many to keep; None or more than there are keeps all.
+            seed: Seed of the draw; the same seed draws the same samples.
+
+        Returns:
+            A collection of `min(n, len(self))` samples.
+
+        Raises:
+            DataError: If n < 1.
+        """
+        chosen = draw(len(self), n, seed)
+        return self if chosen is None else self.take(chosen)
+
+    def _check_lengths(self) -> None:
+        """Refuses fields that do not have one entry for each sample."""
+        n = len(self)
+        fields = [(name, getattr(self, name)) for name in self._per_sample]
+        for name, value in fields:
+            # A column may be called like a field.
+            for key, each in value.items() if isinstance(value, Mapping) else [(name, value)]:
+                if each is not None and len(each) != n:
+                    raise DataError(
+                        f"{key} must have one entry for each {self.noun}: got {len(each)} for {n} "
+                        f"{self.noun}s; pass those of these {self.noun}s."
+                    )
+
+
+def _take(values: Any, chosen: np.ndarray) -> Any:
+    """The entries of a field at some positions."""
+    match values:
+        case None:
+            return None
+        case ImageSource():
+            return values.take(chosen)
+        case Mapping():
+            return {key: column[chosen] for key, column in values.items()}
+        case tuple():
+            return tuple(values[i] for i in chosen)
+    return values[chosen]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dataset(_Samples):
     """Images, and what is known about them.
 
     Attributes:
@@ -37,6 +138,9 @@ class Dataset:
     skipped: tuple[str, ...] = ()
     indices: np.ndarray | None = None
 
+    noun = "image"
+    _per_sample = ("images", "labels", "paths", "indices")
+
     def __post_init__(self) -> None:
         """Check that everything speaks of the same images."""
         is_array = not isinstance(self.images, ImageSource)
@@ -45,22 +149,12 @@ class Dataset:
                 f"images must be float32 [n, height, width, channels]: got {self.images.dtype} "
                 f"{list(self.images.shape)}; pass them through diffclust.data.as_images."
             )
-        for field in ("labels", "paths", "indices"):
-            value = getattr(self, field)
-            if value is not None and len(value) != len(self.images):
-                raise DataError(
-                    f"{field} must have one entry for each image: got {len(value)} for "
-                    f"{len(self.images)} images; pass those of these images."
-                )
         if self.indices is None:
             # Of data larger than memory there are millions.
             small = not is_array and len(self.images) < 2**31
             numbers = np.arange(len(self.images), dtype=np.int32 if small else np.int64)
             object.__setattr__(self, "indices", numbers)
-
-    def __len__(self) -> int:
-        """Number of images."""
-        return len(self.images)
+        self._check_lengths()
 
     @property
     def samples(self) -> Images:
@@ -68,53 +162,80 @@ class Dataset:
         return self.images
 
     @property
-    def noun(self) -> str:
-        """What a sample is called."""
-        return "image"
+    def places(self) -> tuple[str, tuple[str, ...]]:
+        """`"path"` and the file of each image, or nothing where they are no files."""
+        return "path", self.paths or ("",) * len(self)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LandmarkSet(_Samples):
+    """Shapes, and what is known about them.
+
+    Attributes:
+        landmarks: Coordinates, float64 `[n, k, d]`: the same k landmarks in d dimensions, in the
+            same order, for each of n shapes; in the file's units, times `scales`.
+        names: Name of each shape; counts up from 0 where the file has none.
+        labels: Class of each shape as a code, an index into `label_names`, int64 `[n]`; None where
+            there are none. For evaluation only: no fit sees them.
+        label_names: Name of each class; None where there are no labels.
+        landmark_names: Name of each landmark; None where the file has none.
+        columns: What else the file says of each shape, by name; arrays `[n]`.
+        scales: What the coordinates of each shape were multiplied by, `[n]`; None for nothing.
+        name: What the data are called in reports.
+        path: The file; None where there is none.
+        indices: Position of each shape in the source, int64 `[n]`; counts up from 0 when not
+            given.
+    """
+
+    landmarks: np.ndarray
+    names: tuple[str, ...] | None = None
+    labels: np.ndarray | None = None
+    label_names: tuple[str, ...] | None = None
+    landmark_names: tuple[str, ...] | None = None
+    columns: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    scales: np.ndarray | None = None
+    name: str = "shapes"
+    path: str | None = None
+    indices: np.ndarray | None = None
+
+    noun = "shape"
+    skipped: ClassVar[tuple[str, ...]] = ()
+    """Nothing: a table is read whole or not at all."""
+    _per_sample = ("landmarks", "names", "labels", "scales", "indices", "columns")
+
+    def __post_init__(self) -> None:
+        """Check that everything speaks of the same shapes."""
+        if self.landmarks.ndim != 3 or self.landmarks.dtype != np.float64:
+            raise DataError(
+                f"landmarks must be float64 [n, landmarks, dims]: got {self.landmarks.dtype} "
+                f"{list(self.landmarks.shape)}; pass them through diffclust.data.check_landmarks."
+            )
+        n, k, _ = self.landmarks.shape
+        if self.names is None:
+            object.__setattr__(self, "names", tuple(map(str, range(n))))
+        if self.indices is None:
+            object.__setattr__(self, "indices", np.arange(n))
+        self._check_lengths()
+        if self.landmark_names is not None and len(self.landmark_names) != k:
+            raise DataError(
+                f"landmark_names must have one entry for each landmark: got "
+                f"{len(self.landmark_names)} for {k} landmarks; pass those of these landmarks."
+            )
+
+    @property
+    def samples(self) -> np.ndarray:
+        """The landmarks."""
+        return self.landmarks
 
     @property
     def places(self) -> tuple[str, tuple[str, ...]]:
-        """What tells where samples are from, and that of each: their files, or nothing."""
-        return "path", self.paths or ("",) * len(self)
+        """`"name"` and the name of each shape."""
+        assert self.names is not None
+        return "name", self.names
 
-    def take(self, indices: Sequence[int] | np.ndarray) -> "Dataset":
-        """The images at some positions, in the order given.
 
-        Args:
-            indices: Positions in this data set, integers `[m]`, or a boolean mask `[n]`.
-
-        Returns:
-            A data set of m images; labels keep their codes and names.
-
-        Raises:
-            IndexError: If a position is out of range.
-        """
-        chosen = np.arange(len(self))[np.asarray(indices)]
-        return dataclasses.replace(
-            self,
-            images=self.images.take(chosen)
-            if isinstance(self.images, ImageSource)
-            else self.images[chosen],
-            labels=None if self.labels is None else self.labels[chosen],
-            paths=None if self.paths is None else tuple(self.paths[i] for i in chosen),
-            indices=None if self.indices is None else self.indices[chosen],
-        )
-
-    def limit(self, n: int | None, seed: int = 0) -> "Dataset":
-        """At most n images, drawn at random, in their old order.
-
-        Args:
-            n: How many to keep; None or more than there are keeps all.
-            seed: Seed of the draw; the same seed draws the same images.
-
-        Returns:
-            A data set of `min(n, len(self))` images.
-
-        Raises:
-            DataError: If n < 1.
-        """
-        chosen = draw(len(self), n, seed)
-        return self if chosen is None else self.take(chosen)
+Collection = Dataset | LandmarkSet
+"""What can be clustered, with what is known about it."""
 
 
 def draw(total: int, limit: int | None, seed: int) -> np.ndarray | None:
@@ -143,36 +264,19 @@ def draw(total: int, limit: int | None, seed: int) -> np.ndarray | None:
     return np.sort(np.random.default_rng(seed).choice(total, size=limit, replace=False))
 
 
-def pair_labels(images: object, labels: object) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels as arrays, one label for each image.
-
-    Args:
-        images: Array-like, `[n, height, width]` or `[n, height, width, channels]`.
-        labels: Class of each, `[n]`.
-
-    Returns:
-        Both as arrays, as they came.
-
-    Raises:
-        DataError: If there are none, or their shapes do not go together.
-    """
-    array, classes = np.asarray(images), np.asarray(labels)
-    if classes.ndim != 1 or array.ndim < 3 or len(classes) != len(array) or not len(array):
-        raise DataError(
-            f"images and labels must be [n, height, width] and [n]: got {list(array.shape)} and "
-            f"{list(classes.shape)}; pass those of the same images."
-        )
-    return array, classes
-
-
-def encode_labels(values: Sequence[str] | np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+def encode_labels(
+    values: Sequence[str] | np.ndarray | None,
+) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
     """Labels as codes and names.
 
     Args:
-        values: The label of each image, `[n]`, integers or strings.
+        values: The label of each sample, `[n]`, integers or strings, or None.
 
     Returns:
-        Codes, int64 `[n]`, and the name of each code, in sorted order of the labels.
+        Codes, int64 `[n]`, and the name of each code, in sorted order of the labels; None and None
+        where there are no labels.
     """
+    if values is None:
+        return None, None
     names, codes = np.unique(np.asarray(values), return_inverse=True)
     return codes.astype(np.int64), tuple(str(name) for name in names.tolist())

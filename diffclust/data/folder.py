@@ -1,17 +1,19 @@
-"""A folder of pictures, flat or with one subfolder for each class."""
+"""A folder of pictures, flat or with one subfolder for each class; and finding files in folders."""
 
-import contextlib
-from collections.abc import Callable, Sequence
+import dataclasses
+import os
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from diffclust.data.archives import check_split
-from diffclust.data.dataset import DataError, Dataset, draw
-from diffclust.data.gather import Lot, dataset_of_files, decode_each, gather
-from diffclust.data.listing import choose_split, list_files
+from diffclust._validation import some
+from diffclust.data.arrays import check_channels, parse_size
+from diffclust.data.dataset import DataError, Dataset, draw, encode_labels
+from diffclust.data.files import check_split
+from diffclust.data.gather import Lot, ReportProgress, gather
 from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES, quiet_decoding, read_picture
-from diffclust.data.resize import check_channels, parse_size
 
 
 def load_folder(
@@ -24,7 +26,7 @@ def load_folder(
     limit: int | None = None,
     seed: int = 0,
     part: tuple[int, int] = (0, 1),
-    progress: Callable[[int, int], None] | None = None,
+    progress: ReportProgress | None = None,
 ) -> Dataset:
     """Load the PNG, JPEG, TIFF, WebP, BMP and GIF files of a folder and its subfolders.
 
@@ -57,32 +59,17 @@ def load_folder(
     root, target = Path(path), parse_size(size)
     check_split(split)
     check_channels(channels)
-    found, classes = choose_split(root, find_pictures(root), split, "images")
-    chosen = draw(len(found), limit, seed)
-    indices = np.arange(len(found)) if chosen is None else chosen
-    number, parts = part
-    if len(indices) < parts:
-        raise DataError(
-            f"folder {str(root)!r} has {len(indices)} images, which {parts} processes cannot "
-            f"share; start fewer."
-        )
-    indices = indices[len(indices) * number // parts : len(indices) * (number + 1) // parts]
-    chosen_files = [found[i] for i in indices]
-    # Results are closed at once when a file is refused: what is still waiting need not be read.
-    with (
-        quiet_decoding(),
-        contextlib.closing(
-            decode_each(lambda file: read_picture(root / file, target), chosen_files)
-        ) as results,
-    ):
-        gathered = gather(
-            results,
-            folder_lot(root, chosen_files),
+    files = choose_files(root, find_pictures(root), split=split, limit=limit, seed=seed, part=part)
+    with quiet_decoding():
+        found = gather(
+            lambda file: read_picture(file, target),
+            files.paths,
+            files.lot,
             channels=channels,
             skip_bad=skip_bad,
             progress=progress,
         )
-    return dataset_of_files(gathered, root, chosen_files, indices, classes)
+    return files.dataset(*found)
 
 
 def find_pictures(root: Path) -> list[Path]:
@@ -100,15 +87,180 @@ def find_pictures(root: Path) -> list[Path]:
     return list_files(root, (*FORMATS, *OTHER_SUFFIXES), "images", ", ".join(FORMATS))
 
 
-def folder_lot(root: Path, files: Sequence[Path], noun: str = "images") -> Lot:
-    """The files of a folder, as errors call them.
+def list_files(root: Path, suffixes: Collection[str], noun: str, wanted: str) -> list[Path]:
+    """All files with one of some suffixes, relative to the folder, in sorted order.
+
+    Hidden files and folders are passed over. Linked folders are followed, each real folder once,
+    so that a loop of links ends.
 
     Args:
         root: The folder.
-        files: Paths relative to it.
-        noun: What they are called.
+        suffixes: What the names end in, in lower case.
+        noun: What the files are called in errors.
+        wanted: What an error says should be there.
 
     Returns:
-        The lot.
+        Relative paths, at least one.
+
+    Raises:
+        DataError: If there is no such folder, a part of it cannot be listed, or it holds none.
     """
-    return Lot(f"folder {str(root)!r}", tuple(repr(str(file)) for file in files), noun)
+    if not root.is_dir():
+        what = "is a file" if root.exists() else "does not exist"
+        raise DataError(f"{str(root)!r} {what}; give a folder that holds {noun}.")
+
+    def refuse(error: OSError) -> None:
+        raise DataError(
+            f"folder {error.filename!r} cannot be listed ({error.strerror}); "
+            f"grant access, or move it away."
+        ) from error
+
+    found: list[Path] = []
+    others: set[str] = set()
+    for folder, names in _walk(root, refuse):
+        for name in names:
+            suffix = Path(name).suffix.lower()
+            if suffix in suffixes:
+                found.append((Path(folder) / name).relative_to(root))
+            else:
+                others.add(repr(suffix)[1:-1] or "no suffix")
+    if not found:
+        holds = f"only other files ({some(sorted(others))})" if others else "no files"
+        raise DataError(
+            f"folder {str(root)!r} holds no {noun}: {holds}; put files ending in {wanted} there."
+        )
+    return sorted(found, key=lambda file: file.parts)
+
+
+def kinds_in(root: Path, *kinds: Collection[str]) -> tuple[bool, ...]:
+    """Which kinds of files a folder holds, in it or below; as soon as that is known.
+
+    Args:
+        root: The folder.
+        *kinds: The suffixes of each kind, in lower case.
+
+    Returns:
+        For each kind, whether there is a file of it. What cannot be listed counts as empty.
+    """
+    present = [False] * len(kinds)
+    for _, names in _walk(root, None):
+        for name in names:
+            suffix = Path(name).suffix.lower()
+            present = [found or suffix in kind for found, kind in zip(present, kinds, strict=True)]
+        if all(present):
+            break
+    return tuple(present)
+
+
+def _walk(root: Path, refuse: Callable[[OSError], None] | None) -> Iterator[tuple[str, list[str]]]:
+    """`os.walk` over what is not hidden; linked folders too, but each real one once."""
+    visited: set[str] = set()
+    for folder, subfolders, names in os.walk(root, followlinks=True, onerror=refuse):
+        real = os.path.realpath(folder)
+        # In sorted order, so that which of two links to one folder counts is no accident.
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        if real in visited:
+            subfolders.clear()
+            continue
+        visited.add(real)
+        yield folder, [name for name in names if not name.startswith(".")]
+
+
+@dataclasses.dataclass(frozen=True)
+class FolderFiles:
+    """Files of a folder that are to be read.
+
+    Attributes:
+        root: The folder.
+        paths: The files.
+        indices: Position of each among all files of the folder's split.
+        lot: The files, as errors call them.
+        labels: Code of each file's class; None where subfolders tell no classes.
+        label_names: Name of each class.
+    """
+
+    root: Path
+    paths: tuple[Path, ...]
+    indices: np.ndarray
+    lot: Lot
+    labels: np.ndarray | None
+    label_names: tuple[str, ...] | None
+
+    def dataset(self, images: Any, kept: np.ndarray, bad: list[int]) -> Dataset:
+        """The data set of these files.
+
+        Args:
+            images: The images of those that could be read.
+            kept: Positions of these files, integers `[m]`.
+            bad: Positions of those that could not be read.
+
+        Returns:
+            The images in the order of the files, with labels where there are classes.
+        """
+        return Dataset(
+            images=images,
+            labels=None if self.labels is None else self.labels[kept],
+            label_names=self.label_names,
+            paths=tuple(str(self.paths[i]) for i in kept),
+            name=self.root.resolve().name or self.lot.noun,
+            skipped=tuple(str(self.paths[i]) for i in bad),
+            indices=self.indices[kept],
+        )
+
+
+def choose_files(
+    root: Path,
+    found: list[Path],
+    *,
+    split: str,
+    limit: int | None,
+    seed: int,
+    part: tuple[int, int] = (0, 1),
+    noun: str = "images",
+) -> FolderFiles:
+    """The files of a split, or some of them drawn at random.
+
+    Args:
+        root: The folder.
+        found: Its files, as paths relative to it.
+        split: `"all"`, or `"train"` or `"test"` where the folder holds nothing but these two.
+        limit: At most so many files, in their old order; None for all.
+        seed: Seed of the draw.
+        part: Number of a part and how many there are: only that many consecutive files are taken.
+        noun: What the files are called in errors.
+
+    Returns:
+        The files. Their classes are the names of their first subfolders, where all files of the
+        split lie in two or more of these.
+
+    Raises:
+        DataError: If the folder has no splits, or nothing in this one, the limit is below 1, or
+            there are fewer files than parts.
+    """
+    parents = [file.parts[:-1] for file in found]
+    if {parts[0] if parts else "" for parts in parents} <= {"train", "test"}:
+        if split != "all":
+            found = [file for file in found if file.parts[0] == split]
+        parents = [file.parts[1:-1] for file in found]
+    elif split != "all":
+        raise DataError(
+            f"folder {str(root)!r} has no splits; use split 'all', or sort the {noun} into "
+            f"subfolders named train and test."
+        )
+    if not found:
+        raise DataError(f"folder {str(root)!r} has no {noun} for split {split!r}; use split 'all'.")
+    classes = [parts[0] for parts in parents if parts]
+    has_classes = len(classes) == len(found) and len(set(classes)) > 1
+    codes, names = encode_labels(classes if has_classes else None)
+    chosen = draw(len(found), limit, seed)
+    indices = np.arange(len(found)) if chosen is None else chosen
+    number, parts = part
+    if len(indices) < parts:
+        raise DataError(
+            f"folder {str(root)!r} has {len(indices)} images, which {parts} processes cannot "
+            f"share; start fewer."
+        )
+    indices = indices[len(indices) * number // parts : len(indices) * (number + 1) // parts]
+    labels = None if codes is None else codes[indices]
+    lot = Lot(f"folder {str(root)!r}", tuple(repr(str(found[i])) for i in indices), noun)
+    return FolderFiles(root, tuple(root / found[i] for i in indices), indices, lot, labels, names)

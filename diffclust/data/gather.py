@@ -4,23 +4,21 @@ import dataclasses
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from diffclust._validation import some
-from diffclust.data.dataset import DataError, Dataset, encode_labels
-from diffclust.data.resize import convert_channels
+from diffclust.data.arrays import convert_channels
+from diffclust.data.dataset import DataError, FileError
 
 _READERS = 8
 """Threads; decoding releases Python's lock, and the disk is slower than so many."""
 
 _Item = TypeVar("_Item")
 
-
-class FileError(Exception):
-    """Why one file cannot be used, in a few words."""
+ReportProgress = Callable[[int, int], None]
+"""Called as `progress(done, total)` after each file."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,21 +34,6 @@ class Lot:
     where: str
     names: tuple[str, ...]
     noun: str = "images"
-
-
-@dataclasses.dataclass(frozen=True)
-class Gathered:
-    """What could be decoded.
-
-    Attributes:
-        images: Intensities in [0, 1], float32 `[m, height, width, channels]`.
-        kept: Position in the lot of each image, int64 `[m]`.
-        bad: Positions of those that could not be decoded, int64.
-    """
-
-    images: np.ndarray
-    kept: np.ndarray
-    bad: np.ndarray
 
 
 def decode_each(
@@ -79,157 +62,138 @@ def decode_each(
         pool.shutdown(cancel_futures=True)
 
 
+def decode_lot(
+    decode: Callable[[_Item], np.ndarray],
+    items: Sequence[_Item],
+    lot: Lot,
+    bad: list[int],
+    *,
+    skip_bad: bool,
+    progress: ReportProgress | None,
+) -> Generator[tuple[int, np.ndarray]]:
+    """Decode a lot in several threads, in order, and refuse it if its images differ in size.
+
+    Args:
+        decode: Gives the pixels of an item, or raises `FileError`.
+        items: What to decode.
+        lot: What errors call it.
+        bad: Positions of what cannot be decoded are appended to it.
+        skip_bad: Leave out what cannot be decoded.
+        progress: Called after each, or None.
+
+    Yields:
+        Position of an image in the lot, and its pixels, uint8 in 0..255 or float32 in [0, 1],
+        `[height, width, 1 or 3]`.
+
+    Raises:
+        DataError: If some cannot be decoded (and `skip_bad` is False) or none can, or sizes differ.
+    """
+    errors: list[str] = []
+    first: tuple[int, tuple[int, ...]] | None = None
+    results = decode_each(decode, items)
+    try:
+        for position, result in enumerate(results):
+            if isinstance(result, FileError):
+                bad.append(position)
+                errors.append(f"{lot.names[position]} ({result})")
+            else:
+                height, width = result.shape[:2]
+                first = first or (position, (height, width))
+                if (height, width) != first[1]:
+                    raise DataError(
+                        f"{lot.noun} must have one size: {lot.names[first[0]]} is "
+                        f"{first[1][1]}x{first[1][0]} and {lot.names[position]} is "
+                        f"{width}x{height} (width x height); "
+                        f"give --size (size=) to resize and centre-crop all."
+                    )
+                yield position, result
+            if progress is not None:
+                progress(position + 1, len(lot.names))
+    finally:
+        # At once when a file is refused: what is still waiting need not be read.
+        results.close()
+    if errors and (not skip_bad or first is None):
+        remedy = (
+            "none is left"
+            if skip_bad
+            else "repair or remove them, or leave them out with --skip-bad (skip_bad=True)"
+        )
+        raise DataError(
+            f"{len(errors)} of {len(lot.names)} {lot.noun} in {lot.where} cannot be read: "
+            f"{some(errors)}; {remedy}."
+        )
+
+
 def gather(
-    results: Iterable[np.ndarray | FileError],
+    decode: Callable[[_Item], np.ndarray],
+    items: Sequence[_Item],
     lot: Lot,
     *,
     channels: int | None = None,
     skip_bad: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-) -> Gathered:
+    progress: ReportProgress | None = None,
+) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Make one array of decoded images.
 
     Args:
-        results: Of each of the lot the pixels, uint8 in 0..255 or float32 in [0, 1],
-            `[height, width, 1 or 3]`, or why there are none.
-        lot: What they are of.
+        decode: As for `decode_lot`.
+        items: What to decode.
+        lot: What errors call it.
         channels: 1 to make all grey, 3 to make all RGB; None for grey if all are grey, else RGB.
         skip_bad: Leave out what cannot be decoded.
-        progress: Called as `progress(done, total)` after each.
+        progress: Called after each, or None.
 
     Returns:
-        The images, and which of the lot they are.
+        Intensities in [0, 1], float32 `[m, height, width, channels]`, the position of each image
+        in the lot, int64 `[m]`, and the positions of those that could not be decoded.
 
     Raises:
-        DataError: If some cannot be decoded (and `skip_bad` is False) or none can, sizes differ,
-            or the images would not fit into memory.
+        DataError: As for `decode_lot`, and if the images would not fit into memory.
     """
-    total = len(lot.names)
-    pixels: list[np.ndarray] = []
-    kept: list[int] = []
-    bad: list[tuple[int, FileError]] = []
-    for position, result in enumerate(results):
-        if isinstance(result, FileError):
-            bad.append((position, result))
-        else:
-            if pixels:
-                check_same_size(lot, (kept[0], pixels[0]), (position, result))
-            else:
-                _check_memory(lot, result)
-            pixels.append(result)
-            kept.append(position)
-        if progress is not None:
-            progress(position + 1, total)
-    if bad and (not skip_bad or not pixels):
-        raise unreadable(lot, bad, skip_bad)
-    return Gathered(
-        _assemble(pixels, channels),
-        np.array(kept, np.int64),
-        np.array([position for position, _ in bad], np.int64),
-    )
+    bad, kept, pixels = [], [], []
+    for position, image in decode_lot(
+        decode, items, lot, bad, skip_bad=skip_bad, progress=progress
+    ):
+        if not pixels:
+            _check_memory(lot, image)
+        kept.append(position)
+        pixels.append(image)
+    depth = channels or max(image.shape[2] for image in pixels)
+    images = np.empty((len(pixels), *pixels[0].shape[:2], depth), np.float32)
+    for i, image in enumerate(pixels):
+        images[i] = intensities(image, depth)
+        # Frees the decoded pixels as it goes.
+        pixels[i] = images[i]
+    return images, np.array(kept, np.int64), bad
 
 
-def dataset_of_files(
-    gathered: Gathered,
-    root: Path,
-    files: Sequence[Path],
-    indices: np.ndarray,
-    classes: Sequence[str] | None,
-    noun: str = "images",
-) -> Dataset:
-    """The data set of a folder's files.
+def intensities(pixels: np.ndarray, channels: int) -> np.ndarray:
+    """Decoded pixels as intensities in [0, 1].
 
     Args:
-        gathered: What could be decoded of the files.
-        root: The folder.
-        files: Paths of those that were to be decoded, relative to it.
-        indices: Position of each of them among all files of the folder.
-        classes: The class of each file of the folder, or None where there are none.
-        noun: What the set is called where the folder has no name.
+        pixels: uint8, or float32 in [0, 1], `[height, width, 1 or 3]`.
+        channels: 1 or 3.
 
     Returns:
-        The images in the order of the files, with labels where there are classes.
+        float32 `[height, width, channels]`.
     """
-    codes, names = (None, None) if classes is None else encode_labels(classes)
-    return Dataset(
-        images=gathered.images,
-        labels=None if codes is None else codes[indices[gathered.kept]],
-        label_names=names,
-        paths=tuple(str(root / files[i]) for i in gathered.kept),
-        name=root.resolve().name or noun,
-        skipped=tuple(str(root / files[i]) for i in gathered.bad),
-        indices=indices[gathered.kept],
-    )
+    scaled = pixels if pixels.dtype == np.float32 else pixels.astype(np.float32) / np.float32(255)
+    return convert_channels(scaled, channels)
 
 
-def check_same_size(
-    lot: Lot, first: tuple[int, np.ndarray], second: tuple[int, np.ndarray]
-) -> None:
-    """Refuses two images of different sizes.
-
-    Args:
-        lot: What they are of.
-        first: Position of one, and its pixels.
-        second: That of the other.
-
-    Raises:
-        DataError: With both sizes.
-    """
-    if first[1].shape[:2] == second[1].shape[:2]:
-        return
-    one, other = (
-        f"{lot.names[position]} is {pixels.shape[1]}x{pixels.shape[0]}"
-        for position, pixels in (first, second)
-    )
-    raise DataError(
-        f"{lot.noun} must have one size: {one} and {other} (width x height); "
-        f"give --size (size=) to resize and centre-crop all."
-    )
+def installed_memory() -> int | None:
+    """Bytes of memory of this machine; None where nobody knows."""
+    if not hasattr(os, "sysconf"):
+        return None
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _check_memory(lot: Lot, pixels: np.ndarray) -> None:
     """Refuse at the first image what the last would not fit into memory with."""
-    if not hasattr(os, "sysconf"):
-        return
-    needed = len(lot.names) * pixels.size * 4
-    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > installed:
+    needed, installed = len(lot.names) * pixels.size * 4, installed_memory()
+    if installed is not None and needed > installed:
         raise DataError(
             f"the {len(lot.names)} {lot.noun} of {lot.where} would take {needed / 2**30:.1f} GiB "
             f"and this machine has {installed / 2**30:.1f}; give --size (size=) to shrink them, or "
             f"--limit."
         )
-
-
-def unreadable(lot: Lot, bad: list[tuple[int, FileError]], skip_bad: bool) -> DataError:
-    """What tells of files that cannot be read.
-
-    Args:
-        lot: What they are of.
-        bad: Their positions, and what is wrong with each.
-        skip_bad: Whether such files are left out.
-
-    Returns:
-        The error, which names and counts them.
-    """
-    named = some(f"{lot.names[position]} ({error})" for position, error in bad)
-    remedy = (
-        "none is left"
-        if skip_bad
-        else "repair or remove them, or leave them out with --skip-bad (skip_bad=True)"
-    )
-    return DataError(
-        f"{len(bad)} of {len(lot.names)} {lot.noun} in {lot.where} cannot be read: {named}; "
-        f"{remedy}."
-    )
-
-
-def _assemble(pixels: list[np.ndarray], channels: int | None) -> np.ndarray:
-    """One array of all images, in [0, 1]; the list is emptied as it goes, to save memory."""
-    depth = channels or max(image.shape[2] for image in pixels)
-    images = np.empty((len(pixels), *pixels[0].shape[:2], depth), np.float32)
-    for i, image in enumerate(pixels):
-        scaled = image if image.dtype == np.float32 else image.astype(np.float32) / np.float32(255)
-        images[i] = convert_channels(scaled, depth)
-        pixels[i] = images[i]
-    return images

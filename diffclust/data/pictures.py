@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diffclust.data.gather import FileError
-from diffclust.data.resize import fit_picture
+from diffclust.data.arrays import fit_picture
+from diffclust.data.dataset import FileError, reason_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -79,8 +79,7 @@ def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.
     # Damaged files raise whatever the decoder happened to be doing: OSError, SyntaxError,
     # struct.error, zlib.error, ValueError, IndexError, ...
     except Exception as error:
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise FileError(reason or type(error).__name__) from error
+        raise FileError(reason_of(error)) from error
 
 
 @contextlib.contextmanager

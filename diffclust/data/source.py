@@ -1,47 +1,29 @@
 """One entry for every source: a name, a folder, or a file."""
 
 import dataclasses
+import gzip
+import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
 
-from diffclust.data.archives import check_split, read_archive
-from diffclust.data.arrays import load_array
-from diffclust.data.audio import recording
-from diffclust.data.audio.folder import load_recordings
+from diffclust.data import audio
+from diffclust.data.arrays import check_channels, fit_images, parse_size
+from diffclust.data.audio import load_recordings
 from diffclust.data.dataset import DataError, Dataset, draw
-from diffclust.data.digits import load_digits
-from diffclust.data.folder import load_folder
-from diffclust.data.generated import affine_mnist, diffeo_mnist
-from diffclust.data.idx import is_idx
-from diffclust.data.landmarks.files import holds_landmarks
-from diffclust.data.listing import kinds_in
-from diffclust.data.mnist_variants import affnist_like, mnist_color
+from diffclust.data.files import check_split, is_idx, load_array, read_archive
+from diffclust.data.folder import kinds_in, load_folder
+from diffclust.data.gather import ReportProgress
+from diffclust.data.generated import affine_mnist, affnist_like, diffeo_mnist, mnist_color
+from diffclust.data.landmarks import holds_landmarks
 from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES
-from diffclust.data.resize import check_channels, convert_channels, fit_images, parse_size
 from diffclust.data.tfds import PREFIX, load_tfds
 
 DATA_DIR = "DIFFCLUST_DATA_DIR"
 """The environment variable that names the folder with `mnist.npz` and `usps.npz`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Request:
-    """What was asked of `load`, for the loader that takes it."""
-
-    source: str
-    split: str
-    size: int | tuple[int, int] | None
-    channels: int | None
-    skip_bad: bool
-    limit: int | None
-    seed: int
-    progress: Callable[[int, int], None] | None
-    rate: int | None
-    seconds: float | None
 
 
 def load(
@@ -53,7 +35,7 @@ def load(
     skip_bad: bool = False,
     limit: int | None = None,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ReportProgress | None = None,
     rate: int | None = None,
     seconds: float | None = None,
 ) -> Dataset:
@@ -90,182 +72,92 @@ def load(
     check_split(split)
     check_channels(channels)
     parse_size(size)
-    request = _Request(
-        str(source), split, size, channels, skip_bad, limit, seed, progress, rate, seconds
-    )
-    if isinstance(source, str) and source in _NAMED:
-        _refuse_sound_settings(request)
-        return _NAMED[source](request)
-    if isinstance(source, str) and source.startswith(PREFIX):
-        _refuse_sound_settings(request)
-        return load_tfds(source.removeprefix(PREFIX), **_common(request))
-    if not request.source:
-        # As a path it would be the current folder, which an unset shell variable does not mean.
-        raise DataError(f"source must not be empty; give {_possible()}.")
-    path = Path(source)
-    try:
-        is_folder = path.is_dir()
-    except OSError as error:
-        raise DataError(
-            f"source {request.source!r} cannot be opened ({error.strerror}); give {_possible()}."
-        ) from error
-    if is_folder:
-        return _from_folder(request)
-    _refuse_sound_settings(request)
-    if holds_landmarks(path):
-        raise DataError(
-            f"source {request.source!r} holds landmarks, not images; cluster them with "
-            f"--method shape-kmeans, or in Python with ShapeKMeans, from load_landmarks."
-        )
-    if path.suffix.lower() in _SUFFIXES:
-        return _SUFFIXES[path.suffix.lower()](request)
-    if is_idx(path):
-        return _from_array(request)
-    raise _refuse(path)
-
-
-def _common(request: _Request) -> dict[str, Any]:
-    """What every loader takes that decodes one image after another."""
-    return {
-        "split": request.split,
-        "size": request.size,
-        "channels": request.channels,
-        "skip_bad": request.skip_bad,
-        "limit": request.limit,
-        "seed": request.seed,
-        "progress": request.progress,
+    settings = {
+        "split": split,
+        "size": size,
+        "channels": channels,
+        "skip_bad": skip_bad,
+        "limit": limit,
+        "seed": seed,
+        "progress": progress,
     }
+    of_recordings = {"rate": rate, "seconds": seconds}
+    name = source if isinstance(source, str) else ""
+    if name.startswith(PREFIX):
+        _refuse_given(of_recordings, source)
+        return load_tfds(name.removeprefix(PREFIX), **settings)
+    if name not in _NAMED and _is_folder(source):
+        if _holds_recordings(Path(source)):
+            return load_recordings(source, **settings, **of_recordings)
+        _refuse_given(of_recordings, source)
+        return load_folder(source, **settings)
+    _refuse_given(of_recordings, source)
+    dataset = _NAMED.get(name, _load_file)(str(source), split, limit, seed).limit(limit, seed)
+    images = fit_images(np.asarray(dataset.images), parse_size(size), channels)
+    return dataclasses.replace(dataset, images=images)
 
 
-def _from_folder(request: _Request) -> Dataset:
-    recordings = (*recording.FORMATS, *recording.OTHER_SUFFIXES)
-    has_pictures, has_recordings = kinds_in(
-        Path(request.source), (*FORMATS, *OTHER_SUFFIXES), recordings
-    )
-    if has_pictures and has_recordings:
-        raise DataError(
-            f"folder {request.source!r} holds images and recordings; put them in folders of "
-            f"their own."
-        )
-    if has_recordings:
-        return load_recordings(
-            request.source, **_common(request), rate=request.rate, seconds=request.seconds
-        )
-    _refuse_sound_settings(request)
-    return load_folder(request.source, **_common(request))
-
-
-def _refuse_sound_settings(request: _Request) -> None:
-    for name, value in (("rate", request.rate), ("seconds", request.seconds)):
+def _refuse_given(settings: dict[str, int | float | None], source: str | Path) -> None:
+    """Refuses settings of recordings for what is no folder of these."""
+    for name, value in settings.items():
         if value is not None:
             raise DataError(
-                f"{name} is for a folder of recordings, and {request.source!r} is none; leave it "
-                f"out."
+                f"{name} is for a folder of recordings, and {str(source)!r} is none; leave it out."
             )
 
 
-def _from_array(request: _Request) -> Dataset:
-    return _load_file(Path(request.source), request, None)
-
-
-def _from_data_dir(request: _Request) -> Dataset:
-    return _load_file(_stored(request.source), request, request.source)
-
-
-def _from_digits(request: _Request) -> Dataset:
-    if request.split != "all":
-        raise DataError(f"'digits' has no split {request.split!r}; use split 'all'.")
-    return _adapt(load_digits(), request)
-
-
-def _from_mnist(request: _Request) -> Dataset:
-    make = {"affine-mnist": affine_mnist, "diffeo-mnist": diffeo_mnist}[request.source]
-    stored = read_archive(_stored("mnist"), "train")
-    train, test = make(stored.images, stored.labels, seed=request.seed)
-    if request.split == "all":
-        assert train.labels is not None
-        assert test.labels is not None
-        whole = dataclasses.replace(
-            train,
-            images=np.concatenate([train.images, test.images]),
-            labels=np.concatenate([train.labels, test.labels]),
-            indices=np.arange(len(train) + len(test)),
-        )
-        return _adapt(whole, request)
-    return _adapt(train if request.split == "train" else test, request)
-
-
-def _from_mnist_1k(request: _Request) -> Dataset:
-    _refuse_train(request)
-    path = _stored("mnist")
-    drawn = load_array(path, split="test", limit=1000, seed=request.seed, name=request.source)
-    return _adapt(drawn, request)
-
-
-def _from_mnist_color(request: _Request) -> Dataset:
-    path = _stored("mnist")
-    stored = read_archive(path)
-    first, count = 0, len(stored.images)
-    if request.split != "all":
-        n_test = len(read_archive(path, "test").images)
-        first, count = (count - n_test, n_test) if request.split == "test" else (0, count - n_test)
-    chosen = draw(count, request.limit, request.seed)
-    chosen = np.arange(count) if chosen is None else chosen
-    made = mnist_color(stored.images, stored.labels, seed=request.seed, indices=first + chosen)
-    # Counted from the beginning of the split, as for "mnist".
-    return _adapt(dataclasses.replace(made, indices=chosen), request)
-
-
-def _from_mnist_test(request: _Request) -> Dataset:
-    _refuse_train(request)
-    stored = read_archive(_stored("mnist"), "test")
-    chosen = draw(len(stored.images), request.limit, request.seed)
-    made = affnist_like(stored.images, stored.labels, seed=request.seed, indices=chosen)
-    return _adapt(made, request)
-
-
-def _refuse_train(request: _Request) -> None:
-    if request.split == "train":
+def _is_folder(source: str | Path) -> bool:
+    if not str(source):
+        # As a path it would be the current folder, which an unset shell variable does not mean.
+        raise DataError(f"source must not be empty; give {_possible()}.")
+    try:
+        return Path(source).is_dir()
+    except OSError as error:
         raise DataError(
-            f"{request.source!r} has no split 'train': it is made from MNIST's test images; "
-            f"use split 'all' or 'test', which are the same here."
-        )
+            f"source {str(source)!r} cannot be opened ({error.strerror}); give {_possible()}."
+        ) from error
 
 
-_NAMED: dict[str, Callable[[_Request], Dataset]] = {
-    "digits": _from_digits,
-    "mnist": _from_data_dir,
-    "usps": _from_data_dir,
-    "affine-mnist": _from_mnist,
-    "diffeo-mnist": _from_mnist,
-    "mnist-1k": _from_mnist_1k,
-    "mnist-color": _from_mnist_color,
-    "affnist-like": _from_mnist_test,
-}
-_SUFFIXES: dict[str, Callable[[_Request], Dataset]] = {".npy": _from_array, ".npz": _from_array}
-
-
-def _load_file(path: Path, request: _Request, name: str | None) -> Dataset:
-    return load_array(
-        path,
-        split=request.split,
-        size=request.size,
-        channels=request.channels,
-        limit=request.limit,
-        seed=request.seed,
-        name=name,
+def _holds_recordings(path: Path) -> bool:
+    """Whether a folder holds recordings, and no pictures."""
+    has_pictures, has_recordings = kinds_in(
+        path, (*FORMATS, *OTHER_SUFFIXES), (*audio.FORMATS, *audio.OTHER_SUFFIXES)
     )
+    if has_pictures and has_recordings:
+        raise DataError(
+            f"folder {str(path)!r} holds images and recordings; put them in folders of their own."
+        )
+    return has_recordings
 
 
-def _adapt(dataset: Dataset, request: _Request) -> Dataset:
-    """Limit, resize and convert what a loader without these settings gave."""
-    dataset = dataset.limit(request.limit, request.seed)
-    assert isinstance(dataset.images, np.ndarray)
-    images = convert_channels(dataset.images, request.channels)
-    size = parse_size(request.size)
-    if size is not None:
-        images = fit_images(images, size)
-    return dataclasses.replace(dataset, images=images)
+def _load_file(source: str, split: str, limit: int | None, seed: int) -> Dataset:
+    path = Path(source)
+    if holds_landmarks(path):
+        raise DataError(
+            f"source {source!r} holds landmarks, not images; cluster them with "
+            f"--method shape-kmeans, or in Python with ShapeKMeans, from load_landmarks."
+        )
+    suffix = path.suffix.lower()
+    if suffix in _SUFFIXES or is_idx(path):
+        return load_array(path, split=split, limit=limit, seed=seed)
+    if not path.exists():
+        what = "does not exist"
+    elif suffix in FORMATS or suffix in OTHER_SUFFIXES:
+        what = "is a single image, and clustering needs many"
+    elif suffix in audio.FORMATS or suffix in audio.OTHER_SUFFIXES:
+        what = "is a single recording, and clustering needs many"
+    else:
+        what = "is not a folder, .npy, .npz or IDX file"
+    raise DataError(f"source {source!r} {what}; give {_possible()}.")
+
+
+def _possible() -> str:
+    """What can be a source."""
+    return (
+        f"a folder of images ({', '.join(FORMATS)}) or recordings "
+        f"({', '.join(audio.FORMATS)}), a file ({', '.join(_SUFFIXES)}, IDX), tfds: and a "
+        f"name, or one of {', '.join(_NAMED)}"
+    )
 
 
 def _stored(name: str) -> Path:
@@ -285,24 +177,106 @@ def _stored(name: str) -> Path:
     return path
 
 
-def _refuse(path: Path) -> DataError:
-    """What is wrong with a source that no loader takes."""
-    suffix = path.suffix.lower()
-    if not path.exists():
-        what = "does not exist"
-    elif suffix in FORMATS or suffix in OTHER_SUFFIXES:
-        what = "is a single image, and clustering needs many"
-    elif suffix in recording.FORMATS or suffix in recording.OTHER_SUFFIXES:
-        what = "is a single recording, and clustering needs many"
-    else:
-        what = "is not a folder, .npy, .npz or IDX file"
-    return DataError(f"source {str(path)!r} {what}; give {_possible()}.")
+def _from_data_dir(name: str, split: str, limit: int | None, seed: int) -> Dataset:
+    return load_array(_stored(name), split=split, limit=limit, seed=seed, name=name)
 
 
-def _possible() -> str:
-    """What can be a source."""
-    return (
-        f"a folder of images ({', '.join(FORMATS)}) or recordings "
-        f"({', '.join(recording.FORMATS)}), a file ({', '.join(_SUFFIXES)}, IDX), tfds: and a "
-        f"name, or one of {', '.join(_NAMED)}"
+def _from_digits(name: str, split: str, limit: int | None, seed: int) -> Dataset:
+    if split != "all":
+        raise DataError(f"{name!r} has no split {split!r}; use split 'all'.")
+    return load_digits()
+
+
+def _from_mnist(name: str, split: str, limit: int | None, seed: int) -> Dataset:
+    make = {"affine-mnist": affine_mnist, "diffeo-mnist": diffeo_mnist}[name]
+    stored = read_archive(_stored("mnist"), "train")
+    train, test = make(stored.images, stored.labels, seed=seed)
+    if split != "all":
+        return train if split == "train" else test
+    assert train.labels is not None
+    assert test.labels is not None
+    return dataclasses.replace(
+        train,
+        images=np.concatenate([train.images, test.images]),
+        labels=np.concatenate([train.labels, test.labels]),
+        indices=np.arange(len(train) + len(test)),
     )
+
+
+def _from_mnist_1k(name: str, split: str, limit: int | None, seed: int) -> Dataset:
+    _refuse_train(name, split)
+    return load_array(_stored("mnist"), split="test", limit=1000, seed=seed, name=name)
+
+
+def _from_mnist_color(name: str, split: str, limit: int | None, seed: int) -> Dataset:
+    stored = read_archive(_stored("mnist"))
+    first, count = 0, len(stored.images)
+    if split != "all":
+        n_test = len(read_archive(_stored("mnist"), "test").images)
+        first, count = (count - n_test, n_test) if split == "test" else (0, count - n_test)
+    chosen = draw(count, limit, seed)
+    chosen = np.arange(count) if chosen is None else chosen
+    made = mnist_color(stored.images, stored.labels, seed=seed, indices=first + chosen)
+    # Counted from the beginning of the split, as for "mnist".
+    return dataclasses.replace(made, indices=chosen)
+
+
+def _from_mnist_test(name: str, split: str, limit: int | None, seed: int) -> Dataset:
+    _refuse_train(name, split)
+    stored = read_archive(_stored("mnist"), "test")
+    chosen = draw(len(stored.images), limit, seed)
+    return affnist_like(stored.images, stored.labels, seed=seed, indices=chosen)
+
+
+def _refuse_train(name: str, split: str) -> None:
+    if split == "train":
+        raise DataError(
+            f"{name!r} has no split 'train': it is made from MNIST's test images; "
+            f"use split 'all' or 'test', which are the same here."
+        )
+
+
+_NAMED: dict[str, Callable[[str, str, int | None, int], Dataset]] = {
+    "digits": _from_digits,
+    "mnist": _from_data_dir,
+    "usps": _from_data_dir,
+    "affine-mnist": _from_mnist,
+    "diffeo-mnist": _from_mnist,
+    "mnist-1k": _from_mnist_1k,
+    "mnist-color": _from_mnist_color,
+    "affnist-like": _from_mnist_test,
+}
+_SUFFIXES = (".npy", ".npz")
+
+
+def load_digits() -> Dataset:
+    """Load 1,797 handwritten digits of 8×8 grey pixels, 10 classes, without any download.
+
+    Returns:
+        Images float32 `[1797, 8, 8, 1]`, scaled from 0..16 to [0, 1], with labels.
+
+    References:
+        E. Alpaydin, C. Kaynak, "Optical recognition of handwritten digits", UCI, 1998 (test part).
+    """
+    images, labels = _read_digits()
+    return Dataset(
+        images=(images[..., None] / 16.0).astype(np.float32),
+        labels=labels.astype(np.int64),
+        label_names=tuple(str(label) for label in range(10)),
+        name="digits",
+    )
+
+
+def _read_digits() -> tuple[Float[np.ndarray, "n height width"], Int[np.ndarray, " n"]]:
+    # Importing scikit-learn takes longer than everything else before the first step.
+    spec = importlib.util.find_spec("sklearn")
+    for place in (spec.submodule_search_locations or []) if spec is not None else []:
+        path = Path(place) / "datasets" / "data" / "digits.csv.gz"
+        if path.is_file():
+            with gzip.open(path, "rt") as file:
+                table = np.loadtxt(file, delimiter=",")
+            return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
+    from sklearn import datasets
+
+    bunch = datasets.load_digits()
+    return bunch.images, bunch.target

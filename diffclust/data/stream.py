@@ -6,19 +6,38 @@ records; `open_stream` makes them of what the command line takes. Models cluster
 
 import os
 import secrets
+import struct
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from diffclust.data.arrays import as_images, check_shape
-from diffclust.data.dataset import DataError
-from diffclust.data.gather import FileError, decode_each
-from diffclust.data.pictures import read_picture
-from diffclust.data.resize import check_channels, convert_channels, fit_images, parse_size
-from diffclust.image_source import ImageSource
+from diffclust.data.arrays import (
+    as_images,
+    check_channels,
+    check_labels,
+    check_shape,
+    fit_images,
+    parse_size,
+)
+from diffclust.data.dataset import DataError, Dataset, FileError, encode_labels
+from diffclust.data.files import check_split, choose_keys, damage_explained, no_split
+from diffclust.data.folder import FolderFiles, choose_files, find_pictures
+from diffclust.data.gather import (
+    ReportProgress,
+    decode_each,
+    decode_lot,
+    installed_memory,
+    intensities,
+)
+from diffclust.data.pictures import quiet_decoding, read_picture
+from diffclust.image_source import Faults, ImageSource
+
+_LOCAL_HEADER = 30
+"""Bytes of what precedes a member of a zip file, but for its name and extra field."""
 
 
 class RawImages(ImageSource):
@@ -85,6 +104,35 @@ class RawImages(ImageSource):
             left = left[done:]
 
 
+class JoinedImages(ImageSource):
+    """The images of several sources, one source after the other."""
+
+    def __init__(self, parts: list[RawImages]) -> None:
+        """Reads nothing yet.
+
+        Args:
+            parts: The sources, with images of one shape.
+        """
+        self._parts = parts
+        self._ends = np.cumsum([len(part) for part in parts])
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """See `ImageSource.shape`."""
+        _, height, width, channels = self._parts[0].shape
+        return int(self._ends[-1]), height, width, channels
+
+    def read(self, index: np.ndarray) -> np.ndarray:
+        """See `ImageSource.read`."""
+        images = np.empty((len(index), *self.shape[1:]), np.float32)
+        owner = np.searchsorted(self._ends, index, side="right")
+        for number, part in enumerate(self._parts):
+            here = owner == number
+            if here.any():
+                images[here] = part.read(index[here] - (self._ends[number] - len(part)))
+        return images
+
+
 class FittedImages(ImageSource):
     """Images of another source, brought to a size and a number of channels as they are read."""
 
@@ -117,8 +165,7 @@ class FittedImages(ImageSource):
 
     def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
         """See `ImageSource.read`."""
-        images = convert_channels(self._source.read(index), self._channels)
-        return images if self._size is None else fit_images(images, self._size)
+        return fit_images(self._source.read(index), self._size, self._channels)
 
 
 class FolderImages(ImageSource):
@@ -159,37 +206,19 @@ class FolderImages(ImageSource):
             DataError: If a file cannot be read any more.
         """
         files = [self._files[i] for i in index.tolist()]
+        height, width, channels = self._each
         images = np.empty((len(files), *self._each), np.float32)
-        pixels = decode_each(lambda file: read_picture(file, self._size), files)
-        for i, found in enumerate(pixels):
-            if isinstance(found, FileError):
-                raise DataError(f"{str(files[i])!r} cannot be read ({found}); repair it.")
-            images[i] = intensities(found, self._each)
+        results = decode_each(lambda file: read_picture(file, self._size), files)
+        for i, pixels in enumerate(results):
+            if isinstance(pixels, FileError):
+                raise DataError(f"{str(files[i])!r} cannot be read ({pixels}); repair it.")
+            if pixels.shape[:2] != (height, width):
+                raise DataError(
+                    f"images must have one size: got {pixels.shape[1]}x{pixels.shape[0]} and "
+                    f"{width}x{height} (width x height); give --size (size=) to resize all."
+                )
+            images[i] = intensities(pixels, channels)
         return images
-
-
-def intensities(
-    pixels: np.ndarray, shape: tuple[int, int, int]
-) -> Float[np.ndarray, "height width channels"]:
-    """Decoded pixels as an image.
-
-    Args:
-        pixels: uint8, or float32 in [0, 1], `[height, width, 1 or 3]`.
-        shape: What the image must have; only the number of channels is changed.
-
-    Returns:
-        Intensities in [0, 1].
-
-    Raises:
-        DataError: If it has another size.
-    """
-    if pixels.shape[:2] != shape[:2]:
-        raise DataError(
-            f"images must have one size: got {pixels.shape[1]}x{pixels.shape[0]} and "
-            f"{shape[1]}x{shape[0]} (width x height); give --size (size=) to resize all."
-        )
-    scaled = pixels if pixels.dtype == np.float32 else pixels.astype(np.float32) / np.float32(255)
-    return convert_channels(scaled, shape[2])
 
 
 @runtime_checkable
@@ -249,7 +278,7 @@ class RecordImages(ImageSource):
             raise DataError("there are no records; give at least one image.")
         self._records, self._image = records, image
         self._size, self._channels = parse_size(size), channels
-        self._each = self._decoded(0, records[0]).shape
+        self._each = self._decode(0, records[0]).shape
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -271,23 +300,22 @@ class RecordImages(ImageSource):
         """
         images = np.empty((len(index), *self._each), np.float32)
         numbers = index.tolist()
-        several = getattr(self._records, "__getitems__", None)
-        records = several(numbers) if several else (self._records[number] for number in numbers)
+        read_many = getattr(self._records, "__getitems__", None)
+        records = read_many(numbers) if read_many else (self._records[i] for i in numbers)
         for i, (number, record) in enumerate(zip(numbers, records, strict=True)):
-            found = self._decoded(number, record)
-            if found.shape != self._each:
+            image = self._decode(number, record)
+            if image.shape != self._each:
                 raise DataError(
-                    f"record {number} has an image of shape {found.shape}, and the first has "
+                    f"record {number} has an image of shape {image.shape}, and the first has "
                     f"{self._each}; give size= (and channels=) to make all alike."
                 )
-            images[i] = found
+            images[i] = image
         return images
 
-    def _decoded(self, number: int, record: Any) -> np.ndarray:
+    def _decode(self, number: int, record: Any) -> np.ndarray:
         pixels = np.asarray(self._image(record))[None]
         images = as_images(pixels, name=f"record {number}", indices=np.array([number]))
-        images = convert_channels(images, self._channels)
-        return (images if self._size is None else fit_images(images, self._size))[0]
+        return fit_images(images, self._size, self._channels)[0]
 
 
 def write_stream(
@@ -334,3 +362,184 @@ def write_stream(
     except BaseException:
         staged.unlink(missing_ok=True)
         raise
+
+
+def open_stream(
+    source: str | Path,
+    *,
+    split: str = "all",
+    size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
+    skip_bad: bool = False,
+    limit: int | None = None,
+    seed: int = 0,
+    progress: ReportProgress | None = None,
+) -> Dataset:
+    """Open images that are read whenever they are needed, and never all at once.
+
+    Args:
+        source: A `.npy` file, an `.npz` file that is not compressed, or a folder of pictures, each
+            of which is decoded once for a check, and again in every pass.
+        split: As for `load`.
+        size: As for `load`.
+        channels: As for `load`.
+        skip_bad: As for `load`.
+        limit: As for `load`.
+        seed: As for `load`.
+        progress: As for `load`.
+
+    Returns:
+        The images as an `ImageSource`, otherwise as `load` gives them.
+
+    Raises:
+        DataError: If the source is no such file or folder, or unfit in a way that `load` refuses.
+    """
+    check_split(split)
+    check_channels(channels)
+    path, target = Path(source), parse_size(size)
+    if path.is_dir():
+        found = find_pictures(path)
+        files = choose_files(path, found, split=split, limit=limit, seed=seed)
+        return _open_folder(files, target, channels, skip_bad, progress)
+    images, labels = _open_file(path, split)
+    codes, names = encode_labels(labels)
+    if target is not None or channels is not None:
+        images = FittedImages(images, size=target, channels=channels)
+    dataset = Dataset(images=images, labels=codes, label_names=names, name=path.stem)
+    return dataset.limit(limit, seed)
+
+
+def outgrows_memory(
+    source: str | Path, *, size: tuple[int, int] | None = None, limit: int | None = None
+) -> bool:
+    """Whether images, as float32, would take more than half of the memory.
+
+    Args:
+        source: What `open_stream` takes; anything else is no larger than memory.
+        size: Height and width to which they are brought, or None.
+        limit: At most so many of them; None for all.
+
+    Returns:
+        False also where nobody knows.
+    """
+    path, installed = Path(source), installed_memory()
+    if installed is None:
+        return False
+    try:
+        if path.is_dir():
+            files = find_pictures(path)
+            count, shape = len(files), read_picture(path / files[0], size).shape
+        else:
+            count, *shape = _open_file(path, "all", labels=False)[0].shape
+    # Whatever is wrong with it, who reads it will tell.
+    except (DataError, FileError, OSError):
+        return False
+    height, width = size or shape[:2]
+    count = count if limit is None else min(count, max(limit, 0))
+    return 4 * count * height * width * shape[2] > installed / 2
+
+
+def _open_file(
+    path: Path, split: str, *, labels: bool = True
+) -> tuple[ImageSource, np.ndarray | None]:
+    """The images of a file, and their labels as they are stored."""
+    suffix = path.suffix.lower()
+    if suffix not in (".npy", ".npz") or not path.is_file():
+        raise DataError(
+            f"{str(path)!r} cannot be read as a stream; give a .npy file, an uncompressed .npz "
+            f"file or a folder of pictures, or leave out --stream."
+        )
+    with damage_explained(path):
+        if suffix == ".npz":
+            return _open_members(path, split, labels)
+        if split != "all":
+            raise no_split(path, split, "it is one array")
+        with path.open("rb") as file:
+            return _raw(path, file), None
+
+
+def _raw(path: Path, file: BinaryIO) -> RawImages:
+    """The images of an array that begins where the file stands."""
+    version = np.lib.format.read_magic(file)
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    if version not in readers:
+        raise ValueError(f"format {version} holds no plain numbers")
+    shape, in_columns, dtype = readers[version](file)
+    if dtype.hasobject:
+        raise DataError(f"{str(path)!r} needs pickle, which is never loaded; save plain numbers.")
+    if in_columns:
+        raise DataError(
+            f"{str(path)!r} holds its images column by column (Fortran order), which cannot be "
+            f"read one by one; save it again with np.save(path, np.ascontiguousarray(images))."
+        )
+    return RawImages(path, offset=file.tell(), shape=shape, dtype=dtype)
+
+
+def _open_members(
+    path: Path, split: str, wants_labels: bool
+) -> tuple[ImageSource, np.ndarray | None]:
+    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        keys, label_keys = choose_keys(names, path, split)
+        parts = [_open_member(path, file, archive.getinfo(f"{key}.npy")) for key in keys]
+    if len({part.shape[1:] for part in parts}) > 1:
+        raise DataError(
+            f"{' and '.join(keys)} in {str(path)!r} must have images of one size: got "
+            f"{' and '.join(str(part.shape) for part in parts)}; choose one split."
+        )
+    images = parts[0] if len(parts) == 1 else JoinedImages(parts)
+    if not wants_labels or len(label_keys) != len(keys):
+        return images, None
+    with np.load(path, allow_pickle=False) as loaded:
+        labels = np.concatenate([np.asarray(loaded[key]) for key in label_keys])
+    where = f"{' and '.join(label_keys)} in {str(path)!r}"
+    return images, check_labels(labels, len(images), where)
+
+
+def _open_member(path: Path, file: BinaryIO, member: zipfile.ZipInfo) -> RawImages:
+    if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+        raise DataError(
+            f"{member.filename!r} in {str(path)!r} is compressed, and cannot be read in pieces; "
+            f"save it with np.savez, or alone: np.save('images.npy', np.load({str(path)!r})"
+            f"[{member.filename.removesuffix('.npy')!r}])."
+        )
+    file.seek(member.header_offset)
+    header = file.read(_LOCAL_HEADER)
+    # Sizes of the name and of the extra field, which may differ from those in the directory.
+    name, extra = struct.unpack("<HH", header[26:30])
+    file.seek(member.header_offset + _LOCAL_HEADER + name + extra)
+    return _raw(path, file)
+
+
+def _open_folder(
+    files: FolderFiles,
+    size: tuple[int, int] | None,
+    channels: int | None,
+    skip_bad: bool,
+    progress: ReportProgress | None,
+) -> Dataset:
+    """Decodes all once, for what has to be known before: faults, one size, grey or not."""
+    kept, bad, blank, shape = [], [], [], (0, 0, 0)
+    with quiet_decoding():
+        for position, pixels in decode_lot(
+            lambda file: read_picture(file, size),
+            files.paths,
+            files.lot,
+            bad,
+            skip_bad=skip_bad,
+            progress=progress,
+        ):
+            shape = (*pixels.shape[:2], max(shape[2], pixels.shape[2]))
+            if not intensities(pixels, channels or pixels.shape[2]).any():
+                blank.append(len(kept))
+            kept.append(position)
+    height, width, depth = shape
+    images = FolderImages(
+        [files.paths[i] for i in kept], shape=(height, width, channels or depth), size=size
+    )
+    # Known already: else all would be decoded once more. Pixels of files are always numbers.
+    images.faults = Faults(np.zeros(0, np.int64), np.asarray(blank, np.int64))
+    return files.dataset(images, np.array(kept, np.int64), bad)

@@ -1,20 +1,18 @@
 """Image sets of TensorFlow Datasets that were prepared before, read without TensorFlow."""
 
-import contextlib
 import io
 import os
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from diffclust._validation import some
-from diffclust.data.archives import check_split
-from diffclust.data.dataset import DataError, Dataset, draw
-from diffclust.data.gather import FileError, Lot, decode_each, gather
+from diffclust.data.arrays import check_channels, parse_size
+from diffclust.data.dataset import DataError, Dataset, FileError, draw, reason_of
+from diffclust.data.files import check_split
+from diffclust.data.gather import Lot, ReportProgress, gather
 from diffclust.data.pictures import quiet_decoding, read_picture
-from diffclust.data.resize import check_channels, parse_size
 
 PREFIX = "tfds:"
 """What a source begins with that is such a set."""
@@ -34,7 +32,7 @@ def load_tfds(
     skip_bad: bool = False,
     limit: int | None = None,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: ReportProgress | None = None,
 ) -> Dataset:
     """Load an image set of TensorFlow Datasets from the folder where it was prepared.
 
@@ -84,27 +82,31 @@ def load_tfds(
             content, code = record[image], -1 if label is None else int(record[label])
         # A damaged file fails in as many ways as there are layers below.
         except Exception as error:
-            raise FileError(" ".join(str(error).split()) or type(error).__name__) from error
+            raise FileError(reason_of(error)) from error
         if not isinstance(content, bytes):
             raise FileError("damaged")
         codes[position] = code
         return read_picture(io.BytesIO(content), target)
 
     lot = Lot(repr(PREFIX + name), tuple(f"record {index}" for index in indices))
-    with (
-        quiet_decoding(),
-        contextlib.closing(decode_each(decode, range(len(indices)))) as results,
-    ):
-        found = gather(results, lot, channels=channels, skip_bad=skip_bad, progress=progress)
+    with quiet_decoding():
+        images, kept, bad = gather(
+            decode,
+            range(len(indices)),
+            lot,
+            channels=channels,
+            skip_bad=skip_bad,
+            progress=progress,
+        )
     # Sets with a part that is not labelled mark it by -1.
-    has_labels = label is not None and bool(np.all(codes[found.kept] >= 0))
+    has_labels = label is not None and bool(np.all(codes[kept] >= 0))
     return Dataset(
-        images=found.images,
-        labels=codes[found.kept] if has_labels else None,
+        images=images,
+        labels=codes[kept] if has_labels else None,
         label_names=tuple(prepared.info.features[label].names) if has_labels else None,
         name=name,
-        skipped=tuple(lot.names[position] for position in found.bad),
-        indices=indices[found.kept],
+        skipped=tuple(lot.names[position] for position in bad),
+        indices=indices[kept],
     )
 
 
@@ -196,7 +198,7 @@ def _open(name: str, prepared: Any, image: str, split: str) -> Any:
         len(records)
     except Exception as error:
         raise DataError(
-            f"'{PREFIX}{name}' cannot be read ({' '.join(str(error).split())}); it is damaged: "
+            f"'{PREFIX}{name}' cannot be read ({reason_of(error)}); it is damaged: "
             f"{_how_to_prepare(name)}."
         ) from error
     return records

@@ -1,12 +1,15 @@
-"""Weights of samples, from a file."""
+"""Weights of samples and masks of pixels, from files."""
 
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 
 from diffclust._validation import some
-from diffclust.data.archives import read_archive
-from diffclust.data.dataset import DataError
+from diffclust.data.dataset import DataError, FileError
+from diffclust.data.files import read_archive
+from diffclust.data.pictures import FORMATS, quiet_decoding, read_picture
+from diffclust.masks import as_mask
 
 
 def load_weights(path: str | Path, indices: np.ndarray, *, total: int | None = None) -> np.ndarray:
@@ -51,3 +54,38 @@ def load_weights(path: str | Path, indices: np.ndarray, *, total: int | None = N
     if not np.any(chosen > 0.0):
         raise DataError(f"{where} must be positive somewhere: all are 0; correct them.")
     return chosen
+
+
+def load_mask(
+    path: str | Path, size: tuple[int, int] | None = None
+) -> Float[np.ndarray, "height width"]:
+    """Load which pixels of images count: a picture, black where they do not, or a `.npy` file.
+
+    Args:
+        path: A picture, whose grey levels are the weights, or numbers in [0, 1], 8-bit integers or
+            booleans `[height, width]`.
+        size: Height and width in pixels, to which a picture is resized and centre-cropped like the
+            images; None leaves it.
+
+    Returns:
+        The weights, from 0 to 1.
+
+    Raises:
+        DataError: If the file is missing, damaged, of another shape or type, or hides all pixels.
+    """
+    path = Path(path)
+    where = f"mask in {str(path)!r}"
+    if path.suffix.lower() in FORMATS:
+        try:
+            with quiet_decoding():
+                weights = read_picture(path, size)
+        except FileError as error:
+            raise DataError(f"{where} cannot be read: {error}; give another picture.") from error
+        weights = weights.mean(axis=2) / (255 if weights.dtype == np.uint8 else 1)
+    else:
+        weights = read_archive(path).images
+    try:
+        as_mask(weights)
+    except ValueError as error:
+        raise DataError(f"{where} is not one: {error}.") from error
+    return (weights / 255 if weights.dtype == np.uint8 else weights).astype(float)

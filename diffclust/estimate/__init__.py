@@ -5,6 +5,6 @@ choose settings, to book a machine, or to tell a user what is coming.
 """
 
 from diffclust.estimate.result import Estimate, StageCost
-from diffclust.estimate.whole import estimate
+from diffclust.estimate.stages import estimate
 
 __all__ = ["Estimate", "StageCost", "estimate"]

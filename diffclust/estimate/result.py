@@ -22,6 +22,20 @@ class StageCost:
     least: float
     most: float
 
+    @classmethod
+    def of(cls, name: str, seconds: float, cpu_seconds: float) -> "StageCost":
+        """The cost of a stage that takes so long, no less and no more.
+
+        Args:
+            name: The stage.
+            seconds: Wall-clock time.
+            cpu_seconds: Time of all processor cores together.
+
+        Returns:
+            The cost.
+        """
+        return cls(name, seconds, cpu_seconds, seconds, seconds)
+
     def scaled(self, factor: float | int, *, least: float = 1.0, most: float = 1.0) -> "StageCost":
         """The same stage, so many times over.
 

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -120,7 +121,7 @@ class AbstractModel(eqx.Module):
             A whole number, from which the chunk size follows.
         """
 
-    def chunk_size(self, description: Description) -> int:
+    def chunk_size_for(self, description: Description) -> int:
         """Samples a chunk where nothing else is asked for.
 
         Args:
@@ -132,6 +133,17 @@ class AbstractModel(eqx.Module):
         copies, streamed = self.working_copies(description), description.streamed
         size = description.largest_share
         return default_chunk_size(description.sample, size, copies, streamed=streamed)
+
+    def state_bytes(self, shape: tuple[int, ...]) -> int:
+        """Bytes of the arrays that a fit holds, beside the samples that it is given.
+
+        Args:
+            shape: Shape of the samples.
+
+        Returns:
+            The normalised samples, and what is remembered of each in several passes.
+        """
+        return shape[0] * (4 * math.prod(shape[1:]) + 32 * self.num_clusters + 64)
 
     @property
     def drops_weightless(self) -> bool:
@@ -209,7 +221,7 @@ class AbstractModel(eqx.Module):
         )
         data = selection.data
         if chunk_size is None:
-            data = dataclasses.replace(data, chunk_size=self.chunk_size(data.description))
+            data = dataclasses.replace(data, chunk_size=self.chunk_size_for(data.description))
         stages = self.compose(data.description, start)
         outcome = run(stages, data, key, callback=callback, snapshots=snapshots)
         outcome = selection.completed(self, self.finished(outcome), callback)

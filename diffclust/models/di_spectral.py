@@ -121,6 +121,11 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
         """The greatest of the numbers."""
         return max(self.num_removed)
 
+    def num_compared(self, count: int) -> int:
+        """All candidates."""
+        del count
+        return self.num_candidates
+
     def clustering_stages(self, description: Description) -> tuple[Stage, ...]:
         """Candidates in scattering space, their invariant distances, and the mean graph's cut."""
         del description

@@ -2,6 +2,7 @@
 
 import abc
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -239,6 +240,15 @@ class AbstractGradientModel(AbstractImageModel):
     def working_copies(self, description: Description) -> int:
         """Those of the aligner of the final assignment."""
         return self._final(description.sample.shape[2]).aligner.working_copies(self.num_clusters)
+
+    def state_bytes(self, shape: tuple[int, ...]) -> int:
+        """The samples on the device, their memory, and all that is learned."""
+        learned = jax.eval_shape(lambda: jax.tree.leaves(self.blank(shape[1:], jnp.dtype("f4"))))
+        weights = sum(4 * leaf.size for leaf in learned if hasattr(leaf, "size"))
+        row = self._final(shape[3]).memory_bytes(self.num_clusters)
+        # Responsibilities and scores of the final assignment are on the host as well.
+        each = 8 * math.prod(shape[1:]) + 2 * row + 24 * self.num_clusters
+        return shape[0] * each + 6 * weights
 
     def _final(self, channels: int) -> GradientEM:
         return self.solver(len(self.sequence(channels)), channels, final=True)

@@ -1,6 +1,7 @@
 """K-means and its two invariant kin, each a transform, a penalty and an aligner."""
 
 import abc
+import math
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -105,6 +106,14 @@ class AbstractPrototypeModel(AbstractImageModel):
         """The aligner's."""
         del description
         return self.aligner().working_copies(self.num_clusters)
+
+    def state_bytes(self, shape: tuple[int, ...]) -> int:
+        """The normalised samples at both resolutions, and their memory in several runs."""
+        factor = self.coarsening(*shape[1:3])
+        coarser = 0.0 if factor == 1 else 1.0 / factor**2
+        row = self.solver().memory_bytes(self.num_clusters)
+        # The memories of the pass before, of this one and of the best run, and a copy on the host.
+        return int(shape[0] * (4 * math.prod(shape[1:]) * (1.0 + coarser) + 4 * row + 64))
 
     def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
         """Images and penalty weights."""

@@ -228,6 +228,39 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         """Those of the alignment to prototypes."""
         return self.alignment_model().working_copies(description)
 
+    def num_features(self, image_shape: tuple[int, ...]) -> int:
+        """How many scattering coefficients an image has.
+
+        Args:
+            image_shape: Height, width and channels.
+
+        Returns:
+            Their number.
+        """
+        scattering = self.feature_map(*image_shape[:2]).feature_map
+        assert isinstance(scattering, Scattering)
+        return scattering.num_features(image_shape[2])
+
+    def num_compared(self, count: int) -> int:
+        """How many neighbours of each sample are found by comparing it with all others.
+
+        Args:
+            count: Number of samples.
+
+        Returns:
+            Their number; 0 where samples are not compared with each other.
+        """
+        del count
+        return 0
+
+    def state_bytes(self, shape: tuple[int, ...]) -> int:
+        """Features, their covariance, coordinates, neighbours."""
+        count, size = shape[0], self.num_features(shape[1:])
+        features = min(4 * count * size, 2 * 2**30)
+        square = 8 * min(count, size) ** 2 if 2 * count <= size else 8 * size**2
+        row = 4 * (4 * self.num_dimensions + 2 * math.prod(shape[1:])) + 64 * 12
+        return features + 3 * square + count * row
+
     def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
         """Images and penalty weights."""
         return blank_clusters(self, sample_shape, dtype)

@@ -180,6 +180,10 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
         embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
         return nearest_centres(embedding.extend(affinities), stored["centres"])
 
+    def num_compared(self, count: int) -> int:
+        """As many as the largest graph needs; none with representatives."""
+        return 0 if self.by_representatives(count) else max(self.num_neighbours)
+
     def by_representatives(self, count: int) -> bool:
         """Whether samples are compared with a few representatives, and not with each other.
 

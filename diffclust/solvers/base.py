@@ -89,6 +89,18 @@ class AbstractSolver(eqx.Module):
             jnp.zeros((size, warm, self.energy.num_params), dtype=dtype),
         )
 
+    def memory_bytes(self, num_clusters: int) -> int:
+        """Bytes of the memory of one sample in single precision.
+
+        Args:
+            num_clusters: Number of clusters.
+
+        Returns:
+            Their number.
+        """
+        places = self.aligner.num_candidates(num_clusters)
+        return 8 * places + 4 * min(self.warm_starts, places) * self.energy.num_params
+
     def align(self, learned: Learned, samples: PyTree, memory: Memory | None) -> Alignment:
         """Aligns a batch to its best clusters.
 

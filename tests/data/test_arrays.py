@@ -217,7 +217,7 @@ def test_not_an_array_at_all(tmp_path):
 
 
 def test_bomb_in_an_npz(tmp_path, monkeypatch):
-    monkeypatch.setattr("diffclust.data.archives.BOMB_BYTES", 10**6)
+    monkeypatch.setattr("diffclust.data.files.BOMB_BYTES", 10**6)
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros((100, 200, 200), np.uint8))
     with pytest.raises(DataError, match=r"'x.npy' .* is a decompression bomb"):
         load(tmp_path / "a.npz")

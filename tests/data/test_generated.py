@@ -102,7 +102,7 @@ def test_k_means_is_near_the_paper(data_dir, make, paper):
     """One seed of five; the docstrings give the others."""
     from sklearn.cluster import KMeans
 
-    from diffclust.data.archives import read_archive
+    from diffclust.data.files import read_archive
     from diffclust.metrics import accuracy
 
     stored = read_archive(data_dir / "mnist.npz", "train")

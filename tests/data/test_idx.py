@@ -97,7 +97,7 @@ def test_damaged_gzip(tmp_path):
 
 
 def test_bomb(tmp_path, monkeypatch):
-    monkeypatch.setattr("diffclust.data.idx.BOMB_BYTES", 10**5)
+    monkeypatch.setattr("diffclust.data.files.BOMB_BYTES", 10**5)
     path = write(tmp_path, "images-idx3-ubyte.gz", np.zeros((10, 200, 200), np.uint8))
     with pytest.raises(DataError, match="is a decompression bomb"):
         load(path)

@@ -5,7 +5,7 @@ import pytest
 import scipy.ndimage
 
 from diffclust.data import DataError, affnist_like, load_digits, mnist_color
-from diffclust.data import mnist_variants as variants
+from diffclust.data import generated as variants
 
 MAKERS = [mnist_color, affnist_like]
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from diffclust.data import DataError, load, load_folder
-from diffclust.data.gather import FileError
+from diffclust.data.dataset import FileError
 from diffclust.data.pictures import FORMATS, quiet_decoding, read_picture
 
 

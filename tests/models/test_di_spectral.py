@@ -212,11 +212,11 @@ def test_stages_are_told_in_their_order(images: np.ndarray) -> None:
     told: list[Progress] = []
     model = by_bending(num_removed=(0, 1))
     found = model.fit(images, key=KEY, chunk_size=CHUNK, callback=told.append)
-    assert stages(told) == ["features", "directions", "neighbours", "pairs", "cut", "portraits"]
+    assert stages(told) == ["features", "directions", "neighbours", "pairs", "cut", "alignments"]
     assert [(p.done, p.total) for p in told if p.stage == "cut"] == [(0, 3), (1, 3), (2, 3)]
     told.clear()
     found.predict(images, callback=told.append)
-    assert stages(told) == ["features", "pairs", "portraits"]
+    assert stages(told) == ["features", "pairs", "alignments"]
 
 
 @pytest.mark.slow

@@ -245,11 +245,11 @@ def test_stages_are_told_in_their_order(images: np.ndarray) -> None:
         told: list[Progress] = []
         model = pssc(affinity=affinity, num_representatives=20)
         found = model.fit(images, key=KEY, chunk_size=CHUNK, callback=told.append)
-        expected = ["features", "directions", "neighbours", "cut", "portraits"]
+        expected = ["features", "directions", "neighbours", "cut", "alignments"]
         assert stages(told) == expected
         told.clear()
         found.predict(images, callback=told.append)
-        assert stages(told) == ["features", "portraits"]
+        assert stages(told) == ["features", "alignments"]
 
 
 def test_a_callback_can_stop_it(images: np.ndarray) -> None:

@@ -99,7 +99,7 @@ def test_aligned_samples_lie_nearer_to_sharper_means(images: np.ndarray) -> None
     params = align_all(ALIGNED, plan, clusters, images, LABELS, callback=told.append)
     assert params.shape == (18, 6)
     assert [(p.stage, p.done, p.total) for p in told] == [
-        ("portraits", done, 3) for done in (1, 2, 3)
+        ("alignments", done, 3) for done in (1, 2, 3)
     ]
     aligned = np.asarray(jax.vmap(ALIGNED.energy.aligned)(params, images))
     scale = np.sqrt((images**2).sum((1, 2, 3), keepdims=True))

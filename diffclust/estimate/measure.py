@@ -1,14 +1,18 @@
-"""A fit of a few samples, watched: how long its parts take, apart from compiling them."""
+"""What can be measured: the time that a fit of a few samples takes, and the process's memory."""
 
+import contextlib
 import dataclasses
+import functools
 import math
+import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from diffclust.estimate.result import StageCost
 from diffclust.models import AbstractModel, Result
@@ -16,25 +20,20 @@ from diffclust.solvers import Cancelled, Progress
 from diffclust.types import Key
 
 
-class _Compiling:
-    """Seconds that this process has spent on tracing, lowering and compiling programs."""
+@functools.cache
+def _compile_seconds() -> list[float]:
+    """The seconds that this process has spent on compiling since the first call, in a list of one.
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._listens = False
+    JAX keeps its listeners for good, so there is one.
+    """
+    total = [0.0]
 
-    def listen(self) -> None:
-        """Starts to count; JAX keeps its listeners for good, so there is one."""
-        if not self._listens:
-            jax.monitoring.register_event_duration_secs_listener(self._count)
-            self._listens = True
-
-    def _count(self, event: str, duration_secs: float, **_: Any) -> None:
+    def add(event: str, duration_secs: float, **_: Any) -> None:
         if event.startswith("/jax/core/compile/"):
-            self.seconds += duration_secs
+            total[0] += duration_secs
 
-
-_compiling = _Compiling()
+    jax.monitoring.register_event_duration_secs_listener(add)
+    return total
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,14 +70,13 @@ class Watch:
                 that nothing was compiled for.
             until: The fit is ended where it is true of a report; None for never.
         """
-        _compiling.listen()
         self.intervals: list[Interval] = []
         self._left, self._until = seconds, until
         self._mark = self._now()
 
     @staticmethod
     def _now() -> tuple[float, float, float]:
-        return time.perf_counter(), time.process_time(), _compiling.seconds
+        return time.perf_counter(), time.process_time(), _compile_seconds()[0]
 
     def _note(self, stage: str, progress: Progress | None) -> None:
         before, self._mark = self._mark, self._now()
@@ -139,29 +137,38 @@ class Rehearsal:
         """
         return [interval for interval in self.intervals if interval.stage in stages]
 
-    def cost(self, stage: str, *, typical: bool = False) -> StageCost:
+    def reports(self, stage: str) -> list[tuple[Interval, Progress]]:
+        """The reports of a stage, with the intervals that end with them.
+
+        Args:
+            stage: Name of the stage.
+
+        Returns:
+            Intervals and reports, in order.
+        """
+        return [
+            (interval, interval.progress)
+            for interval in self.intervals
+            if interval.progress is not None and interval.progress.stage == stage
+        ]
+
+    def cost(self, stage: str, *, robust: bool = False) -> StageCost:
         """What a stage took.
 
         Args:
             stage: The stage.
-            typical: Whether its intervals are alike, so that one in which something was compiled
-                is taken for the median of the others.
+            robust: Whether its intervals are alike, so that the median of those in which nothing
+                was compiled stands for all: what surrounds a compilation is no part of it, and
+                does not come again either.
 
         Returns:
             The cost; zero where there was no such stage.
         """
         here = self.of(stage)
-        wall, cpu = [i.wall for i in here], [i.cpu for i in here]
-        clean = [i for i in here if not i.compiling] if typical else []
-        if clean:
-            # What surrounds a compilation is no part of it, and does not come again either.
-            middle = [
-                statistics.median(getattr(i, name) for i in clean) for name in ("wall", "cpu")
-            ]
-            wall = [i.wall if not i.compiling else middle[0] for i in here]
-            cpu = [i.cpu if not i.compiling else middle[1] for i in here]
-        total = math.fsum(wall)
-        return StageCost(stage, total, math.fsum(cpu), total, total)
+        clean = [interval for interval in here if not interval.compiling]
+        if robust and clean:
+            return median_cost(stage, clean).scaled(len(here))
+        return StageCost.of(stage, math.fsum(i.wall for i in here), math.fsum(i.cpu for i in here))
 
     def compiling(self, *stages: str) -> StageCost:
         """What compiling the programs of some stages took.
@@ -173,9 +180,28 @@ class Rehearsal:
             The cost.
         """
         here = self.of(*stages)
-        seconds = math.fsum(interval.compiling for interval in here)
-        cpu = math.fsum(interval.compiling_cpu for interval in here)
-        return StageCost("compiling", seconds, cpu, seconds, seconds)
+        return StageCost.of(
+            "compiling",
+            math.fsum(interval.compiling for interval in here),
+            math.fsum(interval.compiling_cpu for interval in here),
+        )
+
+
+def median_cost(stage: str, intervals: Sequence[Interval]) -> StageCost:
+    """What one of several intervals that are alike takes.
+
+    Args:
+        stage: Name of the stage.
+        intervals: At least one.
+
+    Returns:
+        The medians of wall-clock and processor seconds.
+    """
+    return StageCost.of(
+        stage,
+        statistics.median(interval.wall for interval in intervals),
+        statistics.median(interval.cpu for interval in intervals),
+    )
 
 
 def rehearse(
@@ -209,19 +235,49 @@ def rehearse(
     return Rehearsal(tuple(watch.intervals), result)
 
 
-def some_of(samples: Any, count: int, key: Key) -> np.ndarray:
-    """Samples drawn at random, in their order.
+def held_bytes() -> int:
+    """Memory that this process holds now; where nobody knows, the most that it ever held."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return peak_bytes()
 
-    Args:
-        samples: Samples with a leading axis: an array, or a source that reads them.
-        count: How many.
-        key: Random key.
 
-    Returns:
-        The samples; all of them where there are not more.
-    """
-    if count >= len(samples):
-        return np.asarray(samples[:])
-    seed = int(jax.random.randint(key, (), 0, 2**30))
-    chosen = np.random.default_rng(seed).choice(len(samples), count, replace=False)
-    return np.asarray(samples[np.sort(chosen)])
+def peak_bytes() -> int:
+    """The most memory that this process ever held; 0 where nobody knows."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    # The unit is bytes on macOS, KiB elsewhere.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def installed_bytes() -> int | None:
+    """Memory that a process may have: that of the machine, or of its control group if less."""
+    limits = []
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limits.append(int(Path(path).read_text("ascii")))
+        except (OSError, ValueError):  # There is no such group, or it is "max".
+            continue
+    return min(limits, default=None)
+
+
+def device_limit() -> int | None:
+    """Memory of the accelerator that JAX may use; None on a CPU, or where nobody knows."""
+    stats = jax.devices()[0].memory_stats()
+    return None if not stats else stats.get("bytes_limit")
+
+
+def working_bytes() -> int:
+    """Working memory of the hungriest program that is loaded: temporary arrays and results."""
+    most = 0
+    for program in jax.devices()[0].client.live_executables():
+        stats = program.get_compiled_memory_stats()
+        most = max(most, stats.temp_size_in_bytes + stats.output_size_in_bytes)
+    return most

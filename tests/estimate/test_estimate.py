@@ -12,8 +12,8 @@ import pytest
 import diffclust
 from diffclust.cli import main, outlook
 from diffclust.data import load
-from diffclust.estimate import Estimate, StageCost, estimate, lloyd, memory
-from diffclust.estimate.rehearsal import Interval, Rehearsal, Watch, rehearse
+from diffclust.estimate import Estimate, StageCost, estimate, measure, stages
+from diffclust.estimate.measure import Interval, Rehearsal, Watch, rehearse
 from diffclust.models import AbstractModel
 from diffclust.solvers import Cancelled, Progress
 
@@ -25,8 +25,8 @@ def cost(name: str, seconds: float) -> StageCost:
 
 
 def example(**changes) -> Estimate:
-    stages = (cost("begin", 5.0), cost("pass", 100.0).scaled(6.0, least=0.5, most=2.0))
-    return Estimate(stages, host_bytes=2 * GIGABYTE, **changes)
+    parts = (cost("begin", 5.0), cost("pass", 100.0).scaled(6.0, least=0.5, most=2.0))
+    return Estimate(parts, host_bytes=2 * GIGABYTE, **changes)
 
 
 def test_stages_add_up_with_their_ranges() -> None:
@@ -113,22 +113,24 @@ def test_chunks_passes_and_growth_are_multiplied(
         sizes.append(len(samples))
         return told[len(sizes) - 1]
 
-    monkeypatch.setattr(lloyd, "rehearse", rehearsed)
+    monkeypatch.setattr(stages, "rehearse", rehearsed)
     model = diffclust.KMeans(10, num_restarts=1, split_merge=False)
     settings = {"key": key, "chunk_size": 10_000, "seconds": 20.0, "short": 0.0}
-    stages = lloyd.lloyd_stages(model, images, **settings)
+    costs = stages.stage_costs(stages.PlannedFit(model, images, **settings))
     assert sizes == [10_000, 4096]
-    found = {stage.name: stage.seconds for stage in stages}
+    found = {stage.name: stage.seconds for stage in costs}
     growth = (100_000 / 4096) ** 0.35
     assert found == {"pass": pytest.approx(0.5 * 10 * 10 * growth)}
     # Where a small fall of the loss is enough, passes do not grow; nor beyond their limit.
     sizes.clear()
     told[1] = Rehearsal(pilot, result)
     model = dataclasses.replace(model, tolerance=1e-3)
-    assert lloyd.lloyd_stages(model, images, **settings)[0].seconds == pytest.approx(50.0)
+    (only,) = stages.stage_costs(stages.PlannedFit(model, images, **settings))
+    assert only.seconds == pytest.approx(50.0)
     sizes.clear()
     model = dataclasses.replace(model, tolerance=0.0, max_passes=12)
-    assert lloyd.lloyd_stages(model, images, **settings)[0].seconds == pytest.approx(60.0)
+    (only,) = stages.stage_costs(stages.PlannedFit(model, images, **settings))
+    assert only.seconds == pytest.approx(60.0)
 
 
 def test_a_short_fit_is_not_rehearsed_to_its_end(key: jax.Array) -> None:
@@ -173,7 +175,7 @@ def test_a_fit_that_cannot_have_its_memory_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(memory, "installed_bytes", lambda: 10**6)
+    monkeypatch.setattr(measure, "installed_bytes", lambda: 10**6)
     monkeypatch.setattr(outlook, "_recall", lambda *_: None)
     monkeypatch.setattr(outlook, "_remember", lambda *_: None)
     assert main([*FIT, *extra, "--out", str(tmp_path / "run")]) == 2
@@ -240,4 +242,4 @@ def test_estimates_come_true_within_a_factor_of_two(name: str, key: jax.Array) -
     MODELS[name].fit(images, key=key)
     took = time.process_time() - begun
     assert 0.5 * took < expected.cpu_seconds < 2.0 * took, expected
-    assert 0.5 < expected.host_bytes / memory.peak_bytes() < 2.0
+    assert 0.5 < expected.host_bytes / measure.peak_bytes() < 2.0

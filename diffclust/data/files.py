@@ -1,0 +1,385 @@
+"""Files of arrays: `.npy` and `.npz`, without pickle, and IDX, in which MNIST and its kin come."""
+
+import contextlib
+import dataclasses
+import gzip
+import io
+import math
+import re
+import zlib
+from collections.abc import Generator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+
+from diffclust._validation import some
+from diffclust.data.arrays import as_images, check_channels, check_labels, fit_images, parse_size
+from diffclust.data.dataset import DataError, Dataset, draw, encode_labels, reason_of
+
+SPLITS = ("all", "train", "test")
+
+_NPY, _ZIP, _PICKLE = b"\x93NUMPY", b"PK", b"\x80"
+_PAIRS = (("x", "y"), ("images", "labels"))
+BOMB_RATIO, BOMB_BYTES = 200, 2**30
+"""A member that grows this much, to this size, was made to fill the memory: images compress
+a few times, and only near-blank ones a hundred times."""
+
+_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+"""The types of numbers, by the third byte of a file."""
+
+_NAME = re.compile(r"idx[0-9]?(-u?byte)?$", re.IGNORECASE)
+_GZIP = b"\x1f\x8b"
+_MOST_RATIO = 1100
+"""Deflate makes nothing smaller than by about so much."""
+
+
+def load_array(
+    path: str | Path,
+    *,
+    split: str = "all",
+    size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    name: str | None = None,
+) -> Dataset:
+    """Load images from a `.npy`, `.npz` or IDX file, never unpickling anything.
+
+    Args:
+        path: The file. In an `.npz`, images are under `x_train` and `x_test` (labels under
+            `y_train`, `y_test`, as Keras names them), under `x` (`y`), under `images` (`labels`),
+            or are the only array in it. An IDX file (`train-images-idx3-ubyte`, gzipped or not)
+            finds its labels (`train-labels-idx1-ubyte`) beside it.
+        split: `"train"`, `"test"`, or `"all"` for both, train first.
+        size: Side of a square, or height and width, in pixels, to which images are resized and
+            centre-cropped; None leaves them.
+        channels: 1 to make all grey, 3 to make all RGB, None to leave them.
+        limit: At most so many images, drawn at random, in their old order.
+        seed: Seed of the draw.
+        name: What the data are called; by default the file's name without its suffix.
+
+    Returns:
+        The images, with labels where there are any.
+
+    Raises:
+        DataError: If the file is missing, damaged, needs pickle, lacks the split, or holds
+            something else than images (as in `as_images`), or if a setting is out of range.
+    """
+    path = Path(path)
+    target = parse_size(size)
+    check_channels(channels)
+    contents = read_idx(path, split) if is_idx(path) else read_archive(path, split)
+    stored, labels = contents.images, contents.labels
+    count = len(stored) if stored.ndim else 0
+    if labels is not None:
+        labels = check_labels(labels, count, f"{contents.label_key} in {str(path)!r}")
+    chosen = draw(count, limit, seed) if stored.ndim else None
+    raw = stored if chosen is None else stored[chosen]
+    images = as_images(raw, name=f"{contents.key} in {str(path)!r}", indices=chosen)
+    codes, names = encode_labels(labels)
+    return Dataset(
+        images=fit_images(images, target, channels),
+        labels=codes if codes is None or chosen is None else codes[chosen],
+        label_names=names,
+        name=Path(path.name.removesuffix(".gz")).stem if name is None else name,
+        indices=chosen,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What a file holds, as it was stored.
+
+    Attributes:
+        images: The array, of any type and shape.
+        labels: Its labels, of any type and shape, or None.
+        key: What the images are called in the file.
+        label_key: What the labels are called in the file.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray | None
+    key: str
+    label_key: str = ""
+
+
+def check_split(split: str) -> None:
+    """Refuse a split other than all, train or test.
+
+    Args:
+        split: What was asked for.
+
+    Raises:
+        DataError: If it is something else.
+    """
+    if split not in SPLITS:
+        raise DataError(f"split must be one of {', '.join(SPLITS)}: got {split!r}.")
+
+
+def read_archive(path: Path, split: str = "all") -> Contents:
+    """Read the images and labels of a `.npy` or `.npz` file.
+
+    Args:
+        path: The file.
+        split: `"train"`, `"test"`, or `"all"` for both, train first.
+
+    Returns:
+        The arrays as stored.
+
+    Raises:
+        DataError: If the file is missing, damaged, needs pickle, is a decompression bomb, has
+            none of the known keys, or lacks the split.
+    """
+    check_split(split)
+    if not path.is_file():
+        raise DataError(f"{str(path)!r} is no file; give the path of a .npy or .npz file.")
+    # Opened here, so that it is closed also when a member turns out to be damaged.
+    with damage_explained(path), path.open("rb") as file:
+        _check_beginning(file, path)
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, NpzFile):
+            with loaded:
+                return _read_members(loaded, path, split)
+    if split != "all":
+        raise no_split(path, split, "it is one array")
+    return Contents(loaded, None, "the array")
+
+
+@contextlib.contextmanager
+def damage_explained(path: Path) -> Generator[None]:
+    """Turns whatever reading a damaged `.npy` or `.npz` file raises into a `DataError`.
+
+    Args:
+        path: The file.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        DataError: With what is wrong, and what would do.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    # A damaged file fails in many ways: zip, deflate, header and encryption each have their own.
+    except Exception as error:
+        if "pickle" in str(error).lower():
+            wrong = (
+                "needs pickle, which can run any code and is never loaded here; save plain "
+                "numbers or strings, for example with np.savez(path, x=images, y=labels)."
+            )
+        elif isinstance(error, MemoryError):
+            wrong = (
+                "needs more memory than there is, or its header is damaged; save it again, "
+                "smaller or as uint8."
+            )
+        else:
+            wrong = (
+                f"cannot be read as .npy or .npz ({reason_of(error)}); it is damaged, or of "
+                "another format: save it again with np.save or np.savez."
+            )
+        raise DataError(f"{str(path)!r} {wrong}") from error
+
+
+def _check_beginning(file: BinaryIO, path: Path) -> None:
+    """Refuse what is neither `.npy` nor `.npz`, all of which `np.load` would take for pickle."""
+    beginning = file.read(8)
+    file.seek(0)
+    if not beginning.startswith((_NPY, _ZIP, _PICKLE)):
+        raise DataError(
+            f"{str(path)!r} is {'empty' if not beginning else 'neither .npy nor .npz inside'}; "
+            f"save it again with np.save or np.savez."
+        )
+
+
+def _read_members(archive: NpzFile, path: Path, split: str) -> Contents:
+    """Images and labels chosen by their names; no labels unless every part has them."""
+    refuse_bombs(archive, path)
+    keys, label_keys = choose_keys(archive.files, path, split)
+    # A member that is no array comes as bytes, and is refused later for its type.
+    images, labels = ([np.asarray(archive[k]) for k in names] for names in (keys, label_keys))
+    key, label_key = " and ".join(keys), " and ".join(label_keys)
+    if len({(array.shape[1:], array.dtype) for array in images}) > 1:
+        raise DataError(
+            f"{key} in {str(path)!r} must have images of one size and type: got "
+            f"{' and '.join(f'{a.dtype} {list(a.shape)}' for a in images)}; choose one split."
+        )
+    if len(keys) == 1:
+        return Contents(images[0], labels[0] if labels else None, key, label_key)
+    complete = len(labels) == len(keys)
+    return Contents(
+        np.concatenate(images), np.concatenate(labels) if complete else None, key, label_key
+    )
+
+
+def choose_keys(keys: list[str], path: Path, split: str) -> tuple[list[str], list[str]]:
+    """Choose the images of an `.npz` file by their names.
+
+    Args:
+        keys: The names in it.
+        path: The file, for errors.
+        split: `"train"`, `"test"`, or `"all"` for both, train first.
+
+    Returns:
+        Names of the arrays of images, and of those of labels that are there.
+
+    Raises:
+        DataError: If none of the known names is there, or the split is not.
+    """
+    held = some(map(repr, keys)) or "nothing"
+    parts = [part for part in ("train", "test") if f"x_{part}" in keys]
+    if split != "all" and split not in parts:
+        raise no_split(path, split, f"it holds {held}")
+    if parts:
+        parts = parts if split == "all" else [split]
+        labels = [f"y_{part}" for part in parts if f"y_{part}" in keys]
+        return [f"x_{part}" for part in parts], labels
+    for key, label_key in _PAIRS:
+        if key in keys:
+            return [key], [label_key] if label_key in keys else []
+    if len(keys) == 1:
+        return keys, []
+    raise DataError(
+        f"{str(path)!r} has no images under a known name: it holds {held}; "
+        f"name them x_train and x_test, x, or images (labels: y_train and y_test, y, or labels)."
+    )
+
+
+def refuse_bombs(archive: NpzFile, path: Path) -> None:
+    """Refuse members that would fill the memory from a few bytes."""
+    if archive.zip is None:
+        return
+    for member in archive.zip.infolist():
+        ratio = member.file_size / max(member.compress_size, 1)
+        if member.file_size > BOMB_BYTES and ratio > BOMB_RATIO:
+            raise DataError(
+                f"{member.filename!r} in {str(path)!r} is a decompression bomb: "
+                f"{member.compress_size:,} bytes that grow to {member.file_size:,}; "
+                f"if it is meant so, save it with np.savez, uncompressed."
+            )
+
+
+def no_split(path: Path, split: str, reason: str) -> DataError:
+    """The error for a file that does not have a split.
+
+    Args:
+        path: The file.
+        split: What was asked for.
+        reason: Why it has none.
+
+    Returns:
+        The error.
+    """
+    return DataError(
+        f"{str(path)!r} has no split {split!r}: {reason}; use split 'all', or save the images "
+        f"under x_train and x_test."
+    )
+
+
+def is_idx(path: Path) -> bool:
+    """Whether a file is named as IDX files are.
+
+    Args:
+        path: The file.
+
+    Returns:
+        True for `train-images-idx3-ubyte`, `digits.idx`, and the like, with `.gz` or not.
+    """
+    return _NAME.search(_plain_name(path)) is not None
+
+
+def read_idx(path: Path, split: str = "all") -> Contents:
+    """Read an IDX file of images, and the labels beside it where there are any.
+
+    Args:
+        path: The file, gzipped or not. Its labels are found by its name, with `labels` for
+            `images` and `idx1` for `idx3`: `t10k-labels-idx1-ubyte.gz`.
+        split: `"all"`; each split is a file of its own.
+
+    Returns:
+        The arrays as stored.
+
+    Raises:
+        DataError: If a file is missing, damaged, of another format or a decompression bomb, or
+            another split is asked for.
+    """
+    check_split(split)
+    if split != "all":
+        raise DataError(
+            f"{str(path)!r} has no split {split!r}: each split is a file of its own; give the "
+            f"file, with split 'all'."
+        )
+    if not path.is_file():
+        raise DataError(f"{str(path)!r} is no file; give the path of an IDX file.")
+    images = _read(path)
+    beside = _labels_beside(path)
+    if beside is None:
+        return Contents(images, None, "the array")
+    return Contents(images, _read(beside), "the array", f"the labels {beside.name!r}")
+
+
+def _plain_name(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".GZ")
+
+
+def _labels_beside(path: Path) -> Path | None:
+    """The file of labels that goes with one of images."""
+    plain = _plain_name(path)
+    name = re.sub(r"images?", "labels", plain).replace("idx3", "idx1")
+    if name == plain:
+        return None
+    beside = (path.with_name(name + suffix) for suffix in ("", ".gz"))
+    return next((file for file in beside if file.is_file()), None)
+
+
+def _read(path: Path) -> np.ndarray:
+    """The array of a file."""
+    with path.open("rb") as file:
+        is_packed = file.read(2) == _GZIP
+        file.seek(0)
+        try:
+            if not is_packed:
+                return _parse(file, path, path.stat().st_size, 1)
+            with gzip.open(file) as unpacked:
+                return _parse(unpacked, path, path.stat().st_size, _MOST_RATIO)
+        except (EOFError, OSError, zlib.error) as error:
+            raise DataError(
+                f"{str(path)!r} cannot be unpacked ({reason_of(error)}); it is damaged: get it "
+                f"again."
+            ) from error
+
+
+def _parse(file: io.BufferedIOBase, path: Path, stored: int, ratio: int) -> np.ndarray:
+    """The array of a file of `stored` bytes, which unpack to `ratio` times as many at most."""
+    header = file.read(4)
+    if not header:
+        raise DataError(f"{str(path)!r} is empty; get it again.")
+    kind, dims = (header[2], header[3]) if len(header) == 4 and header[:2] == b"\0\0" else (0, 0)
+    if kind not in _TYPES or not dims:
+        raise DataError(
+            f"{str(path)!r} is no IDX file: it begins with {header.hex(' ')}, not 00 00, a "
+            f"type and a number of dimensions; give a file such as train-images-idx3-ubyte."
+        )
+    sides = file.read(4 * dims)
+    dtype = np.dtype(_TYPES[kind])
+    if len(sides) == 4 * dims:
+        shape = tuple(np.frombuffer(sides, ">u4").tolist())
+        # Judged before anything is read: a damaged header may ask for all the memory there is.
+        size = math.prod(shape) * dtype.itemsize
+        if size > BOMB_BYTES and size > BOMB_RATIO * stored and size <= ratio * stored:
+            raise DataError(
+                f"{str(path)!r} is a decompression bomb: {stored:,} bytes that grow to {size:,}; "
+                f"if it is meant so, unpack it."
+            )
+        # One byte more tells whether there is more.
+        content = file.read(size + 1) if size <= ratio * stored else b""
+        if len(content) == size:
+            return np.frombuffer(content, dtype).reshape(shape).astype(dtype.newbyteorder("="))
+        got = "more" if len(content) > size else "fewer"
+        what = f"{got} numbers than its header says ({' x '.join(map(str, shape))})"
+    else:
+        what = "only a part of a header"
+    raise DataError(f"{str(path)!r} holds {what}; it is damaged: get it again.")

@@ -1,0 +1,445 @@
+"""Text files of landmarks: tables in `.csv`, and `.tps`, as tpsDig and its kin write them."""
+
+import csv
+import dataclasses
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from diffclust._validation import some
+from diffclust.data.dataset import DataError
+
+CURVES = ("refuse", "append")
+"""What can be done with curves and outlines."""
+
+_MISSING = {"", "na", "n/a", "nan", "null", "none"}
+_NUMBER = re.compile(
+    r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|nan|[+-]?inf", re.IGNORECASE
+)
+"""A number that is no code: 007 and 1_1, which Python would read, are names."""
+
+_KEY = re.compile(r"([A-Za-z][A-Za-z0-9_ ]*?)\s*=\s*(.*)")
+_COMMENT = ("#", '"', "'")
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredLandmarks:
+    """What a file holds; coordinates that it marks as missing are NaN.
+
+    Attributes:
+        landmarks: Coordinates, of any shape and type if it was an array.
+        names: Name of each shape, or None.
+        landmark_names: Name of each landmark, or None.
+        columns: What else is known of each shape, by name; each `[n]`.
+        scales: What the coordinates of each shape were multiplied by, or None.
+        texts: Columns as a text file has them; empty where the file was none.
+    """
+
+    landmarks: np.ndarray
+    names: tuple[str, ...] | None = None
+    landmark_names: tuple[str, ...] | None = None
+    columns: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    scales: np.ndarray | None = None
+    texts: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def classes(self, column: str) -> np.ndarray:
+        """A column as classes.
+
+        Args:
+            column: Its name.
+
+        Returns:
+            The column where it holds whole numbers; what a text file says where it was made other
+            numbers, which are no classes.
+        """
+        found = self.columns[column]
+        return self.texts.get(column, found) if found.dtype.kind == "f" else found
+
+
+def read_csv(path: Path) -> StoredLandmarks:
+    """Read one row a landmark, under a header `shape, landmark, x, y`, perhaps `z` and more.
+
+    Args:
+        path: The file; commas, semicolons or tabs between the fields.
+
+    Returns:
+        Shapes by first appearance; landmarks by number where all their names are whole numbers,
+        else by first appearance; further columns, of which each shape has one value.
+
+    Raises:
+        DataError: If a column is missing, a row is of another length or doubled, a field is not a
+            number, a shape lacks a landmark, or a further column varies within a shape.
+    """
+    text = read_text(path)
+    beginning = text.lstrip().split("\n", 1)[0]
+    delimiter = max(",;\t", key=beginning.count)
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True, strict=True)
+    table: _Table | None = None
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if table is None and any(cells):
+                table = _table(cells, path)
+            elif table is not None and any(cells):
+                table.add(cells, reader.line_num)
+    except csv.Error as error:
+        raise DataError(
+            f"line {reader.line_num} of {str(path)!r} is no row of a table ({error}); save it "
+            f"again as .csv."
+        ) from error
+    if table is None or not table.points:
+        raise DataError(f"{str(path)!r} holds a header and no rows; give one row a landmark.")
+    return table.landmarks()
+
+
+@dataclasses.dataclass
+class _Table:
+    """The rows that were read so far."""
+
+    path: Path
+    header: list[str]
+    axes: list[str]
+    points: dict[str, dict[str, tuple[list[float], int]]] = dataclasses.field(default_factory=dict)
+    """Coordinates and line of each landmark of each shape."""
+    extras: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+
+    def add(self, cells: list[str], line: int) -> None:
+        """Take one row."""
+        where = f"line {line} of {str(self.path)!r}"
+        if len(cells) != len(self.header):
+            raise DataError(
+                f"{where} has {len(cells)} fields, and the header {len(self.header)}; make them "
+                f"the same, or put quotes around a field that holds the delimiter."
+            )
+        fields = dict(zip(self.header, cells, strict=True))
+        shape, landmark = fields.pop("shape"), fields.pop("landmark")
+        if not shape or not landmark:
+            raise DataError(f"{where} names no shape or no landmark; fill in both.")
+        known = self.points.setdefault(shape, {})
+        if landmark in known:
+            raise DataError(
+                f"{where} repeats landmark {landmark!r} of shape {shape!r} from line "
+                f"{known[landmark][1]}; keep one of the two rows."
+            )
+        what = f"of landmark {landmark!r} of shape {shape!r}, {where},"
+        place = [as_number(fields.pop(axis), f"{axis} {what}") for axis in self.axes]
+        known[landmark] = place, line
+        first = self.extras.setdefault(shape, fields)
+        for column, value in fields.items():
+            if value != first[column]:
+                raise DataError(
+                    f"column {column!r} must have one value for a shape: shape {shape!r} in "
+                    f"{str(self.path)!r} has {first[column]!r} and {value!r}; keep one, or leave "
+                    f"out the column."
+                )
+
+    def landmarks(self) -> StoredLandmarks:
+        """All rows as arrays."""
+        names = list(dict.fromkeys(name for known in self.points.values() for name in known))
+        order = sorted(names, key=int) if all(name.isdecimal() for name in names) else names
+        for shape, known in self.points.items():
+            if missing := [name for name in order if name not in known]:
+                raise DataError(
+                    f"shape {shape!r} in {str(self.path)!r} has {len(known)} of {len(order)} "
+                    f"landmarks and lacks {some(map(repr, missing))}; add the rows, or leave out "
+                    f"the shape, or these landmarks everywhere."
+                )
+        others = [name for name in self.header if name not in ("shape", "landmark", *self.axes)]
+        columns = {name: [fields[name] for fields in self.extras.values()] for name in others}
+        return StoredLandmarks(
+            np.array([[known[name][0] for name in order] for known in self.points.values()]),
+            tuple(self.points),
+            tuple(order),
+            {name: as_column(values) for name, values in columns.items()},
+            texts={name: np.array(values, dtype=np.str_) for name, values in columns.items()},
+        )
+
+
+def _table(cells: list[str], path: Path) -> _Table:
+    """A table with a header and no rows."""
+    needed = ("shape", "landmark", "x", "y")
+    header = [cell.lower() if cell.lower() in (*needed, "z") else cell for cell in cells]
+    if not set(needed) <= set(header):
+        raise DataError(
+            f"{str(path)!r} must begin with a header that names the columns shape, landmark, x and "
+            f"y (and z): got {some(map(repr, cells))}; put it above the rows."
+        )
+    if len(set(header)) < len(header):
+        doubled = sorted({name for name in header if header.count(name) > 1})
+        raise DataError(
+            f"the header of {str(path)!r} names {some(map(repr, doubled))} more than once; "
+            f"give each column a name of its own."
+        )
+    return _Table(path, header, [axis for axis in "xyz" if axis in header])
+
+
+def read_tps(path: Path, *, curves: str = "refuse", use_scale: bool = True) -> StoredLandmarks:
+    """Read a `.tps` file: `LM=` or `LM3=`, coordinates, and keys such as `ID=` and `SCALE=`.
+
+    Args:
+        path: The file; keys in either case, lines that begin with # or a quote are comments.
+        curves: `"append"` puts the points of curves and outlines behind the landmarks, `"refuse"`
+            refuses a file that has any.
+        use_scale: Whether coordinates are multiplied by `SCALE=`.
+
+    Returns:
+        The shapes, named by `ID=`, or by `IMAGE=` where ids are missing or repeated; all keys as
+        columns in lower case, an empty string where a shape lacks one.
+
+    Raises:
+        DataError: If a line is not understood, shapes differ in the number of landmarks, one of
+            them is missing (-1 -1), there are curves that are refused, or some shapes have a scale
+            and some have none or several.
+    """
+    records = _records(path)
+    if not records:
+        raise DataError(f"{str(path)!r} holds no LM= or LM3=, with which a shape begins; add some.")
+    for record in records:
+        if curves == "refuse" and len(record.points) > record.landmarks:
+            raise DataError(
+                f"{record.name()} in {str(path)!r} has curves; pass curves='append' to take their "
+                f"points as landmarks too, or remove them."
+            )
+        if record.size() != records[0].size():
+            raise DataError(
+                f"{record.name()} in {str(path)!r} has {record.size()}, and {records[0].name()} "
+                f"has {records[0].size()}; give all shapes the same landmarks, or leave out some."
+            )
+    _refuse_missing(records, path)
+    scales = _scales(records, path) if use_scale else None
+    landmarks = np.array([record.points for record in records])
+    landmarks = landmarks.reshape(len(records), -1, records[0].dims)
+    keys = dict.fromkeys(key for record in records for key in record.fields)
+    columns = {key: [record.fields.get(key, "") for record in records] for key in keys}
+    names = next(
+        (
+            tuple(columns[key])
+            for key in ("id", "image")
+            if key in columns and all(columns[key]) and len(set(columns[key])) == len(records)
+        ),
+        None,
+    )
+    return StoredLandmarks(
+        landmarks if scales is None else landmarks * scales[:, None, None],
+        names,
+        None,
+        {key: as_column(values) for key, values in columns.items()},
+        scales,
+        {key: np.array(values, dtype=np.str_) for key, values in columns.items()},
+    )
+
+
+@dataclasses.dataclass
+class _Record:
+    """One shape of a `.tps` file while it is read."""
+
+    line: int
+    dims: int
+    points: list[list[float]]
+    landmarks: int
+    fields: dict[str, str]
+    repeated: set[str] = dataclasses.field(default_factory=set)
+
+    def name(self) -> str:
+        """What errors call it."""
+        label = self.fields.get("id") or self.fields.get("image")
+        return f"shape {label!r} (line {self.line})" if label else f"the shape of line {self.line}"
+
+    def size(self) -> str:
+        """What all shapes have to have in common."""
+        more = len(self.points) - self.landmarks
+        curves = f" and {more} points of curves" if more else ""
+        return f"{self.landmarks} landmarks{curves} in {self.dims} dimensions"
+
+
+def _records(path: Path) -> list[_Record]:
+    """The shapes of a `.tps` file in turn."""
+    records: list[_Record] = []
+    awaited = 0
+    numbered = enumerate((line.strip() for line in io.StringIO(read_text(path))), start=1)
+    for number, line in [*((i, text) for i, text in numbered if text), (0, "END=")]:
+        if line.startswith(_COMMENT):
+            continue
+        where = f"line {number} of {str(path)!r}"
+        match = _KEY.fullmatch(line)
+        if match and awaited:
+            raise DataError(
+                f"{records[-1].name()} in {str(path)!r} ends {awaited} lines of coordinates short "
+                f"of what its LM= or POINTS= says; add them, or mark them NA."
+            )
+        key, value = (match[1].upper(), match[2].strip()) if match else ("", "")
+        if key in ("LM", "LM3"):
+            awaited = _count(value, key, where)
+            records.append(_Record(number, 3 if key == "LM3" else 2, [], awaited, {}))
+        elif number and not records:
+            raise DataError(
+                f"{where} comes before any LM= or LM3=, with which a shape begins in a .tps file: "
+                f"got {line[:40]!r}; remove it, or put it below."
+            )
+        elif key in ("POINTS", "POINTS3"):
+            awaited = _count(value, key, where)
+        elif match and number and key not in ("CURVES", "OUTLINES"):
+            fields = records[-1].fields
+            known = fields.get(key.lower())
+            if known is not None:
+                records[-1].repeated.add(key.lower())
+            fields[key.lower()] = value if known is None else f"{known}; {value}"
+        elif not match:
+            if not awaited:
+                raise DataError(
+                    f"{where} is neither KEY=value nor coordinates that LM= or POINTS= announced: "
+                    f"got {line[:40]!r}; correct the count above it, or remove it."
+                )
+            awaited -= 1
+            records[-1].points.append(_coordinates(line, records[-1], where))
+    return records
+
+
+def _coordinates(line: str, record: _Record, where: str) -> list[float]:
+    texts = line.split()
+    if len(texts) != record.dims and "," in line:
+        raise DataError(
+            f"{where} must hold {record.dims} coordinates with blanks between them: got "
+            f"{line[:40]!r}; write decimal points for commas within numbers, blanks for those "
+            f"between them."
+        )
+    if len(texts) != record.dims:
+        raise DataError(
+            f"{where} must hold {record.dims} coordinates: got {line[:40]!r}; write LM3= above "
+            f"points in space, LM= above points in the plane, with blanks between the numbers."
+        )
+    what = f"a coordinate of {record.name()}, {where}"
+    return [as_number(text, what) for text in texts]
+
+
+def _count(value: str, key: str, where: str) -> int:
+    if not value.isdecimal():
+        raise DataError(
+            f"{key}= in {where} must give the number of points: got {value!r}; correct it."
+        )
+    return int(value)
+
+
+def _refuse_missing(records: Sequence[_Record], path: Path) -> None:
+    """Refuses landmarks at -1 -1, where tpsDig puts those that it was told to leave out."""
+    lost = [
+        (record, number)
+        for record in records
+        for number, point in enumerate(record.points)
+        if all(value == -1.0 for value in point)
+    ]
+    if lost:
+        record, number = lost[0]
+        mark = " ".join(["-1"] * record.dims)
+        more = f", and so are {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise DataError(
+            f"landmark {number} (counted from 0) of {record.name()} in {str(path)!r} is "
+            f"missing{more}: in a .tps file {mark} means that; fill it in, or leave out the shape, "
+            f"or this landmark everywhere; if it does lie there, shift all coordinates."
+        )
+
+
+def _scales(records: Sequence[_Record], path: Path) -> np.ndarray | None:
+    """`SCALE=` of every shape, or None where there is none at all."""
+    without = [record for record in records if "scale" not in record.fields]
+    if len(without) == len(records):
+        return None
+    if without:
+        raise DataError(
+            f"{without[0].name()} in {str(path)!r} has no SCALE=, which "
+            f"{len(records) - len(without)} other shapes have; add it, or pass use_scale=False to "
+            f"leave all coordinates as they are."
+        )
+    for record in records:
+        if "scale" in record.repeated:
+            raise DataError(
+                f"{record.name()} in {str(path)!r} repeats SCALE=: got "
+                f"{record.fields['scale']!r}; keep one, or pass use_scale=False."
+            )
+    scales = np.array(
+        [
+            as_number(record.fields["scale"], f"SCALE= of {record.name()} in {str(path)!r}")
+            for record in records
+        ]
+    )
+    for record, scale in zip(records, scales, strict=True):
+        if not (np.isfinite(scale) and scale > 0.0):
+            raise DataError(
+                f"SCALE= of {record.name()} in {str(path)!r} must be a positive number: got "
+                f"{record.fields['scale']!r}; correct it, or pass use_scale=False."
+            )
+    return scales
+
+
+def as_column(values: Sequence[str]) -> np.ndarray:
+    """Fields of a text file as whole numbers, else as numbers, else as strings.
+
+    Fields that differ stay apart: what is written in two ways, such as 7 and 007, is no number.
+
+    Args:
+        values: One field for each shape.
+
+    Returns:
+        int64, float64 or strings, `[n]`.
+    """
+    texts = np.array(values, dtype=np.str_)
+    if not all(map(_NUMBER.fullmatch, values)):
+        return texts
+    try:
+        whole = texts.astype(np.int64)
+        if whole.astype(np.str_).tolist() == texts.tolist():
+            return whole
+    except (ValueError, OverflowError):
+        # With a fraction, or too large.
+        pass
+    numbers = texts.astype(np.float64)
+    return numbers if len(np.unique(numbers)) == len(np.unique(texts)) else texts
+
+
+def as_number(text: str, what: str) -> float:
+    """A coordinate, or NaN where it is marked as missing: empty, NA, NaN, null or none.
+
+    Args:
+        text: The field.
+        what: What an error calls it.
+
+    Returns:
+        The number.
+
+    Raises:
+        DataError: If it is none.
+    """
+    if text.lower() in _MISSING:
+        return float("nan")
+    try:
+        return float(text)
+    except ValueError as error:
+        comma = "write a decimal point, not a comma, and no comma between numbers"
+        hint = comma if "," in text else "correct it, or mark it NA"
+        raise DataError(f"{what} must be a number: got {text!r}; {hint}.") from error
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, in UTF-8 or as old Windows programs wrote it.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The text, with line ends of any kind as newlines.
+
+    Raises:
+        DataError: If it is no text.
+    """
+    raw = path.read_bytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        # A byte that it lacks can only be in a name or a comment.
+        text = raw.decode("cp1252", errors="replace")
+    if "\0" in text:
+        raise DataError(f"{str(path)!r} is no text; save it again as {path.suffix} in UTF-8.")
+    return text.replace("\r\n", "\n").replace("\r", "\n")

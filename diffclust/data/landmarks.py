@@ -1,0 +1,222 @@
+"""Shapes as landmarks: loading them from `.npz`, `.csv` and `.tps` files, and checking arrays."""
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from diffclust import _validation
+from diffclust._validation import some
+from diffclust.data.arrays import check_labels
+from diffclust.data.dataset import DataError, LandmarkSet, encode_labels, reason_of
+from diffclust.data.files import refuse_bombs
+from diffclust.data.landmark_text import CURVES, StoredLandmarks, read_csv, read_tps
+
+FORMATS = (".npz", ".csv", ".tps")
+"""Files that `load_landmarks` reads."""
+
+_LABELS = ("labels", "label", "y")
+
+
+def load_landmarks(
+    path: str | Path,
+    *,
+    labels: str | Sequence[object] | np.ndarray | None = None,
+    curves: str = "refuse",
+    use_scale: bool = True,
+    name: str | None = None,
+) -> LandmarkSet:
+    """Load shapes from a file, never unpickling anything.
+
+    Args:
+        path: An `.npz` with the key `landmarks`, `[n, k, d]`, perhaps `names` and
+            `landmark_names`; arrays as long as it are kept as columns. A `.csv` with a header
+            `shape, landmark, x, y`, perhaps `z`, and one row a landmark, where landmarks are
+            ordered by number or else by first appearance; further columns are kept, with one value
+            a shape. Or a `.tps` of tpsDig and its kin, whose keys are kept as columns, and where
+            a landmark at -1 -1 is a missing one.
+        labels: The column that holds the classes, or one class for each shape; by default the
+            column `labels`, `label` or `y`, if there is one. Of a text file the classes are what
+            it says, in the order of numbers where they are whole ones.
+        curves: What to do with curves in a `.tps`: `"append"` takes their points as landmarks,
+            `"refuse"` refuses the file.
+        use_scale: Whether coordinates are multiplied by `SCALE=` of a `.tps`.
+        name: What the data are called; by default the file's name without its suffix.
+
+    Returns:
+        The shapes, with at least 3 landmarks each, in 2 or 3 dimensions, none of them missing.
+
+    Raises:
+        DataError: If the file is missing, empty or damaged, of another kind, or holds a shape that
+            is not like the others, lacks a landmark, or has all landmarks in one point.
+    """
+    path = Path(path)
+    if curves not in CURVES:
+        raise DataError(f"curves must be one of {', '.join(CURVES)}: got {curves!r}.")
+    stored = _read(path, curves, use_scale)
+    where = f"landmarks in {str(path)!r}"
+    landmarks = check_landmarks(
+        stored.landmarks, collinear="accept", name=where, shapes=stored.names
+    )
+    if landmarks.shape[2] > 3:
+        raise DataError(
+            f"{where} must be [n, landmarks, 2] or [n, landmarks, 3]: got "
+            f"{list(landmarks.shape)}; coordinates come last."
+        )
+    codes, names = encode_labels(_labels(stored, labels, len(landmarks), path))
+    return LandmarkSet(
+        landmarks=landmarks,
+        names=stored.names,
+        labels=codes,
+        label_names=names,
+        landmark_names=stored.landmark_names,
+        columns=stored.columns,
+        scales=stored.scales,
+        name=path.stem if name is None else name,
+        path=str(path),
+    )
+
+
+def _read(path: Path, curves: str, use_scale: bool) -> StoredLandmarks:
+    """What a file of one of the known kinds holds."""
+    suffix = path.suffix.lower()
+    known = ", ".join(FORMATS)
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise DataError(f"{str(path)!r} {what}; give the path of a file of landmarks ({known}).")
+    if suffix not in FORMATS:
+        raise DataError(
+            f"{str(path)!r} is of no kind that landmarks are read from; give a file of {known}."
+        )
+    if not path.stat().st_size or (suffix != ".npz" and not path.read_bytes().strip()):
+        raise DataError(f"{str(path)!r} is empty; give a file that holds landmarks ({known}).")
+    if suffix == ".npz":
+        return read_npz(path)
+    if suffix == ".csv":
+        return read_csv(path)
+    return read_tps(path, curves=curves, use_scale=use_scale)
+
+
+def _labels(
+    stored: StoredLandmarks, labels: object, n: int, path: Path
+) -> Sequence[str] | np.ndarray | None:
+    """One label for each shape, integers or strings, or None."""
+    if isinstance(labels, str) and labels not in stored.columns:
+        held = some(map(repr, stored.columns)) or "none"
+        raise DataError(
+            f"{str(path)!r} has no column {labels!r} with one label for each of the {n} shapes: "
+            f"its columns are {held}; name one of them."
+        )
+    if labels is None:
+        labels = next((key for key in _LABELS if key in stored.columns), None)
+        if labels is None:
+            return None
+    what = f"column {labels!r} in {str(path)!r}" if isinstance(labels, str) else "labels"
+    given = stored.classes(labels) if isinstance(labels, str) else np.asarray(labels)
+    checked = check_labels(given, n, what, noun="shapes", remedy="pass those of these shapes")
+    if checked.dtype.kind == "U" and (empty := np.flatnonzero(checked == "")).size:
+        unnamed = empty.tolist()
+        names = unnamed if stored.names is None else [repr(stored.names[i]) for i in unnamed]
+        raise DataError(
+            f"{what} is empty for shape {some(names)}; fill in the label, or take another column."
+        )
+    return checked
+
+
+def read_npz(path: Path) -> StoredLandmarks:
+    """Read the key `landmarks`, or the only array, and what is as long; never unpickling.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The arrays; `names` and `landmark_names` are taken from the keys of that name.
+
+    Raises:
+        DataError: If the file is damaged, needs pickle, or has no landmarks.
+    """
+    try:
+        # Opened here, so that it is closed also when it turns out to be damaged.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            refuse_bombs(archive, path)
+            arrays = {key: np.asarray(archive[key]) for key in archive.files}
+    except DataError:
+        raise
+    # A damaged file fails in many ways: zip, deflate and header each have their own.
+    except Exception as error:
+        raise DataError(
+            f"{str(path)!r} cannot be read as .npz ({reason_of(error)}); save it again with "
+            f"np.savez(path, landmarks=landmarks), as plain numbers and strings."
+        ) from error
+    key = "landmarks" if "landmarks" in arrays else next(iter(arrays), "")
+    if key != "landmarks" and len(arrays) != 1:
+        raise DataError(
+            f"{str(path)!r} has no key 'landmarks': it holds {some(map(repr, arrays)) or 'nothing'}"
+            f"; save them with np.savez(path, landmarks=landmarks)."
+        )
+    landmarks = arrays.pop(key)
+    n, k = (*landmarks.shape[:2], 0, 0)[:2]
+    of_landmarks = arrays.pop("landmark_names", None)
+    columns = {key: array for key, array in arrays.items() if array.shape == (n,)}
+    names = columns.pop("names", None)
+    return StoredLandmarks(
+        landmarks,
+        None if names is None else tuple(map(str, names.tolist())),
+        tuple(map(str, of_landmarks.tolist()))
+        if of_landmarks is not None and of_landmarks.shape == (k,)
+        else None,
+        columns,
+    )
+
+
+def holds_landmarks(path: Path) -> bool:
+    """Whether a file that someone takes for images is one of landmarks.
+
+    Args:
+        path: What may be a file.
+
+    Returns:
+        True for a `.csv` or `.tps`, and for an `.npz` with the key `landmarks` and no images.
+    """
+    suffix = path.suffix.lower()
+    if suffix != ".npz" or not path.is_file():
+        return suffix in (".csv", ".tps") and path.is_file()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            keys = {name.removesuffix(".npy") for name in archive.namelist()}
+    except Exception:
+        # What is wrong with it, and it may be anything, is for who reads it to say.
+        return False
+    return "landmarks" in keys and keys.isdisjoint(("x", "images", "x_train", "x_test"))
+
+
+def check_landmarks(
+    landmarks: object,
+    *,
+    collinear: Literal["refuse", "accept"] = "refuse",
+    name: str = "landmarks",
+    shapes: Sequence[str] | None = None,
+) -> np.ndarray:
+    """Check shapes, and bring them to float64.
+
+    Args:
+        landmarks: Array-like, `[n, landmarks, dims]`, of numbers.
+        collinear: Whether shapes whose landmarks all lie on one line are refused (their
+            covariances have no inverse) or accepted.
+        name: What an error calls the array.
+        shapes: What an error calls each shape; by default they are counted from 0.
+
+    Returns:
+        float64 `[n, landmarks, dims]`.
+
+    Raises:
+        DataError: If the shape is another, there are fewer than 3 landmarks or 2 dimensions, some
+            are NaN or infinite, or all landmarks of a shape lie in one point or on one line; with
+            the shapes.
+    """
+    try:
+        return _validation.landmarks(landmarks, name, collinear=collinear, shapes=shapes)
+    except ValueError as error:
+        raise DataError(str(error)) from error

@@ -1,0 +1,415 @@
+"""What a whole fit will take: rehearsed in part, and its stages scaled up."""
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from diffclust import _validation
+from diffclust.estimate import measure
+from diffclust.estimate.measure import Rehearsal, median_cost, rehearse
+from diffclust.estimate.result import Estimate, StageCost
+from diffclust.features.orthogonal_complement import fit_principal_directions
+from diffclust.graphs import nearest_neighbours
+from diffclust.image_source import ImageSource
+from diffclust.models import AbstractModel
+from diffclust.parallel import Data
+from diffclust.solvers import Progress, SplitMerge
+from diffclust.types import Key
+
+_ONE_IN = 24
+"""One sample in so many is rehearsed with, so that it takes a small part of the fit's time."""
+
+_LLOYD_MOST, _LLOYD_EACH = 4096, 10
+"""Samples of a rehearsal of Lloyd's algorithm: at most, and for each cluster at least."""
+
+_CHUNKS = 3
+"""Chunks of the true size that are timed, beside the first, which compiles."""
+
+_PASS_POWER = 0.35
+"""Passes until no sample changes its cluster, moves included, grow as about this power of the
+number of samples: K-means of 500 to 16,000 MNIST digits, three seeds each. Where a small fall of
+the loss ends a run, they do not grow."""
+
+_USUAL_PASSES = 25
+"""Passes of a restart, moves included, of 1,000 images: the same experience."""
+
+_GRAPH_LEAST, _GRAPH_MOST = 128, 1024
+"""Bounds of the number of images that a graph method is rehearsed with."""
+
+_DIRECTION_SIZES = (512, 1024)
+"""Features of the problems by which the time of principal directions is judged."""
+
+_MEAN_SAMPLES = 200
+"""Images of a cluster that its aligned mean is made of."""
+
+_CUT_SIZE, _CUT_POWER = 6000, 1.1
+"""A cut of so many images takes twice as long as one of a few, and grows by this power beyond: that
+of 70,000 MNIST digits takes 14 s, that of 128 one second."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedFit:
+    """A fit whose cost is estimated.
+
+    Attributes:
+        model: The model.
+        samples: All samples, validated.
+        key: Random key.
+        chunk_size: Samples a chunk, or None for the model's choice.
+        seconds: About how long a rehearsal may take.
+        short: One rehearsal will do where it says that the fit takes less.
+    """
+
+    # Its class follows from the solver's kind, which `STAGES` goes by.
+    model: Any
+    samples: Any
+    key: Key
+    chunk_size: int | None
+    seconds: float
+    short: float
+
+    @functools.cached_property
+    def chunk(self) -> int:
+        """Samples a chunk of the fit."""
+        return self.chunk_size or self.model.chunk_size_for(Data(self.samples).description)
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """A generator that depends on the key."""
+        return np.random.default_rng(int(jax.random.randint(self.key, (), 0, 2**30)))
+
+    def rehearse(
+        self,
+        count: int,
+        chunk_size: int | None,
+        until: Callable[[Progress], bool] | None = None,
+        **changed: Any,
+    ) -> Rehearsal:
+        """Fits some of the samples, drawn at random, and watches.
+
+        Args:
+            count: How many samples.
+            chunk_size: Samples a chunk.
+            until: The fit is ended where it is true of a report, or None.
+            **changed: Settings of the model that are others than in the fit.
+
+        Returns:
+            What was seen.
+        """
+        samples, model = self.samples, self.model
+        if changed:
+            model = model.from_settings({**model.settings(), **changed})
+        if count < len(samples):
+            chosen = self.rng.choice(len(samples), count, replace=False)
+            samples = np.asarray(samples[np.sort(chosen)])
+        return rehearse(
+            model, samples, key=self.key, chunk_size=chunk_size, seconds=self.seconds, until=until
+        )
+
+
+def estimate(
+    model: AbstractModel,
+    samples: Any,
+    /,
+    *,
+    key: Key,
+    chunk_size: int | None = None,
+    seconds: float = 20.0,
+    short: float = 0.0,
+) -> Estimate:
+    """How long a fit will take and how much memory, found out by a rehearsal.
+
+    Nothing is guessed from the size of the problem alone. A small part of the samples is fitted,
+    and watched; of gradient steps a few are taken. Stages are scaled up by what is known of them:
+    how often, over how many chunks, with how many pairs. Only how many more passes it takes until
+    more samples come to rest is an experience. What was compiled serves the fit as well, where it
+    is of the same shape.
+
+    Args:
+        model: The model.
+        samples: What `model.fit` would be given.
+        key: Random key, `jax.random.key(seed)`.
+        chunk_size: As for `model.fit`.
+        seconds: A rehearsal is broken off after so many, compiling left out; the range is then
+            wide.
+        short: A fit that will surely take less, in seconds, is not looked at any closer, and the
+            estimate is rough.
+
+    Returns:
+        The estimate.
+
+    Raises:
+        ValueError: If the samples cannot be clustered, or the chunk size is below 1.
+    """
+    if chunk_size is not None:
+        _validation.count(chunk_size, "chunk_size")
+    start = time.perf_counter()
+    array = samples if isinstance(samples, ImageSource) else model.validated(samples)
+    stages = stage_costs(PlannedFit(model, array, key, chunk_size, seconds, short))
+    resident, working = model.state_bytes(array.shape), measure.working_bytes()
+    on_device = jax.default_backend() != "cpu"
+    host = measure.held_bytes() + resident + (0 if on_device else working)
+    return Estimate(
+        stages,
+        max(host, measure.peak_bytes()),
+        resident + working if on_device else None,
+        measure.installed_bytes(),
+        measure.device_limit() if on_device else None,
+        time.perf_counter() - start,
+    )
+
+
+def stage_costs(fit: PlannedFit) -> tuple[StageCost, ...]:
+    """What the stages of a fit will take, by rehearsals.
+
+    Args:
+        fit: The fit.
+
+    Returns:
+        The stages that take any time, in order.
+    """
+    stages = _STAGES[fit.model.descriptor.solver](fit)
+    return tuple(stage for stage in stages if stage.seconds > 0)
+
+
+def _lloyd_stages(fit: PlannedFit) -> Iterable[StageCost]:
+    """Lloyd's algorithm: a few steps over one chunk, and a fit of few samples to its end.
+
+    The first is compiled as the fit needs it, the second tells the number of passes.
+    """
+    model, count, full = fit.model, len(fit.samples), fit.chunk
+    first = fit.rehearse(full, full, lambda p: p.stage == "pass" and p.iteration >= _CHUNKS)
+    chunk, chunks = _step(first), -(-count // full)
+    begin = first.cost("begin").scaled(count / min(count, full))
+    seeding = _seeding(first, chunk).scaled(chunks * model.num_restarts)
+    usual = min(_USUAL_PASSES * _growth(model, count / 1000), model.max_passes)
+    rough = chunk.scaled(usual * model.num_restarts * chunks, least=0.3, most=3.0)
+    if rough.seconds + seeding.seconds < fit.short:
+        return begin, seeding, rough
+    few = min(count, max(min(count // _ONE_IN, _LLOYD_MOST), _LLOYD_EACH * model.num_clusters, 32))
+    small = min(full, 16 * -(-few // 16))
+    seen = fit.rehearse(few, small)
+    # A trial split looks at so many samples, filled up to a power of two.
+    before, after = (_trial_samples(model, number) for number in (few, count))
+    again = [*(["split"] if before != after else []), *(["refine"] if small != full else [])]
+    reports = [report for _, report in seen.reports("refine")]
+    refined = max((report.total for report in reports), default=1)
+    per_chunk = chunk.seconds / max(_step(seen).seconds, 1e-9)
+    # A step of a split aligns with two clusters, not with all.
+    trials = sum(interval.wall > 1e-4 for interval in seen.of("split"))
+    passes = 2 * SplitMerge().split_passes * trials / model.num_clusters
+    steps = max(after - before, 0) / full * passes
+    split, more = seen.cost("split"), chunk.scaled(steps)
+    return (
+        begin,
+        seeding,
+        _passes(model, seen, count / few, chunk, chunks),
+        StageCost.of(
+            "split", split.seconds + more.seconds, split.cpu_seconds + more.cpu_seconds
+        ).scaled(1.0, least=0.5, most=2.0),
+        # Passes of the best run on the full images, and of learning penalties.
+        seen.cost("refine", robust=True).scaled(per_chunk * chunks / refined, least=0.5, most=2.0),
+        seen.compiling(*again),
+    )
+
+
+def _growth(model: Any, ratio: float) -> float:
+    """How many times more passes there are, for so many times more samples."""
+    return ratio**_PASS_POWER if model.settings().get("tolerance", 0.0) == 0.0 else 1.0
+
+
+def _step(seen: Rehearsal) -> StageCost:
+    """A usual step over one chunk, of those that compiled nothing."""
+    steps = seen.of("pass")
+    clean = [step for step in steps if not step.compiling]
+    return median_cost("pass", clean or steps or seen.of("seeding"))
+
+
+def _seeding(seen: Rehearsal, step: StageCost) -> StageCost:
+    """Seeding from one chunk; its interval ends when the first step is done, too."""
+    cost, runs = seen.cost("seeding"), max(len(seen.of("seeding")), 1)
+    wall, cpu = cost.seconds / runs - step.seconds, cost.cpu_seconds / runs - step.cpu_seconds
+    return StageCost.of("seeding", max(wall, 0.0), max(cpu, 0.0))
+
+
+def _passes(model: Any, seen: Rehearsal, ratio: float, chunk: StageCost, chunks: int) -> StageCost:
+    """As many passes as there were, and more for more samples."""
+    reports = [report for _, report in seen.reports("pass")]
+    passes = len(reports) / max((report.total for report in reports), default=1)
+    runs = max(sum(report.iteration == 0 and report.done == 1 for report in reports), 1)
+    limit, widest = max(model.max_passes * runs / max(passes, 1.0), 1.0), 2.0
+    if seen.result is None:
+        # It was broken off: restarts that did not come are taken to be like those that did.
+        done = max(report.restart for report in reports) + 1
+        usual = min(_USUAL_PASSES, model.max_passes) * model.num_restarts
+        passes, widest = max(1.5 * passes * model.num_restarts / done, usual), 4.0
+    passes *= min(_growth(model, ratio), limit)
+    return chunk.scaled(passes * chunks, least=0.5, most=widest)
+
+
+def _trial_samples(model: Any, count: int) -> int:
+    each = min(count / model.num_clusters, SplitMerge().split_samples)
+    return 2 ** math.ceil(math.log2(max(16.0, each)))
+
+
+def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
+    """Gradient steps: their number is known, so a few of each phase are timed.
+
+    All samples are given to the rehearsals, so that what they compile is what the fit needs.
+    """
+    model, count = fit.model, len(fit.samples)
+    plan, given = model.training_plan(fit.samples), model.settings()["steps"]
+    phases = plan.phases
+
+    def run(steps: int, until: Callable[[Progress], bool], **changed: Any) -> Rehearsal:
+        few = tuple(min(steps, most) for most in given or (steps,) * len(phases))
+        changed = {"split_merge": False, **changed}
+        return fit.rehearse(
+            count, fit.chunk_size, until, steps=few, tolerance=0.0, num_restarts=1, **changed
+        )
+
+    def trained(progress: Progress) -> bool:
+        return progress.stage == "step" and progress.done >= progress.total
+
+    def walls(seen: Rehearsal) -> list[float]:
+        """Seconds of each phase that was seen; the first one's are those of the start, too."""
+        return [interval.wall for interval, _ in seen.reports("step")]
+
+    first = run(1, lambda progress: progress.stage == "predict" and progress.done >= _CHUNKS)
+    one, chunks = walls(first), [report for _, report in first.reports("predict")]
+    assigned = first.cost("predict", robust=True)
+    assigning = assigned.scaled(chunks[-1].total / len(chunks)) if chunks else assigned
+    stepping = math.fsum(p.steps * s for p, s in zip(phases, one, strict=False))
+    most = model.num_restarts * (stepping + assigning.seconds)
+    if most < fit.short:
+        return (StageCost("step", most, most, 0.0, most),)
+    more = max(2, min(50, math.ceil(0.2 * fit.seconds / max(sum(one), 1e-3))))
+    # Compiled in the first rehearsal, so that nothing but steps is timed.
+    one, last = walls(run(1, trained)), run(1 + more, trained)
+    many = walls(last)
+    steps = [max(b - a, 0.0) / more for a, b in zip(one, many, strict=False)]
+    cpu = sum(interval.cpu for interval, _ in last.reports("step")) / max(sum(many), 1e-9)
+    stepping = math.fsum(p.steps * s for p, s in zip(phases, steps, strict=False))
+    attempts = _split_attempts(plan)
+    if sum(attempts) and sum(steps) * plan.move_samples / plan.batch_size < 3.0 * fit.seconds:
+        tried = walls(run(1, trained, split_merge=True))
+        timed = zip(attempts, one, tried, strict=False)
+        stepping += math.fsum(number * max(b - a, 0.0) for number, a, b in timed)
+    # The loss may end a phase after so many steps.
+    soonest = sum(min(p.steps, (plan.patience + 1) * plan.window) for p in phases)
+    least = soonest / sum(p.steps for p in phases) if plan.tolerance else 1.0
+    begin = max(one[0] - steps[0], 0.0)
+    return (
+        StageCost.of("begin", begin, begin * cpu).scaled(model.num_restarts),
+        StageCost.of("step", stepping, stepping * cpu).scaled(model.num_restarts, least=least),
+        assigning.scaled(model.num_restarts),
+    )
+
+
+def _split_attempts(plan: Any) -> list[int]:
+    """How often each phase of a plan tries to split a cluster; the last one never does."""
+    return [
+        math.ceil(math.ceil(phase.steps / plan.window) / plan.moves_every)
+        if plan.moves_every > 0 and phase.moves and number + 1 < len(plan.phases)
+        else 0
+        for number, phase in enumerate(plan.phases)
+    ]
+
+
+def _graph_stages(fit: PlannedFit) -> Iterable[StageCost]:
+    """Graph methods: features by image, neighbours by pair, directions by feature."""
+    model, count, full = fit.model, len(fit.samples), fit.chunk
+    few = min(count, int(np.clip(count // _ONE_IN, _GRAPH_LEAST, _GRAPH_MOST)))
+    few = min(count, max(few, 4 * model.num_clusters))
+    small = min(full, 16 * -(-few // 16))
+    # So few images take less than what surrounds a compilation: the second time counts.
+    cold, seen = fit.rehearse(few, small), fit.rehearse(few, small)
+    ratio, padded = count / few, (full * -(-count // full)) / (small * -(-few // small))
+    drawn = _MEAN_SAMPLES * model.num_clusters
+    less, more = ((number / _CUT_SIZE) ** _CUT_POWER for number in (few, count))
+    aligned = seen.cost("alignments")
+    every, later = len(seen.of("alignments")), seen.of("alignments")[1:]
+    # Before all images are aligned to them, means are made: four passes over some of the images.
+    rest = math.fsum(i.wall for i in later) / max(len(later), 1) * every
+    share = min(rest / max(aligned.seconds, 1e-9), 1.0) if later else 1 / 5
+    # Programs for rows of another number are others.
+    again = ["cut", "pass", "seeding", "neighbours", *(["alignments"] if full != small else [])]
+    return (
+        seen.cost("begin").scaled(ratio),
+        seen.cost("features", robust=True).scaled(ratio),
+        _directions(fit, few, seen),
+        seen.cost("pass", robust=True).scaled(ratio * ratio**0.25, most=2.0),
+        seen.cost("seeding").scaled(ratio),
+        seen.cost("neighbours").scaled(ratio),
+        _search(fit),
+        seen.cost("pairs", robust=True).scaled(ratio),
+        seen.cost("cut").scaled((1.0 + more) / (1.0 + less), least=0.5, most=2.0),
+        aligned.scaled((1.0 - share) * min(drawn, count) / min(drawn, few)),
+        aligned.scaled(share * padded),
+        seen.cost("end").scaled(ratio),
+        cold.compiling(*again),
+    )
+
+
+def _timed(name: str, work: Callable[[], Any]) -> StageCost:
+    """What something takes when its programs are there."""
+    work()
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return StageCost.of(name, time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def _directions(fit: PlannedFit, few: int, seen: Rehearsal) -> StageCost:
+    """Principal directions: of many images from a covariance, of few from their products."""
+    count, size = len(fit.samples), fit.model.num_features(fit.samples.shape[1:])
+    if 2 * count <= size:
+        return seen.cost("directions").scaled((count / few) ** 2)
+    # The covariance grows with the images and the square of the features; the eigenvectors with
+    # some power of the features, near the cube. Both are timed on problems of fewer features.
+    small, large = (min(size, features) for features in _DIRECTION_SIZES)
+    rng = fit.rng
+
+    def of(features: int, number: int) -> StageCost:
+        rows = rng.random((number, features), dtype=np.float32)
+        wanted = min(fit.model.num_dimensions, features // 4)
+        parts = [rows[i : i + 32] for i in range(0, number, 32)]
+        return _timed("directions", lambda: fit_principal_directions(parts, num_directions=wanted))
+
+    first, less, more = of(small, small), of(large, large), of(large, 2 * large)
+    each = max(more.seconds - less.seconds, 0.0) / large
+    once = max(less.seconds - each * large, 0.1 * less.seconds)
+    power = 2.5
+    if large > small:
+        growth = less.seconds / max(first.seconds, 1e-9)
+        # Not the cube: from these sizes to some thousands it was seen to be less than that.
+        power = float(np.clip(math.log(growth) / math.log(large / small), 1.5, 2.5))
+    scale = size / large
+    seconds = each * scale**2 * count + once * scale**power
+    return less.scaled(seconds / max(less.seconds, 1e-9), least=0.5, most=2.0)
+
+
+def _search(fit: PlannedFit) -> StageCost:
+    """Comparing all images with each other, timed with some of them as queries."""
+    count, model = len(fit.samples), fit.model
+    wanted = model.num_compared(count)
+    if not wanted:
+        return StageCost.of("neighbours", 0.0, 0.0)
+    rows = fit.rng.standard_normal((count, model.num_dimensions), dtype=np.float32)
+    queries = rows[: min(count, 512)]
+    spare = max(48, 6 * wanted) if len(model.num_removed) > 1 else wanted
+    cost = _timed("neighbours", lambda: nearest_neighbours(queries, rows, spare))
+    return cost.scaled(count / len(queries))
+
+
+_STAGES: dict[str, Callable[[PlannedFit], Iterable[StageCost]]] = {
+    "lloyd": _lloyd_stages,
+    "gradient": _gradient_stages,
+    "graph": _graph_stages,
+}
+"""How the stages of a fit are rehearsed and scaled, by the kind of solver."""
