@@ -57,6 +57,9 @@ class Method:
         has_prototypes: Whether prototypes decide; otherwise they are the means of finished
             clusters.
         is_mixture: Whether clusters are the components of a mixture.
+        selection: What speaks for a number of clusters: the elbow of the loss, or the widest gap
+            between eigenvalues of the graph.
+        has_evidence: Whether fits have an evidence, by which landmark grids can be compared.
     """
 
     name: str
@@ -70,6 +73,8 @@ class Method:
     takes_start: bool = True
     has_prototypes: bool = True
     is_mixture: bool = False
+    selection: Literal["elbow", "eigengap"] = "elbow"
+    has_evidence: bool = False
 
 
 MOVED_WORDS = Words(distance="distance to the moved prototype")
@@ -101,6 +106,7 @@ _FEATURES = dataclasses.replace(
 _graph = functools.partial(
     Method, solver="graph", streams=False, takes_start=False, has_prototypes=False
 )
+_spectral = functools.partial(_graph, words=_EMBEDDED, selection="eigengap")
 _gradient = functools.partial(Method, solver="gradient", moves="prototypes")
 _mixture = functools.partial(_gradient, words=DENSITY_WORDS, is_mixture=True)
 
@@ -109,19 +115,18 @@ METHODS: dict[str, Method] = {
     for method in (
         Method("kmeans", "KMeans", "K-means", moves="nothing"),
         Method("ai-kmeans", "AffineInvariantKMeans", "AI K-means"),
-        Method("di-kmeans", "DeformationInvariantKMeans", "DI K-means"),
+        Method("di-kmeans", "DeformationInvariantKMeans", "DI K-means", has_evidence=True),
         _graph(
             "scattering-kmeans",
             "ScatteringKMeans",
             "K-means in scattering space",
             words=_FEATURES,
         ),
-        _graph("pssc", "ProjectedScatteringSpectralClustering", "PSSC", words=_EMBEDDED),
-        _graph(
+        _spectral("pssc", "ProjectedScatteringSpectralClustering", "PSSC"),
+        _spectral(
             "di-spectral",
             "DeformationInvariantSpectralClustering",
             "deformation-invariant spectral clustering",
-            words=_EMBEDDED,
         ),
         _gradient("dti-kmeans", "DTIKMeans", "DTI K-means", words=MOVED_WORDS),
         _mixture("dti-gmm", "DTIGaussianMixture", "DTI Gaussian mixture"),

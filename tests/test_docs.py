@@ -17,7 +17,9 @@ import pytest
 
 from diffclust import DTIKMeans, Training
 from diffclust.cli import entry
+from diffclust.cli.options import COMMANDS
 from diffclust.distances import SquaredEuclidean
+from diffclust.methods import METHODS
 from diffclust.models import PrototypeObjective, WithObjective
 from diffclust.solvers.curriculum import GradientPlan
 from tests.test_docstrings import PACKAGE, public_modules
@@ -220,10 +222,11 @@ def test_commands_are_understood(path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def options() -> set[str]:
     """Every option of the command line, as the help prints it."""
     found = set()
-    for command in entry.COMMANDS:
+    of_methods = [["fit", "--method", method] for method in METHODS]
+    for command in [*([name] for name in COMMANDS), *of_methods]:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-            entry.main([command, "--help"])
+            entry.main([*command, "--help"])
         found |= set(re.findall(r"(?<!\w)--[a-z][a-z-]*", printed.getvalue()))
     return found
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import pytest
 
-from diffclust.cli.process_options import ProcessOptions
+from diffclust.cli.options import ProcessOptions
 from diffclust.data.folder import load_folder
 from diffclust.parallel import data_mesh, start_processes
 from diffclust.parallel.processes import (
@@ -174,10 +174,10 @@ def test_starting_late_is_refused() -> None:
     ],
 )
 def test_options_that_do_not_go_together(options: ProcessOptions, message: str) -> None:
-    assert options.several
+    assert options.is_distributed
     with pytest.raises(ValueError, match=message):
         options.check()
-    assert not ProcessOptions().several
+    assert not ProcessOptions().is_distributed
 
 
 def pictures(folder: Path) -> Path:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import diffclust
-from diffclust.cli.entry import COMMANDS
+from diffclust.cli.options import COMMANDS
 from diffclust.data import load
 from diffclust.solvers import Callback, Cancelled, Progress, default_chunk_size
 

@@ -1,9 +1,10 @@
-"""What the commands do."""
+"""`diffclust fit`, `predict` and `demo`."""
 
+import contextlib
 import dataclasses
 import sys
 import time
-from inspect import signature
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ import numpy as np
 
 from diffclust import metrics
 from diffclust._validation import some
-from diffclust.cli.allocator import Trimming, trim
-from diffclust.cli.findings import show_findings
-from diffclust.cli.options import Demo, Fit, Predict
-from diffclust.cli.outlook import tell_if_long, would_take
-from diffclust.cli.pictures import Pictures
+from diffclust.analysis.common_start import COMPARABLE, CommonStart, fit_from_common_start
+from diffclust.cli.distributed import Processes
+from diffclust.cli.estimate import announce_long_fit, describe_fit
+from diffclust.cli.options import Demo, Fit, Predict, Sweep
 from diffclust.cli.progress_bar import ProgressBar
-from diffclust.cli.run_folder import (
+from diffclust.cli.resume import SavedStates
+from diffclust.cli.runs import (
     environment,
     new_run,
     peak_memory_mb,
@@ -26,27 +27,37 @@ from diffclust.cli.run_folder import (
     write_summary,
 )
 from diffclust.cli.samples import (
+    MemoryTrimmer,
     as_fitted,
-    check_samples,
-    given_with,
     inputs_of,
-    load_images,
-    load_shapes,
+    load_samples,
+    sample_arguments,
     size_of,
+    trim_memory,
 )
-from diffclust.cli.unfinished import Unfinished
+from diffclust.cli.summary import print_summary
 from diffclust.data import Collection, load_mask
 from diffclust.image_source import ImageSource
-from diffclust.models import MODELS, AbstractImageModel, AbstractModel, Result
-from diffclust.solvers import Callback
+from diffclust.methods import METHODS
+from diffclust.models import MODELS, AbstractModel, Result
+from diffclust.plotting import Film, save_prototypes
+from diffclust.report import write_report
+from diffclust.report.maps import check_map_samples
+from diffclust.solvers import Callback, Progress
+from diffclust.solvers.progress import ignore
 from diffclust.storage import checkpoint
 
 _LARGEST_SEED = 2**32 - 1
 """Larger ones need JAX's double precision."""
 
+_SOURCE = ("source", "split", "limit", "rate", "seconds")
+"""Options that say what was read, which a summary keeps."""
+
 
 def fit(options: Fit, *, command: str = "fit") -> None:
     """Clusters images or shapes and writes a run.
+
+    Several processes that were given the same command fit together; process 0 writes.
 
     Args:
         options: What was asked for.
@@ -54,69 +65,113 @@ def fit(options: Fit, *, command: str = "fit") -> None:
             by its like.
 
     Raises:
-        ValueError: If it cannot be done.
+        ValueError: If it cannot be done, here or in another process.
         FitError: If the fit breaks down.
         OSError: If something cannot be read or written.
     """
-    check_seed(options.seed)
-    model = make_model(options)
-    pictures = Pictures(options, model)
-    size = size_of(options)
-    if options.dry_run:
-        with ProgressBar(model.num_restarts) as bar:
-            print(would_take(options, model, _load(options, model, size, bar), bar))
-        return
-    unfinished = Unfinished(options, model)
-    if unfinished.is_done():
-        unfinished.remove()
-        print(f"{options.out} holds a finished run; there is nothing to go on with")
-        return
-    with (
-        new_run(
-            options.out,
-            overwrite=options.overwrite,
-            inputs=inputs_of(options),
-            command=None if command == "fit" else command,
-        ) as folder,
-        ProgressBar(model.num_restarts) as bar,
-    ):
-        dataset = _load(options, model, size, bar)
-        tell_if_long(options, model, dataset, bar)
-        given = given_with(options, dataset)
-        # The fit is given the samples and nothing else: it never sees labels.
-        settings = {
-            "key": jax.random.key(options.seed),
-            "chunk_size": options.chunk_size,
-            "callback": _watched(dataset, pictures.watching(bar)),
-            **given,
-        }
-        with unfinished.snapshots(dataset, given) as extra:
-            result = model.fit(dataset.samples, **settings, **extra)
-            pictures.compare(result, dataset, settings, bar)
-            bar.show("writing")
-            summary = summarise(options, dataset, result, command, result.summary())
-            checkpoint.save(folder / "model", result)
-            write_files(folder, result, dataset, summary, options, title=None, pictures=pictures)
-    unfinished.remove()
-    tell_skipped(dataset)
-    show_findings(options.out, result, dataset, summary)
+    check_options(options)
+    processes = Processes(options)
+    with contextlib.ExitStack() as stack:
+        folder = states = None
+        with processes.together():
+            model, methods = make_model(options), _methods_to_compare(options)
+            bar = ProgressBar(model.num_restarts)
+            if options.dry_run:
+                dataset = load_samples(options, model, stack.enter_context(bar))
+                print(describe_fit(options, model, dataset, bar))
+                return
+            if processes.is_first:
+                states = SavedStates(options, model)
+            if states is not None and not states.is_done():
+                kind = None if command == "fit" else command
+                inputs, replace = inputs_of(options), options.overwrite
+                run = new_run(options.out, overwrite=replace, inputs=inputs, command=kind)
+                folder = stack.enter_context(run)
+                stack.enter_context(bar)
+        if not processes.first_says(folder is not None):
+            if states is not None:
+                states.remove()
+                print(f"{options.out} holds a finished run; there is nothing to go on with")
+            return
+        result, dataset, about = _fit(options, model, methods, processes, states, bar, stack)
+        with processes.together():
+            summary: dict[str, Any] = {}
+            if folder is not None:
+                bar.show("writing")
+                checkpoint.save(folder / "model", result)
+                about |= {"command": command, "more": processes.describe()}
+                summary = write_run(folder, result, dataset, options, **about)
+    if states is not None:
+        states.remove()
+        _finish(options.out, result, dataset, summary)
 
 
-def _watched(dataset: Collection, callback: Callback) -> Callback:
-    """What is told of the fit; where images are larger than memory, free memory is given back."""
-    return Trimming(callback) if isinstance(dataset.samples, ImageSource) else callback
+def _fit(
+    options: Fit,
+    model: AbstractModel,
+    methods: list[str],
+    processes: Processes,
+    states: SavedStates | None,
+    bar: ProgressBar,
+    stack: contextlib.ExitStack,
+) -> tuple[Result, Collection, dict[str, Any]]:
+    """The fit, all samples, and what the report shows beside; states are saved until the end."""
+    own, dataset = processes.load_samples(options, model, bar)
+    if processes.mesh is None:
+        announce_long_fit(options, model, dataset, bar)
+    with processes.together():
+        arguments, saved = sample_arguments(options, dataset), None
+        if states is not None:
+            saved = stack.enter_context(states.snapshots(dataset, arguments))
+    film, others, key = None if options.no_report else Film(), None, jax.random.key(options.seed)
+    # The fit is given the samples and nothing else: it never sees labels.
+    result = model.fit(
+        own.samples,
+        key=key,
+        chunk_size=options.chunk_size,
+        callback=_callback(dataset, bar, film) if processes.is_first else ignore,
+        snapshots=processes.snapshots(saved),
+        mesh=processes.mesh,
+        **processes.own_part(arguments, own, dataset),
+    )
+    if methods:
+        weight = arguments.get("sample_weight")
+        others = fit_from_common_start(
+            result, dataset.samples, methods, key=key, sample_weight=weight, callback=bar
+        )
+    return result, dataset, {"film": film, "others": others}
 
 
-def _load(
-    options: Fit, model: AbstractModel, size: tuple[int, int] | None, bar: ProgressBar
-) -> Collection:
-    """The samples that shall be fitted, checked."""
-    if isinstance(model, AbstractImageModel):
-        dataset = load_images(options, size, options.channels, bar)
-    else:
-        dataset = load_shapes(options)
-    check_samples(model, dataset)
-    return dataset
+def _callback(dataset: Collection, bar: ProgressBar, film: Film | None) -> Callback:
+    """What follows the fit; where images are larger than memory, free memory is given back."""
+    trimmer = MemoryTrimmer() if isinstance(dataset.samples, ImageSource) else None
+    callbacks = [callback for callback in (trimmer, bar, film) if callback is not None]
+
+    def call_all(progress: Progress) -> None:
+        for callback in callbacks:
+            callback(progress)
+
+    return call_all
+
+
+def _methods_to_compare(options: Fit) -> list[str]:
+    """The methods whose prototypes are laid beside those of the fit."""
+    if options.compare_with is None:
+        return []
+    methods = [name.strip() for name in options.compare_with.split(",")]
+    if options.method not in COMPARABLE:
+        raise ValueError(
+            f"--compare-with is for {', '.join(COMPARABLE)}, not for {options.method}; leave it out"
+        )
+    if options.no_report:
+        raise ValueError("--compare-with is shown in the report; leave out --no-report")
+    others = [name for name in COMPARABLE if name != options.method]
+    if len(set(methods)) != len(methods) or not set(methods) <= set(others):
+        raise ValueError(
+            f"--compare-with takes {' or '.join(others)} with {options.method}, once each, not "
+            f"{options.compare_with!r}"
+        )
+    return methods
 
 
 def predict(options: Predict) -> None:
@@ -129,23 +184,16 @@ def predict(options: Predict) -> None:
         ValueError: If it cannot be done.
         OSError: If something cannot be read or written.
     """
-    check_seed(options.seed)
+    check_options(options)
     options = as_fitted(options)
-    pictures = Pictures(options)
+    inputs = [options.source, options.model]
     with (
-        new_run(
-            options.out, overwrite=options.overwrite, inputs=[options.source, options.model]
-        ) as folder,
+        new_run(options.out, overwrite=options.overwrite, inputs=inputs) as folder,
         ProgressBar() as bar,
     ):
         fitted = checkpoint.load(options.model)
-        if isinstance(fitted.model, AbstractImageModel):
-            height, width, channels = fitted.sample_shape
-            dataset = load_images(options, (height, width), channels, bar)
-        else:
-            dataset = load_shapes(options)
-        check_samples(fitted.model, dataset, fitted=True)
-        begun = time.perf_counter()
+        dataset = load_samples(options, fitted, bar)
+        start = time.perf_counter()
         assignment = fitted.predict(dataset.samples, callback=bar)
         figures = {
             "method": fitted.model.method,
@@ -155,20 +203,19 @@ def predict(options: Predict) -> None:
             "iterations": 0,
             "status": "predicted",
             "chunk_size": fitted.outcome.chunk_size,
-            "seconds": time.perf_counter() - begun,
+            "seconds": time.perf_counter() - start,
         }
         # Bridges are pairs of the images that were fitted, and certainties theirs, not of these.
-        theirs = ("bridges", "certainties")
-        extras = {n: a for n, a in fitted.outcome.extras.items() if n not in theirs}
+        of_the_fit = ("bridges", "certainties")
+        extras = {n: a for n, a in fitted.outcome.extras.items() if n not in of_the_fit}
         outcome = dataclasses.replace(fitted.outcome, assignment=assignment, extras=extras)
         result = dataclasses.replace(fitted, outcome=outcome)
         bar.show("writing")
-        summary = summarise(options, dataset, result, "predict", figures)
-        summary["model"] = options.model
         title = f"{dataset.name}, assigned by a model that was fitted before"
-        write_files(folder, result, dataset, summary, options, title=title, pictures=pictures)
-    tell_skipped(dataset)
-    show_findings(options.out, result, dataset, summary)
+        more = {"model": options.model}
+        about = {"command": "predict", "figures": figures, "more": more, "title": title}
+        summary = write_run(folder, result, dataset, options, **about)
+    _finish(options.out, result, dataset, summary)
 
 
 def demo(options: Demo) -> None:
@@ -182,14 +229,7 @@ def demo(options: Demo) -> None:
         OSError: If something cannot be written.
     """
     fit(
-        Fit(
-            "digits",
-            10,
-            options.out,
-            method="di-kmeans",
-            seed=options.seed,
-            overwrite=True,
-        ),
+        Fit("digits", 10, options.out, method="di-kmeans", seed=options.seed, overwrite=True),
         command="demo",
     )
 
@@ -204,116 +244,89 @@ def make_model(options: Fit) -> AbstractModel:
         A model, its own defaults in place of what was not given.
 
     Raises:
-        ValueError: If the method does not have an option, or not that value.
+        ValueError: If a setting or an option means nothing to the method.
     """
-    model = MODELS[options.method]
-    fields = model.setting_types()
-    given = options.options.given()
-    foreign = [written for name, (written, _) in given.items() if name not in fields]
-    if foreign:
-        raise ValueError(f"{options.method} has no option {', '.join(foreign)}; leave it out")
+    model, method = MODELS[options.method], METHODS[options.method]
     # The name in messages of the model is the field's.
     if options.clusters < 1:
         raise ValueError(f"-k must be at least 1, not {options.clusters}")
-    settings = {}
-    for name, (written, value) in given.items():
-        if fields[name] is int and isinstance(value, tuple):
-            if len(value) != 1:
-                raise ValueError(f"{written} must be one number for {options.method}, not {value}")
-            value = value[0]
-        settings[name] = value
-    if options.start is not None and "assignments" not in signature(model.fit).parameters:
+    settings = {"num_clusters": options.clusters, **options.settings}
+    if options.start is not None and not method.takes_start:
         raise ValueError(f"{options.method} cannot begin with clusters; leave out --start")
     if options.mask is not None:
-        if "mask" not in fields:
+        if method.sample_kind == "shape":
             raise ValueError(f"{options.method} clusters shapes and takes no --mask; leave it out")
         settings["mask"] = load_mask(options.mask, size_of(options))
-    return model.from_settings({"num_clusters": options.clusters, **settings})
+    return model.from_settings(settings)
 
 
-def check_seed(seed: int) -> None:
-    """Refuses seeds that JAX does not take.
-
-    Args:
-        seed: The seed.
-
-    Raises:
-        ValueError: If it is negative or too large.
-    """
-    if not 0 <= seed <= _LARGEST_SEED:
-        raise ValueError(f"--seed must be between 0 and {_LARGEST_SEED}, not {seed}")
-
-
-def summarise(
-    options: Fit | Predict,
-    dataset: Collection,
-    result: Result,
-    command: str,
-    figures: dict[str, Any],
-) -> dict[str, Any]:
-    """Everything that `summary.json` holds.
+def check_options(options: Fit | Predict | Sweep) -> None:
+    """Refuses numbers that nothing can be done with.
 
     Args:
         options: What was asked for.
-        dataset: The samples.
-        result: Their clusters.
-        command: What the run is said to be.
-        figures: The figures of the fit.
 
-    Returns:
-        Names and values.
+    Raises:
+        ValueError: If the seed or the number of images on the maps is out of range.
     """
-    summary = {**figures, "seed": options.seed, "peak_memory_mb": peak_memory_mb()}
-    if dataset.labels is not None:
-        summary.update(metrics.scores(dataset.labels, result.assignments))
-    return {
-        **summary,
-        "command": command,
-        "settings": result.model.settings(),
-        "source": {
-            "source": options.source,
-            "split": options.split,
-            "limit": options.limit,
-            "rate": options.rate,
-            "seconds": options.seconds,
-            **{name: getattr(options, name, None) for name in ("weights", "start")},
-            "sample_shape": result.sample_shape,
-            "skipped": dataset.skipped,
-        },
-        **environment(),
-    }
+    if not 0 <= options.seed <= _LARGEST_SEED:
+        raise ValueError(f"--seed must be between 0 and {_LARGEST_SEED}, not {options.seed}")
+    check_map_samples(options.maps, "--maps")
 
 
-def write_files(
+def write_run(
     folder: Path,
     result: Result,
     dataset: Collection,
-    summary: dict[str, Any],
     options: Fit | Predict,
     *,
-    title: str | None,
-    pictures: Pictures,
-) -> None:
-    """Writes what fits and predictions have in common.
+    command: str = "fit",
+    figures: Mapping[str, Any] | None = None,
+    more: Mapping[str, Any] | None = None,
+    title: str | None = None,
+    film: Film | None = None,
+    others: CommonStart | None = None,
+) -> dict[str, Any]:
+    """Writes what all runs have in common: table, prototypes, report and summary.
 
     Args:
         folder: Where.
         result: The clusters.
         dataset: The samples.
-        summary: What `summarise` returned.
         options: What was asked for.
+        command: What the run is said to be.
+        figures: The figures of the run; those of the fit where they are not given.
+        more: What the summary holds beside them.
         title: Heading of the report, or None for the data's name.
-        pictures: What else the report shows.
-    """
-    from diffclust.plotting import save_prototypes
+        film: Prototypes in the course of the fit, for the report.
+        others: Fits of other methods, for the report.
 
+    Returns:
+        The summary.
+    """
+    scores = {}
+    if dataset.labels is not None:
+        scores = metrics.scores(dataset.labels, result.assignments)
+    summary = {
+        **(result.summary() if figures is None else figures),
+        "seed": options.seed,
+        "peak_memory_mb": peak_memory_mb(),
+        **scores,
+        "command": command,
+        "settings": result.model.settings(),
+        "source": {
+            **{name: getattr(options, name) for name in _SOURCE},
+            **{name: getattr(options, name, None) for name in ("weights", "start")},
+            "sample_shape": result.sample_shape,
+            "skipped": dataset.skipped,
+        },
+        **environment(),
+        **(more or {}),
+    }
     write_assignments(folder, dataset, result.outcome.assignment)
     save_prototypes(folder / "prototypes.png", result)
     if not options.no_report:
-        from diffclust.report import write_report
-
-        scores = {name: summary[name] for name in ("acc", "nmi", "ari") if name in summary}
-        trim()
+        trim_memory()
         write_report(
             folder / "report.html",
             result,
@@ -321,17 +334,17 @@ def write_files(
             scores=scores or None,
             seed=options.seed,
             title=title,
-            **pictures.for_report(),
+            film=film,
+            others=others,
+            map_samples=options.maps,
         )
     write_summary(folder, summary)
+    return summary
 
 
-def tell_skipped(dataset: Collection) -> None:
-    """Names the files that were left out.
-
-    Args:
-        dataset: The samples.
-    """
+def _finish(out: str, result: Result, dataset: Collection, summary: dict[str, Any]) -> None:
+    """Names the files that were left out, and prints the summary."""
     if dataset.skipped:
         names = some(map(repr, dataset.skipped))
         print(f"skipped {len(dataset.skipped)} unreadable files: {names}", file=sys.stderr)
+    print_summary(out, result, dataset, summary)

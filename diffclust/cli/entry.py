@@ -1,42 +1,41 @@
 """The entry: parses the command line, and turns what is wrong into one line and exit status 2."""
 
+import argparse
 import contextlib
+import dataclasses
 import io
 import os
 import re
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import tyro
 
-from diffclust.cli.options import Demo, Fit, Predict
-from diffclust.cli.run_options import Compare, Export, Sweep
-from diffclust.cli.termination import Terminated, termination_raises
-
-COMMANDS = {
-    "fit": Fit,
-    "predict": Predict,
-    "compare": Compare,
-    "sweep": Sweep,
-    "export": Export,
-    "demo": Demo,
-}
+from diffclust.cli.options import (
+    COMMANDS,
+    Compare,
+    Demo,
+    Export,
+    Fit,
+    Predict,
+    Sweep,
+    method_options,
+    refuse_foreign_options,
+    settings_from,
+    with_method_options,
+)
 
 _BAD_INPUT, _INTERRUPTED, _TERMINATED = 2, 130, 143
 
-Command = (
-    Annotated[Fit, tyro.conf.subcommand("fit")]
-    | Annotated[Predict, tyro.conf.subcommand("predict")]
-    | Annotated[Compare, tyro.conf.subcommand("compare")]
-    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
-    | Annotated[Export, tyro.conf.subcommand("export")]
-    | Annotated[Demo, tyro.conf.subcommand("demo")]
-)
+Options = Fit | Predict | Compare | Sweep | Export | Demo
 
-Given = Fit | Predict | Compare | Sweep | Export | Demo
-"""What a command was told."""
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, by which schedulers end a job; handled as Ctrl-C is, so that the state is saved."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,10 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        command = _parse(arguments)
+        options = _parse(arguments)
         _use_compilation_cache()
-        with termination_raises():
-            _run(command)
+        with _termination_raises():
+            _run(options)
     except KeyboardInterrupt as interrupt:
         is_term = isinstance(interrupt, Terminated)
         status = _TERMINATED if is_term else _INTERRUPTED
@@ -73,36 +72,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run(command: Given) -> None:
+def _run(options: Options) -> None:
     # They need JAX, and help does not.
     from diffclust.cli.commands import demo, fit, predict
     from diffclust.cli.compare import compare
     from diffclust.cli.export import export
     from diffclust.cli.sweep import sweep
 
-    if isinstance(command, Fit) and command.sharing.several:
-        from diffclust.cli.several import fit_together
-
-        fit_together(command)
-    elif isinstance(command, Fit):
-        fit(command)
-    elif isinstance(command, Predict):
-        predict(command)
-    elif isinstance(command, Compare):
-        compare(command)
-    elif isinstance(command, Sweep):
-        sweep(command)
-    elif isinstance(command, Export):
-        export(command)
-    else:
-        demo(command)
+    commands: dict[type, Callable[[Any], None]] = {
+        Fit: fit,
+        Predict: predict,
+        Compare: compare,
+        Sweep: sweep,
+        Export: export,
+        Demo: demo,
+    }
+    next(run for kind, run in commands.items() if isinstance(options, kind))(options)
 
 
 def _leave_others(error: BaseException, message: str | None, status: int) -> None:
     """Ends the process, where it is one of several that would wait for it."""
     jax = sys.modules.get("jax")
     if jax is not None and jax.distributed.is_initialized():
-        from diffclust.cli.several import leave
+        from diffclust.cli.distributed import leave
 
         leave(error, message, status)
 
@@ -126,13 +118,20 @@ def _explain(error: Exception) -> str | None:
     return None
 
 
-def _parse(arguments: list[str]) -> Given:
+def _parse(arguments: list[str]) -> Options:
     """Parses, with what tyro would print in a box as the message of an error."""
+    name = arguments[0] if arguments else ""
+    kinds, method = dict(COMMANDS), None
+    if name in ("fit", "sweep"):
+        method = _method_in(arguments, kinds[name].method)
+        if method is not None:
+            refuse_foreign_options(method, arguments)
+        kinds[name] = with_method_options(kinds[name], method)
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):
-            return tyro.cli(
-                Command,
+            options = tyro.extras.subcommand_cli_from_dict(
+                kinds,
                 prog="diffclust",
                 description="Cluster images that look different only because they were moved.",
                 args=arguments,
@@ -141,9 +140,24 @@ def _parse(arguments: list[str]) -> Given:
     except SystemExit as exit_:
         if exit_.code in (0, None):
             raise
-        command = f" {arguments[0]}" if arguments and arguments[0] in COMMANDS else ""
+        command = f" {name}" if name in COMMANDS else ""
         message = re.sub("^Error parsing", "cannot parse", condense(printed.getvalue()))
         raise ValueError(f"{message}; see diffclust{command} --help") from None
+    if method is not None:
+        settings = settings_from(method, options.settings)
+        options = dataclasses.replace(options, settings=settings)
+    return options
+
+
+def _method_in(arguments: list[str], default: str) -> str | None:
+    """The method whose options are parsed; None where help of no one method is asked for."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--method", nargs="?")
+    method = parser.parse_known_args(arguments)[0].method
+    if method is None and {"-h", "--help"} & {*arguments}:
+        return None
+    # What is no method at all, tyro refuses.
+    return method if method in method_options() else default
 
 
 def condense(box: str) -> str:
@@ -192,3 +206,23 @@ def _use_compilation_cache() -> None:
     jax.config.update("jax_compilation_cache_dir", str(directory))
     # The many small programs together take longer to compile than the few large ones.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@contextlib.contextmanager
+def _termination_raises() -> Iterator[None]:
+    """Makes an exception of SIGTERM while the block runs."""
+
+    def stop(number: int, frame: Any) -> None:
+        del frame
+        # A second signal is ignored: what is being saved shall be whole.
+        signal.signal(number, signal.SIG_IGN)
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)

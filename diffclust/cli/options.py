@@ -1,245 +1,95 @@
-"""What each command may be told, in types that need neither JAX nor the models.
+"""The options of each command, in types that need neither JAX nor the models.
 
-`tyro` makes the parser and the help from these classes and their docstrings.
+`tyro` makes the parser and the help from these classes and their docstrings. The options of the
+methods are read from `options.json`, which `diffclust.cli.options_table` writes from the models.
 """
 
 import dataclasses
-from typing import Annotated, Any, Literal
+import functools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from diffclust.cli.option_types import (
-    Channels,
-    ChunkSize,
-    File,
-    Flag,
-    Folder,
-    Labels,
-    Limit,
-    Maps,
-    Run,
-    Size,
-    Source,
-    Split,
-)
-from diffclust.cli.parsing import option, parse_counts, parse_grid
-from diffclust.cli.process_options import ALONE, ProcessOptions
+from diffclust.methods import METHODS
 
-Method = Literal[
-    "kmeans",
-    "ai-kmeans",
-    "di-kmeans",
-    "scattering-kmeans",
-    "pssc",
-    "di-spectral",
-    "dti-kmeans",
-    "dti-gmm",
-    "ti-kmeans",
-    "gmm",
-    "shape-kmeans",
+if TYPE_CHECKING:
+    MethodName = str
+else:
+    MethodName = Literal[tuple(METHODS)]
+
+What = Literal["assignments", "aligned", "params", "prototypes", "folders"]
+Split = Literal["all", "train", "test"]
+Flag = Annotated[bool, arg(help_behavior_hint="")]
+Folder = Annotated[str, arg(metavar="DIR")]
+Source = Annotated[Positional[str], arg(metavar="SOURCE")]
+File = Annotated[str | None, arg(metavar="FILE", help_behavior_hint="")]
+Run = Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")]
+Labels = Annotated[str | None, arg(metavar="COLUMN", help_behavior_hint="")]
+Limit = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: all)")]
+Size = Annotated[str | None, arg(metavar="PIXELS", help_behavior_hint="(default: as they are)")]
+Channels = Annotated[
+    Literal[1, 3] | None, arg(metavar="{1,3}", help_behavior_hint="(default: as they are)")
 ]
-"""The keys of `diffclust.models.MODELS`."""
-
-_NAMES = {
-    name: f"num_{name}"
-    for name in (
-        "restarts",
-        "removed",
-        "neighbours",
-        "dimensions",
-        "scales",
-        "angles",
-        "representatives",
-        "candidates",
-    )
-}
-"""Fields of models that have another name on the command line."""
-
-_OWN = "(default: the method's)"
-_Number = Annotated[float | None, arg(metavar="X", help_behavior_hint=_OWN)]
-_Count = Annotated[int | None, arg(metavar="N", help_behavior_hint=_OWN)]
-_Counts = Annotated[str | None, arg(metavar="N[,N...]", help_behavior_hint=_OWN)]
-_Rate = Annotated[int | None, arg(metavar="HZ", help_behavior_hint="(default: 48000)")]
-_Seconds = Annotated[float | None, arg(metavar="S", help_behavior_hint="(default: 1)")]
+ChunkSize = Annotated[
+    int | None, arg(metavar="N", help_behavior_hint="(default: from the device's memory)")
+]
+Maps = Annotated[int, arg(metavar="N")]
+Settings = Mapping[str, Any]
+"""Settings of a method that were given, by the names of its model's fields."""
 
 
 @dataclasses.dataclass(frozen=True)
-class MethodOptions:
-    """Settings of methods; each method has some of them.
+class ProcessOptions:
+    """One fit by several processes, on one machine or many.
 
     Attributes:
-        restarts: Runs from different seeds, of which the one of least loss is kept.
-        max_passes: Most passes over the samples in a run.
-        tolerance: Least relative fall of the loss that is worth another pass.
-        no_split_merge: Do not leave poor optima by splitting one cluster and removing another.
-        landmarks: Rows and columns of the landmark grid, such as 6x6.
-        affine_penalty: Weight of the mean squared displacement by the affine part of a warp.
-        bending_penalty: Weight of the bending energy of a warp.
-        regularisation: Smoothing of the thin-plate spline.
-        no_unit_norm: Take images and prototypes as they are, not scaled to unit norm.
-        boundary: What lies outside of an image.
-        pixel_weights: Whether the distance is the papers' or symmetric in image and prototype.
-        weight_rounds: Rounds in which the penalties' weights are learned from the images.
-        weights_per_cluster: Learn weights for each cluster of its own.
-        affinity: Compare all images with each other (graph) or with a few representatives.
-        neighbours: Neighbours of an image in the graph; with several, such as 5,8, their mean.
-        removed: Leading principal directions of the scattering coefficients that are removed, or
-            several numbers such as 1,2,3,4 for the mean of several graphs.
-        dimensions: Principal directions that are kept after them.
-        normalisation: What is done to scattering coefficients before that.
-        scales: Scales of the scattering transform.
-        angles: Angles of the scattering transform.
-        representatives: How many representatives there are.
-        candidates: Images that representatives are made of; with di-spectral, neighbours that are
-            judged for each image.
-        direction: Whether an image is moved onto its neighbours, or both ways are compared.
-        transforms: How prototypes may be moved, in the order in which it is learned, such as
-            aff-morpho-tps; out of aff, proj, tps, col, fullcol and morpho.
-        backbone: The network that reads an image; residual is the paper's.
-        window: Weigh pixels by a Gaussian of this width around the centre, as a fraction of the
-            shorter side.
-        deformation_penalty: Weight of the sizes of all deformations.
-        refine_steps: Steps of descent that improve on predicted alignments in the end.
-        align_steps: Steps of descent for each image and step.
-        initial_variance: Variance of every pixel before the first step.
-        min_deviation: A standard deviation whose square is added to all variances.
-        steps: Most steps of each phase, such as 500,1000,1000,2000,500: without transforms, with
-            one more each, and with all at a tenth of the learning rate.
-        max_steps: Most steps of a run, where they are not given for each phase.
-        no_curriculum: Have all transforms from the start.
-        batch_size: Images a step.
-        learning_rate: Learning rate of prototypes and networks.
-        distance: What lies between a shape and a mean shape: how unlikely it is, or the
-            Fisher-Rao or a Wasserstein distance of their landmarks.
-        variances: What has a variance of its own: all landmarks together, each landmark, or each
-            landmark in each cluster.
-        covariances: Whether a landmark's coordinates vary by themselves or together.
-        norm: Whether distances of landmarks are summed, or their squares.
-        centres: Whether centres are means of coordinates, or Frechet means.
-        registration: What is taken out of shapes: scale, rotation and place; no scale; nothing.
-        reflection: Mirrored shapes are the same.
-        seeding: How runs begin.
-        prior: How many shapes the variances of all count as, in those of a cluster.
-        min_variance: The least variance, as a fraction of the mean one.
-        shortlist: Judge only so many clusters of an image after all transforms while training.
-        least_share: Refill clusters that hold less than this share of an even one.
+        processes: How many processes fit together; give the same command to each.
+        process_id: The number of this one, from 0.
+        coordinator: Where process 0 can be reached by the others, such as 10.0.0.1:1234.
+        distributed: Fit with the other processes that the scheduler has started (SLURM, Open MPI
+            and others that JAX knows), in place of these three.
+        process_timeout: Seconds after which processes end where one of them is not heard of.
     """
 
-    restarts: _Count = None
-    max_passes: _Count = None
-    tolerance: _Number = None
-    no_split_merge: Flag = False
-    landmarks: Annotated[str | None, arg(metavar="ROWSxCOLUMNS", help_behavior_hint=_OWN)] = None
-    affine_penalty: _Number = None
-    bending_penalty: _Number = None
-    regularisation: _Number = None
-    no_unit_norm: Flag = False
-    boundary: Annotated[
-        Literal["zero", "edge", "reflect"] | None,
-        arg(metavar="{zero,edge,reflect}", help_behavior_hint=_OWN),
-    ] = None
-    pixel_weights: Annotated[
-        Literal["uniform", "jacobian"] | None,
-        arg(metavar="{uniform,jacobian}", help_behavior_hint=_OWN),
-    ] = None
-    weight_rounds: _Count = None
-    weights_per_cluster: Flag = False
-    affinity: Annotated[
-        Literal["auto", "graph", "representatives"] | None,
-        arg(metavar="{auto,graph,representatives}", help_behavior_hint=_OWN),
-    ] = None
-    neighbours: _Counts = None
-    removed: _Counts = None
-    dimensions: _Count = None
-    normalisation: Annotated[
-        Literal["none", "largest", "root", "standardise"] | None,
-        arg(metavar="{none,largest,root,standardise}", help_behavior_hint=_OWN),
-    ] = None
-    scales: _Count = None
-    angles: _Count = None
-    representatives: _Count = None
-    candidates: _Count = None
-    direction: Annotated[
-        Literal["forward", "min", "mean"] | None,
-        arg(metavar="{forward,min,mean}", help_behavior_hint=_OWN),
-    ] = None
-    transforms: Annotated[str | None, arg(metavar="NAMES", help_behavior_hint=_OWN)] = None
-    backbone: Annotated[
-        Literal["quick", "residual"] | None,
-        arg(metavar="{quick,residual}", help_behavior_hint=_OWN),
-    ] = None
-    window: _Number = None
-    deformation_penalty: _Number = None
-    refine_steps: _Count = None
-    align_steps: _Count = None
-    initial_variance: _Number = None
-    min_deviation: _Number = None
-    steps: _Counts = None
-    max_steps: _Count = None
-    no_curriculum: Flag = False
-    batch_size: _Count = None
-    learning_rate: _Number = None
-    shortlist: _Count = None
-    distance: Annotated[
-        Literal[
-            "likelihood", "fisher-rao", "wasserstein", "squared-wasserstein", "printed-wasserstein"
-        ]
-        | None,
-        arg(
-            metavar="{likelihood,fisher-rao,wasserstein,squared-wasserstein,printed-wasserstein}",
-            help_behavior_hint=_OWN,
-        ),
-    ] = None
-    variances: Annotated[
-        Literal["round", "per_landmark", "per_cluster"] | None,
-        arg(metavar="{round,per_landmark,per_cluster}", help_behavior_hint=_OWN),
-    ] = None
-    covariances: Annotated[
-        Literal["diagonal", "full"] | None,
-        arg(metavar="{diagonal,full}", help_behavior_hint=_OWN),
-    ] = None
-    norm: Annotated[Literal["l1", "l2"] | None, arg(metavar="{l1,l2}", help_behavior_hint=_OWN)] = (
-        None
-    )
-    centres: Annotated[
-        Literal["mean", "frechet"] | None, arg(metavar="{mean,frechet}", help_behavior_hint=_OWN)
-    ] = None
-    registration: Annotated[
-        Literal["similarity", "rigid", "none"] | None,
-        arg(metavar="{similarity,rigid,none}", help_behavior_hint=_OWN),
-    ] = None
-    reflection: Flag = False
-    seeding: Annotated[
-        Literal["random", "k-means++"] | None,
-        arg(metavar="{random,k-means++}", help_behavior_hint=_OWN),
-    ] = None
-    prior: _Number = None
-    min_variance: _Number = None
-    least_share: _Number = None
+    processes: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+    process_id: Annotated[int | None, arg(metavar="I", help_behavior_hint="")] = None
+    coordinator: Annotated[str | None, arg(metavar="HOST:PORT", help_behavior_hint="")] = None
+    distributed: Flag = False
+    process_timeout: Annotated[int, arg(metavar="SECONDS")] = 100
 
-    def given(self) -> dict[str, tuple[str, Any]]:
-        """What was asked for.
+    @property
+    def is_distributed(self) -> bool:
+        """Whether several processes were asked for."""
+        given = (self.processes, self.process_id, self.coordinator)
+        return self.distributed or any(value is not None for value in given)
 
-        Returns:
-            The option and the value for each field of a model that is to be set.
+    def check(self) -> None:
+        """Refuses what does not go together.
 
         Raises:
-            ValueError: If the landmarks are no grid, or a list is none.
+            ValueError: With what is missing.
         """
-        found = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is None or value is False:
-                continue
-            name = field.name.removeprefix("no_")
-            if name != field.name:
-                value = False
-            elif name == "landmarks":
-                value = parse_grid(value, "landmarks", "6 or 6x4 (rows x columns)")
-            elif name in ("neighbours", "removed", "steps"):
-                value = parse_counts(value, name)
-            found[_NAMES.get(name, name)] = (option(field.name), value)
-        return found
+        given = (self.processes, self.process_id, self.coordinator)
+        if self.distributed and any(value is not None for value in given):
+            raise ValueError(
+                "--distributed takes the processes from the scheduler; leave out --processes, "
+                "--process-id and --coordinator, or --distributed"
+            )
+        if not self.distributed and any(value is None for value in given):
+            raise ValueError(
+                "--processes, --process-id and --coordinator go together; give all three, or "
+                "--distributed under a scheduler"
+            )
+        if self.coordinator is not None:
+            host, _, port = self.coordinator.rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+                raise ValueError(
+                    f"--coordinator must be like 10.0.0.1:1234, not {self.coordinator!r}"
+                )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,10 +100,11 @@ class Fit:
         source: What to cluster: digits, mnist, usps, affine-mnist, diffeo-mnist, mnist-1k,
             mnist-color or affnist-like, a folder of pictures or of recordings, a .npy, .npz or IDX
             file, or tfds: and the name of a prepared set of TensorFlow Datasets; with shape-kmeans
-             a table of landmarks, .npz, .csv or .tps.
+            a table of landmarks, .npz, .csv or .tps.
         clusters: Number of clusters.
         out: Folder to write, new or empty.
-        method: How to cluster.
+        method: How to cluster; 'diffclust fit --method pssc --help' shows the options of one
+            method.
         seed: Seed of all that is random.
         split: Which part of the source.
         labels: Column of a table of landmarks that holds the classes; for scores only.
@@ -267,7 +118,7 @@ class Fit:
             with those, whatever method found them.
         mask: A picture of the images' size, black where pixels do not count and white where they
             do, or a .npy file; a picture is resized as the images are.
-        options: Settings of the method.
+        settings: Settings of the method.
         chunk_size: Images or shapes that are in memory at once.
         checkpoint_every: Seconds between two saved states of a long fit.
         checkpoints_kept: How many saved states are kept; the one before is there where the last
@@ -284,25 +135,25 @@ class Fit:
         maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
         no_report: Do not write report.html.
         dry_run: Say how long it would take and how much memory, and write nothing.
-        sharing: One fit by several processes.
+        distribution: One fit by several processes.
     """
 
     source: Source
     clusters: Annotated[int, arg(name="k", aliases=["-k"], metavar="K")]
     out: Folder
-    method: Method = "di-kmeans"
+    method: MethodName = "di-kmeans"
     seed: int = 0
     split: Split = "all"
     labels: Labels = None
     limit: Limit = None
     size: Size = None
     channels: Channels = None
-    rate: _Rate = None
-    seconds: _Seconds = None
+    rate: Annotated[int | None, arg(metavar="HZ", help_behavior_hint="(default: 48000)")] = None
+    seconds: Annotated[float | None, arg(metavar="S", help_behavior_hint="(default: 1)")] = None
     weights: File = None
     start: Run = None
     mask: File = None
-    options: Annotated[MethodOptions, arg(name="")] = MethodOptions()
+    settings: Settings = dataclasses.field(default_factory=dict)
     chunk_size: ChunkSize = None
     checkpoint_every: Annotated[float, arg(metavar="SECONDS")] = 60.0
     checkpoints_kept: Annotated[int, arg(metavar="N")] = 2
@@ -316,7 +167,7 @@ class Fit:
     maps: Maps = 1_000
     no_report: Flag = False
     dry_run: Flag = False
-    sharing: Annotated[ProcessOptions, arg(name="")] = ALONE
+    distribution: Annotated[ProcessOptions, arg(name="")] = ProcessOptions()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -360,6 +211,91 @@ class Predict:
 
 
 @dataclasses.dataclass(frozen=True)
+class Compare:
+    """Compare runs: their scores, their losses where these can be compared, and how they agree.
+
+    Attributes:
+        runs: Folders of runs, at least two.
+        out: Write the comparison too: a page (.html), a picture (.png) or a table (.csv).
+        overwrite: Replace that file.
+    """
+
+    runs: Annotated[Positional[tuple[str, ...]], arg(metavar="RUN RUN ...")]
+    out: File = None
+    overwrite: Flag = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """Try several numbers of clusters, or landmark grids, and choose one without labels.
+
+    Numbers of clusters are chosen at the elbow of the loss, with spectral methods at the widest
+    eigengap; landmark grids by the evidence.
+
+    Attributes:
+        source: What to cluster, as for 'diffclust fit'.
+        clusters: Numbers of clusters, such as 2-12 or 2,4,8; one number where grids are tried.
+        out: Folder to write, new or empty: a report, a curve, a table, and the run that was
+            chosen.
+        grids: Landmark grids to try, such as 3,5,7x5 (rows x columns), with di-kmeans.
+        method: How to cluster.
+        seed: Seed of all that is random.
+        split: Which part of the source.
+        labels: Column of a table of landmarks that holds the classes; for scores only.
+        limit: At most so many images or shapes, drawn at random.
+        size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
+        channels: 1 to make all images grey, 3 to make all RGB.
+        mask: A picture, black where pixels of the images do not count, or a .npy file.
+        settings: Settings of the method.
+        chunk_size: Images or shapes that are in memory at once.
+        skip_bad: Leave out files that cannot be read.
+        overwrite: Replace the sweep that the folder holds.
+        maps: Images on the maps by t-SNE in the chosen run's report, at most 2000; 0 for no maps.
+    """
+
+    source: Source
+    clusters: Annotated[str, arg(name="k", aliases=["-k"], metavar="K-K|K,K,...")]
+    out: Folder
+    grids: Annotated[str | None, arg(metavar="GRID[,GRID...]", help_behavior_hint="")] = None
+    method: MethodName = "di-kmeans"
+    seed: int = 0
+    split: Split = "all"
+    labels: Labels = None
+    limit: Limit = None
+    size: Size = None
+    channels: Channels = None
+    mask: File = None
+    settings: Settings = dataclasses.field(default_factory=dict)
+    chunk_size: ChunkSize = None
+    skip_bad: Flag = False
+    overwrite: Flag = False
+    maps: Maps = 1_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """Write what a run holds in other forms: tables, arrays, pictures, or a folder a cluster.
+
+    Attributes:
+        run: Folder of a run of 'diffclust fit' or 'diffclust predict'.
+        what: assignments and params as .csv or .npz; aligned samples as .npz or a folder of PNG
+            files; prototypes as .npz, as one .png, or a folder of PNG files; folders: the images
+            themselves, in a folder for each cluster.
+        out: File or folder to write, new or empty.
+        source: Where the samples are now, if they have been moved since.
+        link: With folders, make symbolic links instead of copies.
+        overwrite: Replace the file, or the folder of an earlier export.
+    """
+
+    run: Annotated[Positional[str], arg(metavar="RUN")]
+    what: What
+    out: Annotated[str, arg(metavar="PATH")]
+    source: Annotated[str | None, arg(metavar="SOURCE", help_behavior_hint="")] = None
+    link: Flag = False
+    overwrite: Flag = False
+
+
+@dataclasses.dataclass(frozen=True)
 class Demo:
     """Cluster the 1,797 handwritten digits that scikit-learn bundles with DI K-means.
 
@@ -370,3 +306,173 @@ class Demo:
 
     out: Folder = "diffclust-demo"
     seed: int = 0
+
+
+COMMANDS: dict[str, type] = {
+    kind.__name__.lower(): kind for kind in (Fit, Predict, Compare, Sweep, Export, Demo)
+}
+
+_KINDS: dict[str, tuple[type, str]] = {
+    "integer": (int, "N"),
+    "integers": (str, "N[,N...]"),
+    "number": (float, "X"),
+    "grid": (str, "ROWSxCOLUMNS"),
+    "text": (str, "NAMES"),
+}
+"""What the values of options are parsed as, and called in the help."""
+
+
+@functools.cache
+def method_options() -> dict[str, dict[str, dict[str, Any]]]:
+    """The options of every method, by method and option; see `diffclust.cli.options_table`."""
+    return json.loads(resources.files("diffclust.cli").joinpath("options.json").read_text("utf-8"))
+
+
+def option(field: str) -> str:
+    """A field as it is written on the command line.
+
+    Args:
+        field: Its name, such as `max_passes`.
+
+    Returns:
+        For example `--max-passes`.
+    """
+    return f"--{field.replace('_', '-')}"
+
+
+def field_of(name: str) -> str:
+    """The field of an option, such as `max_passes` of `--max-passes`."""
+    return name.removeprefix("--").replace("-", "_")
+
+
+def with_method_options(command: type, method: str | None) -> type:
+    """A command that also has the options of a method.
+
+    Args:
+        command: `Fit` or `Sweep`.
+        method: The method; None for a command without such options, as in its help.
+
+    Returns:
+        A subclass, whose field `settings` is of a class that is made of the method's table.
+    """
+    table = {} if method is None else method_options()[method]
+    fields = [(field_of(name), *_typed(name, about)) for name, about in table.items()]
+    kind = dataclasses.make_dataclass("settings", fields, frozen=True)
+    annotated = Annotated[kind, arg(name=str(method))]
+    namespace = {"__doc__": command.__doc__}
+    return dataclasses.make_dataclass(
+        command.__name__,
+        [("settings", annotated, kind())],
+        bases=(command,),
+        namespace=namespace,
+        frozen=True,
+    )
+
+
+def _typed(name: str, about: dict[str, Any]) -> tuple[Any, Any]:
+    """Type and default of an option's field; None and False stand for what is not given."""
+    kind, default, choices = about["type"], about["default"], about.get("choices", ())
+    if kind == "flag":
+        hint = "(default: on; this turns it off)" if default else "(default: off)"
+        return Annotated[bool, arg(help=about["help"], help_behavior_hint=hint)], False
+    typed, metavar = _KINDS.get(kind) or (Literal[tuple(choices)], f"{{{','.join(choices)}}}")
+    if isinstance(default, list):
+        default = ("x" if kind == "grid" else ",").join(map(str, default))
+    hint = f"(default: {'none' if default is None else default})"
+    described = arg(help=about["help"], metavar=metavar, help_behavior_hint=hint)
+    return Annotated[(str if _is_list(name) else typed) | None, described], None
+
+
+def _is_list(name: str) -> bool:
+    """Whether an option takes several numbers with some method."""
+    return any(table.get(name, {}).get("type") == "integers" for table in method_options().values())
+
+
+def settings_from(method: str, options: object) -> Settings:
+    """The settings of a method that were given.
+
+    Args:
+        method: The method.
+        options: What `tyro` made of the class that `with_method_options` has given the command.
+
+    Returns:
+        Values by the names of the model's settings.
+
+    Raises:
+        ValueError: If landmarks are no grid, or a list is none.
+    """
+    settings = {}
+    for name, about in method_options()[method].items():
+        field, kind = field_of(name), about["type"]
+        value = getattr(options, field)
+        if value is None or value is False:
+            continue
+        if kind == "flag":
+            value = not about["default"]
+        elif kind == "grid":
+            value = parse_grid(value, field, "6 or 6x4 (rows x columns)")
+        elif _is_list(name):
+            value = parse_counts(value, field)
+            if kind == "integer" and len(value) != 1:
+                raise ValueError(f"{name} must be one number for {method}, not {value}")
+            value = value[0] if kind == "integer" else value
+        settings[about["setting"]] = value
+    return settings
+
+
+def refuse_foreign_options(method: str, arguments: Sequence[str]) -> None:
+    """Refuses options that other methods have and the chosen one has not.
+
+    Args:
+        method: The method.
+        arguments: What stands on the command line.
+
+    Raises:
+        ValueError: With the options that the method has.
+    """
+    own = method_options()[method]
+    every = {name for table in method_options().values() for name in table}
+    given = [word.partition("=")[0].replace("_", "-") for word in arguments]
+    if foreign := [name for name in dict.fromkeys(given) if name in every and name not in own]:
+        raise ValueError(
+            f"{method} has no option {', '.join(foreign)}; leave it out, or take of its own: "
+            f"{', '.join(own)}"
+        )
+
+
+def parse_counts(text: str, name: str) -> tuple[int, ...]:
+    """Reads `"5"` or `"5,8"`.
+
+    Args:
+        text: What was given.
+        name: The option's name in messages.
+
+    Returns:
+        Whole numbers.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", text.strip()) is None:
+        raise ValueError(f"{option(name)} must be like 5 or 5,8, not {text!r}")
+    return tuple(int(part) for part in text.split(","))
+
+
+def parse_grid(text: str, name: str, example: str) -> tuple[int, int]:
+    """Reads `"28"` or `"28x32"`.
+
+    Args:
+        text: What was given.
+        name: The option's name in messages.
+        example: What would do.
+
+    Returns:
+        Two whole numbers, twice the same where one was given.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    match = re.fullmatch(r"([0-9]{1,6})(?:[x×]([0-9]{1,6}))?", text.strip().lower())
+    if match is None:
+        raise ValueError(f"{option(name)} must be like {example}, not {text!r}")
+    return int(match[1]), int(match[2] or match[1])

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from types import TracebackType
 from typing import Any
 
 from diffclust.solvers import Progress
@@ -16,6 +15,8 @@ _STAGES = {
     "cut": "cutting the graph",
     "alignments": "averaging aligned images",
 }
+
+_ACTIVITIES = {"seeding": "seeding", "split": "split and merge"}
 
 _BESIDE = 20
 """Columns that are kept for the bar and the time beside it."""
@@ -61,54 +62,44 @@ class ProgressBar:
             self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Takes the bar away.
 
         Args:
-            kind: Type of the error that ended the block, or None.
-            error: That error.
-            traceback: Where it was raised.
+            *error: What ended the block, if anything.
         """
-        del kind, error, traceback
         if self._bar is not None:
             self._bar.stop()
 
     def __call__(self, progress: Progress) -> None:
-        """Shows where a fit stands.
+        """Shows how far a fit has come.
 
         Args:
-            progress: What the solver tells.
+            progress: What the solver reports.
         """
-        begun = progress.stage == "step" and self._begins_phase(progress)
+        is_new = progress.stage == "step" and self._starts_phase(progress)
+        words = self._words(progress)
         if self._bar is not None:
-            words = self._words(progress)
             room = self._bar.console.width - _BESIDE
             while len(words) > 1 and len(", ".join(words)) > room:
                 words.pop()
             self.show(", ".join(words), progress.done, progress.total)
             return
-        self._tell_restart(progress)
-        if begun and progress.iteration > 0:
+        self._print_restart(progress)
+        if is_new and progress.iteration > 0:
             done = f"{progress.iteration} phase{'s' if progress.iteration > 1 else ''} done"
-            words = self._words(progress)
             words.insert(int(self._restarts > 1), done)
             print(", ".join(words), file=sys.stderr, flush=True)
 
-    def _tell_restart(self, progress: Progress) -> None:
+    def _print_restart(self, progress: Progress) -> None:
         """Prints that a restart is done, where there are several."""
         other = progress.stage == "refine" or progress.stage in _STAGES
-        stage = progress.stage if other else "restart"
-        begun = (stage, progress.restart)
-        if self._restarts > 1 and begun != self._last and self._last[0] == "restart":
+        now = (progress.stage if other else "restart", progress.restart)
+        if self._restarts > 1 and now != self._last and self._last[0] == "restart":
             loss = "" if progress.least is None else f", least loss so far {progress.least:.6g}"
             number = self._last[1] + 1
             print(f"restart {number} of {self._restarts} done{loss}", file=sys.stderr, flush=True)
-        self._last = begun
+        self._last = now
 
     def reading(self, done: int, total: int) -> None:
         """Shows how many files have been read.
@@ -134,7 +125,7 @@ class ProgressBar:
         """What a fit is doing, in a few words.
 
         Args:
-            progress: What the solver tells.
+            progress: What the solver reports.
 
         Returns:
             For example `restart 2 of 4, pass 5, loss 123.4, least 120.1`.
@@ -143,55 +134,45 @@ class ProgressBar:
 
     def _words(self, progress: Progress) -> list[str]:
         """What a fit is doing, the most important first."""
-        if progress.stage in _STAGES:
-            return [_STAGES[progress.stage]]
-        if progress.stage == "step":
-            return self._steps(progress)
-        if progress.stage == "refine":
-            words = ["best restart on the full images"]
-        else:
-            words = [f"restart {progress.restart + 1} of {self._restarts}"]
-        if progress.stage == "seeding":
-            words.append("seeding")
-        elif progress.stage == "split":
-            words.append("split and merge")
-        else:
-            words.append(f"pass {progress.iteration + 1}")
+        stage, least = progress.stage, progress.least
+        if stage in _STAGES:
+            return [_STAGES[stage]]
+        restart = f"restart {progress.restart + 1} of {self._restarts}"
+        if stage == "step":
+            return [*([restart] if self._restarts > 1 else []), *self._steps(progress)]
+        words = ["best restart on the full images" if stage == "refine" else restart]
+        words.append(_ACTIVITIES.get(stage, f"pass {progress.iteration + 1}"))
         if progress.loss is not None:
             words.append(f"loss {progress.loss:.6g}")
-        if progress.least is not None and progress.stage != "refine":
-            words.append(f"least {progress.least:.6g}")
+        if least is not None and stage != "refine":
+            words.append(f"least {least:.6g}")
         return words
 
-    def _begins_phase(self, progress: Progress) -> bool:
-        """Whether a fit by gradient steps was in another phase when it was last heard of."""
+    def _starts_phase(self, progress: Progress) -> bool:
+        """Whether a fit by gradient steps was in another phase at its last report."""
         here = (progress.restart, progress.iteration)
-        begun = here != self._phase
-        if begun:
+        is_new = here != self._phase
+        if is_new:
             self._pace = None
         # The first window of a later phase is spent on compiling, too.
-        self._warm = not begun or self._phase is None or self._phase[0] != progress.restart
+        self._warm = not is_new or self._phase is None or self._phase[0] != progress.restart
         self._phase = here
-        return begun
+        return is_new
 
     def _steps(self, progress: Progress) -> list[str]:
         """How far a fit by gradient steps is, how fast in this phase, and how long it may take."""
-        words = []
-        if self._restarts > 1:
-            words.append(f"restart {progress.restart + 1} of {self._restarts}")
-        words.append(f"step {progress.done} of {progress.total}")
+        words = [f"step {progress.done} of {progress.total}"]
         if progress.loss is not None:
             words.append(f"loss {progress.loss:.4g} an image")
-        now, seen = time.monotonic(), progress.samples or 0
+        here = (time.monotonic(), progress.done, progress.samples or 0)
         if self._pace is None and self._warm:
-            self._pace = (now, progress.done, seen)
-        begun, done, samples = self._pace or (now, progress.done, seen)
-        if now > begun and progress.done > done:
-            left = (progress.total - progress.done) * (now - begun) / (progress.done - done)
-            minutes, seconds = divmod(round(left), 60)
+            self._pace = here
+        seconds, steps, samples = (b - a for a, b in zip(self._pace or here, here, strict=True))
+        if seconds > 0 and steps > 0:
+            minutes, rest = divmod(round((progress.total - progress.done) * seconds / steps), 60)
             # Later phases have more transforms, and are slower.
-            words.append(f"{minutes}:{seconds:02d} left or more")
-            words.append(f"{(seen - samples) / (now - begun):.0f} images/s")
+            words.append(f"{minutes}:{rest:02d} left or more")
+            words.append(f"{samples / seconds:.0f} images/s")
         if progress.sizes is not None:
             words.append(
                 f"clusters {100 * min(progress.sizes):.0f} to {100 * max(progress.sizes):.0f} %"

@@ -1,5 +1,7 @@
-"""The samples that a command was told to read, and whether its model can cluster them."""
+"""Reads the samples that a command names, and checks that its model can cluster them."""
 
+import contextlib
+import ctypes
 import dataclasses
 import json
 import math
@@ -7,16 +9,14 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from diffclust import _validation
-from diffclust.cli.allocator import map_large_blocks
-from diffclust.cli.options import Fit, Predict
-from diffclust.cli.parsing import option, parse_grid
+from diffclust.cli.options import Fit, Predict, Sweep, option, parse_grid
 from diffclust.cli.progress_bar import ProgressBar
-from diffclust.cli.run_options import Sweep
-from diffclust.cli.runs import file_names, read_run
+from diffclust.cli.runs import SavedRun, file_names, read_run
 from diffclust.data import (
     Collection,
     DataError,
@@ -28,7 +28,40 @@ from diffclust.data import (
     load_weights,
 )
 from diffclust.data.stream import open_stream, outgrows_memory
-from diffclust.models import AbstractModel
+from diffclust.models import AbstractModel, Result
+from diffclust.solvers import Progress
+
+_DECODING = ("rate", "seconds")
+"""What a summary holds of how samples were made of files, beside their shape."""
+
+
+def load_samples(
+    options: Fit | Predict, like: AbstractModel | Result, bar: ProgressBar
+) -> Collection:
+    """The images or shapes that were asked for, checked.
+
+    Args:
+        options: What was asked for.
+        like: The model that will be fitted; or a result, whose samples these are made like.
+        bar: Shows how many files have been read.
+
+    Returns:
+        The samples.
+
+    Raises:
+        ValueError: If they cannot be read or clustered, or an option is for others.
+    """
+    model = like.model if isinstance(like, Result) else like
+    if model.descriptor.sample_kind == "shape":
+        dataset = load_shapes(options)
+    elif isinstance(like, Result):
+        height, width, channels = like.sample_shape
+        dataset = load_images(options, (height, width), channels, bar)
+    else:
+        assert isinstance(options, Fit)
+        dataset = load_images(options, size_of(options), options.channels, bar)
+    check_samples(model, dataset, fitted=isinstance(like, Result))
+    return dataset
 
 
 def load_images(
@@ -40,7 +73,7 @@ def load_images(
         options: What was asked for.
         size: Height and width to bring them to, or None.
         channels: Number of channels to bring them to, or None.
-        bar: Told how many files have been read.
+        bar: Shows how many files have been read.
 
     Returns:
         The images.
@@ -49,38 +82,20 @@ def load_images(
         ValueError: If they cannot be read, or an option is for shapes.
     """
     _refuse_given(options, ("labels",), "a table of landmarks, and these are images")
-    if options.stream or outgrows_memory(options.source, size=size, limit=options.limit):
-        return _open(options, size, channels, bar)
-    return load(
-        options.source,
-        split=options.split,
-        size=size,
-        channels=channels,
-        skip_bad=options.skip_bad,
-        limit=options.limit,
-        seed=options.seed,
-        progress=bar.reading,
-        rate=options.rate,
-        seconds=options.seconds,
-    )
-
-
-def _open(
-    options: Fit | Predict, size: tuple[int, int] | None, channels: int | None, bar: ProgressBar
-) -> Dataset:
-    """Images that are read as they are needed, and a line that says so."""
-    _refuse_given(options, ("rate", "seconds"), "recordings, and these are pictures")
+    common: dict[str, Any] = {
+        "split": options.split,
+        "size": size,
+        "channels": channels,
+        "skip_bad": options.skip_bad,
+        "limit": options.limit,
+        "seed": options.seed,
+        "progress": bar.reading,
+    }
+    if not (options.stream or outgrows_memory(options.source, size=size, limit=options.limit)):
+        return load(options.source, rate=options.rate, seconds=options.seconds, **common)
+    _refuse_given(options, _DECODING, "recordings, and these are pictures")
     map_large_blocks()
-    dataset = open_stream(
-        options.source,
-        split=options.split,
-        size=size,
-        channels=channels,
-        skip_bad=options.skip_bad,
-        limit=options.limit,
-        seed=options.seed,
-        progress=bar.reading,
-    )
+    dataset = open_stream(options.source, **common)
     needed = 4 * math.prod(dataset.samples.shape) / 2**30
     print(
         f"images are read as they are needed: {len(dataset):,} of them, which would take "
@@ -102,11 +117,8 @@ def load_shapes(options: Fit | Predict) -> LandmarkSet:
     Raises:
         ValueError: If they cannot be read, or an option is for images.
     """
-    _refuse_given(
-        options,
-        ("split", "size", "channels", "rate", "seconds", "stream", "skip_bad"),
-        "images, and these are shapes",
-    )
+    for_images = ("split", "size", "channels", *_DECODING, "stream", "skip_bad")
+    _refuse_given(options, for_images, "images, and these are shapes")
     return load_landmarks(options.source, labels=options.labels).limit(options.limit, options.seed)
 
 
@@ -137,8 +149,8 @@ def inputs_of(options: Fit) -> list[str]:
     return [options.source, *filter(None, (options.weights, options.mask, options.start))]
 
 
-def given_with(options: Fit, dataset: Collection) -> dict[str, np.ndarray]:
-    """What was given for each sample: a weight, a cluster to start from.
+def sample_arguments(options: Fit, dataset: Collection) -> dict[str, np.ndarray]:
+    """What a fit is given for each sample: a weight, a cluster to start from.
 
     Args:
         options: What was asked for.
@@ -150,14 +162,14 @@ def given_with(options: Fit, dataset: Collection) -> dict[str, np.ndarray]:
     Raises:
         ValueError: If they do not fit the samples.
     """
-    found = {}
+    arguments = {}
     if options.weights is not None:
         assert dataset.indices is not None
         total = len(dataset) + len(dataset.skipped) if options.limit is None else None
-        found["sample_weight"] = load_weights(options.weights, dataset.indices, total=total)
+        arguments["sample_weight"] = load_weights(options.weights, dataset.indices, total=total)
     if options.start is not None:
-        found["assignments"] = _clusters_of(options.start, options.clusters, dataset)
-    return found
+        arguments["assignments"] = _clusters_of(options.start, options.clusters, dataset)
+    return arguments
 
 
 def _clusters_of(path: str, num_clusters: int, dataset: Collection) -> np.ndarray:
@@ -172,8 +184,8 @@ def _clusters_of(path: str, num_clusters: int, dataset: Collection) -> np.ndarra
     order = np.argsort(run.indices)
     rows = order[np.searchsorted(run.indices, dataset.indices, sorter=order) % len(order)]
     names = file_names(dataset.places[1])
-    theirs = file_names(run.places[row] for row in rows)
-    known = (run.indices[rows] == dataset.indices) & (np.array(theirs) == np.array(names))
+    known = run.indices[rows] == dataset.indices
+    known &= np.array(file_names(run.places[row] for row in rows)) == np.array(names)
     if not known.all():
         first = int(known.argmin())
         raise ValueError(
@@ -185,7 +197,7 @@ def _clusters_of(path: str, num_clusters: int, dataset: Collection) -> np.ndarra
 
 
 def as_fitted(options: Predict) -> Predict:
-    """Recordings are made images as they were for the fit, where that is known and not told.
+    """Recordings are made images as they were for the fit, where that is known and not given.
 
     Args:
         options: What was asked for.
@@ -197,7 +209,7 @@ def as_fitted(options: Predict) -> Predict:
         return options
     try:
         source = json.loads((Path(options.model) / "summary.json").read_text("utf-8"))["source"]
-        known = {name: source.get(name) for name in ("rate", "seconds")}
+        known = {name: source.get(name) for name in _DECODING}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return options
     wanted = {
@@ -206,6 +218,46 @@ def as_fitted(options: Predict) -> Predict:
         if getattr(options, name) is None and isinstance(value, int | float)
     }
     return dataclasses.replace(options, **wanted)
+
+
+def reload_samples(
+    run: SavedRun, result: Result, source: str | None, bar: ProgressBar
+) -> Collection:
+    """The samples of a run, read again from where they came.
+
+    Args:
+        run: The run.
+        result: Its model.
+        source: Where they are now; None where they were.
+        bar: Shows how many files have been read.
+
+    Returns:
+        The samples, in the run's order.
+
+    Raises:
+        ValueError: If they cannot be read, or are others than those of the run.
+    """
+    about = run.summary["source"]
+    options = Predict(
+        str(run.folder),
+        about["source"] if source is None else source,
+        "",
+        split=about["split"],
+        limit=about["limit"],
+        seed=run.summary["seed"],
+        skip_bad=bool(about["skipped"]),
+        **{name: about[name] for name in _DECODING if about.get(name) is not None},
+    )
+    dataset = load_samples(options, result, bar)
+    assert dataset.indices is not None
+    if not np.array_equal(dataset.indices, run.indices) or (
+        file_names(dataset.places[1]) != file_names(run.places)
+    ):
+        raise ValueError(
+            f"{options.source!r} no longer holds the {dataset.noun}s of this run; give the same "
+            "ones with --source"
+        )
+    return dataset
 
 
 def _refuse_given(options: Fit | Predict, names: Sequence[str], of_what: str) -> None:
@@ -219,7 +271,7 @@ def _refuse_given(options: Fit | Predict, names: Sequence[str], of_what: str) ->
 def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = False) -> None:
     """Refuses samples that the model cannot cluster.
 
-    Blank images are told by their files or indices, shapes on a line by their names.
+    The message names blank images by their files or indices, and shapes on a line by their names.
 
     Args:
         model: The model.
@@ -235,7 +287,7 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
             f"give at most -k {len(dataset)}"
         )
     if isinstance(dataset, LandmarkSet):
-        # The model has only their indices to tell, which a limit changes.
+        # The model knows only their indices, which a limit changes.
         check_landmarks(dataset.landmarks, shapes=dataset.names)
     try:
         model.validated(dataset.samples)
@@ -253,3 +305,43 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
             f"{blank.size} of {len(dataset)} images are blank (all zero) and cannot be scaled to "
             f"unit norm, at index {_validation.some(places)}; remove them."
         ) from error
+
+
+_MMAP_THRESHOLD = -3
+"""`M_MMAP_THRESHOLD` of glibc's `malloc.h`: from how many bytes on a block is mapped by itself."""
+
+
+def map_large_blocks() -> None:
+    """From now on every block of 128 KiB and more goes back to the system when it is freed.
+
+    glibc, once it has seen blocks of megabytes freed, takes the next from a heap that small blocks
+    then keep from shrinking: a process would grow by several chunks for every million images. It
+    begins at 128 KiB; set by hand, the bound no longer rises. Without glibc, nothing is done.
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 2**17)
+
+
+def trim_memory() -> None:
+    """Gives the system back what small blocks have left free, where the C library is glibc."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+class MemoryTrimmer:
+    """A callback that trims the memory whenever a fit comes to another stage, restart or pass."""
+
+    def __init__(self) -> None:
+        """Has seen nothing yet."""
+        self._seen: tuple[str, int, int] | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        """Trims where something has ended.
+
+        Args:
+            progress: What the solver reports.
+        """
+        here = (progress.stage, progress.restart, progress.iteration)
+        if here != self._seen:
+            self._seen = here
+            trim_memory()

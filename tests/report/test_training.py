@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from diffclust.cli.findings import show_findings
+from diffclust.cli.summary import print_summary
 from diffclust.data import Dataset
 from diffclust.models import (
     AbstractGradientModel,
@@ -265,14 +265,14 @@ def test_the_terminal_is_told_the_same(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     result, dataset = made(MODELS[name])
-    show_findings(str(tmp_path), result, dataset, result.summary())
+    print_summary(str(tmp_path), result, dataset, result.summary())
     lines = capsys.readouterr().out.splitlines()
     measure = "-log density" if name == "dti-gmm" else "distance"
     assert lines[0].split(maxsplit=2)[2].strip() == f"mean {measure}"
     steps = sum(MODELS[name].training.steps or ())
     assert f" in 3 clusters, loss {result.loss:.6g} after {steps} steps, 3.0 s" in lines[4]
     assert lines[5] == "tiny clusters refilled 3 times, clusters split and others removed once"
-    show_findings(str(tmp_path), result, dataset, {**result.summary(), "status": "predicted"})
+    print_summary(str(tmp_path), result, dataset, {**result.summary(), "status": "predicted"})
     out = capsys.readouterr().out
     assert f"summed {measure} " in out
     assert "steps" not in out

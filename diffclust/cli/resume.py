@@ -1,24 +1,25 @@
-"""Fits that were broken off: where their states lie, and how they go on."""
+"""Fits that were interrupted: where their saved states lie, and how they go on."""
 
 import contextlib
+import functools
 import shutil
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from diffclust.cli.options import Fit
-from diffclust.cli.run_folder import is_run
+from diffclust.cli.runs import is_run
 from diffclust.data import Collection
 from diffclust.image_source import Images, ImageSource
 from diffclust.models import AbstractModel
+from diffclust.storage.snapshots import SnapshotFolder
 
 
-class Unfinished:
+class SavedStates:
     """The states of one fit, in a folder beside that of its run, for as long as it is not done."""
 
     def __init__(self, options: Fit, model: AbstractModel) -> None:
@@ -44,9 +45,8 @@ class Unfinished:
                 f"--checkpoints-kept must be at least 1, not {options.checkpoints_kept}; 2 outlive "
                 "a damaged one"
             )
-        if self.is_done():
-            return
-        if self._folder.exists() and not (options.resume or options.overwrite):
+        allowed = self.is_done() or options.resume or options.overwrite
+        if self._folder.exists() and not allowed:
             raise ValueError(
                 f"{str(self._folder)!r} holds a fit that was broken off; go on with it by "
                 "--resume, or replace it with --overwrite"
@@ -60,33 +60,32 @@ class Unfinished:
 
     @contextlib.contextmanager
     def snapshots(
-        self, dataset: Collection, given: Mapping[str, np.ndarray]
-    ) -> Iterator[dict[str, Any]]:
+        self, dataset: Collection, arguments: Mapping[str, np.ndarray]
+    ) -> Iterator[SnapshotFolder]:
         """Saves states while the block runs, in which the run is fitted and written.
 
         Args:
             dataset: The images that are fitted.
-            given: What was given for each of them; see `given_with`.
+            arguments: What the fit is given for each of them; see `sample_arguments`.
 
         Yields:
-            More arguments for `fit`.
+            Where the fit saves its state.
 
         Raises:
             ValueError: If the saved states are of another fit.
             OSError: If a state cannot be saved.
         """
-        from diffclust.storage.snapshots import SnapshotFolder
-
         if self._options.overwrite and not self._options.resume:
             self.remove()
+        given = {name: _checksum(array) for name, array in arguments.items()}
         run = {
             "method": self._model.method,
             "settings": self._model.settings(),
             "seed": self._options.seed,
             "precision": str(jnp.result_type(float)),
             "samples": [*dataset.samples.shape, _checksum(dataset.samples)],
-            "weights": _checksum(given["sample_weight"]) if "sample_weight" in given else None,
-            "start": _checksum(given["assignments"]) if "assignments" in given else None,
+            "weights": given.get("sample_weight"),
+            "start": given.get("assignments"),
         }
         try:
             with SnapshotFolder(
@@ -94,9 +93,9 @@ class Unfinished:
                 run=run,
                 every=self._options.checkpoint_every,
                 kept=self._options.checkpoints_kept,
-                tell=_tell,
+                tell=functools.partial(print, file=sys.stderr, flush=True),
             ) as folder:
-                yield {"snapshots": folder}
+                yield folder
         except KeyboardInterrupt as interrupt:
             if self._has_states():
                 interrupt.args = ("go on with the same command and --resume",)
@@ -120,10 +119,6 @@ class Unfinished:
         if self._options.resume and self._out.exists():
             for left in self._out.parent.glob(f".{self._out.name}.????????.tmp"):
                 shutil.rmtree(left, ignore_errors=True)
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _checksum(samples: Images) -> int:

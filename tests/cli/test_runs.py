@@ -11,12 +11,12 @@ from PIL import Image
 from sklearn.metrics import adjusted_rand_score
 
 import diffclust
-from diffclust.cli.agreement import compare_runs
+from diffclust.cli.compare import compare_runs
 from diffclust.cli.runs import read_run
 from diffclust.data import load
 from diffclust.models import KMeans
 from diffclust.plotting import elbow
-from tests.commands import Run, entries, runner, squares
+from tests.cli.commands import Run, entries, runner, squares
 
 QUICK = ("--method", "kmeans", "--restarts", "1", "--max-passes", "3", "--maps", "0")
 COUNT = 18
@@ -108,14 +108,14 @@ def test_runs_are_compared(run: Run) -> None:
     losses = [json.loads(Path(n, "summary.json").read_text())["loss"] for n in names[:2]]
     assert found.best[:2] == tuple(loss == min(losses) for loss in losses)
     clusters = {name: diffclust.load(name).assignments for name in names}
-    assert found.agreement[0, 2] == pytest.approx(
+    assert found.similarity[0, 2] == pytest.approx(
         adjusted_rand_score(clusters["one"], clusters["four"])
     )
     kept = read_run("some").indices
-    assert found.agreement[3, 2] == pytest.approx(
+    assert found.similarity[3, 2] == pytest.approx(
         adjusted_rand_score(clusters["four"][kept], clusters["some"])
     )
-    np.testing.assert_array_equal(np.diag(found.agreement), 1.0)
+    np.testing.assert_array_equal(np.diag(found.similarity), 1.0)
     assert found.shared.tolist()[3] == [9, 9, 9, 9]
     page = Path("deep/all.html").read_text("utf-8")
     assert page.count("data:image/png;base64") == 4
@@ -125,7 +125,7 @@ def test_runs_are_compared(run: Run) -> None:
     with Path("both.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["run"] for row in rows] == ["one", "two"]
-    assert float(rows[0]["ARI with two"]) == pytest.approx(found.agreement[0, 1], abs=1e-5)
+    assert float(rows[0]["ARI with two"]) == pytest.approx(found.similarity[0, 1], abs=1e-5)
     assert run("compare", "one", "two", "--out", "both.png")[0] == 0
     with Image.open("both.png") as picture:
         assert picture.width > 600

@@ -8,9 +8,9 @@ import pytest
 
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.solvers import Progress
-from tests.commands import Run, entries, runner
+from tests.cli.commands import Run, entries, runner
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TINY = ["-k", "2", "--method", "dti-kmeans", "--transforms", "aff", "--batch-size", "8"]
 
 

@@ -19,7 +19,7 @@ import diffclust
 from diffclust.cli import main
 from diffclust.models import Result
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,301 @@
+"""One fit by several processes: each reads its share, process 0 writes and prints."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import time
+import traceback
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from diffclust.cli.options import Fit, option
+from diffclust.cli.progress_bar import ProgressBar
+from diffclust.cli.samples import check_samples, load_images, load_samples, load_shapes, size_of
+from diffclust.data import Collection, DataError, Dataset
+from diffclust.data.arrays import convert_channels
+from diffclust.data.folder import kinds_in, load_folder
+from diffclust.data.pictures import FORMATS
+from diffclust.data.stream import FolderImages, open_stream
+from diffclust.image_source import ImageSource
+from diffclust.models import AbstractModel
+from diffclust.parallel import data_mesh, start_processes
+from diffclust.parallel.processes import (
+    ProcessError,
+    even_share,
+    gathered_bytes,
+    joined_rows,
+    together,
+)
+from diffclust.storage.snapshots import SharedSnapshots, SnapshotFolder
+
+_LAST = 2.0
+"""Seconds that process 0, without which the others would end in disorder, outlives an error."""
+
+
+class Processes:
+    """The processes that fit together; with no such options, this one alone.
+
+    `mesh` holds the devices of all processes, or is None for the default device of a single one;
+    `is_first` says whether this process writes and prints.
+    """
+
+    def __init__(self, options: Fit) -> None:
+        """Starts the exchange with the others, before JAX computes.
+
+        Args:
+            options: What was asked for.
+
+        Raises:
+            ValueError: If the options do not go together, or the others cannot be found.
+        """
+        self.mesh, self.is_first = None, True
+        distribution = options.distribution
+        if not distribution.is_distributed:
+            return
+        distribution.check()
+        for name in ("dry_run", "compare_with"):
+            if getattr(options, name):
+                raise ValueError(f"{option(name)} is for one process; leave it out, or --processes")
+        _keep_stdout()
+        start_processes(
+            distribution.coordinator,
+            distribution.processes,
+            distribution.process_id,
+            timeout=distribution.process_timeout,
+        )
+        self.mesh, self.is_first = data_mesh(), jax.process_index() == 0
+
+    def together(self) -> contextlib.AbstractContextManager[None]:
+        """A block whose error in one process is an error in all."""
+        return together(self.mesh)
+
+    def first_says(self, value: bool) -> bool:
+        """What process 0 gives, in all of them.
+
+        Args:
+            value: What this one gives; of others than process 0 it is no matter.
+
+        Returns:
+            That of process 0.
+        """
+        return value if self.mesh is None else bool(gathered_bytes(b"1" if value else b"")[0])
+
+    def snapshots(self, folder: SnapshotFolder | None) -> Any:
+        """Where a fit saves its state.
+
+        Args:
+            folder: Where process 0 saves it; None in the others, or where none is saved.
+
+        Returns:
+            What `fit` is given.
+        """
+        if self.mesh is None or not self.first_says(folder is not None):
+            return folder
+        return SharedSnapshots(folder, self.mesh)
+
+    def describe(self) -> dict[str, int]:
+        """How many there are, for the summary of a run; nothing where there is one."""
+        if self.mesh is None:
+            return {}
+        return {"processes": jax.process_count(), "devices": self.mesh.size}
+
+    def load_samples(
+        self, options: Fit, model: AbstractModel, bar: ProgressBar
+    ) -> tuple[Collection, Collection]:
+        """The samples that this process fits, checked, and all samples.
+
+        Args:
+            options: What was asked for.
+            model: The model that will be fitted.
+            bar: Shows how many files have been read.
+
+        Returns:
+            This process's samples, and those of all, in the order of the source. Where files can be
+            read one by one, those of the others are not read for that.
+
+        Raises:
+            ValueError: If they cannot be read or clustered.
+        """
+        if self.mesh is None:
+            dataset = load_samples(options, model, bar)
+            return dataset, dataset
+        with self.together():
+            own, everything = self._read(options, model, bar)
+        if everything is None:
+            assert isinstance(own, Dataset)
+            own, everything = self._join(own, options)
+        with self.together():
+            # That there are enough of all, the fit will check.
+            check_samples(model, own, fitted=True)
+        return own, everything
+
+    def own_part(
+        self, arrays: Mapping[str, np.ndarray], own: Collection, dataset: Collection
+    ) -> dict[str, np.ndarray]:
+        """The entries of this process's samples.
+
+        Args:
+            arrays: By name, an entry for each of all samples.
+            own: The samples of this process.
+            dataset: All samples.
+
+        Returns:
+            The same names.
+        """
+        assert own.indices is not None
+        assert dataset.indices is not None
+        if self.mesh is None:
+            return dict(arrays)
+        here = np.searchsorted(dataset.indices, own.indices)
+        return {name: array[here] for name, array in arrays.items()}
+
+    def _read(
+        self, options: Fit, model: AbstractModel, bar: ProgressBar
+    ) -> tuple[Collection, Collection | None]:
+        """This process's samples, and all, or None where nobody has read them."""
+        if model.descriptor.sample_kind == "shape":
+            shapes = load_shapes(options)
+            return shapes.take(self._share(len(shapes))), shapes
+        size, path = size_of(options), Path(options.source)
+        if options.stream and path.suffix not in (".npy", ".npz"):
+            raise DataError(
+                "several processes stream .npy and uncompressed .npz files alone; leave out "
+                "--stream"
+            )
+        common: dict[str, Any] = {
+            "split": options.split,
+            "size": size,
+            "channels": options.channels,
+            "limit": options.limit,
+            "seed": options.seed,
+        }
+        if path.is_dir() and kinds_in(path, FORMATS) == (True,) and options.rate is None:
+            part = (jax.process_index(), jax.process_count())
+            skip = {"skip_bad": options.skip_bad, "progress": bar.reading}
+            return load_folder(path, part=part, **skip, **common), None
+        everything = None
+        if options.source.endswith((".npy", ".npz")):
+            # Where it is compressed, say, or what is wrong with it, the loader will know.
+            with contextlib.suppress(DataError):
+                everything = open_stream(options.source, **common)
+        if everything is None:
+            everything = load_images(options, size, options.channels, bar)
+        own = everything.take(self._share(len(everything)))
+        if isinstance(own.images, ImageSource) and not options.stream:
+            own = dataclasses.replace(own, images=own.images[:])
+        return own, everything
+
+    def _share(self, count: int) -> Int[np.ndarray, " m"]:
+        own = even_share(count, self.mesh)
+        if own.stop == own.start:
+            raise DataError(
+                f"there are {count} samples, which {jax.process_count()} processes cannot share; "
+                f"start fewer"
+            )
+        return np.arange(own.start, own.stop)
+
+    def _join(self, own: Dataset, options: Fit) -> tuple[Dataset, Dataset]:
+        """This process's pictures, as many channels as all have, and all of the folder."""
+        assert own.paths is not None
+        about = {"shape": own.images.shape[1:], "paths": own.paths, "skipped": own.skipped}
+        parts = [json.loads(part) for part in gathered_bytes(json.dumps(about).encode())]
+        shapes = [tuple(part["shape"]) for part in parts]
+        sizes = sorted({f"{width}x{height}" for height, width, _ in shapes})
+        if len(sizes) > 1:
+            raise DataError(
+                f"images must have one size, and there are {' and '.join(sizes)} (width x height); "
+                f"give --size to resize and centre-crop all"
+            )
+        height, width, _ = shapes[0]
+        depth = max(shape[2] for shape in shapes)
+        pixels = np.asarray(own.images)
+        if pixels.shape[3] != depth:
+            pixels = np.stack([convert_channels(image, depth) for image in pixels])
+        size = None if options.size is None else (height, width)
+        paths = [path for part in parts for path in part["paths"]]
+        files = FolderImages(map(Path, paths), shape=(height, width, depth), size=size)
+        everything = Dataset(
+            _SharedImages(files, _checksum(pixels)),
+            None if own.labels is None else joined_rows(own.labels, self.mesh),
+            own.label_names,
+            tuple(paths),
+            own.name,
+            tuple(path for part in parts for path in part["skipped"]),
+            joined_rows(own.indices, self.mesh),
+        )
+        return dataclasses.replace(own, images=pixels), everything
+
+
+class _SharedImages(ImageSource):
+    """The images of all processes, of which this one reads more only when it is asked to.
+
+    Their checksum is known: the processes have found it together.
+    """
+
+    def __init__(self, images: ImageSource, checksum: int) -> None:
+        self._images, self._checksum = images, checksum
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return self._images.shape
+
+    def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
+        return self._images.read(index)
+
+    def checksum(self) -> int:
+        return self._checksum
+
+
+def _checksum(pixels: np.ndarray) -> int:
+    """The CRC-32 of the images of all processes, one after the other; all must ask."""
+    value = 0
+    for number in range(jax.process_count()):
+        own = zlib.crc32(np.ascontiguousarray(pixels).data, value)
+        value = int(gathered_bytes(str(own).encode())[number])
+    return value
+
+
+def _keep_stdout() -> None:
+    """Keeps the standard output for this command: gloo writes there which processes it has met."""
+    sys.stdout.flush()
+    own = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    sys.stdout = os.fdopen(own, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
+
+
+def leave(error: BaseException, message: str | None, status: int) -> None:
+    """Ends this process at once: the others notice, and end too, rather than wait for it.
+
+    Args:
+        error: What ended the command.
+        message: It in a line; None for a traceback.
+        status: The exit status.
+    """
+    number = jax.process_index()
+    if isinstance(error, jax.errors.JaxRuntimeError) and message is None:
+        reason = " ".join(str(error).split())[:160]
+        message = (
+            "another process has ended, or cannot be reached any more; its own message says why, "
+            f"and --resume goes on from the last saved state ({reason})"
+        )
+    # An error of another process is printed by process 0 for all.
+    if message is None:
+        traceback.print_exception(error)
+    elif number == 0 or not isinstance(error, ProcessError):
+        where = f"process {number}: " if number else ""
+        print(f"error: {where}{' '.join(message.split())}", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if number == 0:
+        time.sleep(_LAST)
+    os._exit(status)

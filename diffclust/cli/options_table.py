@@ -1,0 +1,84 @@
+"""The table of the methods' options: `python -m diffclust.cli.options_table [--write]`.
+
+Help must not wait for JAX, so what it says of the models' settings is kept in `options.json`. Run
+this after a setting, its default or its documentation has changed; a test compares the two.
+"""
+
+import dataclasses
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import docstring_parser
+
+from diffclust.models import MODELS, AbstractModel
+
+FILE = Path(__file__).with_name("options.json")
+
+_TYPES = {
+    int: "integer",
+    float: "number",
+    bool: "flag",
+    str: "text",
+    tuple[int, int]: "grid",
+    tuple[int, ...]: "integers",
+}
+_NOT_OPTIONS = ("num_clusters", "mask")
+"""Settings that are options of every method: `-k`, and `--mask`, a file."""
+
+
+def options_table() -> str:
+    """The table as it should be, in JSON: of every method its options, by their names.
+
+    Returns:
+        For each option the `setting` that it is for, its `type` (with the `choices` that there
+        are), the method's own `default`, and a `help` text.
+    """
+    table = {name: _options_of(model) for name, model in MODELS.items()}
+    return json.dumps(table, indent=1, ensure_ascii=False) + "\n"
+
+
+def _options_of(model: type[AbstractModel]) -> dict[str, dict[str, Any]]:
+    texts, defaults = _documentation(model), model.from_settings({"num_clusters": 1}).settings()
+    options = {}
+    for setting, kind in model.setting_types().items():
+        if setting in _NOT_OPTIONS:
+            continue
+        default = defaults[setting]
+        name = f"{'no-' if default is True else ''}{setting.removeprefix('num_')}"
+        options[f"--{name.replace('_', '-')}"] = {
+            "setting": setting,
+            **_type_of(kind),
+            "default": default,
+            "help": texts[setting],
+        }
+    return options
+
+
+def _type_of(kind: Any) -> dict[str, Any]:
+    if get_origin(kind) is Literal:
+        return {"type": "choice", "choices": get_args(kind)}
+    # What may be left out is a union with None.
+    return {"type": next(_TYPES[k] for k in (kind, *get_args(kind)) if k in _TYPES)}
+
+
+def _documentation(kind: type) -> dict[str, str]:
+    """What the docstrings of a model and of its groups of settings say of each setting."""
+    texts: dict[str, str] = {}
+    for field in dataclasses.fields(kind):
+        if isinstance(field.type, type) and dataclasses.is_dataclass(field.type):
+            texts |= _documentation(field.type)
+    for parameter in docstring_parser.parse(kind.__doc__ or "").params:
+        text = " ".join((parameter.description or "").split())
+        # What is to be seen there is Python.
+        texts[parameter.arg_name] = re.sub("; see `[^`]+`", "", text).replace("`", "")
+    return texts
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv[1:]:
+        FILE.write_text(options_table(), "utf-8")
+    elif FILE.read_text("utf-8") != options_table():
+        sys.exit(f"{FILE.name} is not what the models say; write it anew with --write")

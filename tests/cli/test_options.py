@@ -1,0 +1,149 @@
+"""The options of the methods: generated from the models, shown in the help, and understood."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diffclust.cli import entry, options_table
+from diffclust.cli.options import Fit, Sweep, method_options, with_method_options
+from diffclust.methods import METHODS
+from diffclust.models import MODELS, AbstractModel
+
+ROOT = Path(__file__).parents[2]
+QUICK_ENOUGH = 0.5
+"""Processor seconds that help may take, the interpreter's own start included."""
+
+SLOW = 4.0
+"""How many times slower than two idle cores a machine may be on which tests run."""
+
+
+def help_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        entry.main([*arguments, "--help"])
+    assert not stopped.value.code
+    return " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+
+def parsed(*arguments: str) -> Fit:
+    options = entry._parse(["fit", "digits", "-k", "2", "--out", "run", *arguments])
+    assert isinstance(options, Fit)
+    return options
+
+
+def test_the_table_is_what_the_models_say() -> None:
+    table = options_table.options_table()
+    assert options_table.FILE.read_text("utf-8") == table, (
+        "write it anew: python -m diffclust.cli.options_table --write"
+    )
+    assert list(json.loads(table)) == list(METHODS) == list(MODELS)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_and_their_options_are_those_of_the_models(method: str) -> None:
+    settings = {about["setting"] for about in method_options()[method].values()}
+    # A mask is a file, as weights are.
+    assert settings == set(MODELS[method].setting_types()) - {"num_clusters", "mask"}
+    for command in (Fit, Sweep):
+        own = {field.name for field in dataclasses.fields(command)}
+        kind = dataclasses.fields(with_method_options(command, method))
+        (options,) = [field.default for field in kind if field.name == "settings"]
+        assert not own & {field.name for field in dataclasses.fields(options)}
+
+
+def example(about: dict[str, Any]) -> tuple[list[str], Any]:
+    """Words that change a setting, and its value then."""
+    kind = about["type"]
+    if kind == "flag":
+        return [], not about["default"]
+    if kind == "choice":
+        value = next(choice for choice in about["choices"] if choice != about["default"])
+        return [value], value
+    values = {
+        "integer": ("21", 21),
+        "integers": ("20,21", (20, 21)),
+        "number": ("0.25", 0.25),
+        "grid": ("3x4", (3, 4)),
+        "text": ("aff", "aff"),
+    }
+    word, value = values[kind]
+    return [word], value
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_option_sets_its_setting(method: str) -> None:
+    table = method_options()[method]
+    assert parsed("--method", method).settings == {}
+    for name, about in table.items():
+        words, value = example(about)
+        assert parsed("--method", method, name, *words).settings == {about["setting"]: value}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_defaults_are_the_models_own(method: str) -> None:
+    model: AbstractModel = MODELS[method].from_settings({"num_clusters": 2})
+    settings = json.loads(json.dumps(model.settings()))
+    for about in method_options()[method].values():
+        assert about["default"] == settings[about["setting"]]
+        assert about["help"]
+    assert parsed().settings == {}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_help_of_a_method_shows_its_options_and_their_defaults(
+    method: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    text = help_of(capsys, "fit", "--method", method)
+    assert f"{method} options" in text
+    for name, about in method_options()[method].items():
+        assert f" {name} " in text
+        if about["type"] in ("integer", "number") and about["default"] is not None:
+            assert f"(default: {about['default']})" in text
+    others = {name for table in method_options().values() for name in table}
+    assert not [name for name in others - {*method_options()[method]} if f" {name} " in text]
+
+
+def test_help_shows_what_all_methods_share_and_how_to_see_more(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for command in ("fit", "sweep"):
+        text = help_of(capsys, command)
+        assert "--chunk-size" in text
+        assert "--landmarks" not in text
+    assert "'diffclust fit --method pssc --help' shows the options of one" in help_of(capsys, "fit")
+    assert "--landmarks" in help_of(capsys, "fit", "--method=di-kmeans")
+    assert "--landmarks" in help_of(capsys, "sweep", "--method", "kmeans", "--method", "di-kmeans")
+
+
+def test_an_option_of_another_method_is_refused_with_those_it_has(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    own = "--restarts, --max-passes, --tolerance, --no-split-merge"
+    for command in (["fit", "x", "-k", "2"], ["sweep", "x", "-k", "2,3"]):
+        words = [*command, "--out", "run", "--method", "kmeans", "--no_unit_norm", "--landmarks=3"]
+        assert entry.main(words) == 2
+        assert capsys.readouterr().err == (
+            "error: kmeans has no option --no-unit-norm, --landmarks; leave it out, or take of its "
+            f"own: {own}\n"
+        )
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["fit", "--help"], ["fit", "--method", "gmm", "-h"]], ids=" ".join
+)
+def test_help_is_there_at_once(words: list[str]) -> None:
+    code = "import sys; from diffclust.cli import main; sys.exit(main())"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    start = os.times()
+    subprocess.run(
+        [sys.executable, "-c", code, *words], env=environment, capture_output=True, check=True
+    )
+    end = os.times()
+    seconds = end.children_user + end.children_system - start.children_user - start.children_system
+    assert seconds < SLOW * QUICK_ENOUGH
