@@ -1,0 +1,291 @@
+"""One measurement that waits for a GPU, in a process of its own.
+
+    python -m experiments.gpu.measure [--name kmeans] [--seed 0] [--quick]
+
+Figures are printed as JSON while they come, so that a run that is stopped has said what it knew,
+and all of them in the last line, with the machine and the greatest memory that the device held.
+Labels score, and do nothing else. What needs other people's code is in `rivals`.
+"""
+
+import itertools
+import json
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+import diffclust
+from diffclust.data import load
+from diffclust.metrics import scores
+from experiments.harness import arguments, finish, peak_memory_mb
+
+AUTHORS_STEPS = (2735, 5470, 2735, 8205, 2735)
+"""The authors' 40 epochs of 547 batches: 5 without a transform, 10, 5 and 15 with one more each,
+and 5 at a tenth of the rate."""
+
+Figures = dict[str, Any]
+
+
+def note(figures: Figures) -> None:
+    """Prints what is known so far."""
+    print(json.dumps(figures), flush=True)
+
+
+def device_peak_mb() -> int | None:
+    """The most that this process held on the device, where the backend tells."""
+    stats = jax.devices()[0].memory_stats() or {}
+    peak = stats.get("peak_bytes_in_use")
+    return None if peak is None else round(peak / 2**20)
+
+
+def versions() -> dict[str, str | None]:
+    import jaxlib
+
+    driver = None
+    if jax.default_backend() == "gpu" and shutil.which("nvidia-smi"):
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        answer = subprocess.run(query, capture_output=True, text=True, check=False).stdout
+        driver = answer.strip().splitlines()[0] if answer.strip() else None
+    return {
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "jaxlib": jaxlib.__version__,
+        "platform": jax.devices()[0].client.platform_version.replace("\n", " "),
+        "driver": driver,
+    }
+
+
+def scored(labels: np.ndarray, assignments: np.ndarray) -> Figures:
+    return {k: round(v, 4) for k, v in scores(labels, assignments).items()}
+
+
+class Clock:
+    """Seconds of the stages of a fit, from what it tells while it goes."""
+
+    def __init__(self) -> None:
+        self.begun = time.perf_counter()
+        self.ends: dict[str, float] = {}
+
+    def __call__(self, progress: Any) -> None:
+        self.ends[progress.stage] = time.perf_counter() - self.begun
+
+    def stages(self) -> dict[str, float]:
+        """A stage begins with the last report of the one before."""
+        ends = sorted(self.ends.items(), key=lambda item: item[1])
+        spent = np.diff([0.0, *(end for _, end in ends)]).round(2).tolist()
+        return {name: each for (name, _), each in zip(ends, spent, strict=True)}
+
+
+def repeated(model: Any, data: Any, seed: int, repeats: int = 2) -> Figures:
+    """The same fit again and again: only the first one compiles."""
+    rows: list[Figures] = []
+    for _ in range(repeats):
+        clock = Clock()
+        result = model.fit(data.images, key=jax.random.key(seed), callback=clock)
+        row = {"seconds": round(time.perf_counter() - clock.begun, 2), "stages": clock.stages()}
+        figures = getattr(result.outcome, "figures", None) or {}
+        row |= {k: round(float(v), 4) for k, v in figures.items() if k in ("stability", "eigengap")}
+        row |= {"loss": round(float(result.loss), 5), **scored(data.labels, result.assignments)}
+        rows.append(row)
+        note(row)
+    first, last = rows[0], rows[-1]
+    return {
+        **last,
+        "n": len(data),
+        "first_seconds": first["seconds"],
+        "all_seconds": [row["seconds"] for row in rows],
+    }
+
+
+def mnist(quick: bool, split: str = "all", limit: int | None = None) -> Any:
+    return load("mnist", split=split, limit=200 if quick else limit, seed=0)
+
+
+def kmeans(seed: int, quick: bool) -> Figures:
+    return repeated(diffclust.KMeans(10), mnist(quick), seed, 2 if quick else 4)
+
+
+def di_spectral(seed: int, quick: bool) -> Figures:
+    model = diffclust.DeformationInvariantSpectralClustering(10)
+    return repeated(model, mnist(quick), seed, 1 if quick else 2)
+
+
+def pssc(seed: int, quick: bool) -> Figures:
+    model = diffclust.ProjectedScatteringSpectralClustering(10, affinity="graph")
+    return repeated(model, mnist(quick), seed, 1 if quick else 2)
+
+
+def pssc_as_published(seed: int, quick: bool) -> Figures:
+    model = diffclust.ProjectedScatteringSpectralClustering.as_published(10)
+    return repeated(model, mnist(quick), seed, 1 if quick else 2)
+
+
+def prototypes(model: Any, count: int) -> Callable[[int, bool], Figures]:
+    """Fits training digits, scores them and the 10,000 test digits, which it predicts."""
+
+    def measured(seed: int, quick: bool) -> Figures:
+        fitted = mnist(quick, "train", count if count < 60_000 else None)
+        test = mnist(quick, "test")
+        clock = Clock()
+        result = model.fit(fitted.images, key=jax.random.key(seed), callback=clock)
+        seconds = time.perf_counter() - clock.begun
+        row = {
+            "n": len(fitted),
+            "seconds": round(seconds, 2),
+            "passes": len(result.history),
+            "loss": round(float(result.loss) / len(fitted), 5),
+            "fitted": scored(fitted.labels, result.assignments),
+        }
+        note(row)
+        predicted = []
+        for _ in range(2):
+            begun = time.perf_counter()
+            found = result.predict(test.images).clusters
+            predicted.append(round(time.perf_counter() - begun, 2))
+        return {**row, "predict_seconds": predicted[-1], **scored(test.labels, found)}
+
+    return measured
+
+
+def dti_step(seed: int, quick: bool) -> Figures:
+    """A step of batch 128 with all transforms, each waited for, as the benchmark on CPUs has it."""
+    from diffclust.models import MODELS
+    from experiments.benchmarks.dti_step import TRANSFORMS, measure
+
+    images = load("mnist", split="test", limit=128, seed=seed).images
+    figures: Figures = {}
+    pairs = [(m, b) for m in ("dti-kmeans", "dti-gmm") for b in ("quick", "residual")]
+    for method, backbone in pairs[:1] if quick else pairs:
+        settings = {"num_clusters": 10, "transforms": TRANSFORMS, "backbone": backbone}
+        model = MODELS[method].from_settings(settings)
+        figures[f"{method} {backbone}"] = measure(model, images, 3, 2 if quick else 50)
+        note(figures)
+    return figures
+
+
+def dti(
+    method: str, steps: tuple[int, ...] | None = None, **settings: Any
+) -> Callable[[int, bool], Figures]:
+    """One run of DTI clustering on all of MNIST."""
+
+    def measured(seed: int, quick: bool) -> Figures:
+        from experiments.dti import STEPS, model_of
+
+        data = mnist(quick)
+        planned = (2,) * 5 if quick else steps or STEPS["mnist"]
+        model = model_of(method, "mnist", steps=planned, **settings)
+        times = [(0, time.perf_counter())]
+
+        def clock(progress: Any) -> None:
+            if progress.stage == "step":
+                times.append((progress.done, time.perf_counter()))
+
+        result = model.fit(data.images, key=jax.random.key(seed), callback=clock)
+        seconds = time.perf_counter() - times[0][1]
+        windows = [
+            (then - before) / (after - start)
+            for (start, before), (after, then) in itertools.pairwise(times)
+            if after > start
+        ]
+        return {
+            "n": len(data),
+            "steps": sum(planned),
+            "seconds": round(seconds, 1),
+            # The last phase has all transforms, and windows that compile are few.
+            "ms_a_step": round(1e3 * float(np.median(windows[-5:])), 2),
+            "loss": round(float(result.loss) / len(data), 4),
+            **{k: int(result.outcome.figures[k]) for k in ("refills", "moves")},
+            **scored(data.labels, result.assignments),
+        }
+
+    return measured
+
+
+def pairs(seed: int, quick: bool) -> Figures:
+    """Judged pairs a second, against 40 steps of Adam; chunks as the library chooses them."""
+    from experiments.benchmarks.refine import compare
+
+    return compare(64 if quick else 65_536, seed, 1 if quick else 3)
+
+
+def passes(seed: int, quick: bool) -> Figures:
+    """Seconds of a Lloyd pass and the greatest memory so far, over N and over landmarks."""
+    from experiments.benchmarks.scaling import seconds_per_pass
+
+    del seed
+    images = mnist(quick).images
+    rows = []
+    sizes = (64, 128) if quick else (10_000, 35_000, 70_000)
+    for size in sizes:
+        row: Figures = {"n": size}
+        for model in (
+            diffclust.AffineInvariantKMeans(10),
+            diffclust.DeformationInvariantKMeans(10, landmarks=(6, 6)),
+        ):
+            row[model.method], _ = seconds_per_pass(model, images[:size])
+        rows.append({**row, "device_peak_mb": device_peak_mb()})
+        note(rows[-1])
+    sides = (3,) if quick else (3, 4, 5, 6, 7, 8)
+    landmarks: Figures = {}
+    for side in sides:
+        model = diffclust.DeformationInvariantKMeans(10, landmarks=(side, side))
+        landmarks[str(side**2)], _ = seconds_per_pass(model, images[: sizes[0]])
+        note(landmarks)
+    return {"by_n": rows, "by_landmarks": landmarks, "landmarks_n": sizes[0]}
+
+
+def pmap(seed: int, quick: bool) -> Figures:
+    """The experiment on `jax.pmap`, on the devices that there are."""
+    command = [sys.executable, "-m", "experiments.pmap.run", "--seed", str(seed)]
+    told = subprocess.run(
+        [*command, *(["--quick"] * quick)], capture_output=True, text=True, check=True
+    )
+    return json.loads(told.stdout.splitlines()[-1])
+
+
+MEASUREMENTS: dict[str, Callable[[int, bool], Figures]] = {
+    "kmeans": kmeans,
+    "di-spectral": di_spectral,
+    "pssc": pssc,
+    "pssc-as-published": pssc_as_published,
+    "di-kmeans-10000": prototypes(diffclust.DeformationInvariantKMeans(10), 10_000),
+    "di-kmeans-60000": prototypes(diffclust.DeformationInvariantKMeans(10), 60_000),
+    "ai-kmeans-60000": prototypes(diffclust.AffineInvariantKMeans(10), 60_000),
+    "kmeans-60000": prototypes(diffclust.KMeans(10), 60_000),
+    "dti-step": dti_step,
+    "dti-kmeans": dti("dti-kmeans"),
+    "dti-gmm": dti("dti-gmm"),
+    "dti-kmeans-authors-steps": dti("dti-kmeans", AUTHORS_STEPS),
+    "dti-gmm-authors-steps": dti("dti-gmm", AUTHORS_STEPS),
+    "dti-kmeans-residual": dti("dti-kmeans", AUTHORS_STEPS, backbone="residual"),
+    "pairs": pairs,
+    "passes": passes,
+    "pmap": pmap,
+}
+
+
+def main() -> None:
+    args = arguments(__doc__, name={"default": "kmeans", "choices": list(MEASUREMENTS)})
+    figures = MEASUREMENTS[args.name](args.seed, args.quick)
+    finish(
+        {
+            "measurement": args.name,
+            "seed": args.seed,
+            "figures": {
+                **figures,
+                "device_peak_mb": device_peak_mb(),
+                "host_peak_mb": round(peak_memory_mb()),
+            },
+            "versions": versions(),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""The tables of the README, from the file of results.
+
+    python -m experiments.gpu.table [--out FILE] [--readme README] [--quick]
+
+Beside what a GPU gave stand the figures of two CPU cores from the other READMEs, and the papers'.
+Cells without a result are dashes. With `--quick` nothing is written.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.harness import arguments, finish
+
+HERE = Path(__file__).parent
+RESULTS, README = HERE / "results.jsonl", HERE / "README.md"
+BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+DASH = "–"
+
+Row = dict[str, Any]
+
+METHODS: dict[str, tuple[str, str, str]] = {
+    "kmeans": ("K-means, 4 restarts", DASH, "54.8 (DTI, Table 1)"),
+    "di-spectral": ("`di-spectral`", "99.05; 84 s", DASH),
+    "pssc": ("PSSC, default", "98.5; 45 s", "96.5; 182 s, a GPU and 10 cores"),
+    "pssc-as-published": ("PSSC, as published", "96.4; 22 s", "96.5; 182 s, a GPU and 10 cores"),
+    "di-kmeans-10000": ("DI K-means, 10,000", DASH, DASH),
+    "di-kmeans-60000": ("DI K-means, 60,000", "103 s a pass of 70,000", "92.5"),
+    "ai-kmeans-60000": ("AI K-means, 60,000", DASH, "75.3"),
+    "kmeans-60000": ("K-means, 60,000", DASH, "53.5"),
+    "dti-kmeans": ("DTI K-means, 7,000 steps", DASH, "97.3 ± 0.1, least loss 97.2"),
+    "dti-gmm": ("DTI mixture, 7,000 steps", DASH, "95.9 ± 3.9, least loss 97.1"),
+    "dti-kmeans-authors-steps": (
+        "DTI K-means, the authors' 21,880 steps",
+        DASH,
+        "97.3 ± 0.1, least loss 97.2; 50 min, RTX 2080 Ti",
+    ),
+    "dti-gmm-authors-steps": (
+        "DTI mixture, the authors' 21,880 steps",
+        DASH,
+        "95.9 ± 3.9, least loss 97.1; 50 min, RTX 2080 Ti",
+    ),
+    "dti-kmeans-residual": (
+        "DTI K-means, the same, residual backbone",
+        DASH,
+        "97.3 ± 0.1, least loss 97.2",
+    ),
+}
+"""Title, two CPU cores, paper."""
+
+CPU_STEP_MS = {
+    "dti-kmeans quick": 74,
+    "dti-kmeans residual": 230,
+    "dti-gmm quick": 127,
+    "dti-gmm residual": 307,
+}
+CPU_PAIRS = {
+    "adam, 40 steps, map_coordinates": 8_347,
+    "adam, 40 steps": 12_263,
+    "default": 51_572,
+}
+CPU_SCATTERING = {"scattering": 10_679, "kymatio-jax": 2_684, "kymatio-torch": 1_120}
+
+
+def results(path: Path) -> list[Row]:
+    """The last line of each measurement and seed, a failure only where there is nothing else.
+
+    Small runs are left out.
+    """
+    found: dict[tuple[str, int], Row] = {}
+    lines = path.read_text().splitlines() if path.is_file() else []
+    for line in filter(str.strip, lines):
+        row = json.loads(line)
+        if row["quick"]:
+            continue
+        key = row["name"], row["seed"]
+        if key not in found or "failed" not in row or "failed" in found[key]:
+            found[key] = row
+    return list(found.values())
+
+
+def figures_of(rows: Sequence[Row], name: str) -> list[Row]:
+    return [row["figures"] for row in rows if row["name"] == name and "failed" not in row]
+
+
+def lines_of(head: Sequence[str], body: Iterable[Sequence[Any]]) -> list[str]:
+    cells = [head, ["---"] * len(head), *body]
+    return ["| " + " | ".join(map(str, row)) + " |" for row in cells]
+
+
+def spelled(values: Sequence[float], form: Callable[[float], str] = str) -> str:
+    """Mean and deviation of several, one as it is, a dash for none."""
+    if not values:
+        return DASH
+    if len(values) == 1:
+        return form(values[0])
+    return f"{form(float(np.mean(values)))} ± {form(float(np.std(values)))}"
+
+
+def of(runs: Sequence[Row], name: str) -> list[float]:
+    return [run[name] for run in runs if run.get(name) is not None]
+
+
+def methods(rows: Sequence[Row]) -> list[str]:
+    """Accuracy and time of whole fits."""
+
+    def percent(value: float) -> str:
+        return f"{100 * value:.2f}"
+
+    def rounded(value: float) -> str:
+        return f"{value:.1f}"
+
+    body = []
+    for name, (title, cpu, paper) in METHODS.items():
+        runs = figures_of(rows, name)
+        best = min(runs, key=lambda run: run["loss"], default=None)
+        body.append(
+            (
+                title,
+                len(runs) or DASH,
+                spelled(of(runs, "acc"), percent),
+                percent(best["acc"]) if best else DASH,
+                spelled(of(runs, "nmi"), percent),
+                spelled(of(runs, "stability"), percent),
+                spelled(of(runs, "first_seconds"), rounded),
+                spelled(of(runs, "seconds"), rounded),
+                spelled(of(runs, "ms_a_step"), rounded),
+                max(of(runs, "device_peak_mb"), default=DASH),
+                cpu,
+                paper,
+            )
+        )
+    head = (
+        "MNIST",
+        "runs",
+        "ACC",
+        "of least loss",
+        "NMI",
+        "stability",
+        "s, first fit",
+        "s",
+        "ms a step",
+        "MB on the device",
+        "2 CPU cores: ACC; s",
+        "paper",
+    )
+    return lines_of(head, body)
+
+
+def steps(rows: Sequence[Row]) -> list[str]:
+    """A training step, beside the authors' code."""
+    ours = (figures_of(rows, "dti-step") or [{}])[-1]
+    theirs = (figures_of(rows, "authors-step") or [{}])[-1]
+
+    def ms(found: Row | None) -> str:
+        return DASH if not found else f"{1e3 * found['median']:.2f} ({1e3 * found['least']:.2f})"
+
+    body = [
+        (
+            name,
+            ms(ours.get(name)),
+            ms(theirs.get(name.split()[0].replace("-", ""))) if "residual" in name else "",
+            cpu,
+        )
+        for name, cpu in CPU_STEP_MS.items()
+    ]
+    head = ("a step, batch 128, all transforms", "ms, median (least)", "authors' PyTorch code, ms")
+    return lines_of((*head, "2 CPU cores, ms"), body)
+
+
+def rates(rows: Sequence[Row]) -> list[str]:
+    """Judged pairs and scattering transforms a second."""
+    pairs = (figures_of(rows, "pairs") or [{}])[-1]
+
+    def fastest(name: str) -> str:
+        found = (figures_of(rows, name) or [{}])[-1]
+        sizes = [row for row in found.values() if isinstance(row, dict)]
+        if not sizes:
+            return DASH
+        return f"{max(float(np.median(row['images_a_second'])) for row in sizes):,.0f}"
+
+    def judged(found: Row | None) -> str:
+        return f"{found['pairs_a_second']:,}" if found else DASH
+
+    body = [(f"pairs judged: {k}", judged(pairs.get(k)), f"{v:,}") for k, v in CPU_PAIRS.items()]
+    body += [
+        (f"images scattered: `{name}`", fastest(name), f"{cpu:,}")
+        for name, cpu in CPU_SCATTERING.items()
+    ]
+    return lines_of(("a second", "GPU", "2 CPU cores"), body)
+
+
+def passes(rows: Sequence[Row]) -> list[str]:
+    """A pass of Lloyd's algorithm: seconds and memory over N, seconds over landmarks."""
+    found = (figures_of(rows, "passes") or [{}])[-1]
+    body = [
+        (f"N = {row['n']:,}", row["ai-kmeans"], row["di-kmeans"], row["device_peak_mb"] or DASH)
+        for row in found.get("by_n", [])
+    ]
+    count = f"{found.get('landmarks_n', 0):,}"
+    body += [
+        (f"N = {count}, {landmarks} landmarks", "", seconds, "")
+        for landmarks, seconds in found.get("by_landmarks", {}).items()
+    ]
+    head = ("a pass", "AI K-means, s", "DI K-means (6² landmarks), s", "MB on the device so far")
+    return lines_of(head, body or [(DASH,) * 4])
+
+
+def rest(rows: Sequence[Row]) -> list[str]:
+    """`pmap`, what failed, and the machine."""
+    lines = []
+    for found in figures_of(rows, "pmap"):
+        lines.append(
+            f"`pmap` over {found['devices']} device(s): {1e3 * found['seconds_per_step']:.1f} ms a "
+            f"step (43 on two cores), loss {found['loss']}."
+        )
+    for row in rows:
+        if "failed" in row:
+            lines.append(f"Not measured: {row['name']}, seed {row['seed']}: {row['failed']}.")
+    machines = {
+        f"{row['device']}, {row['cores']} cores; driver {told['driver']}, {told['platform']}; "
+        f"Python {told['python']}, JAX {told['jax']}, jaxlib {told['jaxlib']}"
+        for row in rows
+        if (told := row.get("versions"))
+    }
+    where = "; ".join(sorted(machines))
+    lines.append(f"Machine: {where}." if where else "**Not run yet: no GPU was at hand.**")
+    return lines
+
+
+def text(rows: Sequence[Row]) -> str:
+    parts = (methods(rows), steps(rows), rates(rows), passes(rows), rest(rows))
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+def fill(readme: Path, path: Path) -> None:
+    """Writes the tables between the marks of a README."""
+    before, rest_of = readme.read_text().split(BEGIN)
+    after = rest_of.split(END)[1]
+    readme.write_text(f"{before}{BEGIN}\n\n{text(results(path))}\n\n{END}{after}")
+
+
+def main() -> None:
+    args = arguments(
+        __doc__,
+        out={"type": Path, "default": RESULTS, "help": "JSON lines of the results"},
+        readme={"type": Path, "default": README, "help": "where the tables go"},
+    )
+    rows = results(args.out)
+    print(text(rows))
+    if not args.quick:
+        fill(args.readme, args.out)
+    finish({"experiment": "gpu tables", "results": len(rows)})
+
+
+if __name__ == "__main__":
+    main()
