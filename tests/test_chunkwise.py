@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffclust import chunkwise
-from diffclust.parallel.in_flight import in_flight, num_workers
 from diffclust.distances import SquaredEuclidean
 from diffclust.features import Scattering
 from diffclust.features.projected import features_of
 from diffclust.graphs import pair_distances
 from diffclust.parallel import data_mesh
+from diffclust.parallel import in_flight as chunkwise
+from diffclust.parallel.in_flight import in_flight, num_workers
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2, 5])
 

@@ -21,7 +21,7 @@ from diffclust.cli.options import COMMANDS
 from diffclust.distances import SquaredEuclidean
 from diffclust.methods import METHODS
 from diffclust.models import PrototypeObjective, WithObjective
-from diffclust.solvers.curriculum import GradientPlan
+from diffclust.solvers import GradientPlan
 from tests.test_docstrings import PACKAGE, public_modules
 
 ROOT = Path(__file__).parents[1]

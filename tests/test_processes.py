@@ -27,8 +27,8 @@ from diffclust.parallel.processes import (
     rows_at,
     together,
 )
-from diffclust.solvers import curriculum
-from diffclust.solvers.curriculum import Stream
+from diffclust.solvers import gradient_problem
+from diffclust.solvers.gradient_steps import BatchOrder
 from tests.processes_main import COUNT, fitted
 from tests.registry import blobs
 
@@ -116,7 +116,11 @@ def test_two_processes_are_one(
     found = by_processes(tmp_path, names)
     # Each draws its part of a batch from its own samples; so does the one process here.
     shares = (COUNT // 2, COUNT - COUNT // 2)
-    monkeypatch.setattr(curriculum, "Stream", lambda _, *rest: Stream(shares, *rest))
+
+    def order(_: tuple[int, ...], *rest: Any) -> BatchOrder:
+        return BatchOrder(shares, *rest)
+
+    monkeypatch.setattr(gradient_problem, "BatchOrder", order)
     with jax.enable_x64(True):
         for name in names:
             compare(found[name], fitted(name, data_mesh()))
@@ -124,14 +128,14 @@ def test_two_processes_are_one(
 
 def test_batches_are_drawn_from_every_share() -> None:
     key, counts = jax.random.key(0), (5, 7)
-    stream = Stream(counts, 4, key)
+    stream = BatchOrder(counts, 4, key)
     batches = np.stack([stream.batch(step) for step in range(35)])
     assert batches.shape == (35, 4)
     assert set(batches[:, :2].ravel()) == set(range(5))
     assert set(batches[:, 2:].ravel()) == set(range(5, 12))
     # Every sample comes as often as any other of its process: 70 draws of 5, and of 7.
     np.testing.assert_array_equal(np.bincount(batches.ravel()), [14] * 5 + [10] * 7)
-    alone = Stream((5,), 2, key)
+    alone = BatchOrder((5,), 2, key)
     np.testing.assert_array_equal(batches[:, :2], [alone.batch(step) for step in range(35)])
 
 

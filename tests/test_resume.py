@@ -35,12 +35,22 @@ from diffclust.models import (
     ScatteringKMeans,
     ShapeKMeans,
 )
-from diffclust.parallel import data_mesh
+from diffclust.parallel import Data, data_mesh
 from diffclust.prototypes import UnitNormImages
+from diffclust.solvers import (
+    FitStage,
+    Lloyd,
+    LloydPlan,
+    Outcome,
+    Progress,
+    SplitMerge,
+    StagedProblem,
+    Stopping,
+    run,
+)
 from diffclust.storage.snapshots import SnapshotFolder
-from diffclust.solvers import Lloyd, SplitMerge, Outcome, Plan, Progress, Stopping, fit_prototypes
-from diffclust.solvers.stages import Stages
 from diffclust.transforms import Affine
+from tests.fits import fit_prototypes
 
 ROOT = Path(__file__).parents[1]
 KEY = jax.random.key(3)
@@ -117,10 +127,11 @@ def aligned(snapshots: Any, *, mesh: Any = None, images: np.ndarray | None = Non
     """A small fit with everything: restarts on coarse images, moves, weights, a fine run."""
     solver = Lloyd(TransformedDistance(Affine()), Descent((Stage(2),)), UnitNormImages())
     size = 16 if mesh is None else 16 // mesh.size
-    plan = Plan(3, (0.5,), 2, Stopping(3, 1e-4), SplitMerge(attempts=1), 2, size, weight_rounds=2)
-    plan = dataclasses.replace(plan, mesh=mesh)
+    moves = SplitMerge(attempts=1)
+    plan = LloydPlan(3, (0.5,), 2, Stopping(3, 1e-4), moves, 2, penalty_rounds=2)
     images = shapes(38) if images is None else images
-    return fit_prototypes(solver, plan, images, None, key=KEY, snapshots=snapshots)
+    options = {"snapshots": snapshots, "chunk_size": size, "mesh": mesh}
+    return fit_prototypes(solver, plan, images, None, key=KEY, **options)
 
 
 def plain(snapshots: Any, *, mesh: Any = None) -> Outcome:
@@ -172,13 +183,13 @@ def test_broken_off_after_every_pass_it_goes_on_bit_for_bit(name: str) -> None:
     for one in (*states.told, *watched.told):
         one.pop("seconds")
     assert states.told == watched.told
-    seen = [(at["stage"], at["trying"]) for at in states.told]
+    positions = [about["position"] for about in states.told]
     if name == "aligned":
-        assert {stage for stage, _ in seen} == {"restarts", "weights", "refine"}
-        assert {at["restart"] for at in states.told} == {0, 1, 2}
+        assert {at["stage"] for at in positions} == {"restarts", "penalties", "refine", "done"}
+        assert {at["restart"] for at in positions} == {0, 1, 2}
     if name == "plain":
-        going = [at for at in states.told if at["going"] and at["trying"]]
-        assert {at["trying"]["round"] for at in going} >= {0, 1}
+        going = [at for at in positions if at["history"] and at["run"]]
+        assert {at["round"] for at in going} >= {0, 1}
 
 
 def test_broken_off_now_and_then() -> None:
@@ -212,9 +223,7 @@ def test_stages_are_read_not_computed() -> None:
     computed: list[str] = []
 
     def fit(snapshots: Any) -> list[np.ndarray]:
-        stages = Stages(snapshots)
-
-        def first() -> dict[str, np.ndarray]:
+        def first(context: Any) -> dict[str, np.ndarray]:
             computed.append("first")
             return {"a": np.arange(3.0), "b": np.zeros((0, 2), np.int32)}
 
@@ -223,8 +232,15 @@ def test_stages_are_read_not_computed() -> None:
                 computed.append(f"rows {start}")
                 yield np.arange(start, min(start + 4, 10))
 
-        found = stages.run("first", first)
-        return [found["a"], found["b"], stages.rows("second", chunks)]
+        def outcome(context: Any) -> Outcome:
+            first, rows = context.results["first"], context.results["second"]["rows"]
+            extras = {"a": first["a"], "b": first["b"], "rows": rows}
+            return Outcome(*[None] * 6, extras=extras)
+
+        stages = (FitStage("first", first), FitStage("second", chunks=lambda context: chunks))
+        problem, data = StagedProblem(stages, outcome), Data(np.zeros((1, 1)))
+        found = run((problem,), data, KEY, snapshots=snapshots).extras
+        return [found["a"], found["b"], found["rows"]]
 
     whole = fit(None)
     steps = ["first", "rows 0", "rows 4", "rows 8"]
@@ -267,10 +283,11 @@ def test_broken_off_after_every_stage_and_chunk(method: str) -> None:
     found, states = chained(fit, 1)
     assert_same(found, whole)
     assert len(found.assignment) == 40
-    begun = {told["begun"]["name"] for told in states.told if told["begun"]}
+    positions = [about["position"] for about in states.told]
+    begun = {at["rows"]["stage"] for at in positions if at["rows"]}
     # Pairs come in chunks of 256.
     assert begun == ({"pairs", "alignments"} if method == "di-spectral" else {"alignments"})
-    assert set(states.told[-1]["done"]) >= {"features", "means", "alignments"}
+    assert set(positions[-1]["stages"]) >= {"features", "means", "alignments"}
 
 
 def test_a_folder_gives_back_what_it_was_given(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def by_lloyd(solver: Lloyd, samples: np.ndarray) -> Case:
     penalty = jnp.full((CLUSTERS, solver.energy.num_penalties), 0.1)
     state = solver.init(Clusters(prototype, penalty))
     batch = Batch(normal, jnp.asarray(WEIGHT))
-    return Case(solver.step, state, batch, lambda n: solver.remember(n, CLUSTERS, normal.dtype))
+    return Case(solver.step, state, batch, lambda n: solver.init_memory(n, CLUSTERS, normal.dtype))
 
 
 def kmeans() -> Case:

@@ -362,7 +362,7 @@ def nested_neighbours(
         best = reranked(candidates, distance, num_neighbours)
         if candidates.num_neighbours < len(coordinates) - 1:
             doubtful = candidates.distance[:, -1] <= best.distance[:, -1]
-            _search_anew(window, best, np.flatnonzero(doubtful))
+            _search_again(window, best, np.flatnonzero(doubtful))
         found.append(best)
     return tuple(found)
 
@@ -400,7 +400,7 @@ def windowed_neighbours(
     ]
 
 
-def _search_anew(window: np.ndarray, neighbours: Neighbours, samples: np.ndarray) -> None:
+def _search_again(window: np.ndarray, neighbours: Neighbours, samples: np.ndarray) -> None:
     """Replaces the neighbours of some samples by those of a search of its own, in place."""
     if not samples.size:
         return

@@ -215,6 +215,8 @@ class AbstractModel(eqx.Module):
         every = Data(array, weight, chunk_size, mesh)
         _validation.cluster_count(self.num_clusters, every.num_samples, f"{noun}s")
         selection = Selection.of(every, drop=self.drops_weightless)
+        if prototypes is not None and assignments is not None:
+            raise ValueError("give prototypes or assignments to start from, not both")
         start = self._checked_start(array, prototypes, selection.groups(self, assignments))
         _validation.cluster_count(
             self.num_clusters, selection.num_positive, f"{noun}s of positive weight"
@@ -230,8 +232,6 @@ class AbstractModel(eqx.Module):
     def _checked_start(self, samples: Images, prototypes: Any, groups: np.ndarray | None) -> Start:
         """What a fit starts from, checked."""
         method = self.descriptor
-        if prototypes is not None and groups is not None:
-            raise ValueError("give prototypes or assignments to start from, not both")
         if groups is not None:
             if not method.takes_start:
                 raise ValueError(f"{self.method} cannot start from assignments; leave them out")

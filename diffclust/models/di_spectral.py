@@ -15,8 +15,8 @@ from diffclust.alignment import (
     InvariantDistance,
     PreconditionedLBFGS,
     PreparedDistance,
+    Stage,
 )
-from diffclust.alignment import Stage as Level
 from diffclust.graphs import Neighbours, SpectralEmbedding, nested_neighbours, reranked
 from diffclust.graphs.affinity import mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
@@ -30,7 +30,7 @@ from diffclust.parallel import Data
 from diffclust.parallel.data import Description
 from diffclust.parallel.in_flight import Chunkwise
 from diffclust.parallel.processes import joined_rows
-from diffclust.solvers import Callback, Outcome, PointClusters, Stage, ignore, nearest_centres
+from diffclust.solvers import Callback, FitStage, Outcome, PointClusters, ignore, nearest_centres
 from diffclust.solvers.staged_problem import Context
 
 _EXEMPLARS = 64
@@ -95,7 +95,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
         With so few steps a longer memory of past ones costs more than it gains.
         """
         minimiser = PreconditionedLBFGS(history=1)
-        return Descent((Level(7, blur=1 / 28), Level(4)), minimiser=minimiser, damping=0.05)
+        return Descent((Stage(7, blur=1 / 28), Stage(4)), minimiser=minimiser, damping=0.05)
 
     def distance(self, typical: np.ndarray) -> PreparedDistance:
         """The penalised invariant distance that judges pairs.
@@ -126,13 +126,13 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
         del count
         return self.num_candidates
 
-    def clustering_stages(self, description: Description) -> tuple[Stage, ...]:
+    def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
         """Candidates in scattering space, their invariant distances, and the mean graph's cut."""
         del description
         return (
-            Stage("neighbours", self._candidates),
-            Stage("pairs", chunks=self._pairs),
-            Stage("cut", self._cut),
+            FitStage("neighbours", self._candidates),
+            FitStage("pairs", chunks=self._pairs),
+            FitStage("cut", self._cut),
         )
 
     def candidates(
@@ -192,6 +192,21 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
             mesh=mesh,
             report=reporter(callback, "pairs"),
         )
+
+    def judge(
+        self, candidates: Sequence[Neighbours], images: np.ndarray, **settings: Any
+    ) -> tuple[Neighbours, ...]:
+        """All candidates, ranked by the square root of the invariant distance.
+
+        Args:
+            candidates: Candidates of every image.
+            images: The images.
+            **settings: As for `judged`.
+
+        Returns:
+            The candidates, nearest first.
+        """
+        return by_root(candidates, self.judged(images, **settings)(candidates))
 
     def _pairs(self, context: Context) -> Chunkwise:
         # A pair may be of two processes' images, and the fit keeps all for new ones anyway.

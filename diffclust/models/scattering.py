@@ -28,11 +28,11 @@ from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers import (
     Assignment,
     Callback,
+    FitStage,
     LloydProblem,
     Outcome,
     PointClusters,
     Progress,
-    Stage,
     StagedProblem,
     Status,
     aligned_means,
@@ -125,7 +125,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         """How many leading principal directions are removed at most."""
 
     @abc.abstractmethod
-    def clustering_stages(self, description: Description) -> tuple[Stage, ...]:
+    def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
         """The stages after the features; the last gives the arrays of a `Clustering`.
 
         Args:
@@ -211,10 +211,10 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
             )
 
         stages = (
-            Stage("features", self._features),
+            FitStage("features", self._features),
             *clustering,
-            Stage("means", means),
-            Stage("alignments", chunks=alignments),
+            FitStage("means", means),
+            FitStage("alignments", chunks=alignments),
         )
         return (StagedProblem(stages, outcome),)
 
@@ -437,10 +437,10 @@ class ScatteringKMeans(AbstractScatteringModel):
         """The one number."""
         return self.num_removed
 
-    def clustering_stages(self, description: Description) -> tuple[Stage, ...]:
+    def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
         """k-means of the projected coefficients."""
         del description
-        return (Stage("clusters", self._cluster),)
+        return (FitStage("clusters", self._cluster),)
 
     def _cluster(self, context: Context) -> dict[str, np.ndarray]:
         data = context.data

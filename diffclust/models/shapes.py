@@ -282,7 +282,10 @@ class ShapeKMeans(AbstractModel):
         array = joined_rows(data.samples, data.mesh)
         weight = None if data.weight is None else data.all_weights
         if len(array) == 1:
-            raise ValueError("one shape has no variance to be found; give at least 2")
+            raise ValueError(
+                f"one shape{'' if weight is None else ' of positive weight'} has no variance to be "
+                "found; give at least 2"
+            )
         registered, consensus, params, converged = agreed(
             register(array, self.registration, self.reflection, weight), data.mesh
         )

@@ -1,13 +1,14 @@
 """PSSC: spectral clustering of projected scattering coefficients."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import equinox as eqx
 import jax
 import numpy as np
 import scipy
+from jaxtyping import Float
 
 from diffclust import _validation
 from diffclust.features import drop_leading
@@ -38,15 +39,16 @@ from diffclust.parallel import Data
 from diffclust.parallel.data import Description
 from diffclust.solvers import (
     Callback,
+    FitStage,
     Outcome,
     PointClusters,
-    Stage,
     ignore,
     kmeans,
     nearest_centres,
     representatives,
 )
 from diffclust.solvers.staged_problem import Context
+from diffclust.types import Key
 
 if TYPE_CHECKING:
     # At run time they are imported when they are first used.
@@ -123,15 +125,15 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
         """The greatest of the numbers."""
         return max(self.num_removed)
 
-    def clustering_stages(self, description: Description) -> tuple[Stage, ...]:
+    def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
         """Neighbours of all samples and the mean graph's cut, or U-SPEC."""
         if self.by_representatives(description.num_samples):
             near = (
-                Stage(f"representatives_{n}", functools.partial(self._representatives, n))
+                FitStage(f"representatives_{n}", functools.partial(self._representatives, n))
                 for n in self.num_removed
             )
-            return (*near, Stage("cut", self._cut_through_representatives))
-        return Stage("neighbours", self._neighbours), Stage("cut", self._cut)
+            return (*near, FitStage("cut", self._cut_through_representatives))
+        return FitStage("neighbours", self._neighbours), FitStage("cut", self._cut)
 
     def _neighbours(self, context: Context) -> dict[str, np.ndarray]:
         coordinates = context.results["features"]["coordinates"]
@@ -230,46 +232,79 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
     def _representatives(self, removed: int, context: Context) -> dict[str, np.ndarray]:
         """Representatives in the space without the leading directions, and who is near them."""
         coordinates = context.results["features"]["coordinates"]
+        key = jax.random.split(context.key)[0]
+        return self.near_representatives(
+            coordinates, removed, key, context.callback, context.data.mesh
+        )
+
+    def near_representatives(
+        self,
+        coordinates: np.ndarray,
+        removed: int,
+        key: Key,
+        callback: Callback = ignore,
+        mesh: Any = None,
+    ) -> dict[str, np.ndarray]:
+        """Representatives in the space without the leading directions, and who is near them.
+
+        Args:
+            coordinates: Coordinates along principal directions, leading first.
+            removed: How many leading directions are left out.
+            key: Draws the candidates.
+            callback: Called after every chunk.
+            mesh: Devices that share the samples, or None for one.
+
+        Returns:
+            The neighbours' arrays, and the representatives as `"chosen"`.
+        """
         window = np.ascontiguousarray(drop_leading(coordinates, removed, self.num_dimensions))
         chosen = representatives(
             window,
             self.num_representatives,
-            key=jax.random.fold_in(jax.random.split(context.key)[0], removed),
+            key=jax.random.fold_in(key, removed),
             num_candidates=max(self.num_candidates, self.num_representatives),
         )
-        near = nearest_neighbours(
-            window,
-            chosen,
-            max(self.num_neighbours),
-            mesh=context.data.mesh,
-            report=reporter(context.callback, "neighbours"),
-        )
+        most, report = max(self.num_neighbours), reporter(callback, "neighbours")
+        near = nearest_neighbours(window, chosen, most, mesh=mesh, report=report)
         return {**neighbour_arrays([near]), "chosen": chosen}
 
     def _cut_through_representatives(self, context: Context) -> dict[str, np.ndarray]:
+        near = [context.results[f"representatives_{n}"] for n in self.num_removed]
+        weight, key = relative_weight(context.data), jax.random.split(context.key)[0]
+        reporter(context.callback, "cut")(0, 1)
+        return self.cut_through_representatives(near, key, weight=weight).arrays()
+
+    def cut_through_representatives(
+        self,
+        near: Sequence[Mapping[str, np.ndarray]],
+        key: Key,
+        *,
+        weight: Float[np.ndarray, " n"] | None = None,
+    ) -> Clustering:
         """U-SPEC; for several numbers of removed directions with representatives in each space.
 
         A sample's affinities count its weight; representatives do not depend on weights.
+
+        Args:
+            near: What `near_representatives` gives for each of `num_removed`.
+            key: Seeds the k-means.
+            weight: Positive weights of the samples, or None for ones.
+
+        Returns:
+            The clustering.
         """
         graphs, sigmas, extras = [], [], {}
-        for n in self.num_removed:
-            found = dict(context.results[f"representatives_{n}"])
-            extras[f"representatives_{n}"] = chosen = found.pop("chosen")
-            near = neighbours_of(found)[0]
-            each = [near.distance[:, :k].mean(dtype=np.float64) for k in self.num_neighbours]
+        for n, arrays in zip(self.num_removed, near, strict=True):
+            arrays = dict(arrays)
+            extras[f"representatives_{n}"] = chosen = arrays.pop("chosen")
+            neighbours = neighbours_of(arrays)[0]
+            each = [neighbours.distance[:, :k].mean(dtype=np.float64) for k in self.num_neighbours]
             sigmas.append(np.asarray(each))
-            graphs.append(self._gaussians(near, len(chosen), sigmas[-1]))
-        weight = relative_weight(context.data)
+            graphs.append(self._gaussians(neighbours, len(chosen), sigmas[-1]))
         affinities = weighted_graph(_side_by_side(graphs), rows=weight)
-        reporter(context.callback, "cut")(0, 1)
         embedding = transfer_cut(affinities, self.num_clusters)
-        points = kmeans(
-            embedding.vectors,
-            self.num_clusters,
-            key=jax.random.split(context.key)[0],
-            num_restarts=self.num_restarts,
-            weight=weight,
-        )
+        settings = {"key": key, "num_restarts": self.num_restarts, "weight": weight}
+        points = kmeans(embedding.vectors, self.num_clusters, **settings)
         extras |= {
             "sigmas": np.stack(sigmas),
             "centres": points.centres,
@@ -278,7 +313,7 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
         }
         loss = bipartite_cut(affinities, points.assignments, self.num_clusters)
         gap = eigengap(embedding.eigenvalues, self.num_clusters)
-        return Clustering(points, loss, extras, {"eigengap": gap}).arrays()
+        return Clustering(points, loss, extras, {"eigengap": gap})
 
 
 def _side_by_side(graphs: "Sequence[scipy.sparse.csr_array]") -> "scipy.sparse.csr_array":

@@ -30,7 +30,7 @@ from diffclust.solvers.progress import (
 from diffclust.solvers.result import Assignment, Outcome
 from diffclust.solvers.seeding import kmeans_plus_plus, random_assignments
 from diffclust.solvers.split_merge import SplitMerge
-from diffclust.solvers.staged_problem import Stage, StagedProblem
+from diffclust.solvers.staged_problem import FitStage, StagedProblem
 
 __all__ = [
     "AbstractProblem",
@@ -42,6 +42,7 @@ __all__ = [
     "Chunks",
     "CompiledRun",
     "FitError",
+    "FitStage",
     "GradientEM",
     "GradientPlan",
     "GradientProblem",
@@ -58,7 +59,6 @@ __all__ = [
     "Run",
     "Snapshots",
     "SplitMerge",
-    "Stage",
     "StagedProblem",
     "State",
     "Status",

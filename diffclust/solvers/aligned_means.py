@@ -21,8 +21,6 @@ from diffclust.solvers.progress import Callback, Progress, ignore
 from diffclust.types import Key
 
 _PASSES = 4
-_MOST = 200
-"""A few hundred samples of a cluster are enough for its mean."""
 
 
 def align_to_own(
@@ -68,17 +66,24 @@ def _add(
 
 
 def aligned_means(
-    problem: LloydProblem, data: Data, assignments: Int[np.ndarray, " n"], *, key: Key
+    problem: LloydProblem,
+    data: Data,
+    assignments: Int[np.ndarray, " n"],
+    *,
+    key: Key,
+    most: int = 200,
 ) -> Clusters:
     """A prototype for each cluster of a given clustering: the mean of its aligned samples.
 
-    As in Lloyd's algorithm, but no sample changes its cluster.
+    As in Lloyd's algorithm, but no sample changes its cluster. A few hundred samples of a cluster
+    are enough for its mean.
 
     Args:
         problem: Energy, aligner and prototype family; K and penalty weights.
         data: The samples, of positive weights.
         assignments: The cluster of each sample of all; the prototype of an empty one is blank.
         key: Draws the samples that the means are made of.
+        most: Samples of a cluster that its mean is made of.
 
     Returns:
         The clusters.
@@ -86,7 +91,7 @@ def aligned_means(
     solver, count = problem.solver, problem.plan.num_clusters
     rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
     weight = None if data.weight is None else data.all_weights / data.all_weights.mean()
-    chosen, weight = _sample_of_each(assignments, weight, count, rng)
+    chosen, weight = _sample_of_each(assignments, weight, count, most, rng)
     subset = data.subset(chosen, weight)
     chosen = np.append(chosen, chosen[:1].repeat(subset.num_samples - chosen.size))
     level = problem.level(subset, 1)
@@ -149,28 +154,29 @@ def _sample_of_each(
     assignments: np.ndarray,
     weight: np.ndarray | None,
     num_clusters: int,
+    most: int,
     rng: np.random.Generator,
 ) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
     """Some samples of each cluster, in their order, and their weights."""
     every = np.ones(len(assignments)) if weight is None else weight
     groups = [np.flatnonzero(assignments == cluster) for cluster in range(num_clusters)]
-    drawn = [_sample_of(group, every[group], rng) for group in groups]
+    drawn = [_sample_of(group, every[group], most, rng) for group in groups]
     chosen, weights = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
     order = np.argsort(chosen)
     return chosen[order], weights[order]
 
 
 def _sample_of(
-    group: np.ndarray, weight: np.ndarray, rng: np.random.Generator
+    group: np.ndarray, weight: np.ndarray, most: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Some of a group's samples, and their weights."""
-    if group.size <= _MOST:
+    if group.size <= most:
         return group, weight
     if np.ptp(weight) == 0:
-        return rng.choice(group, _MOST, replace=False), weight[:_MOST]
+        return rng.choice(group, most, replace=False), weight[:most]
     # At even steps along the sum of weights: a heavy sample is drawn more than once.
     order = rng.permutation(group.size)
     ends = np.cumsum(weight[order])
-    steps = (rng.random() + np.arange(_MOST)) * (ends[-1] / _MOST)
+    steps = (rng.random() + np.arange(most)) * (ends[-1] / most)
     drawn, times = np.unique(np.searchsorted(ends[:-1], steps, side="right"), return_counts=True)
     return group[order[drawn]], times.astype(weight.dtype)

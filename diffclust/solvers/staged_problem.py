@@ -40,7 +40,7 @@ class Context:
 
 
 @dataclasses.dataclass(frozen=True)
-class Stage:
+class FitStage:
     """One computation.
 
     Attributes:
@@ -74,7 +74,7 @@ class StagedProblem(AbstractProblem):
     After every stage, and after every chunk of one that is computed by chunks, there is a state.
     """
 
-    def __init__(self, stages: tuple[Stage, ...], outcome: Callable[[Context], Outcome]) -> None:
+    def __init__(self, stages: tuple[FitStage, ...], outcome: Callable[[Context], Outcome]) -> None:
         """Computes nothing yet.
 
         Args:
@@ -121,12 +121,13 @@ class StagedProblem(AbstractProblem):
             return self._after(arrays, position, stage, {"rows": rows.whole})
         rows = HostRows((*rows.parts, part))
         self._running = (stage.name, len(rows), iterator)
-        described = {"shape": [len(rows), *part.shape[1:]], "dtype": part.dtype.name}
+        shape = [len(rows), *part.shape[1:]]
+        described = {"stage": stage.name, "shape": shape, "dtype": part.dtype.name}
         return State(dataclasses.replace(arrays, rows=rows), {**position, "rows": described})
 
     @staticmethod
     def _after(
-        arrays: StagedArrays, position: Position, stage: Stage, found: dict[str, np.ndarray]
+        arrays: StagedArrays, position: Position, stage: FitStage, found: dict[str, np.ndarray]
     ) -> State:
         described = {
             name: {"shape": list(array.shape), "dtype": array.dtype.name}

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import diffclust
-from diffclust.cli import main, outlook
+from diffclust.cli import estimate as cli_estimate
+from diffclust.cli import main
 from diffclust.data import load
 from diffclust.estimate import Estimate, StageCost, estimate, measure, stages
 from diffclust.estimate.measure import Interval, Rehearsal, Watch, rehearse
@@ -176,8 +177,8 @@ def test_a_fit_that_cannot_have_its_memory_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(measure, "installed_bytes", lambda: 10**6)
-    monkeypatch.setattr(outlook, "_recall", lambda *_: None)
-    monkeypatch.setattr(outlook, "_remember", lambda *_: None)
+    monkeypatch.setattr(cli_estimate, "_kept", lambda *_: None)
+    monkeypatch.setattr(cli_estimate, "_keep", lambda *_: None)
     assert main([*FIT, *extra, "--out", str(tmp_path / "run")]) == 2
     told = capsys.readouterr().err
     assert told.startswith("error: the fit needs about ")
@@ -205,8 +206,10 @@ def test_a_long_fit_is_announced_and_not_rehearsed_again(
         calls.append(1)
         return example(host_limit=int(1.5 * GIGABYTE))
 
-    monkeypatch.setattr(outlook, "estimate", long)
-    monkeypatch.setattr(outlook, "_place", place_in(tmp_path / "kept", outlook._place))
+    monkeypatch.setattr(cli_estimate, "estimate", long)
+    monkeypatch.setattr(
+        cli_estimate, "_file_of", place_in(tmp_path / "kept", cli_estimate._file_of)
+    )
     for name in ("one", "two"):
         assert main([*FIT, "--no-report", "--out", str(tmp_path / name)]) == 0
         told = capsys.readouterr().err

@@ -16,7 +16,7 @@ from diffclust import (
 from diffclust.graphs import bipartite_cut, normalised_cut, self_tuning_affinity
 from diffclust.models import Result
 from diffclust.models.scattering import AbstractScatteringModel
-from diffclust.parallel import data_mesh
+from diffclust.parallel import Data, data_mesh
 from diffclust.solvers import nearest_centres
 from tests.models.cuts import CHUNK, check_cut, quick_alignments, strokes
 
@@ -105,7 +105,7 @@ def test_whole_weights_are_repetitions_in_scattering_space(images: np.ndarray) -
         # The same loss of the same centres, wherever k-means began.
         model, outcome = MODELS["kmeans"], weighed.outcome
         assert isinstance(model, ScatteringKMeans)
-        coordinates = model.coordinates_of(copies.outcome, images, lambda _: None)
+        coordinates = model.coordinates_of(copies.outcome, Data(images), lambda _: None)
         rows = nearest_centres(coordinates, outcome.extras["centres"])
     assert weighed.loss == pytest.approx(np.sum(counts * rows.distances**2), rel=1e-9)
     assert weighed.loss == pytest.approx(copies.loss, rel=1e-6)
@@ -136,7 +136,7 @@ def test_the_cut_through_representatives_counts_weights(images: np.ndarray) -> N
     check_cut(found, images)
     model, extras = found.model, found.outcome.extras
     assert isinstance(model, ProjectedScatteringSpectralClustering)
-    coordinates = model.coordinates_of(found.outcome, images, lambda _: None)
+    coordinates = model.coordinates_of(found.outcome, Data(images), lambda _: None)
     chosen = extras["representatives_0"]
     distance = np.linalg.norm(coordinates[:, None] - chosen[None], axis=2)
     near = np.sort(distance, axis=1)[:, 4:5]
@@ -152,7 +152,7 @@ def test_a_new_image_lies_where_its_neighbours_do_as_far_as_these_count(
     model, extras = found.model, found.outcome.extras
     assert isinstance(model, ProjectedScatteringSpectralClustering)
     new = np.roll(images, 1, axis=1)
-    points = model.coordinates_of(found.outcome, new, lambda _: None)
+    points = model.coordinates_of(found.outcome, Data(new), lambda _: None)
     distance = np.linalg.norm(points[:, None] - extras["coordinates"][None], axis=2)
     own = np.sort(distance, axis=1)[:, 4:5]
     affinity = np.exp(-(distance**2) / (own * extras["scales"])) * (distance <= own)

@@ -24,9 +24,9 @@ from diffclust.models import (
     TransformationInvariantKMeans,
     warped_prototypes,
 )
+from diffclust.solvers import FitError, Progress, Status, gradient_problem
+from diffclust.solvers.gradient_steps import BatchOrder
 from diffclust.storage.snapshots import SnapshotFolder
-from diffclust.solvers import FitError, Progress, Status, curriculum, gradient_fit
-from diffclust.solvers.curriculum import Position, Stream
 
 KEY = jax.random.key(0)
 LABELS = np.arange(60) % 3
@@ -300,13 +300,13 @@ def test_seconds_of_all_processes_count(restarts: int) -> None:
 
 
 def test_samples_are_assigned_once_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    assign, seen = gradient_fit.assign_softly, []
+    assign, seen = gradient_problem.assign_softly, []
 
     def counted(*arguments, **named):
         seen.append(arguments)
         return assign(*arguments, **named)
 
-    monkeypatch.setattr(gradient_fit, "assign_softly", counted)
+    monkeypatch.setattr(gradient_problem, "assign_softly", counted)
     model, told = dataclasses.replace(STILL, num_restarts=3), []
     whole = model.fit(IMAGES, key=KEY, callback=told.append)
     assert len(seen) == 3
@@ -336,11 +336,13 @@ def test_the_best_run_of_an_earlier_process_is_assigned_anew() -> None:
 @pytest.mark.slow
 def test_a_memory_is_kept_where_params_are_minimised() -> None:
     for name in ("dti-kmeans", "ti-kmeans"):
-        kept: list[bool] = []
+        states = InMemory()
         model = dataclasses.replace(
             SMALL[name], training=Training(steps=(50, 50, 50), batch_size=20)
         )
-        model.fit(IMAGES, key=KEY, keep=lambda state, memory, at, k=kept: k.append(bool(memory)))
+        model.fit(IMAGES, key=KEY, snapshots=states)
+        running = [arrays for arrays, _ in states.saved if arrays.state is not None]
+        kept = [arrays.memory is not None for arrays in running]
         # The first phase moves nothing; at its end the memory is that of the next one.
         assert kept == ([True] * 3 if name == "ti-kmeans" else [False] * 3)
 
@@ -376,7 +378,7 @@ def test_a_loss_that_is_no_number_stops_the_fit(
     training = Training(steps=(60, 60, 1), learning_rate=1e30)
     with pytest.raises(FitError, match=r"step \d+ of restart 0, phase \d+: the loss"):
         DTIKMeans(3, transforms="aff", training=training).fit(IMAGES, key=KEY)
-    read, seen = curriculum._read, []
+    read, seen = gradient_problem._window_loss, []
 
     def broken(*arguments):
         seen.append(arguments)
@@ -384,7 +386,7 @@ def test_a_loss_that_is_no_number_stops_the_fit(
             raise FitError("step 120: not a number")
         return read(*arguments)
 
-    monkeypatch.setattr(curriculum, "_read", broken)
+    monkeypatch.setattr(gradient_problem, "_window_loss", broken)
     with (
         SnapshotFolder(tmp_path / "states", run={}, every=0.0) as folder,
         pytest.raises(FitError, match="step 120.*The last good state is snapshot 2 in"),
@@ -393,21 +395,22 @@ def test_a_loss_that_is_no_number_stops_the_fit(
 
 
 def test_order_of_samples() -> None:
-    stream = Stream((10,), 4, KEY)
+    stream = BatchOrder((10,), 4, KEY)
     seen = np.concatenate([stream.batch(step) for step in range(10)])
     for start in range(0, 40, 10):
         assert sorted(seen[start : start + 10]) == list(range(10))
-    np.testing.assert_array_equal(Stream((10,), 4, KEY).batch(7), seen[28:32])
+    np.testing.assert_array_equal(BatchOrder((10,), 4, KEY).batch(7), seen[28:32])
     assert not np.array_equal(seen[:10], seen[10:20])
 
 
 @pytest.mark.slow
 def test_a_phase_ends_where_the_loss_stands_still() -> None:
     training = Training(steps=(2000, 2000), tolerance=0.05, batch_size=20)
-    positions: list[Position] = []
     model = DTIKMeans(3, transforms="", training=training)
-    model.fit(IMAGES, key=KEY, keep=lambda state, memory, position: positions.append(position))
-    assert positions[-1].phase == 2
+    states = InMemory()
+    model.fit(IMAGES, key=KEY, snapshots=states)
+    positions = [json.loads(about)["position"] for _, about in states.saved]
+    assert positions[-2]["phase"] == 2
     assert len(positions) < 60
 
 

@@ -4,9 +4,9 @@ import pytest
 import scipy.cluster.hierarchy
 
 from diffclust import ShapeKMeans
+from diffclust.analysis import shape_hierarchy
 from diffclust.data import simulated_shapes
 from diffclust.metrics import scores
-from diffclust.models import shape_hierarchy
 from diffclust.plotting import dendrogram
 
 

@@ -14,7 +14,7 @@ from diffclust.distances import DiagonalGaussian
 from diffclust.distances.frechet import diagonal_fisher_rao_mean
 from diffclust.metrics import scores
 from diffclust.registration import generalised_procrustes
-from diffclust.solvers import Batch, random_assignments, compiled_lloyd
+from diffclust.solvers import Batch, compiled_lloyd, random_assignments
 
 GROUPS = 2
 

@@ -11,6 +11,7 @@ from diffclust import (
 from diffclust.data import load_digits
 from diffclust.graphs import bipartite_cut, normalised_cut
 from diffclust.models import MODELS, Result
+from diffclust.parallel import Data
 from diffclust.solvers import Progress
 from tests.models.cuts import (
     CHUNK,
@@ -279,7 +280,7 @@ def test_images_with_too_many_coefficients_are_refused() -> None:
     # Of more images than half the coefficients a covariance is needed, of fewer it is not.
     many = np.broadcast_to(np.float32(1), (10009, 64, 64, 3))
     with pytest.raises(ValueError, match="20016 scattering coefficients each, more than 16384"):
-        ProjectedScatteringSpectralClustering(2).project(many, 1, lambda _: None)
+        ProjectedScatteringSpectralClustering(2, num_removed=(1,)).project(Data(many))
 
 
 SETTINGS_REFUSED = [

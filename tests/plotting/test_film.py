@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from diffclust.analysis.common_start import fit_from_common_start
+from diffclust.analysis.evidence import evidence_of
 from diffclust.data import load_digits
 from diffclust.models import (
     AffineInvariantKMeans,
@@ -14,8 +16,6 @@ from diffclust.models import (
     KMeans,
     ProjectedScatteringSpectralClustering,
 )
-from diffclust.analysis.common_start import fit_from_common_start
-from diffclust.analysis.evidence import evidence_of
 from diffclust.plotting import Film, displayable, map_svg, neighbour_map
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers import Progress

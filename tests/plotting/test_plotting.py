@@ -34,7 +34,7 @@ from diffclust.plotting import (
 from diffclust.plotting.charts import ratio_ticks, round_ticks, tick_labels
 from diffclust.plotting.training import phase_names, shown_top
 from diffclust.prototypes import Clusters, Learned
-from diffclust.solvers.curriculum import Phase
+from diffclust.solvers import Phase
 from diffclust.solvers.progress import Status
 from diffclust.solvers.result import Assignment, Outcome
 

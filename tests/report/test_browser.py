@@ -16,10 +16,10 @@ import pytest
 from PIL import Image
 from sklearn.metrics.cluster import contingency_matrix
 
+from diffclust.analysis.common_start import CommonStart
 from diffclust.data import Dataset
 from diffclust.metrics import scores
 from diffclust.models import AffineInvariantKMeans, KMeans, Result
-from diffclust.analysis.common_start import CommonStart
 from diffclust.plotting import Film
 from diffclust.prototypes import Clusters, Learned
 from diffclust.report import write_report

@@ -13,6 +13,7 @@ from diffclust.alignment import Descent, NoAlignment, Prediction, Stage
 from diffclust.distances import GaussianNegativeLogLikelihood
 from diffclust.energies import HardMinimum, MixtureLikelihood, TransformedPrototype
 from diffclust.networks import StridedBackbone, make_heads
+from diffclust.parallel import Batch
 from diffclust.prototypes import Clusters, GaussianImages, Learned
 from diffclust.solvers.base import memory_of
 from diffclust.solvers.gradient import GradientEM, GradientState, GradientTally
@@ -51,7 +52,7 @@ def soft(followed: int = CLUSTERS) -> tuple[GradientEM, Learned, Batch]:
 
 
 def losses(solver: GradientEM, learned: Learned, batch: Batch) -> jax.Array:
-    memory = solver.remember(len(batch.weight), CLUSTERS, batch.weight.dtype)
+    memory = solver.init_memory(len(batch.weight), CLUSTERS, batch.weight.dtype)
     found = solver.assign(learned, batch.samples, memory)
     return solver.losses(learned, batch.samples, found)
 
@@ -59,7 +60,7 @@ def losses(solver: GradientEM, learned: Learned, batch: Batch) -> jax.Array:
 def step(
     solver: GradientEM, state: GradientState, batch: Batch, rate: float = 1e-3
 ) -> GradientState:
-    memory = solver.remember(len(batch.weight), CLUSTERS, batch.weight.dtype)
+    memory = solver.init_memory(len(batch.weight), CLUSTERS, batch.weight.dtype)
     return eqx.filter_jit(solver.step)(state, batch, memory, jnp.asarray(rate))[0]
 
 
@@ -162,7 +163,7 @@ def test_a_sum_over_devices_is_the_whole_batch(key: jax.Array) -> None:
     solver, learned, batch = hard(key)
     whole = step(solver, solver.init(learned), batch)
     parts = jax.tree.map(lambda leaf: leaf.reshape(3, 4, *leaf.shape[1:]), batch)
-    memory = solver.remember(4, CLUSTERS, batch.weight.dtype)
+    memory = solver.init_memory(4, CLUSTERS, batch.weight.dtype)
     state = solver.init(learned)
 
     def one(part: Batch) -> GradientState:
@@ -210,7 +211,7 @@ def test_only_those_who_start_from_a_memory_have_one(key: jax.Array) -> None:
         assert eqx.filter_eval_shape(solver.step, *arguments)[1] is None
     found = solver.assign(learned, batch.samples, None)
     expected = solver.assign(
-        learned, batch.samples, solver.remember(12, CLUSTERS, batch.weight.dtype)
+        learned, batch.samples, solver.init_memory(12, CLUSTERS, batch.weight.dtype)
     )
     np.testing.assert_array_equal(found.cluster, expected.cluster)
     np.testing.assert_allclose(found.energy, expected.energy, rtol=1e-6)
@@ -224,7 +225,7 @@ def test_descents_start_where_the_last_one_ended(key: jax.Array) -> None:
     assert memory.params.shape == (12, 1, 6)
     assign = eqx.filter_jit(solver.assign)
     first = assign(learned, batch.samples, memory)
-    second = assign(learned, batch.samples, remembered(first, 1))
+    second = assign(learned, batch.samples, memory_of(first, 1))
     assert np.all(second.energy[:, 0] <= first.energy[:, 0] * (1 + 1e-5))
     assert np.any(second.energy[:, 0] < 0.99 * first.energy[:, 0])
 

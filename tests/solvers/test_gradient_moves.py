@@ -8,10 +8,10 @@ import pytest
 from diffclust.alignment import NoAlignment
 from diffclust.distances import GaussianNegativeLogLikelihood
 from diffclust.energies import HardMinimum, MixtureLikelihood, TransformedPrototype
-from diffclust.prototypes import Clusters, GaussianImages, Learned
 from diffclust.parallel import Batch
+from diffclust.prototypes import Clusters, GaussianImages, Learned
 from diffclust.solvers.gradient import GradientEM
-from diffclust.solvers.gradient_moves import apply, chosen, propose
+from diffclust.solvers.split_merge import apply_move, best_move, propose
 from diffclust.transforms import Identity
 from tests.registry import blobs
 
@@ -44,14 +44,16 @@ def loss(solver: GradientEM, learned: Learned, batch: Batch) -> float:
 def test_two_kinds_in_one_cluster_are_parted(mixture: bool) -> None:
     solver, learned, batch = case(mixture)
     move = propose(solver, learned, batch, None)
-    pair = chosen(move, least=0.01)
+    pair = best_move(move, least=0.01)
     assert pair is not None
     split, removed = pair
     assert split == 0
     assert removed in (1, 2)
     before = loss(solver, learned, batch)
     np.testing.assert_allclose(float(move.loss), before, rtol=1e-5)
-    state = apply(solver.init(learned), move.children, jnp.asarray(split), jnp.asarray(removed))
+    state = apply_move(
+        solver.init(learned), move.children, jnp.asarray(split), jnp.asarray(removed)
+    )
     after = loss(solver, state.learned, batch)
     if not mixture:
         # What was promised is a bound: other samples may find the new prototypes nearer too.
@@ -63,7 +65,7 @@ def test_two_kinds_in_one_cluster_are_parted(mixture: bool) -> None:
         assert np.min(errors, axis=1).max() < 0.05
     assert after < before
     again = propose(solver, state.learned, batch, None)
-    assert chosen(again, least=0.05) is None
+    assert best_move(again, least=0.05) is None
 
 
 def test_a_split_in_halves_is_that_of_kmeans() -> None:
@@ -84,7 +86,7 @@ def test_heads_and_moments_go_with_the_split(key: jax.Array) -> None:
     state = solver.init(learned)
     state, _ = solver.step(state, batch, None, jnp.asarray(1e-3))
     move = propose(solver, state.learned, batch, None)
-    after = apply(state, move.children, jnp.asarray(0), jnp.asarray(2))
+    after = apply_move(state, move.children, jnp.asarray(0), jnp.asarray(2))
     for part in (lambda s: s.learned.objective, lambda s: s.moments.mu.clusters.prototype.mean):
         old, new = part(state), part(after)
         np.testing.assert_array_equal(new, old[jnp.asarray([0, 1, 0])])

@@ -22,18 +22,18 @@ from diffclust.solvers import (
     Chunks,
     FitError,
     Lloyd,
+    LloydPlan,
     LloydState,
     Memory,
     SplitMerge,
-    Plan,
     Status,
     Stopping,
     cut,
-    fit_prototypes,
     run_lloyd,
 )
 from diffclust.solvers.lloyd_run import sum_over_chunks
 from diffclust.transforms import Affine, Identity, ThinPlateSpline
+from tests.fits import fit_prototypes
 from tests.registry import QUICK, blobs
 
 PLAIN = Lloyd(TransformedDistance(Identity()), NoAlignment(), MeanImages())
@@ -51,7 +51,7 @@ def begun(solver: Lloyd, chunks: Chunks, prototypes: np.ndarray, penalty: float 
     prototype = jax.vmap(solver.family.normalise)(jnp.asarray(prototypes))
     state = solver.init(Clusters(prototype, jnp.asarray(weights)))
     memory = tuple(
-        solver.remember(chunks.size, len(prototypes), prototype.dtype) for _ in chunks.batches
+        solver.init_memory(chunks.size, len(prototypes), prototype.dtype) for _ in chunks.batches
     )
     return state, memory
 
@@ -292,8 +292,8 @@ def test_double_precision_is_kept() -> None:
 # Whole fits.
 
 
-def plan(**settings) -> Plan:
-    default = Plan(3, (0.1,), 2, Stopping(4, 1e-3), SplitMerge(rounds=0), 1, 16)
+def plan(**settings) -> LloydPlan:
+    default = LloydPlan(3, (0.1,), 2, Stopping(4, 1e-3), SplitMerge(rounds=0))
     return dataclasses.replace(default, **settings)
 
 

@@ -7,10 +7,11 @@ from diffclust import metrics
 from diffclust.alignment import Descent, Stage
 from diffclust.energies import TransformedDistance
 from diffclust.models import KMeans
-from diffclust.prototypes import Clusters, UnitNormImages
-from diffclust.solvers import Lloyd, SplitMerge, Stopping, cut, run_lloyd
-from diffclust.solvers.moves import improve
+from diffclust.prototypes import UnitNormImages
+from diffclust.solvers import Lloyd, SplitMerge, Stopping
+from diffclust.solvers.lloyd_problem import LloydPlan
 from diffclust.transforms import Affine
+from tests.fits import fit_prototypes
 from tests.registry import blobs
 
 LABELS = np.repeat(np.arange(4), 10)
@@ -64,13 +65,16 @@ def test_too_few_clusters_for_a_move(classes: np.ndarray, clusters: int) -> None
 @pytest.mark.slow
 def test_move_repairs_an_aligned_run(classes: np.ndarray, poor_start: np.ndarray) -> None:
     solver = Lloyd(TransformedDistance(Affine()), Descent((Stage(4),)), UnitNormImages())
-    chunks = cut(classes, None, size=16, normalise=solver.family.normalise)
-    prototype = jax.vmap(solver.family.normalise)(poor_start)
-    state = solver.init(Clusters(prototype, jnp.ones((4, 1))))
-    memory = tuple(solver.remember(16, 4, prototype.dtype) for _ in chunks.batches)
-    stopping = Stopping(10, 1e-3)
-    stuck = run_lloyd(solver, chunks, state, memory, stopping)
-    free = improve(solver, chunks, stuck, stopping, SplitMerge(), seed=0)
+    stuck, free = (
+        fit_prototypes(
+            solver,
+            LloydPlan(4, (1.0,), 1, Stopping(10, 1e-3), moves),
+            classes,
+            None,
+            key=jax.random.key(0),
+            start=("prototypes", jnp.asarray(poor_start)),
+        )
+        for moves in (SplitMerge(rounds=0), SplitMerge())
+    )
     assert free.loss < 0.7 * stuck.loss
-    found = np.concatenate([np.asarray(m.cluster[:, 0]) for m in free.memory])[:40]
-    assert metrics.adjusted_rand_index(LABELS, found) == 1.0
+    assert metrics.adjusted_rand_index(LABELS, free.assignment.clusters) == 1.0

@@ -60,7 +60,7 @@ def test_rows_all_alike(key) -> None:
     [
         (np.ones(3), 1, "shape"),
         (np.full((3, 2), np.nan), 1, "finite"),
-        (np.ones((3, 2)), 4, "only 3 rows"),
+        (np.ones((3, 2)), 4, "only 3 points"),
         (np.ones((3, 2)), 0, "num_clusters"),
     ],
 )
@@ -82,5 +82,5 @@ def test_weights_are_scikit_learns(key) -> None:
     few = kmeans([[0.0], [1.0], [9.0]], 2, key=key, weight=[1.0, 2.0, 0.0])
     np.testing.assert_array_equal(few.centres, [[0.0], [1.0]])
     np.testing.assert_array_equal(few.assignments, [0, 1, 1])
-    with pytest.raises(ValueError, match=r"weight must have shape \(2,\), one for each row"):
+    with pytest.raises(ValueError, match=r"weight must have shape \(2,\), one for each point"):
         kmeans(np.ones((2, 1)), 1, key=key, weight=[1.0])

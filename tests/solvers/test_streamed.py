@@ -28,9 +28,8 @@ from diffclust.models import (
     Training,
     TransformationInvariantKMeans,
 )
-from diffclust.parallel import data_mesh
-from diffclust.solvers import Batch, cut
-from diffclust.solvers.start import level_of
+from diffclust.parallel import Data, data_mesh
+from diffclust.solvers import Batch, LloydProblem, cut
 from tests.registry import blobs
 
 COUNT = 70
@@ -153,16 +152,16 @@ def test_chunks_are_those_of_the_same_images_in_memory() -> None:
     """Coarse, of unit norm, padded; also one by one, and where some are gathered."""
     model = DeformationInvariantKMeans(3)
     images = blobs(COUNT, 16, 12)
-    plan = model.plan(images, 16)
+    problem = LloydProblem(model.solver(), model.plan(16, 12))
     weight = np.linspace(1.0, 2.0, COUNT).astype(np.float32)
     streamed, resident = (
-        level_of(model.solver(), plan, samples, weight, 2) for samples in (Counting(images), images)
+        problem.level(Data(samples, weight, 16), 2) for samples in (Counting(images), images)
     )
     index = np.array([69, 3, 3, 40, 15, 16, 0])
     np.testing.assert_array_equal(streamed.gather(index), resident.gather(index))
     np.testing.assert_array_equal(streamed.gather(np.arange(60)), resident.gather(np.arange(60)))
     np.testing.assert_array_equal(streamed.weights, resident.weights)
-    assert streamed.blank.shape == resident.blank.shape
+    assert streamed.sample == resident.sample
     assert streamed.batches[-1].samples.shape == (16, 8, 6, 1)
     for mine, theirs in zip(streamed.batches, resident.batches, strict=True):
         np.testing.assert_array_equal(mine.samples, theirs.samples)
@@ -210,7 +209,7 @@ def test_prototypes_of_given_clusters_are_means(key: jax.Array) -> None:
     groups = np.arange(COUNT) % 3
     model = GaussianMixture(3, training=brief())
     for images in (Counting(IMAGES), IMAGES):
-        first = model._first(images, ("assignments", jnp.asarray(groups)), key, (COUNT,), None)
+        first = model._first(Data(images), ("assignments", jnp.asarray(groups)), key)
         for cluster in range(3):
             np.testing.assert_allclose(
                 first[cluster], IMAGES[groups == cluster].mean(0), rtol=1e-6, atol=1e-7

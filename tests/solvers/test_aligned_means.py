@@ -4,9 +4,20 @@ import pytest
 
 from diffclust.alignment import Descent, NoAlignment, Stage
 from diffclust.energies import TransformedDistance
+from diffclust.parallel import Data
+from diffclust.parallel.in_flight import all_rows
 from diffclust.prototypes import Clusters, MeanImages, UnitNormImages
-from diffclust.solvers import Lloyd, SplitMerge, Plan, Progress, Stopping
-from diffclust.solvers.aligned_means import align_all, aligned_means
+from diffclust.solvers import (
+    Lloyd,
+    LloydPlan,
+    LloydProblem,
+    Progress,
+    SplitMerge,
+    Stopping,
+    aligned_means,
+    alignment_chunks,
+    ignore,
+)
 from diffclust.transforms import Affine, Identity
 from tests.registry import blobs
 
@@ -25,16 +36,23 @@ def images() -> np.ndarray:
     return np.stack(moved)
 
 
-def plan_of(solver: Lloyd, clusters: int = 2, chunk_size: int = 18) -> Plan:
+def problem_of(solver: Lloyd, clusters: int = 2) -> LloydProblem:
     penalty = (0.1,) * solver.energy.num_penalties
-    return Plan(clusters, penalty, 1, Stopping(1, 0.0), SplitMerge(), 1, chunk_size)
+    return LloydProblem(solver, LloydPlan(clusters, penalty, 1, Stopping(1, 0.0), SplitMerge()))
+
+
+def align_all(solver, clusters, images, labels, *, count=2, chunk_size=18, callback=ignore):
+    data = Data(images, None, chunk_size)
+    chunks = alignment_chunks(problem_of(solver, count), clusters, data, labels, callback=callback)
+    return all_rows(chunks)
 
 
 def means_of(
     solver: Lloyd, images: np.ndarray, labels: np.ndarray = LABELS, key=KEY, **options
 ) -> Clusters:
-    plan = plan_of(solver, options.pop("clusters", 2), options.pop("chunk_size", 18))
-    return aligned_means(solver, plan, images, labels, key=key, **options)
+    problem = problem_of(solver, options.pop("clusters", 2))
+    data = Data(images, options.pop("weight", None), options.pop("chunk_size", 18))
+    return aligned_means(problem, data, labels, key=key, **options)
 
 
 def test_without_a_transform_they_are_the_means(images: np.ndarray) -> None:
@@ -64,8 +82,8 @@ def test_weighed_means(images: np.ndarray) -> None:
     weight = np.random.default_rng(1).integers(1, 4, 18)
     found = np.asarray(means_of(AS_THEY_ARE, images, weight=weight.astype(float)).prototype)
     copies = np.repeat(images, weight, axis=0)
-    plan = plan_of(AS_THEY_ARE, chunk_size=64)
-    wanted = aligned_means(AS_THEY_ARE, plan, copies, np.repeat(LABELS, weight), key=KEY)
+    data = Data(copies, None, 64)
+    wanted = aligned_means(problem_of(AS_THEY_ARE), data, np.repeat(LABELS, weight), key=KEY)
     np.testing.assert_allclose(found, wanted.prototype, atol=1e-6)
     assert np.abs(found - np.asarray(means_of(AS_THEY_ARE, images).prototype)).max() > 1e-2
 
@@ -95,8 +113,7 @@ def test_aligned_samples_lie_nearer_to_sharper_means(images: np.ndarray) -> None
     assert np.isfinite(prototypes).all()
     np.testing.assert_allclose(np.sqrt((prototypes**2).sum((1, 2, 3))), 1.0, rtol=1e-5)
     told: list[Progress] = []
-    plan = plan_of(ALIGNED, chunk_size=8)
-    params = align_all(ALIGNED, plan, clusters, images, LABELS, callback=told.append)
+    params = align_all(ALIGNED, clusters, images, LABELS, chunk_size=8, callback=told.append)
     assert params.shape == (18, 6)
     assert [(p.stage, p.done, p.total) for p in told] == [
         ("alignments", done, 3) for done in (1, 2, 3)
@@ -121,7 +138,7 @@ def test_the_prototype_of_an_empty_cluster_is_blank(images: np.ndarray) -> None:
         assert not prototypes[1].any()
         assert prototypes[0].any()
         assert prototypes[2].any()
-        params = align_all(solver, plan_of(solver, 3), clusters, images, np.arange(18) % 3)
+        params = align_all(solver, clusters, images, np.arange(18) % 3, count=3)
         # Samples that are said to be in it are left somewhere finite.
         assert np.isfinite(params).all()
 

@@ -10,14 +10,14 @@ from diffclust.prototypes import MeanImages, MeanShapes
 from diffclust.solvers import (
     Batch,
     Lloyd,
+    LloydPlan,
     SplitMerge,
-    Plan,
     Stopping,
-    fit_prototypes,
-    random_assignments,
     compiled_lloyd,
+    random_assignments,
 )
 from diffclust.transforms import Identity
+from tests.fits import fit_prototypes
 
 N, K = 48, 3
 
@@ -45,13 +45,19 @@ def test_a_whole_run_ends_where_the_loop_on_the_host_does(make):
     whole = jax.jit(lambda x, a: compiled_lloyd(solver, Batch(x, jnp.ones(N)), a, num_clusters=K))(
         samples, given
     )
-    plan = Plan(K, (), 1, Stopping(100, 0.0), SplitMerge(rounds=0), 1, N)
+    plan = LloydPlan(K, (), 1, Stopping(100, 0.0), SplitMerge(rounds=0))
     host = fit_prototypes(
-        solver, plan, samples, None, key=jax.random.key(0), start=("assignments", given)
+        solver,
+        plan,
+        samples,
+        None,
+        key=jax.random.key(0),
+        chunk_size=N,
+        start=("assignments", given),
     )
     np.testing.assert_array_equal(whole.cluster, host.assignment.clusters)
     np.testing.assert_allclose(whole.loss, host.loss, rtol=1e-5)
-    assert bool(whole.settled)
+    assert bool(whole.at_rest)
     assert int(whole.passes) == host.num_passes
 
 
@@ -72,7 +78,7 @@ def test_an_empty_cluster_is_begun_anew():
         solver, Batch(jnp.asarray(images), jnp.ones(N)), jnp.zeros(N, jnp.int32), num_clusters=K
     )
     assert np.bincount(run.cluster, minlength=K).min() > 0
-    assert bool(run.settled)
+    assert bool(run.at_rest)
 
 
 def test_the_most_passes_are_kept():
@@ -81,7 +87,7 @@ def test_the_most_passes_are_kept():
     batch = Batch(jnp.asarray(images), jnp.ones(N))
     run = compiled_lloyd(solver, batch, given, num_clusters=K, max_passes=1)
     assert int(run.passes) == 1
-    assert not bool(run.settled)
+    assert not bool(run.at_rest)
 
 
 def test_random_assignments_are_even():
