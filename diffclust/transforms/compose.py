@@ -142,14 +142,12 @@ def compose(*transforms: AbstractTransform) -> AbstractTransform:
     if not transforms:
         raise ValueError("compose needs at least one transform; use Identity() for none")
     parts: list[AbstractTransform] = []
-    for spatial, run in itertools.groupby(transforms, _is_spatial):
+    for spatial, run in itertools.groupby(
+        transforms, lambda t: isinstance(t, AbstractSpatialTransform)
+    ):
         run = tuple(run)
         parts += [SpatialChain(run)] if spatial and len(run) > 1 else run  # pyright: ignore[reportArgumentType, reportCallIssue]
     return parts[0] if len(parts) == 1 else Compose(tuple(parts))
-
-
-def _is_spatial(transform: AbstractTransform) -> bool:
-    return isinstance(transform, AbstractSpatialTransform)
 
 
 NAMES = ("aff", "proj", "tps", "col", "fullcol", "morpho")
