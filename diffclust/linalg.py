@@ -17,7 +17,6 @@ from jaxtyping import Array, Float
 
 from diffclust.types import Scalar
 
-Matrix = Float[Array, "rows columns"]
 Symmetric = Float[Array, "dims dims"]
 
 

@@ -29,21 +29,6 @@ class InvariantDistance(eqx.Module):
     energy: AbstractPairEnergy
     aligner: AbstractAligner
 
-    def align(self, sample: PyTree, clusters: Clusters, shared: PyTree = None) -> Alignment:
-        """Aligns one sample to all clusters, from the identity.
-
-        Args:
-            sample: One sample.
-            clusters: All clusters.
-            shared: What the clusters share.
-
-        Returns:
-            The best clusters, ordered by energy.
-        """
-        prepared = self.aligner.prepare(self.energy, clusters, shared)
-        start = _at_rest(self.energy, clusters.penalty.dtype)
-        return self.aligner.align(self.energy, sample, clusters, shared, start, prepared)
-
     def prepared(
         self, examples: PyTree, penalty: Float[Array, " terms"] | None = None
     ) -> "PreparedDistance":
@@ -105,7 +90,9 @@ class PreparedDistance(AbstractDistance):
             The alignment, with one candidate.
         """
         alone = Clusters(_stacked(prototype), self.penalty[None])
-        start = _at_rest(self.energy, self.penalty.dtype)
+        # No incumbent: nothing is spent on comparing with one.
+        none = jnp.zeros((0,), dtype=self.penalty.dtype)
+        start = Alignment(none.astype(jnp.int32), none.reshape(0, self.energy.num_params), none)
         return self.aligner.align(self.energy, sample, alone, None, start, self.preparation)
 
     def __call__(self, sample: PyTree, prototype: PyTree, weight: Array | None = None) -> Scalar:
@@ -158,15 +145,6 @@ class AfterAlignment(AbstractDistance):
         energy = self.alignment.energy
         assert isinstance(energy, AbstractSampleEnergy)
         return self.distance(energy.aligned(params, sample), prototype, weight)
-
-
-def _at_rest(energy: AbstractPairEnergy, dtype: jnp.dtype) -> Alignment:
-    # No incumbent: nothing is spent on comparing with one.
-    return Alignment(
-        jnp.zeros((0,), dtype=jnp.int32),
-        jnp.zeros((0, energy.num_params), dtype=dtype),
-        jnp.zeros((0,), dtype=dtype),
-    )
 
 
 def _stacked(tree: PyTree) -> PyTree:

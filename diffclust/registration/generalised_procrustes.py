@@ -138,6 +138,27 @@ def _standardised(
     return centres, units, units[:, None, None] * shapes
 
 
+def _oriented(
+    end: _Pass,
+    units: Float[Array, " n"],
+    centres: Float[Array, "n dims"],
+    converged: Bool[Array, ""],
+) -> Registration:
+    """All turned together, so that the first has the orientation in which it was given."""
+    first = end.rotations[0]
+    rotations = product(first.T[None], end.rotations)
+    scales = units * end.factors
+    shifts = -scales[:, None] * _einsum("nde,ne->nd", rotations, centres)
+    return Registration(
+        registered=product(end.registered, first[None]),
+        consensus=product(end.mean, first),
+        similarities=jax.vmap(Similarity)(scales, rotations, shifts),
+        sums_of_squares=end.sums_of_squares,
+        iterations=end.iterations,
+        converged=converged,
+    )
+
+
 @eqx.filter_jit
 def _register(
     configurations: Shapes,
@@ -194,15 +215,4 @@ def _register(
         iterations=jnp.zeros((), dtype=jnp.int32),
     )
     end = jax.lax.while_loop(goes_on, step, start)
-    upright = end.rotations[0]
-    rotations = product(upright.T[None], end.rotations)
-    scales = units * end.factors
-    shifts = -scales[:, None] * _einsum("nde,ne->nd", rotations, centres)
-    return Registration(
-        registered=product(end.registered, upright[None]),
-        consensus=product(end.mean, upright),
-        similarities=jax.vmap(Similarity)(scales, rotations, shifts),
-        sums_of_squares=end.sums_of_squares,
-        iterations=end.iterations,
-        converged=end.fall <= tolerance * total,
-    )
+    return _oriented(end, units, centres, end.fall <= tolerance * total)
