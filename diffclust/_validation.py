@@ -298,15 +298,15 @@ def landmarks(
     unit = np.finfo(given.dtype).eps if given.dtype.kind == "f" else np.finfo(np.float64).eps
     checked = given.astype(np.float64)
 
-    def told(indices: np.ndarray) -> str:
+    def named(indices: np.ndarray) -> str:
         return some(indices) if shapes is None else some([repr(shapes[i]) for i in indices])
 
-    _refuse_missing(checked, name, told)
-    _refuse_degenerate(checked, name, told, unit=float(unit), flat=collinear == "refuse")
+    _refuse_missing(checked, name, named)
+    _refuse_degenerate(checked, name, named, unit=float(unit), flat=collinear == "refuse")
     return checked
 
 
-def _refuse_missing(array: np.ndarray, name: str, told: Callable[[np.ndarray], str]) -> None:
+def _refuse_missing(array: np.ndarray, name: str, named: Callable[[np.ndarray], str]) -> None:
     """Refuses NaN and infinities, naming shapes and, counted from 0, landmarks."""
     lost = ~np.all(np.isfinite(array), axis=2)
     bad = np.flatnonzero(np.any(lost, axis=1))
@@ -314,13 +314,13 @@ def _refuse_missing(array: np.ndarray, name: str, told: Callable[[np.ndarray], s
         first = some(np.flatnonzero(lost[bad[0]]))
         raise ValueError(
             f"{name} must be finite: {bad.size} of {len(array)} shapes have missing, NaN or "
-            f"infinite landmarks, at {told(bad)} (landmarks {first} of the first of them, counted "
+            f"infinite landmarks, at {named(bad)} (landmarks {first} of the first of them, counted "
             f"from 0); fill them in, or leave out these shapes or landmarks."
         )
 
 
 def _refuse_degenerate(
-    array: np.ndarray, name: str, told: Callable[[np.ndarray], str], *, unit: float, flat: bool
+    array: np.ndarray, name: str, named: Callable[[np.ndarray], str], *, unit: float, flat: bool
 ) -> None:
     """Refuses shapes of no size, and perhaps (`flat`) those of no width."""
     rounding = 8.0 * unit * np.abs(array).max(axis=(1, 2))
@@ -329,7 +329,7 @@ def _refuse_degenerate(
     if points.size:
         raise ValueError(
             f"{name} must have landmarks apart from each other: all lie in one point in "
-            f"{points.size} of {len(array)} shapes, at {told(points)}; remove or correct these "
+            f"{points.size} of {len(array)} shapes, at {named(points)}; remove or correct these "
             f"shapes."
         )
     if not flat:
@@ -342,7 +342,7 @@ def _refuse_degenerate(
     if lines.size:
         raise ValueError(
             f"{name} must not lie on one line: they do in {lines.size} of {len(array)} shapes, at "
-            f"{told(lines)}; remove these shapes, or add landmarks beside the line."
+            f"{named(lines)}; remove these shapes, or add landmarks beside the line."
         )
 
 

@@ -59,12 +59,12 @@ def as_mask(value: Any) -> str | None:
 
 @functools.lru_cache(maxsize=16)
 def _decoded(mask: str) -> Float[np.ndarray, "height width"]:
-    found = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,6}):([A-Za-z0-9+/=]+)", mask)
+    match = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,6}):([A-Za-z0-9+/=]+)", mask)
     try:
-        if found is None:
+        if match is None:
             raise ValueError
-        height, width = int(found[1]), int(found[2])
-        stored = zlib.decompress(base64.b64decode(found[3], validate=True))
+        height, width = int(match[1]), int(match[2])
+        stored = zlib.decompress(base64.b64decode(match[3], validate=True))
         weights = np.frombuffer(stored, np.uint8).reshape(height, width) / _LEVELS
     except (ValueError, binascii.Error, zlib.error) as error:
         raise ValueError(

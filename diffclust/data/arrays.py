@@ -10,6 +10,8 @@ from diffclust.data.dataset import DataError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+SPLITS = ("all", "train", "test")
+
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 """Weights of red, green and blue in grey (ITU-R BT.601)."""
 
@@ -141,17 +143,27 @@ def parse_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
     return int(height), int(width)
 
 
-def check_channels(channels: int | None) -> None:
-    """Refuse a number of channels other than 1, 3 or None.
+def check_settings(
+    split: str, size: int | tuple[int, int] | None, channels: int | None
+) -> tuple[int, int] | None:
+    """Refuse settings of a loader that mean nothing.
 
     Args:
-        channels: The number that was asked for; None for "as they come".
+        split: One of `SPLITS`.
+        size: As for `parse_size`.
+        channels: 1, 3, or None for "as they come".
+
+    Returns:
+        Height and width in pixels, or None for no change.
 
     Raises:
-        DataError: If it is something else.
+        DataError: If one is out of range.
     """
+    if split not in SPLITS:
+        raise DataError(f"split must be one of {', '.join(SPLITS)}: got {split!r}.")
     if channels not in (None, 1, 3):
         raise DataError(f"channels must be 1 (grey) or 3 (RGB): got {channels}.")
+    return parse_size(size)
 
 
 def fit_picture(picture: "Image", size: tuple[int, int]) -> "Image":

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from diffclust.data.arrays import check_channels, parse_size
+from diffclust.data.arrays import check_settings
 from diffclust.data.dataset import DataError, Dataset, FileError, reason_of
-from diffclust.data.files import check_split
 from diffclust.data.folder import choose_files, list_files
 from diffclust.data.gather import ReportProgress, gather
 
@@ -83,15 +82,13 @@ def load_recordings(
         Sec. 11 (AudioMNIST), Fig. 9 (64 × 24).
     """
     root = Path(path)
-    bands, frames = parse_size(size) or SIZE
-    check_split(split)
-    check_channels(channels)
+    bands, frames = check_settings(split, size, channels) or SIZE
     rate, hop = _steps(
         RATE if rate is None else rate, SECONDS if seconds is None else seconds, frames
     )
-    found = list_files(root, (*FORMATS, *OTHER_SUFFIXES), "recordings", ", ".join(FORMATS))
+    paths = list_files(root, (*FORMATS, *OTHER_SUFFIXES), "recordings", ", ".join(FORMATS))
     _require_soundfile(root)
-    files = choose_files(root, found, split=split, limit=limit, seed=seed, noun="recordings")
+    files = choose_files(root, paths, split=split, limit=limit, seed=seed, noun="recordings")
 
     def decode(file: Path) -> np.ndarray:
         wave = read_recording(file, rate, hop * frames)
@@ -99,7 +96,12 @@ def load_recordings(
 
     return files.dataset(
         *gather(
-            decode, files.paths, files.lot, channels=channels, skip_bad=skip_bad, progress=progress
+            decode,
+            files.paths,
+            files.listing,
+            channels=channels,
+            skip_bad=skip_bad,
+            progress=progress,
         )
     )
 

@@ -15,10 +15,8 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 
 from diffclust._validation import some
-from diffclust.data.arrays import as_images, check_channels, check_labels, fit_images, parse_size
+from diffclust.data.arrays import as_images, check_labels, check_settings, fit_images
 from diffclust.data.dataset import DataError, Dataset, draw, encode_labels, reason_of
-
-SPLITS = ("all", "train", "test")
 
 _NPY, _ZIP, _PICKLE = b"\x93NUMPY", b"PK", b"\x80"
 _PAIRS = (("x", "y"), ("images", "labels"))
@@ -68,8 +66,7 @@ def load_array(
             something else than images (as in `as_images`), or if a setting is out of range.
     """
     path = Path(path)
-    target = parse_size(size)
-    check_channels(channels)
+    target = check_settings(split, size, channels)
     contents = read_idx(path, split) if is_idx(path) else read_archive(path, split)
     stored, labels = contents.images, contents.labels
     count = len(stored) if stored.ndim else 0
@@ -105,19 +102,6 @@ class Contents:
     label_key: str = ""
 
 
-def check_split(split: str) -> None:
-    """Refuse a split other than all, train or test.
-
-    Args:
-        split: What was asked for.
-
-    Raises:
-        DataError: If it is something else.
-    """
-    if split not in SPLITS:
-        raise DataError(f"split must be one of {', '.join(SPLITS)}: got {split!r}.")
-
-
 def read_archive(path: Path, split: str = "all") -> Contents:
     """Read the images and labels of a `.npy` or `.npz` file.
 
@@ -132,7 +116,7 @@ def read_archive(path: Path, split: str = "all") -> Contents:
         DataError: If the file is missing, damaged, needs pickle, is a decompression bomb, has
             none of the known keys, or lacks the split.
     """
-    check_split(split)
+    check_settings(split, None, None)
     if not path.is_file():
         raise DataError(f"{str(path)!r} is no file; give the path of a .npy or .npz file.")
     # Opened here, so that it is closed also when a member turns out to be damaged.
@@ -306,7 +290,7 @@ def read_idx(path: Path, split: str = "all") -> Contents:
         DataError: If a file is missing, damaged, of another format or a decompression bomb, or
             another split is asked for.
     """
-    check_split(split)
+    check_settings(split, None, None)
     if split != "all":
         raise DataError(
             f"{str(path)!r} has no split {split!r}: each split is a file of its own; give the "

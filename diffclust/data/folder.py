@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from diffclust._validation import some
-from diffclust.data.arrays import check_channels, parse_size
+from diffclust.data.arrays import check_settings
 from diffclust.data.dataset import DataError, Dataset, draw, encode_labels
-from diffclust.data.files import check_split
-from diffclust.data.gather import Lot, ReportProgress, gather
+from diffclust.data.gather import Listing, ReportProgress, gather
 from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES, quiet_decoding, read_picture
 
 
@@ -56,20 +55,18 @@ def load_folder(
             `skip_bad` is False), sizes differ (and `size` is None), the images would not fit into
             memory, or a setting is out of range.
     """
-    root, target = Path(path), parse_size(size)
-    check_split(split)
-    check_channels(channels)
+    root, target = Path(path), check_settings(split, size, channels)
     files = choose_files(root, find_pictures(root), split=split, limit=limit, seed=seed, part=part)
     with quiet_decoding():
-        found = gather(
+        decoded = gather(
             lambda file: read_picture(file, target),
             files.paths,
-            files.lot,
+            files.listing,
             channels=channels,
             skip_bad=skip_bad,
             progress=progress,
         )
-    return files.dataset(*found)
+    return files.dataset(*decoded)
 
 
 def find_pictures(root: Path) -> list[Path]:
@@ -115,21 +112,21 @@ def list_files(root: Path, suffixes: Collection[str], noun: str, wanted: str) ->
             f"grant access, or move it away."
         ) from error
 
-    found: list[Path] = []
+    paths: list[Path] = []
     others: set[str] = set()
     for folder, names in _walk(root, refuse):
         for name in names:
             suffix = Path(name).suffix.lower()
             if suffix in suffixes:
-                found.append((Path(folder) / name).relative_to(root))
+                paths.append((Path(folder) / name).relative_to(root))
             else:
                 others.add(repr(suffix)[1:-1] or "no suffix")
-    if not found:
+    if not paths:
         holds = f"only other files ({some(sorted(others))})" if others else "no files"
         raise DataError(
             f"folder {str(root)!r} holds no {noun}: {holds}; put files ending in {wanted} there."
         )
-    return sorted(found, key=lambda file: file.parts)
+    return sorted(paths, key=lambda file: file.parts)
 
 
 def kinds_in(root: Path, *kinds: Collection[str]) -> tuple[bool, ...]:
@@ -146,7 +143,7 @@ def kinds_in(root: Path, *kinds: Collection[str]) -> tuple[bool, ...]:
     for _, names in _walk(root, None):
         for name in names:
             suffix = Path(name).suffix.lower()
-            present = [found or suffix in kind for found, kind in zip(present, kinds, strict=True)]
+            present = [seen or suffix in kind for seen, kind in zip(present, kinds, strict=True)]
         if all(present):
             break
     return tuple(present)
@@ -174,7 +171,7 @@ class FolderFiles:
         root: The folder.
         paths: The files.
         indices: Position of each among all files of the folder's split.
-        lot: The files, as errors call them.
+        listing: The files, as errors call them.
         labels: Code of each file's class; None where subfolders tell no classes.
         label_names: Name of each class.
     """
@@ -182,7 +179,7 @@ class FolderFiles:
     root: Path
     paths: tuple[Path, ...]
     indices: np.ndarray
-    lot: Lot
+    listing: Listing
     labels: np.ndarray | None
     label_names: tuple[str, ...] | None
 
@@ -202,7 +199,7 @@ class FolderFiles:
             labels=None if self.labels is None else self.labels[kept],
             label_names=self.label_names,
             paths=tuple(str(self.paths[i]) for i in kept),
-            name=self.root.resolve().name or self.lot.noun,
+            name=self.root.resolve().name or self.listing.noun,
             skipped=tuple(str(self.paths[i]) for i in bad),
             indices=self.indices[kept],
         )
@@ -210,7 +207,7 @@ class FolderFiles:
 
 def choose_files(
     root: Path,
-    found: list[Path],
+    paths: list[Path],
     *,
     split: str,
     limit: int | None,
@@ -222,7 +219,7 @@ def choose_files(
 
     Args:
         root: The folder.
-        found: Its files, as paths relative to it.
+        paths: Its files, as paths relative to it.
         split: `"all"`, or `"train"` or `"test"` where the folder holds nothing but these two.
         limit: At most so many files, in their old order; None for all.
         seed: Seed of the draw.
@@ -237,23 +234,23 @@ def choose_files(
         DataError: If the folder has no splits, or nothing in this one, the limit is below 1, or
             there are fewer files than parts.
     """
-    parents = [file.parts[:-1] for file in found]
+    parents = [file.parts[:-1] for file in paths]
     if {parts[0] if parts else "" for parts in parents} <= {"train", "test"}:
         if split != "all":
-            found = [file for file in found if file.parts[0] == split]
-        parents = [file.parts[1:-1] for file in found]
+            paths = [file for file in paths if file.parts[0] == split]
+        parents = [file.parts[1:-1] for file in paths]
     elif split != "all":
         raise DataError(
             f"folder {str(root)!r} has no splits; use split 'all', or sort the {noun} into "
             f"subfolders named train and test."
         )
-    if not found:
+    if not paths:
         raise DataError(f"folder {str(root)!r} has no {noun} for split {split!r}; use split 'all'.")
     classes = [parts[0] for parts in parents if parts]
-    has_classes = len(classes) == len(found) and len(set(classes)) > 1
+    has_classes = len(classes) == len(paths) and len(set(classes)) > 1
     codes, names = encode_labels(classes if has_classes else None)
-    chosen = draw(len(found), limit, seed)
-    indices = np.arange(len(found)) if chosen is None else chosen
+    chosen = draw(len(paths), limit, seed)
+    indices = np.arange(len(paths)) if chosen is None else chosen
     number, parts = part
     if len(indices) < parts:
         raise DataError(
@@ -262,5 +259,7 @@ def choose_files(
         )
     indices = indices[len(indices) * number // parts : len(indices) * (number + 1) // parts]
     labels = None if codes is None else codes[indices]
-    lot = Lot(f"folder {str(root)!r}", tuple(repr(str(found[i])) for i in indices), noun)
-    return FolderFiles(root, tuple(root / found[i] for i in indices), indices, lot, labels, names)
+    listing = Listing(f"folder {str(root)!r}", tuple(repr(str(paths[i])) for i in indices), noun)
+    return FolderFiles(
+        root, tuple(root / paths[i] for i in indices), indices, listing, labels, names
+    )

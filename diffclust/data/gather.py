@@ -22,7 +22,7 @@ ReportProgress = Callable[[int, int], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Lot:
+class Listing:
     """What is to be decoded together, as errors call it.
 
     Attributes:
@@ -62,27 +62,27 @@ def decode_each(
         pool.shutdown(cancel_futures=True)
 
 
-def decode_lot(
+def decode_listed(
     decode: Callable[[_Item], np.ndarray],
     items: Sequence[_Item],
-    lot: Lot,
+    listing: Listing,
     bad: list[int],
     *,
     skip_bad: bool,
     progress: ReportProgress | None,
 ) -> Generator[tuple[int, np.ndarray]]:
-    """Decode a lot in several threads, in order, and refuse it if its images differ in size.
+    """Decode a listing in several threads, in order, and refuse it if its images differ in size.
 
     Args:
         decode: Gives the pixels of an item, or raises `FileError`.
         items: What to decode.
-        lot: What errors call it.
+        listing: What errors call it.
         bad: Positions of what cannot be decoded are appended to it.
         skip_bad: Leave out what cannot be decoded.
         progress: Called after each, or None.
 
     Yields:
-        Position of an image in the lot, and its pixels, uint8 in 0..255 or float32 in [0, 1],
+        Position of an image in the listing, and its pixels, uint8 in 0..255 or float32 in [0, 1],
         `[height, width, 1 or 3]`.
 
     Raises:
@@ -95,20 +95,20 @@ def decode_lot(
         for position, result in enumerate(results):
             if isinstance(result, FileError):
                 bad.append(position)
-                errors.append(f"{lot.names[position]} ({result})")
+                errors.append(f"{listing.names[position]} ({result})")
             else:
                 height, width = result.shape[:2]
                 first = first or (position, (height, width))
                 if (height, width) != first[1]:
                     raise DataError(
-                        f"{lot.noun} must have one size: {lot.names[first[0]]} is "
-                        f"{first[1][1]}x{first[1][0]} and {lot.names[position]} is "
+                        f"{listing.noun} must have one size: {listing.names[first[0]]} is "
+                        f"{first[1][1]}x{first[1][0]} and {listing.names[position]} is "
                         f"{width}x{height} (width x height); "
                         f"give --size (size=) to resize and centre-crop all."
                     )
                 yield position, result
             if progress is not None:
-                progress(position + 1, len(lot.names))
+                progress(position + 1, len(listing.names))
     finally:
         # At once when a file is refused: what is still waiting need not be read.
         results.close()
@@ -119,15 +119,15 @@ def decode_lot(
             else "repair or remove them, or leave them out with --skip-bad (skip_bad=True)"
         )
         raise DataError(
-            f"{len(errors)} of {len(lot.names)} {lot.noun} in {lot.where} cannot be read: "
-            f"{some(errors)}; {remedy}."
+            f"{len(errors)} of {len(listing.names)} {listing.noun} in {listing.where} cannot be "
+            f"read: {some(errors)}; {remedy}."
         )
 
 
 def gather(
     decode: Callable[[_Item], np.ndarray],
     items: Sequence[_Item],
-    lot: Lot,
+    listing: Listing,
     *,
     channels: int | None = None,
     skip_bad: bool = False,
@@ -136,26 +136,26 @@ def gather(
     """Make one array of decoded images.
 
     Args:
-        decode: As for `decode_lot`.
+        decode: As for `decode_listed`.
         items: What to decode.
-        lot: What errors call it.
+        listing: What errors call it.
         channels: 1 to make all grey, 3 to make all RGB; None for grey if all are grey, else RGB.
         skip_bad: Leave out what cannot be decoded.
         progress: Called after each, or None.
 
     Returns:
         Intensities in [0, 1], float32 `[m, height, width, channels]`, the position of each image
-        in the lot, int64 `[m]`, and the positions of those that could not be decoded.
+        in the listing, int64 `[m]`, and the positions of those that could not be decoded.
 
     Raises:
-        DataError: As for `decode_lot`, and if the images would not fit into memory.
+        DataError: As for `decode_listed`, and if the images would not fit into memory.
     """
     bad, kept, pixels = [], [], []
-    for position, image in decode_lot(
-        decode, items, lot, bad, skip_bad=skip_bad, progress=progress
+    for position, image in decode_listed(
+        decode, items, listing, bad, skip_bad=skip_bad, progress=progress
     ):
         if not pixels:
-            _check_memory(lot, image)
+            _check_memory(listing, image)
         kept.append(position)
         pixels.append(image)
     depth = channels or max(image.shape[2] for image in pixels)
@@ -188,12 +188,12 @@ def installed_memory() -> int | None:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _check_memory(lot: Lot, pixels: np.ndarray) -> None:
+def _check_memory(listing: Listing, pixels: np.ndarray) -> None:
     """Refuse at the first image what the last would not fit into memory with."""
-    needed, installed = len(lot.names) * pixels.size * 4, installed_memory()
+    needed, installed = len(listing.names) * pixels.size * 4, installed_memory()
     if installed is not None and needed > installed:
         raise DataError(
-            f"the {len(lot.names)} {lot.noun} of {lot.where} would take {needed / 2**30:.1f} GiB "
-            f"and this machine has {installed / 2**30:.1f}; give --size (size=) to shrink them, or "
-            f"--limit."
+            f"the {len(listing.names)} {listing.noun} of {listing.where} would take "
+            f"{needed / 2**30:.1f} GiB and this machine has {installed / 2**30:.1f}; give --size "
+            f"(size=) to shrink them, or --limit."
         )

@@ -68,6 +68,12 @@ class _Canvas:
     basis: np.ndarray
     """`[pixels, landmarks]`: what a unit shift of each landmark does to each point."""
 
+    def cropped(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Values `[count, pixels, ...]` as grids, with the margin and without it."""
+        m = self.margin
+        whole = values.reshape(len(values), self.height + 2 * m, self.width + 2 * m, -1)
+        return whole, whole[:, m : m + self.height, m : m + self.width]
+
 
 @dataclasses.dataclass(frozen=True)
 class _Outline:
@@ -116,7 +122,11 @@ def affine_mnist(
     References:
         DI K-means (`di-kmeans`), App. 11 and Table 1.
     """
-    return _make(images, labels, seed, per_class, amplitude, 0.0, "affine-mnist")
+    made = diffeo_mnist(
+        images, labels, seed=seed, per_class=per_class, amplitude=amplitude, bend=0.0
+    )
+    first, second = (dataclasses.replace(part, name="affine-mnist") for part in made)
+    return first, second
 
 
 def diffeo_mnist(
@@ -155,7 +165,30 @@ def diffeo_mnist(
     References:
         DI K-means (`di-kmeans`), App. 11 and Table 1.
     """
-    return _make(images, labels, seed, per_class, amplitude, bend, "diffeo-mnist")
+    array, codes, names = _checked(images, labels)
+    if per_class < 2 or amplitude < 0.0 or bend < 0.0:
+        raise DataError(
+            f"per_class must be at least 2, amplitude and bend at least 0: got {per_class}, "
+            f"{amplitude} and {bend}."
+        )
+    rng = np.random.default_rng(seed)
+    picks = np.array([rng.choice(np.flatnonzero(codes == code)) for code in range(len(names))])
+    order = rng.permutation(per_class * len(names))
+    originals = as_images(array[picks])
+
+    canvas = _prepare(*originals.shape[1:3])
+    made = np.concatenate(
+        [_vary(image, canvas, rng, per_class, amplitude, bend) for image in originals]
+    )
+    made, made_codes = made[order], np.repeat(np.arange(len(names)), per_class)[order]
+    n_train = round(_TRAIN_SHARE * len(made))
+
+    def part(indices: np.ndarray) -> Dataset:
+        return Dataset(
+            made[indices], made_codes[indices], names, name="diffeo-mnist", indices=indices
+        )
+
+    return part(np.arange(n_train)), part(np.arange(n_train, len(made)))
 
 
 def mnist_color(
@@ -270,39 +303,6 @@ def _checked(
     return array, codes, names
 
 
-def _make(
-    images: object,
-    labels: object,
-    seed: int,
-    per_class: int,
-    amplitude: float,
-    bend: float,
-    name: str,
-) -> tuple[Dataset, Dataset]:
-    array, codes, names = _checked(images, labels)
-    if per_class < 2 or amplitude < 0.0 or bend < 0.0:
-        raise DataError(
-            f"per_class must be at least 2, amplitude and bend at least 0: got {per_class}, "
-            f"{amplitude} and {bend}."
-        )
-    rng = np.random.default_rng(seed)
-    picks = np.array([rng.choice(np.flatnonzero(codes == code)) for code in range(len(names))])
-    order = rng.permutation(per_class * len(names))
-    originals = as_images(array[picks])
-
-    canvas = _prepare(*originals.shape[1:3])
-    made = np.concatenate(
-        [_vary(image, canvas, rng, per_class, amplitude, bend) for image in originals]
-    )
-    made, made_codes = made[order], np.repeat(np.arange(len(names)), per_class)[order]
-    n_train = round(_TRAIN_SHARE * len(made))
-
-    def part(indices: np.ndarray) -> Dataset:
-        return Dataset(made[indices], made_codes[indices], names, name=name, indices=indices)
-
-    return part(np.arange(n_train)), part(np.arange(n_train, len(made)))
-
-
 def _prepare(height: int, width: int) -> _Canvas:
     """A canvas with room around the image to see what leaves it."""
     from scipy.interpolate import RBFInterpolator
@@ -329,7 +329,8 @@ def _vary(
     """So many good maps of one image, `[count, height, width, channels]`."""
     good: list[np.ndarray] = []
     for _ in range(_ROUNDS):
-        bent = _draw_bends(rng, count, canvas, bend)
+        shifts = rng.uniform(-bend, bend, (count, canvas.basis.shape[1], 2))
+        bent = canvas.points + canvas.basis @ shifts
         inverse, shift = _draw_affine(rng, count, amplitude)
         source = np.einsum("mij,mpj->mpi", inverse, bent - shift[:, None, :])
         warped, ink_lost = _sample(image, source, canvas)
@@ -354,12 +355,6 @@ def _draw_affine(
     return np.linalg.inv(_affine_matrices(angle, shear, scale)), shift
 
 
-def _draw_bends(rng: np.random.Generator, count: int, canvas: _Canvas, bend: float) -> np.ndarray:
-    """The canvas's points under random splines, `[count, pixels, 2]`."""
-    shifts = rng.uniform(-bend, bend, (count, canvas.basis.shape[1], 2))
-    return canvas.points + canvas.basis @ shifts
-
-
 def _sample(
     image: np.ndarray, source: np.ndarray, canvas: _Canvas
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -375,17 +370,13 @@ def _sample(
         ],
         axis=-1,
     )
-    m = canvas.margin
-    whole = values.reshape(len(source), canvas.height + 2 * m, canvas.width + 2 * m, -1)
-    inside = whole[:, m : m + canvas.height, m : m + canvas.width]
+    whole, inside = canvas.cropped(values)
     return inside, whole.sum(axis=(1, 2, 3)) - inside.sum(axis=(1, 2, 3))
 
 
 def _least_area(bent: np.ndarray, canvas: _Canvas) -> np.ndarray:
     """Smallest signed area of a grid cell inside the image over its area unbent, `[count]`."""
-    m = canvas.margin
-    grid = bent.reshape(len(bent), canvas.height + 2 * m, canvas.width + 2 * m, 2)
-    inside = grid[:, m : m + canvas.height, m : m + canvas.width]
+    _, inside = canvas.cropped(bent)
     along_x = np.diff(inside, axis=2)[:, :-1]
     along_y = np.diff(inside, axis=1)[:, :, :-1]
     area = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]

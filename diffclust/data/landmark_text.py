@@ -55,8 +55,8 @@ class StoredLandmarks:
             The column where it holds whole numbers; what a text file says where it was made other
             numbers, which are no classes.
         """
-        found = self.columns[column]
-        return self.texts.get(column, found) if found.dtype.kind == "f" else found
+        values = self.columns[column]
+        return self.texts.get(column, values) if values.dtype.kind == "f" else values
 
 
 def read_csv(path: Path) -> StoredLandmarks:

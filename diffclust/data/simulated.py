@@ -42,19 +42,19 @@ def simulated_shapes(
     if per_group < 1:
         raise ValueError(f"per_group must be at least 1, not {per_group}")
     try:
-        spread = jnp.broadcast_to(jnp.asarray(deviations, dtype=means.dtype), means.shape)
+        scale = jnp.broadcast_to(jnp.asarray(deviations, dtype=means.dtype), means.shape)
     except ValueError as error:
         raise ValueError(
             f"deviations of shape {jnp.shape(deviations)} do not broadcast against the means' "
             f"{means.shape}; give one number, or add axes of length 1"
         ) from error
-    return _draw(means, spread, key, translation, per_group=per_group, rotation=rotation)
+    return _draw(means, scale, key, translation, per_group=per_group, rotation=rotation)
 
 
 @functools.partial(jax.jit, static_argnames=("per_group", "rotation"))
 def _draw(
     means: Float[Array, "groups landmarks dims"],
-    spread: Float[Array, "groups landmarks dims"],
+    scale: Float[Array, "groups landmarks dims"],
     key: Key,
     translation: float | Scalar,
     *,
@@ -67,7 +67,7 @@ def _draw(
     of_noise, of_rotation, of_shift = jax.random.split(key, 3)
     noise = jax.random.normal(of_noise, (n, landmarks, dims), dtype=means.dtype)
     group = jnp.repeat(jnp.arange(groups), per_group)
-    shapes = means[group] + spread[group] * noise
+    shapes = means[group] + scale[group] * noise
     if rotation:
         turns = _rotations(of_rotation, n, means)
         shapes = jnp.matmul(shapes, turns, precision=jax.lax.Precision.HIGHEST)

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from diffclust.data import audio
-from diffclust.data.arrays import check_channels, fit_images, parse_size
+from diffclust.data.arrays import check_settings, fit_images
 from diffclust.data.audio import load_recordings
 from diffclust.data.dataset import DataError, Dataset, draw
-from diffclust.data.files import check_split, is_idx, load_array, read_archive
+from diffclust.data.files import is_idx, load_array, read_archive
 from diffclust.data.folder import kinds_in, load_folder
 from diffclust.data.gather import ReportProgress
 from diffclust.data.generated import affine_mnist, affnist_like, diffeo_mnist, mnist_color
@@ -69,9 +69,7 @@ def load(
     Raises:
         DataError: If the source is unknown or unfit, in one line that says what would do.
     """
-    check_split(split)
-    check_channels(channels)
-    parse_size(size)
+    target = check_settings(split, size, channels)
     settings = {
         "split": split,
         "size": size,
@@ -93,7 +91,7 @@ def load(
         return load_folder(source, **settings)
     _refuse_given(of_recordings, source)
     dataset = _NAMED.get(name, _load_file)(str(source), split, limit, seed).limit(limit, seed)
-    images = fit_images(np.asarray(dataset.images), parse_size(size), channels)
+    images = fit_images(np.asarray(dataset.images), target, channels)
     return dataclasses.replace(dataset, images=images)
 
 

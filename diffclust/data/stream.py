@@ -15,21 +15,14 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
-from diffclust.data.arrays import (
-    as_images,
-    check_channels,
-    check_labels,
-    check_shape,
-    fit_images,
-    parse_size,
-)
+from diffclust.data.arrays import as_images, check_labels, check_settings, check_shape, fit_images
 from diffclust.data.dataset import DataError, Dataset, FileError, encode_labels
-from diffclust.data.files import check_split, choose_keys, damage_explained, no_split
+from diffclust.data.files import choose_keys, damage_explained, no_split
 from diffclust.data.folder import FolderFiles, choose_files, find_pictures
 from diffclust.data.gather import (
     ReportProgress,
     decode_each,
-    decode_lot,
+    decode_listed,
     installed_memory,
     intensities,
 )
@@ -40,7 +33,18 @@ _LOCAL_HEADER = 30
 """Bytes of what precedes a member of a zip file, but for its name and extra field."""
 
 
-class RawImages(ImageSource):
+class _SizedImages(ImageSource):
+    """Images whose number and size are known from the start."""
+
+    _shape: tuple[int, int, int, int]
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Number of images, height, width and channels."""
+        return self._shape
+
+
+class RawImages(_SizedImages):
     """Images that lie one after the other in a file, uncompressed, in the order of C.
 
     They are read, not mapped: of a mapped file what was looked at counts as used memory.
@@ -66,7 +70,8 @@ class RawImages(ImageSource):
         blank = np.broadcast_to(np.zeros((), dtype), shape)
         check_shape(blank, self._name)
         as_images(blank[:1], name=self._name)
-        self._shape = (*shape, 1) if len(shape) == 3 else shape
+        count, height, width, *channels = shape
+        self._shape = (count, height, width, channels[0] if channels else 1)
         self._bytes = int(np.prod(self._shape[1:])) * self._dtype.itemsize
         needed, there = offset + self._shape[0] * self._bytes, self._path.stat().st_size
         if there < needed:
@@ -74,12 +79,6 @@ class RawImages(ImageSource):
                 f"{str(path)!r} is cut short: it has {there:,} bytes of the {needed:,} that "
                 f"{self._shape[0]:,} images of {self._shape[1:]} need; write it again."
             )
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """See `ImageSource.shape`."""
-        count, height, width, channels = self._shape
-        return count, height, width, channels
 
     def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
         """See `ImageSource.read`; what lies together in the file is read at once."""
@@ -104,7 +103,7 @@ class RawImages(ImageSource):
             left = left[done:]
 
 
-class JoinedImages(ImageSource):
+class JoinedImages(_SizedImages):
     """The images of several sources, one source after the other."""
 
     def __init__(self, parts: list[RawImages]) -> None:
@@ -115,12 +114,7 @@ class JoinedImages(ImageSource):
         """
         self._parts = parts
         self._ends = np.cumsum([len(part) for part in parts])
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """See `ImageSource.shape`."""
-        _, height, width, channels = self._parts[0].shape
-        return int(self._ends[-1]), height, width, channels
+        self._shape = (int(self._ends[-1]), *parts[0].shape[1:])
 
     def read(self, index: np.ndarray) -> np.ndarray:
         """See `ImageSource.read`."""
@@ -133,7 +127,7 @@ class JoinedImages(ImageSource):
         return images
 
 
-class FittedImages(ImageSource):
+class FittedImages(_SizedImages):
     """Images of another source, brought to a size and a number of channels as they are read."""
 
     def __init__(
@@ -153,22 +147,17 @@ class FittedImages(ImageSource):
         Raises:
             DataError: If a setting is out of range.
         """
-        check_channels(channels)
-        self._source, self._size, self._channels = source, parse_size(size), channels
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """See `ImageSource.shape`."""
-        count, height, width, channels = self._source.shape
-        height, width = self._size or (height, width)
-        return count, height, width, self._channels or channels
+        self._size = check_settings("all", size, channels)
+        self._source, self._channels = source, channels
+        count, height, width, own_channels = source.shape
+        self._shape = (count, *(self._size or (height, width)), channels or own_channels)
 
     def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
         """See `ImageSource.read`."""
         return fit_images(self._source.read(index), self._size, self._channels)
 
 
-class FolderImages(ImageSource):
+class FolderImages(_SizedImages):
     """Picture files of one size, decoded by several threads whenever they are asked for."""
 
     def __init__(
@@ -186,12 +175,8 @@ class FolderImages(ImageSource):
             size: Height and width to which they are resized and centre-cropped; None where they
                 have that size.
         """
-        self._files, self._each, self._size = tuple(files), shape, size
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """See `ImageSource.shape`."""
-        return (len(self._files), *self._each)
+        self._files, self._size = tuple(files), size
+        self._shape = (len(self._files), *shape)
 
     def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
         """See `ImageSource.read`.
@@ -206,8 +191,8 @@ class FolderImages(ImageSource):
             DataError: If a file cannot be read any more.
         """
         files = [self._files[i] for i in index.tolist()]
-        height, width, channels = self._each
-        images = np.empty((len(files), *self._each), np.float32)
+        _, height, width, channels = self._shape
+        images = np.empty((len(files), height, width, channels), np.float32)
         results = decode_each(lambda file: read_picture(file, self._size), files)
         for i, pixels in enumerate(results):
             if isinstance(pixels, FileError):
@@ -250,7 +235,7 @@ def image_of(record: Any) -> Any:
     return record["image"] if isinstance(record, Mapping) else record
 
 
-class RecordImages(ImageSource):
+class RecordImages(_SizedImages):
     """The images in records that can be read in any order."""
 
     def __init__(
@@ -273,18 +258,11 @@ class RecordImages(ImageSource):
         Raises:
             DataError: If there are no records, or the first holds no image.
         """
-        check_channels(channels)
+        self._size = check_settings("all", size, channels)
         if len(records) == 0:
             raise DataError("there are no records; give at least one image.")
-        self._records, self._image = records, image
-        self._size, self._channels = parse_size(size), channels
-        self._each = self._decode(0, records[0]).shape
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """See `ImageSource.shape`."""
-        height, width, channels = self._each
-        return len(self._records), height, width, channels
+        self._records, self._image, self._channels = records, image, channels
+        self._shape = (len(records), *self._decode(0, records[0]).shape)
 
     def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
         """See `ImageSource.read`.
@@ -298,16 +276,16 @@ class RecordImages(ImageSource):
         Raises:
             DataError: If one is no image, or of another size than the first.
         """
-        images = np.empty((len(index), *self._each), np.float32)
+        images = np.empty((len(index), *self._shape[1:]), np.float32)
         numbers = index.tolist()
         read_many = getattr(self._records, "__getitems__", None)
         records = read_many(numbers) if read_many else (self._records[i] for i in numbers)
         for i, (number, record) in enumerate(zip(numbers, records, strict=True)):
             image = self._decode(number, record)
-            if image.shape != self._each:
+            if image.shape != self._shape[1:]:
                 raise DataError(
                     f"record {number} has an image of shape {image.shape}, and the first has "
-                    f"{self._each}; give size= (and channels=) to make all alike."
+                    f"{self._shape[1:]}; give size= (and channels=) to make all alike."
                 )
             images[i] = image
         return images
@@ -394,12 +372,9 @@ def open_stream(
     Raises:
         DataError: If the source is no such file or folder, or unfit in a way that `load` refuses.
     """
-    check_split(split)
-    check_channels(channels)
-    path, target = Path(source), parse_size(size)
+    path, target = Path(source), check_settings(split, size, channels)
     if path.is_dir():
-        found = find_pictures(path)
-        files = choose_files(path, found, split=split, limit=limit, seed=seed)
+        files = choose_files(path, find_pictures(path), split=split, limit=limit, seed=seed)
         return _open_folder(files, target, channels, skip_bad, progress)
     images, labels = _open_file(path, split)
     codes, names = encode_labels(labels)
@@ -524,10 +499,10 @@ def _open_folder(
     """Decodes all once, for what has to be known before: faults, one size, grey or not."""
     kept, bad, blank, shape = [], [], [], (0, 0, 0)
     with quiet_decoding():
-        for position, pixels in decode_lot(
+        for position, pixels in decode_listed(
             lambda file: read_picture(file, size),
             files.paths,
-            files.lot,
+            files.listing,
             bad,
             skip_bad=skip_bad,
             progress=progress,

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from diffclust._validation import some
-from diffclust.data.arrays import check_channels, parse_size
+from diffclust.data.arrays import check_settings
 from diffclust.data.dataset import DataError, Dataset, FileError, draw, reason_of
-from diffclust.data.files import check_split
-from diffclust.data.gather import Lot, ReportProgress, gather
+from diffclust.data.gather import Listing, ReportProgress, gather
 from diffclust.data.pictures import quiet_decoding, read_picture
 
 PREFIX = "tfds:"
@@ -61,14 +60,7 @@ def load_tfds(
             format or has no such split or images, some images cannot be read (and `skip_bad` is
             False), sizes differ (and `size` is None), or a setting is out of range.
     """
-    target = parse_size(size)
-    check_split(split)
-    check_channels(channels)
-    if not _NAME.fullmatch(name):
-        raise DataError(
-            f"{PREFIX + name!r} is no name of a set; give it as tfds:mnist, tfds:emnist/letters, "
-            f"or tfds:emnist/letters:3.1.0."
-        )
+    target = check_settings(split, size, channels)
     prepared = _find(name)
     image, label = _features(name, prepared.info.features)
     records = _open(name, prepared, image, split)
@@ -88,12 +80,12 @@ def load_tfds(
         codes[position] = code
         return read_picture(io.BytesIO(content), target)
 
-    lot = Lot(repr(PREFIX + name), tuple(f"record {index}" for index in indices))
+    listing = Listing(repr(PREFIX + name), tuple(f"record {index}" for index in indices))
     with quiet_decoding():
         images, kept, bad = gather(
             decode,
             range(len(indices)),
-            lot,
+            listing,
             channels=channels,
             skip_bad=skip_bad,
             progress=progress,
@@ -105,13 +97,18 @@ def load_tfds(
         labels=codes[kept] if has_labels else None,
         label_names=tuple(prepared.info.features[label].names) if has_labels else None,
         name=name,
-        skipped=tuple(lot.names[position] for position in bad),
+        skipped=tuple(listing.names[position] for position in bad),
         indices=indices[kept],
     )
 
 
 def _find(name: str) -> Any:
     """The builder of a set that lies ready; without the code that makes it, or a network."""
+    if not _NAME.fullmatch(name):
+        raise DataError(
+            f"{PREFIX + name!r} is no name of a set; give it as tfds:mnist, tfds:emnist/letters, "
+            f"or tfds:emnist/letters:3.1.0."
+        )
     try:
         from tensorflow_datasets.core.read_only_builder import builder_from_files
     except ImportError as error:

@@ -14,8 +14,7 @@ from diffclust.alignment import AbstractAligner, InvariantDistance
 from diffclust.distances import AbstractBatchedDistance, AbstractDistance
 from diffclust.energies import AbstractPairEnergy
 from diffclust.prototypes import Clusters
-from diffclust.testing._comparison import agree, require, rounding
-from diffclust.testing.drawing import generator, smooth_image
+from diffclust.testing.drawing import agree, compiled, generator, require, rounding, smooth_image
 from diffclust.transforms import Affine
 from diffclust.types import Image, Key
 
@@ -49,18 +48,18 @@ def check_distance(
     keys = jax.random.split(key, clusters + 3)
     sample, *directions = (draw(k) for k in keys[:3])
     singles = [draw(k) for k in keys[3:]]
-    prototypes = jax.tree.map(lambda *leaves: jnp.stack(leaves), *singles)
+    prototypes = _stacked(singles)
     name = type(distance).__name__
-    loop = jnp.stack([_measure(distance, sample, prototype) for prototype in singles])
+    loop = np.stack([compiled(distance, sample, prototype) for prototype in singles])
     require(loop.ndim == 1, f"{name}: a distance is one number, not {loop.shape[1:]}")
-    require(bool(jnp.all(loop >= 0)), f"{name}: a distance is not negative")
-    close = 1e3 * rounding(loop) * (1.0 + float(jnp.max(loop)))
+    require(bool(np.all(loop >= 0)), f"{name}: a distance is not negative")
+    close = 1e3 * rounding(loop) * (1.0 + float(np.max(loop)))
     agree(f"{name}: jit = eager", loop[0], distance(sample, singles[0]), close)
     batched = jax.vmap(distance, in_axes=(None, 0))(sample, prototypes)
     agree(f"{name}: vmap = loop", batched, loop, close)
     if isinstance(distance, AbstractBatchedDistance):
         agree(f"{name}: to_all = loop", distance.to_all(sample, prototypes), loop, close)
-    agree(f"{name}: zero at equality", _measure(distance, sample, sample), 0 * loop[0], close)
+    agree(f"{name}: zero at equality", compiled(distance, sample, sample), 0 * loop[0], close)
     at_rest = jax.tree.leaves(_gradient(distance, (sample, sample)))
     finite = all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in at_rest)
     require(finite, f"{name}: the gradient at equality is finite")
@@ -136,11 +135,6 @@ def _measure_pairs(distance: AbstractDistance, samples: PyTree) -> Array:
 
 
 @eqx.filter_jit
-def _measure(distance: AbstractDistance, sample: Any, prototype: Any, weight: Any = None) -> Array:
-    return distance(sample, prototype, weight)
-
-
-@eqx.filter_jit
 def _gradient(distance: AbstractDistance, at: tuple[PyTree, PyTree]) -> PyTree:
     return jax.grad(lambda pair: distance(*pair))(at)
 
@@ -157,7 +151,7 @@ def _check_gradient(
 
     def along(t: float) -> np.ndarray:
         moved = jax.tree.map(lambda x, d: np.asarray(x) + t * np.asarray(d), at, tuple(direction))
-        return np.asarray(_measure(distance, *moved))
+        return compiled(distance, *moved)
 
     difference = (along(step) - along(-step)) / (2 * step)
     close = tolerance * (1.0 + abs(float(difference)))
@@ -169,12 +163,12 @@ def _check_pixel_weights(
 ) -> None:
     name = type(distance).__name__
     ones = jnp.ones((*sample.shape[:2], 1), dtype=sample.dtype)
-    plain = _measure(distance, sample, prototype)
+    plain = compiled(distance, sample, prototype)
     law = f"{name}: weights of one change nothing"
-    agree(law, _measure(distance, sample, prototype, ones), plain, close)
+    agree(law, compiled(distance, sample, prototype, ones), plain, close)
     mask = ones.at[0].set(0.0)
-    masked = _measure(distance, sample, prototype, mask)
-    elsewhere = _measure(distance, sample.at[0].add(1.0), prototype, mask)
+    masked = compiled(distance, sample, prototype, mask)
+    elsewhere = compiled(distance, sample.at[0].add(1.0), prototype, mask)
     agree(f"{name}: pixels of weight zero do not count", elsewhere, masked, close)
 
 
@@ -240,6 +234,6 @@ def _distances(
 
     both = jnp.concatenate([samples, moved])
     aligned = InvariantDistance(energy, aligner)
-    found = jax.vmap(aligned)(both, jnp.concatenate([prototypes, prototypes]))
-    before, after = jnp.split(found, 2)
+    distances = jax.vmap(aligned)(both, jnp.concatenate([prototypes, prototypes]))
+    before, after = jnp.split(distances, 2)
     return before, after, jax.vmap(unaligned)(moved, samples)

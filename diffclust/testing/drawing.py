@@ -1,14 +1,16 @@
-"""What laws are tried on: smooth random images, and Hypothesis strategies for tests of your own.
+"""What laws are tried on, and how they compare: AssertionErrors that name the law.
 
-The strategies need Hypothesis installed.
+Smooth random images, and Hypothesis strategies for tests of your own, which need it installed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from diffclust.sampling import pixel_grid
 from diffclust.transforms import AbstractTransform
@@ -89,3 +91,32 @@ def _arrays(shape: tuple[int, ...], low: float, high: float) -> Any:
     drawn = numpy.arrays(np.float32, shape, elements=elements)
     # Nothing may be compiled here: it would draw from `random`, which Hypothesis forbids.
     return drawn.map(lambda a: jax.device_put(a.astype(jnp.result_type(float))))
+
+
+def compiled(function: Callable[..., Any], *arrays: Any) -> np.ndarray:
+    """Calls a compiled function on host arrays, which annotations of JAX arrays would refuse."""
+    return np.asarray(eqx.filter_jit(function)(*arrays))
+
+
+def rounding(array: Array | np.ndarray) -> float:
+    """The machine epsilon of an array's dtype."""
+    return float(jnp.finfo(array.dtype).eps)
+
+
+def require(holds: bool, law: str) -> None:
+    """Raises where a law does not hold; an `assert` would be gone under `python -O`."""
+    if not holds:
+        raise AssertionError(f"broken law: {law}")
+
+
+def agree(law: str, got: Any, expected: Any, tolerance: float) -> None:
+    """Raises where two arrays differ in shape, dtype, or by more than the tolerance."""
+    np.testing.assert_allclose(
+        np.asarray(got),
+        np.asarray(expected),
+        rtol=0.0,
+        atol=tolerance,
+        equal_nan=False,
+        err_msg=f"broken law: {law}",
+        strict=True,
+    )

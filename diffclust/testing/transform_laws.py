@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from diffclust.sampling import Boundary, bilinear_sample, pixel_grid
-from diffclust.testing._comparison import agree, require, rounding
-from diffclust.testing.drawing import generator, smooth_image
+from diffclust.sampling import bilinear_sample, pixel_grid
+from diffclust.testing.drawing import agree, compiled, generator, require, rounding, smooth_image
 from diffclust.transforms import AbstractSpatialTransform, AbstractTransform, Affine
 from diffclust.types import Key
 
@@ -54,7 +53,7 @@ def check_transform(
     """
     case = _draw(transform, key, (height, width, channels), scale)
     laws: list[Callable[[_Case], None]] = [_zero_is_identity, _batching, _deformation]
-    if isinstance(transform, AbstractSpatialTransform):
+    if case.is_spatial:
         laws += [_spatial, _jacobian_determinant, _affine_embedding]
     if transform.num_params:
         laws += [_gradient, _gradient_at_zero]
@@ -92,12 +91,16 @@ class _Case:
     def law(self, text: str) -> str:
         return f"{type(self.transform).__name__}: {text}"
 
+    @property
+    def is_spatial(self) -> bool:
+        return isinstance(self.transform, AbstractSpatialTransform)
+
+    @property
     def spatial(self) -> AbstractSpatialTransform:
-        assert isinstance(self.transform, AbstractSpatialTransform)
-        return self.transform
+        return cast("AbstractSpatialTransform", self.transform)
 
     def moved(self, params: np.ndarray, image: np.ndarray) -> np.ndarray:
-        return np.asarray(_apply(self.transform, params, image))
+        return compiled(self.transform, params, image)
 
     def all_moved(self, params: np.ndarray, images: np.ndarray) -> np.ndarray:
         """Transforms a batch of any size."""
@@ -107,7 +110,7 @@ class _Case:
         return np.concatenate([np.asarray(part) for part in parts])[:count]
 
     def mapped(self, params: np.ndarray, points: np.ndarray) -> np.ndarray:
-        return np.asarray(_warp(self.spatial(), params, points))
+        return compiled(self.spatial.warp, params, points)
 
 
 def _draw(
@@ -123,12 +126,6 @@ def _draw(
     return _Case(transform, first, second, direction, image, other, smooth, grid)
 
 
-# Compiled for host arrays, which the annotations of what they call would refuse.
-@eqx.filter_jit
-def _apply(transform: AbstractTransform, params: Any, image: Any) -> Array:
-    return transform(params, image)
-
-
 @eqx.filter_jit
 def _apply_all(transform: AbstractTransform, params: Any, images: Any) -> Array:
     return jax.vmap(transform.bind(*images.shape[1:3]))(params, images)
@@ -138,31 +135,6 @@ def _apply_all(transform: AbstractTransform, params: Any, images: Any) -> Array:
 def _variances(transform: AbstractTransform, params: Any, variances: Any) -> Array:
     bound = transform.bind_variance(*variances.shape[1:3])
     return jax.vmap(bound, in_axes=(None, 0))(params, variances)
-
-
-@eqx.filter_jit
-def _warp(transform: AbstractSpatialTransform, params: Any, points: Any) -> Array:
-    return transform.warp(params, points)
-
-
-@eqx.filter_jit
-def _determinant(transform: AbstractSpatialTransform, params: Any, points: Any) -> Array:
-    return transform.jacobian_determinant(params, points)
-
-
-@eqx.filter_jit
-def _read(image: Any, points: Any, boundary: Boundary) -> Array:
-    return bilinear_sample(image, points, boundary=boundary)
-
-
-@eqx.filter_jit
-def _deformations(transform: AbstractTransform, params: Any) -> Array:
-    return transform.deformation(params)
-
-
-@eqx.filter_jit
-def _deformation_slopes(transform: AbstractTransform, params: Any) -> Array:
-    return jax.jacrev(transform.deformation)(params)
 
 
 @eqx.filter_jit
@@ -177,7 +149,7 @@ def _jacobians(
 
 def _zero_is_identity(case: _Case) -> None:
     zero = np.zeros_like(case.first)
-    if isinstance(case.transform, AbstractSpatialTransform):
+    if case.is_spatial:
         law = case.law("zero is the identity map, exactly")
         agree(law, case.mapped(zero, case.grid), case.grid, 0.0)
     agree(case.law("zero is the identity"), case.moved(zero, case.image), case.image, case.close)
@@ -206,7 +178,7 @@ def _deformation(case: _Case) -> None:
     one, two = case.first, case.second
 
     def size(params: np.ndarray) -> np.ndarray:
-        return np.asarray(_deformations(case.transform, params))
+        return compiled(case.transform.deformation, params)
 
     zero, terms = np.zeros_like(one), (len(case.transform.deformation_terms),)
     shape = size(one).shape
@@ -219,7 +191,7 @@ def _deformation(case: _Case) -> None:
     law = case.law("the deformation is quadratic")
     agree(law, size(one + two) + size(one - two), both, close)
     agree(law, size(3 * one), 9 * size(one), 5 * close)
-    slope = np.asarray(_deformation_slopes(case.transform, zero))
+    slope = compiled(jax.jacrev(case.transform.deformation), zero)
     agree(case.law("the deformation is flat at zero"), slope, np.zeros_like(slope), 0.0)
 
 
@@ -261,19 +233,24 @@ def _gradient_at_zero(case: _Case) -> None:
 
 
 def _spatial(case: _Case) -> None:
-    transform = case.spatial()
+    transform = case.spatial
     moved = case.moved(case.first, case.image)
     mixed = case.moved(case.first, 2 * case.image - 3 * case.other)
     combined = 2 * moved - 3 * case.moved(case.first, case.other)
     agree(case.law("linear in the image"), mixed, combined, 5 * case.close)
     at = case.mapped(case.first, case.grid)
-    read = _read(case.image, at, transform.boundary)
+    read = compiled(
+        lambda image, points: bilinear_sample(image, points, boundary=transform.boundary),
+        case.image,
+        at,
+    )
     agree(case.law("reads the image where the map says"), moved, read, case.close)
 
 
 def _jacobian_determinant(case: _Case) -> None:
     law = case.law("the Jacobian determinant is the map's")
-    at_rest = _determinant(case.spatial(), np.zeros_like(case.first), case.grid)
+    determinant = case.spatial.jacobian_determinant
+    at_rest = compiled(determinant, np.zeros_like(case.first), case.grid)
     agree(law, at_rest, np.ones_like(case.grid[0]), 64 * rounding(case.grid))
     step, tolerance = (1e-5, 1e-6) if case.is_precise else (1e-2, 5e-3)
 
@@ -284,17 +261,16 @@ def _jacobian_determinant(case: _Case) -> None:
         return (ahead - behind) / (2 * step)
 
     (xx, yx), (xy, yy) = along(0), along(1)
-    found = _determinant(case.spatial(), case.first, case.grid)
-    agree(law, found, xx * yy - xy * yx, tolerance)
+    agree(law, compiled(determinant, case.first, case.grid), xx * yy - xy * yx, tolerance)
 
 
 def _affine_embedding(case: _Case) -> None:
-    embedding = case.spatial().affine_embedding
+    embedding = case.spatial.affine_embedding
     if embedding is None:
         return
     affine = np.asarray([0.1, -0.2, 0.15, 0.05, 0.3, -0.1], case.grid.dtype)
     embedded = case.mapped(np.asarray(embedding, affine.dtype) @ affine, case.grid)
-    expected = _warp(Affine(), affine, case.grid)
+    expected = compiled(Affine().warp, affine, case.grid)
     law = case.law("the affine embedding holds affine maps")
     agree(law, embedded, expected, 1e3 * rounding(case.grid))
 
@@ -303,7 +279,7 @@ def _composition(case: _Case) -> None:
     law = case.law("compose acts like the first and then the second")
     combine = case.transform.compose  # pyright: ignore[reportAttributeAccessIssue]
     both = np.asarray(combine(jnp.asarray(case.first), jnp.asarray(case.second)))
-    if isinstance(case.transform, AbstractSpatialTransform):
+    if case.is_spatial:
         expected = case.mapped(case.first, case.mapped(case.second, case.grid))
         agree(law, case.mapped(both, case.grid), expected, case.close)
     else:
@@ -315,7 +291,7 @@ def _inverse(case: _Case) -> None:
     law = case.law("the inverse undoes the transform")
     invert = case.transform.inverse  # pyright: ignore[reportAttributeAccessIssue]
     back = np.asarray(invert(jnp.asarray(case.first)))
-    if isinstance(case.transform, AbstractSpatialTransform):
+    if case.is_spatial:
         returned = case.mapped(back, case.mapped(case.first, case.grid))
         agree(law, returned, case.grid, case.close)
     else:
