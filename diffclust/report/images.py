@@ -125,20 +125,7 @@ def _aligned(
 
 
 class ImageRenderer(AbstractRenderer):
-    """Draws images.
-
-    Attributes:
-        model: The fitted model.
-        shape: Height and width of the images.
-        samples: The samples that are shown, by position.
-        prototypes: Picture of each prototype in its own range, a `data:` URI.
-        untransformed: Picture of each prototype in the images' range, where it is shown as it is
-            moved onto images; else empty.
-        grids: Whether alignments are shown as warped grids.
-        is_mixture: Whether clusters have variances and mixture weights.
-        deviations: Of a mixture, the standard deviations of each cluster's pixels, and a picture.
-        weights: Of a mixture, the mixture weights.
-    """
+    """Draws images."""
 
     def __init__(self, result: Result, dataset: Dataset, positions: np.ndarray) -> None:
         """Aligns and encodes what is shown.
@@ -152,6 +139,7 @@ class ImageRenderer(AbstractRenderer):
         self.samples = align_samples(result, dataset, positions)
         self.grids = has_grids(result)
         prototypes, learned = list(result.prototypes), result.outcome.learned
+        # Each in its own range; in the images' range where they are also shown moved onto images.
         self.prototypes = data_uris(prototypes, most_bytes=_MOST_PROTOTYPE_BYTES, own_range=True)
         self.untransformed: list[str] = []
         if self.model.transform_names:
@@ -184,7 +172,7 @@ class ImageRenderer(AbstractRenderer):
 
     @property
     def note(self) -> str:
-        """See `AbstractRenderer.note`."""
+        """How the prototypes are drawn, and what they are means of."""
         descriptor, origin = self.model.descriptor, ""
         if descriptor.is_mixture:
             origin = "is the mean of its cluster's Gaussian and "
@@ -193,7 +181,7 @@ class ImageRenderer(AbstractRenderer):
         return f"Each {origin}is drawn in its own range of intensities."
 
     def thumbnail(self, cluster: int) -> str:
-        """See `AbstractRenderer.thumbnail`."""
+        """The prototype in its own range of intensities."""
         return self._picture(self.prototypes[cluster], f"Prototype of cluster {cluster}")
 
     def prototype(self, cluster: int) -> str:
@@ -265,7 +253,7 @@ class ImageRenderer(AbstractRenderer):
         )
 
     def original(self, position: int, tooltip: str) -> str:
-        """See `AbstractRenderer.original`."""
+        """The image as it came."""
         width, height = self._size()
         return (
             f'<svg viewBox="0 0 {width} {height}" role="img"><title>{tooltip}</title>'
@@ -289,7 +277,7 @@ class ImageRenderer(AbstractRenderer):
         )
 
     def legend(self) -> list[str]:
-        """See `AbstractRenderer.legend`."""
+        """What the pictures below each other are."""
         samples, descriptor = self.samples.values(), self.model.descriptor
         items = ["The image as it came."]
         if any(sample.stages for sample in samples):

@@ -38,7 +38,7 @@ def document(title: str, body: str, *, icon: str, body_class: str = "") -> str:
         f"<style>\n{style}</style>\n</head>\n"
         f'<body class="{body_class}">\n{body}\n'
         f"<footer>Made by diffclust {__version__}. This file holds everything it shows "
-        'and loads nothing from elsewhere.</footer>\n<output class="told" hidden></output>\n'
+        'and loads nothing from elsewhere.</footer>\n<output class="tooltip" hidden></output>\n'
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
 

@@ -76,12 +76,12 @@ function unfold() {
 }
 
 // Where nothing can point, a tap shows what a tooltip says, and the next tap puts it away.
-function tell(event) {
-  const told = document.querySelector(".told");
+function showTooltip(event) {
+  const tooltip = document.querySelector(".tooltip");
   const drawing = event.target.closest(".sample svg[role], .how svg[role], .portrait circle");
   const text = drawing === null ? "" : drawing.querySelector("title").textContent;
-  told.hidden = text === "" || text === told.textContent;
-  told.textContent = told.hidden ? "" : text;
+  tooltip.hidden = text === "" || text === tooltip.textContent;
+  tooltip.textContent = tooltip.hidden ? "" : text;
 }
 
 for (const control of document.querySelectorAll(".sort")) {
@@ -95,6 +95,6 @@ for (const button of document.querySelectorAll("button.stills")) {
   if (matchMedia(source.media).matches) button.textContent = "Show the film";
   button.addEventListener("click", () => toggleStills(button));
 }
-addEventListener("click", tell);
+addEventListener("click", showTooltip);
 addEventListener("hashchange", unfold);
 unfold();

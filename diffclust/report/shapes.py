@@ -49,21 +49,7 @@ _SHORT = 3
 
 
 class ShapeRenderer(AbstractRenderer):
-    """Draws shapes.
-
-    Attributes:
-        frame: Where registered shapes are drawn.
-        means: The mean shapes.
-        covariances: Covariances of their landmarks.
-        members: For each cluster registered shapes of it, all or a random draw.
-        counts: Number of shapes in each cluster.
-        clusters: Cluster of each shape.
-        registered: The registered shapes.
-        raw: The samples that are shown as they came, by position, each with the frame it is drawn
-            in; empty where nothing is registered.
-        one_scale: Whether these frames have one scale.
-        landmark_names: Name of each landmark.
-    """
+    """Draws shapes."""
 
     def __init__(
         self, result: Result, dataset: LandmarkSet, positions: np.ndarray, *, seed: int
@@ -82,7 +68,9 @@ class ShapeRenderer(AbstractRenderer):
         params = result.outcome.assignment.params
         self.registered = result.align(dataset.landmarks, params).astype(np.float64)
         self.frame = shape_frame(self.means, self.covariances, self.registered)
+        # Of each cluster all registered shapes, or a random draw.
         self.members = [self.registered[drawn] for drawn in _drawn_members(result, seed)]
+        # The samples as they came with their frames, and whether these have one scale.
         self.raw, self.one_scale = {}, True
         if result.model.settings()["registration"] != "none":
             chosen = np.unique(positions).tolist()
@@ -105,12 +93,12 @@ class ShapeRenderer(AbstractRenderer):
 
     @property
     def css_classes(self) -> tuple[str, ...]:
-        """See `AbstractRenderer.css_classes`."""
+        """By form."""
         return ("shapes", "upright") if self.frame.height > 1.4 * self.frame.width else ("shapes",)
 
     @property
     def note(self) -> str:
-        """See `AbstractRenderer.note`."""
+        """How mean shapes and ellipses are drawn."""
         reach = {2: "one and two", 1: "two"}.get(len(self._deviations()))
         ellipses = (
             "There are too many landmarks to draw how they vary."
@@ -127,7 +115,7 @@ class ShapeRenderer(AbstractRenderer):
         return f"All are drawn on one scale. {ellipses}{flat}"
 
     def thumbnail(self, cluster: int) -> str:
-        """See `AbstractRenderer.thumbnail`."""
+        """The mean shape."""
         return self.frame.svg(_use(cluster), alt=f"Mean shape of cluster {cluster}")
 
     def prototype(self, cluster: int) -> str:
@@ -200,7 +188,7 @@ class ShapeRenderer(AbstractRenderer):
         )
 
     def original(self, position: int, tooltip: str) -> str:
-        """See `AbstractRenderer.original`."""
+        """The shape as it came."""
         frame, shape = self.raw.get(position, (self.frame, self.registered[position]))
         return (
             f'<svg viewBox="0 0 {frame.width} {frame.height}" role="img"><title>{tooltip}</title>'
@@ -212,7 +200,7 @@ class ShapeRenderer(AbstractRenderer):
         return ""
 
     def legend(self) -> list[str]:
-        """See `AbstractRenderer.legend`."""
+        """What the drawings below each other are."""
         over = "over the mean shape of its cluster"
         if not self.raw:
             return [f"The shape as it came, {over}: this is what is compared."]
