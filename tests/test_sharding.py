@@ -102,7 +102,9 @@ def shapes(count: int = COUNT) -> np.ndarray:
 def shape_likelihood() -> Case:
     model, registered = ShapeKMeans(CLUSTERS), jnp.asarray(shapes())
     reference = jnp.mean(registered, axis=0)
-    return by_lloyd(model.solver(reference, model.spread(registered, reference)), shapes())
+    return by_lloyd(
+        model.solver(reference, model.initial_covariance(registered, reference)), shapes()
+    )
 
 
 def by_gradient(model: DTIKMeans | DTIGaussianMixture) -> Case:

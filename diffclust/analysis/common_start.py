@@ -11,7 +11,6 @@ from jaxtyping import Float
 
 from diffclust import _validation
 from diffclust.distances import SquaredEuclidean
-from diffclust.image_source import Images
 from diffclust.methods import method_of
 from diffclust.models.base import Result
 from diffclust.models.kmeans import (
@@ -97,7 +96,8 @@ def fit_from_common_start(
         raise ValueError(f"methods must be among {', '.join(COMPARABLE)}, not {', '.join(unknown)}")
     array = model.validated(images)
     weight = _validation.weights(sample_weight, len(array))
-    indices = _seeds(model, array, weight, result, key, mesh)
+    data = Data(array, weight, result.outcome.chunk_size, mesh)
+    indices = _seeds(model, data, result, key)
     start = np.asarray(array[np.asarray(indices)])
     fits = tuple(
         _other(model, name).fit(
@@ -113,19 +113,12 @@ def fit_from_common_start(
     return CommonStart(start, indices, fits)
 
 
-def _seeds(
-    model: AbstractPrototypeModel,
-    images: Images,
-    weight: np.ndarray | None,
-    result: Result,
-    key: Key,
-    mesh: Mesh | None,
-) -> np.ndarray:
+def _seeds(model: AbstractPrototypeModel, data: Data, result: Result, key: Key) -> np.ndarray:
     """Where the best restart began, drawn again."""
     losses = result.outcome.restarts
     best = jax.random.split(key, len(losses))[int(np.argmin(losses))]
-    data = Data(images, weight, result.outcome.chunk_size, mesh)
-    chunks = LloydProblem(model.solver(), model.plan(*images.shape[1:3])).level(data, 1)
+    problem = LloydProblem(model.solver(), model.plan(*data.samples.shape[1:3]))
+    chunks = problem.level(data, 1)
     return kmeans_plus_plus(chunks, model.num_clusters, SquaredEuclidean().to_all, key=best)
 
 

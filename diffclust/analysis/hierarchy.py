@@ -64,8 +64,8 @@ def registered_gaussians(
     """
     registered, consensus, *_ = register(shapes, model.registration, model.reflection)
     points = jnp.asarray(registered)
-    spread = model.spread(points, jnp.asarray(consensus))
-    return gaussians(points, jnp.broadcast_to(spread[None], (len(shapes), *spread.shape)))
+    covariance = model.initial_covariance(points, jnp.asarray(consensus))
+    return gaussians(points, jnp.broadcast_to(covariance[None], (len(shapes), *covariance.shape)))
 
 
 def shape_hierarchy(

@@ -99,7 +99,7 @@ class Processes:
         """
         if self.mesh is None or not self.first_says(folder is not None):
             return folder
-        return SharedSnapshots(folder, self.mesh)
+        return SharedSnapshots(folder)
 
     def describe(self) -> dict[str, int]:
         """How many there are, for the summary of a run; nothing where there is one."""

@@ -19,7 +19,11 @@ from diffclust.distances.fisher_rao import (
     same_mean_fisher_rao,
 )
 from diffclust.distances.gaussian import DiagonalGaussian, Gaussian
-from diffclust.distances.wasserstein import printed_wasserstein, wasserstein
+from diffclust.distances.wasserstein import (
+    printed_wasserstein,
+    squared_wasserstein,
+    wasserstein,
+)
 from diffclust.linalg import safe_sqrt
 from diffclust.types import Landmarks, LandmarkWeights, Scalar
 
@@ -128,3 +132,35 @@ class LandmarkNegativeLogLikelihood(AbstractDissimilarity):
             terms = jnp.sum(white[..., 0] ** 2, axis=-1) + 2.0 * jnp.sum(log_scale, axis=-1)
         terms = 0.5 * (terms + sample.shape[-1] * math.log(2.0 * math.pi))
         return jnp.sum(terms if weight is None else terms * weight)
+
+
+_BY_SETTING = {
+    "fisher-rao": diagonal_fisher_rao,
+    "wasserstein": wasserstein,
+    "squared-wasserstein": squared_wasserstein,
+    "printed-wasserstein": printed_wasserstein,
+}
+
+
+def between_gaussians(distance: str, variances: str) -> Callable[..., Scalar]:
+    """A distance between two Gaussians.
+
+    Args:
+        distance: Its name.
+        variances: `"full"` for covariance matrices, `"round"` for one variance, else variances.
+
+    Returns:
+        The distance.
+    """
+    if distance == "fisher-rao" and variances == "full":
+        return fisher_rao
+    if distance == "fisher-rao" and variances == "round":
+        return _isotropic
+    return _BY_SETTING[distance]
+
+
+def _isotropic(p: DiagonalGaussian, q: DiagonalGaussian) -> Scalar:
+    """Fisher–Rao among Gaussians whose axes all have the variance of the first."""
+    return isotropic_fisher_rao(
+        DiagonalGaussian(p.mean, p.variance[0]), DiagonalGaussian(q.mean, q.variance[0])
+    )

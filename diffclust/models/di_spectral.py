@@ -30,7 +30,7 @@ from diffclust.parallel import Data
 from diffclust.parallel.data import Description
 from diffclust.parallel.in_flight import Chunkwise
 from diffclust.parallel.processes import joined_rows
-from diffclust.solvers import Callback, FitStage, Outcome, PointClusters, ignore, nearest_centres
+from diffclust.solvers import Callback, FitStage, Outcome, PointClusters, nearest_centres
 from diffclust.solvers.staged_problem import Context
 
 _EXEMPLARS = 64
@@ -135,63 +135,43 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
             FitStage("cut", self._cut),
         )
 
-    def candidates(
-        self, coordinates: np.ndarray, callback: Callback = ignore, mesh: Any = None
-    ) -> tuple[Neighbours, ...]:
+    def candidates(self, coordinates: np.ndarray, **settings: Any) -> tuple[Neighbours, ...]:
         """The nearest samples in scattering space.
 
         Args:
             coordinates: Coordinates along principal directions, leading first.
-            callback: Called after every chunk.
-            mesh: Devices that share the samples, or None for one.
+            **settings: `mesh` and `report` of `nested_neighbours`.
 
         Returns:
             Candidates of every sample, in the order of `num_removed`.
         """
-        return nested_neighbours(
-            coordinates,
-            self.num_removed,
-            self.num_dimensions,
-            self.num_candidates,
-            mesh=mesh,
-            report=reporter(callback, "neighbours"),
-        )
+        windows = (self.num_removed, self.num_dimensions, self.num_candidates)
+        return nested_neighbours(coordinates, *windows, **settings)
 
     def _candidates(self, context: Context) -> dict[str, np.ndarray]:
         coordinates = context.results["features"]["coordinates"]
-        near = self.candidates(coordinates, context.callback, context.data.mesh)
+        report = reporter(context.callback, "neighbours")
+        near = self.candidates(coordinates, mesh=context.data.mesh, report=report)
         return neighbour_arrays(near)
 
-    def judged(
-        self,
-        images: np.ndarray,
-        references: np.ndarray | None = None,
-        *,
-        callback: Callback = ignore,
-        mesh: Any = None,
+    def candidate_distances(
+        self, images: np.ndarray, references: np.ndarray | None = None, **settings: Any
     ) -> CandidateDistances:
-        """What judges candidates by the square root of the invariant distance.
+        """The invariant distances of images to candidates.
 
         Args:
             images: The images.
             references: What the candidates' indices point into; None for the images themselves.
-            callback: Called after every chunk of pairs.
-            mesh: Devices that share the pairs, or None for one.
+            **settings: `mesh` and `report` of `CandidateDistances`.
 
         Returns:
-            The judge.
+            A function of candidates.
         """
         units = unit_norm(images)
         others = None if references is None else unit_norm(references)
         exemplars = (units if others is None else others)[:_EXEMPLARS]
-        return CandidateDistances(
-            self.distance(exemplars),
-            units,
-            others,
-            direction=self.direction,
-            mesh=mesh,
-            report=reporter(callback, "pairs"),
-        )
+        distance = self.distance(exemplars)
+        return CandidateDistances(distance, units, others, self.direction, **settings)
 
     def judge(
         self, candidates: Sequence[Neighbours], images: np.ndarray, **settings: Any
@@ -201,18 +181,20 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
         Args:
             candidates: Candidates of every image.
             images: The images.
-            **settings: As for `judged`.
+            **settings: `mesh` and `report` of `CandidateDistances`.
 
         Returns:
             The candidates, nearest first.
         """
-        return by_root(candidates, self.judged(images, **settings)(candidates))
+        squared = self.candidate_distances(images, **settings)(candidates)
+        return by_root(candidates, squared)
 
     def _pairs(self, context: Context) -> Chunkwise:
         # A pair may be of two processes' images, and the fit keeps all for new ones anyway.
         every = joined_rows(context.data.samples, context.data.mesh)
-        judge = self.judged(every, callback=context.callback, mesh=context.data.mesh)
-        return judge.chunks(neighbours_of(context.results["neighbours"]))
+        report = reporter(context.callback, "pairs")
+        distances = self.candidate_distances(every, mesh=context.data.mesh, report=report)
+        return distances.chunks(neighbours_of(context.results["neighbours"]))
 
     def _cut(self, context: Context) -> dict[str, np.ndarray]:
         candidates = neighbours_of(context.results["neighbours"])
@@ -242,9 +224,10 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
             coordinates, stored["coordinates"], *windows, mesh=data.mesh
         )
         every = joined_rows(data.samples, data.mesh)
-        judge = self.judged(every, stored["images"], callback=callback, mesh=data.mesh)
+        settings = {"mesh": data.mesh, "report": reporter(callback, "pairs")}
+        distances = self.candidate_distances(every, stored["images"], **settings)
         affinities = mean_affinity_to_references(
-            by_root(candidates, judge(candidates)),
+            by_root(candidates, distances(candidates)),
             self.num_neighbours,
             stored["scales"],
             weight=stored.get("weight"),

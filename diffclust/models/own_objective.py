@@ -1,14 +1,16 @@
 """A model trained to make an objective of the user's own small."""
 
 import dataclasses
+from typing import Any
 
 from diffclust.alignment import AbstractAligner
 from diffclust.methods import DENSITY_WORDS, MOVED_WORDS, Method
 from diffclust.models.gradient import AbstractGradientModel
 from diffclust.models.objective import PrototypeObjective
-from diffclust.models.settings import BackboneName
-from diffclust.models.training import Training
-from diffclust.sampling import Boundary
+
+
+def _of_base(name: str) -> Any:
+    return property(lambda self: getattr(self.base, name), doc=f"`{name}` of the base.")
 
 
 class WithObjective(AbstractGradientModel):
@@ -33,15 +35,16 @@ class WithObjective(AbstractGradientModel):
                 f"shortlist={self.base.training.shortlist}"
             )
 
-    @property
-    def num_clusters(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The base's."""
-        return self.base.num_clusters
-
-    @property
-    def num_restarts(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The base's."""
-        return self.base.num_restarts
+    num_clusters = _of_base("num_clusters")
+    num_restarts = _of_base("num_restarts")
+    transforms = _of_base("transforms")
+    backbone = _of_base("backbone")
+    boundary = _of_base("boundary")
+    landmarks = _of_base("landmarks")
+    window = _of_base("window")
+    mask = _of_base("mask")
+    deformation_penalty = _of_base("deformation_penalty")
+    training = _of_base("training")
 
     @property
     def descriptor(self) -> Method:
@@ -49,46 +52,6 @@ class WithObjective(AbstractGradientModel):
         is_mixture = self.own.initial_variance is not None
         words = DENSITY_WORDS if is_mixture else MOVED_WORDS
         return dataclasses.replace(self.base.descriptor, words=words, is_mixture=is_mixture)
-
-    @property
-    def transforms(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The base's."""
-        return self.base.transforms
-
-    @property
-    def backbone(self) -> BackboneName | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The base's."""
-        return self.base.backbone
-
-    @property
-    def boundary(self) -> Boundary:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The base's."""
-        return self.base.boundary
-
-    @property
-    def landmarks(self) -> tuple[int, int]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The base's."""
-        return self.base.landmarks
-
-    @property
-    def window(self) -> float | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The base's."""
-        return self.base.window
-
-    @property
-    def mask(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The base's."""
-        return self.base.mask
-
-    @property
-    def deformation_penalty(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The base's."""
-        return self.base.deformation_penalty
-
-    @property
-    def training(self) -> Training:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The base's."""
-        return self.base.training
 
     def objective(self) -> PrototypeObjective:
         """`own`."""

@@ -13,17 +13,16 @@ from jaxtyping import Array, Float
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, ClusterVariances, NoAlignment
 from diffclust.distances import AbstractDissimilarity, LandmarkNegativeLogLikelihood
-from diffclust.distances.landmarks import LandmarkDistance
+from diffclust.distances.landmarks import LandmarkDistance, between_gaussians
 from diffclust.energies import LandmarkEnergy
 from diffclust.methods import Words
 from diffclust.models.base import AbstractModel
-from diffclust.models.shape_distances import between_gaussians, floored, spread_about
 from diffclust.parallel import Data
 from diffclust.parallel.data import Description
 from diffclust.parallel.processes import agreed, joined_rows
 from diffclust.prototypes import Clusters, FrechetShapes, Learned, MeanShapes
 from diffclust.prototypes.base import Covariance
-from diffclust.prototypes.shapes import Variances
+from diffclust.prototypes.shapes import Variances, covariance_about, num_floored
 from diffclust.registration import apply_similarities, common_centroid, register, register_to
 from diffclust.registration.shapes import Registered
 from diffclust.solvers import (
@@ -176,7 +175,7 @@ class ShapeKMeans(AbstractModel):
         type_two = self.variances == "per_cluster" and self.distance != "likelihood"
         return ClusterVariances() if type_two else NoAlignment()
 
-    def spread(
+    def initial_covariance(
         self,
         registered: Float[Array, "n landmarks dims"],
         reference: Float[Array, "landmarks dims"],
@@ -193,18 +192,18 @@ class ShapeKMeans(AbstractModel):
             What clusters begin with.
         """
         full, alike = self.covariances == "full", self.variances == "round"
-        return spread_about(
+        return covariance_about(
             reference, registered, weight, full=full, alike=alike, least=self.min_variance
         )
 
     def family(
-        self, reference: Float[Array, "landmarks dims"], spread: Covariance
+        self, reference: Float[Array, "landmarks dims"], covariance: Covariance
     ) -> MeanShapes | FrechetShapes:
         """How centres and variances follow from shapes.
 
         Args:
             reference: The mean of all shapes.
-            spread: Variances or covariances of all shapes, from `spread`.
+            covariance: Variances or covariances of all shapes, from `initial_covariance`.
 
         Returns:
             The family.
@@ -214,8 +213,8 @@ class ShapeKMeans(AbstractModel):
         prior = self.prior if self.prior is not None else (dims + 2.0 if of_points else 0.0)
         means = MeanShapes(
             reference,
-            spread,
-            self.floor(spread),
+            covariance,
+            self.floor(covariance),
             variances=self.variances,
             # The likelihood of a common variance is greatest at that within clusters.
             pooling="within" if of_points else "total",
@@ -223,31 +222,31 @@ class ShapeKMeans(AbstractModel):
         )
         return FrechetShapes(means) if self._has_frechet_means else means
 
-    def floor(self, spread: Covariance) -> Scalar:
+    def floor(self, covariance: Covariance) -> Scalar:
         """The least variance.
 
         Args:
-            spread: Variances or covariances of all shapes, from `spread`.
+            covariance: Variances or covariances of all shapes, from `initial_covariance`.
 
         Returns:
             A variance, in squared units of the registered shapes.
         """
         full = self.covariances == "full"
-        own = jnp.diagonal(spread, axis1=-2, axis2=-1) if full else spread
+        own = jnp.diagonal(covariance, axis1=-2, axis2=-1) if full else covariance
         return self.min_variance * jnp.mean(own)
 
-    def solver(self, reference: Float[Array, "landmarks dims"], spread: Covariance) -> Lloyd:
+    def solver(self, reference: Float[Array, "landmarks dims"], covariance: Covariance) -> Lloyd:
         """The composition; it may be traced, so that many data sets are one `jax.vmap`.
 
         Args:
             reference: The mean of all shapes.
-            spread: Variances or covariances of all shapes, from `spread`.
+            covariance: Variances or covariances of all shapes, from `initial_covariance`.
 
         Returns:
             Energy, aligner and prototype family under Lloyd's algorithm.
         """
         energy = LandmarkEnergy(self.dissimilarity())
-        return Lloyd(energy, self.aligner(), self.family(reference, spread))
+        return Lloyd(energy, self.aligner(), self.family(reference, covariance))
 
     def validated(self, shapes: Any) -> np.ndarray:
         """Checks landmarks."""
@@ -291,7 +290,7 @@ class ShapeKMeans(AbstractModel):
         )
         reference = jnp.asarray(consensus)
         each = None if weight is None else jnp.asarray(weight, dtype=reference.dtype)
-        variances = self.spread(jnp.asarray(registered), reference, each)
+        variances = self.initial_covariance(jnp.asarray(registered), reference, each)
         # What rounding alone leaves between copies of one shape is no spread.
         rounding = 100.0 * float(jnp.finfo(variances.dtype).eps) ** 2
         if not float(jnp.max(variances)) > rounding * float(jnp.mean(reference**2)):
@@ -320,7 +319,7 @@ class ShapeKMeans(AbstractModel):
         own = variances if self.variances == "per_cluster" else variances[:1]
         figures = {
             "floor": floor,
-            "floored": float(floored(own, floor)),
+            "floored": float(num_floored(own, floor)),
             "registration_converged": float(converged),
         }
         assignment = dataclasses.replace(outcome.assignment, params=params)

@@ -42,7 +42,6 @@ from diffclust.solvers import (
     FitStage,
     Outcome,
     PointClusters,
-    ignore,
     kmeans,
     nearest_centres,
     representatives,
@@ -137,7 +136,8 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
 
     def _neighbours(self, context: Context) -> dict[str, np.ndarray]:
         coordinates = context.results["features"]["coordinates"]
-        near = self.neighbours(coordinates, context.callback, context.data.mesh)
+        report = reporter(context.callback, "neighbours")
+        near = self.neighbours(coordinates, mesh=context.data.mesh, report=report)
         return neighbour_arrays(near)
 
     def _cut(self, context: Context) -> dict[str, np.ndarray]:
@@ -196,27 +196,18 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             return count > _MOST_IN_GRAPH
         return self.affinity == "representatives"
 
-    def neighbours(
-        self, coordinates: np.ndarray, callback: Callback = ignore, mesh: Any = None
-    ) -> tuple[Neighbours, ...]:
+    def neighbours(self, coordinates: np.ndarray, **settings: Any) -> tuple[Neighbours, ...]:
         """Neighbours of samples for each number of removed directions.
 
         Args:
             coordinates: Coordinates along principal directions, leading first.
-            callback: Called after every chunk.
-            mesh: Devices that share the samples, or None for one.
+            **settings: `mesh` and `report` of `nested_neighbours`.
 
         Returns:
             The neighbours, in the order of `num_removed`.
         """
-        return nested_neighbours(
-            coordinates,
-            self.num_removed,
-            self.num_dimensions,
-            max(self.num_neighbours),
-            mesh=mesh,
-            report=reporter(callback, "neighbours"),
-        )
+        windows = (self.num_removed, self.num_dimensions, max(self.num_neighbours))
+        return nested_neighbours(coordinates, *windows, **settings)
 
     def _gaussians(
         self, near: Neighbours, count: int, sigmas: np.ndarray
@@ -232,18 +223,15 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
     def _representatives(self, removed: int, context: Context) -> dict[str, np.ndarray]:
         """Representatives in the space without the leading directions, and who is near them."""
         coordinates = context.results["features"]["coordinates"]
+        settings = {
+            "mesh": context.data.mesh,
+            "report": reporter(context.callback, "neighbours"),
+        }
         key = jax.random.split(context.key)[0]
-        return self.near_representatives(
-            coordinates, removed, key, context.callback, context.data.mesh
-        )
+        return self.near_representatives(coordinates, removed, key, **settings)
 
     def near_representatives(
-        self,
-        coordinates: np.ndarray,
-        removed: int,
-        key: Key,
-        callback: Callback = ignore,
-        mesh: Any = None,
+        self, coordinates: np.ndarray, removed: int, key: Key, **settings: Any
     ) -> dict[str, np.ndarray]:
         """Representatives in the space without the leading directions, and who is near them.
 
@@ -251,8 +239,7 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             coordinates: Coordinates along principal directions, leading first.
             removed: How many leading directions are left out.
             key: Draws the candidates.
-            callback: Called after every chunk.
-            mesh: Devices that share the samples, or None for one.
+            **settings: `mesh` and `report` of `nearest_neighbours`.
 
         Returns:
             The neighbours' arrays, and the representatives as `"chosen"`.
@@ -264,8 +251,7 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             key=jax.random.fold_in(key, removed),
             num_candidates=max(self.num_candidates, self.num_representatives),
         )
-        most, report = max(self.num_neighbours), reporter(callback, "neighbours")
-        near = nearest_neighbours(window, chosen, most, mesh=mesh, report=report)
+        near = nearest_neighbours(window, chosen, max(self.num_neighbours), **settings)
         return {**neighbour_arrays([near]), "chosen": chosen}
 
     def _cut_through_representatives(self, context: Context) -> dict[str, np.ndarray]:

@@ -426,6 +426,42 @@ def _step(
 
 
 @eqx.filter_jit
+def _indexed_step(
+    step: Callable,
+    state: PyTree,
+    memory: PyTree,
+    batch: Batch,
+    index: Array,
+    others: tuple,
+    mesh: Mesh | None,
+) -> Any:
+    past = jax.tree.map(lambda leaf: leaf[index], memory)
+    state, present = sharded(step, mesh)(state, batch, past, *others)
+    # All devices have the memory of all samples, tens of bytes each: any may be asked next.
+    present = replicate(present, mesh)
+    return state, jax.tree.map(lambda old, new: old.at[index].set(new), memory, present)
+
+
+@eqx.filter_jit
+def rows_of(tree: PyTree, index: Int[Array, " m"]) -> PyTree:
+    """Some rows of arrays on the device.
+
+    Args:
+        tree: Arrays with a common leading axis.
+        index: Which rows.
+
+    Returns:
+        Arrays of these rows.
+    """
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+@eqx.filter_jit
+def _with_rows(tree: PyTree, index: Int[Array, " m"], rows: PyTree) -> PyTree:
+    return jax.tree.map(lambda old, new: old.at[index].set(new), tree, rows)
+
+
+@eqx.filter_jit
 def _map(function: Callable, everywhere: PyTree, rows: PyTree, mesh: Mesh | None) -> Any:
     return rowwise(function, mesh)(everywhere, rows)
 
@@ -677,6 +713,44 @@ class Data:
         if self.mesh is None:
             return Batch(*jax.tree.map(jnp.asarray, batch))
         return Batch(*place(batch, self.mesh))
+
+    def step(
+        self, step: Callable, state: PyTree, memory: PyTree, index: Int[np.ndarray, " m"], *others
+    ) -> Any:
+        """A solver's pure step on some of the samples.
+
+        Args:
+            step: `step(state, batch, memory, *others, axis_name) -> state, memory`.
+            state: The state.
+            memory: What is remembered of all samples, the same on all devices, or None.
+            index: Which samples; of several processes as many for each, in the order of these.
+            *others: Further arguments, the same on all devices.
+
+        Returns:
+            The new state, and the memory of all samples.
+        """
+        if self.resident is None:
+            places = self.replicate(index)
+            given = (step, state, memory, self.take(index), places, others, self.mesh)
+            return settled(_indexed_step(*given), self.mesh)
+        # Apart, so that the program that takes long to compile serves any number of samples.
+        places = jnp.asarray(index)
+        batch, past = rows_of((self.resident, memory), places)
+        state, present = _step(step, state, batch, past, others, None)
+        return state, None if memory is None else _with_rows(memory, places, present)
+
+    def some(self, index: Int[np.ndarray, " m"]) -> Batch:
+        """Some of the samples, all of them on every device.
+
+        Args:
+            index: Which ones.
+
+        Returns:
+            The batch.
+        """
+        if self.resident is None:
+            return self.take(index, replicate)
+        return rows_of(self.resident, jnp.asarray(index))
 
     def _rows(self, own: np.ndarray) -> PyTree:
         return jax.tree.map(lambda leaf: leaf[own], self.samples)

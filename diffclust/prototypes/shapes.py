@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from diffclust.distances import DiagonalGaussian, Gaussian
@@ -252,3 +253,55 @@ def _point(prototype: LandmarkGaussians) -> HalfPlanePoint:
     """A centre in the half-planes."""
     assert isinstance(prototype.centre, DiagonalGaussian)
     return prototype.centre.mean / _UNIT, jnp.sqrt(prototype.centre.variance)
+
+
+def covariance_about(
+    reference: Float[Array, "landmarks dims"],
+    registered: Float[Array, "n landmarks dims"],
+    weight: Float[Array, " n"] | None,
+    *,
+    full: bool,
+    alike: bool,
+    least: float,
+) -> Covariance:
+    """Variances or covariances of all shapes about their mean.
+
+    Args:
+        reference: The mean.
+        registered: Registered shapes.
+        weight: How much each counts, or None for all alike.
+        full: Whether covariances are wanted.
+        alike: Whether all landmarks and coordinates have one variance.
+        least: The least variance, as a fraction of the mean variance.
+
+    Returns:
+        Variances or covariances of each landmark.
+    """
+    moved = registered - reference[None]
+    if weight is not None:
+        # Only means of squares follow.
+        moved = moved * jnp.sqrt(weight / jnp.mean(weight))[:, None, None]
+    floor = least * jnp.mean(moved**2)
+    if not full:
+        covariance = jnp.maximum(jnp.mean(moved**2, axis=0), floor)
+        return jnp.full_like(covariance, jnp.mean(covariance)) if alike else covariance
+    eye = jnp.eye(moved.shape[2], dtype=moved.dtype)
+    squares = jnp.einsum("nkd,nke->kde", moved, moved, precision=jax.lax.Precision.HIGHEST)
+    covariance = squares / moved.shape[0]
+    if alike:
+        covariance = jnp.broadcast_to(jnp.mean(moved**2) * eye[None], covariance.shape)
+    return covariance + floor * eye[None]
+
+
+def num_floored(covariance: np.ndarray, floor: float) -> int:
+    """How many variances, or eigenvalues of covariances, stand at the floor.
+
+    Args:
+        covariance: Variances, or covariance matrices.
+        floor: The least variance.
+
+    Returns:
+        Their number.
+    """
+    values = np.linalg.eigvalsh(covariance) if covariance.ndim == 4 else covariance
+    return int(np.count_nonzero(values <= floor * (1.0 + 1e-3)))

@@ -11,19 +11,12 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from diffclust.parallel.data import Data, Description
-from diffclust.parallel.mesh import gathered, replicate, settled
+from diffclust.parallel.mesh import check_batch_size, gathered, replicate
 from diffclust.prototypes import Learned
 from diffclust.solvers.assign import SoftAssignment, assign_softly
 from diffclust.solvers.base import Memory
 from diffclust.solvers.gradient import GradientEM, GradientState
-from diffclust.solvers.gradient_steps import (
-    BatchOrder,
-    GradientPlan,
-    Phase,
-    resident_step,
-    rows_of,
-    sharded_step,
-)
+from diffclust.solvers.gradient_steps import BatchOrder, GradientPlan, Phase
 from diffclust.solvers.problem import AbstractProblem, Position, State
 from diffclust.solvers.progress import Callback, FitError, Progress, Status, ignore
 from diffclust.solvers.result import Outcome
@@ -122,6 +115,7 @@ class GradientProblem(AbstractProblem):
 
     def init(self, data: Data, key: Key) -> State:
         """The state before the first restart."""
+        check_batch_size(self.plan.batch_size, data.mesh)
         arrays = GradientArrays(data.replicate(jax.random.key_data(key)))
         return State(arrays, dataclasses.asdict(GradientPosition()))
 
@@ -154,7 +148,7 @@ class GradientProblem(AbstractProblem):
     ) -> tuple[GradientState, Memory | None]:
         """The state and memory after a window of steps."""
         plan, phase = self.plan, self.plan.phases[at.phase]
-        solver, resident = self.solvers[phase.solver], data.resident
+        solver = self.solvers[phase.solver]
         if self._order is None or self._order[0] != len(at.losses):
             order = BatchOrder(data.counts, plan.batch_size, jax.random.fold_in(key, 0))
             self._order = len(at.losses), order
@@ -164,13 +158,7 @@ class GradientProblem(AbstractProblem):
         taken = int(state.step)
         for step in range(taken, taken + min(plan.window, phase.steps - at.steps)):
             index = self._order[1].batch(step)
-            if resident is not None:
-                places = jnp.asarray(index)
-                state, memory = resident_step(solver, state, memory, resident, places, rate)
-            else:
-                batch, places = data.take(index), data.replicate(index)
-                stepped = sharded_step(solver, state, memory, batch, places, rate, data.mesh)
-                state, memory = settled(stepped, data.mesh)
+            state, memory = data.step(solver.step, state, memory, index, rate)
         return state, memory
 
     def _window(
@@ -311,7 +299,7 @@ def _move(
     key: Key,
 ) -> GradientState | None:
     """The state after the best split and removal, judged by some samples; None for none."""
-    size, resident = data.num_samples, data.resident
+    size = data.num_samples
     rng = np.random.default_rng([int(state.step), *np.asarray(jax.random.key_data(key)).tolist()])
     judged = min(size, plan.move_samples)
     # One of few numbers, eight to a doubling: other data sets are judged by the same program.
@@ -319,7 +307,7 @@ def _move(
     index = rng.choice(size, judged, replace=False)
     places = jnp.asarray(index)
     # Where devices share the samples, there are few of these, and seldom: each weighs all moves.
-    some = rows_of(resident, places) if resident is not None else data.take(index, replicate)
+    some = data.some(index)
     past = jax.tree.map(lambda leaf: leaf[places], memory)
     move = propose(solver, state.learned, some, past)
     pair = best_move(move, least=plan.least_gain)

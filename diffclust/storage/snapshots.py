@@ -19,10 +19,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from diffclust._version import __version__
+from diffclust.parallel.mesh import data_mesh
 from diffclust.parallel.processes import agreed, gathered_bytes, saving_alone, together
 from diffclust.solvers.progress import FitError
 
@@ -271,14 +271,13 @@ class SharedSnapshots:
     When to save is decided by process 0, whose clock alone counts.
     """
 
-    def __init__(self, folder: SnapshotFolder | None, mesh: Mesh) -> None:
+    def __init__(self, folder: SnapshotFolder | None) -> None:
         """Reads nothing yet.
 
         Args:
             folder: Where states are saved, in process 0; None in the others.
-            mesh: Devices of several processes.
         """
-        self._folder, self._mesh = folder, mesh
+        self._folder, self._mesh = folder, data_mesh()
 
     def save(self, state: State) -> None:
         """See `solvers.Snapshots.save`; to be called by all processes.
