@@ -49,8 +49,6 @@ class AbstractPrototypeModel(AbstractImageModel):
     max_passes: eqx.AbstractVar[int]
     tolerance: eqx.AbstractVar[float]
     split_merge: eqx.AbstractVar[bool]
-    weight_rounds: eqx.AbstractVar[int]
-    weights_per_cluster: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
     def energy(self, channels: int = 1) -> TransformedDistance:
@@ -71,6 +69,11 @@ class AbstractPrototypeModel(AbstractImageModel):
     @abc.abstractmethod
     def penalty(self) -> tuple[float, ...]:
         """Weights of the energy's penalty terms."""
+
+    @property
+    def penalty_learning(self) -> tuple[int, bool]:
+        """Rounds in which penalty weights are learned, and whether every cluster learns its own."""
+        return 0, False
 
     def solver(self) -> Lloyd:
         """The composition: energy, aligner and prototype family under Lloyd's algorithm."""
@@ -93,8 +96,7 @@ class AbstractPrototypeModel(AbstractImageModel):
             Stopping(self.max_passes, self.tolerance),
             SplitMerge() if self.split_merge else SplitMerge(rounds=0),
             self.coarsening(height, width),
-            self.weight_rounds,
-            self.weights_per_cluster,
+            *self.penalty_learning,
         )
 
     def compose(self, description: Description, start: Start) -> Stages:
@@ -152,16 +154,6 @@ class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _check_counts(self)
-
-    @property
-    def weight_rounds(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """None: there are no weights to learn."""
-        return 0
-
-    @property
-    def weights_per_cluster(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """There are no weights to learn."""
-        return False
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance."""
@@ -302,7 +294,7 @@ def _check_counts(model: AbstractPrototypeModel) -> None:
 
 
 def _check_weights(model: AbstractPrototypeModel) -> None:
-    rounds, per_cluster = model.weight_rounds, model.weights_per_cluster
+    rounds, per_cluster = model.penalty_learning
     _validation.positive(rounds, "weight_rounds", least=0)
     if per_cluster and rounds == 0:
         raise ValueError("weights_per_cluster needs weight_rounds of at least 1; 5 will do")

@@ -70,6 +70,11 @@ class AlignmentSettings(eqx.Module):
     weight_rounds: int = eqx.field(static=True, default=0, kw_only=True)
     weights_per_cluster: bool = eqx.field(static=True, default=False, kw_only=True)
 
+    @property
+    def penalty_learning(self) -> tuple[int, bool]:
+        """Rounds in which penalty weights are learned, and whether every cluster learns its own."""
+        return self.weight_rounds, self.weights_per_cluster
+
 
 class SplineSettings(eqx.Module):
     """The thin-plate splines of DI K-means.

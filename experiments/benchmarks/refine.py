@@ -68,7 +68,7 @@ class PlainSampling(AbstractTransform):
 
 def distances(model):
     """The distances to compare, by name; the first is the plain way."""
-    energy = model.portrait().energy()
+    energy = model.alignment_model().energy()
     plain = dataclasses.replace(energy, transform=PlainSampling(energy.transform))
     adam = Descent((Stage(40),), minimiser=OptaxMinimiser(optax.adam(1e-2)))
     default = model.aligner()
@@ -107,7 +107,7 @@ def pairs_of(count, seed):
 def compare(count, seed, rounds):
     model = diffclust.DeformationInvariantSpectralClustering(10)
     units, sources, targets = pairs_of(count, seed)
-    penalty = jnp.asarray(model.portrait().penalty(), dtype=units.dtype)
+    penalty = jnp.asarray(model.alignment_model().penalty(), dtype=units.dtype)
     seconds, objective, compiling = {}, {}, {}
     prepared = {
         name: distance.prepared(jnp.asarray(units[:64]), penalty)

@@ -59,7 +59,7 @@ def lloyd(model, samples):
     """The step of a pass, and the state before it."""
     if isinstance(model, ShapeKMeans):
         reference = jnp.mean(samples, axis=0)
-        solver = model.solver(reference, model.spread(samples, reference))
+        solver = model.solver(reference, model.initial_covariance(samples, reference))
         penalty = ()
     else:
         solver, penalty = model.solver(), model.penalty()

@@ -58,7 +58,7 @@ def main():
     running = {}
     for name, settings in METHODS.items():
         model = ShapeKMeans(GROUPS, **settings)
-        solver = model.solver(reference, model.spread(registered, reference))
+        solver = model.solver(reference, model.initial_covariance(registered, reference))
         prototype = jax.vmap(solver.family.init)(registered[jnp.asarray([0, -1])])
         state = solver.init(Clusters(prototype, jnp.zeros((GROUPS, 0))))
         memory = solver.remember(len(registered), GROUPS, registered.dtype)

@@ -102,7 +102,7 @@ def with_images(data, key, steps):
 
     bent = model.distance(typical)
     graph("thin-plate splines (the flagship)", bent)
-    weighed = dataclasses.replace(model.portrait().energy(), pixel_weights="jacobian")
+    weighed = dataclasses.replace(model.alignment_model().energy(), pixel_weights="jacobian")
     both_ways = InvariantDistance(weighed, model.aligner()).prepared(typical, bent.penalty)
     graph("splines, pixels weighed by the Jacobian", both_ways)
     affine = InvariantDistance(TransformedDistance(Affine()), Descent((Stage(12),)))

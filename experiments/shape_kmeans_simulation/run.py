@@ -102,11 +102,13 @@ def clustered(model, registered, consensus, keys):
     """The run of least loss of every sample: its clusters, and whether it settled."""
 
     def run(shapes, reference, key):
-        solver = model.solver(reference, model.spread(shapes, reference))
+        solver = model.solver(reference, model.initial_covariance(shapes, reference))
         size = shapes.shape[0]
         batch = Batch(shapes, jnp.ones((size,), shapes.dtype))
         start = random_assignments(key, size, GROUPS)
-        return compiled_lloyd(solver, batch, start, num_clusters=GROUPS, max_passes=model.max_passes)
+        return compiled_lloyd(
+            solver, batch, start, num_clusters=GROUPS, max_passes=model.max_passes
+        )
 
     def best(shapes, reference, keys):
         runs = jax.vmap(run, in_axes=(None, None, 0))(shapes, reference, keys)

@@ -147,7 +147,7 @@ def test_the_solver_can_be_mapped_over_data_sets(drawn):
 
     def run(shapes, key):
         reference = jnp.mean(shapes, axis=0)
-        solver = model.solver(reference, model.spread(shapes, reference))
+        solver = model.solver(reference, model.initial_covariance(shapes, reference))
         batch = Batch(shapes, jnp.ones(shapes.shape[0]))
         start = random_assignments(key, shapes.shape[0], GROUPS)
         return compiled_lloyd(solver, batch, start, num_clusters=GROUPS)
