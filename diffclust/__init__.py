@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from diffclust._renamed import install
 from diffclust._version import __version__
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ __all__ = [
     "load",
     "save",
 ]
+
+install()
 
 
 def __getattr__(name: str) -> Any:

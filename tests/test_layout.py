@@ -19,6 +19,7 @@ PACKAGE = ROOT / "diffclust"
 ORDER = [
     "types",
     "_version",
+    "_renamed",
     "methods",
     "_staging",
     "image_source",

@@ -1,0 +1,115 @@
+"""Names of version 0.1 that have moved: they warn in 0.2, and go in 0.3.
+
+`renamed.json` says for every module of 0.1 where the names went that are not there any more; null
+for those without a successor.
+"""
+
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+@functools.cache
+def table() -> dict[str, dict[str, str | None]]:
+    """The successors of the names of version 0.1.
+
+    Returns:
+        For each module its names, and for each of these `"module:name"` or None.
+    """
+    return json.loads(Path(__file__).with_name("renamed.json").read_text("utf-8"))
+
+
+def former_names(module: str) -> Callable[[str], Any]:
+    """A module's `__getattr__`, which finds the names that it had in version 0.1.
+
+    Args:
+        module: Name of the module.
+
+    Returns:
+        A function of the name that is asked for.
+    """
+
+    def successor(name: str) -> Any:
+        names = table()[module]
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        place = names[name]
+        if place is None:
+            raise AttributeError(
+                f"{module}.{name} of diffclust 0.1 is gone; see the changelog for what replaces it"
+            )
+        target, new = place.split(":")
+        warnings.warn(
+            f"{module}.{name} is now {target}.{new}; the old name goes in diffclust 0.3",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(importlib.import_module(target), new)
+
+    return successor
+
+
+class FormerModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds modules of version 0.1 that are gone, and the names that others have lost."""
+
+    def find_spec(
+        self, fullname: str, path: Any = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """A module that is empty but for the names that it had.
+
+        Args:
+            fullname: Its name.
+            path: Not used.
+            target: Not used.
+
+        Returns:
+            Its spec; None for a module that never was.
+        """
+        if not fullname.startswith("diffclust."):
+            return None
+        if not any(name == fullname or name.startswith(f"{fullname}.") for name in table()):
+            return None
+        # Other hooks, such as one that checks types at run time, find modules their own way.
+        others = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        real = next((spec for spec in specs if spec is not None), None)
+        has_parts = any(name.startswith(f"{fullname}.") for name in table())
+        if real is None:
+            return importlib.util.spec_from_loader(fullname, self, is_package=has_parts)
+        if has_parts and real.submodule_search_locations is None:
+            # A package that has become a module.
+            real.submodule_search_locations = []
+        loader = real.loader
+        assert loader is not None
+        run = loader.exec_module
+
+        def with_former_names(module: ModuleType) -> None:
+            run(module)
+            self.exec_module(module)
+
+        loader.exec_module = with_former_names  # pyright: ignore[reportAttributeAccessIssue]
+        return real
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Lets the module find the names that it had.
+
+        Args:
+            module: The module.
+        """
+        if module.__name__ in table() and not hasattr(module, "__getattr__"):
+            vars(module)["__getattr__"] = former_names(module.__name__)
+
+
+def install() -> None:
+    """Makes the names of version 0.1 importable."""
+    if not any(isinstance(finder, FormerModules) for finder in sys.meta_path):
+        sys.meta_path.insert(0, FormerModules())

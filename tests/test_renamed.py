@@ -1,0 +1,37 @@
+"""Public names of version 0.1 that have moved can still be imported, with a warning."""
+
+import importlib
+import warnings
+
+import pytest
+
+from diffclust._renamed import table
+
+
+@pytest.mark.parametrize("module", table())
+def test_former_names_are_their_successors(module: str) -> None:
+    for name, place in table()[module].items():
+        found = importlib.import_module(module)
+        if place is None:
+            with pytest.raises(AttributeError, match="of diffclust 0.1 is gone"):
+                getattr(found, name)
+            continue
+        target, new = place.split(":")
+        with pytest.warns(DeprecationWarning, match=f"{name} is now {target}.{new}"):
+            former = getattr(found, name)
+        assert former is getattr(importlib.import_module(target), new)
+
+
+def test_import_statements_work() -> None:
+    with pytest.warns(DeprecationWarning, match="goes in diffclust 0.3"):
+        from diffclust.objectives import TransformedDistance
+    from diffclust import energies
+
+    assert TransformedDistance is energies.TransformedDistance
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from diffclust import solvers
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = solvers.nothing
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("diffclust.never")
