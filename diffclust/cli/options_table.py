@@ -48,11 +48,14 @@ def _options_of(model: type[AbstractModel]) -> dict[str, dict[str, Any]]:
             continue
         default = defaults[setting]
         name = f"{'no-' if default is True else ''}{setting.removeprefix('num_')}"
+        text = texts[setting]
+        if default is True:
+            text = f"Turns this off: {text[0].lower()}{text[1:]}"
         options[f"--{name.replace('_', '-')}"] = {
             "setting": setting,
             **_type_of(kind),
             "default": default,
-            "help": texts[setting],
+            "help": text,
         }
     return options
 
@@ -65,12 +68,13 @@ def _type_of(kind: Any) -> dict[str, Any]:
 
 
 def _documentation(kind: type) -> dict[str, str]:
-    """What the docstrings of a model and of its groups of settings say of each setting."""
+    """What the docstrings of a model, and of the groups it consists of, say of each setting."""
     texts: dict[str, str] = {}
     for field in dataclasses.fields(kind):
         if isinstance(field.type, type) and dataclasses.is_dataclass(field.type):
             texts |= _documentation(field.type)
-    for parameter in docstring_parser.parse(kind.__doc__ or "").params:
+    documents = [vars(each).get("__doc__") or "" for each in reversed(kind.__mro__)]
+    for parameter in (p for text in documents for p in docstring_parser.parse(text).params):
         text = " ".join((parameter.description or "").split())
         # What is to be seen there is Python.
         texts[parameter.arg_name] = re.sub("; see `[^`]+`", "", text).replace("`", "")
