@@ -36,15 +36,17 @@ from diffclust.models import (
     ShapeKMeans,
 )
 from diffclust.parallel import Data, data_mesh
-from diffclust.prototypes import UnitNormImages
+from diffclust.prototypes import Clusters, Learned, UnitNormImages
 from diffclust.solvers import (
     FitStage,
+    Assignment,
     Lloyd,
     LloydPlan,
     Outcome,
     Progress,
     SplitMerge,
     StagedProblem,
+    Status,
     Stopping,
     run,
 )
@@ -219,6 +221,10 @@ def test_another_number_of_devices_goes_on_with_everything() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
+NOTHING = Learned(Clusters(jnp.zeros((1, 1)), jnp.zeros((1, 0))))
+NO_SAMPLES = Assignment(*[np.zeros(0, kind) for kind in ("i4", "f4", "f4", "i4")], np.zeros((0, 0)))
+
+
 def test_stages_are_read_not_computed() -> None:
     computed: list[str] = []
 
@@ -235,7 +241,7 @@ def test_stages_are_read_not_computed() -> None:
         def outcome(context: Any) -> Outcome:
             first, rows = context.results["first"], context.results["second"]["rows"]
             extras = {"a": first["a"], "b": first["b"], "rows": rows}
-            return Outcome(*[None] * 6, extras=extras)
+            return Outcome(NOTHING, NO_SAMPLES, (0.0,), (0.0,), Status.SOLVED, 1, extras=extras)
 
         stages = (FitStage("first", first), FitStage("second", chunks=lambda context: chunks))
         problem, data = StagedProblem(stages, outcome), Data(np.zeros((1, 1)))

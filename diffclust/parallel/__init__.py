@@ -4,7 +4,8 @@ Take `data_mesh` for `fit(mesh=...)`; `shard_batch`, `replicate` and `sharded` t
 pure steps yourself; `Data` for samples with the devices, processes and chunks that share them.
 """
 
-from diffclust.parallel.data import Batch, Chunks, Data, default_chunk_size
+from diffclust.parallel.chunks import Batch, Chunks, default_chunk_size
+from diffclust.parallel.data import Data
 from diffclust.parallel.mesh import (
     AXIS,
     check_batch_size,

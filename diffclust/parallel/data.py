@@ -7,9 +7,8 @@ twice.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, overload
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,526 +18,9 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.image_source import ImageSource
-from diffclust.parallel.mesh import (
-    own_mesh,
-    own_part,
-    own_size,
-    replicate,
-    rowwise,
-    settled,
-    shard_rows,
-    sharded,
-)
-from diffclust.parallel.processes import (
-    even_share,
-    joined_rows,
-    num_processes,
-    own_rows,
-    row_counts,
-    rows_at,
-    spans,
-)
-
-_CPU_BUDGET = 48 * 2**20
-_DEVICE_BUDGET = 2 * 2**30
-_FEW = 4096
-
-
-def default_chunk_size(
-    sample: PyTree, num_samples: int, copies: int, *, streamed: bool = False
-) -> int:
-    """A chunk whose working memory fits the cache of a CPU, or a share of a device's memory.
-
-    Args:
-        sample: One sample, for its shape only.
-        num_samples: Number of samples there are.
-        copies: Arrays of a sample's size that are alive in a step, for each sample.
-        streamed: Whether samples are read chunk by chunk, and a few chunks are all there is in
-            memory.
-
-    Returns:
-        A multiple of 16, at most 65,536, such that the last chunk is nearly full. Of at most 4,096
-        it is one of few numbers: where data sets are small and differ a little in size, compiling
-        anew would take longer than an eighth more samples.
-    """
-    pixels = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(sample))
-    each = max(1, pixels * 4 * copies)
-    budget = _CPU_BUDGET if jax.default_backend() == "cpu" else _DEVICE_BUDGET
-    most = max(16, min(65536, budget // each))
-    if streamed:
-        most = min(most, largest_read(pixels))
-    chunks = -(-num_samples // most)
-    size = 16 * -(-num_samples // (16 * chunks))
-    if size > _FEW:
-        return size
-    # Eight steps to the next power of two.
-    step = max(16, 2 ** ((size - 1).bit_length() - 4))
-    return max(size, min(step * -(-size // step), most - most % 16))
-
-
-def largest_read(pixels: int) -> int:
-    """Samples that are read at once at most, where all of them are larger than memory.
-
-    Args:
-        pixels: Numbers that a sample is made of.
-
-    Returns:
-        At least 16.
-    """
-    budget = _CPU_BUDGET if jax.default_backend() == "cpu" else _DEVICE_BUDGET
-    return max(16, min(65536, budget // (12 * max(1, pixels))))
-
-
-class Batch(eqx.Module):
-    """Samples and their weights; a weight of zero marks padding.
-
-    Attributes:
-        samples: A tree with a leading axis.
-        weight: Weights of the samples.
-    """
-
-    samples: PyTree
-    weight: Float[Array, " n"]
-
-
-# Not of `Batch`: beartype, which knows the elements of a generic type, would read a chunk to see.
-class StreamedBatches(Sequence):
-    """The chunks of samples that are read again in every pass; two or three of them are alive."""
-
-    def __init__(
-        self,
-        samples: PyTree,
-        weights: Float[np.ndarray, " padded"],
-        size: int,
-        place: Callable[[PyTree, np.ndarray], Batch],
-        alone: Callable[[PyTree, np.ndarray], Batch],
-    ) -> None:
-        """Reads nothing yet.
-
-        Args:
-            samples: What can be indexed by slices and by arrays along a common leading axis.
-            weights: Weights of the samples, and zeros up to a whole number of chunks.
-            size: Samples a chunk.
-            place: Makes a batch of rows on the host and their weights.
-            alone: The same, on the devices of this process alone.
-        """
-        self._samples, self._weights, self._size = samples, weights, size
-        self._place, self._alone = place, alone
-
-    def __len__(self) -> int:
-        """How many chunks there are."""
-        return len(self._weights) // self._size
-
-    @overload
-    def __getitem__(self, index: int) -> Batch: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Batch, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Batch | tuple[Batch, ...]:
-        """Reads a chunk, or several.
-
-        Args:
-            index: Number of the chunk, or a slice.
-
-        Returns:
-            The batch, or a tuple of them.
-        """
-        if isinstance(index, slice):
-            return tuple(self[number] for number in range(*index.indices(len(self))))
-        number = range(len(self))[index]
-        return self._batch(number, self._rows(number))
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Reads all chunks in turn, each while the one before is worked on.
-
-        Yields:
-            The next chunk.
-        """
-        double = jnp.result_type(float) == jnp.float64
-
-        def read(number: int) -> PyTree:
-            # `jax.enable_x64` holds for the thread in which it was set.
-            with jax.enable_x64(double):
-                return self._rows(number)
-
-        with ThreadPoolExecutor(1, "read-ahead") as reader:
-            ahead = reader.submit(read, 0)
-            for number in range(len(self)):
-                rows = ahead.result()
-                if number + 1 < len(self):
-                    ahead = reader.submit(read, number + 1)
-                batch = self._batch(number, rows)
-                del rows
-                yield batch
-                del batch
-
-    def gather(self, index: Int[np.ndarray, " m"]) -> PyTree:
-        """Samples in the order of their indices, as they are in the chunks.
-
-        Args:
-            index: Indices of samples.
-
-        Returns:
-            The samples as host arrays with a leading axis.
-        """
-        # Padded to whole chunks, for which everything is compiled already.
-        parts = [
-            self._host(index[start : start + self._size])
-            for start in range(0, max(1, len(index)), self._size)
-        ]
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-
-    def _host(self, index: np.ndarray) -> PyTree:
-        some = index if len(index) else np.zeros(1, int)
-        rows = jax.tree.map(lambda leaf: self._filled(np.asarray(leaf[some])), self._samples)
-        batch = self._alone(rows, np.zeros(self._size, self._weights.dtype))
-        return jax.tree.map(lambda leaf: np.array(leaf)[: len(index)], batch.samples)
-
-    def _rows(self, number: int) -> PyTree:
-        start = number * self._size
-        # Another process may have samples for more chunks: where none are left here, any will do.
-        start = start if start < len(jax.tree.leaves(self._samples)[0]) else 0
-        return jax.tree.map(
-            lambda leaf: self._filled(np.asarray(leaf[start : start + self._size])), self._samples
-        )
-
-    def _filled(self, part: np.ndarray) -> np.ndarray:
-        padding = self._size - len(part)
-        # Copies of a real sample: a blank one would have no direction to descend in.
-        return np.concatenate([part, np.repeat(part[:1], padding, axis=0)]) if padding else part
-
-    def _batch(self, number: int, rows: Any) -> Batch:
-        weight = self._weights[number * self._size : (number + 1) * self._size]
-        return self._place(rows, weight)
-
-
-@dataclasses.dataclass(frozen=True)
-class Chunks:
-    """A data set in equal chunks, the last one padded with samples of weight zero.
-
-    Attributes:
-        batches: The chunks.
-        weights: Weights of all samples, on the host, zeros for the padding included.
-        num_samples: Samples without the padding.
-        size: Samples a chunk, of all devices together.
-        mesh: Devices that share every chunk, or None for one.
-        counts: How many samples each of the processes has that share them; one number for one.
-        sample: Shape and dtype of one sample in the chunks, as `jax.ShapeDtypeStruct`s.
-    """
-
-    batches: tuple[Batch, ...] | StreamedBatches
-    weights: Float[np.ndarray, " padded"]
-    num_samples: int
-    size: int
-    mesh: Mesh | None
-    counts: tuple[int, ...]
-    sample: PyTree
-
-    @property
-    def count(self) -> int:
-        """How many chunks there are."""
-        return len(self.batches)
-
-    @property
-    def own_size(self) -> int:
-        """Samples a chunk, of the devices of this process."""
-        return self.size // num_processes(self.mesh)
-
-    @property
-    def dtype(self) -> jnp.dtype:
-        """Floating dtype of weights, energies and params."""
-        return jnp.dtype(self.weights.dtype)
-
-    def step(
-        self, step: Callable, state: PyTree, batch: Batch, memory: PyTree, *others: Any
-    ) -> Any:
-        """A solver's pure step over one chunk, shared out among the devices.
-
-        Args:
-            step: `step(state, batch, memory, *others, axis_name) -> state, memory`.
-            state: The state.
-            batch: The chunk.
-            memory: What is remembered of its samples.
-            *others: Further arguments, the same on all devices.
-
-        Returns:
-            The new state and memory.
-        """
-        return settled(_step(step, state, batch, memory, others, self.mesh), self.mesh)
-
-    def map(self, function: Callable, everywhere: PyTree, rows: PyTree) -> Any:
-        """A function of the rows of one chunk, each device its own.
-
-        Args:
-            function: `function(everywhere, rows) -> rows`.
-            everywhere: What is the same on all devices.
-            rows: Trees with a leading axis of as many rows as a chunk has.
-
-        Returns:
-            What it gives, on the devices.
-        """
-        return settled(_map(function, everywhere, rows, self.mesh), self.mesh)
-
-    def collect(
-        self, memory: Sequence[PyTree], part: Callable[[Any], PyTree] = lambda past: past
-    ) -> Any:
-        """The memory of all samples, on the host, or a part of it; all processes must ask.
-
-        Args:
-            memory: Memory of each chunk.
-            part: What is wanted of the memory, lest the rest is copied: `lambda m: m.energy[:, 0]`.
-
-        Returns:
-            One memory of `num_samples` rows, in the order of the samples; arrays of NumPy's.
-        """
-        return self.stack(part(own_part(past, self.mesh)) for past in memory)
-
-    def stack(self, parts: Iterable[PyTree]) -> Any:
-        """Rows of all samples, from those of each chunk; all processes must ask.
-
-        Args:
-            parts: Arrays of NumPy's for each chunk, of this process's rows; each is copied before
-                the next is asked for.
-
-        Returns:
-            Arrays of `num_samples` rows, in the order of the samples.
-        """
-        own = own_rows(self.counts)
-        count, start, whole = own.stop - own.start, 0, None
-        for part in parts:
-            if whole is None:
-                whole = jax.tree.map(lambda x: np.empty((count, *x.shape[1:]), x.dtype), part)
-            rows = slice(start, min(start + self.own_size, count))
-            jax.tree.map(
-                lambda to, x, rows=rows: np.copyto(to[rows], x[: max(0, rows.stop - rows.start)]),
-                whole,
-                part,
-            )
-            start += self.own_size
-        return joined_rows(whole, self.mesh)
-
-    def rows_of(self, memory: Sequence[PyTree], index: Int[np.ndarray, " m"]) -> Any:
-        """The memory of some samples, on the host; all processes must ask.
-
-        Args:
-            memory: Memory of each chunk.
-            index: Indices into the data set; at least one.
-
-        Returns:
-            Their memory, in the order of the indices.
-        """
-        take = functools.partial(self._rows_of, memory)
-        return rows_at(take, np.asarray(index), self.counts, self.mesh)
-
-    def _rows_of(self, memory: Sequence[PyTree], index: Int[np.ndarray, " m"]) -> PyTree:
-        chunk, inside = np.divmod(index, self.own_size)
-        order = np.argsort(chunk, kind="stable")
-
-        def rows(number: int) -> PyTree:
-            here = inside[order][chunk[order] == number]
-            return jax.tree.map(lambda leaf: leaf[here], own_part(memory[number], self.mesh))
-
-        back = np.argsort(order, kind="stable")
-        parts = [rows(number) for number in np.unique(chunk).tolist() or [0]]
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[back], *parts)
-
-    def spread(self, memory: PyTree) -> tuple[PyTree, ...]:
-        """The inverse of `collect`: the memory of each chunk.
-
-        Args:
-            memory: Memory of `num_samples` rows.
-
-        Returns:
-            Memory of each chunk, that of the padding a copy of the first sample's.
-        """
-        own, size = own_rows(self.counts), self.own_size
-        rows = own.start + np.arange(self.count * size)
-        rows[own.stop - own.start :] = own.start
-
-        def part(number: int) -> PyTree:
-            here = rows[number * size : (number + 1) * size]
-            return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[here]), memory)
-
-        return tuple(shard_rows(part(number), self.mesh) for number in range(self.count))
-
-    def gather(self, index: Int[np.ndarray, " m"]) -> PyTree:
-        """Samples in the order of their indices; all processes must ask.
-
-        Done on the host: on the device every new number of samples would be compiled for.
-
-        Args:
-            index: Indices into the data set.
-
-        Returns:
-            The samples as host arrays with a leading axis.
-        """
-        index = np.asarray(index)
-        if spans(self.mesh):
-            # There, padding is not at the end.
-            index = np.where(index < self.num_samples, index, 0)
-        return rows_at(self._gather, index, self.counts, self.mesh)
-
-    def _gather(self, index: Int[np.ndarray, " m"]) -> PyTree:
-        if isinstance(self.batches, StreamedBatches):
-            return self.batches.gather(index)
-        first = self.batches[0].samples
-        out = jax.tree.map(lambda x: np.empty((index.size, *x.shape[1:]), x.dtype), first)
-        chunk = index // self.own_size
-        for number in np.unique(chunk):
-            here = np.flatnonzero(chunk == number)
-            inside = index[here] % self.own_size
-
-            def fill(target: np.ndarray, source: Array, here: Any = here, inside: Any = inside):
-                target[here] = own_part(source, self.mesh)[inside]
-
-            jax.tree.map(fill, out, self.batches[number].samples)
-        return out
-
-    def subset(self, index: Int[np.ndarray, " m"], *, size: int) -> "Chunks":
-        """Some of the samples, cut anew.
-
-        Args:
-            index: Indices into the data set; at least one.
-            size: Samples a chunk; a few more where devices share it.
-
-        Returns:
-            A smaller data set.
-        """
-        devices = 1 if self.mesh is None else self.mesh.size
-        index, weight = np.asarray(index), self.weights[index]
-        # Every process needs a sample, if only one that weighs nothing.
-        spare = np.zeros(max(0, num_processes(self.mesh) - index.size), int)
-        index, weight = (
-            np.append(index, index[spare]),
-            np.append(weight, spare).astype(weight.dtype),
-        )
-        own = even_share(index.size, self.mesh)
-        samples = jax.tree.map(lambda leaf: leaf[own], self.gather(index))
-        return cut(samples, weight[own], size=-(-size // devices), mesh=self.mesh)
-
-
-@eqx.filter_jit
-def _step(
-    step: Callable, state: PyTree, batch: Batch, memory: PyTree, others: tuple, mesh: Mesh | None
-) -> Any:
-    return sharded(step, mesh)(state, batch, memory, *others)
-
-
-@eqx.filter_jit
-def _indexed_step(
-    step: Callable,
-    state: PyTree,
-    memory: PyTree,
-    batch: Batch,
-    index: Array,
-    others: tuple,
-    mesh: Mesh | None,
-) -> Any:
-    past = jax.tree.map(lambda leaf: leaf[index], memory)
-    state, present = sharded(step, mesh)(state, batch, past, *others)
-    # All devices have the memory of all samples, tens of bytes each: any may be asked next.
-    present = replicate(present, mesh)
-    return state, jax.tree.map(lambda old, new: old.at[index].set(new), memory, present)
-
-
-@eqx.filter_jit
-def rows_of(tree: PyTree, index: Int[Array, " m"]) -> PyTree:
-    """Some rows of arrays on the device.
-
-    Args:
-        tree: Arrays with a common leading axis.
-        index: Which rows.
-
-    Returns:
-        Arrays of these rows.
-    """
-    return jax.tree.map(lambda leaf: leaf[index], tree)
-
-
-@eqx.filter_jit
-def _with_rows(tree: PyTree, index: Int[Array, " m"], rows: PyTree) -> PyTree:
-    return jax.tree.map(lambda old, new: old.at[index].set(new), tree, rows)
-
-
-@eqx.filter_jit
-def _map(function: Callable, everywhere: PyTree, rows: PyTree, mesh: Mesh | None) -> Any:
-    return rowwise(function, mesh)(everywhere, rows)
-
-
-@eqx.filter_jit
-def _apply(samples: PyTree, normalise: Callable[[PyTree], PyTree], mesh: Mesh | None) -> PyTree:
-    return rowwise(lambda normalise, rows: jax.vmap(normalise)(rows), mesh)(normalise, samples)
-
-
-def _preparation(
-    normalise: Callable[[PyTree], PyTree] | None, sample: PyTree, mesh: Mesh | None
-) -> Callable[[PyTree], PyTree] | None:
-    """What normalises a chunk; None where nothing is to be done."""
-    if normalise is None:
-        return None
-    # A jitted identity copies; a function that does nothing is not worth the memory.
-    traced = jax.make_jaxpr(normalise)(sample).jaxpr
-    if not traced.eqns and list(traced.outvars) == list(traced.invars):
-        return None
-    return lambda rows: _apply(rows, normalise, mesh)
-
-
-def cut(
-    samples: PyTree,
-    weight: np.ndarray | None,
-    *,
-    size: int,
-    normalise: Callable[[PyTree], PyTree] | None = None,
-    mesh: Mesh | None = None,
-) -> Chunks:
-    """Cuts samples into chunks.
-
-    Args:
-        samples: A tree of arrays with a common leading axis; or an `ImageSource`, of which no more
-            than a few chunks are in memory at once. Of several processes, each gives its own.
-        weight: Their weights, or None for ones.
-        size: Samples a chunk, and a device.
-        normalise: Applied to each sample, or None.
-        mesh: Devices that share every chunk, or None for one.
-
-    Returns:
-        The chunks.
-    """
-    leaves = jax.tree.leaves(samples)
-    count = leaves[0].shape[0]
-    dtype = np.dtype(jnp.result_type(*(leaf.dtype for leaf in leaves)))
-    size, counts = size * own_size(mesh), row_counts(count, mesh)
-    own = np.zeros(size * -(-max(counts) // size), dtype)
-    own[:count] = 1 if weight is None else weight
-    sample = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(
-            leaf.shape[1:], jax.dtypes.canonicalize_dtype(leaf.dtype)
-        ),
-        samples,
-    )
-
-    def placing(mesh: Mesh | None) -> Callable[[PyTree, np.ndarray], Batch]:
-        prepare = _preparation(normalise, sample, mesh)
-
-        def place(rows: PyTree, weight: np.ndarray) -> Batch:
-            on_device = jnp.asarray if mesh is None else lambda part: shard_rows(part, mesh)
-            rows = jax.tree.map(on_device, rows)
-            return Batch(rows if prepare is None else prepare(rows), on_device(weight))
-
-        return place
-
-    place = placing(mesh)
-    # Samples that are asked for singly concern one process, which must not wait for the others.
-    alone = placing(own_mesh(mesh)) if spans(mesh) else place
-    batches = StreamedBatches(samples, own, size, place, alone)
-    if not any(isinstance(leaf, ImageSource) for leaf in leaves):
-        batches = batches[:]
-    weights = np.zeros(num_processes(mesh) * own.size, dtype)
-    weights[: sum(counts)] = joined_rows(own[:count], mesh)
-    prepared = sample if normalise is None else eqx.filter_eval_shape(normalise, sample)
-    size *= num_processes(mesh)
-    return Chunks(batches, weights, sum(counts), size, mesh, counts, prepared)
+from diffclust.parallel.chunks import Batch, Chunks, cut, step_on_devices
+from diffclust.parallel.mesh import own_size, replicate, settled, shard_rows, sharded
+from diffclust.parallel.processes import even_share, joined_rows, own_rows, row_counts, rows_at
 
 
 class PerSample(eqx.Module):
@@ -595,6 +77,42 @@ class Description:
     def dtype(self) -> np.dtype:
         """Floating dtype of weights, energies and params."""
         return np.dtype(jnp.result_type(*(leaf.dtype for leaf in jax.tree.leaves(self.sample))))
+
+
+@eqx.filter_jit
+def _indexed_step(
+    step: Callable,
+    state: PyTree,
+    memory: PyTree,
+    batch: Batch,
+    index: Array,
+    others: tuple,
+    mesh: Mesh | None,
+) -> Any:
+    past = jax.tree.map(lambda leaf: leaf[index], memory)
+    state, present = sharded(step, mesh)(state, batch, past, *others)
+    # All devices have the memory of all samples, tens of bytes each: any may be asked next.
+    present = replicate(present, mesh)
+    return state, jax.tree.map(lambda old, new: old.at[index].set(new), memory, present)
+
+
+@eqx.filter_jit
+def rows_of(tree: PyTree, index: Int[Array, " m"]) -> PyTree:
+    """Some rows of arrays on the device.
+
+    Args:
+        tree: Arrays with a common leading axis.
+        index: Which rows.
+
+    Returns:
+        Arrays of these rows.
+    """
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+@eqx.filter_jit
+def _with_rows(tree: PyTree, index: Int[Array, " m"], rows: PyTree) -> PyTree:
+    return jax.tree.map(lambda old, new: old.at[index].set(new), tree, rows)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -736,7 +254,7 @@ class Data:
         # Apart, so that the program that takes long to compile serves any number of samples.
         places = jnp.asarray(index)
         batch, past = rows_of((self.resident, memory), places)
-        state, present = _step(step, state, batch, past, others, None)
+        state, present = step_on_devices(step, state, batch, past, others, None)
         return state, None if memory is None else _with_rows(memory, places, present)
 
     def some(self, index: Int[np.ndarray, " m"]) -> Batch:

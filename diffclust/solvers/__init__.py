@@ -4,7 +4,7 @@ Take `Lloyd` or `GradientEM` to drive the steps yourself (under `pmap`, say); `r
 fit, given a problem and `diffclust.parallel.Data`. `kmeans` clusters the rows of an embedding.
 """
 
-from diffclust.parallel.data import Batch, Chunks, cut, default_chunk_size
+from diffclust.parallel.chunks import Batch, Chunks, cut, default_chunk_size
 from diffclust.solvers.aligned_means import aligned_means, alignment_chunks
 from diffclust.solvers.assign import all_energies, assign_samples, assign_softly
 from diffclust.solvers.base import AbstractSolver, Memory

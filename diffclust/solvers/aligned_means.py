@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import Alignment
-from diffclust.parallel.data import Batch, Data
+from diffclust.parallel.chunks import Batch
+from diffclust.parallel.data import Data
 from diffclust.parallel.in_flight import Chunkwise, in_flight, num_workers
 from diffclust.parallel.mesh import gathered, own_part
 from diffclust.prototypes import Clusters, Learned

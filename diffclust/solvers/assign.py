@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from diffclust.image_source import ImageSource
-from diffclust.parallel.data import Data, largest_read
+from diffclust.parallel.chunks import largest_read
+from diffclust.parallel.data import Data
 from diffclust.parallel.mesh import own_part, replicate, shard_rows
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import AbstractSolver, Memory, memory_of

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
 from diffclust.alignment import Alignment
-from diffclust.parallel.data import Batch
+from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.lloyd import Lloyd

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, Alignment
 from diffclust.energies import AbstractPairEnergy, AbstractReduction, HardMinimum
-from diffclust.parallel.data import Batch
+from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import AbstractSolver, Memory, memory_of
 from diffclust.types import Count, Key, Scalar

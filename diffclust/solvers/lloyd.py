@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, Alignment
 from diffclust.energies import AbstractReduction, AbstractSampleEnergy, HardMinimum
-from diffclust.parallel.data import Batch
+from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
 from diffclust.solvers.base import AbstractSolver, Memory, memory_of
 from diffclust.types import Count, Scalar

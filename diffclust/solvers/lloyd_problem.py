@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from diffclust.distances import SquaredEuclidean
-from diffclust.parallel.data import Chunks, Data, Description, PerSample
+from diffclust.parallel.chunks import Chunks
+from diffclust.parallel.data import Data, Description, PerSample
 from diffclust.parallel.mesh import gathered
 from diffclust.prototypes import Clusters, Learned
 from diffclust.sampling import low_pass
@@ -175,12 +176,8 @@ class LloydProblem(AbstractProblem):
     """Prototypes fitted by Lloyd's algorithm.
 
     Restarts run on coarse samples, each with split-and-merge moves; penalty weights are learned
-    from the best one; it is then finished on the samples themselves.
-
-    Attributes:
-        solver: Energy, aligner, prototype family and reduction.
-        plan: How the fit proceeds.
-        start: Where to start; a given start makes all restarts alike, so there is one.
+    from the best one; it is then finished on the samples themselves. A given start makes all
+    restarts alike, so there is one.
     """
 
     def __init__(self, solver: Lloyd, plan: LloydPlan, start: Start = None) -> None:
@@ -276,7 +273,7 @@ class LloydProblem(AbstractProblem):
             assert best is not None
             memory = best.memory
             state = means_of_aligned(solver, chunks, memory.rows, best.learned.clusters)
-            arrays = dataclasses.replace(arrays, best=None)
+            arrays, at = dataclasses.replace(arrays, best=None), replace(at, best=None)
         elif run is None:
             total = self.plan.num_clusters
             if self.start is None:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
 from diffclust.alignment import Alignment
-from diffclust.parallel.data import Batch, Chunks
+from diffclust.parallel.chunks import Batch, Chunks
 from diffclust.parallel.mesh import replicate, settled, shard_rows
 from diffclust.parallel.processes import agreed
 from diffclust.prototypes import Clusters, Learned

@@ -15,7 +15,7 @@ from diffclust.energies.evidence import (
     estimate_noise,
     quadratic_forms,
 )
-from diffclust.parallel.data import Chunks
+from diffclust.parallel.chunks import Chunks
 from diffclust.prototypes import Clusters
 from diffclust.solvers.lloyd import Lloyd
 from diffclust.solvers.lloyd_run import Run

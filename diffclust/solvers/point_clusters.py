@@ -12,7 +12,8 @@ from diffclust import _validation
 from diffclust.alignment import NoAlignment
 from diffclust.energies import TransformedDistance
 from diffclust.features.moments import checked_features
-from diffclust.parallel.data import Data, default_chunk_size
+from diffclust.parallel.chunks import default_chunk_size
+from diffclust.parallel.data import Data
 from diffclust.prototypes import MeanImages
 from diffclust.solvers.driver import run
 from diffclust.solvers.lloyd import Lloyd

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from diffclust.parallel.data import Chunks
+from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.processes import spans
 from diffclust.types import Key
 

@@ -207,7 +207,7 @@ def test_ellipses_are_two_and_one_deviations_of_the_cluster(tmp_path: Path) -> N
     source, _ = written(tmp_path, result, dataset)
     radii = np.array(re.findall(r'<ellipse rx="(\S+)" ry="(\S+)"', source), float)
     unit = ShapeRenderer(result, dataset, np.arange(2), seed=0).frame.unit
-    variances = np.asarray(result.outcome.learned.clusters.prototype.spread, np.float64)
+    variances = np.asarray(result.outcome.learned.clusters.prototype.covariance, np.float64)
     expected = unit * np.sort(np.sqrt(variances), axis=2)[:, None, :, ::-1] * [[[[2.0]], [[1.0]]]]
     np.testing.assert_allclose(radii.reshape(2, 2, 6, 2), expected, rtol=2e-3)
 
