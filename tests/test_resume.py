@@ -38,8 +38,8 @@ from diffclust.models import (
 from diffclust.parallel import Data, data_mesh
 from diffclust.prototypes import Clusters, Learned, UnitNormImages
 from diffclust.solvers import (
-    FitStage,
     Assignment,
+    FitStage,
     Lloyd,
     LloydPlan,
     Outcome,

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -217,7 +218,9 @@ class AbstractModel(eqx.Module):
         selection = Selection.of(every, drop=self.drops_weightless)
         if prototypes is not None and assignments is not None:
             raise ValueError("give prototypes or assignments to start from, not both")
-        start = self._checked_start(array, prototypes, selection.groups(self, assignments))
+        start = self._checked_start(
+            array, prototypes, selection.groups(self.num_clusters, noun, assignments)
+        )
         _validation.cluster_count(
             self.num_clusters, selection.num_positive, f"{noun}s of positive weight"
         )
@@ -226,7 +229,9 @@ class AbstractModel(eqx.Module):
             data = dataclasses.replace(data, chunk_size=self.chunk_size_for(data.description))
         stages = self.compose(data.description, start)
         outcome = run(stages, data, key, callback=callback, snapshots=snapshots)
-        outcome = selection.completed(self, self.finished(outcome), callback)
+        outcome = selection.completed(
+            self.finished(outcome), functools.partial(self.assign, callback=callback)
+        )
         return Result(model=self, sample_shape=array.shape[1:], outcome=outcome)
 
     def _checked_start(self, samples: Images, prototypes: Any, groups: np.ndarray | None) -> Start:

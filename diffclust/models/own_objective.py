@@ -10,7 +10,11 @@ from diffclust.models.objective import PrototypeObjective
 
 
 def _of_base(name: str) -> Any:
-    return property(lambda self: getattr(self.base, name), doc=f"`{name}` of the base.")
+    def of_base(self: "WithObjective") -> Any:
+        return getattr(self.base, name)
+
+    of_base.__doc__ = f"`{name}` of the base."
+    return property(of_base)
 
 
 class WithObjective(AbstractGradientModel):

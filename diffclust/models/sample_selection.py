@@ -1,7 +1,8 @@
 """Samples of weight zero: some methods leave them out of a fit, and assign them when it is done."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -9,10 +10,7 @@ from jaxtyping import Bool, Int
 from diffclust import _validation
 from diffclust.parallel import Data, own_mesh
 from diffclust.parallel.processes import joined_rows
-from diffclust.solvers import Assignment, Callback, Outcome
-
-if TYPE_CHECKING:
-    from diffclust.models.base import AbstractModel
+from diffclust.solvers import Assignment, Outcome
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Assignment))
 
@@ -59,11 +57,14 @@ class Selection:
         data = dataclasses.replace(every, samples=every.samples[own], weight=weight[own])
         return Selection(every, data, kept, int(kept.sum()))
 
-    def groups(self, model: "AbstractModel", assignments: Any) -> Int[np.ndarray, " m"] | None:
+    def groups(
+        self, num_clusters: int, noun: str, assignments: Any
+    ) -> Int[np.ndarray, " m"] | None:
         """Assignments that a fit is to start from, checked.
 
         Args:
-            model: The model that is fitted.
+            num_clusters: K.
+            noun: What a sample is called in messages.
             assignments: A cluster for each of this process's samples, or None.
 
         Returns:
@@ -74,21 +75,19 @@ class Selection:
         """
         if assignments is None:
             return None
-        clusters, noun = model.num_clusters, model.words.noun
         every = joined_rows(np.asarray(assignments), self.every.mesh)
-        groups = _validation.groups(every, self.every.num_samples, clusters, noun)
+        groups = _validation.groups(every, self.every.num_samples, num_clusters, noun)
         if self.kept is None:
             return groups
         groups = groups[self.kept]
-        return _validation.groups(groups, len(groups), clusters, f"{noun} of positive weight")
+        return _validation.groups(groups, len(groups), num_clusters, f"{noun} of positive weight")
 
-    def completed(self, model: "AbstractModel", outcome: Outcome, callback: Callback) -> Outcome:
+    def completed(self, outcome: Outcome, assign: Callable[[Outcome, Data], Assignment]) -> Outcome:
         """The outcome of a fit, with the samples assigned that it left out.
 
         Args:
-            model: The model that was fitted.
-            outcome: Its outcome for the samples that were fitted.
-            callback: Called after every chunk.
+            outcome: The outcome for the samples that were fitted.
+            assign: Assigns new samples by an outcome.
 
         Returns:
             The same with an assignment of all samples, in their order.
@@ -100,7 +99,7 @@ class Selection:
         # A process in which all are fitted assigns one in vain, for arrays of the right kinds.
         asked = others if others.size else np.zeros(1, np.int64)
         part = Data(self.every.samples[asked], None, outcome.chunk_size, own_mesh(mesh))
-        rest = model.assign(outcome, part, callback=callback)
+        rest = assign(outcome, part)
         parts = joined_rows([getattr(rest, name)[: others.size] for name in _FIELDS], mesh)
         fitted = np.flatnonzero(self.kept)
         order = np.argsort(np.concatenate([fitted, np.flatnonzero(~self.kept)]))

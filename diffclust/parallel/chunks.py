@@ -232,7 +232,7 @@ class Chunks:
     @property
     def count(self) -> int:
         """How many chunks there are."""
-        return len(self.batches)
+        return self.weights.size // self.size
 
     @property
     def own_size(self) -> int:
@@ -453,6 +453,23 @@ def _preparation(
     if not traced.eqns and list(traced.outvars) == list(traced.invars):
         return None
     return lambda rows: _apply(rows, normalise, mesh)
+
+
+def chunk_layout(counts: tuple[int, ...], size: int, mesh: Mesh | None) -> Chunks:
+    """Chunks without samples, which know where the rows of each sample are.
+
+    Args:
+        counts: How many samples each process has.
+        size: Samples a chunk, and a device.
+        mesh: Devices that share every chunk, or None for one.
+
+    Returns:
+        Chunks for `collect`, `spread` and the like.
+    """
+    size *= own_size(mesh)
+    padded = num_processes(mesh) * size * -(-max(counts) // size)
+    weights = np.broadcast_to(np.float32(0), (padded,))
+    return Chunks((), weights, sum(counts), num_processes(mesh) * size, mesh, counts, None)
 
 
 def cut(

@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.image_source import ImageSource
-from diffclust.parallel.chunks import Batch, Chunks, cut, step_on_devices
+from diffclust.parallel.chunks import Batch, Chunks, chunk_layout, cut, step_on_devices
 from diffclust.parallel.mesh import own_size, replicate, settled, shard_rows, sharded
 from diffclust.parallel.processes import even_share, joined_rows, own_rows, row_counts, rows_at
 
@@ -328,7 +328,7 @@ class Data:
             if isinstance(node, HostRows):
                 return HostRows((node.whole,))
             if isinstance(node, PerSample):
-                return PerSample(self._some_level.collect(node.rows))
+                return PerSample(self._layout.collect(node.rows))
             return node
 
         return jax.tree.map(canonical, state, is_leaf=_is_rows)
@@ -345,14 +345,13 @@ class Data:
 
         def placed(node: Any) -> Any:
             if isinstance(node, PerSample):
-                return PerSample(self._some_level.spread(node.rows))
+                return PerSample(self._layout.spread(node.rows))
             return replicate(node, self.mesh) if isinstance(node, jax.Array) else node
 
         return jax.tree.map(placed, state, is_leaf=_is_rows)
 
-    @property
-    def _some_level(self) -> Chunks:
-        """Chunks of any level: all are cut alike."""
-        if not self._levels:
-            return self.level(1, lambda sample: sample)
-        return next(iter(self._levels.values()))
+    @functools.cached_property
+    def _layout(self) -> Chunks:
+        """Where rows are: all levels are cut alike."""
+        assert self.chunk_size is not None
+        return chunk_layout(self.counts, self.chunk_size, self.mesh)

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from diffclust.analysis import graph_survey
 from diffclust.data import load_digits
 from diffclust.models import ProjectedScatteringSpectralClustering
 from diffclust.plotting import survey_curves
