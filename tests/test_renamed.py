@@ -24,7 +24,7 @@ def test_former_names_are_their_successors(module: str) -> None:
 
 def test_import_statements_work() -> None:
     with pytest.warns(DeprecationWarning, match="goes in diffclust 0.3"):
-        from diffclust.objectives import TransformedDistance
+        from diffclust.energies import TransformedDistance
     from diffclust import energies
 
     assert TransformedDistance is energies.TransformedDistance

@@ -14,27 +14,12 @@ import numpy as np
 from diffclust import metrics
 from diffclust._validation import some
 from diffclust.analysis.common_start import COMPARABLE, CommonStart, fit_from_common_start
+from diffclust.cli import runs, samples
 from diffclust.cli.distributed import Processes
 from diffclust.cli.estimate import announce_long_fit, describe_fit
 from diffclust.cli.options import Demo, Fit, Predict, Sweep
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.resume import SavedStates
-from diffclust.cli.runs import (
-    environment,
-    new_run,
-    peak_memory_mb,
-    write_assignments,
-    write_summary,
-)
-from diffclust.cli.samples import (
-    MemoryTrimmer,
-    as_fitted,
-    inputs_of,
-    load_samples,
-    sample_arguments,
-    size_of,
-    trim_memory,
-)
 from diffclust.cli.summary import print_summary
 from diffclust.data import Collection, load_mask
 from diffclust.image_source import ImageSource
@@ -77,15 +62,15 @@ def fit(options: Fit, *, command: str = "fit") -> None:
             model, methods = make_model(options), _methods_to_compare(options)
             bar = ProgressBar(model.num_restarts)
             if options.dry_run:
-                dataset = load_samples(options, model, stack.enter_context(bar))
+                dataset = samples.load_samples(options, model, stack.enter_context(bar))
                 print(describe_fit(options, model, dataset, bar))
                 return
             if processes.is_first:
                 states = SavedStates(options, model)
             if states is not None and not states.is_done():
                 kind = None if command == "fit" else command
-                inputs, replace = inputs_of(options), options.overwrite
-                run = new_run(options.out, overwrite=replace, inputs=inputs, command=kind)
+                inputs, replace = samples.inputs_of(options), options.overwrite
+                run = runs.new_run(options.out, overwrite=replace, inputs=inputs, command=kind)
                 folder = stack.enter_context(run)
                 stack.enter_context(bar)
         if not processes.first_says(folder is not None):
@@ -120,7 +105,7 @@ def _fit(
     if processes.mesh is None:
         announce_long_fit(options, model, dataset, bar)
     with processes.together():
-        arguments, saved = sample_arguments(options, dataset), None
+        arguments, saved = samples.sample_arguments(options, dataset), None
         if states is not None:
             saved = stack.enter_context(states.snapshots(dataset, arguments))
     film, others, key = None if options.no_report else Film(), None, jax.random.key(options.seed)
@@ -144,7 +129,7 @@ def _fit(
 
 def _callback(dataset: Collection, bar: ProgressBar, film: Film | None) -> Callback:
     """What follows the fit; where images are larger than memory, free memory is given back."""
-    trimmer = MemoryTrimmer() if isinstance(dataset.samples, ImageSource) else None
+    trimmer = samples.MemoryTrimmer() if isinstance(dataset.samples, ImageSource) else None
     callbacks = [callback for callback in (trimmer, bar, film) if callback is not None]
 
     def call_all(progress: Progress) -> None:
@@ -185,14 +170,14 @@ def predict(options: Predict) -> None:
         OSError: If something cannot be read or written.
     """
     check_options(options)
-    options = as_fitted(options)
+    options = samples.as_fitted(options)
     inputs = [options.source, options.model]
     with (
-        new_run(options.out, overwrite=options.overwrite, inputs=inputs) as folder,
+        runs.new_run(options.out, overwrite=options.overwrite, inputs=inputs) as folder,
         ProgressBar() as bar,
     ):
         fitted = checkpoint.load(options.model)
-        dataset = load_samples(options, fitted, bar)
+        dataset = samples.load_samples(options, fitted, bar)
         start = time.perf_counter()
         assignment = fitted.predict(dataset.samples, callback=bar)
         figures = {
@@ -256,7 +241,7 @@ def make_model(options: Fit) -> AbstractModel:
     if options.mask is not None:
         if method.sample_kind == "shape":
             raise ValueError(f"{options.method} clusters shapes and takes no --mask; leave it out")
-        settings["mask"] = load_mask(options.mask, size_of(options))
+        settings["mask"] = load_mask(options.mask, samples.size_of(options))
     return model.from_settings(settings)
 
 
@@ -310,7 +295,7 @@ def write_run(
     summary = {
         **(result.summary() if figures is None else figures),
         "seed": options.seed,
-        "peak_memory_mb": peak_memory_mb(),
+        "peak_memory_mb": runs.peak_memory_mb(),
         **scores,
         "command": command,
         "settings": result.model.settings(),
@@ -320,13 +305,13 @@ def write_run(
             "sample_shape": result.sample_shape,
             "skipped": dataset.skipped,
         },
-        **environment(),
+        **runs.environment(),
         **(more or {}),
     }
-    write_assignments(folder, dataset, result.outcome.assignment)
+    runs.write_assignments(folder, dataset, result.outcome.assignment)
     save_prototypes(folder / "prototypes.png", result)
     if not options.no_report:
-        trim_memory()
+        samples.trim_memory()
         write_report(
             folder / "report.html",
             result,
@@ -338,7 +323,7 @@ def write_run(
             others=others,
             map_samples=options.maps,
         )
-    write_summary(folder, summary)
+    runs.write_summary(folder, summary)
     return summary
 
 

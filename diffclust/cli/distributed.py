@@ -16,9 +16,9 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from diffclust.cli import samples
 from diffclust.cli.options import Fit, option
 from diffclust.cli.progress_bar import ProgressBar
-from diffclust.cli.samples import check_samples, load_images, load_samples, load_shapes, size_of
 from diffclust.data import Collection, DataError, Dataset
 from diffclust.data.arrays import convert_channels
 from diffclust.data.folder import kinds_in, load_folder
@@ -125,7 +125,7 @@ class Processes:
             ValueError: If they cannot be read or clustered.
         """
         if self.mesh is None:
-            dataset = load_samples(options, model, bar)
+            dataset = samples.load_samples(options, model, bar)
             return dataset, dataset
         with self.together():
             own, everything = self._read(options, model, bar)
@@ -134,7 +134,7 @@ class Processes:
             own, everything = self._join(own, options)
         with self.together():
             # That there are enough of all, the fit will check.
-            check_samples(model, own, fitted=True)
+            samples.check_samples(model, own, fitted=True)
         return own, everything
 
     def own_part(
@@ -162,32 +162,25 @@ class Processes:
     ) -> tuple[Collection, Collection | None]:
         """This process's samples, and all, or None where nobody has read them."""
         if model.descriptor.sample_kind == "shape":
-            shapes = load_shapes(options)
+            shapes = samples.load_shapes(options)
             return shapes.take(self._share(len(shapes))), shapes
-        size, path = size_of(options), Path(options.source)
+        size, path = samples.size_of(options), Path(options.source)
         if options.stream and path.suffix not in (".npy", ".npz"):
             raise DataError(
                 "several processes stream .npy and uncompressed .npz files alone; leave out "
                 "--stream"
             )
-        common: dict[str, Any] = {
-            "split": options.split,
-            "size": size,
-            "channels": options.channels,
-            "limit": options.limit,
-            "seed": options.seed,
-        }
+        common = samples.loader_arguments(options, size, options.channels, bar)
         if path.is_dir() and kinds_in(path, FORMATS) == (True,) and options.rate is None:
             part = (jax.process_index(), jax.process_count())
-            skip = {"skip_bad": options.skip_bad, "progress": bar.reading}
-            return load_folder(path, part=part, **skip, **common), None
+            return load_folder(path, part=part, **common), None
         everything = None
         if options.source.endswith((".npy", ".npz")):
             # Where it is compressed, say, or what is wrong with it, the loader will know.
             with contextlib.suppress(DataError):
                 everything = open_stream(options.source, **common)
         if everything is None:
-            everything = load_images(options, size, options.channels, bar)
+            everything = samples.load_images(options, size, options.channels, bar)
         own = everything.take(self._share(len(everything)))
         if isinstance(own.images, ImageSource) and not options.stream:
             own = dataclasses.replace(own, images=own.images[:])

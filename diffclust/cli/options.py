@@ -238,7 +238,8 @@ class Sweep:
         out: Folder to write, new or empty: a report, a curve, a table, and the run that was
             chosen.
         grids: Landmark grids to try, such as 3,5,7x5 (rows x columns), with di-kmeans.
-        method: How to cluster.
+        method: How to cluster; 'diffclust sweep --method pssc --help' shows the options of one
+            method.
         seed: Seed of all that is random.
         split: Which part of the source.
         labels: Column of a table of landmarks that holds the classes; for scores only.

@@ -82,15 +82,7 @@ def load_images(
         ValueError: If they cannot be read, or an option is for shapes.
     """
     _refuse_given(options, ("labels",), "a table of landmarks, and these are images")
-    common: dict[str, Any] = {
-        "split": options.split,
-        "size": size,
-        "channels": channels,
-        "skip_bad": options.skip_bad,
-        "limit": options.limit,
-        "seed": options.seed,
-        "progress": bar.reading,
-    }
+    common = loader_arguments(options, size, channels, bar)
     if not (options.stream or outgrows_memory(options.source, size=size, limit=options.limit)):
         return load(options.source, rate=options.rate, seconds=options.seconds, **common)
     _refuse_given(options, _DECODING, "recordings, and these are pictures")
@@ -103,6 +95,24 @@ def load_images(
         file=sys.stderr,
     )
     return dataset
+
+
+def loader_arguments(
+    options: Fit | Predict, size: tuple[int, int] | None, channels: int | None, bar: ProgressBar
+) -> dict[str, Any]:
+    """What all loaders of images are given beside the source.
+
+    Args:
+        options: What was asked for.
+        size: Height and width to bring images to, or None.
+        channels: Number of channels to bring them to, or None.
+        bar: Shows how many files have been read.
+
+    Returns:
+        Arguments by name.
+    """
+    taken = {name: getattr(options, name) for name in ("split", "skip_bad", "limit", "seed")}
+    return {**taken, "size": size, "channels": channels, "progress": bar.reading}
 
 
 def load_shapes(options: Fit | Predict) -> LandmarkSet:

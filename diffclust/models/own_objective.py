@@ -11,9 +11,9 @@ from diffclust.models.objective import PrototypeObjective
 
 def _of_base(name: str) -> Any:
     def of_base(self: "WithObjective") -> Any:
+        """The base's."""
         return getattr(self.base, name)
 
-    of_base.__doc__ = f"`{name}` of the base."
     return property(of_base)
 
 

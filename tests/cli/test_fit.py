@@ -297,7 +297,7 @@ def test_interruption_leaves_nothing_but_what_was_fitted(
     assert found == (130, "", "error: interrupted; nothing was written\n")
     assert entries(".") == before
     with monkeypatch.context() as patched:
-        patched.setattr("diffclust.cli.commands.write_summary", interrupt)
+        patched.setattr("diffclust.cli.runs.write_summary", interrupt)
         found = run(*command)
     # What was fitted is kept, and no run is there.
     told = "error: interrupted; go on with the same command and --resume\n"
@@ -313,7 +313,7 @@ def test_a_fault_of_our_own_is_not_called_bad_input(
     def fail(*arguments: object, **options: object) -> None:
         raise TypeError("ours")
 
-    monkeypatch.setattr("diffclust.cli.commands.write_summary", fail)
+    monkeypatch.setattr("diffclust.cli.runs.write_summary", fail)
     with pytest.raises(TypeError, match="ours"):
         run("fit", "images.npz", *QUICK, "--out", "run")
     # What was fitted is there to go on with when it is mended.
