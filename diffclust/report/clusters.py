@@ -121,21 +121,13 @@ def sample_order(gallery: Gallery) -> str:
         gallery: What is shown.
 
     Returns:
-        HTML; nothing where nothing is shown.
+        HTML.
     """
-    shown = [
-        gallery.samples[position]
-        for view in gallery.views
-        for group in view.groups
-        for position in group.positions.tolist()
-    ]
-    if not shown:
-        return ""
     choices = {"kind": "in groups"}
     if len(gallery.views) > 1:
         choices["certainty"] = gallery.certainty
     choices["distance"] = gallery.words.distance_short
-    if any(sample.label is not None for sample in shown):
+    if gallery.dataset.labels is not None:
         choices["label"] = "class"
     return _choice(f"Show {gallery.words.noun}s by", "order-samples", choices, "sort order")
 
@@ -313,27 +305,20 @@ def how_to_read(gallery: Gallery, note: str) -> str:
         HTML.
     """
     method, words, renderer = gallery.result.model.descriptor, gallery.words, gallery.renderer
-    shown = next(
-        (
-            group
-            for view in gallery.views
-            for group in view.groups
-            if group.kind in ("nearest", "all")
-        ),
-        None,
-    )
+    groups = [group for view in gallery.views for group in view.groups]
+    example = next(group for group in groups if group.kind in ("nearest", "all"))
     items = renderer.legend()
     notes = f'{_density_note(gallery)}<p class="soft">{_tooltip_note(gallery)}{note}</p>'
-    if shown is None or not items:
+    if not items:
         subject = f"A {escape(method.title)}" if method.is_mixture else escape(method.title)
         why = (
             f"{subject} compares images pixel by pixel, as they are. It "
             "aligns nothing, so there are no aligned versions to show."
         )
         return f'<div class="how"><div>{why}{notes}</div></div>'
-    example = gallery.drawing(int(shown.positions[0]), "how")
+    drawing = gallery.drawing(int(example.positions[0]), "how")
     if names := renderer.row_names():
-        example = f'<div class="pair">{names}{example}</div>'
+        drawing = f'<div class="pair">{names}{drawing}</div>'
     means = (
         ""
         if method.has_prototypes
@@ -342,7 +327,7 @@ def how_to_read(gallery: Gallery, note: str) -> str:
         "margin is how much farther the next centre is.</p>"
     )
     listed = "".join(f"<li>{item}</li>" for item in items)
-    return f'<div class="how">{example}<div><ol>{listed}</ol>{means}{notes}</div></div>'
+    return f'<div class="how">{drawing}<div><ol>{listed}</ol>{means}{notes}</div></div>'
 
 
 def _density_note(gallery: Gallery) -> str:

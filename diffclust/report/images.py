@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
 
 from diffclust.data import Dataset
 from diffclust.models import Result, of_images, warped_prototypes
@@ -83,10 +82,16 @@ def align_samples(
     chosen = np.unique(np.asarray(positions, dtype=np.int64))
     if chosen.size == 0:
         return {}
-    clusters, params = (
-        array[chosen] for array in (result.assignments, result.outcome.assignment.params)
-    )
-    versions = [dataset.images[chosen], *_aligned(result, dataset, chosen, clusters, params)]
+    clusters, params = result.assignments[chosen], result.outcome.assignment.params[chosen]
+    moved = result.model.descriptor.moves == "prototypes"
+    versions = [dataset.images[chosen]]
+    if moved:
+        versions += [
+            warped_prototypes(result, clusters, params, transforms=number)
+            for number in range(1, len(result.model.transform_names) + 1)
+        ]
+    elif params.shape[1] > 0:
+        versions.append(result.align(versions[0], params))
     # One size for all, so that an image and its aligned version can be compared.
     uris = data_uris([image for version in versions for image in version], most_bytes=_MOST_BYTES)
     grids = [None] * len(chosen)
@@ -95,7 +100,6 @@ def align_samples(
     samples = {}
     for i, position in enumerate(chosen.tolist()):
         picture, *others = uris[i :: len(chosen)]
-        moved = result.model.descriptor.moves == "prototypes"
         samples[position] = Sample(
             cluster=int(clusters[i]),
             picture=picture,
@@ -104,24 +108,6 @@ def align_samples(
             stages=tuple(others) if moved else (),
         )
     return samples
-
-
-def _aligned(
-    result: Result,
-    dataset: Dataset,
-    chosen: Int[np.ndarray, " m"],
-    clusters: Int[np.ndarray, " m"],
-    params: Float[np.ndarray, "m params"],
-) -> list[Float[np.ndarray, "m height width channels"]]:
-    """The chosen images aligned, or their prototypes after each transform."""
-    if params.shape[1] == 0:
-        return []
-    if result.model.descriptor.moves != "prototypes":
-        return [result.align(dataset.images[chosen], params)]
-    return [
-        warped_prototypes(result, clusters, params, transforms=number)
-        for number in range(1, len(result.model.transform_names) + 1)
-    ]
 
 
 class ImageRenderer(AbstractRenderer):
@@ -136,6 +122,9 @@ class ImageRenderer(AbstractRenderer):
             positions: Positions of the samples that are shown.
         """
         self.model, self.shape = result.model, result.sample_shape[:2]
+        factor = SIDE / max(self.shape)
+        self.height, self.width = (round(pixels * factor) for pixels in self.shape)
+        self.full = f'width="{self.width}" height="{self.height}" preserveAspectRatio="none"'
         self.samples = align_samples(result, dataset, positions)
         self.grids = has_grids(result)
         prototypes, learned = list(result.prototypes), result.outcome.learned
@@ -210,7 +199,7 @@ class ImageRenderer(AbstractRenderer):
             return ""
         return svg_definitions(
             "".join(
-                f'<image id="prototype-{cluster}" {self._full()} href="{uri}"/>'
+                f'<image id="prototype-{cluster}" {self.full} href="{uri}"/>'
                 for cluster, uri in enumerate(self.untransformed)
             )
         )
@@ -228,7 +217,7 @@ class ImageRenderer(AbstractRenderer):
         Returns:
             An SVG element.
         """
-        sample, (width, height), full = self.samples[position], self._size(), self._full()
+        sample, width, height, full = self.samples[position], self.width, self.height, self.full
         step = height + _GAP
         parts, y = [f'<image id="{name}" {full} href="{sample.picture}"/>'], step
         if sample.stages:
@@ -254,10 +243,9 @@ class ImageRenderer(AbstractRenderer):
 
     def original(self, position: int, tooltip: str) -> str:
         """The image as it came."""
-        width, height = self._size()
         return (
-            f'<svg viewBox="0 0 {width} {height}" role="img"><title>{tooltip}</title>'
-            f'<image {self._full()} href="{self.samples[position].picture}"/></svg>'
+            f'<svg viewBox="0 0 {self.width} {self.height}" role="img"><title>{tooltip}</title>'
+            f'<image {self.full} href="{self.samples[position].picture}"/></svg>'
         )
 
     def row_names(self) -> str:
@@ -265,14 +253,14 @@ class ImageRenderer(AbstractRenderer):
         if not self.model.transform_names:
             return ""
         first, *others = self.model.transform_names
-        (width, height), step = self._size(), self._size()[1] + _GAP
+        step = self.height + _GAP
         names = ["image", "prototype", first, *(f"+ {name}" for name in others)]
         texts = "".join(
-            f'<text x="{width}" y="{row * step + height // 2}">{escape(name)}</text>'
+            f'<text x="{self.width}" y="{row * step + self.height // 2}">{escape(name)}</text>'
             for row, name in enumerate(names)
         )
         return (
-            f'<div class="rows"><svg viewBox="{-_MARGIN} 0 {width + 2 * _MARGIN} '
+            f'<div class="rows"><svg viewBox="{-_MARGIN} 0 {self.width + 2 * _MARGIN} '
             f'{len(names) * step - _GAP}" aria-hidden="true">{texts}</svg></div>'
         )
 
@@ -304,13 +292,3 @@ class ImageRenderer(AbstractRenderer):
     def _picture(self, uri: str, alt: str) -> str:
         height, width = self.shape
         return f'<img src="{uri}" width="{width}" height="{height}" alt="{alt}">'
-
-    def _size(self) -> tuple[int, int]:
-        """Width and height of a drawn image, the longer one `SIDE`."""
-        height, width = self.shape
-        factor = SIDE / max(height, width)
-        return round(width * factor), round(height * factor)
-
-    def _full(self) -> str:
-        width, height = self._size()
-        return f'width="{width}" height="{height}" preserveAspectRatio="none"'

@@ -77,6 +77,11 @@ class ShapeRenderer(AbstractRenderer):
             shapes = dataset.landmarks[chosen]
             frames, self.one_scale = _raw_frames(shapes, self.frame)
             self.raw = dict(zip(chosen, zip(frames, shapes, strict=True), strict=True))
+        drawn = self.means.shape[0] * self.means.shape[1]
+        self.is_detailed = drawn <= _MOST_DETAILED
+        self.deviations = (2.0, 1.0) if self.is_detailed else (2.0,)
+        if drawn > _MOST_ELLIPSES:
+            self.deviations = ()
         names = dataset.landmark_names or range(self.means.shape[1])
         self.landmark_names = tuple(plain(name) for name in names)
 
@@ -99,7 +104,7 @@ class ShapeRenderer(AbstractRenderer):
     @property
     def note(self) -> str:
         """How mean shapes and ellipses are drawn."""
-        reach = {2: "one and two", 1: "two"}.get(len(self._deviations()))
+        reach = {2: "one and two", 1: "two"}.get(len(self.deviations))
         ellipses = (
             "There are too many landmarks to draw how they vary."
             if reach is None
@@ -123,7 +128,7 @@ class ShapeRenderer(AbstractRenderer):
         members, size = self.members[cluster], self.counts[cluster]
         behind = f'<g class="members">{dotted(self.frame, members)}</g>' if len(members) else ""
         names = ""
-        if self._is_detailed():
+        if self.is_detailed:
             names = landmark_names(self.frame, self.means[cluster], *self._names(cluster))
         alt = f"Mean shape of cluster {cluster} and {count(len(members), 'shape')} of it"
         if not len(members):
@@ -166,8 +171,8 @@ class ShapeRenderer(AbstractRenderer):
     def definitions(self) -> str:
         """The mean shapes."""
         kept = "".join(
-            f'<g id="{_name(i)}">'
-            f"{mean_shape(self.frame, mean, covariance, deviations=self._deviations())}</g>"
+            f'<g id="mean-{i}">'
+            f"{mean_shape(self.frame, mean, covariance, deviations=self.deviations)}</g>"
             for i, (mean, covariance) in enumerate(zip(self.means, self.covariances, strict=True))
         )
         return svg_definitions(kept)
@@ -210,14 +215,6 @@ class ShapeRenderer(AbstractRenderer):
             f"The shape as it came, {scale}{seen}.",
             f"The same registered, {over}: this is what is compared.",
         ]
-
-    def _is_detailed(self) -> bool:
-        return self.means.shape[0] * self.means.shape[1] <= _MOST_DETAILED
-
-    def _deviations(self) -> tuple[float, ...]:
-        if self.means.shape[0] * self.means.shape[1] > _MOST_ELLIPSES:
-            return ()
-        return (2.0, 1.0) if self._is_detailed() else (2.0,)
 
     def _names(self, cluster: int) -> tuple[list[str], list[str]]:
         """What stands beside each landmark, and its tooltip."""
@@ -287,9 +284,5 @@ def _raw_frames(
     return frames, one_scale
 
 
-def _name(cluster: int) -> str:
-    return f"mean-{cluster}"
-
-
 def _use(cluster: int) -> str:
-    return f'<use href="#{_name(cluster)}" class="mean"/>'
+    return f'<use href="#mean-{cluster}" class="mean"/>'
