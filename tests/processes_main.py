@@ -29,7 +29,7 @@ from diffclust.models import (
     TransformationInvariantKMeans,
 )
 from diffclust.parallel import data_mesh, start_processes
-from diffclust.parallel.processes import even_share
+from diffclust.parallel.processes import own_share
 from tests.registry import blobs
 
 COUNT = 37
@@ -69,7 +69,7 @@ def samples_of(name: str) -> np.ndarray:
 def fitted(name: str, mesh: Mesh) -> dict[str, np.ndarray]:
     """What a fit and a prediction of this process's samples find, of all of them."""
     model, given = CASES[name]()
-    own = even_share(COUNT, mesh)
+    own = own_share(COUNT, mesh)
     samples = samples_of(name)[own]
     if given.pop("weighted", False):
         weight = np.linspace(0.5, 2.0, COUNT)

@@ -20,12 +20,12 @@ from diffclust.cli.options import ProcessOptions
 from diffclust.data.folder import load_folder
 from diffclust.parallel import data_mesh, start_processes
 from diffclust.parallel.processes import (
-    even_share,
-    joined_rows,
+    allgather_rows,
     own_rows,
+    own_share,
+    raise_everywhere,
     row_counts,
-    rows_at,
-    together,
+    take_rows,
 )
 from diffclust.solvers import gradient_problem
 from diffclust.solvers.gradient_steps import BatchOrder
@@ -142,11 +142,11 @@ def test_batches_are_drawn_from_every_share() -> None:
 def test_one_process_has_everything() -> None:
     mesh, rows = data_mesh(), np.arange(6.0)
     assert row_counts(6, mesh) == (6,)
-    assert even_share(6, mesh) == own_rows((6,)) == slice(0, 6)
-    assert joined_rows(rows, mesh) is rows
+    assert own_share(6, mesh) == own_rows((6,)) == slice(0, 6)
+    assert allgather_rows(rows, mesh) is rows
     index = np.asarray([4, 0])
-    np.testing.assert_array_equal(rows_at(lambda own: rows[own], index, (6,), mesh), [4.0, 0.0])
-    with pytest.raises(ValueError, match="mine"), together(mesh):
+    np.testing.assert_array_equal(take_rows(lambda own: rows[own], index, (6,), mesh), [4.0, 0.0])
+    with pytest.raises(ValueError, match="mine"), raise_everywhere(mesh):
         raise ValueError("mine")
 
 

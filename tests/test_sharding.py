@@ -42,13 +42,13 @@ from diffclust.models.scattering import AbstractScatteringModel
 from diffclust.parallel import (
     AXIS,
     data_mesh,
-    gathered,
+    map_rows,
     replicate,
-    rowwise,
     shard_batch,
     shard_rows,
     sharded,
     share,
+    unreplicated,
 )
 from diffclust.prototypes import Clusters, MeanImages, UnitNormImages
 from diffclust.solvers import Batch, Lloyd
@@ -277,9 +277,9 @@ def test_no_mesh_changes_nothing() -> None:
     tree, step = {"rows": jnp.arange(3)}, kmeans().step
     assert replicate(tree, None) is tree
     assert shard_rows(tree, None) is tree
-    assert gathered(tree, None) is tree
+    assert unreplicated(tree, None) is tree
     assert sharded(step, None) is step
-    assert rowwise(step, None) is step
+    assert map_rows(step, None) is step
     assert share(5, None) == 5
 
 

@@ -58,7 +58,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
     processes = Processes(options)
     with contextlib.ExitStack() as stack:
         folder = states = None
-        with processes.together():
+        with processes.raise_everywhere():
             model, methods = make_model(options), _methods_to_compare(options)
             bar = ProgressBar(model.num_restarts)
             if options.dry_run:
@@ -79,7 +79,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
                 print(f"{options.out} holds a finished run; there is nothing to go on with")
             return
         result, dataset, about = _fit(options, model, methods, processes, states, bar, stack)
-        with processes.together():
+        with processes.raise_everywhere():
             summary: dict[str, Any] = {}
             if folder is not None:
                 bar.show("writing")
@@ -104,7 +104,7 @@ def _fit(
     own, dataset = processes.load_samples(options, model, bar)
     if processes.mesh is None:
         announce_long_fit(options, model, dataset, bar)
-    with processes.together():
+    with processes.raise_everywhere():
         arguments, saved = samples.sample_arguments(options, dataset), None
         if states is not None:
             saved = stack.enter_context(states.snapshots(dataset, arguments))

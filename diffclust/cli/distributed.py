@@ -29,10 +29,10 @@ from diffclust.models import AbstractModel
 from diffclust.parallel import data_mesh, start_processes
 from diffclust.parallel.processes import (
     ProcessError,
-    even_share,
-    gathered_bytes,
-    joined_rows,
-    together,
+    allgather_bytes,
+    allgather_rows,
+    own_share,
+    raise_everywhere,
 )
 from diffclust.storage.snapshots import SharedSnapshots, SnapshotFolder
 
@@ -73,9 +73,9 @@ class Processes:
         )
         self.mesh, self.is_first = data_mesh(), jax.process_index() == 0
 
-    def together(self) -> contextlib.AbstractContextManager[None]:
+    def raise_everywhere(self) -> contextlib.AbstractContextManager[None]:
         """A block whose error in one process is an error in all."""
-        return together(self.mesh)
+        return raise_everywhere(self.mesh)
 
     def first_says(self, value: bool) -> bool:
         """What process 0 gives, in all of them.
@@ -86,7 +86,7 @@ class Processes:
         Returns:
             That of process 0.
         """
-        return value if self.mesh is None else bool(gathered_bytes(b"1" if value else b"")[0])
+        return value if self.mesh is None else bool(allgather_bytes(b"1" if value else b"")[0])
 
     def snapshots(self, folder: SnapshotFolder | None) -> Any:
         """Where a fit saves its state.
@@ -127,12 +127,12 @@ class Processes:
         if self.mesh is None:
             dataset = samples.load_samples(options, model, bar)
             return dataset, dataset
-        with self.together():
+        with self.raise_everywhere():
             own, everything = self._read(options, model, bar)
         if everything is None:
             assert isinstance(own, Dataset)
             own, everything = self._join(own, options)
-        with self.together():
+        with self.raise_everywhere():
             # That there are enough of all, the fit will check.
             samples.check_samples(model, own, fitted=True)
         return own, everything
@@ -187,7 +187,7 @@ class Processes:
         return own, everything
 
     def _share(self, count: int) -> Int[np.ndarray, " m"]:
-        own = even_share(count, self.mesh)
+        own = own_share(count, self.mesh)
         if own.stop == own.start:
             raise DataError(
                 f"there are {count} samples, which {jax.process_count()} processes cannot share; "
@@ -199,7 +199,7 @@ class Processes:
         """This process's pictures, as many channels as all have, and all of the folder."""
         assert own.paths is not None
         about = {"shape": own.images.shape[1:], "paths": own.paths, "skipped": own.skipped}
-        parts = [json.loads(part) for part in gathered_bytes(json.dumps(about).encode())]
+        parts = [json.loads(part) for part in allgather_bytes(json.dumps(about).encode())]
         shapes = [tuple(part["shape"]) for part in parts]
         sizes = sorted({f"{width}x{height}" for height, width, _ in shapes})
         if len(sizes) > 1:
@@ -217,12 +217,12 @@ class Processes:
         files = FolderImages(map(Path, paths), shape=(height, width, depth), size=size)
         everything = Dataset(
             _SharedImages(files, _checksum(pixels)),
-            None if own.labels is None else joined_rows(own.labels, self.mesh),
+            None if own.labels is None else allgather_rows(own.labels, self.mesh),
             own.label_names,
             tuple(paths),
             own.name,
             tuple(path for part in parts for path in part["skipped"]),
-            joined_rows(own.indices, self.mesh),
+            allgather_rows(own.indices, self.mesh),
         )
         return dataclasses.replace(own, images=pixels), everything
 
@@ -252,7 +252,7 @@ def _checksum(pixels: np.ndarray) -> int:
     value = 0
     for number in range(jax.process_count()):
         own = zlib.crc32(np.ascontiguousarray(pixels).data, value)
-        value = int(gathered_bytes(str(own).encode())[number])
+        value = int(allgather_bytes(str(own).encode())[number])
     return value
 
 

@@ -13,15 +13,15 @@ from jaxtyping import Array, Float
 
 from diffclust.linalg import product
 from diffclust.parallel.mesh import (
-    gathered,
     own_mesh,
+    ready_on_cpu,
     replicate,
-    settled,
     shard_rows,
     sharded,
     spans,
+    unreplicated,
 )
-from diffclust.parallel.processes import joined_rows
+from diffclust.parallel.processes import allgather_rows
 from diffclust.types import Scalar
 
 _CPU_CHUNK = 64 * 2**20
@@ -344,12 +344,12 @@ def feature_moments(
             moments = Moments.empty(batch.shape[1], num_paths=num_paths, dtype=batch.dtype)
             moments = replicate(moments, own)
         rows, share = (shard_rows(jnp.asarray(_even(x, own)), own) for x in (batch, counts))
-        moments = settled(_add(moments, rows, share, normalisation, own), own)
+        moments = ready_on_cpu(_add(moments, rows, share, normalisation, own), own)
     assert moments is not None
-    moments = gathered(moments, own)
+    moments = unreplicated(moments, own)
     if not spans(mesh):
         return moments
-    every = joined_rows(jax.tree.map(lambda leaf: np.asarray(leaf)[None], moments), mesh)
+    every = allgather_rows(jax.tree.map(lambda leaf: np.asarray(leaf)[None], moments), mesh)
     parts = [
         jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i]), every) for i in range(len(every.count))
     ]

@@ -28,8 +28,8 @@ from diffclust.features.moments import (
     rooted,
 )
 from diffclust.linalg import flip_signs, product
-from diffclust.parallel.mesh import on_rows, own_mesh
-from diffclust.parallel.processes import agreed, joined_rows, row_counts
+from diffclust.parallel.mesh import map_rows_on_host, own_mesh
+from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all, row_counts
 
 if TYPE_CHECKING:
     # At run time they are imported when they are first used.
@@ -193,11 +193,11 @@ def fit_principal_directions(
         raise ValueError(f"num_directions must be at least 1, or None; got {num_directions}")
     if weight is not None:
         # Then what is summed is that of so many samples: as many directions can be told apart.
-        total, count = joined_rows(np.asarray([[weight.sum(), (weight > 0).sum()]]), mesh).sum(0)
+        total, count = allgather_rows(np.asarray([[weight.sum(), (weight > 0).sum()]]), mesh).sum(0)
         weight = weight * (count / total)
     few, features = _if_few(features, mesh)
     if few is not None:
-        every = None if weight is None else joined_rows(weight, mesh)
+        every = None if weight is None else allgather_rows(weight, mesh)
         directions = _directions_of_few(few, every, num_directions, normalisation, path_size)
     else:
         moments = feature_moments(
@@ -210,7 +210,7 @@ def fit_principal_directions(
         )
         settings = {"num_directions": num_directions, "normalisation": normalisation}
         directions = directions_of(moments, **settings)
-    return jax.tree.map(jnp.asarray, agreed(directions, mesh))
+    return jax.tree.map(jnp.asarray, broadcast_one_to_all(directions, mesh))
 
 
 def _if_few(features: Any, mesh: Mesh | None) -> tuple[np.ndarray | None, Any]:
@@ -227,7 +227,7 @@ def _if_few(features: Any, mesh: Mesh | None) -> tuple[np.ndarray | None, Any]:
         return None, itertools.chain(waiting, chunks)
     if len({part.shape[1] for part in waiting}) != 1:
         return None, waiting
-    return joined_rows(np.concatenate(waiting), mesh), None
+    return allgather_rows(np.concatenate(waiting), mesh), None
 
 
 def _directions_of_few(
@@ -362,7 +362,7 @@ def apply_to_each(
     """
     if mesh is None:
         return _jitted(function, jnp.asarray(samples))
-    return on_rows(_each, function, samples, mesh)
+    return map_rows_on_host(_each, function, samples, mesh)
 
 
 def project_features(
@@ -390,7 +390,7 @@ def project_features(
     parts, own = [], own_mesh(mesh)
     for batch, weight in equal_chunks(features, "features", size=chunk_size):
         parts.append(np.asarray(apply_to_each(projection, batch, own))[weight > 0])
-    return joined_rows(np.concatenate(parts), mesh)
+    return allgather_rows(np.concatenate(parts), mesh)
 
 
 def principal_angles(

@@ -15,8 +15,8 @@ from diffclust import _validation
 from diffclust.features.moments import checked_features
 from diffclust.linalg import product
 from diffclust.parallel.in_flight import in_flight, num_workers
-from diffclust.parallel.mesh import own_mesh, own_size, replicate, rowwise, shard_rows
-from diffclust.parallel.processes import even_share, joined_rows
+from diffclust.parallel.mesh import map_rows, own_mesh, own_size, replicate, shard_rows
+from diffclust.parallel.processes import allgather_rows, own_share
 from diffclust.types import Count
 
 _SPARE = 4
@@ -130,7 +130,7 @@ def nearest_neighbours(
         entries = 2**22 if jax.default_backend() == "cpu" else 2**26
         chunk_size = int(np.clip(entries // len(points), entries // _BLOCK, 2048))
     _validation.positive(chunk_size, "chunk_size")
-    own, here = own_mesh(mesh), even_share(len(asked), mesh)
+    own, here = own_mesh(mesh), own_share(len(asked), mesh)
     devices = own_size(own)
     chunk_size = devices * min(
         chunk_size, 16 * max(1, -(-(here.stop - here.start) // (16 * devices)))
@@ -144,7 +144,7 @@ def nearest_neighbours(
     numbers = np.arange(len(asked), dtype=np.int32) if exclude_self else np.full(len(asked), -1)
     numbers = numbers.astype(np.int32)[here]
     parts = _search(asked[here], numbers, points, wanted, available, chunk_size, own, report)
-    index, distance = joined_rows((parts.index, parts.distance), mesh)
+    index, distance = allgather_rows((parts.index, parts.distance), mesh)
     return Neighbours(index, np.ldexp(distance, power) if power else distance)
 
 
@@ -225,7 +225,7 @@ def _merge(
     mesh: Mesh | None,
 ) -> tuple[Float[Array, "n k"], Int[Array, "n k"]]:
     """The k nearest among those found before and a block of references."""
-    return rowwise(_merged, mesh)((block, norms, offset), (queries, own, best, place))
+    return map_rows(_merged, mesh)((block, norms, offset), (queries, own, best, place))
 
 
 def _merged(references: tuple[Array, ...], rows: tuple[Array, ...]) -> tuple[Array, Array]:

@@ -15,8 +15,8 @@ from diffclust.distances import AbstractDistance
 from diffclust.features.orthogonal_complement import drop_leading
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
 from diffclust.parallel.in_flight import Chunkwise, all_rows, in_flight, num_workers
-from diffclust.parallel.mesh import own_mesh, own_size, rowwise, shard_rows
-from diffclust.parallel.processes import even_share, joined_rows
+from diffclust.parallel.mesh import map_rows, own_mesh, own_size, shard_rows
+from diffclust.parallel.processes import allgather_rows, own_share
 
 _CPU_CHUNK, _DEVICE_CHUNK = 128, 8192
 """Pairs a chunk: what a CPU's cache holds of the working copies, and what fills a GPU."""
@@ -50,7 +50,7 @@ def _distances(
         return jax.vmap(lambda x, c: distance(x, c))(*pairs)
 
     # Pairs do not concern each other: every device judges its own.
-    return rowwise(run, mesh)(distance, (samples, prototypes))
+    return map_rows(run, mesh)(distance, (samples, prototypes))
 
 
 def pair_chunks(
@@ -81,7 +81,7 @@ def pair_chunks(
         Yields `distance(samples[sources[i]], prototypes[targets[i]])` for the pairs of this
         process's share, chunk by chunk.
     """
-    own, here = own_mesh(mesh), even_share(len(sources), mesh)
+    own, here = own_mesh(mesh), own_share(len(sources), mesh)
     sources, targets = sources[here], targets[here]
     count, devices = len(sources), own_size(own)
     if chunk_size is None:
@@ -140,7 +140,7 @@ def pair_distances(
     """
     pairs = (distance, samples, prototypes, sources, targets)
     chunks = pair_chunks(*pairs, chunk_size=chunk_size, mesh=mesh, report=report)
-    return joined_rows(all_rows(chunks), mesh)
+    return allgather_rows(all_rows(chunks), mesh)
 
 
 Direction = Literal["forward", "min", "mean"]
@@ -224,11 +224,11 @@ class CandidateDistances:
         Returns:
             Distances in the candidates' places, for each of the representations.
         """
-        forward, backward = joined_rows(all_rows(self.chunks(candidates)), self.mesh), None
+        forward, backward = allgather_rows(all_rows(self.chunks(candidates)), self.mesh), None
         if self.direction != "forward" and self.prototypes is not None:
             sources, targets = np.divmod(self._needed(candidates), self._count)
             chunks = self._chunks((self._others, self.samples), (targets, sources))
-            backward = joined_rows(all_rows(chunks), self.mesh)
+            backward = allgather_rows(all_rows(chunks), self.mesh)
         settings = {"count": self._count, "backward": backward}
         return arranged(candidates, forward, direction=self.direction, **settings)
 

@@ -20,7 +20,7 @@ from diffclust.models.sample_selection import Selection
 from diffclust.models.settings import AbstractSettings
 from diffclust.parallel import Data, check_mesh, default_chunk_size
 from diffclust.parallel.data import Description
-from diffclust.parallel.processes import together
+from diffclust.parallel.processes import raise_everywhere
 from diffclust.prototypes import Learned, exemplar_of
 from diffclust.solvers import (
     Assignment,
@@ -208,7 +208,7 @@ class AbstractModel(eqx.Module):
         """
         check_mesh(mesh)
         noun = self.words.noun
-        with together(mesh):
+        with raise_everywhere(mesh):
             array = self.validated(samples)
             weight = _validation.weights(sample_weight, len(array), what=noun)
             if chunk_size is not None:
@@ -441,7 +441,7 @@ class Result:
             ValueError: If they differ in shape from those fitted, or cannot be clustered.
         """
         check_mesh(mesh)
-        with together(mesh):
+        with raise_everywhere(mesh):
             array = self._checked(samples)
         data = Data(array, None, self.outcome.chunk_size, mesh)
         return self.model.assign(self.outcome, data, callback=callback)

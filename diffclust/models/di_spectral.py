@@ -29,7 +29,7 @@ from diffclust.models.settings import SplineSettings, check_whole_numbers
 from diffclust.parallel import Data
 from diffclust.parallel.data import Description
 from diffclust.parallel.in_flight import Chunkwise
-from diffclust.parallel.processes import joined_rows
+from diffclust.parallel.processes import allgather_rows
 from diffclust.solvers import Callback, FitStage, Outcome, PointClusters, nearest_centres
 from diffclust.solvers.staged_problem import Context
 
@@ -191,7 +191,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
 
     def _pairs(self, context: Context) -> Chunkwise:
         # A pair may be of two processes' images, and the fit keeps all for new ones anyway.
-        every = joined_rows(context.data.samples, context.data.mesh)
+        every = allgather_rows(context.data.samples, context.data.mesh)
         report = reporter(context.callback, "pairs")
         distances = self.candidate_distances(every, mesh=context.data.mesh, report=report)
         return distances.chunks(neighbours_of(context.results["neighbours"]))
@@ -211,7 +211,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
 
     def kept(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, the coordinates and the images, with which new ones are compared."""
-        every = joined_rows(context.data.samples, context.data.mesh)
+        every = allgather_rows(context.data.samples, context.data.mesh)
         coordinates = context.results["features"]["coordinates"]
         return {"coordinates": coordinates, "images": every, **super().kept(context)}
 
@@ -223,7 +223,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
         candidates = windowed_neighbours(
             coordinates, stored["coordinates"], *windows, mesh=data.mesh
         )
-        every = joined_rows(data.samples, data.mesh)
+        every = allgather_rows(data.samples, data.mesh)
         settings = {"mesh": data.mesh, "report": reporter(callback, "pairs")}
         distances = self.candidate_distances(every, stored["images"], **settings)
         affinities = mean_affinity_to_references(

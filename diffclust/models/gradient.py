@@ -30,7 +30,7 @@ from diffclust.networks import (
 )
 from diffclust.parallel import Data
 from diffclust.parallel.data import Description
-from diffclust.parallel.processes import agreed, joined_rows
+from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all
 from diffclust.prototypes import Clusters, Learned
 from diffclust.sampling import Boundary
 from diffclust.solvers import (
@@ -235,7 +235,7 @@ class AbstractGradientModel(AbstractImageModel):
     def _begin(self, start: Start, data: Data, key: Key) -> Learned:
         """What is learned at the start of a restart."""
         first = jnp.asarray(self._first(data, start, key))
-        return agreed(_begun(self, first, jax.random.fold_in(key, 1)), data.mesh)
+        return broadcast_one_to_all(_begun(self, first, jax.random.fold_in(key, 1)), data.mesh)
 
     def working_copies(self, description: Description) -> int:
         """Those of the aligner of the final assignment."""
@@ -289,7 +289,7 @@ class AbstractGradientModel(AbstractImageModel):
             return given
         groups = np.asarray(given)
         sums = _sums(data.samples, groups[data.own], count)
-        total = joined_rows(sums[None], data.mesh).sum(0)
+        total = allgather_rows(sums[None], data.mesh).sum(0)
         sizes = np.bincount(groups, minlength=count).astype(total.dtype)
         return (total / sizes[:, None, None, None]).astype(data.samples.dtype)
 

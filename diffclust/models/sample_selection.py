@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 
 from diffclust import _validation
 from diffclust.parallel import Data, own_mesh
-from diffclust.parallel.processes import joined_rows
+from diffclust.parallel.processes import allgather_rows
 from diffclust.solvers import Assignment, Outcome
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Assignment))
@@ -43,7 +43,7 @@ class Selection:
             The selection.
         """
         weight, mesh = every.weight, every.mesh
-        if not np.any(joined_rows(np.asarray([weight is not None]), mesh)):
+        if not np.any(allgather_rows(np.asarray([weight is not None]), mesh)):
             return Selection(every, every, None, every.num_samples)
         if weight is None:
             weight = np.ones(every.own.stop - every.own.start)
@@ -75,7 +75,7 @@ class Selection:
         """
         if assignments is None:
             return None
-        every = joined_rows(np.asarray(assignments), self.every.mesh)
+        every = allgather_rows(np.asarray(assignments), self.every.mesh)
         groups = _validation.groups(every, self.every.num_samples, num_clusters, noun)
         if self.kept is None:
             return groups
@@ -100,7 +100,7 @@ class Selection:
         asked = others if others.size else np.zeros(1, np.int64)
         part = Data(self.every.samples[asked], None, outcome.chunk_size, own_mesh(mesh))
         rest = assign(outcome, part)
-        parts = joined_rows([getattr(rest, name)[: others.size] for name in _FIELDS], mesh)
+        parts = allgather_rows([getattr(rest, name)[: others.size] for name in _FIELDS], mesh)
         fitted = np.flatnonzero(self.kept)
         order = np.argsort(np.concatenate([fitted, np.flatnonzero(~self.kept)]))
         fields = (

@@ -23,7 +23,7 @@ from diffclust.models.settings import MaskSettings, ScatteringSettings
 from diffclust.parallel import Data
 from diffclust.parallel.data import Description
 from diffclust.parallel.in_flight import all_rows
-from diffclust.parallel.processes import joined_rows
+from diffclust.parallel.processes import allgather_rows
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers import (
     Assignment,
@@ -271,7 +271,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         problem = self._alignment(data.samples.shape[1:])
         given = (problem, outcome.learned.clusters, data, points.assignments)
         chunks = alignment_chunks(*given, callback=callback)
-        return _assignment(points, joined_rows(all_rows(chunks), data.mesh))
+        return _assignment(points, allgather_rows(all_rows(chunks), data.mesh))
 
     def energies(
         self, outcome: Outcome, data: Data, *, callback: Callback = ignore

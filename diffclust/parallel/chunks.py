@@ -15,22 +15,22 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.image_source import ImageSource
 from diffclust.parallel.mesh import (
+    map_rows,
     own_mesh,
     own_part,
     own_size,
-    rowwise,
-    settled,
+    ready_on_cpu,
     shard_rows,
     sharded,
 )
 from diffclust.parallel.processes import (
-    even_share,
-    joined_rows,
+    allgather_rows,
     num_processes,
     own_rows,
+    own_share,
     row_counts,
-    rows_at,
     spans,
+    take_rows,
 )
 
 _CPU_BUDGET = 48 * 2**20
@@ -259,7 +259,9 @@ class Chunks:
         Returns:
             The new state and memory.
         """
-        return settled(step_on_devices(step, state, batch, memory, others, self.mesh), self.mesh)
+        return ready_on_cpu(
+            step_on_devices(step, state, batch, memory, others, self.mesh), self.mesh
+        )
 
     def map(self, function: Callable, everywhere: PyTree, rows: PyTree) -> Any:
         """A function of the rows of one chunk, each device its own.
@@ -272,7 +274,7 @@ class Chunks:
         Returns:
             What it gives, on the devices.
         """
-        return settled(_map(function, everywhere, rows, self.mesh), self.mesh)
+        return ready_on_cpu(_map(function, everywhere, rows, self.mesh), self.mesh)
 
     def collect(
         self, memory: Sequence[PyTree], part: Callable[[Any], PyTree] = lambda past: past
@@ -310,7 +312,7 @@ class Chunks:
                 part,
             )
             start += self.own_size
-        return joined_rows(whole, self.mesh)
+        return allgather_rows(whole, self.mesh)
 
     def rows_of(self, memory: Sequence[PyTree], index: Int[np.ndarray, " m"]) -> Any:
         """The memory of some samples, on the host; all processes must ask.
@@ -323,7 +325,7 @@ class Chunks:
             Their memory, in the order of the indices.
         """
         take = functools.partial(self._rows_of, memory)
-        return rows_at(take, np.asarray(index), self.counts, self.mesh)
+        return take_rows(take, np.asarray(index), self.counts, self.mesh)
 
     def _rows_of(self, memory: Sequence[PyTree], index: Int[np.ndarray, " m"]) -> PyTree:
         chunk, inside = np.divmod(index, self.own_size)
@@ -371,7 +373,7 @@ class Chunks:
         if spans(self.mesh):
             # There, padding is not at the end.
             index = np.where(index < self.num_samples, index, 0)
-        return rows_at(self._gather, index, self.counts, self.mesh)
+        return take_rows(self._gather, index, self.counts, self.mesh)
 
     def _gather(self, index: Int[np.ndarray, " m"]) -> PyTree:
         if isinstance(self.batches, StreamedBatches):
@@ -407,7 +409,7 @@ class Chunks:
             np.append(index, index[spare]),
             np.append(weight, spare).astype(weight.dtype),
         )
-        own = even_share(index.size, self.mesh)
+        own = own_share(index.size, self.mesh)
         samples = jax.tree.map(lambda leaf: leaf[own], self.gather(index))
         return cut(samples, weight[own], size=-(-size // devices), mesh=self.mesh)
 
@@ -434,12 +436,12 @@ def step_on_devices(
 
 @eqx.filter_jit
 def _map(function: Callable, everywhere: PyTree, rows: PyTree, mesh: Mesh | None) -> Any:
-    return rowwise(function, mesh)(everywhere, rows)
+    return map_rows(function, mesh)(everywhere, rows)
 
 
 @eqx.filter_jit
 def _apply(samples: PyTree, normalise: Callable[[PyTree], PyTree], mesh: Mesh | None) -> PyTree:
-    return rowwise(lambda normalise, rows: jax.vmap(normalise)(rows), mesh)(normalise, samples)
+    return map_rows(lambda normalise, rows: jax.vmap(normalise)(rows), mesh)(normalise, samples)
 
 
 def _preparation(
@@ -523,7 +525,7 @@ def cut(
     if not any(isinstance(leaf, ImageSource) for leaf in leaves):
         batches = batches[:]
     weights = np.zeros(num_processes(mesh) * own.size, dtype)
-    weights[: sum(counts)] = joined_rows(own[:count], mesh)
+    weights[: sum(counts)] = allgather_rows(own[:count], mesh)
     prepared = sample if normalise is None else eqx.filter_eval_shape(normalise, sample)
     size *= num_processes(mesh)
     return Chunks(batches, weights, sum(counts), size, mesh, counts, prepared)

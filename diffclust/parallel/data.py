@@ -19,8 +19,8 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.image_source import ImageSource
 from diffclust.parallel.chunks import Batch, Chunks, chunk_layout, cut, step_on_devices
-from diffclust.parallel.mesh import own_size, replicate, settled, shard_rows, sharded
-from diffclust.parallel.processes import even_share, joined_rows, own_rows, row_counts, rows_at
+from diffclust.parallel.mesh import own_size, ready_on_cpu, replicate, shard_rows, sharded
+from diffclust.parallel.processes import allgather_rows, own_rows, own_share, row_counts, take_rows
 
 
 class PerSample(eqx.Module):
@@ -174,7 +174,7 @@ class Data:
     def all_weights(self) -> Float[np.ndarray, " n"]:
         """Weights of the samples of all processes."""
         ones = np.ones(self.own.stop - self.own.start, self.dtype)
-        return joined_rows(ones if self.weight is None else self.weight, self.mesh)
+        return allgather_rows(ones if self.weight is None else self.weight, self.mesh)
 
     def level(self, key: Hashable, prepare: Callable[[PyTree], PyTree]) -> Chunks:
         """The samples, prepared and cut into chunks; computed once for each key.
@@ -223,7 +223,7 @@ class Data:
             The batch.
         """
         if place is shard_rows:
-            part = index[even_share(index.size, self.mesh)]
+            part = index[own_share(index.size, self.mesh)]
             samples = self._rows(part - self.own.start)
         else:
             samples = self.gather(index)
@@ -250,7 +250,7 @@ class Data:
         if self.resident is None:
             places = self.replicate(index)
             given = (step, state, memory, self.take(index), places, others, self.mesh)
-            return settled(_indexed_step(*given), self.mesh)
+            return ready_on_cpu(_indexed_step(*given), self.mesh)
         # Apart, so that the program that takes long to compile serves any number of samples.
         places = jnp.asarray(index)
         batch, past = rows_of((self.resident, memory), places)
@@ -282,7 +282,7 @@ class Data:
         Returns:
             Arrays with a leading axis.
         """
-        return rows_at(self._rows, index, self.counts, self.mesh)
+        return take_rows(self._rows, index, self.counts, self.mesh)
 
     def subset(self, index: Int[np.ndarray, " m"], weight: Float[np.ndarray, " m"]) -> "Data":
         """Some of the samples, shared out evenly; all processes must ask.
@@ -298,7 +298,7 @@ class Data:
         # Every process needs a sample.
         spare = max(0, len(self.counts) - index.size)
         index, weight = (np.append(x, x[:1].repeat(spare)) for x in (index, weight))
-        own = even_share(index.size, self.mesh)
+        own = own_share(index.size, self.mesh)
         part = jax.tree.map(lambda leaf: leaf[own], self.gather(index))
         return Data(part, weight[own], self.chunk_size, self.mesh)
 

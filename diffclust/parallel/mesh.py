@@ -220,7 +220,7 @@ def shard_batch(batch: PyTree, mesh: Mesh) -> PyTree:
     return shard_rows(batch, mesh)
 
 
-def gathered(tree: PyTree, mesh: Mesh | None) -> PyTree:
+def unreplicated(tree: PyTree, mesh: Mesh | None) -> PyTree:
     """What was the same on every device, on the default device alone.
 
     Args:
@@ -233,7 +233,7 @@ def gathered(tree: PyTree, mesh: Mesh | None) -> PyTree:
     return tree if mesh is None else jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
 
 
-def settled(tree: PyTree, mesh: Mesh | None) -> PyTree:
+def ready_on_cpu(tree: PyTree, mesh: Mesh | None) -> PyTree:
     """A step's result, waited for where several steps at once could lock each other out.
 
     Devices that are parts of one CPU draw on one pool of threads. With many steps queued, those of
@@ -284,7 +284,7 @@ def sharded(step: Callable, mesh: Mesh | None) -> Callable:
     return run
 
 
-def rowwise(function: Callable, mesh: Mesh | None) -> Callable:
+def map_rows(function: Callable, mesh: Mesh | None) -> Callable:
     """A function of rows, run by every device on its own; the devices do not talk.
 
     Args:
@@ -311,10 +311,10 @@ def rowwise(function: Callable, mesh: Mesh | None) -> Callable:
 
 @eqx.filter_jit
 def _on_rows(function: Callable, everywhere: PyTree, rows: PyTree, mesh: Mesh) -> PyTree:
-    return rowwise(function, mesh)(everywhere, rows)
+    return map_rows(function, mesh)(everywhere, rows)
 
 
-def on_rows(function: Callable, everywhere: PyTree, rows: PyTree, mesh: Mesh) -> PyTree:
+def map_rows_on_host(function: Callable, everywhere: PyTree, rows: PyTree, mesh: Mesh) -> PyTree:
     """A function of rows, on the host and back, over the devices of this process.
 
     Args:
@@ -334,7 +334,7 @@ def on_rows(function: Callable, everywhere: PyTree, rows: PyTree, mesh: Mesh) ->
         return np.concatenate([leaf, np.repeat(leaf[:1], padding, axis=0)]) if padding else leaf
 
     placed = shard_rows(jax.tree.map(padded, rows), mesh)
-    found = settled(_on_rows(function, everywhere, placed, mesh), mesh)
+    found = ready_on_cpu(_on_rows(function, everywhere, placed, mesh), mesh)
     return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], found)
 
 

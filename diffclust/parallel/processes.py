@@ -110,7 +110,7 @@ def spans(mesh: Mesh | None) -> bool:
     return num_processes(mesh) > 1
 
 
-def gathered_bytes(data: bytes) -> list[bytes]:
+def allgather_bytes(data: bytes) -> list[bytes]:
     """What every process has to say; all must call it.
 
     Args:
@@ -135,13 +135,13 @@ def gathered_bytes(data: bytes) -> list[bytes]:
 def _joined(array: Any) -> np.ndarray:
     own = np.asarray(array)
     # Rows may be empty, so that their number does not follow from the bytes.
-    parts = gathered_bytes(np.int64(len(own)).tobytes() + own.tobytes())
+    parts = allgather_bytes(np.int64(len(own)).tobytes() + own.tobytes())
     rows = sum(int(np.frombuffer(part, np.int64, 1)[0]) for part in parts)
     joined = np.frombuffer(bytearray(b"".join(part[8:] for part in parts)), own.dtype)
     return joined.reshape(rows, *own.shape[1:])
 
 
-def joined_rows(tree: PyTree, mesh: Mesh | None) -> PyTree:
+def allgather_rows(tree: PyTree, mesh: Mesh | None) -> PyTree:
     """The rows of all processes, in the order of the source.
 
     Args:
@@ -154,7 +154,7 @@ def joined_rows(tree: PyTree, mesh: Mesh | None) -> PyTree:
     return jax.tree.map(_joined, tree) if spans(mesh) else tree
 
 
-def agreed(tree: PyTree, mesh: Mesh | None) -> PyTree:
+def broadcast_one_to_all(tree: PyTree, mesh: Mesh | None) -> PyTree:
     """Arrays as process 0 has them: different machines may round differently.
 
     Args:
@@ -169,7 +169,7 @@ def agreed(tree: PyTree, mesh: Mesh | None) -> PyTree:
     leaves, structure = jax.tree.flatten(tree)
     arrays = [np.asarray(leaf) for leaf in leaves]
     data = b"".join(array.tobytes() for array in arrays) if jax.process_index() == 0 else b""
-    whole, start, found = gathered_bytes(data)[0], 0, []
+    whole, start, found = allgather_bytes(data)[0], 0, []
     for array in arrays:
         part = np.frombuffer(whole, array.dtype, array.size, start)
         found.append(part.reshape(array.shape).copy())
@@ -201,7 +201,7 @@ def row_counts(count: int, mesh: Mesh | None) -> tuple[int, ...]:
     """
     if not spans(mesh):
         return (count,)
-    counts = tuple(int(part) for part in gathered_bytes(str(count).encode()))
+    counts = tuple(int(part) for part in allgather_bytes(str(count).encode()))
     if not all(counts):
         raise ProcessError(
             f"process {counts.index(0)} has no samples; start fewer processes or give more samples"
@@ -225,7 +225,7 @@ def own_rows(counts: Sequence[int]) -> slice:
     return slice(bounds[number], bounds[number + 1])
 
 
-def even_share(count: int, mesh: Mesh | None) -> slice:
+def own_share(count: int, mesh: Mesh | None) -> slice:
     """Which of some rows, that all processes have, this one works on.
 
     Args:
@@ -242,7 +242,7 @@ def even_share(count: int, mesh: Mesh | None) -> slice:
     return slice(count * here // number, count * (here + 1) // number)
 
 
-def rows_at(
+def take_rows(
     take: Callable[[Int[np.ndarray, " m"]], PyTree],
     index: Int[np.ndarray, " m"],
     counts: Sequence[int],
@@ -264,11 +264,11 @@ def rows_at(
     owner = np.searchsorted(np.cumsum(counts), index, side="right")
     mine = index[owner == jax.process_index()] - own_rows(counts).start
     order = np.argsort(np.argsort(owner, kind="stable"), kind="stable")
-    return jax.tree.map(lambda rows: rows[order], joined_rows(take(mine), mesh))
+    return jax.tree.map(lambda rows: rows[order], allgather_rows(take(mine), mesh))
 
 
 @contextlib.contextmanager
-def together(mesh: Mesh | None) -> Iterator[None]:
+def raise_everywhere(mesh: Mesh | None) -> Iterator[None]:
     """A block whose error in one process is an error in all, rather than a wait for ever.
 
     Args:
@@ -289,7 +289,7 @@ def together(mesh: Mesh | None) -> Iterator[None]:
     except Exception as error:
         raised = error
     told = {} if raised is None else {"error": str(raised) or type(raised).__name__}
-    said = [json.loads(part) for part in gathered_bytes(json.dumps(told).encode())]
+    said = [json.loads(part) for part in allgather_bytes(json.dumps(told).encode())]
     if raised is not None:
         raise raised
     for number, part in enumerate(said):

@@ -12,7 +12,7 @@ from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch
 from diffclust.parallel.data import Data
 from diffclust.parallel.in_flight import Chunkwise, in_flight, num_workers
-from diffclust.parallel.mesh import gathered, own_part
+from diffclust.parallel.mesh import own_part, unreplicated
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.lloyd import Lloyd, LloydState
@@ -107,7 +107,7 @@ def aligned_means(
             state, present = level.step(step, state, batch, past)
             new.append(present)
         memory, state = tuple(new), solver.end_pass(state)
-    return gathered(state.learned.clusters, data.mesh)
+    return unreplicated(state.learned.clusters, data.mesh)
 
 
 def alignment_chunks(

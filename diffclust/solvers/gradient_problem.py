@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from diffclust.parallel.data import Data, Description
-from diffclust.parallel.mesh import check_batch_size, gathered, replicate
+from diffclust.parallel.mesh import check_batch_size, replicate, unreplicated
 from diffclust.prototypes import Learned
 from diffclust.solvers.assign import SoftAssignment, assign_softly
 from diffclust.solvers.base import Memory
@@ -234,7 +234,7 @@ class GradientProblem(AbstractProblem):
         mass = float(np.sum(data.all_weights, dtype=np.float64))
         soft = {"certainties": shares[:, 0]} if data.streamed else {"responsibilities": shares}
         return Outcome(
-            gathered(best, data.mesh),
+            unreplicated(best, data.mesh),
             assignment,
             (*(mass * loss for loss in ended.history), min(at.losses)),
             at.losses,

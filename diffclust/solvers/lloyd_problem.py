@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 from diffclust.distances import SquaredEuclidean
 from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.data import Data, Description, PerSample
-from diffclust.parallel.mesh import gathered
+from diffclust.parallel.mesh import unreplicated
 from diffclust.prototypes import Clusters, Learned
 from diffclust.sampling import low_pass
 from diffclust.solvers.assign import assignment_of
@@ -432,7 +432,7 @@ class LloydProblem(AbstractProblem):
         history, status = at.best
         chunks = self.level(data, 1)
         return Outcome(
-            gathered(best.learned, data.mesh),
+            unreplicated(best.learned, data.mesh),
             Assignment(*chunks.collect(best.memory.rows, assignment_of)),
             history,
             at.losses,

@@ -11,8 +11,8 @@ from jaxtyping import Array, Bool, Int, PyTree
 
 from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch, Chunks
-from diffclust.parallel.mesh import replicate, settled, shard_rows
-from diffclust.parallel.processes import agreed
+from diffclust.parallel.mesh import ready_on_cpu, replicate, shard_rows
+from diffclust.parallel.processes import broadcast_one_to_all
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
@@ -138,7 +138,7 @@ def run_pass(
     """
     if not history:
         # What one machine computed alone, another may have rounded differently.
-        state = agreed(state, chunks.mesh)
+        state = broadcast_one_to_all(state, chunks.mesh)
     iteration, last = len(history), history[-1] if history else None
     # Placed alike in every pass, so that no step is compiled twice.
     state, past = replicate(state, chunks.mesh), list(shard_rows(memory, chunks.mesh))
@@ -357,7 +357,7 @@ def means_of_aligned(
     state = starting.init(eqx.tree_at(lambda c: c.prototype, clusters, prototype))
     step = eqx.Partial(_add, starting)
     for batch, past in zip(chunks.batches, memory, strict=True):
-        state = settled(chunks.step(step, state, batch, past)[0], chunks.mesh)
+        state = ready_on_cpu(chunks.step(step, state, batch, past)[0], chunks.mesh)
         # Chunks that are waited for by nobody would pile up before the device.
         jax.block_until_ready(state)
     return solver.init(starting.end_pass(state).learned.clusters)

@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 
 from diffclust.parallel.data import Data, Description, HostRows
 from diffclust.parallel.in_flight import Chunkwise, all_rows
-from diffclust.parallel.processes import agreed, joined_rows, spans
+from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all, spans
 from diffclust.solvers.problem import AbstractProblem, Position, State
 from diffclust.solvers.progress import Callback
 from diffclust.solvers.result import Outcome
@@ -106,10 +106,10 @@ class StagedProblem(AbstractProblem):
         if stage.chunks is None:
             assert stage.compute is not None
             found = {name: np.asarray(array) for name, array in stage.compute(context).items()}
-            return self._after(arrays, position, stage, agreed(found, data.mesh))
+            return self._after(arrays, position, stage, broadcast_one_to_all(found, data.mesh))
         if spans(data.mesh):
             # Of this process's rows alone no other could go on.
-            rows = joined_rows(all_rows(stage.chunks(context)), data.mesh)
+            rows = allgather_rows(all_rows(stage.chunks(context)), data.mesh)
             return self._after(arrays, position, stage, {"rows": rows})
         rows = arrays.rows or HostRows(())
         if self._running is None or self._running[:2] != (stage.name, len(rows)):

@@ -23,7 +23,12 @@ from jaxtyping import PyTree
 
 from diffclust._version import __version__
 from diffclust.parallel.mesh import data_mesh
-from diffclust.parallel.processes import agreed, gathered_bytes, saving_alone, together
+from diffclust.parallel.processes import (
+    allgather_bytes,
+    broadcast_one_to_all,
+    raise_everywhere,
+    saving_alone,
+)
 from diffclust.solvers.progress import FitError
 
 _MARK = "snapshots.json"
@@ -286,12 +291,12 @@ class SharedSnapshots:
             state: Gives a tree of arrays, and about them what JSON can hold.
         """
         is_due = b"1" if self._folder is not None and self._folder.is_due else b""
-        if not gathered_bytes(is_due)[0]:
+        if not allgather_bytes(is_due)[0]:
             return
         # What it takes to tell the state may be in all processes.
         arrays, about = state()
         arrays = jax.tree.map(np.asarray, arrays)
-        with together(self._mesh):
+        with raise_everywhere(self._mesh):
             if self._folder is not None:
                 self._folder.save(lambda: (arrays, about))
 
@@ -307,11 +312,11 @@ class SharedSnapshots:
             The arrays and what was saved about them; None where nothing was.
         """
         found = None
-        with together(self._mesh):
+        with raise_everywhere(self._mesh):
             if self._folder is not None:
                 found = self._folder.latest(like)
         told = b"" if found is None else json.dumps(found[1]).encode()
-        said = gathered_bytes(told)[0]
+        said = allgather_bytes(told)[0]
         if not said:
             return None
         about = json.loads(said)
@@ -320,7 +325,7 @@ class SharedSnapshots:
         def typed(leaf: Any, array: np.ndarray) -> Any:
             return array if isinstance(leaf, np.ndarray) else jnp.asarray(array)
 
-        return jax.tree.map(typed, blank, agreed(blank, self._mesh)), about
+        return jax.tree.map(typed, blank, broadcast_one_to_all(blank, self._mesh)), about
 
     def last(self) -> str | None:
         """See `solvers.Snapshots.last`; None in all processes but 0."""
