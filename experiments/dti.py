@@ -1,6 +1,7 @@
 """What the experiments on DTI clustering share: settings by data set, runs watched on the way."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,10 +10,8 @@ import numpy as np
 from diffclust.data import load
 from diffclust.metrics import scores
 from diffclust.models import MODELS
-from diffclust.solvers.base import Memory
-from diffclust.solvers.curriculum import Position
-from diffclust.solvers.gradient import GradientState
-from diffclust.solvers.assign import assign_softly
+from diffclust.parallel import Data
+from diffclust.solvers import assign_softly
 from experiments.harness import arguments, finish
 
 SETS = {
@@ -55,32 +54,46 @@ def model_of(method: str, name: str, *, num_clusters: int = 10, **settings: Any)
 
 
 class Watch:
-    """Assigns all samples now and then, and notes accuracy and loss against the time trained."""
+    """Assigns all samples now and then, and notes accuracy and loss against the time trained.
+
+    Given to a fit as its snapshots, it is shown every state, and saves none.
+    """
 
     def __init__(self, model, images, labels, *, every: float, prefix: str) -> None:
         self.model, self.images, self.labels = model, images, labels
         self.every, self.prefix = every, prefix
-        self.begun, self.paused, self.last = time.perf_counter(), 0.0, 0.0
+        self.begun, self.paused, self.looked = time.perf_counter(), 0.0, 0.0
         self.trace: list[dict[str, float]] = []
 
     @property
     def trained(self) -> float:
         return time.perf_counter() - self.begun - self.paused
 
-    def __call__(self, state: GradientState, memory: Memory | None, position: Position) -> None:
-        if self.trained - self.last < self.every:
+    def latest(self, like: Callable[[dict[str, Any]], Any]) -> None:
+        del like
+
+    def last(self) -> None:
+        return None
+
+    def save(self, state: Callable[[], tuple[Any, dict[str, Any]]]) -> None:
+        if self.trained - self.looked < self.every:
             return
-        self.last, stopped = self.trained, time.perf_counter()
-        channels = self.images.shape[3]
-        plan = self.model.plan(self.images)
-        phase = min(position.phase, len(plan.phases) - 1)
-        solver = self.model.solver(plan.phases[phase].solver, channels)
-        found, losses, _ = assign_softly(solver, state.learned, self.images, chunk_size=512)
+        (arrays, about), stopped = state(), time.perf_counter()
+        training, position = arrays.state, about["position"]
+        if training is None:
+            # A restart has ended.
+            return
+        self.looked = self.trained
+        plan = self.model.training_plan(self.images)
+        phase = min(position["phase"], len(plan.phases) - 1)
+        solver = self.model.solver(plan.phases[phase].solver, self.images.shape[3])
+        data = Data(self.images, chunk_size=512)
+        found, losses, _ = assign_softly(solver, training.learned, data)
         row = {
-            "seconds": round(self.last, 1),
-            "step": int(state.step),
-            "phase": position.phase,
-            "moves": position.moves,
+            "seconds": round(self.looked, 1),
+            "step": int(training.step),
+            "phase": position["phase"],
+            "moves": position["moves"],
             "loss": float(np.mean(losses, dtype=np.float64)),
             **scores(self.labels, found.clusters),
         }
@@ -103,7 +116,7 @@ def run(
         assignments = first.fit(data.images, key=key).assignments
         found = {k: round(v, 4) for k, v in scores(data.labels, assignments).items()}
         print(prefix, start, found, f"seconds={time.perf_counter() - begun:.1f}", flush=True)
-    result = model.fit(data.images, key=key, keep=watch, assignments=assignments)
+    result = model.fit(data.images, key=key, snapshots=watch, assignments=assignments)
     seconds = time.perf_counter() - begun - (watch.paused if watch else 0.0)
     row = {
         "seed": seed,

@@ -74,7 +74,7 @@ def scored(prefix: str, runs: list[tuple[int, Any, float]], labels: np.ndarray) 
 
     rows = []
     for seed, found, seconds in runs:
-        row = {"seed": seed, "cut": found.loss, **scores(labels, found.rows.assignments)}
+        row = {"seed": seed, "cut": found.loss, **scores(labels, found.points.assignments)}
         rows.append(row)
         told = {**row, **found.figures, "seconds": seconds}
         words = [f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in told.items()]

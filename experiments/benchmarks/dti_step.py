@@ -34,7 +34,7 @@ def measure(model, images, transforms, steps):
     batch = Batch(jnp.asarray(images[:128]), jnp.ones(len(images[:128])))
     learned = model.begin(jnp.asarray(images[: model.num_clusters]), jax.random.key(0))
     state = solver.init(learned)
-    memory = solver.remember(len(batch.weight), model.num_clusters, batch.weight.dtype)
+    memory = solver.init_memory(len(batch.weight), model.num_clusters, batch.weight.dtype)
     seconds = []
     for _ in range(steps + 1):
         begun = time.perf_counter()

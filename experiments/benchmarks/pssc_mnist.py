@@ -3,7 +3,7 @@
     python -m experiments.benchmarks.pssc_mnist [--seed 0] [--quick]
 
 U-SPEC with the paper's preset and the library's default, in one process, compilation included.
-The last stage (portraits: prototypes, and every image aligned to its own) is not part of PSSC and
+The last stage (alignments: prototypes, and every image aligned to its own) is not part of PSSC and
 is told apart.
 """
 
@@ -43,10 +43,10 @@ def main():
     models = {"U-SPEC": PSSC.as_published(10), "default": PSSC(10, affinity="graph")}
     for name, model in models.items():
         spent, result = stages_of(model, data.images, args.seed)
-        portraits = spent["portraits"]
+        alignments = spent["alignments"]
         figures[name] = {
-            "seconds": round(result.outcome.seconds - portraits, 1),
-            "portraits_seconds": portraits,
+            "seconds": round(result.outcome.seconds - alignments, 1),
+            "alignments_seconds": alignments,
             "stages": spent,
             **{k: round(v, 4) for k, v in scores(data.labels, result.assignments).items()},
             "peak_memory_mb": round(peak_memory_mb()),

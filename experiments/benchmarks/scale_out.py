@@ -66,7 +66,7 @@ def lloyd(model, samples):
     samples = jax.vmap(solver.family.normalise)(samples)
     weights = jnp.tile(jnp.asarray(penalty, samples.dtype)[None], (CLUSTERS, 1))
     prototype = jax.vmap(solver.family.init)(samples[:CLUSTERS])
-    return solver, solver.init(Clusters(prototype, weights)), samples, solver.remember, ()
+    return solver, solver.init(Clusters(prototype, weights)), samples, solver.init_memory, ()
 
 
 def gradient(model, samples):
@@ -114,11 +114,11 @@ def measure(method, settings, count, mesh, seed):
         make = moments
 
     def over_devices():
-        solver, state, samples, remember, others = make(model, drawn(model, count, seed))
+        solver, state, samples, init_memory, others = make(model, drawn(model, count, seed))
         batch = Batch(samples, jnp.ones(count))
-        alone = (state, batch, remember(count, CLUSTERS, samples.dtype), *others)
+        alone = (state, batch, init_memory(count, CLUSTERS, samples.dtype), *others)
         batch = shard_batch(batch, mesh)
-        memory = shard_rows(remember(len(batch.weight), CLUSTERS, samples.dtype), mesh)
+        memory = shard_rows(init_memory(len(batch.weight), CLUSTERS, samples.dtype), mesh)
         given = (replicate(state, mesh), batch, memory, *replicate(others, mesh))
         step = getattr(solver, "step", solver)
         return step, alone, given, jax.jit(sharded(step, mesh)).lower(*given).compile()

@@ -17,6 +17,7 @@ import numpy as np
 
 import diffclust
 from diffclust.data import load
+from diffclust.parallel import Data
 from diffclust.prototypes import Clusters
 from diffclust.solvers import cut
 from diffclust.solvers.lloyd_run import sum_over_chunks
@@ -26,13 +27,12 @@ from experiments.harness import arguments, finish, peak_memory_mb
 def seconds_per_pass(model, images, repeats=2):
     """Least seconds of a pass after the first, and what compiling added to the first."""
     solver = model.solver()
-    chunks = cut(
-        images, None, size=model.default_chunk_size(images), normalise=solver.family.normalise
-    )
+    size = model.chunk_size_for(Data(images).description)
+    chunks = cut(images, None, size=size, normalise=solver.family.normalise)
     prototype = jax.tree.map(jnp.asarray, chunks.gather(np.arange(10)))
     penalty = jnp.tile(jnp.asarray([model.penalty()], dtype=prototype.dtype), (10, 1))
     state = solver.init(Clusters(prototype, penalty))
-    memory = tuple(solver.remember(chunks.size, 10, prototype.dtype) for _ in chunks.batches)
+    memory = tuple(solver.init_memory(chunks.size, 10, prototype.dtype) for _ in chunks.batches)
     times = []
     for _ in range(repeats + 1):
         begun = time.perf_counter()

@@ -61,7 +61,7 @@ def main():
         solver = model.solver(reference, model.initial_covariance(registered, reference))
         prototype = jax.vmap(solver.family.init)(registered[jnp.asarray([0, -1])])
         state = solver.init(Clusters(prototype, jnp.zeros((GROUPS, 0))))
-        memory = solver.remember(len(registered), GROUPS, registered.dtype)
+        memory = solver.init_memory(len(registered), GROUPS, registered.dtype)
         state, memory = sum_over_chunks(solver, state, memory)
         running[name] = (solver, *jax.block_until_ready(sum_over_chunks(solver, state, memory)))
     seconds = {name: [] for name in METHODS}

@@ -19,6 +19,7 @@ from jaxtyping import Array
 
 import diffclust
 from diffclust.alignment import AfterAlignment, Descent, InvariantDistance, Prediction, Stage
+from diffclust.analysis.hierarchy import registered_gaussians
 from diffclust.data import load, load_landmarks
 from diffclust.distances import (
     AbstractDistance,
@@ -33,8 +34,7 @@ from diffclust.metrics import scores
 from diffclust.models import Training
 from diffclust.models.cuts import cut_mean_graph
 from diffclust.models.di_spectral import unit_norm
-from diffclust.analysis.hierarchy import registered_gaussians
-from diffclust.solvers.progress import ignore
+from diffclust.parallel import Data
 from diffclust.transforms import Affine
 from experiments.di_spectral_ablation.run import judged_by
 from experiments.harness import arguments, data_file, finish
@@ -70,7 +70,7 @@ class ThroughPrototype(AbstractDistance):
 def graph_rows(candidates, distance, samples, clusters, key, *, squared=True):
     """The flagship's graph and cut, with candidates judged by any distance."""
     judged = judged_by(distance, samples, candidates, squared=squared)
-    return cut_mean_graph(judged, NEIGHBOURS, clusters, 4, key).rows
+    return cut_mean_graph(judged, NEIGHBOURS, clusters, 4, key).points
 
 
 def table(labels, rows):
@@ -93,20 +93,20 @@ def with_images(data, key, steps):
     images, rows = data.images, {}
     tell = table(data.labels, rows)
     model = diffclust.DeformationInvariantSpectralClustering(10)
-    _, coordinates = model.project(images, max(model.num_removed), ignore)
+    _, coordinates = model.project(Data(images))
     candidates, units = model.candidates(coordinates), unit_norm(images)
-    typical = jnp.asarray(units[:64])
+    exemplars = jnp.asarray(units[:64])
 
     def graph(name, distance, samples=units):
         tell(f"graph: {name}", lambda: graph_rows(candidates, distance, samples, 10, key))
 
-    bent = model.distance(typical)
+    bent = model.distance(exemplars)
     graph("thin-plate splines (the flagship)", bent)
     weighed = dataclasses.replace(model.alignment_model().energy(), pixel_weights="jacobian")
-    both_ways = InvariantDistance(weighed, model.aligner()).prepared(typical, bent.penalty)
+    both_ways = InvariantDistance(weighed, model.aligner()).prepared(exemplars, bent.penalty)
     graph("splines, pixels weighed by the Jacobian", both_ways)
     affine = InvariantDistance(TransformedDistance(Affine()), Descent((Stage(12),)))
-    graph("affine maps only", affine.prepared(typical, jnp.asarray([0.5])))
+    graph("affine maps only", affine.prepared(exemplars, jnp.asarray([0.5])))
     seen = FeatureDistance(model.feature_map(*images.shape[1:3]))
     graph("scattering distance after alignment", AfterAlignment(bent, seen))
 

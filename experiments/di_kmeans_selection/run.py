@@ -14,18 +14,28 @@ import itertools
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.stats import spearmanr
 
 import diffclust
 from diffclust.alignment import Descent, Stage
 from diffclust.data import load
+from diffclust.distances import SquaredEuclidean
 from diffclust.energies import em_step, estimate_noise, log_evidence
 from diffclust.metrics import accuracy
-from diffclust.solvers import Lloyd, SplitMerge, Plan, Stopping
-from diffclust.solvers.moves import improve
-from diffclust.solvers.lloyd_run import run_lloyd
-from diffclust.solvers.start import level_of
+from diffclust.parallel import Data
+from diffclust.solvers import (
+    Lloyd,
+    LloydPlan,
+    LloydProblem,
+    Run,
+    SplitMerge,
+    Status,
+    Stopping,
+    ignore,
+    kmeans_plus_plus,
+)
 from diffclust.solvers.penalty_learning import warp_statistics
 from experiments.harness import arguments, finish
 
@@ -42,14 +52,19 @@ def setting(images, side, affine, bending, steps, seed):
     )
     solver = Lloyd(model.energy(), Descent(stages), model.family())
     factor = model.coarsening(*images.shape[1:3])
-    plan = Plan(10, model.penalty(), 1, Stopping(15, 2e-3), SplitMerge(rounds=5), factor, 512)
-    chunks = level_of(solver, plan, images, None, factor)
-    finest = level_of(solver, plan, images, None, 1)
-    state, memory = started(solver, plan, chunks, finest, None, jax.random.key(seed))
-    run = run_lloyd(solver, chunks, state, memory, plan.stopping)
-    run = improve(solver, chunks, run, plan.stopping, plan.moves, seed=seed)
-    warps = warp_statistics(solver, chunks, run)
-    return run, chunks, warps
+    plan = LloydPlan(10, model.penalty(), 1, Stopping(15, 2e-3), SplitMerge(rounds=5), factor)
+    data, key = Data(images, chunk_size=512), jax.random.key(seed)
+    finest = LloydProblem(solver, plan).level(data, 1)
+    seeds = kmeans_plus_plus(finest, 10, SquaredEuclidean().to_all, key=key)
+    problem = LloydProblem(solver, plan, ("prototypes", jnp.asarray(images[seeds])))
+    state = problem.init(data, key)
+    # Without the refinement at full resolution: settings are compared as restarts are.
+    while state.position["stage"] == "restarts":
+        state = problem.advance(data, state, ignore)
+    best, (history, status) = state.arrays.best, state.position["best"]
+    run = Run(best.learned, best.memory.rows, best.tally, history, Status(status))
+    chunks = problem.level(data, factor)
+    return run, chunks, warp_statistics(solver, chunks, run)
 
 
 def main():

@@ -13,7 +13,7 @@ import numpy as np
 import diffclust
 from diffclust.data import load
 from diffclust.models.di_spectral import unit_norm
-from diffclust.solvers.progress import ignore
+from diffclust.parallel import Data
 from experiments.harness import arguments, finish
 
 ROWS = 6
@@ -23,7 +23,7 @@ def rows_of(images, count):
     """Samples, their nearest by scattering and by bending, and the sample bent onto each."""
     # One list of candidates has one nearest.
     model = diffclust.DeformationInvariantSpectralClustering(10, num_removed=(2,))
-    _, coordinates = model.project(images, max(model.num_removed), ignore)
+    _, coordinates = model.project(Data(images))
     (candidates,) = model.candidates(coordinates)
     (judged,) = model.judge([candidates], images)
     units = unit_norm(images)

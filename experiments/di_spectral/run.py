@@ -14,7 +14,7 @@ import jax
 
 import diffclust
 from diffclust.models.cuts import cut_mean_graph
-from diffclust.solvers.progress import ignore
+from diffclust.parallel import Data
 from experiments.harness import arguments, finish, peak_memory_mb, scored
 from experiments.pssc_table3.run import images_of
 
@@ -28,7 +28,7 @@ BEST_IN_PAPERS = {
 def graphs_of(model, images):
     """Candidates by scattering and the same judged anew, and the seconds of each stage."""
     begun = time.perf_counter()
-    _, coordinates = model.project(images, max(model.num_removed), ignore)
+    _, coordinates = model.project(Data(images))
     features = time.perf_counter()
     candidates = model.candidates(coordinates)
     searched = time.perf_counter()

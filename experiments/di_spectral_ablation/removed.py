@@ -16,7 +16,7 @@ import diffclust
 from diffclust.data import load
 from diffclust.metrics import scores
 from diffclust.models.cuts import cut_mean_graph
-from diffclust.solvers.progress import ignore
+from diffclust.parallel import Data
 from experiments.harness import arguments, finish
 
 SETS = {"usps": ("usps", "all"), "mnist-test": ("mnist", "test"), "digits": ("digits", "all")}
@@ -47,7 +47,7 @@ def main():
             kept = np.isin(whole.labels, chosen)
             images, labels = whole.images[kept], whole.labels[kept]
             model = diffclust.DeformationInvariantSpectralClustering(len(chosen))
-            _, coordinates = model.project(images, 4, ignore)
+            _, coordinates = model.project(Data(images))
             found = {}
             for removed in REMOVED:
                 model = dataclasses.replace(model, num_removed=removed)
@@ -55,7 +55,7 @@ def main():
                 settings = (model.num_neighbours, len(chosen), model.num_restarts, key)
                 cut = cut_mean_graph(judged, *settings)
                 found[str(removed)] = {
-                    "acc": round(scores(labels, cut.rows.assignments)["acc"], 4),
+                    "acc": round(scores(labels, cut.points.assignments)["acc"], 4),
                     **{k: round(v, 3) for k, v in cut.figures.items() if k == "stability"},
                 }
             row = f"{name} {','.join(map(str, chosen))}"

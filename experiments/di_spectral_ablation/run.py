@@ -25,7 +25,7 @@ from diffclust.graphs import candidate_distances, reranked
 from diffclust.metrics import scores
 from diffclust.models.cuts import cut_mean_graph
 from diffclust.models.di_spectral import unit_norm
-from diffclust.solvers.progress import ignore
+from diffclust.parallel import Data
 from diffclust.transforms import Affine
 from experiments.harness import arguments, finish
 from experiments.pssc_table3.run import images_of
@@ -83,7 +83,7 @@ def judged_by(distance, samples, candidates, *, squared=True):
 
 def variants(images):
     """Each setting's name and its neighbours, one after another."""
-    _, coordinates = MODEL.project(images, 4, ignore)
+    _, coordinates = MODEL.project(Data(images))
     candidates = MODEL.candidates(coordinates)
     yield "default", MODEL, MODEL.judge(candidates, images)
     yield "no refinement", MODEL, candidates
@@ -127,7 +127,7 @@ def main():
                 )
                 runs.append(
                     {
-                        **scores(data.labels, found.rows.assignments),
+                        **scores(data.labels, found.points.assignments),
                         "cut": found.loss,
                         "eigengap": found.figures["eigengap"],
                     }

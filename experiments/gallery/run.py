@@ -20,9 +20,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import diffclust
+from diffclust.analysis import shape_hierarchy
 from diffclust.data import load, load_landmarks
 from diffclust.features import Scattering
-from diffclust.models import Training, warped_prototypes, shape_hierarchy
+from diffclust.models import Training, warped_prototypes
 from diffclust.plotting import dendrogram, displayable, scattering_filters
 from experiments.di_spectral import pictures
 from experiments.harness import arguments, data_file, finish

@@ -16,8 +16,8 @@ import numpy as np
 from diffclust.data import load
 from diffclust.metrics import scores
 from diffclust.models import DTIKMeans
-from diffclust.parallel import Batch
-from diffclust.solvers.assign import assign_softly
+from diffclust.parallel import Batch, Data
+from diffclust.solvers import assign_softly
 from experiments.harness import arguments, finish
 
 AXIS = "gpus"
@@ -83,7 +83,7 @@ def main():
     learned = model.begin(jnp.asarray(images)[first], key)
     state, losses, seconds = train(solver, learned, images, args, devices)
     assert int(state.failed) == -1
-    found, each, _ = assign_softly(solver, state.learned, images, chunk_size=256)
+    found, each, _ = assign_softly(solver, state.learned, Data(images, chunk_size=256))
     finish(
         {
             "experiment": "pmap",

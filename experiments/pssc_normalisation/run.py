@@ -14,9 +14,9 @@ from diffclust.data import load
 from diffclust.metrics import scores
 from diffclust.models import ProjectedScatteringSpectralClustering
 from diffclust.models.cuts import cut_mean_graph
-from diffclust.solvers.progress import ignore
+from diffclust.parallel import Data
 from experiments.harness import arguments, finish
-from experiments.pssc_table3.run import images_of
+from experiments.pssc_table3.run import images_of, uspec
 
 SETS = ("digits", "usps", "mnist-test", "affine-mnist", "diffeo-mnist")
 
@@ -43,10 +43,10 @@ def main():
         figures[name] = {"n": len(data)}
         for normalisation in ("none", "largest", "root", "standardise"):
             graph = ProjectedScatteringSpectralClustering(10, normalisation=normalisation)
-            uspec = ProjectedScatteringSpectralClustering(
+            published = ProjectedScatteringSpectralClustering(
                 10, normalisation=normalisation, num_removed=(2,), num_neighbours=(5,)
             )
-            _, coordinates = graph.project(data.images, 4, ignore)
+            _, coordinates = graph.project(Data(data.images))
             neighbours = graph.neighbours(coordinates)
             found = {"graph": [], "uspec": []}
             for seed in range(args.seed, args.seed + args.seeds):
@@ -54,10 +54,10 @@ def main():
                 found["graph"].append(
                     cut_mean_graph(neighbours, graph.num_neighbours, 10, graph.num_restarts, key)
                 )
-                found["uspec"].append(uspec.cut_through_representatives(coordinates, key))
+                found["uspec"].append(uspec(published, coordinates, key))
             row = {}
             for kind, runs in found.items():
-                accuracy = [scores(data.labels, run.rows.assignments)["acc"] for run in runs]
+                accuracy = [scores(data.labels, run.points.assignments)["acc"] for run in runs]
                 row[kind] = {
                     "acc": round(float(np.mean(accuracy)), 4),
                     "std": round(float(np.std(accuracy)), 4),

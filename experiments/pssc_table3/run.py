@@ -14,7 +14,7 @@ import jax
 from diffclust.data import load
 from diffclust.models import ProjectedScatteringSpectralClustering
 from diffclust.models.cuts import cut_mean_graph
-from diffclust.solvers.progress import ignore
+from diffclust.parallel import Data
 from experiments.harness import arguments, finish, peak_memory_mb, scored
 
 PAPER = {
@@ -29,10 +29,16 @@ def images_of(name, limit):
     return data if limit is None else data.limit(limit, seed=0)
 
 
+def uspec(model, coordinates, key):
+    """U-SPEC, with representatives of its own for each number of removed directions."""
+    near = [model.near_representatives(coordinates, n, key) for n in model.num_removed]
+    return model.cut_through_representatives(near, key)
+
+
 def runs_of(model, images, seeds):
     """Seconds of what is common to all seeds, and each seed's findings and seconds."""
     begun = time.perf_counter()
-    _, coordinates = model.project(images, max(model.num_removed), ignore)
+    _, coordinates = model.project(Data(images))
     by_graph = model.affinity == "graph"
     neighbours = model.neighbours(coordinates) if by_graph else None
     common = time.perf_counter() - begun
@@ -41,7 +47,7 @@ def runs_of(model, images, seeds):
         begun = time.perf_counter()
         key = jax.random.key(seed)
         if neighbours is None:
-            found = model.cut_through_representatives(coordinates, key)
+            found = uspec(model, coordinates, key)
         else:
             found = cut_mean_graph(
                 neighbours, model.num_neighbours, model.num_clusters, model.num_restarts, key

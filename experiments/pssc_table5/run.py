@@ -18,9 +18,10 @@ from diffclust.features import drop_leading
 from diffclust.features.projected import fit_projection
 from diffclust.metrics import scores
 from diffclust.models import ProjectedScatteringSpectralClustering
+from diffclust.parallel import Data
 from diffclust.solvers import kmeans
-from diffclust.solvers.progress import ignore
 from experiments.harness import arguments, finish, spread
+from experiments.pssc_table3.run import uspec
 
 PAPER = {
     "scattering + POC + U-SPEC": (0.965, 0.913, 182),
@@ -45,7 +46,7 @@ def published(num_removed, normalisation):
 
 def coordinates_of(model, images, scattering):
     if scattering:
-        return model.project(images, 2, ignore)[1]
+        return model.project(Data(images))[1]
     pixels = images.reshape(len(images), 1, 1, -1)
     most = min(1000, pixels.shape[-1])
     return fit_projection(
@@ -77,7 +78,7 @@ def main():
                 begun, key = time.perf_counter(), jax.random.key(seed)
                 if "U-SPEC" in name:
                     model = published(n, normalisation)
-                    clusters = model.cut_through_representatives(coordinates, key).rows
+                    clusters = uspec(model, coordinates, key).points
                 else:
                     window = np.ascontiguousarray(drop_leading(coordinates, n))
                     clusters = kmeans(window, 10, key=key, num_restarts=1)

@@ -10,9 +10,10 @@ and do nothing else. Beside K-means: hierarchical clustering from the pairwise d
 import jax
 import numpy as np
 
+from diffclust.analysis import shape_hierarchy
 from diffclust.data import load_landmarks
 from diffclust.metrics import scores
-from diffclust.models import ShapeKMeans, shape_hierarchy
+from diffclust.models import ShapeKMeans
 from experiments.harness import arguments, data_file, finish
 
 METHODS = {

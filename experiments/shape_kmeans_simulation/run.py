@@ -21,7 +21,7 @@ from sklearn.metrics import adjusted_rand_score
 from diffclust.data import load_landmarks, simulated_shapes
 from diffclust.models import ShapeKMeans
 from diffclust.registration import generalised_procrustes, in_principal_axes
-from diffclust.solvers import Batch, random_assignments, compiled_lloyd
+from diffclust.solvers import Batch, compiled_lloyd, random_assignments
 from experiments.harness import arguments, data_file, finish
 
 METHODS = {
@@ -99,7 +99,7 @@ def simulated(means, spread, keys, scaling):
 
 @eqx.filter_jit
 def clustered(model, registered, consensus, keys):
-    """The run of least loss of every sample: its clusters, and whether it settled."""
+    """The run of least loss of every sample: its clusters, and whether it came to rest."""
 
     def run(shapes, reference, key):
         solver = model.solver(reference, model.initial_covariance(shapes, reference))
@@ -113,7 +113,7 @@ def clustered(model, registered, consensus, keys):
     def best(shapes, reference, keys):
         runs = jax.vmap(run, in_axes=(None, None, 0))(shapes, reference, keys)
         least = jnp.argmin(jnp.where(jnp.isnan(runs.loss), jnp.inf, runs.loss))
-        return runs.cluster[least], runs.settled[least], jnp.mean(runs.passes.astype(jnp.float32))
+        return runs.cluster[least], runs.at_rest[least], jnp.mean(runs.passes.astype(jnp.float32))
 
     return jax.vmap(best)(registered, consensus, keys)
 
@@ -138,14 +138,14 @@ def compared(args, samples, starts, scaling, norm):
         model = ShapeKMeans(
             GROUPS, registration=scaling, norm=norm, max_passes=args.max_passes, **chosen
         )
-        found, settled, passes = jax.block_until_ready(
+        found, at_rest, passes = jax.block_until_ready(
             clustered(model, registered, consensus, starts)
         )
         scores[method] = [float(adjusted_rand_score(group, one)) for one in np.asarray(found)]
         row[method] = {
             "median": round(float(np.median(scores[method])), 3),
             "mean": round(float(np.mean(scores[method])), 3),
-            "settled": round(float(np.mean(settled)), 2),
+            "at_rest": round(float(np.mean(at_rest)), 2),
             "passes": round(float(np.mean(passes)), 1),
         }
     return scores, {**row, "seconds": round(time.perf_counter() - begun, 1)}
