@@ -50,8 +50,9 @@ from diffclust.parallel import (
     share,
     unreplicated,
 )
+from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Clusters, MeanImages, UnitNormImages
-from diffclust.solvers import Batch, Lloyd
+from diffclust.solvers import Lloyd
 from diffclust.solvers.gradient import GradientEM
 from diffclust.transforms import Affine, Identity, ThinPlateSpline, compose
 from tests.registry import blobs

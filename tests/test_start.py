@@ -14,7 +14,8 @@ import pytest
 import diffclust
 from diffclust.cli.options import COMMANDS
 from diffclust.data import load
-from diffclust.solvers import Callback, Cancelled, Progress, default_chunk_size
+from diffclust.parallel.chunks import default_chunk_size
+from diffclust.solvers import Callback, Cancelled, Progress
 
 ROOT = Path(__file__).parents[1]
 

@@ -264,7 +264,7 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     All samples are given to the rehearsals, so that what they compile is what the fit needs.
     """
     model, count = fit.model, len(fit.samples)
-    plan, given = model.training_plan(fit.samples), model.settings()["steps"]
+    plan, given = model.training_plan(Data(fit.samples).description), model.settings()["steps"]
     phases = plan.phases
 
     def run(steps: int, until: Callable[[Progress], bool], **changed: Any) -> Rehearsal:

@@ -18,8 +18,7 @@ from diffclust.image_source import Images
 from diffclust.methods import Method, Words, method_of
 from diffclust.models.sample_selection import Selection
 from diffclust.models.settings import AbstractSettings
-from diffclust.parallel import Data, check_mesh, default_chunk_size
-from diffclust.parallel.data import Description
+from diffclust.parallel import Data, Description, check_mesh, default_chunk_size
 from diffclust.parallel.processes import raise_everywhere
 from diffclust.prototypes import Learned, exemplar_of
 from diffclust.solvers import (
@@ -28,11 +27,11 @@ from diffclust.solvers import (
     GradientPlan,
     Outcome,
     Snapshots,
+    Stages,
+    Start,
     ignore,
     run,
 )
-from diffclust.solvers.lloyd_problem import Start
-from diffclust.solvers.problem import Stages
 from diffclust.types import Key
 
 
@@ -67,16 +66,16 @@ class AbstractModel(eqx.Module):
         """Names of the transforms that move prototypes, in the order in which they act."""
         return ()
 
-    def training_plan(self, samples: Images) -> GradientPlan | None:
+    def training_plan(self, description: Description) -> GradientPlan | None:
         """How a fit by gradient steps proceeds.
 
         Args:
-            samples: The samples, or any array of their shape.
+            description: What is known of the samples.
 
         Returns:
             Its plan; None for a model that is not trained by gradient steps.
         """
-        del samples
+        del description
         return None
 
     def describe(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -17,9 +18,38 @@ from diffclust.graphs import (
     strongest_bridges,
     weighted_graph,
 )
-from diffclust.models.scattering import Clustering, reporter
-from diffclust.solvers import Callback, ignore, kmeans
+from diffclust.models.scattering import (
+    AbstractScatteringModel,
+    Clustering,
+    relative_weight,
+    reporter,
+)
+from diffclust.solvers import Callback, Context, ignore, kmeans
 from diffclust.types import Key
+
+
+def cut_of_fit(
+    model: AbstractScatteringModel, neighbours: Sequence[Neighbours], context: Context
+) -> dict[str, np.ndarray]:
+    """The stage of a fit that cuts the mean graph of its samples.
+
+    Args:
+        model: Its numbers of clusters, neighbours and restarts are used.
+        neighbours: Neighbours of all samples, once for each of several distances.
+        context: What the stage is given.
+
+    Returns:
+        The arrays of the clustering.
+    """
+    return cut_mean_graph(
+        neighbours,
+        model.settings()["num_neighbours"],
+        model.num_clusters,
+        model.num_restarts,
+        jax.random.split(context.key)[0],
+        context.callback,
+        weight=relative_weight(context.data),
+    ).arrays()
 
 
 def cut_mean_graph(

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,16 +21,14 @@ from diffclust.graphs.affinity import mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
 from diffclust.graphs.refine import CandidateDistances, Direction, arranged, windowed_neighbours
 from diffclust.image_source import Images
-from diffclust.models.cuts import cut_mean_graph
+from diffclust.models.cuts import cut_of_fit
 from diffclust.models.kmeans import DeformationInvariantKMeans
-from diffclust.models.scattering import AbstractScatteringModel, relative_weight, reporter
+from diffclust.models.scattering import AbstractScatteringModel, reporter
 from diffclust.models.settings import SplineSettings, check_whole_numbers
-from diffclust.parallel import Data
-from diffclust.parallel.data import Description
+from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import Chunkwise
 from diffclust.parallel.processes import allgather_rows
-from diffclust.solvers import Callback, FitStage, Outcome, PointClusters, nearest_centres
-from diffclust.solvers.staged_problem import Context
+from diffclust.solvers import Callback, Context, FitStage, Outcome, PointClusters, nearest_centres
 
 _EXEMPLARS = 64
 """Images from which the aligner's preconditioner is computed."""
@@ -199,15 +196,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
     def _cut(self, context: Context) -> dict[str, np.ndarray]:
         candidates = neighbours_of(context.results["neighbours"])
         squared = arranged(candidates, context.results["pairs"]["rows"], direction=self.direction)
-        return cut_mean_graph(
-            by_root(candidates, squared),
-            self.num_neighbours,
-            self.num_clusters,
-            self.num_restarts,
-            jax.random.split(context.key)[0],
-            context.callback,
-            weight=relative_weight(context.data),
-        ).arrays()
+        return cut_of_fit(self, by_root(candidates, squared), context)
 
     def kept(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, the coordinates and the images, with which new ones are compared."""

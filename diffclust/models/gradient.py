@@ -28,8 +28,7 @@ from diffclust.networks import (
     make_heads,
     residual_backbone,
 )
-from diffclust.parallel import Data
-from diffclust.parallel.data import Description
+from diffclust.parallel import Data, Description
 from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all
 from diffclust.prototypes import Clusters, Learned
 from diffclust.sampling import Boundary
@@ -40,12 +39,12 @@ from diffclust.solvers import (
     GradientPlan,
     GradientProblem,
     Outcome,
+    Stages,
+    Start,
     all_energies,
     assign_softly,
     ignore,
 )
-from diffclust.solvers.lloyd_problem import Start
-from diffclust.solvers.problem import Stages
 from diffclust.transforms import (
     AbstractSpatialTransform,
     AbstractTransform,
@@ -199,19 +198,8 @@ class AbstractGradientModel(AbstractImageModel):
         """The network, where there is one."""
         return {} if self.backbone is None else {"Network": self.backbone}
 
-    def training_plan(self, samples: Images) -> GradientPlan:
+    def training_plan(self, description: Description) -> GradientPlan:
         """The phases of the curriculum."""
-        return self.plan(Data(samples).description)
-
-    def plan(self, description: Description) -> GradientPlan:
-        """The phases of the curriculum.
-
-        Args:
-            description: What is known of the images.
-
-        Returns:
-            The plan.
-        """
         channels = description.sample.shape[2]
         count = len(self.sequence(channels))
         moves_from = self.first_spatial(count, channels)
@@ -225,7 +213,7 @@ class AbstractGradientModel(AbstractImageModel):
         problem = GradientProblem(
             [self.solver(number, channels) for number in range(count + 1)],
             self.solver(count, channels, final=True),
-            self.plan(description),
+            self.training_plan(description),
             begin=functools.partial(self._begin, start),
             template=lambda: self.blank(shape, dtype),
             num_restarts=self.num_restarts,

@@ -19,8 +19,7 @@ from diffclust.models.settings import (
     SearchSettings,
     SplineSettings,
 )
-from diffclust.parallel import Data
-from diffclust.parallel.data import Description
+from diffclust.parallel import Data, Description
 from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages
 from diffclust.solvers import (
     Assignment,
@@ -30,13 +29,13 @@ from diffclust.solvers import (
     LloydProblem,
     Outcome,
     SplitMerge,
+    Stages,
+    Start,
     Stopping,
     all_energies,
     assign_samples,
     ignore,
 )
-from diffclust.solvers.lloyd_problem import Start
-from diffclust.solvers.problem import Stages
 from diffclust.transforms import Affine, Identity, ThinPlateSpline
 
 _COARSE_SIDE = 14

@@ -20,20 +20,22 @@ from diffclust.image_source import Images
 from diffclust.models.images import AbstractImageModel, blank_clusters
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.settings import MaskSettings, ScatteringSettings
-from diffclust.parallel import Data
-from diffclust.parallel.data import Description
+from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import all_rows
 from diffclust.parallel.processes import allgather_rows
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers import (
     Assignment,
     Callback,
+    Context,
     FitStage,
     LloydProblem,
     Outcome,
     PointClusters,
     Progress,
     StagedProblem,
+    Stages,
+    Start,
     Status,
     aligned_means,
     alignment_chunks,
@@ -41,9 +43,6 @@ from diffclust.solvers import (
     kmeans,
     nearest_centres,
 )
-from diffclust.solvers.lloyd_problem import Start
-from diffclust.solvers.problem import Stages
-from diffclust.solvers.staged_problem import Context
 
 _LEAST_SIDE = 32
 _LEAST_PIXELS = 16

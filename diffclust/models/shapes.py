@@ -17,8 +17,7 @@ from diffclust.distances.landmarks import LandmarkDistance, between_gaussians
 from diffclust.energies import LandmarkEnergy
 from diffclust.methods import Words
 from diffclust.models.base import AbstractModel
-from diffclust.parallel import Data
-from diffclust.parallel.data import Description
+from diffclust.parallel import Data, Description
 from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all
 from diffclust.prototypes import Clusters, FrechetShapes, Learned, MeanShapes
 from diffclust.prototypes.base import Covariance
@@ -33,13 +32,13 @@ from diffclust.solvers import (
     LloydProblem,
     Outcome,
     SplitMerge,
+    Stages,
+    Start,
     Stopping,
     all_energies,
     assign_samples,
     ignore,
 )
-from diffclust.solvers.lloyd_problem import Start
-from diffclust.solvers.problem import Stages
 from diffclust.types import Scalar
 
 ShapeDistance = Literal[

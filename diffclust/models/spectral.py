@@ -27,7 +27,7 @@ from diffclust.graphs import (
 from diffclust.graphs.affinity import mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
 from diffclust.graphs.refine import windowed_neighbours
-from diffclust.models.cuts import cut_mean_graph
+from diffclust.models.cuts import cut_of_fit
 from diffclust.models.scattering import (
     AbstractScatteringModel,
     Clustering,
@@ -35,10 +35,10 @@ from diffclust.models.scattering import (
     reporter,
 )
 from diffclust.models.settings import check_whole_numbers
-from diffclust.parallel import Data
-from diffclust.parallel.data import Description
+from diffclust.parallel import Data, Description
 from diffclust.solvers import (
     Callback,
+    Context,
     FitStage,
     Outcome,
     PointClusters,
@@ -46,7 +46,6 @@ from diffclust.solvers import (
     nearest_centres,
     representatives,
 )
-from diffclust.solvers.staged_problem import Context
 from diffclust.types import Key
 
 if TYPE_CHECKING:
@@ -141,15 +140,7 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
         return neighbour_arrays(near)
 
     def _cut(self, context: Context) -> dict[str, np.ndarray]:
-        return cut_mean_graph(
-            neighbours_of(context.results["neighbours"]),
-            self.num_neighbours,
-            self.num_clusters,
-            self.num_restarts,
-            jax.random.split(context.key)[0],
-            context.callback,
-            weight=relative_weight(context.data),
-        ).arrays()
+        return cut_of_fit(self, neighbours_of(context.results["neighbours"]), context)
 
     def kept(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, and with a graph of all samples their coordinates."""

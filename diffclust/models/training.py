@@ -6,7 +6,7 @@ import equinox as eqx
 
 from diffclust import _validation
 from diffclust.models.settings import AbstractSettings
-from diffclust.parallel.data import Description
+from diffclust.parallel import Description
 from diffclust.solvers import GradientPlan, Phase
 
 _MOVES_EVERY = 4

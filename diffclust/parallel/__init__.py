@@ -5,7 +5,7 @@ pure steps yourself; `Data` for samples with the devices, processes and chunks t
 """
 
 from diffclust.parallel.chunks import Batch, Chunks, default_chunk_size
-from diffclust.parallel.data import Data
+from diffclust.parallel.data import Data, Description
 from diffclust.parallel.mesh import (
     AXIS,
     check_batch_size,
@@ -31,6 +31,7 @@ __all__ = [
     "Batch",
     "Chunks",
     "Data",
+    "Description",
     "check_batch_size",
     "check_mesh",
     "data_mesh",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from diffclust.models import Result
+from diffclust.parallel import Data
 from diffclust.plotting.charts import Axes, fitted_axes, round_ticks, tick_labels
 from diffclust.solvers import GradientPlan, Phase
 
@@ -88,7 +89,7 @@ def _plan(result: Result) -> GradientPlan | None:
         return None
     # A plan asks for the shape of images only.
     images = np.broadcast_to(np.zeros((), np.float32), (len(fitted), *result.sample_shape))
-    return result.model.training_plan(images)
+    return result.model.training_plan(Data(images).description)
 
 
 def _is_of(plan: GradientPlan, counts: Sequence[int]) -> bool:

@@ -4,7 +4,6 @@ Take `Lloyd` or `GradientEM` to drive the steps yourself (under `pmap`, say); `r
 fit, given a problem and `diffclust.parallel.Data`. `kmeans` clusters the rows of an embedding.
 """
 
-from diffclust.parallel.chunks import Batch, Chunks, cut, default_chunk_size
 from diffclust.solvers.aligned_means import aligned_means, alignment_chunks
 from diffclust.solvers.assign import all_energies, assign_samples, assign_softly
 from diffclust.solvers.base import AbstractSolver, Memory
@@ -14,10 +13,10 @@ from diffclust.solvers.gradient import GradientEM, GradientState
 from diffclust.solvers.gradient_problem import GradientProblem
 from diffclust.solvers.gradient_steps import GradientPlan, Phase
 from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
-from diffclust.solvers.lloyd_problem import LloydPlan, LloydProblem
+from diffclust.solvers.lloyd_problem import LloydPlan, LloydProblem, Start
 from diffclust.solvers.lloyd_run import Run, Stopping, run_lloyd
 from diffclust.solvers.point_clusters import PointClusters, kmeans, nearest_centres, representatives
-from diffclust.solvers.problem import AbstractProblem, State
+from diffclust.solvers.problem import AbstractProblem, Stages, State
 from diffclust.solvers.progress import (
     Callback,
     Cancelled,
@@ -30,17 +29,16 @@ from diffclust.solvers.progress import (
 from diffclust.solvers.result import Assignment, Outcome
 from diffclust.solvers.seeding import kmeans_plus_plus, random_assignments
 from diffclust.solvers.split_merge import SplitMerge
-from diffclust.solvers.staged_problem import FitStage, StagedProblem
+from diffclust.solvers.staged_problem import Context, FitStage, StagedProblem
 
 __all__ = [
     "AbstractProblem",
     "AbstractSolver",
     "Assignment",
-    "Batch",
     "Callback",
     "Cancelled",
-    "Chunks",
     "CompiledRun",
+    "Context",
     "FitError",
     "FitStage",
     "GradientEM",
@@ -60,6 +58,8 @@ __all__ = [
     "Snapshots",
     "SplitMerge",
     "StagedProblem",
+    "Stages",
+    "Start",
     "State",
     "Status",
     "Stopping",
@@ -70,8 +70,6 @@ __all__ = [
     "assign_samples",
     "assign_softly",
     "compiled_lloyd",
-    "cut",
-    "default_chunk_size",
     "ignore",
     "kmeans",
     "kmeans_plus_plus",

@@ -19,8 +19,8 @@ import numpy as np
 from diffclust.features import Moments
 from diffclust.models import MODELS, ShapeKMeans
 from diffclust.parallel import data_mesh, replicate, shard_batch, shard_rows, sharded
+from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Clusters
-from diffclust.solvers import Batch
 from experiments.harness import arguments, finish
 
 FAKE = "--xla_force_host_platform_device_count"

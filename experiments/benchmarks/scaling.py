@@ -18,8 +18,8 @@ import numpy as np
 import diffclust
 from diffclust.data import load
 from diffclust.parallel import Data
+from diffclust.parallel.chunks import cut
 from diffclust.prototypes import Clusters
-from diffclust.solvers import cut
 from diffclust.solvers.lloyd_run import sum_over_chunks
 from experiments.harness import arguments, finish, peak_memory_mb
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from diffclust.data import simulated_shapes
 from diffclust.models import ShapeKMeans
+from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Clusters
 from diffclust.registration import in_principal_axes
-from diffclust.solvers import Batch
 from experiments.harness import arguments, finish
 
 METHODS = {

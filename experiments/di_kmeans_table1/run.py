@@ -15,7 +15,8 @@ import diffclust
 from diffclust.data import load
 from diffclust.distances import SquaredEuclidean
 from diffclust.metrics import scores
-from diffclust.solvers import cut, kmeans_plus_plus
+from diffclust.parallel.chunks import cut
+from diffclust.solvers import kmeans_plus_plus
 from experiments.harness import arguments, finish, spread
 
 PAPER = {

@@ -20,8 +20,9 @@ from sklearn.metrics import adjusted_rand_score
 
 from diffclust.data import load_landmarks, simulated_shapes
 from diffclust.models import ShapeKMeans
+from diffclust.parallel.chunks import Batch
 from diffclust.registration import generalised_procrustes, in_principal_axes
-from diffclust.solvers import Batch, compiled_lloyd, random_assignments
+from diffclust.solvers import compiled_lloyd, random_assignments
 from experiments.harness import arguments, data_file, finish
 
 METHODS = {

@@ -13,8 +13,9 @@ from diffclust.data import simulated_shapes
 from diffclust.distances import DiagonalGaussian
 from diffclust.distances.frechet import diagonal_fisher_rao_mean
 from diffclust.metrics import scores
+from diffclust.parallel.chunks import Batch
 from diffclust.registration import generalised_procrustes
-from diffclust.solvers import Batch, compiled_lloyd, random_assignments
+from diffclust.solvers import compiled_lloyd, random_assignments
 
 GROUPS = 2
 

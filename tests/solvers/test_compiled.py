@@ -6,9 +6,9 @@ import pytest
 from diffclust.alignment import NoAlignment
 from diffclust.distances import LandmarkNegativeLogLikelihood
 from diffclust.energies import LandmarkEnergy, TransformedDistance
+from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import MeanImages, MeanShapes
 from diffclust.solvers import (
-    Batch,
     Lloyd,
     LloydPlan,
     SplitMerge,

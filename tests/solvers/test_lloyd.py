@@ -16,10 +16,9 @@ from diffclust.alignment import Descent, NoAlignment, Stage
 from diffclust.data import load_digits
 from diffclust.energies import TransformedDistance
 from diffclust.models import KMeans
+from diffclust.parallel.chunks import Batch, Chunks, cut
 from diffclust.prototypes import Clusters, MeanImages, Sums, UnitNormImages
 from diffclust.solvers import (
-    Batch,
-    Chunks,
     FitError,
     Lloyd,
     LloydPlan,
@@ -28,7 +27,6 @@ from diffclust.solvers import (
     SplitMerge,
     Status,
     Stopping,
-    cut,
     run_lloyd,
 )
 from diffclust.solvers.lloyd_run import sum_over_chunks

@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 
 from diffclust.distances import SquaredEuclidean
-from diffclust.solvers import cut, kmeans_plus_plus
+from diffclust.parallel.chunks import cut
+from diffclust.solvers import kmeans_plus_plus
 
 TO_ALL = SquaredEuclidean().to_all
 

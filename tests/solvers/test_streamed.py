@@ -29,7 +29,8 @@ from diffclust.models import (
     TransformationInvariantKMeans,
 )
 from diffclust.parallel import Data, data_mesh
-from diffclust.solvers import Batch, LloydProblem, cut
+from diffclust.parallel.chunks import Batch, cut
+from diffclust.solvers import LloydProblem
 from tests.registry import blobs
 
 COUNT = 70
