@@ -7,7 +7,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow lint docs clean
+.PHONY: help demo test test-slow lint docs shape clean
 
 help: ## List these commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
@@ -15,18 +15,24 @@ help: ## List these commands
 demo: $(VENV)/.installed ## Cluster the digits that scikit-learn bundles, and write a report
 	@$(BIN)/diffclust demo $(ARGS)
 
+# The shape of the repository, hundreds of cases that are counted apart from tests of behaviour.
+SHAPE := tests/test_layout.py tests/test_docstrings.py tests/test_renamed.py
+
 # Quick tests compile far more than they compute; `make test-slow` has programs as users have them.
 test: export JAX_DISABLE_MOST_OPTIMIZATIONS ?= 1
-test: lint docs ## Check the format, lint, check the types, and run all tests but the slow ones
-	@$(BIN)/python -m pytest -n 2 -rs -m "not slow" $(ARGS)
+test: lint docs shape ## Check the format, lint, check the types, and run all tests but the slow ones
+	@$(BIN)/python -m pytest -n 2 -rs -m "not slow" $(SHAPE:%=--ignore=%) $(ARGS)
 
-test-slow: lint docs ## The same with the slow tests
-	@$(BIN)/python -m pytest -n 2 -rs $(ARGS)
+test-slow: lint docs shape ## The same with the slow tests
+	@$(BIN)/python -m pytest -n 2 -rs $(SHAPE:%=--ignore=%) $(ARGS)
 
 lint: $(VENV)/.installed-test ## Check the format, lint, and check the types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+shape: $(VENV)/.installed-test ## Test the shape of the repository: imports, sizes, docstrings, old names
+	@$(BIN)/python -m pytest -q -n 2 $(SHAPE)
 
 docs: $(VENV)/.installed-test ## Make the documentation's site, in site/; a broken link is an error
 	@NO_MKDOCS_2_WARNING=1 JAX_PLATFORMS=cpu $(BIN)/mkdocs build --strict --quiet

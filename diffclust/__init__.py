@@ -5,6 +5,8 @@
 
 import importlib
 import importlib.util
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from diffclust._renamed import install
@@ -43,11 +45,38 @@ __all__ = [
     "Training",
     "TransformationInvariantKMeans",
     "__version__",
+    "checks",
     "load",
     "save",
 ]
 
 install()
+
+
+def checks() -> None:
+    """Checks the shapes and dtypes of arrays at run time, in every function from now on.
+
+    To be called before anything else of diffclust is used; `DIFFCLUST_CHECKS=1` in the environment
+    does it at the import. An array that is not what an annotation says raises
+    `jaxtyping.TypeCheckError`, which names the function, the parameter and both shapes. Functions
+    are checked while they are traced, so that compiled programs run as fast as before.
+
+    Raises:
+        RuntimeError: If parts of diffclust have been imported already.
+    """
+    late = [name for name in sys.modules if name.startswith(f"{__name__}.types")]
+    if late:
+        raise RuntimeError(
+            "diffclust.checks() must be called before anything else of diffclust is used; call it "
+            "right after 'import diffclust', or set DIFFCLUST_CHECKS=1"
+        )
+    from jaxtyping import install_import_hook
+
+    install_import_hook(__name__, "beartype.beartype")
+
+
+if os.environ.get("DIFFCLUST_CHECKS", "0") not in ("", "0"):
+    checks()
 
 
 def __getattr__(name: str) -> Any:
