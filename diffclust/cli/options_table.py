@@ -48,14 +48,11 @@ def _options_of(model: type[AbstractModel]) -> dict[str, dict[str, Any]]:
             continue
         default = defaults[setting]
         name = f"{'no-' if default is True else ''}{setting.removeprefix('num_')}"
-        text = texts[setting]
-        if default is True:
-            text = f"Turns this off: {text[0].lower()}{text[1:]}"
         options[f"--{name.replace('_', '-')}"] = {
             "setting": setting,
             **_type_of(kind),
             "default": default,
-            "help": text,
+            "help": texts[setting],
         }
     return options
 
