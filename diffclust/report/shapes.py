@@ -8,15 +8,7 @@ from jaxtyping import Float
 from diffclust.data import LandmarkSet
 from diffclust.models import Result
 from diffclust.plotting import ShapeFrame, landmark_covariances, shape_frame
-from diffclust.plotting.shapes import (
-    DENSE,
-    SIDE,
-    dotted,
-    drawn_shape,
-    fitted_frame,
-    landmark_names,
-    mean_shape,
-)
+from diffclust.plotting.shapes import DENSE, SIDE, fitted_frame
 from diffclust.report.drawing import AbstractRenderer, svg_definitions
 from diffclust.report.text import count, number, plain, whole
 
@@ -126,10 +118,10 @@ class ShapeRenderer(AbstractRenderer):
     def prototype(self, cluster: int) -> str:
         """The mean shape over the members of its cluster."""
         members, size = self.members[cluster], self.counts[cluster]
-        behind = f'<g class="members">{dotted(self.frame, members)}</g>' if len(members) else ""
+        behind = f'<g class="members">{self.frame.dotted(members)}</g>' if len(members) else ""
         names = ""
         if self.is_detailed:
-            names = landmark_names(self.frame, self.means[cluster], *self._names(cluster))
+            names = self.frame.landmark_names(self.means[cluster], *self._names(cluster))
         alt = f"Mean shape of cluster {cluster} and {count(len(members), 'shape')} of it"
         if not len(members):
             below = ""
@@ -155,7 +147,7 @@ class ShapeRenderer(AbstractRenderer):
         if not 2 <= clusters <= _MOST_TOGETHER:
             return ""
         drawn = "".join(
-            f'<g class="colour-{i}">{drawn_shape(self.frame, mean)}</g>'
+            f'<g class="colour-{i}">{self.frame.drawn_shape(mean)}</g>'
             for i, mean in enumerate(self.means)
         )
         legend = "".join(
@@ -172,7 +164,7 @@ class ShapeRenderer(AbstractRenderer):
         """The mean shapes."""
         kept = "".join(
             f'<g id="mean-{i}">'
-            f"{mean_shape(self.frame, mean, covariance, deviations=self.deviations)}</g>"
+            f"{self.frame.mean_shape(mean, covariance, deviations=self.deviations)}</g>"
             for i, (mean, covariance) in enumerate(zip(self.means, self.covariances, strict=True))
         )
         return svg_definitions(kept)
@@ -183,8 +175,8 @@ class ShapeRenderer(AbstractRenderer):
         parts, top = [], 0
         if position in self.raw:
             frame, shape = self.raw[position]
-            parts, top = [drawn_shape(frame, shape)], frame.height + _GAP
-        registered = drawn_shape(self.frame, self.registered[position])
+            parts, top = [frame.drawn_shape(shape)], frame.height + _GAP
+        registered = self.frame.drawn_shape(self.registered[position])
         over = f'<g class="over">{registered}</g>'
         parts.append(f'<g transform="translate(0 {top})">{_use(self.clusters[position])}{over}</g>')
         return (
@@ -197,7 +189,7 @@ class ShapeRenderer(AbstractRenderer):
         frame, shape = self.raw.get(position, (self.frame, self.registered[position]))
         return (
             f'<svg viewBox="0 0 {frame.width} {frame.height}" role="img"><title>{tooltip}</title>'
-            f"{drawn_shape(frame, shape)}</svg>"
+            f"{frame.drawn_shape(shape)}</svg>"
         )
 
     def row_names(self) -> str:
