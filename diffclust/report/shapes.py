@@ -9,7 +9,7 @@ from diffclust.data import LandmarkSet
 from diffclust.models import Result
 from diffclust.plotting import ShapeFrame, landmark_covariances, shape_frame
 from diffclust.plotting.shapes import DENSE, SIDE, fitted_frame
-from diffclust.report.drawing import AbstractRenderer, svg_definitions
+from diffclust.report.drawing import AbstractRenderer, svg_definitions, titled_svg
 from diffclust.report.text import count, number, plain, whole
 
 _GAP = 60
@@ -76,9 +76,11 @@ class ShapeRenderer(AbstractRenderer):
             self.deviations = ()
         names = dataset.landmark_names or range(self.means.shape[1])
         self.landmark_names = tuple(plain(name) for name in names)
+        upright = self.frame.height > 1.4 * self.frame.width
+        self.css_classes = ("shapes", "upright") if upright else ("shapes",)
+        self.icon = self._icon()
 
-    @property
-    def icon(self) -> str:
+    def _icon(self) -> str:
         """The outline of the first mean shape."""
         side = max(self.frame.width, self.frame.height)
         drawn = (
@@ -87,11 +89,6 @@ class ShapeRenderer(AbstractRenderer):
             'stroke-width="60" stroke-linejoin="round"/></svg>'
         )
         return f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
-
-    @property
-    def css_classes(self) -> tuple[str, ...]:
-        """By form."""
-        return ("shapes", "upright") if self.frame.height > 1.4 * self.frame.width else ("shapes",)
 
     @property
     def note(self) -> str:
@@ -179,22 +176,14 @@ class ShapeRenderer(AbstractRenderer):
         registered = self.frame.drawn_shape(self.registered[position])
         over = f'<g class="over">{registered}</g>'
         parts.append(f'<g transform="translate(0 {top})">{_use(self.clusters[position])}{over}</g>')
-        return (
-            f'<svg viewBox="0 0 {self.frame.width} {top + self.frame.height}" role="img">'
-            f"<title>{tooltip}</title>{''.join(parts)}</svg>"
-        )
+        box = f"0 0 {self.frame.width} {top + self.frame.height}"
+        return titled_svg(box, tooltip, "".join(parts))
 
     def original(self, position: int, tooltip: str) -> str:
         """The shape as it came."""
         frame, shape = self.raw.get(position, (self.frame, self.registered[position]))
-        return (
-            f'<svg viewBox="0 0 {frame.width} {frame.height}" role="img"><title>{tooltip}</title>'
-            f"{frame.drawn_shape(shape)}</svg>"
-        )
-
-    def row_names(self) -> str:
-        """Nothing: there are two rows at most."""
-        return ""
+        box = f"0 0 {frame.width} {frame.height}"
+        return titled_svg(box, tooltip, frame.drawn_shape(shape))
 
     def legend(self) -> list[str]:
         """What the drawings below each other are."""
