@@ -353,10 +353,8 @@ def tick_labels(ticks: np.ndarray) -> tuple[str, ...]:
     largest = np.abs(ticks).max()
     if 1000 <= largest < 1e7 and all(tick.is_integer() for tick in ticks.tolist()):
         return tuple(f"{tick:,.0f}".replace(",", "\u202f").replace("-", "−") for tick in ticks)
-    for digits in range(3, 17):
-        labels = [f"{tick:.{digits}g}" for tick in ticks.tolist()]
-        if all(
-            float(label) == float(f"{tick:.12g}") for label, tick in zip(labels, ticks, strict=True)
-        ):
-            return tuple(label.replace("-", "−") for label in labels)
-    return tuple(f"{tick:.12g}" for tick in ticks)
+    exact = [float(f"{tick:.12g}") for tick in ticks.tolist()]
+    # Twelve digits always tell them apart.
+    written = ([f"{tick:.{digits}g}" for tick in ticks.tolist()] for digits in range(3, 13))
+    labels = next(labels for labels in written if list(map(float, labels)) == exact)
+    return tuple(label.replace("-", "−") for label in labels)
