@@ -120,16 +120,12 @@ class ShapeRenderer(AbstractRenderer):
         if self.is_detailed:
             names = self.frame.landmark_names(self.means[cluster], *self._names(cluster))
         alt = f"Mean shape of cluster {cluster} and {count(len(members), 'shape')} of it"
-        if not len(members):
-            below = ""
-        elif len(members) == size:
-            below = "Small dots are the landmarks of its registered shapes."
-        else:
-            below = (
-                f"Small dots are the landmarks of {count(len(members), 'registered shape')} of its "
-                f"{whole(size)}, drawn at random."
-            )
-        caption = f"<figcaption>{below}</figcaption>" if below else ""
+        which = "its registered shapes."
+        if len(members) < size:
+            registered = count(len(members), "registered shape")
+            which = f"{registered} of its {whole(size)}, drawn at random."
+        below = f"<figcaption>Small dots are the landmarks of {which}</figcaption>"
+        caption = below if len(members) else ""
         drawn = self.frame.svg(behind + _use(cluster) + names, alt=alt)
         return f'<figure class="portrait">{drawn}{caption}</figure>'
 
