@@ -4,7 +4,7 @@ Everything comes back as arrays, as SVG text or as a matplotlib figure, so that 
 and a file show the same thing.
 """
 
-from diffclust.plotting.charts import criterion_chart, eigenvalue_chart, line_chart, loss_curve
+from diffclust.plotting.charts import criterion_chart, eigenvalue_chart, loss_curve
 from diffclust.plotting.figures import (
     criterion_curve,
     dendrogram,
@@ -23,7 +23,7 @@ from diffclust.plotting.pictures import (
     save_prototypes,
     shape_sheet,
 )
-from diffclust.plotting.shapes import ShapeFrame, landmark_covariances, shape_frame, shape_svg
+from diffclust.plotting.shapes import ShapeFrame, landmark_covariances, shape_frame
 from diffclust.plotting.training import LossHistory, loss_history, training_curve
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
     "eigenvalue_chart",
     "elbow",
     "landmark_covariances",
-    "line_chart",
     "loss_against_k",
     "loss_curve",
     "loss_history",
@@ -50,7 +49,6 @@ __all__ = [
     "scattering_filters",
     "shape_frame",
     "shape_sheet",
-    "shape_svg",
     "survey_curves",
     "training_curve",
     "warped_grids",

@@ -167,7 +167,7 @@ def fitted_axes(
     *,
     top: float | None = None,
     logarithmic: bool = False,
-    size: Mapping[str, int],
+    height: int = 210,
 ) -> Axes:
     """The frame of a chart of some values, with round numbers as ticks.
 
@@ -177,7 +177,7 @@ def fitted_axes(
         last: Greatest position along the curve.
         top: The greatest value that is drawn to scale; the greatest of all where it is not given.
         logarithmic: Whether equal distances are equal ratios.
-        size: `width` and `height` of the drawing.
+        height: Height of the drawing.
 
     Returns:
         The frame.
@@ -187,15 +187,14 @@ def fitted_axes(
     if high < values.max():
         ticks = ticks[ticks <= high]
     low, high = min(float(ticks[0]), low), max(float(ticks[-1]), high)
-    return Axes(low, high, float(first), float(last), ticks, logarithmic=logarithmic, **size)
+    return Axes(low, high, float(first), float(last), ticks, 440, height, logarithmic=logarithmic)
 
 
-def loss_curve(history: Sequence[float], **size: int) -> str:
-    """The loss after every pass as an inline SVG; see `line_chart`.
+def loss_curve(history: Sequence[float]) -> str:
+    """The loss after every pass as an inline SVG.
 
     Args:
         history: The losses.
-        size: `width` and `height` of the drawing in its own units, about CSS pixels.
 
     Returns:
         An `<svg>` element.
@@ -205,18 +204,15 @@ def loss_curve(history: Sequence[float], **size: int) -> str:
     """
     losses = _finite(history, "a loss curve needs finite losses")
     alt = f"Loss after each of {losses.size} passes, {losses[0]:.4g} to {losses[-1]:.4g}"
-    return line_chart(losses, step="pass", alt=alt, **size)
+    return _numbered_chart(losses, "pass", alt)
 
 
-def eigenvalue_chart(
-    eigenvalues: Sequence[float] | np.ndarray, num_clusters: int, **size: int
-) -> str:
+def eigenvalue_chart(eigenvalues: Sequence[float] | np.ndarray, num_clusters: int) -> str:
     """Leading eigenvalues of a graph as an inline SVG, the gap after the K-th marked.
 
     Args:
         eigenvalues: The eigenvalues, descending.
         num_clusters: K; nothing is marked where no eigenvalue follows the K-th.
-        size: `width` and `height` of the drawing in its own units, about CSS pixels.
 
     Returns:
         An `<svg>` element.
@@ -229,34 +225,16 @@ def eigenvalue_chart(
     gap = num_clusters if 1 <= num_clusters < values.size else None
     if gap is not None:
         alt += f"; the gap between number {gap} and the next is marked"
-    return line_chart(values, step="eigenvalue", alt=alt, mark=gap, **size)
+    return _numbered_chart(values, "eigenvalue", alt, gap)
 
 
-def line_chart(
-    values: Sequence[float] | np.ndarray,
-    *,
-    step: str,
-    alt: str,
-    mark: int | None = None,
-    **size: int,
-) -> str:
-    """Numbered values, joined by a line, as an inline SVG.
-
-    Args:
-        values: What is drawn: finite numbers, at least one.
-        step: What is numbered, from 1.
-        alt: A description for those who cannot see it.
-        mark: The gap between this number and the next is marked; None for no gap.
-        size: `width` and `height` of the drawing in its own units, about CSS pixels.
-
-    Returns:
-        An `<svg>` element.
-    """
+def _numbered_chart(values: np.ndarray, step: str, alt: str, mark: int | None = None) -> str:
+    """Values numbered from 1, joined by a line; the gap between `mark` and the next is marked."""
     positions = np.arange(1.0, len(values) + 1.0)
     names = {float(i): str(i) for i in _whole_ticks(len(values))}
     line = None if mark is None else mark + 0.5
     titles = [f"{step} {i}: {value:.6g}" for i, value in enumerate(values, start=1)]
-    return _chart(positions, values, titles, names, line, axis=step, alt=alt, **size)
+    return _chart(positions, values, titles, names, line, axis=step, alt=alt)
 
 
 def criterion_chart(
@@ -267,7 +245,6 @@ def criterion_chart(
     chosen: float | None,
     axis: str,
     measure: str,
-    **size: int,
 ) -> str:
     """What settings were judged by, as an inline SVG; the chosen one is marked.
 
@@ -278,7 +255,6 @@ def criterion_chart(
         chosen: Position of the chosen one, or None.
         axis: What was varied.
         measure: What the values are.
-        size: `width` and `height` of the drawing in its own units, about CSS pixels.
 
     Returns:
         An `<svg>` element.
@@ -291,8 +267,7 @@ def criterion_chart(
     alt = f"{measure} against {axis}"
     if chosen is not None:
         alt += f"; {names[list(positions).index(chosen)]} was chosen"
-    size = {"height": 240, **size}
-    return _chart(positions, values, titles, below, chosen, axis=axis, alt=alt, **size)
+    return _chart(positions, values, titles, below, chosen, axis=axis, alt=alt, height=240)
 
 
 def _chart(
@@ -304,11 +279,11 @@ def _chart(
     *,
     axis: str,
     alt: str,
-    **size: int,
+    height: int = 210,
 ) -> str:
     """A curve in its frame, with a dashed line at `mark`."""
     drawn = np.asarray(values, dtype=np.float64)
-    axes = fitted_axes(drawn, positions[0], positions[-1], size=size)
+    axes = fitted_axes(drawn, positions[0], positions[-1], height=height)
     line = "" if mark is None else axes.vertical_line(axes.x(mark))
     return axes.svg(
         line + axes.curve(list(positions), drawn.tolist(), titles), names, axis=axis, alt=alt
@@ -378,10 +353,8 @@ def tick_labels(ticks: np.ndarray) -> tuple[str, ...]:
     largest = np.abs(ticks).max()
     if 1000 <= largest < 1e7 and all(tick.is_integer() for tick in ticks.tolist()):
         return tuple(f"{tick:,.0f}".replace(",", "\u202f").replace("-", "−") for tick in ticks)
-    for digits in range(3, 17):
-        labels = [f"{tick:.{digits}g}" for tick in ticks.tolist()]
-        if all(
-            float(label) == float(f"{tick:.12g}") for label, tick in zip(labels, ticks, strict=True)
-        ):
-            return tuple(label.replace("-", "−") for label in labels)
-    return tuple(f"{tick:.12g}" for tick in ticks)
+    exact = [float(f"{tick:.12g}") for tick in ticks.tolist()]
+    # Twelve digits always tell them apart.
+    written = ([f"{tick:.{digits}g}" for tick in ticks.tolist()] for digits in range(3, 13))
+    labels = next(labels for labels in written if list(map(float, labels)) == exact)
+    return tuple(label.replace("-", "−") for label in labels)

@@ -63,6 +63,9 @@ class Film:
 
     Of several restarts the best is kept, and of split-and-merge moves those that were accepted. A
     fit that was resumed from a saved state is filmed from there.
+
+    Attributes:
+        unit: What is counted: `"pass"` or `"step"`.
     """
 
     def __init__(self, *, most_frames: int = 40) -> None:
@@ -82,12 +85,7 @@ class Film:
         self._trial: _Recording | None = None
         self._restart = -1
         self._least = math.inf
-        self._unit = "pass"
-
-    @property
-    def unit(self) -> str:
-        """What is counted: `"pass"` or `"step"`."""
-        return self._unit
+        self.unit = "pass"
 
     def __call__(self, progress: Progress) -> None:
         """Keeps a picture of the prototypes, where they changed.
@@ -111,7 +109,7 @@ class Film:
         if progress.restart != self._restart:
             self._next_restart(progress)
         if progress.stage == "step":
-            self._unit = "step"
+            self.unit = "step"
             self._current.add(prototypes, progress.done)
         elif progress.stage == "pass" and progress.done == 1:
             if progress.iteration == 0 and self._current.seen:
@@ -136,7 +134,7 @@ class Film:
         frames = film.frames
         if len(frames) < 2:
             return ()
-        done = frames[-1].done if self._unit == "step" else film.seen
+        done = frames[-1].done if self.unit == "step" else film.seen
         if len(frames) >= self._most:
             chosen = np.linspace(0, len(frames) - 1, self._most - 1).round().astype(int)
             frames = [frames[i] for i in chosen]

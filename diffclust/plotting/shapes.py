@@ -26,6 +26,11 @@ _STRAY = 0.5
 """How far a frame follows shapes that lie far outside, as a share of the mean shapes' extent."""
 
 
+Shape = Float[np.ndarray, "landmarks dims"]
+Shapes = Float[np.ndarray, "n landmarks dims"]
+Covariances = Float[np.ndarray, "landmarks dims dims"]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShapeFrame:
     """Where landmarks are drawn: one frame for all shapes that are to be compared.
@@ -67,7 +72,7 @@ class ShapeFrame:
         return np.clip(placed, -10 * SIDE, 10 * SIDE)
 
     def half_axes(
-        self, covariance: Float[np.ndarray, "landmarks dims dims"]
+        self, covariance: Covariances
     ) -> tuple[Float[np.ndarray, "landmarks 2"], Float[np.ndarray, " landmarks"]]:
         """The ellipses of one standard deviation, as they are drawn.
 
@@ -83,13 +88,7 @@ class ShapeFrame:
         angles = np.degrees(np.arctan2(vectors[:, 1, 1], vectors[:, 0, 1]))
         return np.sqrt(np.maximum(values[:, ::-1], 0.0)), angles
 
-    def ellipses(
-        self,
-        mean: Float[np.ndarray, "landmarks dims"],
-        covariance: Float[np.ndarray, "landmarks dims dims"],
-        *,
-        deviations: float = 1.0,
-    ) -> str:
+    def ellipses(self, mean: Shape, covariance: Covariances, *, deviations: float = 1.0) -> str:
         """An ellipse for every landmark.
 
         Args:
@@ -109,7 +108,7 @@ class ShapeFrame:
             )
         )
 
-    def outline(self, shape: Float[np.ndarray, "landmarks dims"]) -> str:
+    def outline(self, shape: Shape) -> str:
         """Landmarks joined in their order by a closed line.
 
         Args:
@@ -122,7 +121,7 @@ class ShapeFrame:
         steps = " ".join(f"{x} {y}" for x, y in np.diff(points, axis=0).tolist())
         return f"M{points[0, 0]} {points[0, 1]}l{steps}z"
 
-    def dots(self, shapes: Float[np.ndarray, "n landmarks dims"]) -> str:
+    def dots(self, shapes: Shapes) -> str:
         """A dot for every landmark of every shape, as round ends of lines without length.
 
         Args:
@@ -135,6 +134,86 @@ class ShapeFrame:
         points = np.round(self.place(shapes)).astype(int).swapaxes(0, 1).reshape(-1, 2)
         steps = np.diff(points, axis=0, prepend=0).tolist()
         return "".join(f"m{x} {y}h0" for x, y in steps)
+
+    def mean_shape(
+        self, mean: Shape, covariance: Covariances, *, deviations: Sequence[float] = (2.0, 1.0)
+    ) -> str:
+        """A mean shape: its outline, its landmarks as dots, and an ellipse around each.
+
+        Args:
+            mean: Its landmarks.
+            covariance: Their covariances.
+            deviations: Half axes of the ellipses in standard deviations, the largest first.
+
+        Returns:
+            SVG elements.
+        """
+        ellipses = "".join(
+            f"<g>{self.ellipses(mean, covariance, deviations=d)}</g>" for d in deviations
+        )
+        return (
+            f'<g class="spread" fill="currentColor" fill-opacity=".22">{ellipses}</g>'
+            f"{self.drawn_shape(mean)}"
+        )
+
+    def drawn_shape(self, shape: Shape) -> str:
+        """A shape: its outline, and its landmarks as dots where there are not too many.
+
+        Args:
+            shape: Its landmarks.
+
+        Returns:
+            SVG elements.
+        """
+        dots = self.dotted(shape[None]) if len(shape) <= DENSE else ""
+        return (
+            f'<path d="{self.outline(shape)}" fill="none" stroke="currentColor" '
+            'stroke-opacity="var(--line, .4)" stroke-width="var(--stroke, 1)" '
+            f'stroke-linejoin="round" vector-effect="non-scaling-stroke"/>{dots}'
+        )
+
+    def dotted(self, shapes: Shapes) -> str:
+        """The landmarks of shapes as dots.
+
+        Args:
+            shapes: The shapes.
+
+        Returns:
+            An SVG element.
+        """
+        return (
+            f'<path d="{self.dots(shapes)}" fill="none" stroke="currentColor" stroke-width="var('
+            '--dot, 5)" stroke-linecap="round" vector-effect="non-scaling-stroke"/>'
+        )
+
+    def landmark_names(self, shape: Shape, names: Sequence[str], titles: Sequence[str]) -> str:
+        """Names of landmarks beside them, away from the middle, and a tooltip for each.
+
+        Args:
+            shape: Its landmarks.
+            names: Short names; left out where there are very many landmarks.
+            titles: The tooltip of each.
+
+        Returns:
+            SVG elements.
+        """
+        points = self.place(shape)
+        outwards = points - points.mean(axis=0)
+        lengths = np.linalg.norm(outwards, axis=1, keepdims=True)
+        beside = points + 30 * outwards / np.where(lengths > 0.0, lengths, 1.0)
+        texts = "".join(
+            f'<text x="{x:.0f}" y="{y:.0f}">{html.escape(name)}</text>'
+            for (x, y), name in zip(beside.tolist(), names, strict=True)
+        )
+        spots = "".join(
+            f'<circle cx="{x:.0f}" cy="{y:.0f}" r="16"><title>{html.escape(title)}</title></circle>'
+            for (x, y), title in zip(points.tolist(), titles, strict=True)
+        )
+        shown = texts if len(names) <= _LABELS else ""
+        return (
+            '<g class="names" fill="currentColor" font-size="24" text-anchor="middle" '
+            f'dominant-baseline="central">{shown}</g><g fill="transparent">{spots}</g>'
+        )
 
     def svg(self, content: str, *, alt: str) -> str:
         """A whole drawing.
@@ -155,7 +234,7 @@ class ShapeFrame:
 def shape_frame(
     means: Float[np.ndarray, "clusters landmarks dims"],
     covariances: Float[np.ndarray, "clusters landmarks dims dims"],
-    shapes: Float[np.ndarray, "n landmarks dims"] | None = None,
+    shapes: Shapes | None = None,
 ) -> ShapeFrame:
     """The frame that holds all mean shapes, their ellipses, and the shapes around them.
 
@@ -240,124 +319,3 @@ def landmark_covariances(result: Result) -> Float[np.ndarray, "clusters landmark
         )
     variance = np.asarray(variance_of(result.outcome.learned.clusters.prototype), np.float64)
     return variance if variance.ndim == 4 else variance[..., None] * np.eye(variance.shape[-1])
-
-
-def mean_shape(
-    frame: ShapeFrame,
-    mean: Float[np.ndarray, "landmarks dims"],
-    covariance: Float[np.ndarray, "landmarks dims dims"],
-    *,
-    deviations: Sequence[float] = (2.0, 1.0),
-) -> str:
-    """A mean shape: its outline, its landmarks as dots, and an ellipse around each.
-
-    Args:
-        frame: Where it is drawn.
-        mean: Its landmarks.
-        covariance: Their covariances.
-        deviations: Half axes of the ellipses in standard deviations, the largest first.
-
-    Returns:
-        SVG elements.
-    """
-    ellipses = "".join(
-        f"<g>{frame.ellipses(mean, covariance, deviations=d)}</g>" for d in deviations
-    )
-    return (
-        f'<g class="spread" fill="currentColor" fill-opacity=".22">{ellipses}</g>'
-        f"{drawn_shape(frame, mean)}"
-    )
-
-
-def drawn_shape(frame: ShapeFrame, shape: Float[np.ndarray, "landmarks dims"]) -> str:
-    """A shape: its outline, and its landmarks as dots where there are not too many.
-
-    Args:
-        frame: Where it is drawn.
-        shape: Its landmarks.
-
-    Returns:
-        SVG elements.
-    """
-    dots = dotted(frame, shape[None]) if len(shape) <= DENSE else ""
-    return (
-        f'<path d="{frame.outline(shape)}" fill="none" stroke="currentColor" '
-        'stroke-opacity="var(--line, .4)" stroke-width="var(--stroke, 1)" stroke-linejoin="round" '
-        f'vector-effect="non-scaling-stroke"/>{dots}'
-    )
-
-
-def dotted(frame: ShapeFrame, shapes: Float[np.ndarray, "n landmarks dims"]) -> str:
-    """The landmarks of shapes as dots.
-
-    Args:
-        frame: Where they are drawn.
-        shapes: The shapes.
-
-    Returns:
-        An SVG element.
-    """
-    return (
-        f'<path d="{frame.dots(shapes)}" fill="none" stroke="currentColor" '
-        'stroke-width="var(--dot, 5)" stroke-linecap="round" vector-effect="non-scaling-stroke"/>'
-    )
-
-
-def landmark_names(
-    frame: ShapeFrame,
-    shape: Float[np.ndarray, "landmarks dims"],
-    names: Sequence[str],
-    titles: Sequence[str],
-) -> str:
-    """Names of landmarks beside them, away from the middle, and a tooltip for each.
-
-    Args:
-        frame: Where the shape is drawn.
-        shape: Its landmarks.
-        names: Short names; left out where there are very many landmarks.
-        titles: The tooltip of each.
-
-    Returns:
-        SVG elements.
-    """
-    points = frame.place(shape)
-    outwards = points - points.mean(axis=0)
-    lengths = np.linalg.norm(outwards, axis=1, keepdims=True)
-    beside = points + 30 * outwards / np.where(lengths > 0.0, lengths, 1.0)
-    texts = "".join(
-        f'<text x="{x:.0f}" y="{y:.0f}">{html.escape(name)}</text>'
-        for (x, y), name in zip(beside.tolist(), names, strict=True)
-    )
-    spots = "".join(
-        f'<circle cx="{x:.0f}" cy="{y:.0f}" r="16"><title>{html.escape(title)}</title></circle>'
-        for (x, y), title in zip(points.tolist(), titles, strict=True)
-    )
-    shown = texts if len(names) <= _LABELS else ""
-    return (
-        '<g class="names" fill="currentColor" font-size="24" text-anchor="middle" '
-        f'dominant-baseline="central">{shown}</g><g fill="transparent">{spots}</g>'
-    )
-
-
-def shape_svg(
-    frame: ShapeFrame,
-    mean: Float[np.ndarray, "landmarks dims"],
-    covariance: Float[np.ndarray, "landmarks dims dims"],
-    *,
-    members: Float[np.ndarray, "n landmarks dims"] | None = None,
-    alt: str = "A mean shape",
-) -> str:
-    """A mean shape with ellipses of one and two standard deviations as an inline SVG.
-
-    Args:
-        frame: Where it is drawn; see `shape_frame`.
-        mean: Its landmarks.
-        covariance: Their covariances; see `landmark_covariances`.
-        members: Registered shapes, drawn behind it as faint dots, or None.
-        alt: A description for those who cannot see it.
-
-    Returns:
-        An `<svg>` element.
-    """
-    behind = "" if members is None else f'<g opacity=".3">{dotted(frame, members)}</g>'
-    return frame.svg(behind + mean_shape(frame, mean, covariance), alt=alt)

@@ -125,7 +125,7 @@ def phase_names(phases: Sequence[Phase], transforms: Sequence[str]) -> list[str]
     return names
 
 
-def training_curve(history: LossHistory, **size: int) -> str:
+def training_curve(history: LossHistory) -> str:
     """The losses of a fit by gradient steps as an inline SVG, with marks where its phases begin.
 
     A dot is a window's loss, and the ring at the end that of all samples. Where all losses are
@@ -135,8 +135,6 @@ def training_curve(history: LossHistory, **size: int) -> str:
 
     Args:
         history: What is drawn.
-        size: `width` and `height` of the drawing in its own units, about CSS pixels, without the
-            names of the phases.
 
     Returns:
         An `<svg>` element.
@@ -149,9 +147,7 @@ def training_curve(history: LossHistory, **size: int) -> str:
         raise ValueError(f"a training curve needs finite losses, at least one; got {losses}")
     logarithmic = bool(losses.min() > 0.0 and losses.max() >= 10.0 * losses.min())
     top = float(losses.max()) if logarithmic else shown_top(losses)
-    axes = fitted_axes(
-        losses, 0.0, float(history.total), top=top, logarithmic=logarithmic, size=size
-    )
+    axes = fitted_axes(losses, 0.0, float(history.total), top=top, logarithmic=logarithmic)
     marks, lines = _marks(axes, history.phases)
     height = lines * _LINE
     axes = dataclasses.replace(axes, height=axes.height + height, top=axes.top + height)

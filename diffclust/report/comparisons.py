@@ -84,15 +84,10 @@ def same_start_rows(result: Result, others: CommonStart, dataset: Collection) ->
         HTML.
     """
     rows = [prototype_row("The start", "images drawn by k-means++", others.start)]
-    rows += [
-        prototype_row(_name(other), _scores(other, result, dataset), other.prototypes)
-        for other in others.results
-    ]
-    rows.append(
-        prototype_row(
-            f"{_name(result)}, this fit", _scores(result, None, dataset), result.prototypes
-        )
-    )
+    for other in others.results:
+        rows.append(prototype_row(_name(other), _scores(other, result, dataset), other.prototypes))
+    name, scores = f"{_name(result)}, this fit", _scores(result, None, dataset)
+    rows.append(prototype_row(name, scores, result.prototypes))
     moves = (
         " Moves that split one cluster in two and remove another may have given a column "
         "something else to do."

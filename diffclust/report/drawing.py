@@ -21,17 +21,15 @@ _TRIED = 12
 
 
 class AbstractRenderer(abc.ABC):
-    """Draws prototypes and samples as HTML, and explains the drawings."""
+    """Draws prototypes and samples as HTML, and explains the drawings.
 
-    @property
-    @abc.abstractmethod
-    def icon(self) -> str:
-        """A small picture that stands for the page, a `data:` URI."""
+    Attributes:
+        icon: A small picture that stands for the page, a `data:` URI.
+        css_classes: CSS classes of the page.
+    """
 
-    @property
-    @abc.abstractmethod
-    def css_classes(self) -> tuple[str, ...]:
-        """CSS classes of the page."""
+    icon: str
+    css_classes: tuple[str, ...]
 
     @property
     @abc.abstractmethod
@@ -71,9 +69,9 @@ class AbstractRenderer(abc.ABC):
             Values by name, HTML.
         """
 
-    @abc.abstractmethod
     def overlay(self) -> str:
-        """All prototypes in one picture, HTML; nothing where that would show nothing."""
+        """All prototypes in one picture, HTML; nothing where they would hide each other."""
+        return ""
 
     @abc.abstractmethod
     def definitions(self) -> str:
@@ -104,13 +102,27 @@ class AbstractRenderer(abc.ABC):
             An SVG element.
         """
 
-    @abc.abstractmethod
     def row_names(self) -> str:
-        """Names of the rows of drawings, to stand beside them, HTML; perhaps nothing."""
+        """Names of the rows of drawings, to stand beside them, HTML; nothing for two at most."""
+        return ""
 
     @abc.abstractmethod
     def legend(self) -> list[str]:
         """What each part of a drawing is, HTML; nothing where nothing is aligned."""
+
+
+def titled_svg(box: str, title: str, content: str) -> str:
+    """A drawing with a tooltip.
+
+    Args:
+        box: SVG's `viewBox`.
+        title: What is shown where somebody points at it, HTML.
+        content: SVG of what is inside.
+
+    Returns:
+        An SVG element.
+    """
+    return f'<svg viewBox="{box}" role="img"><title>{title}</title>{content}</svg>'
 
 
 def svg_definitions(content: str) -> str:

@@ -10,7 +10,7 @@ from diffclust.data import Dataset
 from diffclust.models import Result, of_images, warped_prototypes
 from diffclust.plotting import warped_grids
 from diffclust.prototypes import variance_of
-from diffclust.report.drawing import AbstractRenderer, data_uris, svg_definitions
+from diffclust.report.drawing import AbstractRenderer, data_uris, svg_definitions, titled_svg
 from diffclust.report.text import escape, number, percent
 from diffclust.transforms import NAMES, as_spatial
 
@@ -130,6 +130,15 @@ class ImageRenderer(AbstractRenderer):
         prototypes, learned = list(result.prototypes), result.outcome.learned
         # Each in its own range; in the images' range where they are also shown moved onto images.
         self.prototypes = data_uris(prototypes, most_bytes=_MOST_PROTOTYPE_BYTES, own_range=True)
+        self.icon = self.prototypes[0]
+        height, width = self.shape
+        classes = {
+            "pixels": max(height, width) <= _SMALL,
+            "tall": height > 1.5 * width,
+            "wide": width > 1.5 * height,
+            "staged": bool(self.model.transform_names),
+        }
+        self.css_classes = tuple(name for name, holds in classes.items() if holds)
         self.untransformed: list[str] = []
         if self.model.transform_names:
             self.untransformed = data_uris(prototypes, most_bytes=_MOST_PROTOTYPE_BYTES)
@@ -141,23 +150,6 @@ class ImageRenderer(AbstractRenderer):
             uris = data_uris(deviations, most_bytes=_MOST_PROTOTYPE_BYTES, own_range=True)
             self.deviations = list(zip(deviations, uris, strict=True))
             self.weights = np.asarray(jax.nn.softmax(learned.objective)).tolist()
-
-    @property
-    def icon(self) -> str:
-        """The first prototype."""
-        return self.prototypes[0]
-
-    @property
-    def css_classes(self) -> tuple[str, ...]:
-        """By size and form of the images."""
-        height, width = self.shape
-        classes = {
-            "pixels": max(height, width) <= _SMALL,
-            "tall": height > 1.5 * width,
-            "wide": width > 1.5 * height,
-            "staged": bool(self.model.transform_names),
-        }
-        return tuple(name for name, holds in classes.items() if holds)
 
     @property
     def note(self) -> str:
@@ -188,10 +180,6 @@ class ImageRenderer(AbstractRenderer):
     def figures(self, cluster: int) -> dict[str, str]:
         """The mixture weight."""
         return {"mixture weight": percent(self.weights[cluster])} if self.is_mixture else {}
-
-    def overlay(self) -> str:
-        """Nothing: images would hide each other."""
-        return ""
 
     def definitions(self) -> str:
         """The prototypes, where they are moved."""
@@ -236,17 +224,12 @@ class ImageRenderer(AbstractRenderer):
                 f'<path class="grid" d="{sample.grid}"/></svg>'
             )
             total += step + _MARGIN
-        return (
-            f'<svg viewBox="{-_MARGIN} 0 {width + 2 * _MARGIN} {total}" role="img">'
-            f"<title>{tooltip}</title>{''.join(parts)}</svg>"
-        )
+        return titled_svg(f"{-_MARGIN} 0 {width + 2 * _MARGIN} {total}", tooltip, "".join(parts))
 
     def original(self, position: int, tooltip: str) -> str:
         """The image as it came."""
-        return (
-            f'<svg viewBox="0 0 {self.width} {self.height}" role="img"><title>{tooltip}</title>'
-            f'<image {self.full} href="{self.samples[position].picture}"/></svg>'
-        )
+        content = f'<image {self.full} href="{self.samples[position].picture}"/>'
+        return titled_svg(f"0 0 {self.width} {self.height}", tooltip, content)
 
     def row_names(self) -> str:
         """Names of the transforms of prototypes."""

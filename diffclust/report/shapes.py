@@ -8,16 +8,8 @@ from jaxtyping import Float
 from diffclust.data import LandmarkSet
 from diffclust.models import Result
 from diffclust.plotting import ShapeFrame, landmark_covariances, shape_frame
-from diffclust.plotting.shapes import (
-    DENSE,
-    SIDE,
-    dotted,
-    drawn_shape,
-    fitted_frame,
-    landmark_names,
-    mean_shape,
-)
-from diffclust.report.drawing import AbstractRenderer, svg_definitions
+from diffclust.plotting.shapes import DENSE, SIDE, fitted_frame
+from diffclust.report.drawing import AbstractRenderer, svg_definitions, titled_svg
 from diffclust.report.text import count, number, plain, whole
 
 _GAP = 60
@@ -84,9 +76,11 @@ class ShapeRenderer(AbstractRenderer):
             self.deviations = ()
         names = dataset.landmark_names or range(self.means.shape[1])
         self.landmark_names = tuple(plain(name) for name in names)
+        upright = self.frame.height > 1.4 * self.frame.width
+        self.css_classes = ("shapes", "upright") if upright else ("shapes",)
+        self.icon = self._icon()
 
-    @property
-    def icon(self) -> str:
+    def _icon(self) -> str:
         """The outline of the first mean shape."""
         side = max(self.frame.width, self.frame.height)
         drawn = (
@@ -95,11 +89,6 @@ class ShapeRenderer(AbstractRenderer):
             'stroke-width="60" stroke-linejoin="round"/></svg>'
         )
         return f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
-
-    @property
-    def css_classes(self) -> tuple[str, ...]:
-        """By form."""
-        return ("shapes", "upright") if self.frame.height > 1.4 * self.frame.width else ("shapes",)
 
     @property
     def note(self) -> str:
@@ -126,21 +115,17 @@ class ShapeRenderer(AbstractRenderer):
     def prototype(self, cluster: int) -> str:
         """The mean shape over the members of its cluster."""
         members, size = self.members[cluster], self.counts[cluster]
-        behind = f'<g class="members">{dotted(self.frame, members)}</g>' if len(members) else ""
+        behind = f'<g class="members">{self.frame.dotted(members)}</g>' if len(members) else ""
         names = ""
         if self.is_detailed:
-            names = landmark_names(self.frame, self.means[cluster], *self._names(cluster))
+            names = self.frame.landmark_names(self.means[cluster], *self._names(cluster))
         alt = f"Mean shape of cluster {cluster} and {count(len(members), 'shape')} of it"
-        if not len(members):
-            below = ""
-        elif len(members) == size:
-            below = "Small dots are the landmarks of its registered shapes."
-        else:
-            below = (
-                f"Small dots are the landmarks of {count(len(members), 'registered shape')} of its "
-                f"{whole(size)}, drawn at random."
-            )
-        caption = f"<figcaption>{below}</figcaption>" if below else ""
+        which = "its registered shapes."
+        if len(members) < size:
+            registered = count(len(members), "registered shape")
+            which = f"{registered} of its {whole(size)}, drawn at random."
+        below = f"<figcaption>Small dots are the landmarks of {which}</figcaption>"
+        caption = below if len(members) else ""
         drawn = self.frame.svg(behind + _use(cluster) + names, alt=alt)
         return f'<figure class="portrait">{drawn}{caption}</figure>'
 
@@ -155,7 +140,7 @@ class ShapeRenderer(AbstractRenderer):
         if not 2 <= clusters <= _MOST_TOGETHER:
             return ""
         drawn = "".join(
-            f'<g class="colour-{i}">{drawn_shape(self.frame, mean)}</g>'
+            f'<g class="colour-{i}">{self.frame.drawn_shape(mean)}</g>'
             for i, mean in enumerate(self.means)
         )
         legend = "".join(
@@ -172,7 +157,7 @@ class ShapeRenderer(AbstractRenderer):
         """The mean shapes."""
         kept = "".join(
             f'<g id="mean-{i}">'
-            f"{mean_shape(self.frame, mean, covariance, deviations=self.deviations)}</g>"
+            f"{self.frame.mean_shape(mean, covariance, deviations=self.deviations)}</g>"
             for i, (mean, covariance) in enumerate(zip(self.means, self.covariances, strict=True))
         )
         return svg_definitions(kept)
@@ -183,26 +168,18 @@ class ShapeRenderer(AbstractRenderer):
         parts, top = [], 0
         if position in self.raw:
             frame, shape = self.raw[position]
-            parts, top = [drawn_shape(frame, shape)], frame.height + _GAP
-        registered = drawn_shape(self.frame, self.registered[position])
+            parts, top = [frame.drawn_shape(shape)], frame.height + _GAP
+        registered = self.frame.drawn_shape(self.registered[position])
         over = f'<g class="over">{registered}</g>'
         parts.append(f'<g transform="translate(0 {top})">{_use(self.clusters[position])}{over}</g>')
-        return (
-            f'<svg viewBox="0 0 {self.frame.width} {top + self.frame.height}" role="img">'
-            f"<title>{tooltip}</title>{''.join(parts)}</svg>"
-        )
+        box = f"0 0 {self.frame.width} {top + self.frame.height}"
+        return titled_svg(box, tooltip, "".join(parts))
 
     def original(self, position: int, tooltip: str) -> str:
         """The shape as it came."""
         frame, shape = self.raw.get(position, (self.frame, self.registered[position]))
-        return (
-            f'<svg viewBox="0 0 {frame.width} {frame.height}" role="img"><title>{tooltip}</title>'
-            f"{drawn_shape(frame, shape)}</svg>"
-        )
-
-    def row_names(self) -> str:
-        """Nothing: there are two rows at most."""
-        return ""
+        box = f"0 0 {frame.width} {frame.height}"
+        return titled_svg(box, tooltip, frame.drawn_shape(shape))
 
     def legend(self) -> list[str]:
         """What the drawings below each other are."""

@@ -78,12 +78,7 @@ def write_report(
             clusters.cluster_order(gallery, "sort-overview"),
         ),
         section("fit", "The fit", fit_section(result, dataset, seed)),
-        *_between(result, dataset, film, others, map_samples, seed),
-        *(
-            [section("bridges", "Bridges", clusters.bridge_list(gallery, bridges))]
-            if bridges
-            else []
-        ),
+        *_between(gallery, bridges, film, others, map_samples, seed),
         section(
             "clusters",
             "Clusters",
@@ -163,25 +158,26 @@ def _header(title: str, result: Result, dataset: Collection, scores: Mapping[str
 
 
 def _between(
-    result: Result,
-    dataset: Collection,
+    gallery: clusters.Gallery,
+    bridges: list[tuple[int, int]],
     film: Film | None,
     others: CommonStart | None,
     map_samples: int,
     seed: int,
 ) -> list[str]:
     """Sections between the fit and its clusters."""
+    result, dataset = gallery.result, gallery.dataset
     parts = []
     if film is not None and (frames := film.frames(result)):
         parts.append(("film", "The course of the prototypes", film_section(frames, film.unit)))
     if others is not None:
-        parts.append(
-            ("starts", "From one start", comparisons.same_start_rows(result, others, dataset))
-        )
-    parts.append(
-        ("confusion", "Classes and clusters", comparisons.confusion_table(result, dataset))
-    )
+        rows = comparisons.same_start_rows(result, others, dataset)
+        parts.append(("starts", "From one start", rows))
+    table = comparisons.confusion_table(result, dataset)
+    parts.append(("confusion", "Classes and clusters", table))
     if map_samples and isinstance(dataset, Dataset):
         maps = map_section(result, dataset, others, most=map_samples, seed=seed)
         parts.append(("maps", "Maps", maps))
+    if bridges:
+        parts.append(("bridges", "Bridges", clusters.bridge_list(gallery, bridges)))
     return [section(name, heading, body) for name, heading, body in parts if body]

@@ -16,7 +16,6 @@ from diffclust.plotting import (
     prototype_sheet,
     save_prototypes,
     shape_frame,
-    shape_svg,
 )
 from diffclust.plotting.shapes import SIDE, principal_axes
 from diffclust.prototypes import Clusters, LandmarkGaussians, Learned, gaussians
@@ -166,7 +165,8 @@ def test_a_drawing_is_svg_with_two_ellipses_a_landmark_and_its_members() -> None
     means, covariances = rng.normal(size=(2, 6, 3)), covariances_of(rng, 2, 6, 3)
     members = means[0] + 0.1 * rng.normal(size=(9, 6, 3))
     frame = shape_frame(means, covariances, members)
-    drawn = shape_svg(frame, means[0], covariances[0], members=members, alt="<it>")
+    content = frame.dotted(members) + frame.mean_shape(means[0], covariances[0])
+    drawn = frame.svg(content, alt="<it>")
     assert len(ELLIPSE.findall(drawn)) == 2 * 6
     assert len(re.findall("h0", drawn)) == (9 + 1) * 6
     assert 'aria-label="&lt;it&gt;"' in drawn
