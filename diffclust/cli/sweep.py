@@ -179,8 +179,8 @@ def choose(fits: Sequence[Fit], dataset: Collection, bar: ProgressBar, *, by_gri
 
 def _by_elbow(fits: Sequence[Fit], dataset: Collection, bar: ProgressBar) -> Choice:
     trials = []
-    for number, options in enumerate(fits):
-        result = _fit(options, dataset, bar, f"K = {options.clusters}", number, len(fits))
+    for place, options in enumerate(fits):
+        result = _fit(options, dataset, bar, f"K = {options.clusters}", place, len(fits))
         trials.append(_trial(options, result.loss, result, dataset))
     chosen = elbow([t.options.clusters for t in trials], [t.value for t in trials])
     if chosen is None:
@@ -238,12 +238,12 @@ def _by_eigengap(fits: Sequence[Fit], dataset: Collection, bar: ProgressBar) -> 
 
 def _by_evidence(fits: Sequence[Fit], dataset: Collection, bar: ProgressBar) -> Choice:
     trials, pixels = [], None
-    for number, options in enumerate(fits):
+    for place, options in enumerate(fits):
         rows, columns = options.settings["landmarks"]
-        result = _fit(options, dataset, bar, f"grid {rows}x{columns}", number, len(fits))
+        result = _fit(options, dataset, bar, f"grid {rows}x{columns}", place, len(fits))
         value, pixels = evidence_of(result, dataset.samples, pixels=pixels)
         trial = _trial(options, value, result, dataset)
-        trials.append(dataclasses.replace(trial, name=f"{rows}×{columns}", position=number + 1.0))
+        trials.append(dataclasses.replace(trial, name=f"{rows}×{columns}", position=place + 1.0))
     best = max(trials, key=lambda trial: trial.value)
     reason = (
         f"The log-evidence of an image is greatest for a grid of {best.name}, {best.value:.4g}. It "
@@ -295,13 +295,9 @@ def sweep(options: Sweep) -> None:
     fits = fits_of(options)
     models = [make_model(fit) for fit in fits]
     by_grid = options.grids is not None
+    inputs, replace = inputs_of(fits[0]), options.overwrite
     with (
-        new_run(
-            options.out,
-            overwrite=options.overwrite,
-            inputs=inputs_of(fits[0]),
-            command="sweep",
-        ) as folder,
+        new_run(options.out, overwrite=replace, inputs=inputs, command="sweep") as folder,
         ProgressBar(models[0].num_restarts) as bar,
     ):
         dataset = load_samples(fits[0], models[0], bar)

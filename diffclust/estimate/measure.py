@@ -165,9 +165,8 @@ class Rehearsal:
             The cost; zero where there was no such stage.
         """
         here = self.of(stage)
-        clean = [interval for interval in here if not interval.compiling]
-        if robust and clean:
-            return median_cost(stage, clean).scaled(len(here))
+        if robust and any(not interval.compiling for interval in here):
+            return median_cost(stage, here).scaled(len(here))
         return StageCost.of(stage, math.fsum(i.wall for i in here), math.fsum(i.cpu for i in here))
 
     def compiling(self, *stages: str) -> StageCost:
@@ -180,11 +179,8 @@ class Rehearsal:
             The cost.
         """
         here = self.of(*stages)
-        return StageCost.of(
-            "compiling",
-            math.fsum(interval.compiling for interval in here),
-            math.fsum(interval.compiling_cpu for interval in here),
-        )
+        wall = math.fsum(interval.compiling for interval in here)
+        return StageCost.of("compiling", wall, math.fsum(i.compiling_cpu for i in here))
 
 
 def median_cost(stage: str, intervals: Sequence[Interval]) -> StageCost:
@@ -192,16 +188,14 @@ def median_cost(stage: str, intervals: Sequence[Interval]) -> StageCost:
 
     Args:
         stage: Name of the stage.
-        intervals: At least one.
+        intervals: At least one; those in which something was compiled count where all are such.
 
     Returns:
         The medians of wall-clock and processor seconds.
     """
-    return StageCost.of(
-        stage,
-        statistics.median(interval.wall for interval in intervals),
-        statistics.median(interval.cpu for interval in intervals),
-    )
+    clean = [interval for interval in intervals if not interval.compiling] or intervals
+    walls, cpus = [interval.wall for interval in clean], [interval.cpu for interval in clean]
+    return StageCost.of(stage, statistics.median(walls), statistics.median(cpus))
 
 
 def rehearse(
