@@ -65,12 +65,7 @@ class Processes:
             if getattr(options, name):
                 raise ValueError(f"{option(name)} is for one process; leave it out, or --processes")
         _keep_stdout()
-        start_processes(
-            distribution.coordinator,
-            distribution.processes,
-            distribution.process_id,
-            timeout=distribution.process_timeout,
-        )
+        start_processes(*distribution.place, timeout=distribution.process_timeout)
         self.mesh, self.is_first = data_mesh(), jax.process_index() == 0
 
     def raise_everywhere(self) -> contextlib.AbstractContextManager[None]:

@@ -17,7 +17,6 @@ import jax
 from diffclust.estimate.result import StageCost
 from diffclust.models import AbstractModel, Result
 from diffclust.solvers import Cancelled, Progress
-from diffclust.types import Key
 
 
 @functools.cache
@@ -202,30 +201,26 @@ def rehearse(
     model: AbstractModel,
     samples: Any,
     *,
-    key: Key,
-    chunk_size: int | None,
     seconds: float,
     until: Callable[[Progress], bool] | None = None,
+    **arguments: Any,
 ) -> Rehearsal:
     """Fits a model and watches.
 
     Args:
         model: The model.
         samples: What is fitted.
-        key: Random key.
-        chunk_size: Samples a chunk, or None for the model's own choice.
         seconds: The fit is ended after so many, compiling left out.
         until: The fit is ended where it is true of a report, or None.
+        **arguments: Others of `model.fit`, such as `key` and `chunk_size`.
 
     Returns:
         What was seen.
     """
     watch, result = Watch(seconds=seconds, until=until), None
-    try:
-        result = model.fit(samples, key=key, chunk_size=chunk_size, callback=watch)
+    with contextlib.suppress(Cancelled):
+        result = model.fit(samples, callback=watch, **arguments)
         watch.end()
-    except Cancelled:
-        pass
     return Rehearsal(tuple(watch.intervals), result)
 
 
@@ -255,10 +250,8 @@ def installed_bytes() -> int | None:
     with contextlib.suppress(AttributeError, OSError, ValueError):
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
+        with contextlib.suppress(OSError, ValueError):  # There is no such group, or it is "max".
             limits.append(int(Path(path).read_text("ascii")))
-        except (OSError, ValueError):  # There is no such group, or it is "max".
-            continue
     return min(limits, default=None)
 
 
