@@ -254,11 +254,17 @@ def read_run(path: str) -> SavedRun:
         index, column, cluster, *_ = header
         if (index, cluster) != ("index", "cluster") or len(rows) != int(summary["n"]):
             raise ValueError("another number of rows, or other columns")
-        indices, places, *numbers = zip(*rows, strict=True)
-        kinds = (np.int64, np.int32, np.float64, np.float64)
-        texts = zip((indices, *numbers), kinds, strict=True)
-        index, *others = (np.array(values).astype(kind) for values, kind in texts)
-        return SavedRun(folder, summary, column, index, places, *others)
+        indices, places, clusters, distances, margins = zip(*rows, strict=True)
+        return SavedRun(
+            folder,
+            summary,
+            column,
+            np.array(indices).astype(np.int64),
+            places,
+            np.array(clusters).astype(np.int32),
+            np.array(distances).astype(np.float64),
+            np.array(margins).astype(np.float64),
+        )
     except (OSError, ValueError, KeyError, TypeError, IndexError, csv.Error) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"the run in {path!r} is damaged ({reason}); make it again") from error
