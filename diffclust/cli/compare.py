@@ -27,13 +27,21 @@ SCORES = {"acc": "accuracy", "nmi": "NMI", "ari": "ARI"}
 
 _ENDINGS = (".html", ".png", ".csv")
 
-_ICON = (
-    "data:image/svg+xml;base64,"
-    + base64.b64encode(
-        b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 4"><path fill="#2f6690" '
-        b'd="M0 0h2v2H0zM2 2h2v2H2z"/></svg>'
-    ).decode()
-)
+
+def svg_icon(drawing: str) -> str:
+    """A small picture that stands for a page.
+
+    Args:
+        drawing: The SVG, from its `viewBox` to its last shape.
+
+    Returns:
+        A `data:` URI.
+    """
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" {drawing}</svg>'
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+
+
+_ICON = svg_icon('viewBox="0 0 4 4"><path fill="#2f6690" d="M0 0h2v2H0zM2 2h2v2H2z"/>')
 
 _SEARCH = {
     "num_restarts",

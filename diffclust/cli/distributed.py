@@ -65,12 +65,7 @@ class Processes:
             if getattr(options, name):
                 raise ValueError(f"{option(name)} is for one process; leave it out, or --processes")
         _keep_stdout()
-        start_processes(
-            distribution.coordinator,
-            distribution.processes,
-            distribution.process_id,
-            timeout=distribution.process_timeout,
-        )
+        start_processes(*distribution.place, timeout=distribution.process_timeout)
         self.mesh, self.is_first = data_mesh(), jax.process_index() == 0
 
     def raise_everywhere(self) -> contextlib.AbstractContextManager[None]:
@@ -164,13 +159,12 @@ class Processes:
         if model.descriptor.sample_kind == "shape":
             shapes = samples.load_shapes(options)
             return shapes.take(self._share(len(shapes))), shapes
-        size, path = samples.size_of(options), Path(options.source)
+        path, common = Path(options.source), samples.loader_arguments(options, model, bar)
         if options.stream and path.suffix not in (".npy", ".npz"):
             raise DataError(
                 "several processes stream .npy and uncompressed .npz files alone; leave out "
                 "--stream"
             )
-        common = samples.loader_arguments(options, size, options.channels, bar)
         if path.is_dir() and kinds_in(path, FORMATS) == (True,) and options.rate is None:
             part = (jax.process_index(), jax.process_count())
             return load_folder(path, part=part, **common), None
@@ -180,7 +174,7 @@ class Processes:
             with contextlib.suppress(DataError):
                 everything = open_stream(options.source, **common)
         if everything is None:
-            everything = samples.load_images(options, size, options.channels, bar)
+            everything = samples.load_images(options, common)
         own = everything.take(self._share(len(everything)))
         if isinstance(own.images, ImageSource) and not options.stream:
             own = dataclasses.replace(own, images=own.images[:])

@@ -3,13 +3,14 @@
 import argparse
 import contextlib
 import dataclasses
+import importlib
 import io
 import os
 import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,21 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: Options) -> None:
-    # They need JAX, and help does not.
-    from diffclust.cli.commands import demo, fit, predict
-    from diffclust.cli.compare import compare
-    from diffclust.cli.export import export
-    from diffclust.cli.sweep import sweep
-
-    commands: dict[type, Callable[[Any], None]] = {
-        Fit: fit,
-        Predict: predict,
-        Compare: compare,
-        Sweep: sweep,
-        Export: export,
-        Demo: demo,
-    }
-    next(run for kind, run in commands.items() if isinstance(options, kind))(options)
+    name = next(name for name, kind in COMMANDS.items() if isinstance(options, kind))
+    # The modules need JAX, and help does not.
+    module = "commands" if name in ("fit", "predict", "demo") else name
+    getattr(importlib.import_module(f"diffclust.cli.{module}"), name)(options)
 
 
 def _leave_others(error: BaseException, message: str | None, status: int) -> None:

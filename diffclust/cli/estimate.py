@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 import jax
@@ -17,6 +16,7 @@ from diffclust.cli.progress_bar import ProgressBar
 from diffclust.data import Collection
 from diffclust.estimate import Estimate, StageCost, estimate
 from diffclust.models import AbstractModel
+from diffclust.storage.staging import staged_file
 
 _LONG = 60.0
 """A fit of more seconds than that is announced."""
@@ -131,12 +131,8 @@ def _keep(options: Fit, model: AbstractModel, dataset: Collection, cost: Estimat
     if file is None:
         return
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
         # Whole or not at all: another process may be reading it.
-        with tempfile.NamedTemporaryFile(
-            "w", dir=file.parent, suffix=".tmp", delete=False, encoding="utf-8"
-        ) as written:
-            json.dump(dataclasses.asdict(cost), written)
-        os.replace(written.name, file)
-    except OSError:
+        with staged_file(file, overwrite=True) as written:
+            written.write_text(json.dumps(dataclasses.asdict(cost)), "utf-8")
+    except (OSError, ValueError):
         return

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,6 @@ from diffclust.cli.samples import reload_samples
 from diffclust.data import Collection, Dataset
 from diffclust.models import Result
 from diffclust.storage.staging import check_target, staged, staged_file
-
-_ENDINGS: dict[What, tuple[str, ...]] = {
-    "assignments": (".csv", ".npz"),
-    "params": (".csv", ".npz"),
-    "aligned": (".npz", ""),
-    "prototypes": (".npz", ".png", ""),
-    "folders": ("",),
-}
-"""What each can be written as; nothing stands for a folder."""
 
 _MARK = "export.json"
 """A folder that holds it was written by this command, and may be replaced."""
@@ -67,10 +58,11 @@ def export(options: Export) -> None:
         ValueError: If it cannot be done.
         OSError: If something cannot be read or written.
     """
-    ending = _ending(options)
+    write, endings = _WRITERS[options.what]
+    ending = _ending(options, endings)
     if options.link and options.what != "folders":
         raise ValueError("--link is for --what folders; leave it out")
-    run, write = read_run(options.run), _WRITERS[options.what]
+    run = read_run(options.run)
     if ending:
         with staged_file(options.out, overwrite=options.overwrite) as path, ProgressBar() as bar:
             message = write(_Export(path, ending, run, options, bar))
@@ -89,9 +81,9 @@ def export(options: Export) -> None:
     print(f"{message}: {options.out}")
 
 
-def _ending(options: Export) -> str:
+def _ending(options: Export, allowed: Sequence[str]) -> str:
     """How the output is written, which its name says."""
-    allowed, ending = _ENDINGS[options.what], Path(options.out).suffix.lower()
+    ending = Path(options.out).suffix.lower()
     if ending in allowed:
         return ending
     # Folders may have dots in their names.
@@ -253,10 +245,11 @@ def _save_picture(path: str | Path, image: np.ndarray, *, own_range: bool = Fals
     Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(path)
 
 
-_WRITERS: dict[What, Callable[[_Export], str]] = {
-    "assignments": _assignments,
-    "params": _params,
-    "aligned": _aligned,
-    "prototypes": _prototypes,
-    "folders": _folders,
+_WRITERS: dict[What, tuple[Callable[[_Export], str], tuple[str, ...]]] = {
+    "assignments": (_assignments, (".csv", ".npz")),
+    "params": (_params, (".csv", ".npz")),
+    "aligned": (_aligned, (".npz", "")),
+    "prototypes": (_prototypes, (".npz", ".png", "")),
+    "folders": (_folders, ("",)),
 }
+"""What writes each, and what it can be written as; no ending stands for a folder."""

@@ -62,10 +62,14 @@ class ProcessOptions:
     process_timeout: Annotated[int, arg(metavar="SECONDS")] = 100
 
     @property
+    def place(self) -> tuple[str | None, int | None, int | None]:
+        """Coordinator, number of processes, and which of them this is."""
+        return self.coordinator, self.processes, self.process_id
+
+    @property
     def is_distributed(self) -> bool:
         """Whether several processes were asked for."""
-        given = (self.processes, self.process_id, self.coordinator)
-        return self.distributed or any(value is not None for value in given)
+        return self.distributed or self.place != (None, None, None)
 
     def check(self) -> None:
         """Refuses what does not go together.
@@ -73,13 +77,12 @@ class ProcessOptions:
         Raises:
             ValueError: With what is missing.
         """
-        given = (self.processes, self.process_id, self.coordinator)
-        if self.distributed and any(value is not None for value in given):
+        if self.distributed and self.place != (None, None, None):
             raise ValueError(
                 "--distributed takes the processes from the scheduler; leave out --processes, "
                 "--process-id and --coordinator, or --distributed"
             )
-        if not self.distributed and any(value is None for value in given):
+        if not self.distributed and None in self.place:
             raise ValueError(
                 "--processes, --process-id and --coordinator go together; give all three, or "
                 "--distributed under a scheduler"

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import platform
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from diffclust._version import __version__
 from diffclust.data import Collection
+from diffclust.estimate.measure import peak_bytes
 from diffclust.models import Result
 from diffclust.solvers import Assignment
 from diffclust.storage import checkpoint
@@ -173,13 +173,7 @@ def environment() -> dict[str, Any]:
 
 def peak_memory_mb() -> float | None:
     """The most memory that the process held, in MB (10⁶ bytes); None where nobody knows."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    # The unit is bytes on macOS, KiB elsewhere.
-    unit = 1 if sys.platform == "darwin" else 1024
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6, 1)
+    return round(peak_bytes() / 1e6, 1) or None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -256,7 +250,7 @@ def read_run(path: str) -> SavedRun:
         with (folder / _ASSIGNMENTS).open(
             encoding="utf-8", errors="surrogateescape", newline=""
         ) as file:
-            header, *rows = list(csv.reader(file))
+            header, *rows = csv.reader(file)
         index, column, cluster, *_ = header
         if (index, cluster) != ("index", "cluster") or len(rows) != int(summary["n"]):
             raise ValueError("another number of rows, or other columns")

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,26 +54,18 @@ def load_samples(
     model = like.model if isinstance(like, Result) else like
     if model.descriptor.sample_kind == "shape":
         dataset = load_shapes(options)
-    elif isinstance(like, Result):
-        height, width, channels = like.sample_shape
-        dataset = load_images(options, (height, width), channels, bar)
     else:
-        assert isinstance(options, Fit)
-        dataset = load_images(options, size_of(options), options.channels, bar)
+        dataset = load_images(options, loader_arguments(options, like, bar))
     check_samples(model, dataset, fitted=isinstance(like, Result))
     return dataset
 
 
-def load_images(
-    options: Fit | Predict, size: tuple[int, int] | None, channels: int | None, bar: ProgressBar
-) -> Dataset:
+def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
     """The images that were asked for.
 
     Args:
         options: What was asked for.
-        size: Height and width to bring them to, or None.
-        channels: Number of channels to bring them to, or None.
-        bar: Shows how many files have been read.
+        common: What `loader_arguments` gives.
 
     Returns:
         The images.
@@ -82,8 +74,8 @@ def load_images(
         ValueError: If they cannot be read, or an option is for shapes.
     """
     _refuse_given(options, ("labels",), "a table of landmarks, and these are images")
-    common = loader_arguments(options, size, channels, bar)
-    if not (options.stream or outgrows_memory(options.source, size=size, limit=options.limit)):
+    size, limit = common["size"], options.limit
+    if not (options.stream or outgrows_memory(options.source, size=size, limit=limit)):
         return load(options.source, rate=options.rate, seconds=options.seconds, **common)
     _refuse_given(options, _DECODING, "recordings, and these are pictures")
     map_large_blocks()
@@ -98,21 +90,26 @@ def load_images(
 
 
 def loader_arguments(
-    options: Fit | Predict, size: tuple[int, int] | None, channels: int | None, bar: ProgressBar
+    options: Fit | Predict, like: AbstractModel | Result, bar: ProgressBar
 ) -> dict[str, Any]:
     """What all loaders of images are given beside the source.
 
     Args:
         options: What was asked for.
-        size: Height and width to bring images to, or None.
-        channels: Number of channels to bring them to, or None.
+        like: The model that will be fitted; or a result, whose images these are made like.
         bar: Shows how many files have been read.
 
     Returns:
         Arguments by name.
     """
     taken = {name: getattr(options, name) for name in ("split", "skip_bad", "limit", "seed")}
-    return {**taken, "size": size, "channels": channels, "progress": bar.reading}
+    if isinstance(like, Result):
+        *size, channels = like.sample_shape
+        taken |= {"size": tuple(size), "channels": channels}
+    else:
+        assert isinstance(options, Fit)
+        taken |= {"size": size_of(options), "channels": options.channels}
+    return {**taken, "progress": bar.reading}
 
 
 def load_shapes(options: Fit | Predict) -> LandmarkSet:

@@ -17,7 +17,6 @@ import jax
 from diffclust.estimate.result import StageCost
 from diffclust.models import AbstractModel, Result
 from diffclust.solvers import Cancelled, Progress
-from diffclust.types import Key
 
 
 @functools.cache
@@ -165,9 +164,8 @@ class Rehearsal:
             The cost; zero where there was no such stage.
         """
         here = self.of(stage)
-        clean = [interval for interval in here if not interval.compiling]
-        if robust and clean:
-            return median_cost(stage, clean).scaled(len(here))
+        if robust and any(not interval.compiling for interval in here):
+            return median_cost(stage, here).scaled(len(here))
         return StageCost.of(stage, math.fsum(i.wall for i in here), math.fsum(i.cpu for i in here))
 
     def compiling(self, *stages: str) -> StageCost:
@@ -180,11 +178,8 @@ class Rehearsal:
             The cost.
         """
         here = self.of(*stages)
-        return StageCost.of(
-            "compiling",
-            math.fsum(interval.compiling for interval in here),
-            math.fsum(interval.compiling_cpu for interval in here),
-        )
+        wall = math.fsum(interval.compiling for interval in here)
+        return StageCost.of("compiling", wall, math.fsum(i.compiling_cpu for i in here))
 
 
 def median_cost(stage: str, intervals: Sequence[Interval]) -> StageCost:
@@ -192,46 +187,40 @@ def median_cost(stage: str, intervals: Sequence[Interval]) -> StageCost:
 
     Args:
         stage: Name of the stage.
-        intervals: At least one.
+        intervals: At least one; those in which something was compiled count where all are such.
 
     Returns:
         The medians of wall-clock and processor seconds.
     """
-    return StageCost.of(
-        stage,
-        statistics.median(interval.wall for interval in intervals),
-        statistics.median(interval.cpu for interval in intervals),
-    )
+    clean = [interval for interval in intervals if not interval.compiling] or intervals
+    walls, cpus = [interval.wall for interval in clean], [interval.cpu for interval in clean]
+    return StageCost.of(stage, statistics.median(walls), statistics.median(cpus))
 
 
 def rehearse(
     model: AbstractModel,
     samples: Any,
     *,
-    key: Key,
-    chunk_size: int | None,
     seconds: float,
     until: Callable[[Progress], bool] | None = None,
+    **arguments: Any,
 ) -> Rehearsal:
     """Fits a model and watches.
 
     Args:
         model: The model.
         samples: What is fitted.
-        key: Random key.
-        chunk_size: Samples a chunk, or None for the model's own choice.
         seconds: The fit is ended after so many, compiling left out.
         until: The fit is ended where it is true of a report, or None.
+        **arguments: Others of `model.fit`, such as `key` and `chunk_size`.
 
     Returns:
         What was seen.
     """
     watch, result = Watch(seconds=seconds, until=until), None
-    try:
-        result = model.fit(samples, key=key, chunk_size=chunk_size, callback=watch)
+    with contextlib.suppress(Cancelled):
+        result = model.fit(samples, callback=watch, **arguments)
         watch.end()
-    except Cancelled:
-        pass
     return Rehearsal(tuple(watch.intervals), result)
 
 
@@ -261,10 +250,8 @@ def installed_bytes() -> int | None:
     with contextlib.suppress(AttributeError, OSError, ValueError):
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
+        with contextlib.suppress(OSError, ValueError):  # There is no such group, or it is "max".
             limits.append(int(Path(path).read_text("ascii")))
-        except (OSError, ValueError):  # There is no such group, or it is "max".
-            continue
     return min(limits, default=None)
 
 

@@ -226,9 +226,7 @@ def _growth(model: Any, ratio: float) -> float:
 
 def _step(seen: Rehearsal) -> StageCost:
     """A usual step over one chunk, of those that compiled nothing."""
-    steps = seen.of("pass")
-    clean = [step for step in steps if not step.compiling]
-    return median_cost("pass", clean or steps or seen.of("seeding"))
+    return median_cost("pass", seen.of("pass") or seen.of("seeding"))
 
 
 def _seeding(seen: Rehearsal, step: StageCost) -> StageCost:
