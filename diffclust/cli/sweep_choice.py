@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from diffclust import metrics
-from diffclust.analysis.evidence import evidence_of
+from diffclust.analysis import evidence_of
 from diffclust.cli.commands import make_model
 from diffclust.cli.options import Fit, Sweep, parse_grid
 from diffclust.cli.progress_bar import ProgressBar
