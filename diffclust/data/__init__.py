@@ -5,7 +5,7 @@ You need it before a fit, to turn what you have into `[n, height, width, channel
 For shapes, `load_landmarks` reads `[n, landmarks, dims]`, and `simulated_shapes` draws them.
 """
 
-from diffclust.data.arrays import as_images
+from diffclust.data.arrays import LoadSettings, as_images
 from diffclust.data.audio import load_recordings, spectrogram
 from diffclust.data.dataset import Collection, DataError, Dataset, LandmarkSet
 from diffclust.data.files import load_array
@@ -35,6 +35,7 @@ __all__ = [
     "FolderImages",
     "ImageSource",
     "LandmarkSet",
+    "LoadSettings",
     "RawImages",
     "RecordImages",
     "affine_mnist",

@@ -9,13 +9,13 @@ import re
 import zlib
 from collections.abc import Generator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Unpack
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
 from diffclust._validation import some
-from diffclust.data.arrays import as_images, check_labels, check_settings, fit_images
+from diffclust.data.arrays import LoadOptions, LoadSettings, as_images, check_labels, fit_images
 from diffclust.data.dataset import DataError, Dataset, draw, encode_labels, reason_of
 
 _NPY, _ZIP, _PICKLE = b"\x93NUMPY", b"PK", b"\x80"
@@ -36,12 +36,8 @@ _MOST_RATIO = 1100
 def load_array(
     path: str | Path,
     *,
-    split: str = "all",
-    size: int | tuple[int, int] | None = None,
-    channels: int | None = None,
-    limit: int | None = None,
-    seed: int = 0,
     name: str | None = None,
+    **settings: Unpack[LoadSettings],
 ) -> Dataset:
     """Load images from a `.npy`, `.npz` or IDX file, never unpickling anything.
 
@@ -50,13 +46,8 @@ def load_array(
             `y_train`, `y_test`, as Keras names them), under `x` (`y`), under `images` (`labels`),
             or are the only array in it. An IDX file (`train-images-idx3-ubyte`, gzipped or not)
             finds its labels (`train-labels-idx1-ubyte`) beside it.
-        split: `"train"`, `"test"`, or `"all"` for both, train first.
-        size: Side of a square, or height and width, in pixels, to which images are resized and
-            centre-cropped; None leaves them.
-        channels: 1 to make all grey, 3 to make all RGB, None to leave them.
-        limit: At most so many images, drawn at random, in their old order.
-        seed: Seed of the draw.
         name: What the data are called; by default the file's name without its suffix.
+        **settings: As for `load`; nothing is skipped, and no progress reported.
 
     Returns:
         The images, with labels where there are any.
@@ -66,18 +57,19 @@ def load_array(
             something else than images (as in `as_images`), or if a setting is out of range.
     """
     path = Path(path)
-    target = check_settings(split, size, channels)
-    contents = read_idx(path, split) if is_idx(path) else read_archive(path, split)
+    options = LoadOptions(**settings)
+    read = read_idx if is_idx(path) else read_archive
+    contents = read(path, options.split)
     stored, labels = contents.images, contents.labels
     count = len(stored) if stored.ndim else 0
     if labels is not None:
         labels = check_labels(labels, count, f"{contents.label_key} in {str(path)!r}")
-    chosen = draw(count, limit, seed) if stored.ndim else None
+    chosen = draw(count, options.limit, options.seed) if stored.ndim else None
     raw = stored if chosen is None else stored[chosen]
     images = as_images(raw, name=f"{contents.key} in {str(path)!r}", indices=chosen)
     codes, names = encode_labels(labels)
     return Dataset(
-        images=fit_images(images, target, channels),
+        images=fit_images(images, options.target, options.channels),
         labels=codes if codes is None or chosen is None else codes[chosen],
         label_names=names,
         name=Path(path.name.removesuffix(".gz")).stem if name is None else name,
@@ -116,7 +108,7 @@ def read_archive(path: Path, split: str = "all") -> Contents:
         DataError: If the file is missing, damaged, needs pickle, is a decompression bomb, has
             none of the known keys, or lacks the split.
     """
-    check_settings(split, None, None)
+    LoadOptions(split=split)
     if not path.is_file():
         raise DataError(f"{str(path)!r} is no file; give the path of a .npy or .npz file.")
     # Opened here, so that it is closed also when a member turns out to be damaged.
@@ -290,7 +282,7 @@ def read_idx(path: Path, split: str = "all") -> Contents:
         DataError: If a file is missing, damaged, of another format or a decompression bomb, or
             another split is asked for.
     """
-    check_settings(split, None, None)
+    LoadOptions(split=split)
     if split != "all":
         raise DataError(
             f"{str(path)!r} has no split {split!r}: each split is a file of its own; give the "

@@ -1,31 +1,26 @@
 """A folder of pictures, flat or with one subfolder for each class; and finding files in folders."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from diffclust._validation import some
-from diffclust.data.arrays import check_settings
-from diffclust.data.dataset import DataError, Dataset, draw, encode_labels
-from diffclust.data.gather import Listing, ReportProgress, gather
+from diffclust.data.arrays import LoadOptions, LoadSettings
+from diffclust.data.dataset import DataError, Dataset, encode_labels
+from diffclust.data.gather import Listing, gather
 from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES, quiet_decoding, read_picture
 
 
 def load_folder(
     path: str | Path,
     *,
-    split: str = "all",
-    size: int | tuple[int, int] | None = None,
-    channels: int | None = None,
-    skip_bad: bool = False,
-    limit: int | None = None,
-    seed: int = 0,
     part: tuple[int, int] = (0, 1),
-    progress: ReportProgress | None = None,
+    **settings: Unpack[LoadSettings],
 ) -> Dataset:
     """Load the PNG, JPEG, TIFF, WebP, BMP and GIF files of a folder and its subfolders.
 
@@ -35,17 +30,9 @@ def load_folder(
 
     Args:
         path: The folder.
-        split: `"train"` or `"test"` for that subfolder, `"all"` for everything.
-        size: Side of a square, or height and width, in pixels, to which images are resized and
-            centre-cropped; None requires that all have one size.
-        channels: 1 to make all grey, 3 to make all RGB; None for grey if all files are grey, else
-            RGB.
-        skip_bad: Leave out files that cannot be read, and name them in `Dataset.skipped`.
-        limit: At most so many images, drawn at random before any is read, in their old order.
-        seed: Seed of the draw.
         part: Number of a part and how many there are, such as `(0, 4)`: only that many consecutive
             files are read, the last of `limit` included. Labels keep their codes.
-        progress: Called as `progress(done, total)` after each file.
+        **settings: As for `load`.
 
     Returns:
         The images in the order of their paths, with labels where there are any.
@@ -55,18 +42,11 @@ def load_folder(
             `skip_bad` is False), sizes differ (and `size` is None), the images would not fit into
             memory, or a setting is out of range.
     """
-    root, target = Path(path), check_settings(split, size, channels)
-    files = choose_files(root, find_pictures(root), split=split, limit=limit, seed=seed, part=part)
+    root, options = Path(path), LoadOptions(**settings)
+    files = choose_files(root, find_pictures(root), options, part=part)
     with quiet_decoding():
-        decoded = gather(
-            lambda file: read_picture(file, target),
-            files.paths,
-            files.listing,
-            channels=channels,
-            skip_bad=skip_bad,
-            progress=progress,
-        )
-    return files.dataset(*decoded)
+        decode = functools.partial(read_picture, size=options.target)
+        return files.dataset(*gather(decode, files.paths, files.listing, options))
 
 
 def find_pictures(root: Path) -> list[Path]:
@@ -208,10 +188,8 @@ class FolderFiles:
 def choose_files(
     root: Path,
     paths: list[Path],
+    options: LoadOptions,
     *,
-    split: str,
-    limit: int | None,
-    seed: int,
     part: tuple[int, int] = (0, 1),
     noun: str = "images",
 ) -> FolderFiles:
@@ -220,9 +198,8 @@ def choose_files(
     Args:
         root: The folder.
         paths: Its files, as paths relative to it.
-        split: `"all"`, or `"train"` or `"test"` where the folder holds nothing but these two.
-        limit: At most so many files, in their old order; None for all.
-        seed: Seed of the draw.
+        options: Which split, `"train"` or `"test"` only where the folder holds nothing but these
+            two, and how many files of it.
         part: Number of a part and how many there are: only that many consecutive files are taken.
         noun: What the files are called in errors.
 
@@ -236,21 +213,22 @@ def choose_files(
     """
     parents = [file.parts[:-1] for file in paths]
     if {parts[0] if parts else "" for parts in parents} <= {"train", "test"}:
-        if split != "all":
-            paths = [file for file in paths if file.parts[0] == split]
+        if options.split != "all":
+            paths = [file for file in paths if file.parts[0] == options.split]
         parents = [file.parts[1:-1] for file in paths]
-    elif split != "all":
+    elif options.split != "all":
         raise DataError(
             f"folder {str(root)!r} has no splits; use split 'all', or sort the {noun} into "
             f"subfolders named train and test."
         )
     if not paths:
-        raise DataError(f"folder {str(root)!r} has no {noun} for split {split!r}; use split 'all'.")
+        raise DataError(
+            f"folder {str(root)!r} has no {noun} for split {options.split!r}; use split 'all'."
+        )
     classes = [parts[0] for parts in parents if parts]
     has_classes = len(classes) == len(paths) and len(set(classes)) > 1
     codes, names = encode_labels(classes if has_classes else None)
-    chosen = draw(len(paths), limit, seed)
-    indices = np.arange(len(paths)) if chosen is None else chosen
+    indices = options.draw(len(paths))
     number, parts = part
     if len(indices) < parts:
         raise DataError(

@@ -9,16 +9,13 @@ from typing import TypeVar
 import numpy as np
 
 from diffclust._validation import some
-from diffclust.data.arrays import convert_channels
+from diffclust.data.arrays import LoadOptions, convert_channels
 from diffclust.data.dataset import DataError, FileError
 
 _READERS = 8
 """Threads; decoding releases Python's lock, and the disk is slower than so many."""
 
 _Item = TypeVar("_Item")
-
-ReportProgress = Callable[[int, int], None]
-"""Called as `progress(done, total)` after each file."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,10 +63,8 @@ def decode_listed(
     decode: Callable[[_Item], np.ndarray],
     items: Sequence[_Item],
     listing: Listing,
+    options: LoadOptions,
     bad: list[int],
-    *,
-    skip_bad: bool,
-    progress: ReportProgress | None,
 ) -> Generator[tuple[int, np.ndarray]]:
     """Decode a listing in several threads, in order, and refuse it if its images differ in size.
 
@@ -77,9 +72,8 @@ def decode_listed(
         decode: Gives the pixels of an item, or raises `FileError`.
         items: What to decode.
         listing: What errors call it.
+        options: Whether what cannot be decoded is left out, and what is called after each.
         bad: Positions of what cannot be decoded are appended to it.
-        skip_bad: Leave out what cannot be decoded.
-        progress: Called after each, or None.
 
     Yields:
         Position of an image in the listing, and its pixels, uint8 in 0..255 or float32 in [0, 1],
@@ -107,15 +101,15 @@ def decode_listed(
                         f"give --size (size=) to resize and centre-crop all."
                     )
                 yield position, result
-            if progress is not None:
-                progress(position + 1, len(listing.names))
+            if options.progress is not None:
+                options.progress(position + 1, len(listing.names))
     finally:
         # At once when a file is refused: what is still waiting need not be read.
         results.close()
-    if errors and (not skip_bad or first is None):
+    if errors and (not options.skip_bad or first is None):
         remedy = (
             "none is left"
-            if skip_bad
+            if options.skip_bad
             else "repair or remove them, or leave them out with --skip-bad (skip_bad=True)"
         )
         raise DataError(
@@ -128,10 +122,7 @@ def gather(
     decode: Callable[[_Item], np.ndarray],
     items: Sequence[_Item],
     listing: Listing,
-    *,
-    channels: int | None = None,
-    skip_bad: bool = False,
-    progress: ReportProgress | None = None,
+    options: LoadOptions,
 ) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Make one array of decoded images.
 
@@ -139,9 +130,8 @@ def gather(
         decode: As for `decode_listed`.
         items: What to decode.
         listing: What errors call it.
-        channels: 1 to make all grey, 3 to make all RGB; None for grey if all are grey, else RGB.
-        skip_bad: Leave out what cannot be decoded.
-        progress: Called after each, or None.
+        options: As for `decode_listed`, and the number of channels; None makes all grey if all are
+            grey, else RGB.
 
     Returns:
         Intensities in [0, 1], float32 `[m, height, width, channels]`, the position of each image
@@ -151,14 +141,12 @@ def gather(
         DataError: As for `decode_listed`, and if the images would not fit into memory.
     """
     bad, kept, pixels = [], [], []
-    for position, image in decode_listed(
-        decode, items, listing, bad, skip_bad=skip_bad, progress=progress
-    ):
+    for position, image in decode_listed(decode, items, listing, options, bad):
         if not pixels:
             _check_memory(listing, image)
         kept.append(position)
         pixels.append(image)
-    depth = channels or max(image.shape[2] for image in pixels)
+    depth = options.channels or max(image.shape[2] for image in pixels)
     images = np.empty((len(pixels), *pixels[0].shape[:2], depth), np.float32)
     for i, image in enumerate(pixels):
         images[i] = intensities(image, depth)
