@@ -14,8 +14,7 @@ import numpy as np
 
 from diffclust.data.arrays import LoadOptions, LoadSettings
 from diffclust.data.dataset import DataError, Dataset, FileError, reason_of
-from diffclust.data.folder import choose_files, list_files
-from diffclust.data.gather import gather
+from diffclust.data.folder import choose_files, gather, list_files
 
 FORMATS = (".wav", ".flac", ".ogg")
 """What is read, by suffix; which of them a file is is told from its bytes."""

@@ -26,8 +26,15 @@ from diffclust.data.arrays import (
 )
 from diffclust.data.dataset import DataError, Dataset, FileError, encode_labels
 from diffclust.data.files import choose_keys, damage_explained, no_split
-from diffclust.data.folder import FolderFiles, choose_files, find_pictures
-from diffclust.data.gather import decode_each, decode_listed, installed_memory, intensities
+from diffclust.data.folder import (
+    FolderFiles,
+    choose_files,
+    decode_each,
+    decode_listed,
+    find_pictures,
+    installed_memory,
+    intensities,
+)
 from diffclust.data.pictures import quiet_decoding, read_picture
 from diffclust.image_source import Faults, ImageSource
 

@@ -10,7 +10,7 @@ import numpy as np
 from diffclust._validation import some
 from diffclust.data.arrays import LoadOptions, LoadSettings
 from diffclust.data.dataset import DataError, Dataset, FileError, reason_of
-from diffclust.data.gather import Listing, gather
+from diffclust.data.folder import Listing, gather
 from diffclust.data.pictures import quiet_decoding, read_picture
 
 PREFIX = "tfds:"
