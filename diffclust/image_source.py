@@ -153,17 +153,24 @@ Images = np.ndarray | ImageSource
 """What models of images cluster: an array, or what is read as it is needed."""
 
 
-class _Derived(ImageSource):
+class SizedImages(ImageSource):
+    """Images whose number and size are known from the start."""
+
+    _shape: tuple[int, int, int, int]
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Number of images, height, width and channels."""
+        return self._shape
+
+
+class _Derived(SizedImages):
     """Images that are made of another source's as they are read."""
 
     def __init__(
         self, shape: tuple[int, int, int, int], read: Callable[[np.ndarray], np.ndarray]
     ) -> None:
         self._shape, self._make = shape, read
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        return self._shape
 
     def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
         return self._make(index)

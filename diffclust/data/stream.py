@@ -36,24 +36,13 @@ from diffclust.data.folder import (
     intensities,
 )
 from diffclust.data.pictures import quiet_decoding, read_picture
-from diffclust.image_source import Faults, ImageSource
+from diffclust.image_source import Faults, ImageSource, SizedImages
 
 _LOCAL_HEADER = 30
 """Bytes of what precedes a member of a zip file, but for its name and extra field."""
 
 
-class _SizedImages(ImageSource):
-    """Images whose number and size are known from the start."""
-
-    _shape: tuple[int, int, int, int]
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """Number of images, height, width and channels."""
-        return self._shape
-
-
-class RawImages(_SizedImages):
+class RawImages(SizedImages):
     """Images that lie one after the other in a file, uncompressed, in the order of C.
 
     They are read, not mapped: of a mapped file what was looked at counts as used memory.
@@ -112,7 +101,7 @@ class RawImages(_SizedImages):
             left = left[done:]
 
 
-class JoinedImages(_SizedImages):
+class JoinedImages(SizedImages):
     """The images of several sources, one source after the other."""
 
     def __init__(self, parts: list[RawImages]) -> None:
@@ -136,7 +125,7 @@ class JoinedImages(_SizedImages):
         return images
 
 
-class FittedImages(_SizedImages):
+class FittedImages(SizedImages):
     """Images of another source, brought to a size and a number of channels as they are read."""
 
     def __init__(
@@ -166,7 +155,7 @@ class FittedImages(_SizedImages):
         return fit_images(self._source.read(index), self._size, self._channels)
 
 
-class FolderImages(_SizedImages):
+class FolderImages(SizedImages):
     """Picture files of one size, decoded by several threads whenever they are asked for."""
 
     def __init__(
@@ -244,7 +233,7 @@ def image_of(record: Any) -> Any:
     return record["image"] if isinstance(record, Mapping) else record
 
 
-class RecordImages(_SizedImages):
+class RecordImages(SizedImages):
     """The images in records that can be read in any order."""
 
     def __init__(
