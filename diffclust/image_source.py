@@ -8,7 +8,7 @@ import abc
 import dataclasses
 import functools
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -145,40 +145,35 @@ class ImageSource(abc.ABC):
         Returns:
             A source of these.
         """
-        return _Taken(self, np.asarray(index))
+        chosen = np.asarray(index)
+        return _Derived((len(chosen), *self.shape[1:]), lambda rows: self.read(chosen[rows]))
 
 
 Images = np.ndarray | ImageSource
 """What models of images cluster: an array, or what is read as it is needed."""
 
 
-class _Taken(ImageSource):
-    """Some images of another source."""
+class SizedImages(ImageSource):
+    """Images whose number and size are known from the start."""
 
-    def __init__(self, source: ImageSource, index: Int[np.ndarray, " m"]) -> None:
-        self._source, self._index = source, index
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        return (len(self._index), *self._source.shape[1:])
-
-    def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
-        return self._source.read(self._index[index])
-
-
-class _Blanked(ImageSource):
-    """The images of another source with some pixels black."""
-
-    def __init__(self, source: ImageSource, hidden: Bool[np.ndarray, "height width 1"]) -> None:
-        self._source, self._hidden = source, hidden
+    _shape: tuple[int, int, int, int]
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        return self._source.shape
+        """Number of images, height, width and channels."""
+        return self._shape
+
+
+class _Derived(SizedImages):
+    """Images that are made of another source's as they are read."""
+
+    def __init__(
+        self, shape: tuple[int, int, int, int], read: Callable[[np.ndarray], np.ndarray]
+    ) -> None:
+        self._shape, self._make = shape, read
 
     def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
-        images = self._source.read(index)
-        return np.where(self._hidden[None], images.dtype.type(0), images)
+        return self._make(index)
 
 
 def blanked(images: Images, hidden: Bool[np.ndarray, "height width 1"]) -> Images:
@@ -191,9 +186,13 @@ def blanked(images: Images, hidden: Bool[np.ndarray, "height width 1"]) -> Image
     Returns:
         Images of the same kind.
     """
+
+    def black(shown: np.ndarray) -> np.ndarray:
+        return np.where(hidden[None], shown.dtype.type(0), shown)
+
     if isinstance(images, ImageSource):
-        return _Blanked(images, hidden)
-    return np.where(hidden[None], images.dtype.type(0), images)
+        return _Derived(images.shape, lambda rows: black(images.read(rows)))
+    return black(images)
 
 
 def several(images: Images, count: int) -> Images:

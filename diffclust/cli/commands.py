@@ -13,7 +13,7 @@ import numpy as np
 
 from diffclust import metrics
 from diffclust._validation import some
-from diffclust.analysis.common_start import COMPARABLE, CommonStart, fit_from_common_start
+from diffclust.analysis import COMPARABLE, CommonStart, fit_from_common_start
 from diffclust.cli import runs, samples
 from diffclust.cli.distributed import Processes
 from diffclust.cli.estimate import announce_long_fit, describe_fit

@@ -5,10 +5,10 @@ You need it before a fit, to turn what you have into `[n, height, width, channel
 For shapes, `load_landmarks` reads `[n, landmarks, dims]`, and `simulated_shapes` draws them.
 """
 
-from diffclust.data.arrays import as_images
+from diffclust.data.arrays import LoadSettings, as_images
 from diffclust.data.audio import load_recordings, spectrogram
 from diffclust.data.dataset import Collection, DataError, Dataset, LandmarkSet
-from diffclust.data.files import load_array
+from diffclust.data.files import load_array, load_mask, load_weights
 from diffclust.data.folder import load_folder
 from diffclust.data.generated import affine_mnist, affnist_like, diffeo_mnist, mnist_color
 from diffclust.data.landmarks import check_landmarks, load_landmarks
@@ -24,7 +24,6 @@ from diffclust.data.stream import (
     write_stream,
 )
 from diffclust.data.tfds import load_tfds
-from diffclust.data.weights import load_mask, load_weights
 from diffclust.image_source import ImageSource
 
 __all__ = [
@@ -35,6 +34,7 @@ __all__ = [
     "FolderImages",
     "ImageSource",
     "LandmarkSet",
+    "LoadSettings",
     "RawImages",
     "RecordImages",
     "affine_mnist",

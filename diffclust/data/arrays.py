@@ -1,16 +1,21 @@
 """Arrays of images: checks, and bringing them to one type, size and number of channels."""
 
-from typing import TYPE_CHECKING
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
 from diffclust._validation import some
-from diffclust.data.dataset import DataError
+from diffclust.data.dataset import DataError, draw
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 SPLITS = ("all", "train", "test")
+
+ReportProgress = Callable[[int, int], None]
+"""Called as `progress(done, total)` after each file."""
 
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 """Weights of red, green and blue in grey (ITU-R BT.601)."""
@@ -143,27 +148,77 @@ def parse_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
     return int(height), int(width)
 
 
-def check_settings(
-    split: str, size: int | tuple[int, int] | None, channels: int | None
-) -> tuple[int, int] | None:
-    """Refuse settings of a loader that mean nothing.
+class LoadSettings(TypedDict, total=False):
+    """What every loader of images takes by name, beside the source.
 
-    Args:
-        split: One of `SPLITS`.
-        size: As for `parse_size`.
-        channels: 1, 3, or None for "as they come".
+    Attributes:
+        split: `"train"`, `"test"`, or `"all"` for everything, train first, which is the default;
+            the first two only where the source has them.
+        size: Side of a square, or height and width, in pixels, to which images are resized and
+            centre-cropped; None, the default, leaves them, and requires that files have one size.
+            Of recordings, the numbers of bands and frames.
+        channels: 1 to make all grey, 3 to make all RGB; None, the default, leaves them (a folder
+            is grey if all of it is, and so are recordings).
+        skip_bad: Leave out files that cannot be read, and name them in `Dataset.skipped`; False by
+            default.
+        limit: At most so many images, drawn at random before any file is decoded, in their old
+            order; None, the default, for all.
+        seed: Seed of the draw, and of the drawn and made sets; 0 by default.
+        progress: Called as `progress(done, total)` while files are read.
+    """
 
-    Returns:
-        Height and width in pixels, or None for no change.
+    split: str
+    size: int | tuple[int, int] | None
+    channels: int | None
+    skip_bad: bool
+    limit: int | None
+    seed: int
+    progress: ReportProgress | None
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadOptions:
+    """All of `LoadSettings`, with defaults for what was not given.
 
     Raises:
         DataError: If one is out of range.
     """
-    if split not in SPLITS:
-        raise DataError(f"split must be one of {', '.join(SPLITS)}: got {split!r}.")
-    if channels not in (None, 1, 3):
-        raise DataError(f"channels must be 1 (grey) or 3 (RGB): got {channels}.")
-    return parse_size(size)
+
+    split: str = "all"
+    size: int | tuple[int, int] | None = None
+    channels: int | None = None
+    skip_bad: bool = False
+    limit: int | None = None
+    seed: int = 0
+    progress: ReportProgress | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that mean nothing."""
+        if self.split not in SPLITS:
+            raise DataError(f"split must be one of {', '.join(SPLITS)}: got {self.split!r}.")
+        if self.channels not in (None, 1, 3):
+            raise DataError(f"channels must be 1 (grey) or 3 (RGB): got {self.channels}.")
+        parse_size(self.size)
+
+    @property
+    def target(self) -> tuple[int, int] | None:
+        """Height and width in pixels, or None for no change."""
+        return parse_size(self.size)
+
+    def draw(self, total: int) -> np.ndarray:
+        """Positions of the images that are wanted.
+
+        Args:
+            total: How many there are.
+
+        Returns:
+            Sorted integers, `[min(total, limit)]`.
+
+        Raises:
+            DataError: If the limit is below 1.
+        """
+        chosen = draw(total, self.limit, self.seed)
+        return np.arange(total) if chosen is None else chosen
 
 
 def fit_picture(picture: "Image", size: tuple[int, int]) -> "Image":

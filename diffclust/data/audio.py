@@ -8,14 +8,13 @@ import functools
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from diffclust.data.arrays import check_settings
+from diffclust.data.arrays import LoadOptions, LoadSettings
 from diffclust.data.dataset import DataError, Dataset, FileError, reason_of
-from diffclust.data.folder import choose_files, list_files
-from diffclust.data.gather import ReportProgress, gather
+from diffclust.data.folder import choose_files, gather, list_files
 
 FORMATS = (".wav", ".flac", ".ogg")
 """What is read, by suffix; which of them a file is is told from its bytes."""
@@ -41,15 +40,9 @@ _MOST_RATE, _MOST_SECONDS = 192_000, 60.0
 def load_recordings(
     path: str | Path,
     *,
-    split: str = "all",
-    size: int | tuple[int, int] | None = None,
     rate: int | None = None,
     seconds: float | None = None,
-    channels: int | None = None,
-    skip_bad: bool = False,
-    limit: int | None = None,
-    seed: int = 0,
-    progress: ReportProgress | None = None,
+    **settings: Unpack[LoadSettings],
 ) -> Dataset:
     """Load the WAV, FLAC and OGG files of a folder and its subfolders as images.
 
@@ -59,16 +52,11 @@ def load_recordings(
 
     Args:
         path: The folder.
-        split: `"train"` or `"test"` for that subfolder, `"all"` for everything.
-        size: Bands and frames, which are height and width of the images; None for 64 and 24.
         rate: Samples a second that recordings are resampled to, which settles the highest pitch;
             None for 48,000.
         seconds: Length of what is read of each; None for 1.
-        channels: 3 to repeat the image as RGB; 1 or None for grey.
-        skip_bad: Leave out files that cannot be read, and name them in `Dataset.skipped`.
-        limit: At most so many recordings, drawn at random before any is read, in their old order.
-        seed: Seed of the draw.
-        progress: Called as `progress(done, total)` after each file.
+        **settings: As for `load`; where `size` is None, there are 64 bands and 24 frames, and the
+            images are grey unless `channels` is 3.
 
     Returns:
         The images in the order of the files' paths, with labels where there are any.
@@ -82,28 +70,20 @@ def load_recordings(
         Sec. 11 (AudioMNIST), Fig. 9 (64 × 24).
     """
     root = Path(path)
-    bands, frames = check_settings(split, size, channels) or SIZE
+    options = LoadOptions(**settings)
+    bands, frames = options.target or SIZE
     rate, hop = _steps(
         RATE if rate is None else rate, SECONDS if seconds is None else seconds, frames
     )
     paths = list_files(root, (*FORMATS, *OTHER_SUFFIXES), "recordings", ", ".join(FORMATS))
     _require_soundfile(root)
-    files = choose_files(root, paths, split=split, limit=limit, seed=seed, noun="recordings")
+    files = choose_files(root, paths, options, noun="recordings")
 
     def decode(file: Path) -> np.ndarray:
         wave = read_recording(file, rate, hop * frames)
         return spectrogram(wave, rate, bands=bands, frames=frames)[..., None]
 
-    return files.dataset(
-        *gather(
-            decode,
-            files.paths,
-            files.listing,
-            channels=channels,
-            skip_bad=skip_bad,
-            progress=progress,
-        )
-    )
+    return files.dataset(*gather(decode, files.paths, files.listing, options))
 
 
 def _steps(rate: int, seconds: float, frames: int) -> tuple[int, int]:

@@ -1,4 +1,7 @@
-"""Files of arrays: `.npy` and `.npz`, without pickle, and IDX, in which MNIST and its kin come."""
+"""Files of arrays: `.npy` and `.npz`, without pickle, and IDX, in which MNIST and its kin come.
+
+They hold images and labels, weights of samples, or masks of pixels, which may be pictures too.
+"""
 
 import contextlib
 import dataclasses
@@ -9,14 +12,17 @@ import re
 import zlib
 from collections.abc import Generator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Unpack
 
 import numpy as np
+from jaxtyping import Float
 from numpy.lib.npyio import NpzFile
 
 from diffclust._validation import some
-from diffclust.data.arrays import as_images, check_labels, check_settings, fit_images
-from diffclust.data.dataset import DataError, Dataset, draw, encode_labels, reason_of
+from diffclust.data.arrays import LoadOptions, LoadSettings, as_images, check_labels, fit_images
+from diffclust.data.dataset import DataError, Dataset, FileError, draw, encode_labels, reason_of
+from diffclust.data.pictures import FORMATS, quiet_decoding, read_picture
+from diffclust.masks import as_mask
 
 _NPY, _ZIP, _PICKLE = b"\x93NUMPY", b"PK", b"\x80"
 _PAIRS = (("x", "y"), ("images", "labels"))
@@ -36,12 +42,8 @@ _MOST_RATIO = 1100
 def load_array(
     path: str | Path,
     *,
-    split: str = "all",
-    size: int | tuple[int, int] | None = None,
-    channels: int | None = None,
-    limit: int | None = None,
-    seed: int = 0,
     name: str | None = None,
+    **settings: Unpack[LoadSettings],
 ) -> Dataset:
     """Load images from a `.npy`, `.npz` or IDX file, never unpickling anything.
 
@@ -50,13 +52,8 @@ def load_array(
             `y_train`, `y_test`, as Keras names them), under `x` (`y`), under `images` (`labels`),
             or are the only array in it. An IDX file (`train-images-idx3-ubyte`, gzipped or not)
             finds its labels (`train-labels-idx1-ubyte`) beside it.
-        split: `"train"`, `"test"`, or `"all"` for both, train first.
-        size: Side of a square, or height and width, in pixels, to which images are resized and
-            centre-cropped; None leaves them.
-        channels: 1 to make all grey, 3 to make all RGB, None to leave them.
-        limit: At most so many images, drawn at random, in their old order.
-        seed: Seed of the draw.
         name: What the data are called; by default the file's name without its suffix.
+        **settings: As for `load`; nothing is skipped, and no progress reported.
 
     Returns:
         The images, with labels where there are any.
@@ -66,18 +63,19 @@ def load_array(
             something else than images (as in `as_images`), or if a setting is out of range.
     """
     path = Path(path)
-    target = check_settings(split, size, channels)
-    contents = read_idx(path, split) if is_idx(path) else read_archive(path, split)
+    options = LoadOptions(**settings)
+    read = read_idx if is_idx(path) else read_archive
+    contents = read(path, options.split)
     stored, labels = contents.images, contents.labels
     count = len(stored) if stored.ndim else 0
     if labels is not None:
         labels = check_labels(labels, count, f"{contents.label_key} in {str(path)!r}")
-    chosen = draw(count, limit, seed) if stored.ndim else None
+    chosen = draw(count, options.limit, options.seed) if stored.ndim else None
     raw = stored if chosen is None else stored[chosen]
     images = as_images(raw, name=f"{contents.key} in {str(path)!r}", indices=chosen)
     codes, names = encode_labels(labels)
     return Dataset(
-        images=fit_images(images, target, channels),
+        images=fit_images(images, options.target, options.channels),
         labels=codes if codes is None or chosen is None else codes[chosen],
         label_names=names,
         name=Path(path.name.removesuffix(".gz")).stem if name is None else name,
@@ -116,7 +114,7 @@ def read_archive(path: Path, split: str = "all") -> Contents:
         DataError: If the file is missing, damaged, needs pickle, is a decompression bomb, has
             none of the known keys, or lacks the split.
     """
-    check_settings(split, None, None)
+    LoadOptions(split=split)
     if not path.is_file():
         raise DataError(f"{str(path)!r} is no file; give the path of a .npy or .npz file.")
     # Opened here, so that it is closed also when a member turns out to be damaged.
@@ -290,7 +288,7 @@ def read_idx(path: Path, split: str = "all") -> Contents:
         DataError: If a file is missing, damaged, of another format or a decompression bomb, or
             another split is asked for.
     """
-    check_settings(split, None, None)
+    LoadOptions(split=split)
     if split != "all":
         raise DataError(
             f"{str(path)!r} has no split {split!r}: each split is a file of its own; give the "
@@ -367,3 +365,82 @@ def _parse(file: io.BufferedIOBase, path: Path, stored: int, ratio: int) -> np.n
     else:
         what = "only a part of a header"
     raise DataError(f"{str(path)!r} holds {what}; it is damaged: get it again.")
+
+
+def load_weights(path: str | Path, indices: np.ndarray, *, total: int | None = None) -> np.ndarray:
+    """Load weights from a `.npy` file: one number for each sample of a source.
+
+    Args:
+        path: The file, `[n]`, of non-negative numbers, in the order of the source.
+        indices: Positions in the source of the samples that are wanted, integers `[m]`, such as
+            `Dataset.indices`: fewer than n after a limit or where bad files were left out.
+        total: How many samples the source has, if that is known.
+
+    Returns:
+        float64 `[m]`.
+
+    Raises:
+        DataError: If the file is missing, damaged, of another shape, type or length, or has a
+            weight that is negative, NaN or infinite, or no positive one.
+    """
+    path = Path(path)
+    stored = read_archive(path).images
+    where = f"weights in {str(path)!r}"
+    if stored.ndim != 1 or stored.dtype.kind not in "iuf":
+        raise DataError(
+            f"{where} must be one number for each sample: got {stored.dtype} "
+            f"{list(stored.shape)}; save them with np.save as [n] floats."
+        )
+    least = int(indices.max()) + 1 if len(indices) else 0
+    if len(stored) < least or total not in (None, len(stored)):
+        raise DataError(
+            f"{where} must be one for each sample of the source: got {len(stored)} for "
+            f"{f'at least {least}' if total is None else total}; save one for each, in the same "
+            f"order."
+        )
+    weights = stored.astype(np.float64)
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0.0)))
+    if bad.size:
+        raise DataError(
+            f"{where} must be finite and at least 0: {bad.size} are not, at {some(bad.tolist())}; "
+            f"correct them."
+        )
+    chosen = weights[indices]
+    if not np.any(chosen > 0.0):
+        raise DataError(f"{where} must be positive somewhere: all are 0; correct them.")
+    return chosen
+
+
+def load_mask(
+    path: str | Path, size: tuple[int, int] | None = None
+) -> Float[np.ndarray, "height width"]:
+    """Load which pixels of images count: a picture, black where they do not, or a `.npy` file.
+
+    Args:
+        path: A picture, whose grey levels are the weights, or numbers in [0, 1], 8-bit integers or
+            booleans `[height, width]`.
+        size: Height and width in pixels, to which a picture is resized and centre-cropped like the
+            images; None leaves it.
+
+    Returns:
+        The weights, from 0 to 1.
+
+    Raises:
+        DataError: If the file is missing, damaged, of another shape or type, or hides all pixels.
+    """
+    path = Path(path)
+    where = f"mask in {str(path)!r}"
+    if path.suffix.lower() in FORMATS:
+        try:
+            with quiet_decoding():
+                weights = read_picture(path, size)
+        except FileError as error:
+            raise DataError(f"{where} cannot be read: {error}; give another picture.") from error
+        weights = weights.mean(axis=2) / (255 if weights.dtype == np.uint8 else 1)
+    else:
+        weights = read_archive(path).images
+    try:
+        as_mask(weights)
+    except ValueError as error:
+        raise DataError(f"{where} is not one: {error}.") from error
+    return (weights / 255 if weights.dtype == np.uint8 else weights).astype(float)

@@ -1,31 +1,200 @@
-"""A folder of pictures, flat or with one subfolder for each class; and finding files in folders."""
+"""A folder of pictures, flat or with one subfolder for each class; finding and decoding files."""
 
 import dataclasses
+import functools
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, Unpack
 
 import numpy as np
 
 from diffclust._validation import some
-from diffclust.data.arrays import check_settings
-from diffclust.data.dataset import DataError, Dataset, draw, encode_labels
-from diffclust.data.gather import Listing, ReportProgress, gather
+from diffclust.data.arrays import LoadOptions, LoadSettings, convert_channels
+from diffclust.data.dataset import DataError, Dataset, FileError, encode_labels
 from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES, quiet_decoding, read_picture
+
+_READERS = 8
+"""Threads; decoding releases Python's lock, and the disk is slower than so many."""
+
+_Item = TypeVar("_Item")
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """What is to be decoded together, as errors call it.
+
+    Attributes:
+        where: What holds it, such as `folder 'photos'`.
+        names: Name of each file or record, as errors print it.
+        noun: What several of them are called.
+    """
+
+    where: str
+    names: tuple[str, ...]
+    noun: str = "images"
+
+
+def decode_each(
+    decode: Callable[[_Item], np.ndarray], items: Iterable[_Item]
+) -> Generator[np.ndarray | FileError]:
+    """Decode in several threads, in order.
+
+    Args:
+        decode: Gives the pixels of an item, or raises `FileError`.
+        items: What to decode.
+
+    Yields:
+        The pixels of each item, or why there are none.
+    """
+
+    def attempt(item: _Item) -> np.ndarray | FileError:
+        try:
+            return decode(item)
+        except FileError as error:
+            return error
+
+    pool = ThreadPoolExecutor(max_workers=min(_READERS, 2 * (os.cpu_count() or 1)))
+    try:
+        yield from pool.map(attempt, items)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def decode_listed(
+    decode: Callable[[_Item], np.ndarray],
+    items: Sequence[_Item],
+    listing: Listing,
+    options: LoadOptions,
+    bad: list[int],
+) -> Generator[tuple[int, np.ndarray]]:
+    """Decode a listing in several threads, in order, and refuse it if its images differ in size.
+
+    Args:
+        decode: Gives the pixels of an item, or raises `FileError`.
+        items: What to decode.
+        listing: What errors call it.
+        options: Whether what cannot be decoded is left out, and what is called after each.
+        bad: Positions of what cannot be decoded are appended to it.
+
+    Yields:
+        Position of an image in the listing, and its pixels, uint8 in 0..255 or float32 in [0, 1],
+        `[height, width, 1 or 3]`.
+
+    Raises:
+        DataError: If some cannot be decoded (and `skip_bad` is False) or none can, or sizes differ.
+    """
+    errors: list[str] = []
+    first: tuple[int, tuple[int, ...]] | None = None
+    results = decode_each(decode, items)
+    try:
+        for position, result in enumerate(results):
+            if isinstance(result, FileError):
+                bad.append(position)
+                errors.append(f"{listing.names[position]} ({result})")
+            else:
+                height, width = result.shape[:2]
+                first = first or (position, (height, width))
+                if (height, width) != first[1]:
+                    raise DataError(
+                        f"{listing.noun} must have one size: {listing.names[first[0]]} is "
+                        f"{first[1][1]}x{first[1][0]} and {listing.names[position]} is "
+                        f"{width}x{height} (width x height); "
+                        f"give --size (size=) to resize and centre-crop all."
+                    )
+                yield position, result
+            if options.progress is not None:
+                options.progress(position + 1, len(listing.names))
+    finally:
+        # At once when a file is refused: what is still waiting need not be read.
+        results.close()
+    if errors and (not options.skip_bad or first is None):
+        remedy = (
+            "none is left"
+            if options.skip_bad
+            else "repair or remove them, or leave them out with --skip-bad (skip_bad=True)"
+        )
+        raise DataError(
+            f"{len(errors)} of {len(listing.names)} {listing.noun} in {listing.where} cannot be "
+            f"read: {some(errors)}; {remedy}."
+        )
+
+
+def gather(
+    decode: Callable[[_Item], np.ndarray],
+    items: Sequence[_Item],
+    listing: Listing,
+    options: LoadOptions,
+) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """Make one array of decoded images.
+
+    Args:
+        decode: As for `decode_listed`.
+        items: What to decode.
+        listing: What errors call it.
+        options: As for `decode_listed`, and the number of channels; None makes all grey if all are
+            grey, else RGB.
+
+    Returns:
+        Intensities in [0, 1], float32 `[m, height, width, channels]`, the position of each image
+        in the listing, int64 `[m]`, and the positions of those that could not be decoded.
+
+    Raises:
+        DataError: As for `decode_listed`, and if the images would not fit into memory.
+    """
+    bad, kept, pixels = [], [], []
+    for position, image in decode_listed(decode, items, listing, options, bad):
+        if not pixels:
+            _check_memory(listing, image)
+        kept.append(position)
+        pixels.append(image)
+    depth = options.channels or max(image.shape[2] for image in pixels)
+    images = np.empty((len(pixels), *pixels[0].shape[:2], depth), np.float32)
+    for i, image in enumerate(pixels):
+        images[i] = intensities(image, depth)
+        # Frees the decoded pixels as it goes.
+        pixels[i] = images[i]
+    return images, np.array(kept, np.int64), bad
+
+
+def intensities(pixels: np.ndarray, channels: int) -> np.ndarray:
+    """Decoded pixels as intensities in [0, 1].
+
+    Args:
+        pixels: uint8, or float32 in [0, 1], `[height, width, 1 or 3]`.
+        channels: 1 or 3.
+
+    Returns:
+        float32 `[height, width, channels]`.
+    """
+    scaled = pixels if pixels.dtype == np.float32 else pixels.astype(np.float32) / np.float32(255)
+    return convert_channels(scaled, channels)
+
+
+def installed_memory() -> int | None:
+    """Bytes of memory of this machine; None where nobody knows."""
+    if not hasattr(os, "sysconf"):
+        return None
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _check_memory(listing: Listing, pixels: np.ndarray) -> None:
+    """Refuse at the first image what the last would not fit into memory with."""
+    needed, installed = len(listing.names) * pixels.size * 4, installed_memory()
+    if installed is not None and needed > installed:
+        raise DataError(
+            f"the {len(listing.names)} {listing.noun} of {listing.where} would take "
+            f"{needed / 2**30:.1f} GiB and this machine has {installed / 2**30:.1f}; give --size "
+            f"(size=) to shrink them, or --limit."
+        )
 
 
 def load_folder(
     path: str | Path,
     *,
-    split: str = "all",
-    size: int | tuple[int, int] | None = None,
-    channels: int | None = None,
-    skip_bad: bool = False,
-    limit: int | None = None,
-    seed: int = 0,
     part: tuple[int, int] = (0, 1),
-    progress: ReportProgress | None = None,
+    **settings: Unpack[LoadSettings],
 ) -> Dataset:
     """Load the PNG, JPEG, TIFF, WebP, BMP and GIF files of a folder and its subfolders.
 
@@ -35,17 +204,9 @@ def load_folder(
 
     Args:
         path: The folder.
-        split: `"train"` or `"test"` for that subfolder, `"all"` for everything.
-        size: Side of a square, or height and width, in pixels, to which images are resized and
-            centre-cropped; None requires that all have one size.
-        channels: 1 to make all grey, 3 to make all RGB; None for grey if all files are grey, else
-            RGB.
-        skip_bad: Leave out files that cannot be read, and name them in `Dataset.skipped`.
-        limit: At most so many images, drawn at random before any is read, in their old order.
-        seed: Seed of the draw.
         part: Number of a part and how many there are, such as `(0, 4)`: only that many consecutive
             files are read, the last of `limit` included. Labels keep their codes.
-        progress: Called as `progress(done, total)` after each file.
+        **settings: As for `load`.
 
     Returns:
         The images in the order of their paths, with labels where there are any.
@@ -55,18 +216,11 @@ def load_folder(
             `skip_bad` is False), sizes differ (and `size` is None), the images would not fit into
             memory, or a setting is out of range.
     """
-    root, target = Path(path), check_settings(split, size, channels)
-    files = choose_files(root, find_pictures(root), split=split, limit=limit, seed=seed, part=part)
+    root, options = Path(path), LoadOptions(**settings)
+    files = choose_files(root, find_pictures(root), options, part=part)
     with quiet_decoding():
-        decoded = gather(
-            lambda file: read_picture(file, target),
-            files.paths,
-            files.listing,
-            channels=channels,
-            skip_bad=skip_bad,
-            progress=progress,
-        )
-    return files.dataset(*decoded)
+        decode = functools.partial(read_picture, size=options.target)
+        return files.dataset(*gather(decode, files.paths, files.listing, options))
 
 
 def find_pictures(root: Path) -> list[Path]:
@@ -208,10 +362,8 @@ class FolderFiles:
 def choose_files(
     root: Path,
     paths: list[Path],
+    options: LoadOptions,
     *,
-    split: str,
-    limit: int | None,
-    seed: int,
     part: tuple[int, int] = (0, 1),
     noun: str = "images",
 ) -> FolderFiles:
@@ -220,9 +372,8 @@ def choose_files(
     Args:
         root: The folder.
         paths: Its files, as paths relative to it.
-        split: `"all"`, or `"train"` or `"test"` where the folder holds nothing but these two.
-        limit: At most so many files, in their old order; None for all.
-        seed: Seed of the draw.
+        options: Which split, `"train"` or `"test"` only where the folder holds nothing but these
+            two, and how many files of it.
         part: Number of a part and how many there are: only that many consecutive files are taken.
         noun: What the files are called in errors.
 
@@ -236,21 +387,22 @@ def choose_files(
     """
     parents = [file.parts[:-1] for file in paths]
     if {parts[0] if parts else "" for parts in parents} <= {"train", "test"}:
-        if split != "all":
-            paths = [file for file in paths if file.parts[0] == split]
+        if options.split != "all":
+            paths = [file for file in paths if file.parts[0] == options.split]
         parents = [file.parts[1:-1] for file in paths]
-    elif split != "all":
+    elif options.split != "all":
         raise DataError(
             f"folder {str(root)!r} has no splits; use split 'all', or sort the {noun} into "
             f"subfolders named train and test."
         )
     if not paths:
-        raise DataError(f"folder {str(root)!r} has no {noun} for split {split!r}; use split 'all'.")
+        raise DataError(
+            f"folder {str(root)!r} has no {noun} for split {options.split!r}; use split 'all'."
+        )
     classes = [parts[0] for parts in parents if parts]
     has_classes = len(classes) == len(paths) and len(set(classes)) > 1
     codes, names = encode_labels(classes if has_classes else None)
-    chosen = draw(len(paths), limit, seed)
-    indices = np.arange(len(paths)) if chosen is None else chosen
+    indices = options.draw(len(paths))
     number, parts = part
     if len(indices) < parts:
         raise DataError(

@@ -6,17 +6,17 @@ import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from diffclust.data import audio
-from diffclust.data.arrays import check_settings, fit_images
+from diffclust.data.arrays import LoadOptions, LoadSettings, fit_images
 from diffclust.data.audio import load_recordings
-from diffclust.data.dataset import DataError, Dataset, draw
+from diffclust.data.dataset import DataError, Dataset
 from diffclust.data.files import is_idx, load_array, read_archive
 from diffclust.data.folder import kinds_in, load_folder
-from diffclust.data.gather import ReportProgress
 from diffclust.data.generated import affine_mnist, affnist_like, diffeo_mnist, mnist_color
 from diffclust.data.landmarks import holds_landmarks
 from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES
@@ -29,15 +29,9 @@ DATA_DIR = "DIFFCLUST_DATA_DIR"
 def load(
     source: str | Path,
     *,
-    split: str = "all",
-    size: int | tuple[int, int] | None = None,
-    channels: int | None = None,
-    skip_bad: bool = False,
-    limit: int | None = None,
-    seed: int = 0,
-    progress: ReportProgress | None = None,
     rate: int | None = None,
     seconds: float | None = None,
+    **settings: Unpack[LoadSettings],
 ) -> Dataset:
     """Load images from wherever they are.
 
@@ -51,17 +45,10 @@ def load(
             file (`load_array`); or `"tfds:"` and the name of a set of TensorFlow Datasets
             (`load_tfds`). A folder that bears one of these names is reached as `"./mnist"` or as a
             `Path`.
-        split: `"train"`, `"test"`, or `"all"`; the first two only where the source has them.
-        size: Side of a square, or height and width, in pixels, to which images are resized and
-            centre-cropped; None leaves them. Of recordings, the numbers of bands and frames.
-        channels: 1 to make all grey, 3 to make all RGB; None leaves them (a folder is grey if all
-            of it is).
-        skip_bad: Leave out files that cannot be read, and name them in `Dataset.skipped`.
-        limit: At most so many images, drawn at random, in their old order.
-        seed: Seed of the draw, and of the drawn and made sets.
-        progress: Called as `progress(done, total)` while files are read.
         rate: Samples a second that recordings are resampled to; None for 48,000.
         seconds: Length of what is read of each recording; None for 1.
+        **settings: `split`, `size`, `channels`, `skip_bad`, `limit`, `seed` and `progress`; see
+            `LoadSettings`.
 
     Returns:
         The images, with labels (for evaluation only) where the source has them.
@@ -69,16 +56,7 @@ def load(
     Raises:
         DataError: If the source is unknown or unfit, in one line that says what would do.
     """
-    target = check_settings(split, size, channels)
-    settings = {
-        "split": split,
-        "size": size,
-        "channels": channels,
-        "skip_bad": skip_bad,
-        "limit": limit,
-        "seed": seed,
-        "progress": progress,
-    }
+    options = LoadOptions(**settings)
     of_recordings = {"rate": rate, "seconds": seconds}
     name = source if isinstance(source, str) else ""
     if name.startswith(PREFIX):
@@ -86,12 +64,13 @@ def load(
         return load_tfds(name.removeprefix(PREFIX), **settings)
     if name not in _NAMED and _is_folder(source):
         if _holds_recordings(Path(source)):
-            return load_recordings(source, **settings, **of_recordings)
+            return load_recordings(source, rate=rate, seconds=seconds, **settings)
         _refuse_given(of_recordings, source)
         return load_folder(source, **settings)
     _refuse_given(of_recordings, source)
-    dataset = _NAMED.get(name, _load_file)(str(source), split, limit, seed).limit(limit, seed)
-    images = fit_images(np.asarray(dataset.images), target, channels)
+    dataset = _NAMED.get(name, _load_file)(str(source), options)
+    dataset = dataset.limit(options.limit, options.seed)
+    images = fit_images(np.asarray(dataset.images), options.target, options.channels)
     return dataclasses.replace(dataset, images=images)
 
 
@@ -128,7 +107,7 @@ def _holds_recordings(path: Path) -> bool:
     return has_recordings
 
 
-def _load_file(source: str, split: str, limit: int | None, seed: int) -> Dataset:
+def _load_file(source: str, options: LoadOptions) -> Dataset:
     path = Path(source)
     if holds_landmarks(path):
         raise DataError(
@@ -137,7 +116,7 @@ def _load_file(source: str, split: str, limit: int | None, seed: int) -> Dataset
         )
     suffix = path.suffix.lower()
     if suffix in _SUFFIXES or is_idx(path):
-        return load_array(path, split=split, limit=limit, seed=seed)
+        return load_array(path, **vars(options))
     if not path.exists():
         what = "does not exist"
     elif suffix in FORMATS or suffix in OTHER_SUFFIXES:
@@ -175,22 +154,22 @@ def _stored(name: str) -> Path:
     return path
 
 
-def _from_data_dir(name: str, split: str, limit: int | None, seed: int) -> Dataset:
-    return load_array(_stored(name), split=split, limit=limit, seed=seed, name=name)
+def _from_data_dir(name: str, options: LoadOptions) -> Dataset:
+    return load_array(_stored(name), name=name, **vars(options))
 
 
-def _from_digits(name: str, split: str, limit: int | None, seed: int) -> Dataset:
-    if split != "all":
-        raise DataError(f"{name!r} has no split {split!r}; use split 'all'.")
+def _from_digits(name: str, options: LoadOptions) -> Dataset:
+    if options.split != "all":
+        raise DataError(f"{name!r} has no split {options.split!r}; use split 'all'.")
     return load_digits()
 
 
-def _from_mnist(name: str, split: str, limit: int | None, seed: int) -> Dataset:
+def _from_mnist(name: str, options: LoadOptions) -> Dataset:
     make = {"affine-mnist": affine_mnist, "diffeo-mnist": diffeo_mnist}[name]
     stored = read_archive(_stored("mnist"), "train")
-    train, test = make(stored.images, stored.labels, seed=seed)
-    if split != "all":
-        return train if split == "train" else test
+    train, test = make(stored.images, stored.labels, seed=options.seed)
+    if options.split != "all":
+        return train if options.split == "train" else test
     assert train.labels is not None
     assert test.labels is not None
     return dataclasses.replace(
@@ -201,40 +180,40 @@ def _from_mnist(name: str, split: str, limit: int | None, seed: int) -> Dataset:
     )
 
 
-def _from_mnist_1k(name: str, split: str, limit: int | None, seed: int) -> Dataset:
-    _refuse_train(name, split)
-    return load_array(_stored("mnist"), split="test", limit=1000, seed=seed, name=name)
+def _from_mnist_1k(name: str, options: LoadOptions) -> Dataset:
+    _refuse_train(name, options)
+    settings = {**vars(options), "split": "test", "limit": 1000}
+    return load_array(_stored("mnist"), name=name, **settings)
 
 
-def _from_mnist_color(name: str, split: str, limit: int | None, seed: int) -> Dataset:
+def _from_mnist_color(name: str, options: LoadOptions) -> Dataset:
     stored = read_archive(_stored("mnist"))
     first, count = 0, len(stored.images)
-    if split != "all":
+    if options.split != "all":
         n_test = len(read_archive(_stored("mnist"), "test").images)
-        first, count = (count - n_test, n_test) if split == "test" else (0, count - n_test)
-    chosen = draw(count, limit, seed)
-    chosen = np.arange(count) if chosen is None else chosen
-    made = mnist_color(stored.images, stored.labels, seed=seed, indices=first + chosen)
+        first, count = (count - n_test, n_test) if options.split == "test" else (0, count - n_test)
+    chosen = options.draw(count)
+    made = mnist_color(stored.images, stored.labels, seed=options.seed, indices=first + chosen)
     # Counted from the beginning of the split, as for "mnist".
     return dataclasses.replace(made, indices=chosen)
 
 
-def _from_mnist_test(name: str, split: str, limit: int | None, seed: int) -> Dataset:
-    _refuse_train(name, split)
+def _from_mnist_test(name: str, options: LoadOptions) -> Dataset:
+    _refuse_train(name, options)
     stored = read_archive(_stored("mnist"), "test")
-    chosen = draw(len(stored.images), limit, seed)
-    return affnist_like(stored.images, stored.labels, seed=seed, indices=chosen)
+    chosen = options.draw(len(stored.images))
+    return affnist_like(stored.images, stored.labels, seed=options.seed, indices=chosen)
 
 
-def _refuse_train(name: str, split: str) -> None:
-    if split == "train":
+def _refuse_train(name: str, options: LoadOptions) -> None:
+    if options.split == "train":
         raise DataError(
             f"{name!r} has no split 'train': it is made from MNIST's test images; "
             f"use split 'all' or 'test', which are the same here."
         )
 
 
-_NAMED: dict[str, Callable[[str, str, int | None, int], Dataset]] = {
+_NAMED: dict[str, Callable[[str, LoadOptions], Dataset]] = {
     "digits": _from_digits,
     "mnist": _from_data_dir,
     "usps": _from_data_dir,

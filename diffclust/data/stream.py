@@ -4,47 +4,45 @@ Take `RawImages` for a file, `FolderImages` for pictures and `RecordImages` for 
 records; `open_stream` makes them of what the command line takes. Models cluster them like arrays.
 """
 
+import functools
 import os
 import secrets
 import struct
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Protocol, Unpack, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from diffclust.data.arrays import as_images, check_labels, check_settings, check_shape, fit_images
+from diffclust.data.arrays import (
+    LoadOptions,
+    LoadSettings,
+    as_images,
+    check_labels,
+    check_shape,
+    fit_images,
+)
 from diffclust.data.dataset import DataError, Dataset, FileError, encode_labels
 from diffclust.data.files import choose_keys, damage_explained, no_split
-from diffclust.data.folder import FolderFiles, choose_files, find_pictures
-from diffclust.data.gather import (
-    ReportProgress,
+from diffclust.data.folder import (
+    FolderFiles,
+    choose_files,
     decode_each,
     decode_listed,
+    find_pictures,
     installed_memory,
     intensities,
 )
 from diffclust.data.pictures import quiet_decoding, read_picture
-from diffclust.image_source import Faults, ImageSource
+from diffclust.image_source import Faults, ImageSource, SizedImages
 
 _LOCAL_HEADER = 30
 """Bytes of what precedes a member of a zip file, but for its name and extra field."""
 
 
-class _SizedImages(ImageSource):
-    """Images whose number and size are known from the start."""
-
-    _shape: tuple[int, int, int, int]
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """Number of images, height, width and channels."""
-        return self._shape
-
-
-class RawImages(_SizedImages):
+class RawImages(SizedImages):
     """Images that lie one after the other in a file, uncompressed, in the order of C.
 
     They are read, not mapped: of a mapped file what was looked at counts as used memory.
@@ -103,7 +101,7 @@ class RawImages(_SizedImages):
             left = left[done:]
 
 
-class JoinedImages(_SizedImages):
+class JoinedImages(SizedImages):
     """The images of several sources, one source after the other."""
 
     def __init__(self, parts: list[RawImages]) -> None:
@@ -127,7 +125,7 @@ class JoinedImages(_SizedImages):
         return images
 
 
-class FittedImages(_SizedImages):
+class FittedImages(SizedImages):
     """Images of another source, brought to a size and a number of channels as they are read."""
 
     def __init__(
@@ -147,7 +145,7 @@ class FittedImages(_SizedImages):
         Raises:
             DataError: If a setting is out of range.
         """
-        self._size = check_settings("all", size, channels)
+        self._size = LoadOptions(size=size, channels=channels).target
         self._source, self._channels = source, channels
         count, height, width, own_channels = source.shape
         self._shape = (count, *(self._size or (height, width)), channels or own_channels)
@@ -157,7 +155,7 @@ class FittedImages(_SizedImages):
         return fit_images(self._source.read(index), self._size, self._channels)
 
 
-class FolderImages(_SizedImages):
+class FolderImages(SizedImages):
     """Picture files of one size, decoded by several threads whenever they are asked for."""
 
     def __init__(
@@ -235,7 +233,7 @@ def image_of(record: Any) -> Any:
     return record["image"] if isinstance(record, Mapping) else record
 
 
-class RecordImages(_SizedImages):
+class RecordImages(SizedImages):
     """The images in records that can be read in any order."""
 
     def __init__(
@@ -258,7 +256,7 @@ class RecordImages(_SizedImages):
         Raises:
             DataError: If there are no records, or the first holds no image.
         """
-        self._size = check_settings("all", size, channels)
+        self._size = LoadOptions(size=size, channels=channels).target
         if len(records) == 0:
             raise DataError("there are no records; give at least one image.")
         self._records, self._image, self._channels = records, image, channels
@@ -342,29 +340,13 @@ def write_stream(
         raise
 
 
-def open_stream(
-    source: str | Path,
-    *,
-    split: str = "all",
-    size: int | tuple[int, int] | None = None,
-    channels: int | None = None,
-    skip_bad: bool = False,
-    limit: int | None = None,
-    seed: int = 0,
-    progress: ReportProgress | None = None,
-) -> Dataset:
+def open_stream(source: str | Path, **settings: Unpack[LoadSettings]) -> Dataset:
     """Open images that are read whenever they are needed, and never all at once.
 
     Args:
         source: A `.npy` file, an `.npz` file that is not compressed, or a folder of pictures, each
             of which is decoded once for a check, and again in every pass.
-        split: As for `load`.
-        size: As for `load`.
-        channels: As for `load`.
-        skip_bad: As for `load`.
-        limit: As for `load`.
-        seed: As for `load`.
-        progress: As for `load`.
+        **settings: As for `load`.
 
     Returns:
         The images as an `ImageSource`, otherwise as `load` gives them.
@@ -372,16 +354,15 @@ def open_stream(
     Raises:
         DataError: If the source is no such file or folder, or unfit in a way that `load` refuses.
     """
-    path, target = Path(source), check_settings(split, size, channels)
+    path, options = Path(source), LoadOptions(**settings)
     if path.is_dir():
-        files = choose_files(path, find_pictures(path), split=split, limit=limit, seed=seed)
-        return _open_folder(files, target, channels, skip_bad, progress)
-    images, labels = _open_file(path, split)
+        return _open_folder(choose_files(path, find_pictures(path), options), options)
+    images, labels = _open_file(path, options.split)
     codes, names = encode_labels(labels)
-    if target is not None or channels is not None:
-        images = FittedImages(images, size=target, channels=channels)
+    if options.size is not None or options.channels is not None:
+        images = FittedImages(images, size=options.size, channels=options.channels)
     dataset = Dataset(images=images, labels=codes, label_names=names, name=path.stem)
-    return dataset.limit(limit, seed)
+    return dataset.limit(options.limit, options.seed)
 
 
 def outgrows_memory(
@@ -489,31 +470,21 @@ def _open_member(path: Path, file: BinaryIO, member: zipfile.ZipInfo) -> RawImag
     return _raw(path, file)
 
 
-def _open_folder(
-    files: FolderFiles,
-    size: tuple[int, int] | None,
-    channels: int | None,
-    skip_bad: bool,
-    progress: ReportProgress | None,
-) -> Dataset:
+def _open_folder(files: FolderFiles, options: LoadOptions) -> Dataset:
     """Decodes all once, for what has to be known before: faults, one size, grey or not."""
     kept, bad, blank, shape = [], [], [], (0, 0, 0)
+    decode = functools.partial(read_picture, size=options.target)
     with quiet_decoding():
-        for position, pixels in decode_listed(
-            lambda file: read_picture(file, size),
-            files.paths,
-            files.listing,
-            bad,
-            skip_bad=skip_bad,
-            progress=progress,
-        ):
+        for position, pixels in decode_listed(decode, files.paths, files.listing, options, bad):
             shape = (*pixels.shape[:2], max(shape[2], pixels.shape[2]))
-            if not intensities(pixels, channels or pixels.shape[2]).any():
+            if not intensities(pixels, options.channels or pixels.shape[2]).any():
                 blank.append(len(kept))
             kept.append(position)
     height, width, depth = shape
     images = FolderImages(
-        [files.paths[i] for i in kept], shape=(height, width, channels or depth), size=size
+        [files.paths[i] for i in kept],
+        shape=(height, width, options.channels or depth),
+        size=options.target,
     )
     # Known already: else all would be decoded once more. Pixels of files are always numbers.
     images.faults = Faults(np.zeros(0, np.int64), np.asarray(blank, np.int64))

@@ -3,14 +3,14 @@
 import io
 import os
 import re
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from diffclust._validation import some
-from diffclust.data.arrays import check_settings
-from diffclust.data.dataset import DataError, Dataset, FileError, draw, reason_of
-from diffclust.data.gather import Listing, ReportProgress, gather
+from diffclust.data.arrays import LoadOptions, LoadSettings
+from diffclust.data.dataset import DataError, Dataset, FileError, reason_of
+from diffclust.data.folder import Listing, gather
 from diffclust.data.pictures import quiet_decoding, read_picture
 
 PREFIX = "tfds:"
@@ -22,17 +22,7 @@ DATA_DIR = "TFDS_DATA_DIR"
 _NAME = re.compile(r"[A-Za-z]\w*(/\w[\w.+-]*)?(:[0-9*]+\.[0-9*]+\.[0-9*]+)?", re.ASCII)
 
 
-def load_tfds(
-    name: str,
-    *,
-    split: str = "all",
-    size: int | tuple[int, int] | None = None,
-    channels: int | None = None,
-    skip_bad: bool = False,
-    limit: int | None = None,
-    seed: int = 0,
-    progress: ReportProgress | None = None,
-) -> Dataset:
+def load_tfds(name: str, **settings: Unpack[LoadSettings]) -> Dataset:
     """Load an image set of TensorFlow Datasets from the folder where it was prepared.
 
     Nothing is downloaded. The set must lie in the format `array_record` in the folder that
@@ -42,15 +32,7 @@ def load_tfds(
     Args:
         name: The set, perhaps with a configuration and a version: `mnist`, `emnist/letters`,
             `emnist/letters:3.1.0`.
-        split: `"train"`, `"test"`, or `"all"` for both, train first; a set that has neither is
-            read whole.
-        size: Side of a square, or height and width, in pixels, to which images are resized and
-            centre-cropped; None requires that all have one size.
-        channels: 1 to make all grey, 3 to make all RGB; None leaves them.
-        skip_bad: Leave out images that cannot be read, and name them in `Dataset.skipped`.
-        limit: At most so many images, drawn at random before any is decoded, in their old order.
-        seed: Seed of the draw.
-        progress: Called as `progress(done, total)` after each image.
+        **settings: As for `load`; a set that has neither of the two splits is read whole.
 
     Returns:
         The images in the order of the records, with labels unless some have none.
@@ -60,12 +42,12 @@ def load_tfds(
             format or has no such split or images, some images cannot be read (and `skip_bad` is
             False), sizes differ (and `size` is None), or a setting is out of range.
     """
-    target = check_settings(split, size, channels)
+    options = LoadOptions(**settings)
+    target = options.target
     prepared = _find(name)
     image, label = _features(name, prepared.info.features)
-    records = _open(name, prepared, image, split)
-    chosen = draw(len(records), limit, seed)
-    indices = np.arange(len(records)) if chosen is None else chosen
+    records = _open(name, prepared, image, options.split)
+    indices = options.draw(len(records))
     codes = np.full(len(indices), -1, np.int64)
 
     def decode(position: int) -> np.ndarray:
@@ -82,14 +64,7 @@ def load_tfds(
 
     listing = Listing(repr(PREFIX + name), tuple(f"record {index}" for index in indices))
     with quiet_decoding():
-        images, kept, bad = gather(
-            decode,
-            range(len(indices)),
-            listing,
-            channels=channels,
-            skip_bad=skip_bad,
-            progress=progress,
-        )
+        images, kept, bad = gather(decode, range(len(indices)), listing, options)
     # Sets with a part that is not labelled mark it by -1.
     has_labels = label is not None and bool(np.all(codes[kept] >= 0))
     return Dataset(

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diffclust.analysis.hierarchy import Hierarchy
-from diffclust.analysis.model_selection import GraphSurveyRow
+from diffclust.analysis import GraphSurveyRow, Hierarchy
 from diffclust.features._filters import filter_bank, wave_angle
 from diffclust.features.scattering import Scattering
 
@@ -57,7 +56,7 @@ def survey_curves(rows: Sequence[GraphSurveyRow]) -> "Figure":
     """Eigengap, normalised cut and stability against the number of clusters.
 
     Args:
-        rows: What `diffclust.analysis.model_selection.survey` returned.
+        rows: What `diffclust.analysis.graph_survey` returned.
 
     Returns:
         A matplotlib figure: a panel each, a line for the mean graph and a faint one for each number

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from diffclust import metrics
-from diffclust.analysis.common_start import CommonStart
+from diffclust.analysis import CommonStart
 from diffclust.data import Collection
 from diffclust.models import Result
 from diffclust.report.drawing import data_uris

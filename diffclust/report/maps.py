@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
-from diffclust.analysis.common_start import CommonStart
+from diffclust.analysis import CommonStart
 from diffclust.data import Dataset
 from diffclust.models import Result, of_images
 from diffclust.plotting import map_svg, neighbour_map

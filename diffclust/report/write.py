@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from diffclust.analysis.common_start import CommonStart
+from diffclust.analysis import CommonStart
 from diffclust.data import Collection, Dataset
 from diffclust.models import Result
 from diffclust.plotting import Film, loss_history

@@ -19,7 +19,7 @@ from jaxtyping import Array
 
 import diffclust
 from diffclust.alignment import AfterAlignment, Descent, InvariantDistance, Prediction, Stage
-from diffclust.analysis.hierarchy import registered_gaussians
+from diffclust.analysis import registered_gaussians
 from diffclust.data import load, load_landmarks
 from diffclust.distances import (
     AbstractDistance,

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffclust.analysis.common_start import fit_from_common_start
-from diffclust.analysis.evidence import evidence_of
+from diffclust.analysis import evidence_of, fit_from_common_start
 from diffclust.data import load_digits
 from diffclust.models import (
     AffineInvariantKMeans,

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 from sklearn.metrics.cluster import contingency_matrix
 
-from diffclust.analysis.common_start import CommonStart
+from diffclust.analysis import CommonStart
 from diffclust.data import Dataset
 from diffclust.metrics import scores
 from diffclust.models import AffineInvariantKMeans, KMeans, Result
