@@ -1,4 +1,4 @@
-"""Energies of images: a distance after a transform of sample or prototype, and penalties."""
+"""Energies of images, moved or beside a moved prototype, and of landmarks, which stay."""
 
 from collections.abc import Callable
 from typing import Literal
