@@ -10,7 +10,7 @@ import pytest
 
 from diffclust.distances import SquaredEuclidean
 from diffclust.features import Scattering
-from diffclust.features.projected import features_of
+from diffclust.features.orthogonal_complement import features_of
 from diffclust.graphs import pair_distances
 from diffclust.parallel import data_mesh
 from diffclust.parallel import in_flight as chunkwise

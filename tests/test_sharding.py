@@ -24,7 +24,7 @@ from diffclust.distances import SquaredEuclidean
 from diffclust.energies import TransformedDistance
 from diffclust.features import Moments
 from diffclust.features.moments import feature_moments
-from diffclust.features.projected import fit_projection, project_images
+from diffclust.features.orthogonal_complement import fit_projection, project_images
 from diffclust.graphs import candidate_distances, nearest_neighbours, nested_neighbours
 from diffclust.models import (
     AffineInvariantKMeans,

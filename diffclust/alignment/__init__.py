@@ -5,11 +5,10 @@ to predict, `Sequential` for one after another, `NoAlignment` for plain K-means.
 aligner together make an `InvariantDistance`. Write your own by subclassing `AbstractAligner`.
 """
 
-from diffclust.alignment.base import AbstractAligner, Alignment
+from diffclust.alignment.base import AbstractAligner, Alignment, ClusterVariances, NoAlignment
 from diffclust.alignment.descent import DEFAULT_STAGES, Descent, Stage
 from diffclust.alignment.invariant import AfterAlignment, InvariantDistance, PreparedDistance
 from diffclust.alignment.minimisers import AbstractMinimiser, OptaxMinimiser, PreconditionedLBFGS
-from diffclust.alignment.none import ClusterVariances, NoAlignment
 from diffclust.alignment.prediction import Prediction, Sequential
 
 __all__ = [

@@ -221,10 +221,9 @@ def _select(
     index: Array, params: Array, value: Float[Array, " clusters"], start: Alignment, kept: int
 ) -> tuple[Array, Array]:
     """The most promising clusters, the incumbent always among them."""
-    ranked = value
     if start.cluster.shape[0]:
-        ranked = jnp.where(index == start.cluster[0], -jnp.inf, value)
-    chosen = jax.lax.top_k(-ranked, kept)[1]
+        value = jnp.where(index == start.cluster[0], -jnp.inf, value)
+    chosen = jax.lax.top_k(-value, kept)[1]
     return index[chosen], params[chosen]
 
 
@@ -238,13 +237,11 @@ def _better_of(
 ) -> Float[Array, "candidates params"]:
     """Replaces params by the incumbent's wherever that is better."""
     candidates = clusters.take(index)
-    rivals = []
-    for place in range(start.cluster.shape[0]):
-        same = (index == start.cluster[place])[:, None]
-        rivals.append(jnp.where(same, start.params[place][None], params))
     energies = jax.vmap(bound, in_axes=(0, None, 0))
     best, least = params, energies(params, sample, candidates)
-    for rival in rivals:
+    for place in range(start.cluster.shape[0]):
+        same = (index == start.cluster[place])[:, None]
+        rival = jnp.where(same, start.params[place][None], params)
         value = energies(rival, sample, candidates)
         best = jnp.where((value < least)[:, None], rival, best)
         least = jnp.minimum(value, least)

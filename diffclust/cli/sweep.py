@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from diffclust import metrics
-from diffclust.analysis.evidence import evidence_of
+from diffclust.analysis import evidence_of
 from diffclust.cli.commands import check_options, make_model, write_run
 from diffclust.cli.compare import SCORES, html_table, svg_icon
 from diffclust.cli.options import Fit, Sweep, parse_grid

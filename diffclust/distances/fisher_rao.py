@@ -261,15 +261,8 @@ def fisher_rao_exp(p: Gaussian, tangent: Gaussian, *, scale: float = 0.5) -> Gau
     speed = shrink * solve(factor, tangent.mean, lower=True)[:, None]
     growth = whiten(factor, tangent.covariance)
     none = jnp.zeros_like(growth)
-    middle = jnp.concatenate([speed.T, jnp.zeros_like(speed[:1]), -speed.T], axis=1)
-    generator = jnp.concatenate(
-        [
-            jnp.concatenate([-growth, speed, none], axis=1),
-            middle,
-            jnp.concatenate([none, -speed, growth], axis=1),
-        ]
-    )
-    # The root of exp A: a small precision is then the square of what is known to rounding.
+    middle = [speed.T, jnp.zeros((1, 1), speed.dtype), -speed.T]
+    generator = jnp.block([[-growth, speed, none], middle, [none, -speed, growth]])
     root = symmetric_exp(0.5 * generator)
     precision = jnp.linalg.cholesky(product(root[:dims], root[:dims].T), symmetrize_input=False)
     loose = solve(precision, factor.mT, lower=True)

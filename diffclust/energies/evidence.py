@@ -140,11 +140,10 @@ def em_step(fit: FitStatistics, given: Hyperparameters, *, shared: bool = True) 
     total = jnp.sum(fit.count)
     noise = jnp.sum(fit.distance + fit.count * uncertainty) / (total * fit.pixels)
     ranks = _ranks(fit.forms)
-    if shared:
-        one = total * ranks / jnp.sum(sizes, axis=0)
-        return Hyperparameters(noise, jnp.broadcast_to(one[None], fit.sizes.shape))
-    # A cluster without samples keeps the common precision.
     common = total * ranks / jnp.sum(sizes, axis=0)
+    if shared:
+        return Hyperparameters(noise, jnp.broadcast_to(common[None], fit.sizes.shape))
+    # A cluster without samples keeps the common precision.
     own = fit.count[:, None] * ranks[None] / jnp.where(sizes > 0, sizes, 1.0)
     return Hyperparameters(noise, jnp.where(fit.count[:, None] > 0, own, common[None]))
 

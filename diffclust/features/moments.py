@@ -273,11 +273,8 @@ def rooted(features: Array, normalisation: Normalisation) -> Array:
 def _add(
     moments: Moments, batch: Array, weight: Array, normalisation: Normalisation, mesh: Mesh | None
 ) -> Moments:
-    if mesh is None:
-        return moments.add(rooted(batch, normalisation), weight)
-
     def step(
-        moments: Moments, batch: Array, weight: Array, *, axis_name: str
+        moments: Moments, batch: Array, weight: Array, *, axis_name: str | None = None
     ) -> tuple[Moments, Array]:
         return moments.add(rooted(batch, normalisation), weight, axis_name=axis_name), weight
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from diffclust import _validation
 from diffclust.energies import TransformedDistance
 from diffclust.features import PrincipalDirections, Scattering, drop_leading
-from diffclust.features.projected import OnCanvas, fit_projection, project_images
+from diffclust.features.orthogonal_complement import OnCanvas, fit_projection, project_images
 from diffclust.image_source import Images
 from diffclust.models.images import AbstractImageModel, blank_clusters
 from diffclust.models.kmeans import DeformationInvariantKMeans

@@ -6,11 +6,12 @@ You need this where a network is to predict alignments (DTI clustering) instead 
 
 from diffclust.networks.backbones import (
     AbstractBackbone,
+    Head,
     ResidualBackbone,
     StridedBackbone,
+    make_heads,
     residual_backbone,
 )
-from diffclust.networks.layers import Head, make_heads
 
 __all__ = [
     "AbstractBackbone",

@@ -21,7 +21,7 @@ from jaxtyping import Array
 
 from diffclust.data import load
 from diffclust.networks import AbstractBackbone, StridedBackbone, make_heads, residual_backbone
-from diffclust.networks.layers import Convolution, GroupNormalisation, he_normal
+from diffclust.networks.backbones import Convolution, GroupNormalisation, he_normal
 from diffclust.transforms import Affine, ThinPlateSpline, compose
 from experiments.harness import arguments, finish
 

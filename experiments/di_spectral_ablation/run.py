@@ -20,7 +20,7 @@ import diffclust
 from diffclust.alignment import InvariantDistance
 from diffclust.distances import SquaredEuclidean
 from diffclust.energies import TransformedDistance
-from diffclust.features.projected import fit_projection
+from diffclust.features.orthogonal_complement import fit_projection
 from diffclust.graphs import candidate_distances, reranked
 from diffclust.metrics import scores
 from diffclust.models.cuts import cut_mean_graph

@@ -13,7 +13,7 @@ import numpy as np
 
 from diffclust.data import load
 from diffclust.features import fit_principal_directions, principal_angles, project_features
-from diffclust.features.projected import features_of
+from diffclust.features.orthogonal_complement import features_of
 from diffclust.metrics import accuracy
 from diffclust.models import ProjectedScatteringSpectralClustering
 from diffclust.solvers import kmeans

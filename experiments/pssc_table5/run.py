@@ -15,7 +15,7 @@ import numpy as np
 
 from diffclust.data import load
 from diffclust.features import drop_leading
-from diffclust.features.projected import fit_projection
+from diffclust.features.orthogonal_complement import fit_projection
 from diffclust.metrics import scores
 from diffclust.models import ProjectedScatteringSpectralClustering
 from diffclust.parallel import Data

@@ -4,7 +4,12 @@ import pytest
 from jaxtyping import Array
 
 from diffclust.features import projected
-from diffclust.features.projected import OnCanvas, features_of, fit_projection, project_images
+from diffclust.features.orthogonal_complement import (
+    OnCanvas,
+    features_of,
+    fit_projection,
+    project_images,
+)
 from tests.registry import blobs
 
 

@@ -8,7 +8,7 @@ import pytest
 import scipy.signal
 
 from diffclust.networks import AbstractBackbone, StridedBackbone, residual_backbone
-from diffclust.networks.layers import Convolution, GroupNormalisation, max_pool
+from diffclust.networks.backbones import Convolution, GroupNormalisation, max_pool
 
 MAKERS: dict[str, Callable[..., AbstractBackbone]] = {
     "quick": StridedBackbone,
