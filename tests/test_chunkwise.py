@@ -104,7 +104,7 @@ def test_as_many_workers_as_you_like(monkeypatch, chunk_size):
         return distances, np.concatenate([*features_of(feature_map, images, chunk_size=chunk_size)])
 
     several = found()
-    for module in ("graphs.refine", "features.projected"):
+    for module in ("graphs.refine", "features.orthogonal_complement"):
         monkeypatch.setattr(f"diffclust.{module}.num_workers", lambda mesh: 1)
     for ours, theirs in zip(several, found(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
