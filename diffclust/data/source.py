@@ -6,13 +6,12 @@ import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Unpack
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from diffclust.data import audio
-from diffclust.data.arrays import LoadOptions, LoadSettings, fit_images
+from diffclust.data.arrays import LoadOptions, LoadSettings, ReportProgress, fit_images
 from diffclust.data.audio import load_recordings
 from diffclust.data.dataset import DataError, Dataset
 from diffclust.data.files import is_idx, load_array, read_archive
@@ -29,9 +28,15 @@ DATA_DIR = "DIFFCLUST_DATA_DIR"
 def load(
     source: str | Path,
     *,
+    split: str = "all",
+    size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
+    skip_bad: bool = False,
+    limit: int | None = None,
+    seed: int = 0,
+    progress: ReportProgress | None = None,
     rate: int | None = None,
     seconds: float | None = None,
-    **settings: Unpack[LoadSettings],
 ) -> Dataset:
     """Load images from wherever they are.
 
@@ -45,10 +50,17 @@ def load(
             file (`load_array`); or `"tfds:"` and the name of a set of TensorFlow Datasets
             (`load_tfds`). A folder that bears one of these names is reached as `"./mnist"` or as a
             `Path`.
+        split: `"train"`, `"test"`, or `"all"`; the first two only where the source has them.
+        size: Side of a square, or height and width, in pixels, to which images are resized and
+            centre-cropped; None leaves them. Of recordings, the numbers of bands and frames.
+        channels: 1 to make all grey, 3 to make all RGB; None leaves them (a folder is grey if all
+            of it is).
+        skip_bad: Leave out files that cannot be read, and name them in `Dataset.skipped`.
+        limit: At most so many images, drawn at random, in their old order.
+        seed: Seed of the draw, and of the drawn and made sets.
+        progress: Called as `progress(done, total)` while files are read.
         rate: Samples a second that recordings are resampled to; None for 48,000.
         seconds: Length of what is read of each recording; None for 1.
-        **settings: `split`, `size`, `channels`, `skip_bad`, `limit`, `seed` and `progress`; see
-            `LoadSettings`.
 
     Returns:
         The images, with labels (for evaluation only) where the source has them.
@@ -56,6 +68,15 @@ def load(
     Raises:
         DataError: If the source is unknown or unfit, in one line that says what would do.
     """
+    settings: LoadSettings = {
+        "split": split,
+        "size": size,
+        "channels": channels,
+        "skip_bad": skip_bad,
+        "limit": limit,
+        "seed": seed,
+        "progress": progress,
+    }
     options = LoadOptions(**settings)
     of_recordings = {"rate": rate, "seconds": seconds}
     name = source if isinstance(source, str) else ""
