@@ -68,6 +68,8 @@ class Film:
         unit: What is counted: `"pass"` or `"step"`.
     """
 
+    unit: str
+
     def __init__(self, *, most_frames: int = 40) -> None:
         """Holds nothing yet.
 
