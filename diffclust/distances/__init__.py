@@ -7,10 +7,15 @@ from diffclust.distances.base import (
     AbstractBatchedDistance,
     AbstractDissimilarity,
     AbstractDistance,
-    FeatureDistance,
-    SquaredEuclidean,
     pairwise,
 )
+from diffclust.distances.divergences import (
+    alpha_divergence,
+    bhattacharyya,
+    hellinger,
+    kullback_leibler,
+)
+from diffclust.distances.euclidean import FeatureDistance, SquaredEuclidean
 from diffclust.distances.fisher_rao import (
     diagonal_fisher_rao,
     diagonalised_fisher_rao,
@@ -28,11 +33,7 @@ from diffclust.distances.gaussian import (
     DiagonalGaussian,
     Gaussian,
     GaussianNegativeLogLikelihood,
-    alpha_divergence,
-    bhattacharyya,
     check_gaussians,
-    hellinger,
-    kullback_leibler,
 )
 from diffclust.distances.landmarks import (
     LANDMARK_DISTANCES,

@@ -263,6 +263,7 @@ def fisher_rao_exp(p: Gaussian, tangent: Gaussian, *, scale: float = 0.5) -> Gau
     none = jnp.zeros_like(growth)
     middle = [speed.T, jnp.zeros((1, 1), speed.dtype), -speed.T]
     generator = jnp.block([[-growth, speed, none], middle, [none, -speed, growth]])
+    # The root of exp A: a small precision is then the square of what is known to rounding.
     root = symmetric_exp(0.5 * generator)
     precision = jnp.linalg.cholesky(product(root[:dims], root[:dims].T), symmetrize_input=False)
     loose = solve(precision, factor.mT, lower=True)

@@ -1,15 +1,13 @@
-"""Gaussians, their density, and divergences between two of them."""
+"""Gaussians, what distances demand of a pair, and the density of images of independent pixels."""
 
 import math
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust.distances.base import AbstractDissimilarity, weighted_sum
-from diffclust.linalg import product, safe_sqrt, symmetric_eigen, whiten
 from diffclust.types import Image, Scalar
 
 
@@ -136,109 +134,3 @@ def require_same_shapes(p: DiagonalGaussian, q: DiagonalGaussian) -> None:
 def symmetrised(p: Gaussian) -> Gaussian:
     """The same Gaussian; gradients reach both triangles of its covariance alike."""
     return Gaussian(jnp.asarray(p.mean), 0.5 * (p.covariance + p.covariance.mT))
-
-
-def alpha_divergence(p: Gaussian, q: Gaussian, *, alpha: float = 0.0) -> Scalar:
-    """Amari's α-divergence, 4/(1 - α²) (1 - ∫ p^((1-α)/2) q^((1+α)/2)).
-
-    α = -1 is KL(p‖q), α = 1 is KL(q‖p), α = 0 is four times the squared Hellinger distance; all
-    agree with the squared Fisher–Rao distance over two where p and q are close. Exchanging p and q
-    changes the sign of α. Finite for |α| ≤ 1; beyond, infinite where
-    (1+α)/2 Σ_p + (1-α)/2 Σ_q is not positive definite.
-
-    Args:
-        p: A Gaussian.
-        q: Another of its dimension.
-        alpha: α.
-
-    Returns:
-        A non-negative number, or infinity.
-
-    Raises:
-        ValueError: If the shapes are not those of one pair.
-
-    References:
-        Amari and Nagaoka, Methods of Information Geometry (2000), Eq. 3.23.
-    """
-    values, squares = _in_frame_of_second(p, q)
-    if alpha in (-1.0, 1.0):
-        # KL(p‖q) weighs the means by Σ_q, which is the identity here, KL(q‖p) by Σ_p.
-        ratios = values if alpha < 0 else -values / (1.0 + values)
-        shift = squares if alpha < 0 else squares / (1.0 + values)
-        return 0.5 * jnp.sum(jnp.maximum(ratios - jnp.log1p(ratios), 0.0) + shift)
-    share = 0.5 * (1.0 - alpha)
-    exponent, is_finite = _log_affinity(values, squares, share)
-    divergence = -jnp.expm1(exponent) / (share * (1.0 - share))
-    return jnp.where(is_finite, jnp.maximum(divergence, 0.0), jnp.inf)
-
-
-def kullback_leibler(p: Gaussian, q: Gaussian) -> Scalar:
-    """KL(p‖q) = E_p log p/q, in nats.
-
-    Args:
-        p: The Gaussian that is averaged over.
-        q: Another of its dimension.
-
-    Returns:
-        A non-negative number.
-
-    Raises:
-        ValueError: If the shapes are not those of one pair.
-    """
-    return alpha_divergence(p, q, alpha=-1.0)
-
-
-def bhattacharyya(p: Gaussian, q: Gaussian) -> Scalar:
-    """-log ∫ √(pq): symmetric, additive over independent coordinates, no metric.
-
-    Args:
-        p: A Gaussian.
-        q: Another of its dimension.
-
-    Returns:
-        A non-negative number.
-
-    Raises:
-        ValueError: If the shapes are not those of one pair.
-
-    References:
-        Bhattacharyya, On a measure of divergence between two statistical populations (1943).
-    """
-    exponent, _ = _log_affinity(*_in_frame_of_second(p, q), 0.5)
-    return jnp.maximum(-exponent, 0.0)
-
-
-def hellinger(p: Gaussian, q: Gaussian) -> Scalar:
-    """√(1 - ∫ √(pq)), a metric between 0 and 1; gradient zero where the two agree.
-
-    Args:
-        p: A Gaussian.
-        q: Another of its dimension.
-
-    Returns:
-        The distance.
-
-    Raises:
-        ValueError: If the shapes are not those of one pair.
-    """
-    return safe_sqrt(0.25 * alpha_divergence(p, q, alpha=0.0))
-
-
-def _in_frame_of_second(p: Gaussian, q: Gaussian) -> tuple[Array, Array]:
-    """Where q is N(0, I) and Σ_p diagonal: Σ_p - I, and the squared coordinates of the mean."""
-    dims_of(p, q)
-    p, q = symmetrised(p), symmetrised(q)
-    factor = jnp.linalg.cholesky(q.covariance, symmetrize_input=False)
-    values, axes = symmetric_eigen(whiten(factor, p.covariance - q.covariance))
-    offset = jax.scipy.linalg.solve_triangular(factor, p.mean - q.mean, lower=True)
-    return values, product(axes.T, offset) ** 2
-
-
-def _log_affinity(values: Array, squares: Array, share: float) -> tuple[Scalar, Array]:
-    """Log ∫ p^share q^(1-share) from `_in_frame_of_second`, and whether the integral is finite."""
-    rest = 1.0 - share
-    mixed = rest * values
-    is_finite = jnp.all(mixed > -1.0)
-    mixed = jnp.where(is_finite, mixed, 0.0)
-    widths = jnp.log1p(mixed) - rest * jnp.log1p(values)
-    return -0.5 * jnp.sum(share * rest * squares / (1.0 + mixed) + widths), is_finite

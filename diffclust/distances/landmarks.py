@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from diffclust.distances.base import AbstractDissimilarity, AbstractDistance
+from diffclust.distances.divergences import hellinger
 from diffclust.distances.fisher_rao import (
     diagonal_fisher_rao,
     diagonalised_fisher_rao,
@@ -17,7 +18,7 @@ from diffclust.distances.fisher_rao import (
     isotropic_fisher_rao,
     same_mean_fisher_rao,
 )
-from diffclust.distances.gaussian import DiagonalGaussian, Gaussian, hellinger
+from diffclust.distances.gaussian import DiagonalGaussian, Gaussian
 from diffclust.distances.wasserstein import (
     printed_wasserstein,
     squared_wasserstein,

@@ -6,14 +6,7 @@ of one pair, which an aligner minimises, and a reduction over prototypes (`HardM
 or `AbstractReduction`.
 """
 
-from diffclust.energies.base import (
-    AbstractPairEnergy,
-    AbstractReduction,
-    AbstractSampleEnergy,
-    HardMinimum,
-    MixtureLikelihood,
-    hessian_at_rest,
-)
+from diffclust.energies.base import AbstractPairEnergy, AbstractSampleEnergy, hessian_at_rest
 from diffclust.energies.evidence import (
     FitStatistics,
     Hyperparameters,
@@ -23,7 +16,9 @@ from diffclust.energies.evidence import (
     log_evidence,
     quadratic_forms,
 )
-from diffclust.energies.transformed import LandmarkEnergy, TransformedDistance, TransformedPrototype
+from diffclust.energies.landmarks import LandmarkEnergy
+from diffclust.energies.reductions import AbstractReduction, HardMinimum, MixtureLikelihood
+from diffclust.energies.transformed import TransformedDistance, TransformedPrototype
 
 __all__ = [
     "AbstractPairEnergy",

@@ -1,4 +1,4 @@
-"""Energies of images, moved or beside a moved prototype, and of landmarks, which stay."""
+"""Energies of images: a distance after a transform of sample or prototype, and penalties."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -17,10 +17,10 @@ from diffclust.distances import (
 )
 from diffclust.energies.base import AbstractPairEnergy, AbstractSampleEnergy, BoundEnergy
 from diffclust.masks import mask_weights
-from diffclust.prototypes import Clusters, GaussianImages, LandmarkGaussians, exemplar_of, gaussians
+from diffclust.prototypes import Clusters, GaussianImages, exemplar_of
 from diffclust.sampling import gaussian_window, pixel_grid
 from diffclust.transforms import AbstractSpatialTransform, AbstractTransform
-from diffclust.types import Image, Landmarks, Params, Scalar
+from diffclust.types import Image, Params, Scalar
 
 PixelWeights = Literal["uniform", "jacobian"]
 
@@ -250,71 +250,3 @@ def _to_all(
     if weight is None and isinstance(distance, AbstractBatchedDistance):
         return distance.to_all(sample, prototypes)
     return jax.vmap(lambda prototype: distance(sample, prototype, weight))(prototypes)
-
-
-class LandmarkEnergy(AbstractSampleEnergy):
-    """dissimilarity(shape, centre), where a shape without variances carries the cluster's.
-
-    Nothing moves: shapes are registered before.
-
-    Attributes:
-        dissimilarity: A distance between shapes of Gaussian landmarks, or a negative
-            log-likelihood of points.
-
-    References:
-        Gattone et al., On the geodesic distance in shapes K-means clustering, Sec. 4.
-    """
-
-    dissimilarity: AbstractDissimilarity
-
-    @property
-    def num_params(self) -> int:
-        """Zero."""
-        return 0
-
-    @property
-    def num_penalties(self) -> int:
-        """Zero."""
-        return 0
-
-    @property
-    def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """None."""
-        return None
-
-    def bind(self, sample: PyTree, *, scale: float = 1.0) -> BoundEnergy:
-        """See `AbstractPairEnergy.bind`; samples are arrays, or Gaussians."""
-        del sample
-
-        def energy(params: Params, sample: PyTree, cluster: Clusters) -> Scalar:
-            del params
-            return scale * self._between(sample, cluster.prototype)
-
-        return energy
-
-    def _between(self, sample: PyTree, prototype: LandmarkGaussians) -> Scalar:
-        of_points = not isinstance(self.dissimilarity, AbstractDistance)
-        if of_points or not isinstance(sample, Array):
-            return self.dissimilarity(sample, prototype.centre)
-        return self.dissimilarity(gaussians(sample, prototype.covariance), prototype.centre)
-
-    def aligned(self, params: Params, sample: PyTree) -> PyTree:
-        """The shape as it is; see `AbstractSampleEnergy.aligned`."""
-        del params
-        return sample
-
-    def pixel_weight(self, params: Params, sample: PyTree) -> Array | None:
-        """None; see `AbstractSampleEnergy.pixel_weight`."""
-        del params, sample
-
-    def penalties(self, params: Params) -> Float[Array, " terms"]:
-        """None; see `AbstractPairEnergy.penalties`."""
-        return jnp.zeros((0,), dtype=params.dtype)
-
-    def unaligned(self, sample: PyTree, clusters: Clusters) -> Float[Array, " clusters"]:
-        """See `AbstractPairEnergy.unaligned`."""
-        return jax.vmap(self._between, in_axes=(None, 0))(sample, clusters.prototype)
-
-    def exemplar(self, prototype: LandmarkGaussians) -> Landmarks:
-        """The mean shape; see `AbstractPairEnergy.exemplar`."""
-        return prototype.centre.mean

@@ -10,12 +10,10 @@ from diffclust.prototypes.base import (
     GaussianImages,
     LandmarkGaussians,
     Learned,
-    MeanImages,
-    Sums,
-    UnitNormImages,
     exemplar_of,
     variance_of,
 )
+from diffclust.prototypes.images import MeanImages, Sums, UnitNormImages
 from diffclust.prototypes.shapes import (
     FrechetShapes,
     FrechetSums,

@@ -1,7 +1,7 @@
-"""What is learned of the clusters, what every prototype family offers, and mean images."""
+"""What is learned of the clusters, and what every prototype family offers."""
 
 import abc
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,7 +10,6 @@ from jaxtyping import Array, Float, PyTree
 
 from diffclust.distances import DiagonalGaussian, Gaussian
 from diffclust.linalg import product
-from diffclust.types import Image, Images, Scalar
 
 Membership = Float[Array, "n clusters"]
 """How much of each sample belongs to each cluster."""
@@ -213,125 +212,3 @@ def weighted_sums(
         One sum for each cluster.
     """
     return product(membership.T, batch.reshape(batch.shape[0], -1)).reshape(-1, *batch.shape[1:])
-
-
-class Sums(eqx.Module):
-    """Sums over the aligned samples of each cluster.
-
-    Attributes:
-        image: Σ of the weighted aligned samples.
-        weight: Σ of the pixel weights.
-        count: Σ of the sample weights.
-    """
-
-    image: Float[Array, "clusters height width channels"]
-    weight: Float[Array, "clusters height width 1"]
-    count: Float[Array, " clusters"]
-
-
-def _keep_empty(new: Array, previous: Array, count: Float[Array, " clusters"]) -> Array:
-    return jnp.where((count > 0)[:, None, None, None], new, previous)
-
-
-class AbstractSummedImages(AbstractPrototypeFamily):
-    """Prototypes that follow from the sums of the aligned samples alone."""
-
-    is_additive: ClassVar[bool] = True
-
-    @property
-    def initial_family(self) -> "AbstractSummedImages":
-        """Itself; see `AbstractPrototypeFamily.initial_family`."""
-        return self
-
-    def init(self, sample: Image) -> Image:
-        """The sample itself; see `AbstractPrototypeFamily.init`."""
-        return sample
-
-    def statistics(
-        self,
-        aligned: Images,
-        pixel_weight: Array | None,
-        membership: Membership,
-        prototypes: PyTree = None,
-    ) -> Sums:
-        """See `AbstractPrototypeFamily.statistics`."""
-        del prototypes
-        count = jnp.sum(membership, axis=0)
-        if pixel_weight is None:
-            shape = (*membership.shape[1:], *aligned.shape[1:3], 1)
-            weight = jnp.broadcast_to(count[:, None, None, None], shape)
-            return Sums(weighted_sums(aligned, membership), weight, count)
-        sums = weighted_sums(aligned * pixel_weight, membership)
-        return Sums(sums, weighted_sums(pixel_weight, membership), count)
-
-
-class MeanImages(AbstractSummedImages):
-    """The (pixel-weighted) mean of the aligned samples.
-
-    References:
-        Cosentino et al., DI K-means, Prop. 1 and Algorithm 1.
-    """
-
-    def update(self, statistics: Sums, previous: Array) -> Array:
-        """See `AbstractPrototypeFamily.update`."""
-        tiny = jnp.finfo(previous.dtype).tiny
-        mean = statistics.image / jnp.maximum(statistics.weight, tiny)
-        return _keep_empty(mean, previous, statistics.count)
-
-    def normalise(self, sample: Image) -> Image:
-        """Returns the sample as it is."""
-        return sample
-
-
-class UnitNormImages(AbstractSummedImages):
-    """The minimiser of the distortion among images of unit norm (Eq. 2's constraint).
-
-    With uniform pixel weights that is the mean divided by its norm. With weights W and weighted
-    sums S it is S / (W + λ), λ being the root of its unit norm. Samples are scaled to unit norm
-    too: otherwise pushing everything off the canvas would cost the least.
-
-    References:
-        Cosentino et al., DI K-means, Eqs. 2 and 7.
-    """
-
-    def update(self, statistics: Sums, previous: Array) -> Array:
-        """See `AbstractPrototypeFamily.update`."""
-        new = jax.vmap(_unit_norm_minimiser)(statistics.image, statistics.weight)
-        return _keep_empty(new, previous, statistics.count)
-
-    def normalise(self, sample: Image) -> Image:
-        """Divides by the Euclidean norm; a blank sample stays blank."""
-        norm = jnp.sqrt(jnp.sum(sample**2))
-        return sample / jnp.where(norm > 0, norm, 1.0)
-
-
-def _unit_norm_minimiser(total: Image, weight: Float[Array, "height width 1"]) -> Image:
-    """Minimises Σ W c² - 2 S c over ‖c‖ = 1, by bisection on the multiplier λ.
-
-    With μ = λ + min W, ‖S / (W - min W + μ)‖ falls in μ from above 1 to below it on the bracket
-    [‖S‖ - (max W - min W), ‖S‖], whose ends meet where the weights are uniform. It may stay below
-    1 down to μ = 0: then what is missing of the norm costs least where the weight is least.
-    Pixels that weigh nothing stay zero.
-    """
-    excess = weight - jnp.min(jnp.where(weight > 0, weight, jnp.inf))
-    norm = jnp.sqrt(jnp.sum(total**2))
-
-    def solution(multiplier: Scalar) -> Image:
-        divisor = excess + multiplier
-        return total / jnp.where(divisor > 0, divisor, 1.0)
-
-    def halve(_: Array | int, bracket: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
-        low, high = bracket
-        middle = 0.5 * (low + high)
-        too_long = jnp.sum(solution(middle) ** 2) > 1.0
-        return jnp.where(too_long, middle, low), jnp.where(too_long, high, middle)
-
-    bracket = (jnp.maximum(norm - jnp.max(excess), 0.0), norm)
-    low, high = jax.lax.fori_loop(0, 40, halve, bracket)
-    minimiser = solution(0.5 * (low + high))
-    squared = jnp.sum(minimiser**2)
-    least = jnp.broadcast_to((excess <= 0) & (weight > 0), total.shape).astype(total.dtype)
-    missing = jnp.sqrt(jnp.maximum(1.0 - squared, 0.0) / jnp.sum(least))
-    # Less than rounding explains is missing in earnest; the rest is scaled away.
-    filled = jnp.where(squared < 1.0 - 1e-4, minimiser + missing * least, minimiser)
-    return filled / jnp.sqrt(jnp.sum(filled**2))
