@@ -94,19 +94,19 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
         minimiser = PreconditionedLBFGS(history=1)
         return Descent((Stage(7, blur=1 / 28), Stage(4)), minimiser=minimiser, damping=0.05)
 
-    def distance(self, typical: np.ndarray) -> PreparedDistance:
+    def distance(self, examples: np.ndarray) -> PreparedDistance:
         """The penalised invariant distance that judges pairs.
 
         Args:
-            typical: Some images of unit norm.
+            examples: Some images of unit norm.
 
         Returns:
             The distance of one image of unit norm to another.
         """
         model = self.alignment_model()
-        penalty = jnp.asarray(model.penalty(), dtype=typical.dtype)
+        penalty = jnp.asarray(model.penalty(), dtype=examples.dtype)
         invariant = InvariantDistance(model.energy(), self.aligner())
-        return invariant.prepared(jnp.asarray(typical), penalty)
+        return invariant.prepared(jnp.asarray(examples), penalty)
 
     def check(self, images: Images) -> None:
         """Refuses blank images, and images with fewer pixels than landmarks or not in memory."""
