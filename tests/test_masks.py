@@ -24,7 +24,7 @@ from diffclust.energies import TransformedDistance, TransformedPrototype
 from diffclust.masks import as_mask, mask_weights
 from diffclust.models import MODELS, KMeans
 from diffclust.prototypes import Clusters, UnitNormImages
-from diffclust.prototypes.base import Sums
+from diffclust.prototypes.images import Sums
 from diffclust.report import write_report
 from diffclust.transforms import Affine, Colour
 

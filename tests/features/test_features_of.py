@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array
 
-from diffclust.features import projected
+from diffclust.features import orthogonal_complement
 from diffclust.features.orthogonal_complement import (
     OnCanvas,
     features_of,
@@ -62,7 +62,7 @@ def test_features_computed_twice_are_those_that_were_kept(monkeypatch: pytest.Mo
     images = blobs(20, 5, 6, 2, seed=2)
     found, told = {}, {}
     for most in (0, 2**20):
-        monkeypatch.setattr(projected, "_MOST_STORED", most)
+        monkeypatch.setattr(orthogonal_complement, "_MOST_STORED", most)
         stages: list[tuple[str, int, int]] = []
         found[most] = fit_projection(
             pixels,
