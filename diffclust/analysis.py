@@ -92,7 +92,7 @@ def fit_from_common_start(
         methods: Names of the others.
         key: The key of that fit: it draws the same start again.
         sample_weight: The weights of that fit, or None.
-        callback: Told of every chunk.
+        callback: Called after every chunk.
         mesh: Devices that share every chunk, or None for one.
 
     Returns:
@@ -342,7 +342,7 @@ def graph_survey(
         images: Anything array-like of shape `(n, height, width, channels)`.
         num_clusters: The K to try.
         key: Random key.
-        callback: Told of every chunk.
+        callback: Called after every chunk.
 
     Returns:
         Rows for the mean graph first, then for each number of removed directions, by K.

@@ -193,18 +193,3 @@ def blanked(images: Images, hidden: Bool[np.ndarray, "height width 1"]) -> Image
     if isinstance(images, ImageSource):
         return _Derived(images.shape, lambda rows: black(images.read(rows)))
     return black(images)
-
-
-def several(images: Images, count: int) -> Images:
-    """As many copies of the first image, without any memory.
-
-    Args:
-        images: Images, in memory or not.
-        count: How many copies.
-
-    Returns:
-        Images of the same kind.
-    """
-    if isinstance(images, ImageSource):
-        return images.take(np.broadcast_to(0, (count,)))
-    return np.broadcast_to(images[:1], (count, *images.shape[1:]))

@@ -111,7 +111,7 @@ def shape_likelihood() -> Case:
 def by_gradient(model: DTIKMeans | DTIGaussianMixture) -> Case:
     """Plain descent, whose step is the gradient: Adam would hide a factor."""
     images = jnp.asarray(blobs(COUNT))
-    learned = model.begin(images[:CLUSTERS], jax.random.key(0))
+    learned = model.init(images[:CLUSTERS], jax.random.key(0))
     noise = jax.random.key(1)
     stirred = jax.tree.map(
         lambda leaf: leaf + 0.02 * jax.random.normal(noise, leaf.shape, leaf.dtype),

@@ -132,11 +132,11 @@ class AbstractGradientModel(AbstractImageModel):
             followed=objective.followed,
         )
 
-    def begin(self, images: Float[Array, "clusters height width channels"], key: Key) -> Learned:
+    def init(self, images: Float[Array, "clusters height width channels"], key: Key) -> Learned:
         """What is learned, before the first step.
 
         Args:
-            images: What the prototypes begin as.
+            images: What the prototypes start as.
             key: Random key of the networks.
 
         Returns:
@@ -214,16 +214,18 @@ class AbstractGradientModel(AbstractImageModel):
             [self.solver(number, channels) for number in range(count + 1)],
             self.solver(count, channels, final=True),
             self.training_plan(description),
-            begin=functools.partial(self._begin, start),
+            init_learned=functools.partial(self._init_learned, start),
             template=lambda: self.blank(shape, dtype),
             num_restarts=self.num_restarts,
         )
         return (problem,)
 
-    def _begin(self, start: Start, data: Data, key: Key) -> Learned:
+    def _init_learned(self, start: Start, data: Data, key: Key) -> Learned:
         """What is learned at the start of a restart."""
         first = jnp.asarray(self._first(data, start, key))
-        return broadcast_one_to_all(_begun(self, first, jax.random.fold_in(key, 1)), data.mesh)
+        return broadcast_one_to_all(
+            _init_compiled(self, first, jax.random.fold_in(key, 1)), data.mesh
+        )
 
     def working_copies(self, description: Description) -> int:
         """Those of the aligner of the final assignment."""
@@ -250,7 +252,7 @@ class AbstractGradientModel(AbstractImageModel):
     def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
         """What a fit begins with."""
         images = jnp.zeros((self.num_clusters, *sample_shape), dtype)
-        return _begun(self, images, jax.random.key(0))
+        return _init_compiled(self, images, jax.random.key(0))
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
         """Every image goes where its score is least."""
@@ -267,7 +269,7 @@ class AbstractGradientModel(AbstractImageModel):
     def _first(
         self, data: Data, start: Start, key: Key
     ) -> Float[Array | np.ndarray, "clusters height width channels"]:
-        """What the prototypes begin as: random samples, all different ones, or what was given."""
+        """What the prototypes start as: random samples, all different ones, or what was given."""
         count = self.num_clusters
         if start is None:
             chosen = jax.random.choice(key, data.num_samples, (count,), replace=False)
@@ -293,11 +295,11 @@ def _sums(images: Images, groups: np.ndarray, clusters: int) -> np.ndarray:
 
 
 @eqx.filter_jit
-def _begun(
+def _init_compiled(
     model: AbstractGradientModel, images: Float[Array, "clusters height width channels"], key: Key
 ) -> Learned:
     # Op by op, the networks' first weights would be dozens of programs.
-    return model.begin(images, key)
+    return model.init(images, key)
 
 
 def _heads(

@@ -193,14 +193,6 @@ class Data:
             )
         return self._levels[key]
 
-    def release(self, key: Hashable) -> None:
-        """Drops the chunks of a level that is not needed any more.
-
-        Args:
-            key: Its key.
-        """
-        self._levels.pop(key, None)
-
     @functools.cached_property
     def resident(self) -> Batch | None:
         """All samples on the one device; None where devices share them or they are streamed."""

@@ -65,9 +65,9 @@ def compiled_lloyd(
     memory = solver.init_memory(assignments.shape[0], num_clusters, dtype)
     memory = eqx.tree_at(lambda m: m.cluster, memory, memory.cluster.at[:, 0].set(assignments))
     given = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
-    starting = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
-    state = starting.accumulate(starting.init(clusters), batch, given, assignments)
-    state = solver.init(starting.end_pass(state).learned.clusters)
+    initial = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
+    state = initial.accumulate(initial.init(clusters), batch, given, assignments)
+    state = solver.init(initial.end_pass(state).learned.clusters)
 
     def goes_on(carry: tuple[PyTree, ...]) -> Bool[Array, ""]:
         _, _, _, loss, passes, at_rest = carry

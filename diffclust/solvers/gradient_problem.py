@@ -93,7 +93,7 @@ class GradientProblem(AbstractProblem):
         final: GradientEM,
         plan: GradientPlan,
         *,
-        begin: Callable[[Data, Key], Learned],
+        init_learned: Callable[[Data, Key], Learned],
         template: Callable[[], Learned],
         num_restarts: int = 1,
     ) -> None:
@@ -103,13 +103,13 @@ class GradientProblem(AbstractProblem):
             solvers: The solvers that the plan's phases name.
             final: Assigns the samples in the end.
             plan: What to do.
-            begin: What is learned, to start a restart from its key.
+            init_learned: What is learned, to start a restart from its key.
             template: Arrays like those, of any values, without reading data.
             num_restarts: Runs, of which the one of least loss is kept.
         """
         self.solvers, self.final, self.plan = tuple(solvers), final, plan
         self.num_restarts = num_restarts
-        self._begin, self._template = begin, template
+        self._init_learned, self._template = init_learned, template
         self._best_assignment: SoftAssignment | None = None
         self._order: tuple[int, BatchOrder] | None = None
 
@@ -132,7 +132,7 @@ class GradientProblem(AbstractProblem):
         if at.phase == len(self.plan.phases):
             return self._restart_done(data, arrays, at, callback)
         if not at.running:
-            learned = self._begin(data, jax.random.fold_in(key, 2))
+            learned = self._init_learned(data, jax.random.fold_in(key, 2))
             solver = self._solver(at)
             memory = _memory(solver, data.num_samples, len(learned.clusters), data.dtype)
             arrays = dataclasses.replace(arrays, state=solver.init(learned), memory=memory)

@@ -218,12 +218,12 @@ class LloydProblem(AbstractProblem):
         del state
         chunks = self.level(data, 1 if at.stage == "refine" else self.plan.coarsening)
         if arrays.state is None:
-            moves = at.stage == "restarts" and arrays.run is not None
-            if moves and "due" in at.splits and self._may_move(at):
+            improving = at.stage == "restarts" and arrays.run is not None
+            if improving and "due" in at.splits and self._may_split_merge(at):
                 arrays, at = self._split(chunks, arrays, at, callback)
                 return State(arrays, dataclasses.asdict(at))
-            proposed = self._proposed(arrays, at) if moves else None
-            if moves and proposed is None:
+            proposed = self._proposed(arrays, at) if improving else None
+            if improving and proposed is None:
                 arrays, at = self._restart_done(arrays, at)
                 return State(arrays, dataclasses.asdict(at))
             arrays, at = self._begin(data, chunks, arrays, at, proposed, callback)
@@ -338,10 +338,10 @@ class LloydProblem(AbstractProblem):
         longer = dataclasses.replace(run, history=before.history + run.history)
         if at.stage == "penalties":
             old, new = (r.learned.clusters.penalty for r in (before, run))
-            settled = bool(jnp.max(jnp.abs(jnp.log(new / old))) < 0.05)
+            converged = bool(jnp.max(jnp.abs(jnp.log(new / old))) < 0.05)
             arrays = dataclasses.replace(arrays, run=_arrays(longer))
             at = replace(at, round=at.round + 1, run=_words(longer))
-            if not settled and at.round < self.plan.penalty_rounds:
+            if not converged and at.round < self.plan.penalty_rounds:
                 return arrays, at
             arrays = dataclasses.replace(arrays, run=None, best=arrays.run)
             return self._to_refine(arrays, replace(at, run=None, best=at.run))
@@ -353,9 +353,9 @@ class LloydProblem(AbstractProblem):
         # Trials of clusters whose samples hardly changed still stand.
         splits = tuple("due" if k in changed else s for k, s in enumerate(at.splits))
         gains = tuple(None if k in changed else g for k, g in enumerate(at.gains))
-        moved = {"splits": splits, "gains": gains, "round": at.round + 1, "attempt": 0}
+        changes = {"splits": splits, "gains": gains, "round": at.round + 1, "attempt": 0}
         return dataclasses.replace(arrays, run=_arrays(longer)), replace(
-            at, run=_words(longer), **moved
+            at, run=_words(longer), **changes
         )
 
     def _restart_done(
@@ -380,9 +380,9 @@ class LloydProblem(AbstractProblem):
     ) -> tuple[LloydArrays, LloydPosition]:
         return arrays, replace(at, stage="refine" if self.plan.coarsening > 1 else "done")
 
-    # Moves.
+    # Split-and-merge moves.
 
-    def _may_move(self, at: LloydPosition) -> bool:
+    def _may_split_merge(self, at: LloydPosition) -> bool:
         return self.plan.num_clusters > 2 and at.round < self.plan.split_merge.rounds
 
     def _split(
@@ -417,7 +417,7 @@ class LloydProblem(AbstractProblem):
     def _proposed(self, arrays: LloydArrays, at: LloydPosition) -> tuple[int, int] | None:
         """The move that is tried next; None where none is left."""
         assert arrays.run is not None
-        if not self._may_move(at):
+        if not self._may_split_merge(at):
             return None
         costs = np.asarray(arrays.run.tally.margin)
         moves = proposals(list(at.gains), costs, self.plan.split_merge.attempts)

@@ -353,11 +353,11 @@ def means_of_aligned(
         lambda leaf: jnp.zeros((len(clusters), *leaf.shape), leaf.dtype), chunks.sample
     )
     prototype = jax.vmap(solver.family.init)(blank)
-    starting = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
-    state = starting.init(eqx.tree_at(lambda c: c.prototype, clusters, prototype))
-    step = eqx.Partial(_add, starting)
+    initial = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
+    state = initial.init(eqx.tree_at(lambda c: c.prototype, clusters, prototype))
+    step = eqx.Partial(_add, initial)
     for batch, past in zip(chunks.batches, memory, strict=True):
         state = ready_on_cpu(chunks.step(step, state, batch, past)[0], chunks.mesh)
         # Chunks that are waited for by nobody would pile up before the device.
         jax.block_until_ready(state)
-    return solver.init(starting.end_pass(state).learned.clusters)
+    return solver.init(initial.end_pass(state).learned.clusters)

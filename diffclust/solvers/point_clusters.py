@@ -139,7 +139,7 @@ def kmeans(
         num_restarts: Runs from different seeds, of which the one of least loss is kept.
         max_passes: Most passes of a run.
         weight: Weights of the points, or None for ones.
-        callback: Told of every chunk.
+        callback: Called after every chunk.
 
     Returns:
         The clusters; where fewer points than K differ, some of them are empty.

@@ -258,15 +258,15 @@ def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory |
     number = jnp.arange(count, dtype=own.dtype)
     member = (own[:, None] == number[None]).astype(batch.weight.dtype) * batch.weight[:, None]
 
-    def energy(sample: PyTree, move: Array, cluster: Clusters) -> Array:
-        return solver.energy.bind(sample)(move, sample, cluster)
+    def energy(sample: PyTree, params: Array, cluster: Clusters) -> Array:
+        return solver.energy.bind(sample)(params, sample, cluster)
 
-    def slope(sample: PyTree, move: Array, index: Array) -> PyTree:
+    def slope(sample: PyTree, params: Array, index: Array) -> PyTree:
         cluster = clusters.take(index)
 
         def of(prototype: PyTree) -> Array:
             moved = eqx.tree_at(lambda c: c.prototype, cluster, prototype)
-            return energy(sample, move, moved)
+            return energy(sample, params, moved)
 
         return jax.grad(of)(cluster.prototype)
 
@@ -286,12 +286,14 @@ def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory |
     def gain(length: float) -> Float[Array, " clusters"]:
         children = jax.tree.map(lambda c, d: c[:, None] - length * d, clusters.prototype, direction)
 
-        def least(sample: PyTree, move: Array, index: Array) -> Array:
+        def least(sample: PyTree, params: Array, index: Array) -> Array:
             cluster = clusters.take(index)
             twins = jax.tree.map(lambda leaf: leaf[index], children)
 
             def one(prototype: PyTree) -> Array:
-                return energy(sample, move, eqx.tree_at(lambda c: c.prototype, cluster, prototype))
+                return energy(
+                    sample, params, eqx.tree_at(lambda c: c.prototype, cluster, prototype)
+                )
 
             return jnp.min(jax.vmap(one)(twins))
 

@@ -32,7 +32,7 @@ def measure(model, images, transforms, steps):
     """Seconds of the first step, and the least and the median of the others."""
     solver = model.solver(transforms, images.shape[3])
     batch = Batch(jnp.asarray(images[:128]), jnp.ones(len(images[:128])))
-    learned = model.begin(jnp.asarray(images[: model.num_clusters]), jax.random.key(0))
+    learned = model.init(jnp.asarray(images[: model.num_clusters]), jax.random.key(0))
     state = solver.init(learned)
     memory = solver.init_memory(len(batch.weight), model.num_clusters, batch.weight.dtype)
     seconds = []

@@ -72,7 +72,7 @@ def lloyd(model, samples):
 def gradient(model, samples):
     count = len(model.sequence(1))
     solver = model.solver(count, 1)
-    state = solver.init(model.begin(samples[:CLUSTERS], jax.random.key(0)))
+    state = solver.init(model.init(samples[:CLUSTERS], jax.random.key(0)))
     return solver, state, samples, solver.training_memory, (jnp.asarray(RATE, samples.dtype),)
 
 

@@ -80,7 +80,7 @@ def main():
     key = jax.random.key(args.seed)
     solver = model.solver(1, images.shape[3])
     first = jax.random.choice(key, len(images), (10,), replace=False)
-    learned = model.begin(jnp.asarray(images)[first], key)
+    learned = model.init(jnp.asarray(images)[first], key)
     state, losses, seconds = train(solver, learned, images, args, devices)
     assert int(state.failed) == -1
     found, each, _ = assign_softly(solver, state.learned, Data(images, chunk_size=256))

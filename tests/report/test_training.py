@@ -51,7 +51,7 @@ def made(
     rng = np.random.default_rng(0)
     k = model.num_clusters
     images = rng.uniform(0.1, 1, size=(n, *shape)).astype(np.float32)
-    learned = model.begin(jnp.asarray(images[:k]), jax.random.key(0))
+    learned = model.init(jnp.asarray(images[:k]), jax.random.key(0))
     assert model.training.steps is not None
     counts = [-(-steps // WINDOW) for steps in model.training.steps]
     num_windows, phases = sum(counts), np.cumsum([0, *counts[:-1]]).astype(np.int32)
