@@ -216,3 +216,16 @@ def weighted_sums(
         One sum for each cluster.
     """
     return product(membership.T, batch.reshape(batch.shape[0], -1)).reshape(-1, *batch.shape[1:])
+
+
+def column(values: Array, ndim: int) -> Array:
+    """One value a cluster, with axes of length one that broadcast against arrays of a cluster.
+
+    Args:
+        values: One value a cluster.
+        ndim: Number of axes wanted.
+
+    Returns:
+        The values, of shape `(clusters, 1, ...)`.
+    """
+    return values.reshape(values.shape[0], *[1] * (ndim - 1))

@@ -1,4 +1,4 @@
-"""Prototypes that are means of aligned images."""
+"""Prototypes that are means of aligned images, or of other arrays whose last axis is channels."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.prototypes.base import AbstractPrototypeFamily, Membership, weighted_sums
-from diffclust.types import Image, Images, Scalar
+from diffclust.prototypes.base import AbstractPrototypeFamily, Membership, column, weighted_sums
+from diffclust.types import Scalar
 
 
 class Sums(eqx.Module):
@@ -21,13 +21,13 @@ class Sums(eqx.Module):
         count: Σ of the sample weights.
     """
 
-    image: Float[Array, "clusters height width channels"]
-    weight: Float[Array, "clusters height width 1"]
+    image: Float[Array, "clusters *size channels"]
+    weight: Float[Array, "clusters *size 1"]
     count: Float[Array, " clusters"]
 
 
 def _keep_empty(new: Array, previous: Array, count: Float[Array, " clusters"]) -> Array:
-    return jnp.where((count > 0)[:, None, None, None], new, previous)
+    return jnp.where(column(count > 0, new.ndim), new, previous)
 
 
 class AbstractSummedImages(AbstractPrototypeFamily):
@@ -41,13 +41,13 @@ class AbstractSummedImages(AbstractPrototypeFamily):
         """Itself; see `AbstractPrototypeFamily.initial_family`."""
         return self
 
-    def init(self, sample: Image) -> Image:
-        """The sample itself; see `AbstractPrototypeFamily.init`."""
-        return sample
+    def init(self, sample: Array) -> Array:
+        """The sample, zero where it is NaN; see `AbstractPrototypeFamily.init`."""
+        return jnp.where(jnp.isnan(sample), 0.0, sample)
 
     def statistics(
         self,
-        aligned: Images,
+        aligned: Float[Array, "n *size channels"],
         pixel_weight: Array | None,
         membership: Membership,
         prototypes: PyTree = None,
@@ -56,8 +56,8 @@ class AbstractSummedImages(AbstractPrototypeFamily):
         del prototypes
         count = jnp.sum(membership, axis=0)
         if pixel_weight is None:
-            shape = (*membership.shape[1:], *aligned.shape[1:3], 1)
-            weight = jnp.broadcast_to(count[:, None, None, None], shape)
+            shape = (*membership.shape[1:], *aligned.shape[1:-1], 1)
+            weight = jnp.broadcast_to(column(count, aligned.ndim), shape)
             return Sums(weighted_sums(aligned, membership), weight, count)
         sums = weighted_sums(aligned * pixel_weight, membership)
         return Sums(sums, weighted_sums(pixel_weight, membership), count)
@@ -76,7 +76,7 @@ class MeanImages(AbstractSummedImages):
         mean = statistics.image / jnp.maximum(statistics.weight, tiny)
         return _keep_empty(mean, previous, statistics.count)
 
-    def normalise(self, sample: Image) -> Image:
+    def normalise(self, sample: Array) -> Array:
         """Returns the sample as it is."""
         return sample
 
@@ -97,14 +97,16 @@ class UnitNormImages(AbstractSummedImages):
         new = jax.vmap(_unit_norm_minimiser)(statistics.image, statistics.weight)
         return _keep_empty(new, previous, statistics.count)
 
-    def normalise(self, sample: Image) -> Image:
+    def normalise(self, sample: Array) -> Array:
         """Divides by the Euclidean norm; a blank sample stays blank."""
         squared = jnp.sum(sample**2)
         # Not the root of zero, which has no slope.
         return sample / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
 
 
-def _unit_norm_minimiser(total: Image, weight: Float[Array, "height width 1"]) -> Image:
+def _unit_norm_minimiser(
+    total: Float[Array, "*size channels"], weight: Float[Array, "*size 1"]
+) -> Float[Array, "*size channels"]:
     """Minimises Σ W c² - 2 S c over ‖c‖ = 1, by bisection on the multiplier λ.
 
     With μ = λ + min W, ‖S / (W - min W + μ)‖ falls in μ from above 1 to below it on the bracket
@@ -115,7 +117,7 @@ def _unit_norm_minimiser(total: Image, weight: Float[Array, "height width 1"]) -
     excess = weight - jnp.min(jnp.where(weight > 0, weight, jnp.inf))
     norm = jnp.sqrt(jnp.sum(total**2))
 
-    def solution(multiplier: Scalar) -> Image:
+    def solution(multiplier: Scalar) -> Array:
         divisor = excess + multiplier
         return total / jnp.where(divisor > 0, divisor, 1.0)
 
@@ -138,7 +140,7 @@ def _unit_norm_minimiser(total: Image, weight: Float[Array, "height width 1"]) -
     return filled / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
 
 
-def _with_slope(multiplier: Scalar, solution: Callable[[Scalar], Image]) -> Scalar:
+def _with_slope(multiplier: Scalar, solution: Callable[[Scalar], Array]) -> Scalar:
     """The multiplier, with the derivative that the constraint of unit norm gives it."""
 
     def squared(at: Scalar) -> Scalar:
