@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffclust._version import __version__
-from diffclust.models import MODELS, Result
+from diffclust.models import MODELS, AbstractModel, Clustering, Result
 from diffclust.parallel.processes import saving_alone
 from diffclust.prototypes import Learned
 from diffclust.solvers import Assignment, Outcome, Status
@@ -42,7 +42,7 @@ def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
         OSError: If the folder cannot be written.
     """
     model = result.model
-    if MODELS.get(model.method) is not type(model):
+    if MODELS.get(model.method) is not type(model) and not isinstance(model, Clustering):
         raise ValueError(
             f"{type(model).__name__} is none of the named methods ({', '.join(MODELS)}), and only "
             "these can be rebuilt from a file; save its prototypes as an array"
@@ -60,11 +60,14 @@ def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
         (folder / _DESCRIPTION).write_text(text + "\n", "utf-8")
 
 
-def load(path: str | Path) -> Result:
+def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = None) -> Result:
     """Loads what `save` wrote; it predicts what the original predicts, bit for bit.
 
     Args:
         path: The folder, or that of a run of `diffclust fit`, whose `model` is taken.
+        like: For a model of one's own (`diffclust.models.Clustering`), which a file cannot hold,
+            the model that was fitted.
+        sample: One sample of it, where samples are trees of arrays.
 
     Returns:
         The result.
@@ -85,11 +88,15 @@ def load(path: str | Path) -> Result:
             f"this is diffclust {__version__}, which reads up to format {FORMAT}: install a newer "
             "one"
         )
+    own = description.get("method") not in MODELS
+    if own != (like is not None):
+        remedy = "is one of the user's own; give the model as like=" if own else "takes no like="
+        raise ValueError(f"the model in {str(folder)!r} {remedy}")
     try:
         arrays = _read_arrays(folder / _ARRAYS, description["arrays"])
         double = any(array.dtype == np.float64 for array in _of_model(arrays))
         if not double or jnp.result_type(float) == jnp.float64:
-            return _rebuild(description, arrays)
+            return _rebuild(description, arrays, like, sample)
     # Damaged files raise whatever orbax, tensorstore or a constructor happened to be doing.
     except Exception as error:
         raise _damaged(folder, error) from error
@@ -178,17 +185,27 @@ def _name(path: tuple[Any, ...]) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".").removeprefix("clusters.")
 
 
-def _rebuild(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Result:
+def _rebuild(
+    description: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    like: AbstractModel | None,
+    sample: Any,
+) -> Result:
     settings: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in description["settings"].items()
     }
-    model = MODELS[description["method"]].from_settings(settings)
+    model = like or MODELS[description["method"]].from_settings(settings)
     # Format 1 knew images only.
     sides = description.get("sample_shape") or description["image_shape"]
-    shape = tuple(int(side) for side in sides)
+    shape: tuple[Any, ...] = tuple(
+        tuple(side) if isinstance(side, list) else int(side) for side in sides
+    )
     dtype = _of_model(arrays)[0].dtype
-    blank = model.blank(shape, dtype)
+    if sample is not None and isinstance(model, Clustering):
+        blank = model.blank_of(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype), sample))
+    else:
+        blank = model.blank(shape, dtype)
 
     def filled(path: tuple[Any, ...], leaf: Any) -> Any:
         name = _name(path)
