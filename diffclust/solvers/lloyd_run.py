@@ -324,7 +324,7 @@ def assigned_memory(
     """
     memory = solver.init_memory(chunks.num_samples, num_clusters, chunks.dtype)
     cluster = memory.cluster.at[:, 0].set(jnp.asarray(assignments, dtype=jnp.int32))
-    return chunks.spread(eqx.tree_at(lambda m: m.cluster, memory, cluster))
+    return chunks.scatter(eqx.tree_at(lambda m: m.cluster, memory, cluster))
 
 
 def _add(
