@@ -48,7 +48,6 @@ class AbstractTransformedEnergy(AbstractPairEnergy):
         return None
 
     def penalties(self, params: Params) -> Float[Array, " terms"]:
-        """See `AbstractPairEnergy.penalties`."""
         return self.transform.deformation(params)
 
 
@@ -93,7 +92,6 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
             raise ValueError(f"a mask needs a spatial transform, not {kind}")
 
     def bind(self, sample: Image, *, scale: float = 1.0) -> BoundEnergy:
-        """See `AbstractPairEnergy.bind`."""
         apply = self.transform.bind(*sample.shape[:2])
 
         def energy(params: Params, sample: PyTree, cluster: Clusters) -> Scalar:
@@ -104,11 +102,9 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         return energy
 
     def aligned(self, params: Params, sample: Image) -> Image:
-        """See `AbstractSampleEnergy.aligned`."""
         return sample if self.num_params == 0 else self.transform(params, sample)
 
     def pixel_weight(self, params: Params, sample: Image) -> Array | None:
-        """See `AbstractSampleEnergy.pixel_weight`."""
         if self.num_params == 0:
             # The same for all samples, so that a mean does not look at it.
             return None
