@@ -93,8 +93,8 @@ class ImageSource(abc.ABC):
         wrong = (rows < -len(self)) | (rows >= len(self))
         if wrong.any():
             raise IndexError(f"index {rows[wrong].flat[0]} is out of range for {len(self)} images")
-        found = self._read(np.where(rows < 0, rows + len(self), rows).reshape(-1))
-        return found.reshape(*rows.shape, *self.shape[1:])
+        images = self._read(np.where(rows < 0, rows + len(self), rows).reshape(-1))
+        return images.reshape(*rows.shape, *self.shape[1:])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """All images in memory, for `numpy.asarray(source)`."""
