@@ -1,6 +1,7 @@
 """The state of a long fit, saved with orbax as it goes, and found again."""
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -220,10 +221,7 @@ class SnapshotFolder:
             # Damaged files raise whatever orbax or tensorstore happened to be doing.
             except Exception as error:
                 message = f"{place} cannot be read ({_reason(error)}); the one before is taken"
-                if self._log is None:
-                    warnings.warn(message, stacklevel=2)
-                else:
-                    self._log(message)
+                (self._log or functools.partial(warnings.warn, stacklevel=2))(message)
             else:
                 if self._log is not None:
                     self._log(f"going on from {place}")
