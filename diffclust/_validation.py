@@ -59,9 +59,7 @@ def images(value: Any, name: str = "images") -> np.ndarray:
         )
     if array.dtype == np.uint8:
         array = array.astype(jnp.result_type(float)) / 255
-    if array.dtype == bool or not (
-        np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)
-    ):
+    if array.dtype.kind not in "iuf":
         raise ValueError(f"{name} must hold numbers, not {array.dtype}; convert it to float first")
     array = array.astype(jnp.result_type(float), copy=False)
     _finite(np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1)), name)
