@@ -27,7 +27,7 @@ from diffclust.methods import METHODS
 from diffclust.models import MODELS, AbstractModel, Result
 from diffclust.plotting import Film, save_prototypes
 from diffclust.report import write_report
-from diffclust.report.maps import check_map_samples
+from diffclust.report.sections import check_map_samples
 from diffclust.solvers import Callback, Progress
 from diffclust.solvers.progress import ignore
 from diffclust.storage import checkpoint

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ def write_summary(folder: Path, summary: dict[str, Any]) -> None:
     (folder / _SUMMARY).write_text(text + "\n", "utf-8")
 
 
-def write_table(path: Path, header: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
+def write_table(path: Path, header: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
     """Writes a table as CSV.
 
     Args:

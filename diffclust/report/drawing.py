@@ -1,7 +1,6 @@
 """What draws the prototypes and samples of a report (images, or shapes), and small pictures."""
 
 import abc
-import base64
 import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diffclust.plotting import as_picture, displayable
+from diffclust.report.page import data_uri
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -129,17 +129,19 @@ def svg_definitions(content: str) -> str:
     """SVG that takes no room, for drawings to refer to.
 
     Args:
-        content: Elements with ids.
+        content: Elements with ids, perhaps none.
 
     Returns:
-        An SVG element.
+        An SVG element; nothing without content.
     """
+    if not content:
+        return ""
     return (
         f'<svg class="stock" width="0" height="0" aria-hidden="true"><defs>{content}</defs></svg>\n'
     )
 
 
-def data_uri(picture: "Image", kind: str = "png", **options: Any) -> str:
+def picture_uri(picture: "Image", kind: str = "png", **options: Any) -> str:
     """A picture as a `data:` URI.
 
     Args:
@@ -152,7 +154,7 @@ def data_uri(picture: "Image", kind: str = "png", **options: Any) -> str:
     """
     file = io.BytesIO()
     picture.save(file, format=kind, **options)
-    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
+    return data_uri(file.getvalue(), kind)
 
 
 def data_uris(
@@ -164,7 +166,7 @@ def data_uris(
     ones stay as they are, pixel for pixel.
 
     Args:
-        images: Images of shape `(height, width, channels)`.
+        images: At least one, of shape `(height, width, channels)`.
         most_bytes: About how long all URIs may be together.
         own_range: Stretch each image's intensities to its own range.
 
@@ -172,8 +174,6 @@ def data_uris(
         One URI for each image.
     """
     pictures = [as_picture(displayable(image, own_range=own_range)) for image in images]
-    if not pictures:
-        return []
     tried = pictures[:: -(-len(pictures) // _TRIED)]
     most = most_bytes * len(tried) / len(pictures)
     side, colours = next(
@@ -190,4 +190,4 @@ def _small_uri(picture: "Image", side: int, colours: int | None) -> str:
     small.thumbnail((side, side))
     if colours is not None and small.mode == "RGB":
         small = small.quantize(colours, dither=Dither.NONE)
-    return data_uri(small, optimize=True)
+    return picture_uri(small, optimize=True)
