@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from diffclust.cli import samples
 from diffclust.cli.options import Fit, option
@@ -208,9 +208,10 @@ class Processes:
             pixels = np.stack([convert_channels(image, depth) for image in pixels])
         size = None if options.size is None else (height, width)
         paths = [path for part in parts for path in part["paths"]]
-        files = FolderImages(map(Path, paths), shape=(height, width, depth), size=size)
+        images = _SharedImages(map(Path, paths), shape=(height, width, depth), size=size)
+        images.known_checksum = _checksum(pixels)
         everything = Dataset(
-            _SharedImages(files, _checksum(pixels)),
+            images,
             None if own.labels is None else allgather_rows(own.labels, self.mesh),
             own.label_names,
             tuple(paths),
@@ -221,24 +222,16 @@ class Processes:
         return dataclasses.replace(own, images=pixels), everything
 
 
-class _SharedImages(ImageSource):
+class _SharedImages(FolderImages):
     """The images of all processes, of which this one reads more only when it is asked to.
 
     Their checksum is known: the processes have found it together.
     """
 
-    def __init__(self, images: ImageSource, checksum: int) -> None:
-        self._images, self._checksum = images, checksum
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        return self._images.shape
-
-    def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
-        return self._images.read(index)
+    known_checksum: int
 
     def checksum(self) -> int:
-        return self._checksum
+        return self.known_checksum
 
 
 def _checksum(pixels: np.ndarray) -> int:

@@ -15,6 +15,7 @@ from diffclust.cli.runs import SavedRun, read_run, refuse_inputs, write_table
 from diffclust.cli.samples import reload_samples
 from diffclust.data import Collection, Dataset
 from diffclust.models import Result
+from diffclust.plotting import as_picture, displayable
 from diffclust.storage.staging import check_target, staged, staged_file
 
 _MARK = "export.json"
@@ -67,18 +68,18 @@ def export(options: Export) -> None:
         with staged_file(options.out, overwrite=options.overwrite) as path, ProgressBar() as bar:
             message = write(_Export(path, ending, run, options, bar))
     else:
-        target = check_target(
-            options.out,
-            kind="export",
-            is_one=lambda folder: (folder / _MARK).is_file(),
-            overwrite=options.overwrite,
-        )
-        refuse_inputs(options.out, target, [str(run.folder), run.summary["source"]["source"]])
-        with staged(target, replace=options.overwrite) as folder, ProgressBar() as bar:
+        out, replace = options.out, options.overwrite
+        target = check_target(out, kind="export", is_one=_is_export, overwrite=replace)
+        refuse_inputs(out, target, [str(run.folder), run.summary["source"]["source"]])
+        with staged(target, replace=replace) as folder, ProgressBar() as bar:
             message = write(_Export(folder, ending, run, options, bar))
             mark = {"what": options.what, "run": options.run}
             (folder / _MARK).write_text(json.dumps(mark, indent=2) + "\n", "utf-8")
     print(f"{message}: {options.out}")
+
+
+def _is_export(folder: Path) -> bool:
+    return (folder / _MARK).is_file()
 
 
 def _ending(options: Export, allowed: Sequence[str]) -> str:
@@ -181,7 +182,8 @@ def _prototypes(job: _Export) -> str:
         raise ValueError("mean shapes are no images; give an --out that ends in .npz or .png")
     else:
         for cluster, prototype in enumerate(result.prototypes):
-            _save_picture(f"{job.folder(cluster)}.png", prototype, own_range=True)
+            picture = as_picture(displayable(prototype, own_range=True))
+            picture.save(f"{job.folder(cluster)}.png")
     return f"{count} prototypes"
 
 
@@ -233,16 +235,7 @@ def _save_pictures(job: _Export, parts: Iterable[Any]) -> None:
     images = (image for part in parts for image in np.asarray(part))
     paths = _paths(job, (Path(f"{index}.png") for index in job.run.indices))
     for path, image in zip(paths, images, strict=True):
-        _save_picture(path, image)
-
-
-def _save_picture(path: str | Path, image: np.ndarray, *, own_range: bool = False) -> None:
-    from PIL import Image
-
-    from diffclust.plotting import displayable
-
-    pixels = displayable(image, own_range=own_range)
-    Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(path)
+        as_picture(displayable(image)).save(path)
 
 
 _WRITERS: dict[What, tuple[Callable[[_Export], str], tuple[str, ...]]] = {

@@ -10,7 +10,7 @@ import numpy as np
 from diffclust.data import Collection
 from diffclust.methods import Words
 from diffclust.models import Result
-from diffclust.report.drawing import AbstractRenderer
+from diffclust.report.images import ImageRenderer
 from diffclust.report.page import figure_list
 from diffclust.report.selection import (
     ClusterView,
@@ -19,6 +19,7 @@ from diffclust.report.selection import (
     certainties,
     class_shares,
 )
+from diffclust.report.shapes import ShapeRenderer
 from diffclust.report.text import count, escape, number, percent, whole
 
 _MOST_CLASSES = 5
@@ -45,7 +46,7 @@ class Gallery:
     dataset: Collection
     views: list[ClusterView]
     samples: Mapping[int, SampleInfo]
-    renderer: AbstractRenderer
+    renderer: ImageRenderer | ShapeRenderer
     bridges: list[tuple[int, int]]
     note: str
 

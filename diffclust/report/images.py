@@ -10,7 +10,7 @@ from diffclust.data import Dataset
 from diffclust.models import Result, of_images, warped_prototypes
 from diffclust.plotting import warped_grids
 from diffclust.prototypes import variance_of
-from diffclust.report.drawing import AbstractRenderer, data_uris, svg_definitions, titled_svg
+from diffclust.report.page import data_uris, svg_definitions, titled_svg
 from diffclust.report.text import escape, number, percent
 from diffclust.transforms import NAMES, as_spatial
 
@@ -103,8 +103,13 @@ def align_samples(
     return samples
 
 
-class ImageRenderer(AbstractRenderer):
-    """Draws images."""
+class ImageRenderer:
+    """Draws images: prototypes and samples as HTML, and explains the drawings.
+
+    Attributes:
+        icon: A small picture that stands for the page, a `data:` URI.
+        css_classes: CSS classes of the page.
+    """
 
     def __init__(self, result: Result, dataset: Dataset, positions: np.ndarray) -> None:
         """Aligns and encodes what is shown.
@@ -150,11 +155,11 @@ class ImageRenderer(AbstractRenderer):
         return f"Each {origin}is drawn in its own range of intensities."
 
     def thumbnail(self, cluster: int) -> str:
-        """The prototype in its own range of intensities."""
+        """The prototype in its own range of intensities, small, as HTML."""
         return self._picture(self.prototypes[cluster], f"Prototype of cluster {cluster}")
 
     def prototype(self, cluster: int) -> str:
-        """The prototype; of a mixture the deviation too."""
+        """The prototype at the head of its cluster, as HTML; of a mixture the deviation too."""
         if not self.descriptor.is_mixture:
             return self.thumbnail(cluster)
         deviation = self.deviations[cluster]
@@ -167,13 +172,17 @@ class ImageRenderer(AbstractRenderer):
         )
 
     def figures(self, cluster: int) -> dict[str, str]:
-        """The mixture weight."""
+        """Figures of a cluster that only this kind of prototype has: the mixture weight."""
         if not self.descriptor.is_mixture:
             return {}
         return {"mixture weight": percent(self.weights[cluster])}
 
+    def overlay(self) -> str:
+        """All prototypes in one picture: nothing, as images would hide each other."""
+        return ""
+
     def definitions(self) -> str:
-        """The prototypes, where they are moved."""
+        """SVG that drawings refer to by ids, written once: the prototypes, where they are moved."""
         return svg_definitions(
             "".join(
                 f'<image id="prototype-{cluster}" {self.full} href="{uri}"/>'
@@ -215,12 +224,12 @@ class ImageRenderer(AbstractRenderer):
         return titled_svg(f"{-_MARGIN} 0 {box} {total}", tooltip, "".join(parts))
 
     def original(self, position: int, tooltip: str) -> str:
-        """The image as it came."""
+        """The image before any alignment, as SVG."""
         content = f'<image {self.full} href="{self.samples[position].picture}"/>'
         return titled_svg(f"0 0 {self.width} {self.height}", tooltip, content)
 
     def row_names(self) -> str:
-        """Names of the transforms of prototypes."""
+        """Names of the transforms of prototypes, to stand beside drawings, as HTML."""
         if not self.transforms:
             return ""
         first, *others = self.transforms
@@ -236,7 +245,7 @@ class ImageRenderer(AbstractRenderer):
         )
 
     def legend(self) -> list[str]:
-        """What the pictures below each other are."""
+        """What the pictures below each other are, as HTML; nothing where nothing is aligned."""
         samples, items = self.samples.values(), ["The image as it came."]
         if self.transforms:
             first, *others = self.transforms

@@ -1,12 +1,26 @@
-"""The HTML page as a whole: its head, its style and script, its sections and tables."""
+"""The HTML page as a whole: its head, its style and script; sections, tables and pictures."""
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from diffclust._version import __version__
+from diffclust.plotting import as_picture, displayable
 from diffclust.report.text import escape
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_SHRINKING = ((96, None), (72, None), (72, 64), (56, 64), (40, 64), (28, 64))
+"""Longest side and number of colours (None for all of them), tried until the pictures fit."""
+
+_TRIED = 12
+"""Pictures that stand for all others when their size in bytes is estimated."""
 
 _DARK = 0.55
 """From this share on a cell is so dark that its number must be light."""
@@ -172,3 +186,85 @@ def shaded_cell(share: float, text: str, *css_classes: str) -> str:
     names = " ".join([*css_classes, *["dark"] * (share > _DARK)])
     named = f' class="{names}"' if names else ""
     return f'<td{named} style="--share:{100 * share:.0f}%">{text}</td>'
+
+
+def titled_svg(box: str, title: str, content: str) -> str:
+    """A drawing with a tooltip.
+
+    Args:
+        box: SVG's `viewBox`.
+        title: What is shown where somebody points at it, HTML.
+        content: SVG of what is inside.
+
+    Returns:
+        An SVG element.
+    """
+    return f'<svg viewBox="{box}" role="img"><title>{title}</title>{content}</svg>'
+
+
+def svg_definitions(content: str) -> str:
+    """SVG that takes no room, for drawings to refer to.
+
+    Args:
+        content: Elements with ids, perhaps none.
+
+    Returns:
+        An SVG element; nothing without content.
+    """
+    if not content:
+        return ""
+    return (
+        f'<svg class="stock" width="0" height="0" aria-hidden="true"><defs>{content}</defs></svg>\n'
+    )
+
+
+def picture_uri(picture: "Image", kind: str = "png", **options: Any) -> str:
+    """A picture as a `data:` URI.
+
+    Args:
+        picture: The picture.
+        kind: Its format, such as `"png"` or `"webp"`.
+        options: As Pillow's `save` takes them.
+
+    Returns:
+        The URI.
+    """
+    file = io.BytesIO()
+    picture.save(file, format=kind, **options)
+    return data_uri(file.getvalue(), kind)
+
+
+def data_uris(
+    images: Sequence[np.ndarray], *, most_bytes: int, own_range: bool = False
+) -> list[str]:
+    """Images as PNG `data:` URIs, no larger together than a report can hold.
+
+    Large images are made smaller, to 96 pixels at most and further until all of them fit; small
+    ones stay as they are, pixel for pixel.
+
+    Args:
+        images: At least one, of shape `(height, width, channels)`.
+        most_bytes: About how long all URIs may be together.
+        own_range: Stretch each image's intensities to its own range.
+
+    Returns:
+        One URI for each image.
+    """
+    pictures = [as_picture(displayable(image, own_range=own_range)) for image in images]
+    tried = pictures[:: -(-len(pictures) // _TRIED)]
+    most = most_bytes * len(tried) / len(pictures)
+    side, colours = next(
+        (way for way in _SHRINKING if sum(len(_small_uri(one, *way)) for one in tried) <= most),
+        _SHRINKING[-1],
+    )
+    return [_small_uri(picture, side, colours) for picture in pictures]
+
+
+def _small_uri(picture: "Image", side: int, colours: int | None) -> str:
+    from PIL.Image import Dither
+
+    small = picture.copy()
+    small.thumbnail((side, side))
+    if colours is not None and small.mode == "RGB":
+        small = small.quantize(colours, dither=Dither.NONE)
+    return picture_uri(small, optimize=True)

@@ -12,8 +12,7 @@ from diffclust.analysis import CommonStart
 from diffclust.data import Collection, Dataset
 from diffclust.models import Result, of_images
 from diffclust.plotting import Film, Frame, as_picture, map_svg, neighbour_map
-from diffclust.report.drawing import data_uris, picture_uri
-from diffclust.report.page import shaded_cell, shaded_table
+from diffclust.report.page import data_uris, picture_uri, shaded_cell, shaded_table
 from diffclust.report.selection import class_name
 from diffclust.report.text import count, escape, percent, whole
 from diffclust.transforms import as_spatial

@@ -7,8 +7,7 @@ from diffclust.data import LandmarkSet
 from diffclust.models import Result
 from diffclust.plotting import ShapeFrame, landmark_covariances, shape_frame
 from diffclust.plotting.shapes import DENSE, SIDE, fitted_frame
-from diffclust.report.drawing import AbstractRenderer, svg_definitions, titled_svg
-from diffclust.report.page import svg_icon
+from diffclust.report.page import svg_definitions, svg_icon, titled_svg
 from diffclust.report.text import count, number, plain, whole
 
 _GAP = 60
@@ -39,8 +38,13 @@ _SHORT = 3
 """Names of landmarks with more letters than this are shown in tooltips only."""
 
 
-class ShapeRenderer(AbstractRenderer):
-    """Draws shapes."""
+class ShapeRenderer:
+    """Draws shapes, with the same methods as `diffclust.report.images.ImageRenderer`.
+
+    Attributes:
+        icon: A small picture that stands for the page, a `data:` URI.
+        css_classes: CSS classes of the page.
+    """
 
     def __init__(
         self, result: Result, dataset: LandmarkSet, positions: np.ndarray, *, seed: int
@@ -172,6 +176,10 @@ class ShapeRenderer(AbstractRenderer):
         frame, shape = self.raw.get(position, (self.frame, self.registered[position]))
         box = f"0 0 {frame.width} {frame.height}"
         return titled_svg(box, tooltip, frame.drawn_shape(shape))
+
+    def row_names(self) -> str:
+        """Names of the rows of drawings: nothing, as there are two at most."""
+        return ""
 
     def legend(self) -> list[str]:
         """What the drawings below each other are."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import diffclust
-from diffclust.cli import estimate as cli_estimate
+from diffclust.cli import commands as cli_estimate
 from diffclust.cli import main
 from diffclust.data import load
 from diffclust.estimate import Estimate, StageCost, estimate, measure, stages
