@@ -90,7 +90,7 @@ class Axes:
         return round(self.top + share * (self.bottom - self.top), 1)
 
     def curve(
-        self, positions: Sequence[float], values: Sequence[float], titles: Sequence[str]
+        self, positions: Sequence[int | float], values: Sequence[float], titles: Sequence[str]
     ) -> str:
         """Values joined by a line, with a dot each.
 
