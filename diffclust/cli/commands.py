@@ -143,8 +143,9 @@ def _fit(
 
 def _callback(dataset: Collection, bar: ProgressBar, film: Film | None) -> Callback:
     """What follows the fit; where images are larger than memory, free memory is given back."""
-    trimmer = samples.MemoryTrimmer() if isinstance(dataset.samples, ImageSource) else None
-    callbacks = [callback for callback in (trimmer, bar, film) if callback is not None]
+    callbacks: list[Callback] = [bar] if film is None else [bar, film]
+    if isinstance(dataset.samples, ImageSource):
+        callbacks.insert(0, samples.MemoryTrimmer())
 
     def call_all(progress: Progress) -> None:
         for callback in callbacks:
@@ -210,9 +211,8 @@ def predict(options: Predict) -> None:
         outcome = dataclasses.replace(fitted.outcome, assignment=assignment, extras=extras)
         result = dataclasses.replace(fitted, outcome=outcome)
         bar.show("writing")
-        title = f"{dataset.name}, assigned by a model that was fitted before"
-        more = {"model": options.model}
-        about = {"command": "predict", "figures": figures, "more": more, "title": title}
+        about = {"command": "predict", "figures": figures, "more": {"model": options.model}}
+        about["title"] = f"{dataset.name}, assigned by a model that was fitted before"
         summary = write_run(folder, result, dataset, options, **about)
     _finish(options.out, result, dataset, summary)
 
@@ -227,10 +227,7 @@ def demo(options: Demo) -> None:
         ValueError: If the folder holds anything but an earlier demo.
         OSError: If something cannot be written.
     """
-    fit(
-        Fit("digits", 10, options.out, method="di-kmeans", seed=options.seed, overwrite=True),
-        command="demo",
-    )
+    fit(Fit("digits", 10, options.out, seed=options.seed, overwrite=True), command="demo")
 
 
 def make_model(options: Fit) -> AbstractModel:
@@ -303,9 +300,8 @@ def write_run(
     Returns:
         The summary.
     """
-    scores = {}
-    if dataset.labels is not None:
-        scores = metrics.scores(dataset.labels, result.assignments)
+    labels = dataset.labels
+    scores = {} if labels is None else metrics.scores(labels, result.assignments)
     summary = {
         **(result.summary() if figures is None else figures),
         "seed": options.seed,
@@ -326,17 +322,9 @@ def write_run(
     save_prototypes(folder / "prototypes.png", result)
     if not options.no_report:
         samples.trim_memory()
-        write_report(
-            folder / "report.html",
-            result,
-            dataset,
-            scores=scores or None,
-            seed=options.seed,
-            title=title,
-            film=film,
-            others=others,
-            map_samples=options.maps,
-        )
+        shown = {"title": title, "film": film, "others": others, "map_samples": options.maps}
+        page = folder / "report.html"
+        write_report(page, result, dataset, scores=scores, seed=options.seed, **shown)
     runs.write_summary(folder, summary)
     return summary
 
@@ -421,18 +409,10 @@ def _file_of(options: Fit, model: AbstractModel, dataset: Collection) -> Path | 
     folder = jax.config.values.get("jax_compilation_cache_dir")
     if not folder or "://" in folder:
         return None
-    device = jax.devices()[0]
-    what = [
-        __version__,
-        jax.__version__,
-        model.method,
-        model.settings(),
-        options.chunk_size,
-        [*dataset.samples.shape],
-        str(np.dtype(dataset.samples.dtype)),
-        device.device_kind,
-        os.cpu_count(),
-    ]
+    samples = [[*dataset.samples.shape], str(np.dtype(dataset.samples.dtype))]
+    machine = [jax.devices()[0].device_kind, os.cpu_count()]
+    fit = [model.method, model.settings(), options.chunk_size]
+    what = [__version__, jax.__version__, *fit, *samples, *machine]
     name = hashlib.sha256(json.dumps(what, default=str).encode()).hexdigest()[:32]
     return Path(folder) / "diffclust-estimates" / f"{name}.json"
 
@@ -449,11 +429,7 @@ def _kept(options: Fit, model: AbstractModel, dataset: Collection) -> Estimate |
 
 def _keep(options: Fit, model: AbstractModel, dataset: Collection, cost: Estimate) -> None:
     file = _file_of(options, model, dataset)
-    if file is None:
-        return
-    try:
+    if file is not None:
         # Whole or not at all: another process may be reading it.
-        with staged_file(file, overwrite=True) as written:
+        with contextlib.suppress(OSError, ValueError), staged_file(file, overwrite=True) as written:
             written.write_text(json.dumps(dataclasses.asdict(cost)), "utf-8")
-    except (OSError, ValueError):
-        return

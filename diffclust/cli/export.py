@@ -150,11 +150,9 @@ def _aligned(job: _Export) -> str:
     if not job.ending and result.prototypes.ndim != 4:
         raise ValueError("aligned shapes are no images; give an --out that ends in .npz")
     result, dataset = _assign_again(job, result)
-    params = result.outcome.assignment.params
-    parts = (
-        result.align(np.asarray(dataset.samples[here]), params[here])
-        for here in _parts(job, "aligning")
-    )
+    params, samples = result.outcome.assignment.params, dataset.samples
+    places = _parts(job, "aligning")
+    parts = (result.align(np.asarray(samples[here]), params[here]) for here in places)
     if job.ending:
         job.save_arrays(aligned=np.concatenate(list(parts)))
     else:
@@ -176,7 +174,7 @@ def _prototypes(job: _Export) -> str:
     if job.ending == ".npz":
         counts = np.bincount(job.run.clusters, minlength=count)
         np.savez(job.path, prototypes=result.prototypes, counts=counts)
-    elif job.ending:
+    elif job.ending == ".png":
         shutil.copyfile(job.run.folder / "prototypes.png", job.path)
     elif result.prototypes.ndim != 4:
         raise ValueError("mean shapes are no images; give an --out that ends in .npz or .png")
@@ -206,12 +204,10 @@ def _folders(job: _Export) -> str:
             f"{len(lost)} of {len(files)} files are gone, such as {str(lost[0])!r}; say where they "
             "are now with --source"
         )
+    doing = "linking" if link else "copying"
     for position, (file, path) in enumerate(zip(files, _paths(job, files), strict=True), start=1):
-        if link:
-            path.symlink_to(file.absolute())
-        else:
-            shutil.copyfile(file, path)
-        job.bar.show("linking" if link else "copying", position, len(files))
+        path.symlink_to(file.absolute()) if link else shutil.copyfile(file, path)
+        job.bar.show(doing, position, len(files))
     return f"{job.samples()} {'linked' if link else 'copied'}"
 
 

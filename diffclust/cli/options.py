@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from tyro.conf import Positional, arg
 
@@ -312,9 +312,9 @@ class Demo:
     seed: int = 0
 
 
-COMMANDS: dict[str, type] = {
-    kind.__name__.lower(): kind for kind in (Fit, Predict, Compare, Sweep, Export, Demo)
-}
+Options = Fit | Predict | Compare | Sweep | Export | Demo
+
+COMMANDS: dict[str, type] = {kind.__name__.lower(): kind for kind in get_args(Options)}
 
 _KINDS: dict[str, tuple[type, str]] = {
     "integer": (int, "N"),
@@ -362,15 +362,9 @@ def with_method_options(command: type, method: str | None) -> type:
     table = {} if method is None else method_options()[method]
     fields = [(field_of(name), *_typed(name, about)) for name, about in table.items()]
     kind = dataclasses.make_dataclass("settings", fields, frozen=True)
-    annotated = Annotated[kind, arg(name=str(method))]
-    namespace = {"__doc__": command.__doc__}
-    return dataclasses.make_dataclass(
-        command.__name__,
-        [("settings", annotated, kind())],
-        bases=(command,),
-        namespace=namespace,
-        frozen=True,
-    )
+    settings = ("settings", Annotated[kind, arg(name=str(method))], kind())
+    more = {"bases": (command,), "namespace": {"__doc__": command.__doc__}, "frozen": True}
+    return dataclasses.make_dataclass(command.__name__, [settings], **more)
 
 
 def _typed(name: str, about: dict[str, Any]) -> tuple[Any, Any]:

@@ -271,14 +271,12 @@ class SavedStates:
         self._options, self._model = options, model
         self._out = Path(options.out).absolute()
         self._folder = Path(f"{self._out}.unfinished")
-        if not options.checkpoint_every >= 0.0:
+        every, kept = options.checkpoint_every, options.checkpoints_kept
+        if not every >= 0.0:
+            raise ValueError(f"--checkpoint-every must be at least 0, not {every}")
+        if kept < 1:
             raise ValueError(
-                f"--checkpoint-every must be at least 0, not {options.checkpoint_every}"
-            )
-        if options.checkpoints_kept < 1:
-            raise ValueError(
-                f"--checkpoints-kept must be at least 1, not {options.checkpoints_kept}; 2 outlive "
-                "a damaged one"
+                f"--checkpoints-kept must be at least 1, not {kept}; 2 outlive a damaged one"
             )
         allowed = self.is_done() or options.resume or options.overwrite
         if self._folder.exists() and not allowed:
@@ -322,15 +320,12 @@ class SavedStates:
             "weights": given.get("sample_weight"),
             "start": given.get("assignments"),
         }
+        every, kept = self._options.checkpoint_every, self._options.checkpoints_kept
+        tell = functools.partial(print, file=sys.stderr, flush=True)
         try:
-            with SnapshotFolder(
-                self._folder,
-                run=run,
-                every=self._options.checkpoint_every,
-                kept=self._options.checkpoints_kept,
-                tell=functools.partial(print, file=sys.stderr, flush=True),
-            ) as folder:
-                yield folder
+            folder = SnapshotFolder(self._folder, run=run, every=every, kept=kept, tell=tell)
+            with folder as snapshots:
+                yield snapshots
         except KeyboardInterrupt as interrupt:
             if self._has_states():
                 interrupt.args = ("go on with the same command and --resume",)
