@@ -134,7 +134,7 @@ class Processes:
 
     def own_part(
         self, arrays: Mapping[str, np.ndarray], own: Collection, dataset: Collection
-    ) -> dict[str, np.ndarray]:
+    ) -> Mapping[str, np.ndarray]:
         """The entries of this process's samples.
 
         Args:
@@ -145,10 +145,10 @@ class Processes:
         Returns:
             The same names.
         """
+        if self.mesh is None:
+            return arrays
         assert own.indices is not None
         assert dataset.indices is not None
-        if self.mesh is None:
-            return dict(arrays)
         here = np.searchsorted(dataset.indices, own.indices)
         return {name: array[here] for name, array in arrays.items()}
 
@@ -201,8 +201,7 @@ class Processes:
                 f"images must have one size, and there are {' and '.join(sizes)} (width x height); "
                 f"give --size to resize and centre-crop all"
             )
-        height, width, _ = shapes[0]
-        depth = max(shape[2] for shape in shapes)
+        (height, width, _), depth = shapes[0], max(shape[2] for shape in shapes)
         pixels = np.asarray(own.images)
         if pixels.shape[3] != depth:
             pixels = np.stack([convert_channels(image, depth) for image in pixels])
@@ -210,14 +209,13 @@ class Processes:
         paths = [path for part in parts for path in part["paths"]]
         images = _SharedImages(map(Path, paths), shape=(height, width, depth), size=size)
         images.known_checksum = _checksum(pixels)
-        everything = Dataset(
-            images,
-            None if own.labels is None else allgather_rows(own.labels, self.mesh),
-            own.label_names,
-            tuple(paths),
-            own.name,
-            tuple(path for part in parts for path in part["skipped"]),
-            allgather_rows(own.indices, self.mesh),
+        everything = dataclasses.replace(
+            own,
+            images=images,
+            labels=None if own.labels is None else allgather_rows(own.labels, self.mesh),
+            paths=tuple(paths),
+            skipped=tuple(path for part in parts for path in part["skipped"]),
+            indices=allgather_rows(own.indices, self.mesh),
         )
         return dataclasses.replace(own, images=pixels), everything
 

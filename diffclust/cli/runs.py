@@ -321,9 +321,9 @@ class SavedStates:
             "start": given.get("assignments"),
         }
         every, kept = self._options.checkpoint_every, self._options.checkpoints_kept
-        tell = functools.partial(print, file=sys.stderr, flush=True)
+        to_stderr = functools.partial(print, file=sys.stderr, flush=True)
         try:
-            folder = SnapshotFolder(self._folder, run=run, every=every, kept=kept, tell=tell)
+            folder = SnapshotFolder(self._folder, run=run, every=every, kept=kept, tell=to_stderr)
             with folder as snapshots:
                 yield snapshots
         except KeyboardInterrupt as interrupt:

@@ -12,6 +12,8 @@ from diffclust.plotting import loss_history
 
 _MOST_ROWS = 20
 
+_UNSTABLE = "single graphs group these samples otherwise; look at the margins and the bridges"
+
 _STEADY = 0.8
 """A mean adjusted Rand index; of plain groups it is above 0.9."""
 
@@ -81,7 +83,9 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
     if not predicted and (changes := _changes(result)):
         screen.print(changes)
     if not predicted and "stability" in summary:
-        screen.print(_stability(summary["stability"]))
+        # How much the graphs agree whose mean was cut.
+        line = f"stability {summary['stability']:.2f}"
+        screen.print(f"{line}: {_UNSTABLE}" if summary["stability"] < _STEADY else line)
     if "acc" in summary:
         screen.print(
             f"accuracy {summary['acc']:.3f}, NMI {summary['nmi']:.3f}, ARI {summary['ari']:.3f} "
@@ -110,14 +114,6 @@ def _changes(result: Result) -> str:
         for what, times in counts.items()
         if times
     )
-
-
-def _stability(stability: float) -> str:
-    """How much the graphs agree whose mean was cut."""
-    line = f"stability {stability:.2f}"
-    if stability < _STEADY:
-        line += ": single graphs group these samples otherwise; look at the margins and the bridges"
-    return line
 
 
 def _clusters(result: Result, dataset: Collection, distance: str) -> Any:

@@ -40,9 +40,9 @@ class Interval:
     """What went on between two reports of a fit.
 
     Attributes:
-        stage: The stage that the second tells of; `"seeding"` where the first told of it, which is
-            done before; `"begin"` before the first of all and before a seeding, and `"end"` for
-            what follows the last.
+        stage: The stage that the second names; `"seeding"` where the first names it, as seeds are
+            drawn after its report; `"setup"` before the first of all and before a seeding, and
+            `"end"` for what follows the last.
         progress: The second report; None at the end.
         wall: Seconds on the wall clock, compiling left out.
         cpu: Seconds of all cores together, compiling left out.
@@ -89,14 +89,14 @@ class Watch:
         """Notes a report.
 
         Args:
-            progress: What the fit tells.
+            progress: What the fit reports.
         """
         before = self.intervals[-1].progress if self.intervals else None
         stage = progress.stage
         if before is not None and before.stage == "seeding":
             stage = "seeding"
         elif before is None or stage == "seeding":
-            stage = "begin"
+            stage = "setup"
         # What it learned stays on the device for as long as somebody holds it.
         last = self._note(stage, dataclasses.replace(progress, learned=None))
         # Where other programs take the processor, the wall clock says little.

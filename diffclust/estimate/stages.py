@@ -182,17 +182,17 @@ def stage_costs(fit: PlannedFit) -> tuple[StageCost, ...]:
 def _lloyd_stages(fit: PlannedFit) -> Iterable[StageCost]:
     """Lloyd's algorithm: a few steps over one chunk, and a fit of few samples to its end.
 
-    The first is compiled as the fit needs it, the second tells the number of passes.
+    The first is compiled as the fit needs it, the second gives the number of passes.
     """
     model, count, full = fit.model, len(fit.samples), fit.chunk
     first = fit.rehearse(full, full, lambda p: p.stage == "pass" and p.iteration >= _CHUNKS)
     chunk, chunks = _step(first), -(-count // full)
-    begin = first.cost("begin").scaled(count / min(count, full))
+    setup = first.cost("setup").scaled(count / min(count, full))
     seeding = _seeding(first, chunk).scaled(chunks * model.num_restarts)
     usual = min(_USUAL_PASSES * _growth(model, count / 1000), model.max_passes)
     rough = chunk.scaled(usual * model.num_restarts * chunks, least=0.3, most=3.0)
     if rough.seconds + seeding.seconds < fit.short:
-        return begin, seeding, rough
+        return setup, seeding, rough
     few = min(count, max(min(count // _ONE_IN, _LLOYD_MOST), _LLOYD_EACH * model.num_clusters, 32))
     small = min(full, 16 * -(-few // 16))
     seen = fit.rehearse(few, small)
@@ -208,7 +208,7 @@ def _lloyd_stages(fit: PlannedFit) -> Iterable[StageCost]:
     both = split.seconds + more.seconds, split.cpu_seconds + more.cpu_seconds
     refined = seen.cost("refine", robust=True)
     return (
-        begin,
+        setup,
         seeding,
         _passes(model, seen, count / few, chunk, chunks),
         StageCost.of("split", *both).scaled(1.0, least=0.5, most=2.0),
@@ -303,9 +303,9 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     # The loss may end a phase after so many steps.
     soonest = sum(min(p.steps, (plan.patience + 1) * plan.window) for p in phases)
     least = soonest / sum(p.steps for p in phases) if plan.tolerance else 1.0
-    begin = max(one[0] - steps[0], 0.0)
+    setup = max(one[0] - steps[0], 0.0)
     return (
-        StageCost.of("begin", begin, begin * cpu).scaled(model.num_restarts),
+        StageCost.of("setup", setup, setup * cpu).scaled(model.num_restarts),
         StageCost.of("step", stepping, stepping * cpu).scaled(model.num_restarts, least=least),
         assigning.scaled(model.num_restarts),
     )
@@ -340,7 +340,7 @@ def _graph_stages(fit: PlannedFit) -> Iterable[StageCost]:
     # Programs for rows of another number are others.
     again = ["cut", "pass", "seeding", "neighbours", *(["alignments"] if full != small else [])]
     return (
-        seen.cost("begin").scaled(ratio),
+        seen.cost("setup").scaled(ratio),
         seen.cost("features", robust=True).scaled(ratio),
         _directions(fit, few, seen),
         seen.cost("pass", robust=True).scaled(ratio * ratio**0.25, most=2.0),
