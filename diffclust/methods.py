@@ -117,10 +117,7 @@ METHODS: dict[str, Method] = {
         Method("ai-kmeans", "AffineInvariantKMeans", "AI K-means"),
         Method("di-kmeans", "DeformationInvariantKMeans", "DI K-means", has_evidence=True),
         _graph(
-            "scattering-kmeans",
-            "ScatteringKMeans",
-            "K-means in scattering space",
-            words=_FEATURES,
+            "scattering-kmeans", "ScatteringKMeans", "K-means in scattering space", words=_FEATURES
         ),
         _spectral("pssc", "ProjectedScatteringSpectralClustering", "PSSC"),
         _spectral(

@@ -16,6 +16,8 @@ from diffclust import metrics
 from diffclust.cli.options import Compare
 from diffclust.cli.runs import SavedRun, read_run, write_table
 from diffclust.cli.summary import console, text_table
+from diffclust.models import Training
+from diffclust.models.settings import SearchSettings
 from diffclust.report.page import data_uri, document, section, shaded_cell, shaded_table, svg_icon
 from diffclust.report.page import table as html_table
 from diffclust.report.text import SCORES, count, escape
@@ -29,24 +31,8 @@ _ENDINGS = (".html", ".png", ".csv")
 
 _ICON = svg_icon("0 0 4 4", '<path fill="#2f6690" d="M0 0h2v2H0zM2 2h2v2H2z"/>')
 
-_SEARCH = {
-    "num_restarts",
-    "max_passes",
-    "tolerance",
-    "split_merge",
-    "seeding",
-    "steps",
-    "max_steps",
-    "curriculum",
-    "batch_size",
-    "learning_rate",
-    "shortlist",
-    "least_share",
-    "refine_steps",
-    "align_steps",
-    "backbone",
-    "initial_variance",
-}
+_SEARCH = {field.name for kind in (SearchSettings, Training) for field in dataclasses.fields(kind)}
+_SEARCH |= {"seeding", "refine_steps", "align_steps", "backbone", "initial_variance"}
 """Settings of how a fit searches; all others are part of what its loss means."""
 
 
@@ -241,8 +227,8 @@ def comparison_figure(comparison: Comparison) -> "Figure":
     """
     from matplotlib.figure import Figure
 
-    scores = _scores(comparison)
-    size, panels = len(comparison.runs), 2 if scores else 1
+    scores, size = _scores(comparison), len(comparison.runs)
+    panels = 2 if scores else 1
     figure = Figure(figsize=(1.6 + 4.6 * panels, 1.6 + 0.5 * max(4, size)), layout="constrained")
     matrix, *others = figure.subplots(1, panels, squeeze=False)[0]
     matrix.imshow(comparison.similarity, vmin=0.0, vmax=1.0, cmap="Blues")

@@ -122,7 +122,7 @@ def elbow(num_clusters: Sequence[int], losses: Sequence[float]) -> int | None:
     return int(ks[below.argmax()])
 
 
-def _mark(panel: Any, place: float | None, label: str) -> None:
+def _mark(panel: Any, place: int | float | None, label: str) -> None:
     """A line at the place that was chosen, if any, and what it is."""
     if place is not None:
         panel.axvline(place, color="C1", linestyle=":", label=label)

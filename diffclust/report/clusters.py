@@ -12,13 +12,7 @@ from diffclust.methods import Words
 from diffclust.models import Result
 from diffclust.report.images import ImageRenderer
 from diffclust.report.page import figure_list
-from diffclust.report.selection import (
-    ClusterView,
-    Group,
-    SampleInfo,
-    certainties,
-    class_shares,
-)
+from diffclust.report.selection import ClusterView, Group, SampleInfo, certainties, class_shares
 from diffclust.report.shapes import ShapeRenderer
 from diffclust.report.text import count, escape, number, percent, whole
 
