@@ -15,7 +15,6 @@ import jax
 import numpy as np
 
 from diffclust import metrics
-from diffclust._validation import some
 from diffclust._version import __version__
 from diffclust.analysis import COMPARABLE, CommonStart, fit_from_common_start
 from diffclust.cli import runs, samples
@@ -102,7 +101,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
                 summary = write_run(folder, result, dataset, options, **about)
     if states is not None:
         states.remove()
-        _finish(options.out, result, dataset, summary)
+        print_summary(options.out, result, dataset, summary)
 
 
 def _fit(
@@ -214,7 +213,7 @@ def predict(options: Predict) -> None:
         about = {"command": "predict", "figures": figures, "more": {"model": options.model}}
         about["title"] = f"{dataset.name}, assigned by a model that was fitted before"
         summary = write_run(folder, result, dataset, options, **about)
-    _finish(options.out, result, dataset, summary)
+    print_summary(options.out, result, dataset, summary)
 
 
 def demo(options: Demo) -> None:
@@ -327,14 +326,6 @@ def write_run(
         write_report(page, result, dataset, scores=scores, seed=options.seed, **shown)
     runs.write_summary(folder, summary)
     return summary
-
-
-def _finish(out: str, result: Result, dataset: Collection, summary: dict[str, Any]) -> None:
-    """Names the files that were left out, and prints the summary."""
-    if dataset.skipped:
-        names = some(map(repr, dataset.skipped))
-        print(f"skipped {len(dataset.skipped)} unreadable files: {names}", file=sys.stderr)
-    print_summary(out, result, dataset, summary)
 
 
 def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: ProgressBar) -> str:

@@ -206,7 +206,10 @@ def _folders(job: _Export) -> str:
         )
     doing = "linking" if link else "copying"
     for position, (file, path) in enumerate(zip(files, _paths(job, files), strict=True), start=1):
-        path.symlink_to(file.absolute()) if link else shutil.copyfile(file, path)
+        if link:
+            path.symlink_to(file.absolute())
+        else:
+            shutil.copyfile(file, path)
         job.bar.show(doing, position, len(files))
     return f"{job.samples()} {'linked' if link else 'copied'}"
 

@@ -1,11 +1,13 @@
 """A run in short, as a table and a few lines on the terminal."""
 
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from diffclust._validation import some
 from diffclust.data import Collection
 from diffclust.models import Result
 from diffclust.plotting import loss_history
@@ -63,12 +65,17 @@ def text_table(columns: Mapping[str, Iterable[str]], *, left: int = 0) -> Any:
 def print_summary(out: str, result: Result, dataset: Collection, summary: dict[str, Any]) -> None:
     """Prints the clusters, the loss, the scores where there are labels, and where the files lie.
 
+    Files of the source that were left out are named on stderr.
+
     Args:
         out: The run's folder.
         result: The result, assigned to these samples.
         dataset: The samples.
         summary: The run's figures.
     """
+    if dataset.skipped:
+        names = some(map(repr, dataset.skipped))
+        print(f"skipped {len(dataset.skipped)} unreadable files: {names}", file=sys.stderr)
     screen = console()
     # Not every terminal has a proper minus sign.
     distance = result.model.words.distance_short.replace("−", "-")

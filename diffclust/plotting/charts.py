@@ -188,8 +188,8 @@ def fitted_axes(
     ticks = (ratio_ticks if logarithmic else round_ticks)(low, high)
     if high < values.max():
         ticks = ticks[ticks <= high]
-    low, high = min(float(ticks[0]), low), max(float(ticks[-1]), high)
-    return Axes(low, high, float(first), float(last), ticks, 440, height, logarithmic=logarithmic)
+    ends = min(float(ticks[0]), low), max(float(ticks[-1]), high), float(first), float(last)
+    return Axes(*ends, ticks, height=height, logarithmic=logarithmic)
 
 
 def loss_curve(history: Sequence[float]) -> str:
