@@ -215,6 +215,29 @@ def landmarks_fit(landmarks: Sequence[int], height: int, width: int) -> None:
         )
 
 
+def sample_arrays(leaves: Sequence[Any], name: str = "samples") -> None:
+    """Checks the arrays of samples by their shapes and types alone.
+
+    Args:
+        leaves: Arrays, or images that are read as they are needed.
+        name: The argument's name in messages.
+
+    Raises:
+        ValueError: With what is wrong and what would do.
+    """
+    counts = {leaf.shape[:1] for leaf in leaves}
+    if len(counts) != 1 or counts == {()} or (0,) in counts:
+        raise ValueError(
+            f"{name} must be arrays with one leading axis for at least one sample; got "
+            f"shapes {[leaf.shape for leaf in leaves]}"
+        )
+    for leaf in leaves:
+        if not np.issubdtype(leaf.dtype, np.floating):
+            raise ValueError(
+                f"{name} must be floating numbers, not {leaf.dtype}; scale them, or astype(float)"
+            )
+
+
 def samples(value: Any, name: str = "samples", *, finite: bool = True) -> Any:
     """Checks samples of any kind.
 
@@ -230,25 +253,14 @@ def samples(value: Any, name: str = "samples", *, finite: bool = True) -> Any:
         ValueError: With what is wrong and what would do.
     """
     array = jax.tree.map(np.asarray, value)
-    leaves = jax.tree.leaves(array)
-    counts = {leaf.shape[:1] for leaf in leaves}
-    if len(counts) != 1 or counts == {()} or (0,) in counts:
-        raise ValueError(
-            f"{name} must be arrays with one leading axis for at least one sample; got "
-            f"shapes {[leaf.shape for leaf in leaves]}"
-        )
-    for leaf in leaves:
-        if not np.issubdtype(leaf.dtype, np.floating):
+    sample_arrays(jax.tree.leaves(array), name)
+    for leaf in jax.tree.leaves(array) if finite else ():
+        bad = ~np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
+        if bad.any():
             raise ValueError(
-                f"{name} must be floating numbers, not {leaf.dtype}; scale them, or astype(float)"
+                f"{name} holds NaN or infinity at index {some(np.flatnonzero(bad))}; remove or "
+                "repair these"
             )
-        if finite:
-            bad = ~np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
-            if bad.any():
-                raise ValueError(
-                    f"{name} holds NaN or infinity at index {some(np.flatnonzero(bad))}; remove or "
-                    "repair these"
-                )
     return jax.tree.map(lambda leaf: leaf.astype(jnp.result_type(float), copy=False), array)
 
 

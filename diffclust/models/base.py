@@ -492,7 +492,7 @@ class Result:
     """
 
     model: AbstractModel
-    sample_shape: tuple[int, ...]
+    sample_shape: tuple[Any, ...]
     outcome: Outcome
 
     @property

@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
+import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from diffclust import _validation
 from diffclust.parallel.data import Data, Description
 from diffclust.solvers.result import Callback, FitError, Outcome, Snapshots, ignore
 from diffclust.types import Key
@@ -116,6 +118,26 @@ class AbstractProblem(abc.ABC):
         Returns:
             A tree like the state's in canonical form.
         """
+
+
+def check_data(data: Data, num_clusters: int) -> None:
+    """Refuses data that a problem cannot be solved for.
+
+    Args:
+        data: The samples.
+        num_clusters: K.
+
+    Raises:
+        ValueError: With what is wrong and what would do.
+    """
+    leaves = jax.tree.leaves(data.samples)
+    _validation.sample_arrays(leaves)
+    _validation.weights(data.weight, leaves[0].shape[0], "weight", "sample")
+    _validation.count(num_clusters, "num_clusters")
+    _validation.cluster_count(num_clusters, data.num_samples, "samples")
+    if data.chunk_size is None:
+        raise ValueError("the data need a chunk_size: how many samples are computed at once")
+    _validation.count(data.chunk_size, "chunk_size")
 
 
 ClosedForm = Callable[[Data], tuple[Data, Mapping[str, np.ndarray]]]

@@ -10,13 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from diffclust import _validation
 from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.data import Data, Description, PerSample
 from diffclust.parallel.mesh import unreplicated
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.assign import assignment_of
 from diffclust.solvers.base import Memory
-from diffclust.solvers.driver import AbstractProblem, Position, State, tuples
+from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, tuples
 from diffclust.solvers.lloyd import (
     Lloyd,
     LloydState,
@@ -184,8 +185,27 @@ class LloydProblem(AbstractProblem):
 
     def init(self, data: Data, key: Key) -> State:
         """The state before the first restart."""
+        check_data(data, self.plan.num_clusters)
+        self._check_start(data)
         arrays = LloydArrays(data.replicate(jax.random.key_data(key)))
         return _state(arrays, LloydPosition())
+
+    def _check_start(self, data: Data) -> None:
+        if self.start is None:
+            return
+        kind, given = self.start
+        count = self.plan.num_clusters
+        if kind == "assignments":
+            _validation.groups(given, data.num_samples, count, "sample")
+            return
+        for leaf, sample in zip(
+            jax.tree.leaves(given), jax.tree.leaves(data.description.sample), strict=True
+        ):
+            if leaf.shape != (count, *sample.shape):
+                raise ValueError(
+                    f"prototypes to start from must have shape {(count, *sample.shape)}, not "
+                    f"{leaf.shape}"
+                )
 
     def done(self, state: State) -> bool:
         """Whether the best run is finished."""

@@ -15,10 +15,10 @@ from diffclust.data import Dataset
 from diffclust.distances import SquaredEuclidean
 from diffclust.energies import AbstractSampleEnergy, Entropic, TransformedDistance
 from diffclust.models import Clustering, Result
-from diffclust.parallel import data_mesh
+from diffclust.parallel import Data, data_mesh
 from diffclust.prototypes import AbstractPrototypeFamily, MeanImages, UnitNormImages
 from diffclust.report import write_report
-from diffclust.solvers import Lloyd
+from diffclust.solvers import Lloyd, LloydPlan, LloydProblem, SplitMerge, Stopping, run
 from diffclust.storage import SnapshotFolder
 from diffclust.transforms import Affine, Identity
 from tests.registry import blobs
@@ -181,6 +181,26 @@ def test_bad_samples_are_one_line(samples, message: str, key: jax.Array) -> None
     with pytest.raises(ValueError, match=message) as caught:
         plain().fit(samples, key=key)
     assert "\n" not in str(caught.value)
+
+
+def test_problems_check_what_they_are_given(key: jax.Array) -> None:
+    solver = plain().lloyd
+    plan = LloydPlan(K, (), 1, Stopping(5, 0.0), SplitMerge(rounds=0))
+
+    def solve(samples: np.ndarray, start: object = None, size: int | None = 8) -> None:
+        run((LloydProblem(solver, plan, start),), Data(samples, None, size), key)
+
+    good = np.zeros((6, 2, 2, 1), np.float32)
+    for message, given in {
+        "samples must be floating numbers, not int64": (np.zeros((6, 2), int),),
+        "at least one sample": (good[:0],),
+        "num_clusters": (good[:2],),
+        "need a chunk_size": (good, None, None),
+        "prototypes to start from must have shape": (good, ("prototypes", jnp.asarray(good[:2]))),
+        "assignments must be 6 whole numbers": (good, ("assignments", jnp.zeros(5, int))),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            solve(*given)
 
 
 def test_penalties_must_be_the_energys() -> None:
