@@ -13,7 +13,7 @@ from diffclust.prototypes.base import (
     exemplar_of,
     variance_of,
 )
-from diffclust.prototypes.images import MeanImages, Sums, UnitNormImages
+from diffclust.prototypes.images import MeanImages, Sums, UnitNormImages, UnitNormSeries
 from diffclust.prototypes.shapes import (
     FrechetShapes,
     FrechetSums,
@@ -35,6 +35,7 @@ __all__ = [
     "MeanShapes",
     "Sums",
     "UnitNormImages",
+    "UnitNormSeries",
     "exemplar_of",
     "gaussians",
     "variance_of",

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from diffclust.features.square_root_velocity import square_root_velocity
 from diffclust.prototypes.base import AbstractPrototypeFamily, Membership, column, weighted_sums
 from diffclust.types import Scalar
 
@@ -92,13 +93,38 @@ class UnitNormImages(AbstractSummedImages):
 
     def update(self, statistics: Sums, previous: Array) -> Array:
         """See `AbstractPrototypeFamily.update`."""
-        new = jax.vmap(_unit_norm_minimiser)(statistics.image, statistics.weight)
-        return _keep_empty(new, previous, statistics.count)
+        return _unit_norm(statistics, previous)
 
     def normalise(self, sample: Array) -> Array:
         """Divides by the Euclidean norm; a blank sample stays blank."""
         norm = jnp.sqrt(jnp.sum(sample**2))
         return sample / jnp.where(norm > 0, norm, 1.0)
+
+
+class UnitNormSeries(AbstractSummedImages):
+    """As `UnitNormImages`, for series in which NaN marks what was not seen.
+
+    Attributes:
+        velocity: Whether samples are clustered by their square-root velocities, on which warps of
+            time must act with `TimeWarp(preserve_norm=True)`; prototypes are such velocities.
+    """
+
+    velocity: bool = eqx.field(static=True, default=False, kw_only=True)
+
+    def update(self, statistics: Sums, previous: Array) -> Array:
+        """See `AbstractPrototypeFamily.update`."""
+        return _unit_norm(statistics, previous)
+
+    def normalise(self, sample: Array) -> Array:
+        """Divides by the Euclidean norm of what was seen, or does so to the velocities."""
+        values = square_root_velocity(sample) if self.velocity else sample
+        norm = jnp.sqrt(jnp.nansum(values**2))
+        return values / jnp.where(norm > 0, norm, 1.0)
+
+
+def _unit_norm(statistics: Sums, previous: Array) -> Array:
+    new = jax.vmap(_unit_norm_minimiser)(statistics.image, statistics.weight)
+    return _keep_empty(new, previous, statistics.count)
 
 
 def _unit_norm_minimiser(
