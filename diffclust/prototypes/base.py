@@ -134,9 +134,13 @@ class AbstractPrototypeFamily(eqx.Module):
     Attributes:
         is_additive: Whether a sample adds the same to the sums of a cluster whatever its prototype
             is.
+        descends: Whether new prototypes are meant to lower the loss. A run stops where it rises
+            all the same; `diffclust.testing.check_family` tells whether a family descends for an
+            energy.
     """
 
     is_additive: eqx.AbstractClassVar[bool]
+    descends: eqx.AbstractClassVar[bool]
 
     @property
     @abc.abstractmethod

@@ -1,5 +1,6 @@
 """Prototypes that are means of aligned images, or of other arrays whose last axis is channels."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
@@ -34,6 +35,7 @@ class AbstractSummedImages(AbstractPrototypeFamily):
     """Prototypes that follow from the sums of the aligned samples alone."""
 
     is_additive: ClassVar[bool] = True
+    descends: ClassVar[bool] = True
 
     @property
     def initial_family(self) -> "AbstractSummedImages":
@@ -97,8 +99,9 @@ class UnitNormImages(AbstractSummedImages):
 
     def normalise(self, sample: Array) -> Array:
         """Divides by the Euclidean norm; a blank sample stays blank."""
-        norm = jnp.sqrt(jnp.sum(sample**2))
-        return sample / jnp.where(norm > 0, norm, 1.0)
+        squared = jnp.sum(sample**2)
+        # Not the root of zero, which has no slope.
+        return sample / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
 
 
 class UnitNormSeries(AbstractSummedImages):
@@ -118,8 +121,8 @@ class UnitNormSeries(AbstractSummedImages):
     def normalise(self, sample: Array) -> Array:
         """Divides by the Euclidean norm of what was seen, or does so to the velocities."""
         values = square_root_velocity(sample) if self.velocity else sample
-        norm = jnp.sqrt(jnp.nansum(values**2))
-        return values / jnp.where(norm > 0, norm, 1.0)
+        squared = jnp.nansum(values**2)
+        return values / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
 
 
 def _unit_norm(statistics: Sums, previous: Array) -> Array:
@@ -151,11 +154,25 @@ def _unit_norm_minimiser(
         return jnp.where(too_long, middle, low), jnp.where(too_long, high, middle)
 
     bracket = (jnp.maximum(norm - jnp.max(excess), 0.0), norm)
-    low, high = jax.lax.fori_loop(0, 40, halve, bracket)
-    minimiser = solution(0.5 * (low + high))
+    low, high = jax.lax.stop_gradient(jax.lax.fori_loop(0, 40, halve, bracket))
+    minimiser = solution(_with_slope(0.5 * (low + high), solution))
     squared = jnp.sum(minimiser**2)
     least = jnp.broadcast_to((excess <= 0) & (weight > 0), total.shape).astype(total.dtype)
-    missing = jnp.sqrt(jnp.maximum(1.0 - squared, 0.0) / jnp.sum(least))
     # Less than rounding explains is missing in earnest; the rest is scaled away.
-    filled = jnp.where(squared < 1.0 - 1e-4, minimiser + missing * least, minimiser)
-    return filled / jnp.sqrt(jnp.sum(filled**2))
+    short = squared < 1.0 - 1e-4
+    missing = jnp.sqrt(jnp.where(short, 1.0 - squared, 1.0) / jnp.maximum(jnp.sum(least), 1.0))
+    filled = jnp.where(short, minimiser + missing * least, minimiser)
+    squared = jnp.sum(filled**2)
+    return filled / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
+
+
+def _with_slope(multiplier: Scalar, solution: Callable[[Scalar], Array]) -> Scalar:
+    """The multiplier, with the derivative that the constraint of unit norm gives it."""
+
+    def squared(at: Scalar) -> Scalar:
+        return jnp.sum(solution(at) ** 2)
+
+    value, slope = jax.lax.stop_gradient(jax.value_and_grad(squared)(multiplier))
+    found = (jnp.abs(value - 1.0) < 1e-3) & (slope < 0)
+    change = (value - squared(multiplier)) / jnp.where(found, slope, 1.0)
+    return multiplier + jnp.where(found, change, 0.0)

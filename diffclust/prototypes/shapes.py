@@ -81,6 +81,7 @@ class MeanShapes(AbstractPrototypeFamily):
     pooling: Literal["total", "within"] = eqx.field(static=True, default="total", kw_only=True)
     prior: float = eqx.field(static=True, default=0.0, kw_only=True)
     is_additive: ClassVar[bool] = True
+    descends: ClassVar[bool] = False  # variances follow the shapes, and distances follow these
 
     @property
     def initial_family(self) -> "MeanShapes":
@@ -194,6 +195,7 @@ class FrechetShapes(AbstractPrototypeFamily):
 
     means: MeanShapes
     is_additive: ClassVar[bool] = False  # the pull of a shape depends on the centre
+    descends: ClassVar[bool] = False
 
     def __check_init__(self):
         """Refuses full covariances."""
