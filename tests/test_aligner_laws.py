@@ -25,8 +25,8 @@ from diffclust.energies import (
 from diffclust.prototypes import (
     Clusters,
     MeanImages,
+    MeanSeries,
     UnitNormImages,
-    UnitNormSeries,
 )
 from diffclust.testing import check_aligner, check_family
 from diffclust.transforms import Affine, Rotation, TimeWarp
@@ -168,8 +168,8 @@ FAMILIES = {
     "means": (MeanImages(), WARP, smooth_series),
     "means-missing": (MeanImages(), MISSING, cut_series),
     "unit-norm": (UnitNormImages(), WARP, smooth_series),
-    "unit-norm-missing": (UnitNormSeries(), MISSING, cut_series),
-    "velocity": (UnitNormSeries(velocity=True), VELOCITY, cut_series),
+    "series-missing": (MeanSeries(), MISSING, cut_series),
+    "velocity": (MeanSeries(velocity=True), VELOCITY, cut_series),
 }
 
 

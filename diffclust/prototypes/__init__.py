@@ -13,7 +13,7 @@ from diffclust.prototypes.base import (
     exemplar_of,
     variance_of,
 )
-from diffclust.prototypes.images import MeanImages, Sums, UnitNormImages, UnitNormSeries
+from diffclust.prototypes.images import MeanImages, MeanSeries, Sums, UnitNormImages
 from diffclust.prototypes.shapes import (
     FrechetShapes,
     FrechetSums,
@@ -32,10 +32,10 @@ __all__ = [
     "LandmarkSums",
     "Learned",
     "MeanImages",
+    "MeanSeries",
     "MeanShapes",
     "Sums",
     "UnitNormImages",
-    "UnitNormSeries",
     "exemplar_of",
     "gaussians",
     "variance_of",

@@ -95,7 +95,8 @@ class UnitNormImages(AbstractSummedImages):
 
     def update(self, statistics: Sums, previous: Array) -> Array:
         """See `AbstractPrototypeFamily.update`."""
-        return _unit_norm(statistics, previous)
+        new = jax.vmap(_unit_norm_minimiser)(statistics.image, statistics.weight)
+        return _keep_empty(new, previous, statistics.count)
 
     def normalise(self, sample: Array) -> Array:
         """Divides by the Euclidean norm; a blank sample stays blank."""
@@ -104,11 +105,11 @@ class UnitNormImages(AbstractSummedImages):
         return sample / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
 
 
-class UnitNormSeries(AbstractSummedImages):
-    """As `UnitNormImages`, for series in which NaN marks what was not seen.
+class MeanSeries(AbstractSummedImages):
+    """The mean of aligned series of unit norm; NaN marks what was not seen.
 
     Attributes:
-        velocity: Whether samples are clustered by their square-root velocities, on which warps of
+        velocity: Whether series are clustered by their square-root velocities, on which warps of
             time must act with `TimeWarp(preserve_norm=True)`; prototypes are such velocities.
     """
 
@@ -116,18 +117,13 @@ class UnitNormSeries(AbstractSummedImages):
 
     def update(self, statistics: Sums, previous: Array) -> Array:
         """See `AbstractPrototypeFamily.update`."""
-        return _unit_norm(statistics, previous)
+        return MeanImages().update(statistics, previous)
 
     def normalise(self, sample: Array) -> Array:
-        """Divides by the Euclidean norm of what was seen, or does so to the velocities."""
+        """Divides values, or square-root velocities, by the norm of those that were seen."""
         values = square_root_velocity(sample) if self.velocity else sample
         squared = jnp.nansum(values**2)
         return values / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
-
-
-def _unit_norm(statistics: Sums, previous: Array) -> Array:
-    new = jax.vmap(_unit_norm_minimiser)(statistics.image, statistics.weight)
-    return _keep_empty(new, previous, statistics.count)
 
 
 def _unit_norm_minimiser(

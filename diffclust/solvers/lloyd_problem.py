@@ -14,7 +14,6 @@ from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.data import Data, Description, PerSample
 from diffclust.parallel.mesh import unreplicated
 from diffclust.prototypes import Clusters, Learned
-from diffclust.sampling import low_pass
 from diffclust.solvers.assign import assignment_of
 from diffclust.solvers.base import Memory
 from diffclust.solvers.driver import AbstractProblem, Position, State, tuples
@@ -148,24 +147,8 @@ def _state(arrays: LloydArrays, at: LloydPosition) -> State:
     return State(arrays, {**dataclasses.asdict(at), **words})
 
 
-def coarsen(sample: PyTree, factor: int) -> PyTree:
-    """A sample with every image in it made coarser.
-
-    Args:
-        sample: A tree; leaves of rank 3 are images.
-        factor: How many times coarser; 1 changes nothing.
-
-    Returns:
-        The coarser sample.
-    """
-    sigma = 0.4 * factor if factor > 1 else 0.0
-    return jax.tree.map(
-        lambda x: low_pass(x, sigma=sigma, factor=factor) if x.ndim == 3 else x, sample
-    )
-
-
 def _prepare(sample: PyTree, *, solver: Lloyd, factor: int) -> PyTree:
-    return solver.family.normalise(coarsen(sample, factor))
+    return solver.family.normalise(solver.energy.coarser(sample, factor))
 
 
 class LloydProblem(AbstractProblem):

@@ -3,8 +3,8 @@
     python -m experiments.series.run [--seed 0] [--seeds 2] [--quick]
 
 Made series of four kinds under random warps, which no knots can undo exactly, with noise; the same,
-some cut short; and Trace, which tslearn brings. K-means, K-means under time warps of the values and of
-square-root velocities, and tslearn's K-means by DTW and soft-DTW where tslearn is installed
+some cut short; and Trace, which tslearn brings. K-means, K-means under time warps of the values and
+of square-root velocities, and tslearn's K-means by DTW and soft-DTW where tslearn is installed
 (experiments/series/requirements.txt). Labels score, and do nothing else.
 """
 
@@ -18,7 +18,7 @@ from diffclust.alignment import Descent, NoAlignment, Stage
 from diffclust.energies import TransformedDistance
 from diffclust.metrics import scores
 from diffclust.parallel import Data
-from diffclust.prototypes import UnitNormSeries
+from diffclust.prototypes import MeanSeries
 from diffclust.solvers import Lloyd, LloydPlan, LloydProblem, SplitMerge, Stopping, run
 from diffclust.transforms import Identity, TimeWarp
 from experiments.harness import arguments, finish
@@ -57,7 +57,7 @@ def lloyd(series, clusters, key, *, velocity=False, warp=True, penalty=0.05, res
     transform = TimeWarp(8, preserve_norm=velocity) if warp else Identity()
     align = Descent((Stage(8, blur=1 / 28), Stage(10))) if warp else NoAlignment()
     energy = TransformedDistance(transform, missing=True)
-    solver = Lloyd(energy, align, UnitNormSeries(velocity=velocity))
+    solver = Lloyd(energy, align, MeanSeries(velocity=velocity))
     weights = (penalty,) if warp else ()
     plan = LloydPlan(clusters, weights, restarts, Stopping(20, 1e-3), SplitMerge())
     problem, data = LloydProblem(solver, plan), Data(series, chunk_size=128)
