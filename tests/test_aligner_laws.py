@@ -17,8 +17,10 @@ from diffclust.alignment import (
     Sequential,
     Stage,
 )
+from diffclust.distances import LandmarkNegativeLogLikelihood, SquaredEuclidean
 from diffclust.energies import (
     AbstractPairEnergy,
+    LandmarkEnergy,
     TransformedDistance,
     TransformedPrototype,
 )
@@ -26,10 +28,12 @@ from diffclust.prototypes import (
     Clusters,
     MeanImages,
     MeanSeries,
+    MeanShapes,
+    Sums,
     UnitNormImages,
 )
 from diffclust.testing import check_aligner, check_family
-from diffclust.transforms import Affine, Rotation, TimeWarp
+from diffclust.transforms import Affine, Identity, Rotation, TimeWarp
 from diffclust.types import Key
 from tests.registry import QUICK, smooth_series
 
@@ -162,20 +166,102 @@ def cut_series(key: Key) -> Array:
     return jnp.where(jnp.arange(24)[:, None] < length, smooth_series(key), jnp.nan)
 
 
-WARP, MISSING = TransformedDistance(TimeWarp(4)), TransformedDistance(TimeWarp(4), missing=True)
-VELOCITY = TransformedDistance(TimeWarp(4, preserve_norm=True), missing=True)
+def shape(key: Key) -> Array:
+    return jnp.eye(5, 2) + 0.1 * jax.random.normal(key, (5, 2))
+
+
+SHAPES = MeanShapes(jnp.eye(5, 2), 0.01 * jnp.ones((5, 2)), jnp.asarray(1e-4), pooling="within")
+LIKELIHOOD = LandmarkEnergy(LandmarkNegativeLogLikelihood())
 FAMILIES = {
-    "means": (MeanImages(), WARP, smooth_series),
-    "means-missing": (MeanImages(), MISSING, cut_series),
-    "unit-norm": (UnitNormImages(), WARP, smooth_series),
-    "series-missing": (MeanSeries(), MISSING, cut_series),
-    "velocity": (MeanSeries(velocity=True), VELOCITY, cut_series),
+    "means": (MeanImages(), TransformedDistance(Affine()), None),
+    "means-unmoved": (MeanImages(), TransformedDistance(Identity()), None),
+    "means-jacobian": (MeanImages(), TransformedDistance(Affine(), pixel_weights="jacobian"), None),
+    "unit-norm": (UnitNormImages(), TransformedDistance(Affine()), None),
+    "unit-norm-jacobian": (
+        UnitNormImages(),
+        TransformedDistance(Affine(), pixel_weights="jacobian"),
+        None,
+    ),
+    "series": (MeanImages(), TransformedDistance(TimeWarp(4)), smooth_series),
+    "series-unit-norm": (UnitNormImages(), TransformedDistance(TimeWarp(4)), smooth_series),
+    "series-missing": (
+        MeanSeries(),
+        TransformedDistance(TimeWarp(4), missing=True),
+        cut_series,
+    ),
+    "series-velocity": (
+        MeanSeries(velocity=True),
+        TransformedDistance(TimeWarp(4, preserve_norm=True), missing=True),
+        cut_series,
+    ),
+    "shapes": (SHAPES, LIKELIHOOD, shape),
 }
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_families_of_series_descend(name: str, key: Key) -> None:
+def test_family_obeys_the_laws(name: str, key: Key) -> None:
     family, energy, draw = FAMILIES[name]
-    samples = jax.vmap(draw)(jax.random.split(key, 12))
-    quick = Descent((Stage(4),))
-    check_family(family, energy, samples, key=key, aligner=quick, penalty=(0.1,))
+    check_family(family, energy, key=key, draw=draw)
+
+
+class Climbs(MeanImages):
+    """Steps beyond the mean."""
+
+    def update(self, statistics: Sums, previous: Array) -> Array:
+        return previous + 2.5 * (super().update(statistics, previous) - previous)
+
+
+class Forgets(MeanImages):
+    """Empty clusters become black."""
+
+    def update(self, statistics: Sums, previous: Array) -> Array:
+        return super().update(statistics, 0 * previous)
+
+
+class OfBatch(MeanImages):
+    """Divides by what a batch weighs, not by what its cluster does: sums of batches do not add."""
+
+    def statistics(self, *args: object) -> Sums:
+        sums = super().statistics(*args)
+        total = jnp.sum(sums.count)
+        return jax.tree.map(lambda leaf: leaf / total, sums)
+
+
+class Unweighted(MeanImages):
+    """Counts every sample once."""
+
+    def statistics(self, aligned: Array, pixel_weight: object, membership: Array, *rest) -> Sums:
+        ones = (membership > 0).astype(membership.dtype)
+        return super().statistics(aligned, pixel_weight, ones, *rest)
+
+
+@pytest.mark.parametrize(
+    ("family", "law"),
+    [
+        (Climbs(), "an update does not raise the loss"),
+        (Forgets(), "an empty cluster's prototype stays"),
+        (OfBatch(), "statistics add up over batches"),
+        (Unweighted(), "an update does not raise the loss|statistics follow the weights"),
+    ],
+    ids=["climbs", "forgets", "of-batch", "unweighted"],
+)
+def test_broken_law_of_a_family_is_noticed(family: MeanImages, law: str, key: Key) -> None:
+    with pytest.raises(AssertionError, match=law):
+        check_family(family, TransformedDistance(Affine()), key=key)
+
+
+def test_a_family_of_another_energy_is_noticed(key: Key) -> None:
+    class FourthPower(SquaredEuclidean):
+        def __call__(self, sample, prototype, weight=None):
+            return jnp.sum((sample - prototype) ** 4)
+
+    # The mean is the minimiser of squares, not of fourth powers.
+    with pytest.raises(AssertionError, match="does not raise the loss"):
+        check_family(
+            MeanImages(), TransformedDistance(Affine(), FourthPower()), key=key, draw=spots
+        )
+
+
+def spots(key: Key) -> Array:
+    """Mostly black, so that means and midranges differ."""
+    return (jax.random.uniform(key, (6, 6, 1)) ** 20).astype(jnp.float32)

@@ -56,7 +56,7 @@ class AbstractImageModel(AbstractModel):
             ValueError: With what is wrong and what would do.
         """
 
-    def validated(self, images: Any) -> Images:
+    def validated(self, images: Any, /) -> Images:
         """Checks images, blanks what the mask hides, and asks `check`."""
         array = _validation.images_or_source(images)
         check_mask_size(self.mask, *array.shape[1:3])
@@ -65,7 +65,7 @@ class AbstractImageModel(AbstractModel):
         self.check(array)
         return array
 
-    def aligned(self, outcome: Outcome, images: Images, params: np.ndarray) -> np.ndarray:
+    def aligned(self, outcome: Outcome, images: Images, params: np.ndarray, /) -> np.ndarray:
         """Moves images by their params."""
         energy, size = self.energy(images.shape[3]), outcome.chunk_size
         if not isinstance(energy, TransformedDistance):

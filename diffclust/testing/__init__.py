@@ -7,7 +7,8 @@ broken. `params` and `images` are Hypothesis strategies for tests of your own.
 from diffclust.testing.aligner_laws import check_aligner
 from diffclust.testing.distance_laws import check_distance, check_invariance, check_metric
 from diffclust.testing.drawing import images, params, smooth_image
-from diffclust.testing.solver_laws import check_family, check_reduction
+from diffclust.testing.family_laws import check_family
+from diffclust.testing.reduction_laws import check_reduction
 from diffclust.testing.transform_laws import check_transform
 
 __all__ = [

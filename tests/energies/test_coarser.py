@@ -17,7 +17,8 @@ ENERGIES = [TransformedDistance(Affine()), TransformedPrototype(Affine())]
 @pytest.mark.parametrize("factor", [1, 2, 3])
 def test_images_are_made_coarser_as_they_were(energy, factor: int) -> None:
     image = jax.random.uniform(jax.random.key(0), (13, 16, 2))
-    expected = low_pass(image, sigma=0.4 * factor if factor > 1 else 0.0, factor=factor)
+    sigma = 0.4 * factor if factor > 1 else 0.0
+    expected = low_pass(image, sigma=sigma, factor=factor)
     np.testing.assert_array_equal(energy.coarser(image, factor), expected)
     expected = low_pass(image, sigma=1.3, factor=factor)
     np.testing.assert_array_equal(energy.coarser(image, factor, sigma=1.3), expected)

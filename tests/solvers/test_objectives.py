@@ -196,8 +196,10 @@ def test_a_family_that_does_not_descend_stops_the_run(key: jax.Array) -> None:
     rng = np.random.default_rng(3)
     samples = (rng.exponential(size=(80, 1, 1, 3)) ** 3).astype(np.float32)
     energy = TransformedDistance(Identity(), Manhattan())
-    with pytest.raises(AssertionError, match="MeanImages: its prototypes do not minimise"):
-        check_family(MeanImages(), energy, jnp.asarray(samples), key=key)
+    with pytest.raises(AssertionError, match="does not raise the loss"):
+        check_family(
+            MeanImages(), energy, key=key, draw=lambda k: jax.random.exponential(k, (1, 1, 3)) ** 3
+        )
     solver = Lloyd(energy, NoAlignment(), MeanImages())
     plan = LloydPlan(K, (), 1, Stopping(40, 0.0), SplitMerge(rounds=0))
     outcome = run((LloydProblem(solver, plan),), Data(samples, None, 32), key)
@@ -205,15 +207,6 @@ def test_a_family_that_does_not_descend_stops_the_run(key: jax.Array) -> None:
     assert list(outcome.history) == sorted(outcome.history, reverse=True)
     own = np.asarray(outcome.learned.clusters.prototype)[outcome.assignment.clusters]
     np.testing.assert_allclose(outcome.loss, np.sum(np.abs(samples - own)), rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_families_descend_for_their_distance(key: jax.Array) -> None:
-    images = jnp.asarray(blobs(24))
-    check_family(MeanImages(), TransformedDistance(Identity()), images, key=key)
-    energy = TransformedDistance(Affine())
-    aligner = Descent((Stage(6, blur=1 / 8), Stage(8)))
-    check_family(UnitNormImages(), energy, images, key=key, aligner=aligner, penalty=(0.3,))
 
 
 def affine_lloyd() -> tuple[Lloyd, Batch]:

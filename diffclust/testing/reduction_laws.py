@@ -1,4 +1,4 @@
-"""What must hold for reductions and prototype families, so that Lloyd's algorithm descends."""
+"""What must hold for a reduction: it looks at one sample at a time."""
 
 import equinox as eqx
 import jax
@@ -6,16 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from diffclust.alignment import AbstractAligner, NoAlignment
-from diffclust.energies import AbstractAdaptiveReduction, AbstractReduction, AbstractSampleEnergy
-from diffclust.parallel import Batch
-from diffclust.prototypes import AbstractPrototypeFamily
-from diffclust.solvers import Lloyd
-from diffclust.solvers.lloyd import clusters_of
+from diffclust.energies import AbstractAdaptiveReduction, AbstractReduction
 from diffclust.testing.drawing import agree, require, rounding
 from diffclust.types import Key
-
-_PASSES = 8
 
 
 def check_reduction(
@@ -79,51 +72,3 @@ def _law_of_sums(
     same = eqx.tree_equal(before, jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), after))
     require(bool(same), f"{name}: an update keeps structure, shapes and dtypes")
     return after
-
-
-def check_family(
-    family: AbstractPrototypeFamily,
-    energy: AbstractSampleEnergy,
-    samples: PyTree,
-    *,
-    key: Key,
-    aligner: AbstractAligner | None = None,
-    penalty: tuple[float, ...] = (),
-    num_clusters: int = 3,
-) -> None:
-    """Checks that new prototypes lower the energy: that passes of Lloyd's algorithm descend.
-
-    From several random starts, passes are made, and the loss of each is compared with the last.
-
-    Args:
-        family: How prototypes follow from aligned samples.
-        energy: What they ought to make small.
-        samples: Some samples with a leading axis.
-        key: Random key.
-        aligner: Minimises the energy over the params; None compares samples as they are.
-        penalty: Weights of the energy's penalty terms.
-        num_clusters: K.
-
-    Raises:
-        AssertionError: If the loss rose beyond rounding.
-    """
-    solver = Lloyd(energy, aligner or NoAlignment(), family)
-    samples = jax.vmap(family.normalise)(samples)
-    count = jax.tree.leaves(samples)[0].shape[0]
-    dtype = jnp.result_type(*jax.tree.leaves(samples))
-    batch, step = Batch(samples, jnp.ones((count,), dtype)), eqx.filter_jit(solver.step)
-    for each in jax.random.split(key, 3):
-        index = jax.random.choice(each, count, (num_clusters,), replace=False)
-        seeds = jax.tree.map(lambda leaf, index=index: leaf[index], samples)
-        state = solver.init(clusters_of(solver, seeds, penalty))
-        memory, last = solver.init_memory(count, num_clusters, dtype), np.inf
-        for number in range(_PASSES):
-            state, memory = step(state, batch, memory)
-            loss = float(state.tally.loss)
-            limit = last + 1e2 * rounding(np.asarray(loss, dtype)) * abs(loss)
-            require(
-                loss <= limit,
-                f"{type(family).__name__}: its prototypes do not minimise {type(energy).__name__}; "
-                f"the loss rose from {last:.6g} to {loss:.6g} in pass {number}",
-            )
-            state, last = solver.end_pass(state), loss
