@@ -56,7 +56,7 @@ class SeriesSet(AbstractSamples):
         return self.series
 
 
-def check_series(values: object, name: str = "series") -> np.ndarray:
+def check_series(values: Any, name: str = "series") -> np.ndarray:
     """Check series, and bring them to float32 with a last axis of channels.
 
     Args:

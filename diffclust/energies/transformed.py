@@ -88,6 +88,11 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
             )
         if self.missing and (self.mask is not None or self.pixel_weights != "uniform"):
             raise ValueError("missing values leave no choice of mask or pixel_weights; omit these")
+        if self.missing and self.num_params == 0:
+            raise ValueError(
+                "missing values need a transform with params, such as TimeWarp; the aligner "
+                "NoAlignment leaves it at rest"
+            )
         if isinstance(self.transform, AbstractSpatialTransform):
             return
         kind = type(self.transform).__name__
@@ -109,7 +114,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
 
     def aligned(self, params: Params, sample: Sample) -> Sample:
         """See `AbstractSampleEnergy.aligned`; what was not seen is zero."""
-        if self.num_params == 0 and not self.missing:
+        if self.num_params == 0:
             return sample
         return self._moved(params, sample, self.transform.bind(*sample.shape[:2]))
 
@@ -124,7 +129,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         return moved / jnp.where(share > 0, share, 1.0)
 
     def pixel_weight(self, params: Params, sample: Sample) -> Array | None:
-        if self.num_params == 0 and not self.missing:
+        if self.num_params == 0:
             # The same for all samples, so that a mean does not look at it.
             return None
         return self._weight(params, sample, self.transform.bind(*sample.shape[:2]))

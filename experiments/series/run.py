@@ -20,7 +20,7 @@ from diffclust.metrics import scores
 from diffclust.parallel import Data
 from diffclust.prototypes import MeanSeries
 from diffclust.solvers import Lloyd, LloydPlan, LloydProblem, SplitMerge, Stopping, run
-from diffclust.transforms import Identity, TimeWarp
+from diffclust.transforms import TimeWarp
 from experiments.harness import arguments, finish
 
 
@@ -54,12 +54,10 @@ def trace():
 
 def lloyd(series, clusters, key, *, velocity=False, warp=True, penalty=0.05, restarts=4):
     """K-means of series, under warps of time where they are asked for."""
-    transform = TimeWarp(8, preserve_norm=velocity) if warp else Identity()
     align = Descent((Stage(8, blur=1 / 28), Stage(10))) if warp else NoAlignment()
-    energy = TransformedDistance(transform, missing=True)
+    energy = TransformedDistance(TimeWarp(8, preserve_norm=velocity), missing=True)
     solver = Lloyd(energy, align, MeanSeries(velocity=velocity))
-    weights = (penalty,) if warp else ()
-    plan = LloydPlan(clusters, weights, restarts, Stopping(20, 1e-3), SplitMerge())
+    plan = LloydPlan(clusters, (penalty,), restarts, Stopping(20, 1e-3), SplitMerge())
     problem, data = LloydProblem(solver, plan), Data(series, chunk_size=128)
     return run((problem,), data, key).assignment.clusters
 
