@@ -24,6 +24,7 @@ from diffclust.energies import (
     TransformedDistance,
     TransformedPrototype,
 )
+from diffclust.features import square_root_velocity
 from diffclust.prototypes import (
     Clusters,
     MeanImages,
@@ -190,9 +191,9 @@ FAMILIES = {
         cut_series,
     ),
     "series-velocity": (
-        MeanSeries(velocity=True),
+        MeanSeries(),
         TransformedDistance(TimeWarp(4, preserve_norm=True), missing=True),
-        cut_series,
+        lambda key: square_root_velocity(cut_series(key)),
     ),
     "shapes": (SHAPES, LIKELIHOOD, shape),
 }

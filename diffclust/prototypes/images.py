@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.features.square_root_velocity import square_root_velocity
 from diffclust.prototypes.base import AbstractPrototypeFamily, Membership, column, weighted_sums
 from diffclust.types import Scalar
 
@@ -103,24 +102,16 @@ class UnitNormImages(AbstractSummedImages):
 
 
 class MeanSeries(AbstractSummedImages):
-    """The mean of aligned series of unit norm; NaN marks what was not seen.
-
-    Attributes:
-        velocity: Whether series are clustered by their square-root velocities, on which warps of
-            time must act with `TimeWarp(preserve_norm=True)`; prototypes are such velocities.
-    """
-
-    velocity: bool = eqx.field(static=True, default=False, kw_only=True)
+    """The mean of aligned series of unit norm; NaN marks what was not seen."""
 
     def update(self, statistics: Sums, previous: Array) -> Array:
         """See `AbstractPrototypeFamily.update`."""
         return MeanImages().update(statistics, previous)
 
     def normalise(self, sample: Array) -> Array:
-        """Divides values, or square-root velocities, by the norm of those that were seen."""
-        values = square_root_velocity(sample) if self.velocity else sample
-        squared = jnp.nansum(values**2)
-        return values / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
+        """Divides by the norm of what was seen."""
+        squared = jnp.nansum(sample**2)
+        return sample / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
 
 
 def _unit_norm_minimiser(

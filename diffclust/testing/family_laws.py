@@ -72,7 +72,7 @@ def check_family(
         slope = eqx.filter_jit(jax.grad(loss_of))(prototypes)
         size = jnp.linalg.norm(prototypes) / jnp.maximum(jnp.linalg.norm(slope), close)
         better = jax.vmap(family.normalise)(prototypes - 0.02 * size * slope)
-        if better.shape == prototypes.shape and float(loss_of(better)) < losses[-1]:
+        if float(loss_of(better)) < losses[-1]:
             after = loss_of(_updated(family, energy, batch, better))
             rise = max(rise, float(after - loss_of(better)))
     require(rise <= close, f"{name}: an update does not raise the loss, not by {rise:.3g}")

@@ -16,12 +16,15 @@ import numpy as np
 
 from diffclust.alignment import Descent, NoAlignment, Stage
 from diffclust.energies import TransformedDistance
+from diffclust.features import square_root_velocity
 from diffclust.metrics import scores
-from diffclust.parallel import Data
+from diffclust.models import Clustering
 from diffclust.prototypes import MeanSeries
-from diffclust.solvers import Lloyd, LloydPlan, LloydProblem, SplitMerge, Stopping, run
+from diffclust.solvers import Lloyd
 from diffclust.transforms import TimeWarp
 from experiments.harness import arguments, finish
+
+RESTARTS = 2
 
 
 def made(count, length, seed, *, cut=False):
@@ -52,37 +55,38 @@ def trace():
     return series[:, ::2].astype(np.float32), labels - labels.min()
 
 
-def lloyd(series, clusters, key, *, velocity=False, warp=True, penalty=0.05, restarts=4):
+def kmeans(series, clusters, key, *, velocity=False, warp=True, penalty=0.05):
     """K-means of series, under warps of time where they are asked for."""
     align = Descent((Stage(8, blur=1 / 28), Stage(10))) if warp else NoAlignment()
     energy = TransformedDistance(TimeWarp(8, preserve_norm=velocity), missing=True)
-    solver = Lloyd(energy, align, MeanSeries(velocity=velocity))
-    plan = LloydPlan(clusters, (penalty,), restarts, Stopping(20, 1e-3), SplitMerge())
-    problem, data = LloydProblem(solver, plan), Data(series, chunk_size=128)
-    return run((problem,), data, key).assignment.clusters
+    settings = {"num_restarts": RESTARTS, "max_passes": 20, "has_missing": True}
+    lloyd = Lloyd(energy, align, MeanSeries())
+    model = Clustering(clusters, lloyd, penalties=(penalty,), **settings)
+    given = np.asarray(jax.vmap(square_root_velocity)(series)) if velocity else series
+    return model.fit(given, key=key).assignments
 
 
-def by_tslearn(series, clusters, seed, metric, restarts=4):
+def by_tslearn(series, clusters, seed, metric):
     from tslearn.clustering import TimeSeriesKMeans
 
     model = TimeSeriesKMeans(
-        clusters, metric=metric, n_init=restarts, max_iter=20, random_state=seed, n_jobs=1
+        clusters, metric=metric, n_init=RESTARTS, max_iter=20, random_state=seed, n_jobs=1
     )
     return model.fit_predict(series)
 
 
 def main():
     args = arguments(__doc__, seeds={"type": int, "default": 2})
-    count, length, seeds = (40, 32, 1) if args.quick else (200, 64, args.seeds)
+    count, length, seeds = (40, 32, 1) if args.quick else (120, 64, args.seeds)
     sets = {"made": made(count, length, 0), "made, cut": made(count, length, 0, cut=True)}
     rivals = importlib.util.find_spec("tslearn") is not None
     if rivals and not args.quick:
         sets["Trace"] = trace()
     key = jax.random.key
     ways = {
-        "K-means": lambda x, k, s: lloyd(x, k, key(s), warp=False),
-        "K-means, warped": lambda x, k, s: lloyd(x, k, key(s)),
-        "K-means, warped velocities": lambda x, k, s: lloyd(x, k, key(s), velocity=True),
+        "K-means": lambda x, k, s: kmeans(x, k, key(s), warp=False),
+        "K-means, warped": lambda x, k, s: kmeans(x, k, key(s)),
+        "K-means, warped velocities": lambda x, k, s: kmeans(x, k, key(s), velocity=True),
     }
     if rivals:
         for metric in ("dtw", "softdtw"):
