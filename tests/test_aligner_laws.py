@@ -24,7 +24,15 @@ from diffclust.energies import (
     TransformedDistance,
     TransformedPrototype,
 )
-from diffclust.prototypes import Clusters, MeanImages, MeanShapes, Sums, UnitNormImages
+from diffclust.features import square_root_velocity
+from diffclust.prototypes import (
+    Clusters,
+    MeanImages,
+    MeanSeries,
+    MeanShapes,
+    Sums,
+    UnitNormImages,
+)
 from diffclust.testing import check_aligner, check_family
 from diffclust.transforms import Affine, Identity, Rotation, TimeWarp
 from diffclust.types import Key
@@ -153,6 +161,12 @@ def test_an_energy_that_remembers_is_noticed(key: Key) -> None:
         check_aligner(GridSearch(jnp.zeros((1, 6))), RemembersParams(Affine()), key=key)
 
 
+def cut_series(key: Key) -> Array:
+    """A series that ends early."""
+    length = jax.random.randint(key, (), 12, 25)
+    return jnp.where(jnp.arange(24)[:, None] < length, smooth_series(key), jnp.nan)
+
+
 def shape(key: Key) -> Array:
     return jnp.eye(5, 2) + 0.1 * jax.random.normal(key, (5, 2))
 
@@ -171,6 +185,16 @@ FAMILIES = {
     ),
     "series": (MeanImages(), TransformedDistance(TimeWarp(4)), smooth_series),
     "series-unit-norm": (UnitNormImages(), TransformedDistance(TimeWarp(4)), smooth_series),
+    "series-missing": (
+        MeanSeries(),
+        TransformedDistance(TimeWarp(4), missing=True),
+        cut_series,
+    ),
+    "series-velocity": (
+        MeanSeries(),
+        TransformedDistance(TimeWarp(4, preserve_norm=True), missing=True),
+        lambda key: square_root_velocity(cut_series(key)),
+    ),
     "shapes": (SHAPES, LIKELIHOOD, shape),
 }
 

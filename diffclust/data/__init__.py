@@ -2,7 +2,8 @@
 
 `load` takes any source that the command line takes; the other names load one kind.
 You need it before a fit, to turn what you have into `[n, height, width, channels]` in [0, 1].
-For shapes, `load_landmarks` reads `[n, landmarks, dims]`, and `simulated_shapes` draws them.
+For shapes, `load_landmarks` reads `[n, landmarks, dims]`, and `simulated_shapes` draws them; for
+series, `load_series` reads `[n, length, channels]`.
 """
 
 from diffclust.data.arrays import LoadSettings, as_images
@@ -12,6 +13,7 @@ from diffclust.data.files import load_array, load_mask, load_weights
 from diffclust.data.folder import load_folder
 from diffclust.data.generated import affine_mnist, affnist_like, diffeo_mnist, mnist_color
 from diffclust.data.landmarks import check_landmarks, load_landmarks
+from diffclust.data.series import SeriesSet, check_series, load_series
 from diffclust.data.simulated import simulated_shapes
 from diffclust.data.source import load, load_digits
 from diffclust.data.stream import (
@@ -37,10 +39,12 @@ __all__ = [
     "LoadSettings",
     "RawImages",
     "RecordImages",
+    "SeriesSet",
     "affine_mnist",
     "affnist_like",
     "as_images",
     "check_landmarks",
+    "check_series",
     "diffeo_mnist",
     "load",
     "load_array",
@@ -49,6 +53,7 @@ __all__ = [
     "load_landmarks",
     "load_mask",
     "load_recordings",
+    "load_series",
     "load_tfds",
     "load_weights",
     "mnist_color",

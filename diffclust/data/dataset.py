@@ -31,11 +31,11 @@ def reason_of(error: Exception) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
-_Kind = TypeVar("_Kind", bound="_Samples")
+_Kind = TypeVar("_Kind", bound="AbstractSamples")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Samples(abc.ABC):
+class AbstractSamples(abc.ABC):
     """Samples, and what is known about each of them."""
 
     noun: ClassVar[str]
@@ -114,7 +114,7 @@ def _take(values: Any, chosen: np.ndarray) -> Any:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Dataset(_Samples):
+class Dataset(AbstractSamples):
     """Images, and what is known about them.
 
     Attributes:
@@ -168,7 +168,7 @@ class Dataset(_Samples):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class LandmarkSet(_Samples):
+class LandmarkSet(AbstractSamples):
     """Shapes, and what is known about them.
 
     Attributes:

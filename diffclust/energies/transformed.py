@@ -88,6 +88,11 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
             )
         if self.missing and (self.mask is not None or self.pixel_weights != "uniform"):
             raise ValueError("missing values leave no choice of mask or pixel_weights; omit these")
+        if self.missing and self.num_params == 0:
+            raise ValueError(
+                "missing values need a transform with params, such as TimeWarp; the aligner "
+                "NoAlignment leaves it at rest"
+            )
         if isinstance(self.transform, AbstractSpatialTransform):
             return
         kind = type(self.transform).__name__
@@ -109,7 +114,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
 
     def aligned(self, params: Params, sample: Sample) -> Sample:
         """See `AbstractSampleEnergy.aligned`; what was not seen is zero."""
-        if self.num_params == 0 and not self.missing:
+        if self.num_params == 0:
             return sample
         return self._moved(params, sample, self.transform.bind(*sample.shape[:2]))
 
@@ -118,14 +123,13 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
     ) -> Sample:
         if not self.missing:
             return apply(params, sample)
-        seen = _seen(sample)
-        share = apply(params, seen)
+        share = _share_seen(params, sample, apply)
         # Between a value and a missing one the value alone is read.
-        moved = apply(params, jnp.where(seen > 0, sample, 0.0))
+        moved = apply(params, jnp.where(_seen(sample) > 0, sample, 0.0))
         return moved / jnp.where(share > 0, share, 1.0)
 
     def pixel_weight(self, params: Params, sample: Sample) -> Array | None:
-        if self.num_params == 0 and not self.missing:
+        if self.num_params == 0:
             # The same for all samples, so that a mean does not look at it.
             return None
         return self._weight(params, sample, self.transform.bind(*sample.shape[:2]))
@@ -134,10 +138,9 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         self, params: Params, sample: Sample, apply: Callable[[Params, Sample], Sample]
     ) -> Array | None:
         if self.missing:
-            seen = _seen(sample)
-            share = 1.0 - apply(params, 1.0 - seen)
+            share = _share_seen(params, sample, apply)
             total = jnp.maximum(jnp.sum(share), jnp.finfo(share.dtype).tiny)
-            return share * (jnp.sum(seen) / total)
+            return share * (jnp.sum(_seen(sample)) / total)
         weight = None
         if self.pixel_weights == "jacobian":
             assert isinstance(self.transform, AbstractSpatialTransform)
@@ -327,6 +330,15 @@ def _coarser(
 def _seen(sample: Sample) -> Float[Array, "*size 1"]:
     """One where all channels were seen, zero elsewhere."""
     return jnp.all(jnp.isfinite(sample), axis=-1, keepdims=True).astype(sample.dtype)
+
+
+def _share_seen(
+    params: Params, sample: Sample, apply: Callable[[Params, Sample], Sample]
+) -> Float[Array, "*size 1"]:
+    """How much of what is read at each point was seen; all where the transform reads nothing."""
+    seen = _seen(sample)
+    read, whole = apply(params, seen), apply(params, jnp.ones_like(seen))
+    return jnp.where(whole > 0, read / jnp.where(whole > 0, whole, 1.0), 1.0)
 
 
 def _low_pass_of_seen(

@@ -18,15 +18,15 @@ def square_root_velocity(series: Series) -> Float[Array, "steps channels"]:
 
     Returns:
         One vector for each of the `length - 1` steps, such that the sum of squares is the length of
-        the curve times the number of steps.
+        the curve times the number of steps; NaN for steps to and from a NaN.
 
     References:
         Srivastava and Klassen (2016), Functional and shape data analysis, Def. 4.2 and 5.1.
     """
     velocity = jnp.diff(series, axis=0) * float(series.shape[0] - 1)
     squared = jnp.sum(velocity**2, axis=-1, keepdims=True)
-    moving = squared > 0
-    return jnp.where(moving, velocity * jnp.where(moving, squared, 1.0) ** -0.25, 0.0)
+    still = squared == 0  # not where NaN says that a value is missing
+    return jnp.where(still, 0.0, velocity * jnp.where(still, 1.0, squared) ** -0.25)
 
 
 def from_square_root_velocity(

@@ -21,7 +21,7 @@ from diffclust.graphs.affinity import mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbours_of
 from diffclust.graphs.refine import CandidateDistances, Direction, arranged
 from diffclust.image_source import Images
-from diffclust.models.kmeans import DeformationInvariantKMeans
+from diffclust.models.kmeans import DeformationInvariantKMeans, after_rotations
 from diffclust.models.scattering import reporter
 from diffclust.models.settings import SplineSettings, check_whole_numbers
 from diffclust.models.spectral import AbstractGraphModel, extended
@@ -46,6 +46,8 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         num_candidates: How many neighbours in scattering space are judged for each image.
         num_neighbours: How many of them are kept, in each of the graphs that are averaged.
         affine_penalty: Weight of the mean squared displacement of the affine part.
+        transforms: How images are moved, as in DI K-means: `tps`, `turn-tps`, `rot-tps`. Candidates
+            are sought in scattering space, which knows no rotations.
         direction: `"forward"` moves every image onto its candidates; `"min"` and `"mean"` go both
             ways.
         num_removed: How many leading principal directions are removed in scattering space, for each
@@ -60,6 +62,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     num_candidates: int = eqx.field(static=True, default=15, kw_only=True)
     num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(4, 5, 6, 7), kw_only=True)
     affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
+    transforms: str = eqx.field(static=True, default="tps", kw_only=True)
     direction: Direction = eqx.field(static=True, default="forward", kw_only=True)
     num_removed: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3, 4), kw_only=True)
 
@@ -81,6 +84,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
             affine_penalty=self.affine_penalty,
             bending_penalty=self.bending_penalty,
             mask=self.mask,
+            transforms=self.transforms,
         )
 
     def aligner(self) -> AbstractAligner:
@@ -89,7 +93,8 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         With so few steps a longer memory of past ones costs more than it gains.
         """
         minimiser = PreconditionedLBFGS(history=1)
-        return Descent((Stage(7, blur=1 / 28), Stage(4)), minimiser=minimiser, damping=0.05)
+        descent = Descent((Stage(7, blur=1 / 28), Stage(4)), minimiser=minimiser, damping=0.05)
+        return after_rotations(self.alignment_model().parts(), descent)
 
     def distance(self, examples: np.ndarray) -> PreparedDistance:
         """The penalised invariant distance that judges pairs.

@@ -1,6 +1,7 @@
 """K-means and its two invariant kin, each a transform, a penalty and an aligner."""
 
 import abc
+import dataclasses
 import math
 
 import equinox as eqx
@@ -10,7 +11,14 @@ import numpy as np
 from jaxtyping import Float
 
 from diffclust import _validation
-from diffclust.alignment import AbstractAligner, Descent, NoAlignment, Stage
+from diffclust.alignment import (
+    AbstractAligner,
+    Descent,
+    GridSearch,
+    NoAlignment,
+    Sequential,
+    Stage,
+)
 from diffclust.energies import TransformedDistance
 from diffclust.image_source import Images
 from diffclust.models.images import AbstractImageModel, blank_clusters, check_landmarks
@@ -22,6 +30,7 @@ from diffclust.models.settings import (
 )
 from diffclust.parallel import Data, Description
 from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages
+from diffclust.sampling import Boundary
 from diffclust.solvers import (
     Assignment,
     Callback,
@@ -37,7 +46,16 @@ from diffclust.solvers import (
     assign_samples,
     ignore,
 )
-from diffclust.transforms import AbstractSpatialTransform, Affine, Identity, ThinPlateSpline
+from diffclust.transforms import (
+    AbstractSpatialTransform,
+    AbstractTransform,
+    Identity,
+    Rotation,
+    ThinPlateSpline,
+    compose,
+    named_sequence,
+    rotations_grid,
+)
 
 _COARSE_SIDE = 14
 """Restarts run on images whose shorter side has about this many pixels."""
@@ -182,24 +200,39 @@ class AbstractAlignedKMeans(
 ):
     """K-means with every image aligned to every prototype, within the limits of penalties."""
 
+    transforms: eqx.AbstractVar[str]
+
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         check_counts(self)
+        self.parts()
         for name in self._penalties:
-            _validation.positive(getattr(self, name), name, least=0)
+            _validation.positive(getattr(self, name, 0.0), name, least=0)
         _check_weights(self)
 
     @abc.abstractmethod
-    def transform(self) -> AbstractSpatialTransform:
-        """How images are moved."""
+    def parts(self) -> tuple[AbstractSpatialTransform, ...]:
+        """How images are moved, step by step."""
+
+    @abc.abstractmethod
+    def descent(self) -> Descent:
+        """How params are found, but for rotations."""
+
+    def transform(self) -> AbstractTransform:
+        """All steps in one."""
+        return compose(*self.parts())
+
+    def aligner(self) -> AbstractAligner:
+        """Descent; where there are rotations, from the best of all angles."""
+        return after_rotations(self.parts(), self.descent())
 
     @property
     def _penalties(self) -> list[str]:
-        return [f"{term}_penalty" for term in self.transform().deformation_terms]
+        return [f"{term}_penalty" for part in self.parts() for term in part.deformation_terms]
 
     def penalty(self) -> tuple[float, ...]:
-        """One for each part of the deformation."""
-        return tuple(getattr(self, name) for name in self._penalties)
+        """One for each part of the deformation; rotations, reflections and shifts cost nothing."""
+        return tuple(getattr(self, name, 0.0) for name in self._penalties)
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after the transform."""
@@ -216,7 +249,13 @@ class AbstractAlignedKMeans(
 
     def check(self, images: Images) -> None:
         """Refuses blank images where they have to be scaled to unit norm, and too few pixels."""
-        check_landmarks([self.transform()], images)
+        check_landmarks(self.parts(), images)
+        height, width = images.shape[1:3]
+        if height != width and any(isinstance(part, Rotation) for part in self.parts()):
+            raise ValueError(
+                f"images of {height}x{width} pixels would be sheared by rotations "
+                f"({self.transforms!r}); make them square"
+            )
         if self.unit_norm:
             _validation.not_blank(images)
 
@@ -226,18 +265,21 @@ class AffineInvariantKMeans(AbstractAlignedKMeans):
 
     Attributes:
         num_clusters: K.
+        transforms: How images are moved, in the order in which it acts: `aff`, `turn` (by any
+            angle), `rot` (and perhaps mirrored) and `shift` joined by hyphens.
 
     References:
         Cosentino et al., DI K-means, Sec. 4.2; Fitzgibbon and Zisserman (2002).
     """
 
     num_clusters: int = eqx.field(static=True)
+    transforms: str = eqx.field(static=True, default="aff", kw_only=True)
 
-    def transform(self) -> Affine:
-        """An affine map."""
-        return Affine(boundary=self.boundary)
+    def parts(self) -> tuple[AbstractSpatialTransform, ...]:
+        """An affine map, or what else was asked for."""
+        return spatial_parts(self.transforms, ("aff", "turn", "rot", "shift"), self.boundary)
 
-    def aligner(self) -> AbstractAligner:
+    def descent(self) -> Descent:
         """Descent in two levels."""
         return Descent((Stage(8, blur=1 / 14), Stage(12)))
 
@@ -250,23 +292,74 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
     Attributes:
         num_clusters: K.
         regularisation: λ of Eq. 9.
+        transforms: How images are moved, in the order in which it acts: `tps`, after `turn` (by any
+            angle), `rot` (and perhaps mirrored) or `shift` where that is asked for, joined by
+            hyphens.
 
     References:
         Cosentino et al., DI K-means, Eqs. 2 to 4, Algorithm 2; ST K-means, Algorithm 2.
     """
 
     num_clusters: int = eqx.field(static=True)
+    transforms: str = eqx.field(static=True, default="tps", kw_only=True)
     regularisation: float = eqx.field(static=True, default=0.0, kw_only=True)
 
-    def transform(self) -> ThinPlateSpline:
-        """The thin-plate spline over the landmark grid."""
-        return ThinPlateSpline(
+    def parts(self) -> tuple[AbstractSpatialTransform, ...]:
+        """The thin-plate spline over the landmark grid, and what comes before it."""
+        names = ("tps", "turn", "rot", "shift")
+        spline = ThinPlateSpline(
             self.landmarks, regularisation=self.regularisation, boundary=self.boundary
         )
+        found = spatial_parts(self.transforms, names, self.boundary)
+        return tuple(spline if isinstance(p, ThinPlateSpline) else p for p in found)
 
-    def aligner(self) -> AbstractAligner:
+    def descent(self) -> Descent:
         """Descent, affine first, coarse to fine."""
         return Descent()
+
+
+def spatial_parts(
+    transforms: str, names: tuple[str, ...], boundary: Boundary
+) -> tuple[AbstractSpatialTransform, ...]:
+    """Maps of coordinates from their names.
+
+    Args:
+        transforms: Names joined by hyphens.
+        names: Those that a model takes.
+        boundary: What lies outside an image.
+
+    Returns:
+        The transforms.
+
+    Raises:
+        ValueError: If there is none, or another name is among them.
+    """
+    given = transforms.split("-")
+    if not set(given) <= set(names):
+        raise ValueError(
+            f"transforms must be names out of {', '.join(names)} joined by hyphens, not "
+            f"{transforms!r}"
+        )
+    found = named_sequence(transforms, channels=1, boundary=boundary)
+    return tuple(part for part in found if isinstance(part, AbstractSpatialTransform))
+
+
+def after_rotations(
+    transforms: tuple[AbstractSpatialTransform, ...], descent: Descent
+) -> AbstractAligner:
+    """An aligner that tries all angles before it descends.
+
+    Args:
+        transforms: How images are moved, step by step.
+        descent: The descent; its last stage follows where there are angles to try.
+
+    Returns:
+        The descent itself where there are no rotations.
+    """
+    grid = rotations_grid(transforms, 64 if len(transforms) == 1 else 32)
+    if grid is None:
+        return descent
+    return Sequential(GridSearch(grid), dataclasses.replace(descent, stages=descent.stages[-1:]))
 
 
 def check_counts(model: AbstractPrototypeModel) -> None:

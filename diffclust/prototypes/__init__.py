@@ -13,7 +13,7 @@ from diffclust.prototypes.base import (
     exemplar_of,
     variance_of,
 )
-from diffclust.prototypes.images import MeanImages, Sums, UnitNormImages
+from diffclust.prototypes.images import MeanImages, MeanSeries, Sums, UnitNormImages
 from diffclust.prototypes.shapes import (
     FrechetShapes,
     FrechetSums,
@@ -32,6 +32,7 @@ __all__ = [
     "LandmarkSums",
     "Learned",
     "MeanImages",
+    "MeanSeries",
     "MeanShapes",
     "Sums",
     "UnitNormImages",

@@ -101,6 +101,19 @@ class UnitNormImages(AbstractSummedImages):
         return sample / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
 
 
+class MeanSeries(AbstractSummedImages):
+    """The mean of aligned series of unit norm; NaN marks what was not seen."""
+
+    def update(self, statistics: Sums, previous: Array) -> Array:
+        """See `AbstractPrototypeFamily.update`."""
+        return MeanImages().update(statistics, previous)
+
+    def normalise(self, sample: Array) -> Array:
+        """Divides by the norm of what was seen."""
+        squared = jnp.nansum(sample**2)
+        return sample / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
+
+
 def _unit_norm_minimiser(
     total: Float[Array, "*size channels"], weight: Float[Array, "*size 1"]
 ) -> Float[Array, "*size channels"]:

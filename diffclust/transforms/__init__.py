@@ -12,7 +12,14 @@ from diffclust.transforms.base import (
     as_spatial,
 )
 from diffclust.transforms.colour import Colour
-from diffclust.transforms.compose import NAMES, Compose, SpatialChain, compose, named_sequence
+from diffclust.transforms.compose import (
+    NAMES,
+    Compose,
+    SpatialChain,
+    compose,
+    named_sequence,
+    rotations_grid,
+)
 from diffclust.transforms.isometries import Rotation, Translation, params_grid
 from diffclust.transforms.morphology import Morphology
 from diffclust.transforms.thin_plate_spline import ThinPlateSpline, landmark_grid
@@ -38,4 +45,5 @@ __all__ = [
     "landmark_grid",
     "named_sequence",
     "params_grid",
+    "rotations_grid",
 ]

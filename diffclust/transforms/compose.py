@@ -12,7 +12,7 @@ from diffclust.sampling import Boundary
 from diffclust.transforms.affine import Affine, Projective
 from diffclust.transforms.base import AbstractSpatialTransform, AbstractTransform
 from diffclust.transforms.colour import Colour
-from diffclust.transforms.isometries import Rotation, Translation
+from diffclust.transforms.isometries import Grid, Rotation, Translation
 from diffclust.transforms.morphology import Morphology
 from diffclust.transforms.thin_plate_spline import ThinPlateSpline
 from diffclust.types import Image, Params, Points
@@ -145,6 +145,27 @@ def compose(*transforms: AbstractTransform) -> AbstractTransform:
         run = tuple(run)
         parts += [SpatialChain(run)] if spatial and len(run) > 1 else run  # pyright: ignore[reportArgumentType, reportCallIssue]
     return parts[0] if len(parts) == 1 else Compose(tuple(parts))
+
+
+def rotations_grid(transforms: tuple[AbstractTransform, ...], num_angles: int) -> Grid | None:
+    """All angles of the rotations in a sequence, with everything else at rest, for `GridSearch`.
+
+    Args:
+        transforms: The transforms, in the order in which they act.
+        num_angles: How many angles in the whole turn.
+
+    Returns:
+        Params of the composed transforms; None where there are no rotations.
+    """
+    if not any(isinstance(part, Rotation) for part in transforms):
+        return None
+    grid = jnp.zeros((1, 0))
+    for part in transforms:
+        rests = jnp.zeros((1, part.num_params))
+        own = part.grid(num_angles) if isinstance(part, Rotation) else rests
+        every, again = jnp.repeat(grid, len(own), axis=0), jnp.tile(own, (len(grid), 1))
+        grid = jnp.concatenate([every, again], axis=1)
+    return grid
 
 
 def _is_spatial(transform: AbstractTransform) -> bool:

@@ -8,7 +8,7 @@ from diffclust.alignment import Descent, InvariantDistance, Stage
 from diffclust.energies import TransformedDistance
 from diffclust.features import from_square_root_velocity, square_root_velocity
 from diffclust.prototypes import MeanImages
-from diffclust.transforms import TimeWarp
+from diffclust.transforms import Identity, TimeWarp
 
 WARP = TimeWarp(5)
 
@@ -118,6 +118,8 @@ def test_without_missing_values_nothing_changes() -> None:
     np.testing.assert_allclose(careful.pixel_weight(params, series), 1.0, atol=1e-6)
     with pytest.raises(ValueError, match="missing values"):
         TransformedDistance(TimeWarp(4), missing=True, mask="8x8:")
+    with pytest.raises(ValueError, match="need a transform with params"):
+        TransformedDistance(Identity(), missing=True)
 
 
 def test_means_are_of_what_was_seen() -> None:

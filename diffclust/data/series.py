@@ -1,0 +1,180 @@
+"""Series over time: loading them from `.npz`, `.csv` and `.ts` files."""
+
+import dataclasses
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from diffclust.data.arrays import check_labels
+from diffclust.data.dataset import AbstractSamples, DataError, encode_labels, reason_of
+from diffclust.data.files import refuse_bombs
+
+FORMATS = (".npz", ".csv", ".ts")
+"""Files that `load_series` reads."""
+
+_LABELS = ("labels", "label", "y")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SeriesSet(AbstractSamples):
+    """Series, and what is known about them.
+
+    Attributes:
+        series: Values, float32 `[n, length, channels]`; NaN after the end of the shorter ones, and
+            where a value is missing.
+        labels: Class of each series as a code, an index into `label_names`, int64 `[n]`; None where
+            there are none. For evaluation only: no fit sees them.
+        label_names: Name of each class; None where there are no labels.
+        name: What the data are called in reports.
+        path: The file; None where there is none.
+        indices: Position of each series in the source; counts up from 0 when not given.
+    """
+
+    series: np.ndarray
+    labels: np.ndarray | None = None
+    label_names: tuple[str, ...] | None = None
+    name: str = "series"
+    path: str | None = None
+    indices: np.ndarray | None = None
+
+    noun = "series"
+    skipped: ClassVar[tuple[str, ...]] = ()
+    _per_sample = ("series", "labels", "indices")
+
+    def __post_init__(self) -> None:
+        """Check that everything speaks of the same series."""
+        if self.indices is None:
+            object.__setattr__(self, "indices", np.arange(len(self.series)))
+        self._check_lengths()
+
+    @property
+    def samples(self) -> np.ndarray:
+        """The series."""
+        return self.series
+
+
+def check_series(values: Any, name: str = "series") -> np.ndarray:
+    """Check series, and bring them to float32 with a last axis of channels.
+
+    Args:
+        values: Array-like `[n, length]` or `[n, length, channels]` of numbers, NaN where a value is
+            missing; or a list of series of different lengths, `[length]` or `[length, channels]`,
+            which are filled up with NaN.
+        name: What an error calls the array.
+
+    Returns:
+        float32 `[n, length, channels]`.
+
+    Raises:
+        DataError: If the shape is another, some values are infinite, or a series has fewer than
+            two values.
+    """
+    try:
+        if isinstance(values, list | tuple):
+            values = _padded([np.asarray(one, dtype=np.float32) for one in values])
+        array = np.asarray(values, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} must hold numbers ({reason_of(error)})") from error
+    if array.ndim == 2:
+        array = array[..., None]
+    if array.ndim != 3 or 0 in array.shape:
+        raise DataError(
+            f"{name} must have shape [n, length] or [n, length, channels], none of them 0: got "
+            f"{list(np.shape(values))}"
+        )
+    if np.isinf(array).any():
+        raise DataError(f"{name} holds infinities; NaN marks what is missing")
+    seen = np.isfinite(array).all(axis=2).sum(axis=1)
+    if (short := np.flatnonzero(seen < 2)).size:
+        raise DataError(f"{name} holds fewer than two values at index {short[:5].tolist()}")
+    return array
+
+
+def _padded(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Series of different lengths in one array, NaN after their ends."""
+    length = max((len(part) for part in parts), default=0)
+    columns = [part.reshape(len(part), -1) for part in parts]
+    widths = [(0, length - len(part)) for part in columns]
+    return np.stack(
+        [
+            np.pad(part, (width, (0, 0)), constant_values=np.nan)
+            for part, width in zip(columns, widths, strict=True)
+        ]
+    )
+
+
+def load_series(
+    path: str | Path,
+    *,
+    labels: Sequence[object] | np.ndarray | None = None,
+    name: str | None = None,
+) -> SeriesSet:
+    """Load series from a file, never unpickling anything.
+
+    Args:
+        path: An `.npz` with the key `series`, `[n, length]` or `[n, length, channels]`, NaN after
+            the end of shorter ones, and perhaps `labels`; a `.csv` without a header and one series
+            a row, empty after its end; or a `.ts` of the time series archives, which aeon reads
+            (`pip install diffclust[series]`).
+        labels: One class for each series; those of the file where they are not given.
+        name: What the data are called; by default the file's name without its suffix.
+
+    Returns:
+        The series.
+
+    Raises:
+        DataError: If the file is missing, damaged or of another kind, or holds no series.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS or not path.is_file():
+        raise DataError(f"{str(path)!r} is no file of {', '.join(FORMATS)}; give one of series")
+    try:
+        values, own = _READERS[path.suffix.lower()](path)
+    except DataError:
+        raise
+    # Each kind of file is damaged in ways of its own.
+    except Exception as error:
+        raise DataError(f"{str(path)!r} cannot be read ({reason_of(error)})") from error
+    series = check_series(values, f"series in {str(path)!r}")
+    given = own if labels is None else np.asarray(labels)
+    if given is not None:
+        remedy = "pass those of these series"
+        given = check_labels(given, len(series), "labels", noun="series", remedy=remedy)
+    codes, names = encode_labels(given)
+    stem = path.stem if name is None else name
+    return SeriesSet(series, codes, names, name=stem, path=str(path))
+
+
+def _read_npz(path: Path) -> tuple[Any, np.ndarray | None]:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        refuse_bombs(archive, path)
+        arrays = {key: np.asarray(archive[key]) for key in archive.files}
+    if "series" not in arrays:
+        raise DataError(
+            f"{str(path)!r} has no key 'series'; save them with np.savez(path, series=series)"
+        )
+    return arrays["series"], next((arrays[key] for key in _LABELS if key in arrays), None)
+
+
+def _read_csv(path: Path) -> tuple[Any, None]:
+    rows = [row.rstrip(",").split(",") for row in path.read_text("utf-8").splitlines() if row]
+    return [np.asarray([float(cell or "nan") for cell in row]) for row in rows], None
+
+
+def _read_ts(path: Path) -> tuple[Any, np.ndarray]:
+    try:
+        aeon = importlib.import_module("aeon.datasets")
+    except ImportError as error:
+        raise DataError(
+            f"{str(path)!r} is read by aeon, which is not installed; run pip install "
+            "'diffclust[series]'"
+        ) from error
+    # Channels come first in each of them.
+    cases, labels = aeon.load_from_ts_file(str(path))
+    return [np.asarray(case).T for case in cases], np.asarray(labels)
+
+
+_READERS = {".npz": _read_npz, ".csv": _read_csv, ".ts": _read_ts}

@@ -1,0 +1,110 @@
+"""Series that differ by warps of time, clustered beside tslearn.
+
+    python -m experiments.series.run [--seed 0] [--seeds 2] [--quick]
+
+Made series of four kinds under random warps, which no knots can undo exactly, with noise; the same,
+some cut short; and Trace, which tslearn brings. K-means, K-means under time warps of the values and
+of square-root velocities, and tslearn's K-means by DTW and soft-DTW where tslearn is installed
+(experiments/series/requirements.txt). Labels score, and do nothing else.
+"""
+
+import importlib.util
+import time
+
+import jax
+import numpy as np
+
+from diffclust.alignment import Descent, NoAlignment, Stage
+from diffclust.energies import TransformedDistance
+from diffclust.features import square_root_velocity
+from diffclust.metrics import scores
+from diffclust.models import Clustering
+from diffclust.prototypes import MeanSeries
+from diffclust.solvers import Lloyd
+from diffclust.transforms import TimeWarp
+from experiments.harness import arguments, finish
+
+RESTARTS = 2
+
+
+def made(count, length, seed, *, cut=False):
+    """Sums of bumps, at times that are bent by a power and a wave."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % 4
+    # The same bumps but for one: what differs is small beside the warps.
+    centres = np.array([[0.2, 0.5, 0.8], [0.2, 0.5, 0.8], [0.2, 0.45, 0.8], [0.2, 0.5, 0.8]])
+    heights = np.array([[1, 1, 1], [1, -1, 1], [1, 0.3, 1], [1, 1, -0.6]])
+    times = np.linspace(0, 1, length)
+    warps = times[None] ** np.exp(rng.normal(0, 0.35, (count, 1)))
+    warps = warps + rng.uniform(-0.1, 0.1, (count, 1)) * np.sin(2 * np.pi * warps) / 2
+    bumps = np.exp(-0.5 * ((warps[:, :, None] - centres[labels][:, None]) / 0.06) ** 2)
+    series = np.einsum("ntb,nb->nt", bumps, heights[labels])
+    series = series + rng.normal(0, 0.05, series.shape)
+    if cut:
+        ends = rng.integers(int(0.85 * length), length + 1, count)
+        series = np.where(np.arange(length)[None] < ends[:, None], series, np.nan)
+    return series[..., None].astype(np.float32), labels
+
+
+def trace():
+    """The Trace set of the UCR archive."""
+    from tslearn.datasets import CachedDatasets
+
+    train, labels, test, others = CachedDatasets().load_dataset("Trace")
+    series, labels = np.concatenate([train, test]), np.concatenate([labels, others])
+    return series[:, ::2].astype(np.float32), labels - labels.min()
+
+
+def kmeans(series, clusters, key, *, velocity=False, warp=True, penalty=0.05):
+    """K-means of series, under warps of time where they are asked for."""
+    align = Descent((Stage(8, blur=1 / 28), Stage(10))) if warp else NoAlignment()
+    energy = TransformedDistance(TimeWarp(8, preserve_norm=velocity), missing=True)
+    settings = {"num_restarts": RESTARTS, "max_passes": 20, "has_missing": True}
+    lloyd = Lloyd(energy, align, MeanSeries())
+    model = Clustering(clusters, lloyd, penalties=(penalty,), **settings)
+    given = np.asarray(jax.vmap(square_root_velocity)(series)) if velocity else series
+    return model.fit(given, key=key).assignments
+
+
+def by_tslearn(series, clusters, seed, metric):
+    from tslearn.clustering import TimeSeriesKMeans
+
+    model = TimeSeriesKMeans(
+        clusters, metric=metric, n_init=RESTARTS, max_iter=20, random_state=seed, n_jobs=1
+    )
+    return model.fit_predict(series)
+
+
+def main():
+    args = arguments(__doc__, seeds={"type": int, "default": 2})
+    count, length, seeds = (40, 32, 1) if args.quick else (120, 64, args.seeds)
+    sets = {"made": made(count, length, 0), "made, cut": made(count, length, 0, cut=True)}
+    rivals = importlib.util.find_spec("tslearn") is not None
+    if rivals and not args.quick:
+        sets["Trace"] = trace()
+    key = jax.random.key
+    ways = {
+        "K-means": lambda x, k, s: kmeans(x, k, key(s), warp=False),
+        "K-means, warped": lambda x, k, s: kmeans(x, k, key(s)),
+        "K-means, warped velocities": lambda x, k, s: kmeans(x, k, key(s), velocity=True),
+    }
+    if rivals:
+        for metric in ("dtw", "softdtw"):
+            ways[f"tslearn, {metric}"] = lambda x, k, s, m=metric: by_tslearn(x, k, s, m)
+    rows = {}
+    for name, (series, labels) in sets.items():
+        for way, cluster in ways.items():
+            found = []
+            for seed in range(args.seed, args.seed + seeds):
+                begun = time.perf_counter()
+                clusters = np.asarray(cluster(series, len(set(labels)), seed))
+                seconds = time.perf_counter() - begun
+                row = {**scores(labels, clusters), "seconds": seconds}
+                found.append({k: round(float(row[k]), 3) for k in ("ari", "acc", "seconds")})
+                print(f"{name:10s} {way:28s} seed={seed} {found[-1]}", flush=True)
+            rows[f"{name}: {way}"] = found
+    finish({"experiment": "series", **rows})
+
+
+if __name__ == "__main__":
+    main()

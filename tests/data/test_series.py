@@ -1,0 +1,78 @@
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diffclust.data import DataError, check_series, load_series
+
+SERIES = np.random.default_rng(0).normal(size=(4, 9, 2)).astype(np.float32)
+
+
+def test_npz(tmp_path: Path) -> None:
+    cut = SERIES.copy()
+    cut[1, 6:] = np.nan
+    np.savez(tmp_path / "walks.npz", series=cut, labels=np.array(["b", "a", "b", "a"]))
+    found = load_series(tmp_path / "walks.npz")
+    np.testing.assert_array_equal(found.series, cut)
+    assert (found.name, found.label_names) == ("walks", ("a", "b"))
+    np.testing.assert_array_equal(found.labels, [1, 0, 1, 0])
+    few = found.take([2, 1])
+    np.testing.assert_array_equal(few.indices, [2, 1])
+    np.testing.assert_array_equal(few.series, cut[[2, 1]])
+    given = load_series(tmp_path / "walks.npz", labels=[3, 3, 1, 1])
+    np.testing.assert_array_equal(given.labels, [1, 1, 0, 0])
+
+
+def test_csv_with_rows_of_different_lengths(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1,2,3\n4,5\n6,,8,\n")
+    found = load_series(tmp_path / "a.csv").series[..., 0]
+    nan = np.nan
+    np.testing.assert_array_equal(found, [[1, 2, 3], [4, 5, nan], [6, nan, 8]])
+
+
+def test_ts_is_read_by_aeon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.ts").write_text("@data\n1,2,3:one\n")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "aeon.datasets", None)
+        with pytest.raises(DataError, match=r"diffclust\[series\]"):
+            load_series(tmp_path / "a.ts")
+    # As aeon 1.6 gives series of different lengths: a list, channels first.
+    reader = types.ModuleType("aeon.datasets")
+    cases = [SERIES[0].T, SERIES[1, :5].T]
+    reader.load_from_ts_file = lambda path: (cases, np.array(["x", "y"]))
+    monkeypatch.setitem(sys.modules, "aeon.datasets", reader)
+    found = load_series(tmp_path / "a.ts")
+    np.testing.assert_array_equal(found.series[0], SERIES[0])
+    assert np.isnan(found.series[1, 5:]).all()
+    assert found.label_names == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.zeros((3,)), "must have shape"),
+        ([], "must have shape|numbers"),
+        (np.full((2, 5), np.inf), "infinities"),
+        (np.full((2, 5), np.nan), "fewer than two values at index"),
+        ([["a", "b"]], "must hold numbers"),
+    ],
+)
+def test_what_is_no_series_is_refused(values: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        check_series(values)
+
+
+def test_bad_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is no file of"):
+        load_series(tmp_path / "a.mat")
+    np.savez(tmp_path / "a.npz", other=SERIES)
+    with pytest.raises(DataError, match="no key 'series'"):
+        load_series(tmp_path / "a.npz")
+    (tmp_path / "b.npz").write_bytes(b"PK no")
+    with pytest.raises(DataError, match="cannot be read"):
+        load_series(tmp_path / "b.npz")
+    np.savez(tmp_path / "c.npz", series=SERIES, labels=np.arange(3))
+    with pytest.raises(DataError, match="labels"):
+        load_series(tmp_path / "c.npz")

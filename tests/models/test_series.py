@@ -1,0 +1,36 @@
+"""K-means of series under warps of time, through a model of one's own."""
+
+import jax
+import numpy as np
+
+from diffclust.alignment import Descent, Stage
+from diffclust.energies import TransformedDistance
+from diffclust.metrics import scores
+from diffclust.models import Clustering
+from diffclust.prototypes import MeanSeries
+from diffclust.solvers import Lloyd
+from diffclust.transforms import TimeWarp
+
+
+def bumps() -> tuple[np.ndarray, np.ndarray]:
+    """Two kinds of three bumps at warped times; some series end early."""
+    rng, labels = np.random.default_rng(0), np.arange(20) % 2
+    times = np.linspace(0, 1, 40)[None] ** np.exp(rng.normal(0, 0.3, (20, 1)))
+    apart = times[:, :, None] - np.array([0.2, 0.5, 0.8])
+    heights = np.array([[1.0, 1.0, 1.0], [1.0, -0.5, 1.0]])[labels]
+    series = np.einsum("ntb,nb->nt", np.exp(-0.5 * (apart / 0.06) ** 2), heights)
+    ends = rng.integers(36, 41, 20)
+    cut = np.where(np.arange(40)[None] < ends[:, None], series, np.nan)
+    return cut[..., None].astype(np.float32), labels
+
+
+def test_warped_series_of_unequal_lengths_are_clustered() -> None:
+    series, labels = bumps()
+    energy = TransformedDistance(TimeWarp(6), missing=True)
+    lloyd = Lloyd(energy, Descent((Stage(6, blur=1 / 28), Stage(6))), MeanSeries())
+    model = Clustering(2, lloyd, penalties=(0.05,), has_missing=True, num_restarts=2, max_passes=8)
+    result = model.fit(series, key=jax.random.key(0))
+    assert scores(labels, result.assignments)["acc"] == 1.0
+    assert np.all(np.isfinite(result.prototypes))
+    assert result.prototypes.shape == (2, 40, 1)
+    np.testing.assert_array_equal(result.predict(series).clusters, result.assignments)
