@@ -101,9 +101,9 @@ def _reach(ink: _Ink, x: Float[Array, "height width"], y: Float[Array, "height w
     beside = (around[1:-1, 2:], around[1:-1, :-2], around[2:, 1:-1], around[:-2, 1:-1])
     ends = []
     for along, after in zip((x, -x, y, -y), beside, strict=True):
-        falls = jnp.maximum(ink.weight - after, jnp.finfo(x.dtype).tiny)
-        share = jnp.clip((ink.weight - faint) / falls, 0.0, 1.0)
-        ends.append(jnp.max(jnp.where(ink.weight > faint, along + share * ink.pixel, 0.0)))
+        last = (ink.weight > faint) & (after <= faint)
+        share = (ink.weight - faint) / jnp.where(last, ink.weight - after, 1.0)
+        ends.append(jnp.max(jnp.where(last, along + share * ink.pixel, 0.0)))
     across, down = (0.5 * ink.pixel + side for side in ink.sides)
     return jnp.maximum(jnp.maximum(ends[0], ends[1]) / across, jnp.maximum(ends[2], ends[3]) / down)
 
