@@ -39,10 +39,11 @@ from diffclust.models.scattering import reporter
 from diffclust.models.shapes import ShapeDistance, ShapeKMeans
 from diffclust.models.spectral import ProjectedScatteringSpectralClustering
 from diffclust.parallel import Data
+from diffclust.parallel.data import PerSample
 from diffclust.prototypes import gaussians
 from diffclust.registration import register
 from diffclust.solvers import Callback, LloydProblem, Run, ignore, kmeans, kmeans_plus_plus
-from diffclust.solvers.lloyd_run import sum_over_chunks
+from diffclust.solvers.lloyd import sum_over_chunks
 from diffclust.solvers.penalty_learning import warp_statistics
 from diffclust.types import Key
 
@@ -198,7 +199,7 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
     state, memory = sum_over_chunks(
         solver, chunks, solver.init(learned.clusters), chunks.spread(known)
     )
-    run = Run(learned, memory, state.tally, result.history, result.outcome.status)
+    run = Run(learned, PerSample(memory), state.tally, result.history, result.outcome.status)
     warps = warp_statistics(solver, chunks, run)
     if pixels is not None:
         warps = eqx.tree_at(lambda w: w.pixels, warps, jnp.asarray(pixels, warps.pixels.dtype))

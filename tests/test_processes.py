@@ -28,7 +28,7 @@ from diffclust.parallel.processes import (
     take_rows,
 )
 from diffclust.solvers import gradient_problem
-from diffclust.solvers.gradient_steps import BatchOrder
+from diffclust.solvers.gradient import BatchOrder
 from tests.processes_main import COUNT, fitted
 from tests.registry import blobs
 

@@ -29,7 +29,7 @@ from diffclust.plotting import Film, save_prototypes
 from diffclust.report import write_report
 from diffclust.report.maps import check_map_samples
 from diffclust.solvers import Callback, Progress
-from diffclust.solvers.progress import ignore
+from diffclust.solvers.result import ignore
 from diffclust.storage import checkpoint
 
 _LARGEST_SEED = 2**32 - 1

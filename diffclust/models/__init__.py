@@ -12,7 +12,12 @@ from diffclust.models.dti import (
     GaussianMixture,
     TransformationInvariantKMeans,
 )
-from diffclust.models.gradient import AbstractGradientModel, warped_prototypes
+from diffclust.models.gradient import (
+    AbstractGradientModel,
+    PrototypeObjective,
+    WithObjective,
+    warped_prototypes,
+)
 from diffclust.models.images import AbstractImageModel, of_images
 from diffclust.models.kmeans import (
     AbstractPrototypeModel,
@@ -20,12 +25,10 @@ from diffclust.models.kmeans import (
     DeformationInvariantKMeans,
     KMeans,
 )
-from diffclust.models.objective import PrototypeObjective
-from diffclust.models.own_objective import WithObjective
 from diffclust.models.scattering import AbstractScatteringModel, ScatteringKMeans
+from diffclust.models.settings import Training
 from diffclust.models.shapes import ShapeKMeans
 from diffclust.models.spectral import ProjectedScatteringSpectralClustering
-from diffclust.models.training import Training
 
 MODELS: dict[str, type[AbstractModel]] = {
     name: globals()[method.model] for name, method in METHODS.items()

@@ -16,25 +16,25 @@ from diffclust.alignment import (
     PreparedDistance,
     Stage,
 )
-from diffclust.graphs import Neighbours, SpectralEmbedding, nested_neighbours, reranked
+from diffclust.graphs import Neighbours, reranked
 from diffclust.graphs.affinity import mean_affinity_to_references
-from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
-from diffclust.graphs.refine import CandidateDistances, Direction, arranged, windowed_neighbours
+from diffclust.graphs.neighbours import neighbours_of
+from diffclust.graphs.refine import CandidateDistances, Direction, arranged
 from diffclust.image_source import Images
-from diffclust.models.cuts import cut_of_fit
 from diffclust.models.kmeans import DeformationInvariantKMeans
-from diffclust.models.scattering import AbstractScatteringModel, reporter
+from diffclust.models.scattering import reporter
 from diffclust.models.settings import SplineSettings, check_whole_numbers
+from diffclust.models.spectral import AbstractGraphModel, extended
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import Chunkwise
 from diffclust.parallel.processes import allgather_rows
-from diffclust.solvers import Callback, Context, FitStage, Outcome, PointClusters, nearest_centres
+from diffclust.solvers import Callback, Context, FitStage, Outcome, PointClusters
 
 _EXEMPLARS = 64
 """Images from which the aligner's preconditioner is computed."""
 
 
-class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringModel):
+class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel):
     """Neighbours are sought in scattering space and judged by how little bending makes them equal.
 
     For each image the nearest candidates by projected scattering coefficients; for each candidate
@@ -65,10 +65,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        _validation.count(self.num_clusters, "num_clusters")
-        self.check_scattering()
-        check_whole_numbers(self.num_neighbours, "num_neighbours", 1)
-        check_whole_numbers(self.num_removed, "num_removed", 0)
+        self.check_graph()
         check_whole_numbers((self.num_candidates,), "num_candidates", max(self.num_neighbours))
         if self.direction not in ("forward", "min", "mean"):
             raise ValueError(
@@ -113,11 +110,6 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
         _validation.in_memory(images)
         self.alignment_model().check(images)
 
-    @property
-    def most_removed(self) -> int:
-        """The greatest of the numbers."""
-        return max(self.num_removed)
-
     def num_compared(self, count: int) -> int:
         """All candidates."""
         del count
@@ -127,29 +119,10 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
         """Candidates in scattering space, their invariant distances, and the mean graph's cut."""
         del description
         return (
-            FitStage("neighbours", self._candidates),
+            FitStage("neighbours", self.neighbours_stage),
             FitStage("pairs", chunks=self._pairs),
             FitStage("cut", self._cut),
         )
-
-    def candidates(self, coordinates: np.ndarray, **settings: Any) -> tuple[Neighbours, ...]:
-        """The nearest samples in scattering space.
-
-        Args:
-            coordinates: Coordinates along principal directions, leading first.
-            **settings: `mesh` and `report` of `nested_neighbours`.
-
-        Returns:
-            Candidates of every sample, in the order of `num_removed`.
-        """
-        windows = (self.num_removed, self.num_dimensions, self.num_candidates)
-        return nested_neighbours(coordinates, *windows, **settings)
-
-    def _candidates(self, context: Context) -> dict[str, np.ndarray]:
-        coordinates = context.results["features"]["coordinates"]
-        report = reporter(context.callback, "neighbours")
-        near = self.candidates(coordinates, mesh=context.data.mesh, report=report)
-        return neighbour_arrays(near)
 
     def candidate_distances(
         self, images: np.ndarray, references: np.ndarray | None = None, **settings: Any
@@ -196,7 +169,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
     def _cut(self, context: Context) -> dict[str, np.ndarray]:
         candidates = neighbours_of(context.results["neighbours"])
         squared = arranged(candidates, context.results["pairs"]["rows"], direction=self.direction)
-        return cut_of_fit(self, by_root(candidates, squared), context)
+        return self.cut_stage(by_root(candidates, squared), context)
 
     def kept(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, the coordinates and the images, with which new ones are compared."""
@@ -208,10 +181,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
         """New images are compared with those that were fitted."""
         stored = outcome.extras
         coordinates = self.coordinates_of(outcome, data, callback)
-        windows = (self.num_removed, self.num_dimensions, self.num_candidates)
-        candidates = windowed_neighbours(
-            coordinates, stored["coordinates"], *windows, mesh=data.mesh
-        )
+        candidates = self.neighbours_among_fitted(coordinates, outcome, data)
         every = allgather_rows(data.samples, data.mesh)
         settings = {"mesh": data.mesh, "report": reporter(callback, "pairs")}
         distances = self.candidate_distances(every, stored["images"], **settings)
@@ -221,8 +191,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractScatteringM
             stored["scales"],
             weight=stored.get("weight"),
         )
-        embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
-        return nearest_centres(embedding.extend(affinities), stored["centres"])
+        return extended(outcome, affinities)
 
 
 def by_root(

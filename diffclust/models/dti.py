@@ -1,19 +1,25 @@
 """Transformation-invariant K-means and mixtures: prototypes are moved onto the samples."""
 
+from typing import ClassVar
+
 import equinox as eqx
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent, NoAlignment, Sequential, Stage
-from diffclust.models.gradient import AbstractGradientModel
-from diffclust.models.objective import PrototypeObjective, mixture, squared_distances
+from diffclust.models.gradient import (
+    AbstractGradientModel,
+    PrototypeObjective,
+    mixture,
+    squared_distances,
+)
 from diffclust.models.settings import (
     BackboneName,
     MixtureSettings,
     PredictionSettings,
     PrototypeWarpSettings,
+    Training,
     WindowSettings,
 )
-from diffclust.models.training import Training
 from diffclust.sampling import Boundary
 
 
@@ -91,16 +97,12 @@ class TransformationInvariantKMeans(PrototypeWarpSettings, WindowSettings, Abstr
     transforms: str = eqx.field(static=True, default="aff", kw_only=True)
     align_steps: int = eqx.field(static=True, default=8, kw_only=True)
     training: Training = eqx.field(default=Training(), kw_only=True)
+    backbone: ClassVar[BackboneName | None] = None
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _check(self)
         _validation.count(self.align_steps, "align_steps")
-
-    @property
-    def backbone(self) -> BackboneName | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """None: nothing is predicted."""
-        return None
 
     def objective(self) -> PrototypeObjective:
         """Squared distances to the nearest prototype."""
@@ -124,35 +126,15 @@ class GaussianMixture(MixtureSettings, WindowSettings, AbstractGradientModel):
 
     num_clusters: int = eqx.field(static=True)
     training: Training = eqx.field(default=Training(), kw_only=True)
+    transforms: ClassVar[str] = ""
+    backbone: ClassVar[BackboneName | None] = None
+    boundary: ClassVar[Boundary] = "edge"
+    landmarks: ClassVar[tuple[int, int]] = (4, 4)
+    deformation_penalty: ClassVar[float] = 0.0
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _check(self)
-
-    @property
-    def deformation_penalty(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Zero: nothing is moved."""
-        return 0.0
-
-    @property
-    def transforms(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """None."""
-        return ""
-
-    @property
-    def backbone(self) -> BackboneName | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """None: nothing is predicted."""
-        return None
-
-    @property
-    def boundary(self) -> Boundary:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Of no consequence: nothing is moved."""
-        return "edge"
-
-    @property
-    def landmarks(self) -> tuple[int, int]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Of no consequence: nothing is moved."""
-        return (4, 4)
 
     def objective(self) -> PrototypeObjective:
         """The mixture's negative log-likelihood."""

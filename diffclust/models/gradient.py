@@ -1,6 +1,7 @@
-"""What all models trained by gradient steps share: a curriculum, a fit, assignment."""
+"""What all models trained by gradient steps share: objectives, networks, a curriculum."""
 
 import abc
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -10,17 +11,25 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from diffclust import _validation
 from diffclust.alignment import AbstractAligner, NoAlignment, Prediction
-from diffclust.energies import TransformedPrototype
+from diffclust.distances import (
+    AbstractDissimilarity,
+    GaussianNegativeLogLikelihood,
+    SquaredEuclidean,
+)
+from diffclust.energies import (
+    AbstractReduction,
+    HardMinimum,
+    MixtureLikelihood,
+    TransformedPrototype,
+)
 from diffclust.image_source import Images
+from diffclust.methods import DENSITY_WORDS, MOVED_WORDS, Method
 from diffclust.models.base import Result
-from diffclust.models.images import AbstractImageModel
-from diffclust.models.objective import PrototypeObjective
-from diffclust.models.settings import BackboneName
-from diffclust.models.training import Training
+from diffclust.models.images import AbstractImageModel, check_landmarks
+from diffclust.models.settings import BackboneName, Training
 from diffclust.networks import (
     AbstractBackbone,
     Head,
@@ -30,7 +39,7 @@ from diffclust.networks import (
 )
 from diffclust.parallel import Data, Description
 from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all
-from diffclust.prototypes import Clusters, Learned
+from diffclust.prototypes import Clusters, GaussianImages, Learned
 from diffclust.sampling import Boundary
 from diffclust.solvers import (
     Assignment,
@@ -49,11 +58,72 @@ from diffclust.transforms import (
     AbstractSpatialTransform,
     AbstractTransform,
     Identity,
-    ThinPlateSpline,
     compose,
     named_sequence,
 )
 from diffclust.types import Key
+
+_RESPONSIBLE = 3
+"""Clusters of a sample whose gradient a mixture follows: the others' responsibilities are nil."""
+
+
+class PrototypeObjective(eqx.Module):
+    """What is made small, and the prototypes that go with it.
+
+    Attributes:
+        distance: What is measured between a sample and a moved prototype.
+        reduction: How a sample's energies make its loss.
+        followed: For how many clusters of a sample a gradient is computed.
+        initial_variance: Of every pixel of a prototype before the first step; None where
+            prototypes have no variances.
+    """
+
+    distance: AbstractDissimilarity
+    reduction: AbstractReduction
+    followed: int = eqx.field(static=True)
+    initial_variance: float | None = eqx.field(static=True, default=None)
+
+    def prototypes(self, images: Float[Array, "clusters height width channels"]) -> PyTree:
+        """Prototypes that begin as images.
+
+        Args:
+            images: One image a cluster.
+
+        Returns:
+            What is learned of them.
+        """
+        if self.initial_variance is None:
+            return images
+        return GaussianImages(images, jnp.full_like(images, self.initial_variance**0.5))
+
+
+def squared_distances() -> PrototypeObjective:
+    """That of K-means: every image counts with its nearest prototype.
+
+    Returns:
+        The objective.
+    """
+    return PrototypeObjective(SquaredEuclidean(), HardMinimum(), followed=1)
+
+
+def mixture(initial_variance: float, min_deviation: float) -> PrototypeObjective:
+    """That of a Gaussian mixture with independent pixels.
+
+    Args:
+        initial_variance: Of every pixel, before the first step.
+        min_deviation: A standard deviation whose square is added to all variances.
+
+    Returns:
+        The objective.
+
+    Raises:
+        ValueError: If a number is not positive.
+    """
+    if not initial_variance > 0.0:
+        raise ValueError(f"initial_variance must be positive, not {initial_variance}")
+    density = GaussianNegativeLogLikelihood(min_deviation=min_deviation)
+    return PrototypeObjective(density, MixtureLikelihood(), _RESPONSIBLE, initial_variance)
+
 
 _BLOCK = 1024
 """Images that are summed at once."""
@@ -245,9 +315,7 @@ class AbstractGradientModel(AbstractImageModel):
 
     def check(self, images: Images) -> None:
         """Refuses images that the transforms are not for."""
-        for transform in self.sequence(images.shape[3]):
-            if isinstance(transform, ThinPlateSpline):
-                _validation.landmarks_fit(transform.landmarks, *images.shape[1:3])
+        check_landmarks(self.sequence(images.shape[3]), images)
 
     def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
         """What a fit begins with."""
@@ -353,3 +421,60 @@ def warped_prototypes(
 @eqx.filter_jit
 def _move(energy: TransformedPrototype, params: Array, prototypes: Array) -> Array:
     return jax.vmap(energy.moved)(params, prototypes)
+
+
+def _of_base(name: str) -> Any:
+    def of_base(self: "WithObjective") -> Any:
+        """The base's."""
+        return getattr(self.base, name)
+
+    return property(of_base)
+
+
+class WithObjective(AbstractGradientModel):
+    """A model with another objective in the place of its own.
+
+    Transforms, networks, training, `fit`, `predict` and the report stay as they are. Only
+    `diffclust.save` refuses it, since a file cannot hold the code of an objective.
+
+    Attributes:
+        base: The model whose objective is replaced.
+        own: What is made small instead.
+    """
+
+    base: AbstractGradientModel
+    own: PrototypeObjective
+
+    def __check_init__(self):
+        """Refuses a short list, which would be judged by the objective that is replaced."""
+        if self.base.training.shortlist is not None:
+            raise ValueError(
+                "a short list is judged by the objective of the model alone; leave out "
+                f"shortlist={self.base.training.shortlist}"
+            )
+
+    num_clusters = _of_base("num_clusters")
+    num_restarts = _of_base("num_restarts")
+    transforms = _of_base("transforms")
+    backbone = _of_base("backbone")
+    boundary = _of_base("boundary")
+    landmarks = _of_base("landmarks")
+    window = _of_base("window")
+    mask = _of_base("mask")
+    deformation_penalty = _of_base("deformation_penalty")
+    training = _of_base("training")
+
+    @property
+    def descriptor(self) -> Method:
+        """The base's, with the words for what the objective measures."""
+        is_mixture = self.own.initial_variance is not None
+        words = DENSITY_WORDS if is_mixture else MOVED_WORDS
+        return dataclasses.replace(self.base.descriptor, words=words, is_mixture=is_mixture)
+
+    def objective(self) -> PrototypeObjective:
+        """`own`."""
+        return self.own
+
+    def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
+        """The base's; see `AbstractGradientModel.aligner`."""
+        return self.base.aligner(transforms, channels, final=final)

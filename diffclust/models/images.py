@@ -1,6 +1,7 @@
 """What every model of images offers."""
 
 import abc
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -16,6 +17,7 @@ from diffclust.masks import check_mask_size, mask_weights
 from diffclust.models.base import AbstractModel, Result
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers import Outcome
+from diffclust.transforms import AbstractTransform, ThinPlateSpline
 
 
 class AbstractImageModel(AbstractModel):
@@ -78,6 +80,21 @@ class AbstractImageModel(AbstractModel):
             for i in range(0, len(images), size)
         ]
         return np.concatenate(parts)
+
+
+def check_landmarks(transforms: Iterable[AbstractTransform], images: Images) -> None:
+    """Refuses images with fewer pixels a side than a spline among the transforms has landmarks.
+
+    Args:
+        transforms: The transforms.
+        images: The images.
+
+    Raises:
+        ValueError: With both numbers.
+    """
+    for transform in transforms:
+        if isinstance(transform, ThinPlateSpline):
+            _validation.landmarks_fit(transform.landmarks, *images.shape[1:3])
 
 
 def of_images(result: Result) -> AbstractImageModel:

@@ -12,7 +12,7 @@ from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent, NoAlignment, Stage
 from diffclust.energies import TransformedDistance
 from diffclust.image_source import Images
-from diffclust.models.images import AbstractImageModel, blank_clusters
+from diffclust.models.images import AbstractImageModel, blank_clusters, check_landmarks
 from diffclust.models.settings import (
     AlignmentSettings,
     MaskSettings,
@@ -36,7 +36,7 @@ from diffclust.solvers import (
     assign_samples,
     ignore,
 )
-from diffclust.transforms import Affine, Identity, ThinPlateSpline
+from diffclust.transforms import AbstractSpatialTransform, Affine, Identity, ThinPlateSpline
 
 _COARSE_SIDE = 14
 """Restarts run on images whose shorter side has about this many pixels."""
@@ -131,10 +131,6 @@ class AbstractPrototypeModel(AbstractImageModel):
         return all_energies(self.solver(), outcome.learned, data, callback=callback)
 
 
-def _coarsening(height: int, width: int) -> int:
-    return max(1, min(height, width) // _COARSE_SIDE)
-
-
 class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
     """Ordinary K-means in pixel space: no transform, plain means.
 
@@ -179,9 +175,51 @@ class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
         """Takes all images."""
 
 
-class AffineInvariantKMeans(
+class AbstractAlignedKMeans(
     AlignmentSettings, MaskSettings, SearchSettings, AbstractPrototypeModel
 ):
+    """K-means with every image aligned to every prototype, within the limits of penalties."""
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        _check_counts(self)
+        for name in self._penalties:
+            _validation.positive(getattr(self, name), name, least=0)
+        _check_weights(self)
+
+    @abc.abstractmethod
+    def transform(self) -> AbstractSpatialTransform:
+        """How images are moved."""
+
+    @property
+    def _penalties(self) -> list[str]:
+        return [f"{term}_penalty" for term in self.transform().deformation_terms]
+
+    def penalty(self) -> tuple[float, ...]:
+        """One for each part of the deformation."""
+        return tuple(getattr(self, name) for name in self._penalties)
+
+    def energy(self, channels: int = 1) -> TransformedDistance:
+        """The squared Euclidean distance after the transform."""
+        weights = self.pixel_weights
+        return TransformedDistance(self.transform(), pixel_weights=weights, mask=self.mask)
+
+    def family(self) -> AbstractPrototypeFamily:
+        """Means, of unit norm where that is asked for."""
+        return UnitNormImages() if self.unit_norm else MeanImages()
+
+    def coarsening(self, height: int, width: int) -> int:
+        """Restarts run on images of about 14 pixels."""
+        return max(1, min(height, width) // _COARSE_SIDE)
+
+    def check(self, images: Images) -> None:
+        """Refuses blank images where they have to be scaled to unit norm, and too few pixels."""
+        check_landmarks([self.transform()], images)
+        if self.unit_norm:
+            _validation.not_blank(images)
+
+
+class AffineInvariantKMeans(AbstractAlignedKMeans):
     """AI K-means: every image is aligned to every prototype by its best affine map.
 
     Attributes:
@@ -193,42 +231,16 @@ class AffineInvariantKMeans(
 
     num_clusters: int = eqx.field(static=True)
 
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        _check_counts(self)
-        _validation.positive(self.affine_penalty, "affine_penalty", least=0)
-        _check_weights(self)
-
-    def energy(self, channels: int = 1) -> TransformedDistance:
-        """The squared Euclidean distance after an affine map."""
-        transform = Affine(boundary=self.boundary)
-        return TransformedDistance(transform, pixel_weights=self.pixel_weights, mask=self.mask)
+    def transform(self) -> Affine:
+        """An affine map."""
+        return Affine(boundary=self.boundary)
 
     def aligner(self) -> AbstractAligner:
         """Descent in two levels."""
         return Descent((Stage(8, blur=1 / 14), Stage(12)))
 
-    def family(self) -> AbstractPrototypeFamily:
-        """Means, of unit norm where that is asked for."""
-        return UnitNormImages() if self.unit_norm else MeanImages()
 
-    def penalty(self) -> tuple[float, ...]:
-        """That of the affine map."""
-        return (self.affine_penalty,)
-
-    def coarsening(self, height: int, width: int) -> int:
-        """Restarts run on images of about 14 pixels."""
-        return _coarsening(height, width)
-
-    def check(self, images: Images) -> None:
-        """Refuses blank images where they have to be scaled to unit norm."""
-        if self.unit_norm:
-            _validation.not_blank(images)
-
-
-class DeformationInvariantKMeans(
-    SplineSettings, AlignmentSettings, MaskSettings, SearchSettings, AbstractPrototypeModel
-):
+class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
     """DI K-means (ST K-means): every image is aligned to every prototype by a thin-plate spline.
 
     The size of the warps is limited by penalties, or every digit would become every other.
@@ -244,46 +256,15 @@ class DeformationInvariantKMeans(
     num_clusters: int = eqx.field(static=True)
     regularisation: float = eqx.field(static=True, default=0.0, kw_only=True)
 
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        _check_counts(self)
-        _validation.positive(self.affine_penalty, "affine_penalty", least=0)
-        _validation.positive(self.bending_penalty, "bending_penalty", least=0)
-        _check_weights(self)
-        self.transform()
-
     def transform(self) -> ThinPlateSpline:
         """The thin-plate spline over the landmark grid."""
         return ThinPlateSpline(
             self.landmarks, regularisation=self.regularisation, boundary=self.boundary
         )
 
-    def energy(self, channels: int = 1) -> TransformedDistance:
-        """The squared Euclidean distance after a thin-plate spline."""
-        weights = self.pixel_weights
-        return TransformedDistance(self.transform(), pixel_weights=weights, mask=self.mask)
-
     def aligner(self) -> AbstractAligner:
         """Descent, affine first, coarse to fine."""
         return Descent()
-
-    def family(self) -> AbstractPrototypeFamily:
-        """Means, of unit norm where that is asked for."""
-        return UnitNormImages() if self.unit_norm else MeanImages()
-
-    def penalty(self) -> tuple[float, ...]:
-        """Those of the affine and of the bent part."""
-        return (self.affine_penalty, self.bending_penalty)
-
-    def coarsening(self, height: int, width: int) -> int:
-        """Restarts run on images of about 14 pixels."""
-        return _coarsening(height, width)
-
-    def check(self, images: Images) -> None:
-        """Refuses blank images, and images with fewer pixels than landmarks."""
-        _validation.landmarks_fit(self.landmarks, *images.shape[1:3])
-        if self.unit_norm:
-            _validation.not_blank(images)
 
 
 def _check_counts(model: AbstractPrototypeModel) -> None:

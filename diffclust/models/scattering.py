@@ -50,7 +50,6 @@ _MOST_FEATURES = 16384
 """Their covariance then takes 2 GB in double precision."""
 
 _DIRECTIONS = ("feature_mean", "feature_scale", "feature_basis", "feature_variances")
-_EXTRA, _FIGURE = "extra_", "figure_"
 _POINTS = tuple(field.name for field in dataclasses.fields(PointClusters))
 
 
@@ -85,12 +84,9 @@ class Clustering:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it as arrays by name."""
-        return {
-            **{name: getattr(self.points, name) for name in _POINTS},
-            "loss": np.asarray(self.loss),
-            **{_EXTRA + name: array for name, array in self.extras.items()},
-            **{_FIGURE + name: np.asarray(figure) for name, figure in self.figures.items()},
-        }
+        points = {name: getattr(self.points, name) for name in _POINTS}
+        numbers = {"loss": self.loss, **self.figures}
+        return {**points, **self.extras, **{n: np.asarray(each) for n, each in numbers.items()}}
 
     @staticmethod
     def of(arrays: Mapping[str, np.ndarray]) -> "Clustering":
@@ -102,13 +98,10 @@ class Clustering:
         Returns:
             The clustering.
         """
-
-        def named(prefix: str) -> dict[str, np.ndarray]:
-            return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
-
         points = PointClusters(*(arrays[name] for name in _POINTS))
-        figures = {name: float(array) for name, array in named(_FIGURE).items()}
-        return Clustering(points, float(arrays["loss"]), named(_EXTRA), figures)
+        numbers = {name: float(array) for name, array in arrays.items() if array.ndim == 0}
+        extras = {n: a for n, a in arrays.items() if a.ndim and n not in _POINTS[:-1]}
+        return Clustering(points, numbers.pop("loss"), extras, numbers)
 
 
 class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageModel):
@@ -342,7 +335,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         feature_map = self.feature_map(*images.shape[1:3])
         scattering = feature_map.feature_map
         assert isinstance(scattering, Scattering)
-        count = scattering.num_features(images.shape[3])
+        count = self.num_features(images.shape[1:])
         # Of few images the products are taken, not the covariance of their features.
         most = _MOST_FEATURES if 2 * total > count else 4 * _MOST_FEATURES
         if count > most:

@@ -1,4 +1,4 @@
-"""PSSC: spectral clustering of projected scattering coefficients."""
+"""Normalised cuts of neighbour graphs in scattering space: what they share, and PSSC."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -14,27 +14,21 @@ from diffclust import _validation
 from diffclust.features import drop_leading
 from diffclust.graphs import (
     Neighbours,
-    SpectralEmbedding,
     bipartite_cut,
     eigengap,
     gaussian_affinity,
     mean_graph,
     nearest_neighbours,
-    nested_neighbours,
     transfer_cut,
     weighted_graph,
 )
 from diffclust.graphs.affinity import mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
-from diffclust.graphs.refine import windowed_neighbours
-from diffclust.models.cuts import cut_of_fit
 from diffclust.models.scattering import (
-    AbstractScatteringModel,
     Clustering,
     relative_weight,
     reporter,
 )
-from diffclust.models.settings import check_whole_numbers
 from diffclust.parallel import Data, Description
 from diffclust.solvers import (
     Callback,
@@ -43,7 +37,6 @@ from diffclust.solvers import (
     Outcome,
     PointClusters,
     kmeans,
-    nearest_centres,
     representatives,
 )
 from diffclust.types import Key
@@ -51,6 +44,203 @@ from diffclust.types import Key
 if TYPE_CHECKING:
     # At run time they are imported when they are first used.
     import scipy.sparse
+from typing import TYPE_CHECKING
+
+from diffclust import metrics
+from diffclust.graphs import (
+    SpectralEmbedding,
+    nested_neighbours,
+    normalised_cut,
+    self_tuning_affinity,
+    self_tuning_scales,
+    spectral_embedding,
+    strongest_bridges,
+)
+from diffclust.graphs.refine import windowed_neighbours
+from diffclust.models.scattering import (
+    AbstractScatteringModel,
+)
+from diffclust.models.settings import check_whole_numbers
+from diffclust.solvers import (
+    ignore,
+    nearest_centres,
+)
+
+if TYPE_CHECKING:
+    # At run time it is imported when it is first used.
+    import scipy.sparse
+
+
+class AbstractGraphModel(AbstractScatteringModel):
+    """A normalised cut of the mean of graphs, each without so many leading principal directions."""
+
+    num_removed: eqx.AbstractVar[tuple[int, ...]]
+    num_neighbours: eqx.AbstractVar[tuple[int, ...]]
+
+    def check_graph(self) -> None:
+        """Refuses settings that mean nothing.
+
+        Raises:
+            ValueError: With what came and what would do.
+        """
+        _validation.count(self.num_clusters, "num_clusters")
+        self.check_scattering()
+        check_whole_numbers(self.num_removed, "num_removed", 0)
+        check_whole_numbers(self.num_neighbours, "num_neighbours", 1)
+
+    @property
+    def most_removed(self) -> int:
+        """The greatest of the numbers."""
+        return max(self.num_removed)
+
+    def neighbours(self, coordinates: np.ndarray, **settings: Any) -> tuple[Neighbours, ...]:
+        """The nearest samples in scattering space.
+
+        Args:
+            coordinates: Coordinates along principal directions, leading first.
+            **settings: `mesh` and `report` of `nested_neighbours`.
+
+        Returns:
+            Neighbours of every sample, in the order of `num_removed`.
+        """
+        compared = self.num_compared(len(coordinates))
+        windows = (self.num_removed, self.num_dimensions, compared)
+        return nested_neighbours(coordinates, *windows, **settings)
+
+    def neighbours_among_fitted(
+        self, coordinates: np.ndarray, outcome: Outcome, data: Data
+    ) -> Sequence[Neighbours]:
+        """The fitted samples that are nearest to new ones in scattering space.
+
+        Args:
+            coordinates: Coordinates of the new samples.
+            outcome: The outcome of the fit.
+            data: The new samples.
+
+        Returns:
+            Neighbours of every new sample, in the order of `num_removed`.
+        """
+        fitted = outcome.extras["coordinates"]
+        windows = (self.num_removed, self.num_dimensions, self.num_compared(len(fitted)))
+        return windowed_neighbours(coordinates, fitted, *windows, mesh=data.mesh)
+
+    def neighbours_stage(self, context: Context) -> dict[str, np.ndarray]:
+        """The stage of a fit that finds the nearest samples in scattering space.
+
+        Args:
+            context: What the stage is given.
+
+        Returns:
+            The arrays of the neighbours.
+        """
+        coordinates = context.results["features"]["coordinates"]
+        report = reporter(context.callback, "neighbours")
+        near = self.neighbours(coordinates, mesh=context.data.mesh, report=report)
+        return neighbour_arrays(near)
+
+    def cut_stage(
+        self, neighbours: Sequence[Neighbours], context: Context
+    ) -> dict[str, np.ndarray]:
+        """The stage of a fit that cuts the mean graph of its samples.
+
+        Args:
+            neighbours: Neighbours of all samples, once for each of several distances.
+            context: What the stage is given.
+
+        Returns:
+            The arrays of the clustering.
+        """
+        return cut_mean_graph(
+            neighbours,
+            self.num_neighbours,
+            self.num_clusters,
+            self.num_restarts,
+            jax.random.split(context.key)[0],
+            context.callback,
+            weight=relative_weight(context.data),
+        ).arrays()
+
+
+def extended(outcome: Outcome, affinities: "scipy.sparse.csr_array") -> PointClusters:
+    """New samples assigned to the centres of a fit by their affinities.
+
+    Args:
+        outcome: The outcome of the fit.
+        affinities: Those to the samples, or representatives, that were fitted.
+
+    Returns:
+        The assignment to centres.
+    """
+    stored = outcome.extras
+    embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
+    return nearest_centres(embedding.extend(affinities), stored["centres"])
+
+
+def cut_mean_graph(
+    neighbours: Sequence[Neighbours],
+    num_neighbours: tuple[int, ...],
+    num_clusters: int,
+    num_restarts: int,
+    key: Key,
+    callback: Callback = ignore,
+    *,
+    weight: Float[np.ndarray, " n"] | None = None,
+) -> Clustering:
+    """The normalised cut of the mean of self-tuning graphs.
+
+    The edge between two samples counts the product of their weights; neighbours and scales do not
+    depend on them.
+
+    Args:
+        neighbours: Neighbours of all samples, once for each of several distances.
+        num_neighbours: For each of these a graph with so many neighbours.
+        num_clusters: K.
+        num_restarts: Restarts of the last step's k-means.
+        key: Random key.
+        callback: Called at the stage's beginning.
+        weight: Positive weights of the samples, or None for ones.
+
+    Returns:
+        The clustering, and how steady it is: the mean adjusted Rand index between it and the
+        clusterings of the graphs for each distance alone.
+    """
+    report = reporter(callback, "cut")
+    graphs = [
+        mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in num_neighbours])
+        for near in neighbours
+    ]
+    affinities = mean_graph(graphs)
+    graph = weighted_graph(affinities, rows=weight, columns=weight)
+    alone = graphs if len(graphs) > 1 else []
+    report(0, 1 + len(alone))
+    embedding = spectral_embedding(graph, num_clusters, key=key)
+    settings = {"key": key, "weight": weight}
+    points = kmeans(embedding.vectors, num_clusters, num_restarts=num_restarts, **settings)
+    agreement = []
+    for number, each in enumerate(alone):
+        report(number + 1, 1 + len(alone))
+        each = weighted_graph(each, rows=weight, columns=weight)
+        single = spectral_embedding(each, num_clusters, key=key)
+        theirs = kmeans(single.vectors, num_clusters, num_restarts=1, **settings)
+        agreement.append(metrics.adjusted_rand_index(points.assignments, theirs.assignments))
+    figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
+    if agreement:
+        figures["stability"] = float(np.mean(agreement))
+    scales = [
+        self_tuning_scales(near, num_neighbours=k) for near in neighbours for k in num_neighbours
+    ]
+    extras = {
+        "bridges": strongest_bridges(affinities, points.assignments),
+        "scales": np.stack(scales),
+        "centres": points.centres,
+        "eigenvalues": embedding.eigenvalues,
+        "basis": embedding.basis,
+    }
+    if weight is not None:
+        extras["weight"] = weight
+    loss = normalised_cut(graph, points.assignments, num_clusters=num_clusters)
+    return Clustering(points, loss, extras, figures)
+
 
 Affinity = Literal["auto", "graph", "representatives"]
 
@@ -58,7 +248,7 @@ _MOST_IN_GRAPH = 100_000
 """Samples up to which every one is compared with every other; a minute or two on two cores."""
 
 
-class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
+class ProjectedScatteringSpectralClustering(AbstractGraphModel):
     """PSSC: scattering transform, projection onto the orthogonal complement, normalised cut.
 
     The default is a graph of all samples, the mean of the self-tuning neighbour graphs for several
@@ -88,14 +278,11 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        _validation.count(self.num_clusters, "num_clusters")
-        self.check_scattering()
+        self.check_graph()
         if self.affinity not in ("auto", "graph", "representatives"):
             raise ValueError(
                 f"affinity must be 'auto', 'graph' or 'representatives', not {self.affinity!r}"
             )
-        check_whole_numbers(self.num_removed, "num_removed", 0)
-        check_whole_numbers(self.num_neighbours, "num_neighbours", 1)
         for name in ("num_representatives", "num_candidates"):
             _validation.count(getattr(self, name), name)
 
@@ -118,11 +305,6 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             normalisation="largest",
         )
 
-    @property
-    def most_removed(self) -> int:
-        """The greatest of the numbers."""
-        return max(self.num_removed)
-
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
         """Neighbours of all samples and the mean graph's cut, or U-SPEC."""
         if self.by_representatives(description.num_samples):
@@ -131,16 +313,10 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
                 for n in self.num_removed
             )
             return (*near, FitStage("cut", self._cut_through_representatives))
-        return FitStage("neighbours", self._neighbours), FitStage("cut", self._cut)
-
-    def _neighbours(self, context: Context) -> dict[str, np.ndarray]:
-        coordinates = context.results["features"]["coordinates"]
-        report = reporter(context.callback, "neighbours")
-        near = self.neighbours(coordinates, mesh=context.data.mesh, report=report)
-        return neighbour_arrays(near)
+        return FitStage("neighbours", self.neighbours_stage), FitStage("cut", self._cut)
 
     def _cut(self, context: Context) -> dict[str, np.ndarray]:
-        return cut_of_fit(self, neighbours_of(context.results["neighbours"]), context)
+        return self.cut_stage(neighbours_of(context.results["neighbours"]), context)
 
     def kept(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, and with a graph of all samples their coordinates."""
@@ -155,10 +331,7 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
         stored = outcome.extras
         most = max(self.num_neighbours)
         if "coordinates" in stored:
-            windows = (self.num_removed, self.num_dimensions)
-            near = windowed_neighbours(
-                coordinates, stored["coordinates"], *windows, most, mesh=data.mesh
-            )
+            near = self.neighbours_among_fitted(coordinates, outcome, data)
             affinities = mean_affinity_to_references(
                 near, self.num_neighbours, stored["scales"], weight=stored.get("weight")
             )
@@ -170,8 +343,7 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
                 near = nearest_neighbours(window, chosen, most, mesh=data.mesh)
                 graphs.append(self._gaussians(near, len(chosen), sigmas))
             affinities = _side_by_side(graphs)
-        embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
-        return nearest_centres(embedding.extend(affinities), stored["centres"])
+        return extended(outcome, affinities)
 
     def num_compared(self, count: int) -> int:
         """As many as the largest graph needs; none with representatives."""
@@ -187,19 +359,6 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
             return count > _MOST_IN_GRAPH
         return self.affinity == "representatives"
 
-    def neighbours(self, coordinates: np.ndarray, **settings: Any) -> tuple[Neighbours, ...]:
-        """Neighbours of samples for each number of removed directions.
-
-        Args:
-            coordinates: Coordinates along principal directions, leading first.
-            **settings: `mesh` and `report` of `nested_neighbours`.
-
-        Returns:
-            The neighbours, in the order of `num_removed`.
-        """
-        windows = (self.num_removed, self.num_dimensions, max(self.num_neighbours))
-        return nested_neighbours(coordinates, *windows, **settings)
-
     def _gaussians(
         self, near: Neighbours, count: int, sigmas: np.ndarray
     ) -> "scipy.sparse.csr_array":
@@ -214,11 +373,8 @@ class ProjectedScatteringSpectralClustering(AbstractScatteringModel):
     def _representatives(self, removed: int, context: Context) -> dict[str, np.ndarray]:
         """Representatives in the space without the leading directions, and who is near them."""
         coordinates = context.results["features"]["coordinates"]
-        settings = {
-            "mesh": context.data.mesh,
-            "report": reporter(context.callback, "neighbours"),
-        }
-        key = jax.random.split(context.key)[0]
+        key, report = jax.random.split(context.key)[0], reporter(context.callback, "neighbours")
+        settings = {"mesh": context.data.mesh, "report": report}
         return self.near_representatives(coordinates, removed, key, **settings)
 
     def near_representatives(

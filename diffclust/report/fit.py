@@ -10,7 +10,7 @@ from diffclust.masks import mask_in_words
 from diffclust.models import Result, of_images
 from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
 from diffclust.report.text import count, escape, number, whole
-from diffclust.solvers.progress import Status
+from diffclust.solvers.result import Status
 
 _REASONS = {
     Status.ASSIGNMENTS: "no {noun} changed its cluster",

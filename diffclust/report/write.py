@@ -17,7 +17,7 @@ from diffclust.report.maps import check_map_samples, map_section
 from diffclust.report.page import document, figure_list, section
 from diffclust.report.shapes import ShapeRenderer, affordable_shapes
 from diffclust.report.text import count, duration, escape, number, plural, whole
-from diffclust.solvers.progress import Status
+from diffclust.solvers.result import Status
 
 _SCORES = {"acc": "accuracy", "nmi": "NMI", "ari": "ARI"}
 

@@ -8,25 +8,23 @@ from diffclust.solvers.aligned_means import aligned_means, alignment_chunks
 from diffclust.solvers.assign import all_energies, assign_samples, assign_softly
 from diffclust.solvers.base import AbstractSolver, Memory
 from diffclust.solvers.compiled import CompiledRun, compiled_lloyd
-from diffclust.solvers.driver import run
-from diffclust.solvers.gradient import GradientEM, GradientState
+from diffclust.solvers.driver import AbstractProblem, Stages, State, run
+from diffclust.solvers.gradient import GradientEM, GradientPlan, GradientState, Phase
 from diffclust.solvers.gradient_problem import GradientProblem
-from diffclust.solvers.gradient_steps import GradientPlan, Phase
-from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
+from diffclust.solvers.lloyd import Lloyd, LloydState, Run, Stopping, Tally, run_lloyd
 from diffclust.solvers.lloyd_problem import LloydPlan, LloydProblem, Start
-from diffclust.solvers.lloyd_run import Run, Stopping, run_lloyd
 from diffclust.solvers.point_clusters import PointClusters, kmeans, nearest_centres, representatives
-from diffclust.solvers.problem import AbstractProblem, Stages, State
-from diffclust.solvers.progress import (
+from diffclust.solvers.result import (
+    Assignment,
     Callback,
     Cancelled,
     FitError,
+    Outcome,
     Progress,
     Snapshots,
     Status,
     ignore,
 )
-from diffclust.solvers.result import Assignment, Outcome
 from diffclust.solvers.seeding import kmeans_plus_plus, random_assignments
 from diffclust.solvers.split_merge import SplitMerge
 from diffclust.solvers.staged_problem import Context, FitStage, StagedProblem

@@ -17,8 +17,7 @@ from diffclust.parallel.mesh import own_part, replicate, shard_rows
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import AbstractSolver, Memory, memory_of
 from diffclust.solvers.gradient import GradientEM
-from diffclust.solvers.progress import Callback, Progress, ignore
-from diffclust.solvers.result import Assignment
+from diffclust.solvers.result import Assignment, Callback, Progress, ignore
 
 SoftAssignment = tuple[Assignment, Float[np.ndarray, " n"], Float[np.ndarray, "n clusters"]]
 """Samples assigned: how, the loss of each, and its responsibilities."""

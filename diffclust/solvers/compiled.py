@@ -14,8 +14,7 @@ from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import Memory
-from diffclust.solvers.lloyd import Lloyd
-from diffclust.solvers.lloyd_run import clusters_of, refilled
+from diffclust.solvers.lloyd import Lloyd, clusters_of, refilled
 from diffclust.types import Count, Scalar
 
 

@@ -15,11 +15,9 @@ from diffclust.parallel.mesh import check_batch_size, replicate, unreplicated
 from diffclust.prototypes import Learned
 from diffclust.solvers.assign import SoftAssignment, assign_softly
 from diffclust.solvers.base import Memory
-from diffclust.solvers.gradient import GradientEM, GradientState
-from diffclust.solvers.gradient_steps import BatchOrder, GradientPlan, Phase
-from diffclust.solvers.problem import AbstractProblem, Position, State
-from diffclust.solvers.progress import Callback, FitError, Progress, Status, ignore
-from diffclust.solvers.result import Outcome
+from diffclust.solvers.driver import AbstractProblem, Position, State, tuples
+from diffclust.solvers.gradient import BatchOrder, GradientEM, GradientPlan, GradientState, Phase
+from diffclust.solvers.result import Callback, FitError, Outcome, Progress, Status, ignore
 from diffclust.solvers.split_merge import apply_move, best_move, propose
 from diffclust.types import Count, Key
 
@@ -51,21 +49,6 @@ class GradientPosition:
     losses: tuple[float, ...] = ()
     best: dict[str, Any] | None = None
     running: bool = False
-
-    @staticmethod
-    def read(position: Position) -> "GradientPosition":
-        """A position from what JSON held.
-
-        Args:
-            position: The position of a `State`.
-
-        Returns:
-            The same with tuples for lists.
-        """
-        fields: dict[str, Any] = {
-            n: tuple(v) if isinstance(v, list) else v for n, v in position.items()
-        }
-        return GradientPosition(**fields)
 
 
 class GradientArrays(eqx.Module):
@@ -125,7 +108,7 @@ class GradientProblem(AbstractProblem):
 
     def advance(self, data: Data, state: State, callback: Callback) -> State:
         """One window of steps (the first begins the restart), or a restart's final assignment."""
-        at, arrays = GradientPosition.read(state.position), state.arrays
+        at, arrays = GradientPosition(**tuples(state.position)), state.arrays
         del state
         key = jax.random.wrap_key_data(jnp.asarray(np.asarray(arrays.key)))
         key = jax.random.split(key, self.num_restarts)[len(at.losses)]
@@ -227,9 +210,9 @@ class GradientProblem(AbstractProblem):
 
     def outcome(self, data: Data, state: State, callback: Callback) -> Outcome:
         """The best restart, with the assignment of all samples."""
-        at, best = GradientPosition.read(state.position), state.arrays.best
+        at, best = GradientPosition(**tuples(state.position)), state.arrays.best
         assert at.best is not None
-        ended = GradientPosition.read(at.best)
+        ended = GradientPosition(**at.best)
         assignment, _, shares = self._best_assignment or self._assign(best, data, callback)
         mass = float(np.sum(data.all_weights, dtype=np.float64))
         soft = {"certainties": shares[:, 0]} if data.streamed else {"responsibilities": shares}
@@ -246,7 +229,7 @@ class GradientProblem(AbstractProblem):
 
     def template(self, description: Description, position: Position) -> PyTree:
         """Zeros in the place of every array that a snapshot at the position holds."""
-        at, learned = GradientPosition.read(position), self._template()
+        at, learned = GradientPosition(**tuples(position)), self._template()
         solver, count = self._solver(at), len(learned.clusters)
         size, dtype = description.num_samples, description.dtype
         return GradientArrays(

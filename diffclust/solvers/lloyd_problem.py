@@ -1,6 +1,7 @@
 """Lloyd's algorithm as a problem: restarts, split-and-merge moves, penalty weights, refinement."""
 
 import dataclasses
+from dataclasses import replace
 from typing import Any, Literal
 
 import equinox as eqx
@@ -17,8 +18,10 @@ from diffclust.prototypes import Clusters, Learned
 from diffclust.sampling import low_pass
 from diffclust.solvers.assign import assignment_of
 from diffclust.solvers.base import Memory
-from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
-from diffclust.solvers.lloyd_run import (
+from diffclust.solvers.driver import AbstractProblem, Position, State, tuples
+from diffclust.solvers.lloyd import (
+    Lloyd,
+    LloydState,
     Report,
     Run,
     Stopping,
@@ -28,9 +31,7 @@ from diffclust.solvers.lloyd_run import (
     run_pass,
 )
 from diffclust.solvers.penalty_learning import learned_penalties
-from diffclust.solvers.problem import AbstractProblem, Position, State
-from diffclust.solvers.progress import Callback, Progress, Status
-from diffclust.solvers.result import Assignment, Outcome
+from diffclust.solvers.result import Assignment, Callback, Outcome, Progress, Status
 from diffclust.solvers.seeding import kmeans_plus_plus, random_assignments
 from diffclust.solvers.split_merge import (
     SplitMerge,
@@ -73,20 +74,6 @@ class LloydPlan:
     seeding: Literal["k-means++", "random"] = "k-means++"
 
 
-class FinishedRun(eqx.Module):
-    """The arrays of a run after a whole pass.
-
-    Attributes:
-        learned: The prototypes under which the samples were assigned.
-        tally: Sums of the pass.
-        memory: Memory of all samples.
-    """
-
-    learned: Learned
-    tally: Tally
-    memory: PerSample
-
-
 class LloydArrays(eqx.Module):
     """The arrays of a fit by Lloyd's algorithm.
 
@@ -102,14 +89,16 @@ class LloydArrays(eqx.Module):
     key: Array
     state: LloydState | None = None
     memory: PerSample | None = None
-    run: FinishedRun | None = None
-    best: FinishedRun | None = None
+    run: Run | None = None
+    best: Run | None = None
     children: Clusters | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class LloydPosition:
-    """Where a fit by Lloyd's algorithm is; the position of its `State`.
+    """Where a fit by Lloyd's algorithm is.
+
+    The position of its `State` holds as well the history and status of the arrays' runs, by name.
 
     Attributes:
         stage: `"restarts"`, `"penalties"` (the penalty weights are learned), `"refine"` (the best
@@ -117,8 +106,6 @@ class LloydPosition:
         restart: Restarts that are done.
         losses: Their final losses.
         history: The loss of every pass of the run in progress; None between two runs.
-        run: History and status of the restart's run that is being improved, or None.
-        best: The same of the best restart so far.
         round: Moves accepted, or rounds of penalty learning done.
         attempt: The proposed move that is tried, or that is next.
         gains: For each cluster what its trial split would save; None where it was not tried, or is
@@ -131,8 +118,6 @@ class LloydPosition:
     restart: int = 0
     losses: tuple[float, ...] = ()
     history: tuple[float, ...] | None = None
-    run: tuple[tuple[float, ...], str] | None = None
-    best: tuple[tuple[float, ...], str] | None = None
     round: int = 0
     attempt: int = 0
     gains: tuple[float | None, ...] = ()
@@ -145,11 +130,17 @@ class LloydPosition:
         return min(self.losses, default=None)
 
 
-def _position(described: Position) -> LloydPosition:
-    def read(value: Any) -> Any:
-        return tuple(map(read, value)) if isinstance(value, list | tuple) else value
+_RUNS = ("run", "best")
 
-    return LloydPosition(**{name: read(value) for name, value in described.items()})
+
+def _position(described: Position) -> LloydPosition:
+    return LloydPosition(**tuples({n: v for n, v in described.items() if n not in _RUNS}))
+
+
+def _state(arrays: LloydArrays, at: LloydPosition) -> State:
+    runs = {name: getattr(arrays, name) for name in _RUNS}
+    words = {name: run and (run.history, run.status.value) for name, run in runs.items()}
+    return State(arrays, {**dataclasses.asdict(at), **words})
 
 
 def coarsen(sample: PyTree, factor: int) -> PyTree:
@@ -206,7 +197,7 @@ class LloydProblem(AbstractProblem):
     def init(self, data: Data, key: Key) -> State:
         """The state before the first restart."""
         arrays = LloydArrays(data.replicate(jax.random.key_data(key)))
-        return State(arrays, dataclasses.asdict(LloydPosition()))
+        return _state(arrays, LloydPosition())
 
     def done(self, state: State) -> bool:
         """Whether the best run is finished."""
@@ -220,28 +211,24 @@ class LloydProblem(AbstractProblem):
         if arrays.state is None:
             improving = at.stage == "restarts" and arrays.run is not None
             if improving and "due" in at.splits and self._may_split_merge(at):
-                arrays, at = self._split(chunks, arrays, at, callback)
-                return State(arrays, dataclasses.asdict(at))
+                return _state(*self._split(chunks, arrays, at, callback))
             proposed = self._proposed(arrays, at) if improving else None
             if improving and proposed is None:
-                arrays, at = self._restart_done(arrays, at)
-                return State(arrays, dataclasses.asdict(at))
+                return _state(*self._restart_done(arrays, at))
             arrays, at = self._begin(data, chunks, arrays, at, proposed, callback)
         assert arrays.state is not None
         assert arrays.memory is not None
         lloyd, memory = arrays.state, [arrays.memory.rows]
-        arrays = dataclasses.replace(arrays, state=None, memory=None)
+        arrays = replace(arrays, state=None, memory=None)
         report = self._report(callback, at)
         history = at.history or ()
         settings = {"history": history, "report": report}
         run = run_pass(self.solver, chunks, lloyd, memory.pop(), self.plan.stopping, **settings)
         if isinstance(run, Run):
-            arrays, at = self._run_done(chunks, arrays, replace(at, history=None), run)
-        else:
-            lloyd, rows, history = run
-            arrays = dataclasses.replace(arrays, state=lloyd, memory=PerSample(rows))
-            at = replace(at, history=history)
-        return State(arrays, dataclasses.asdict(at))
+            return _state(*self._run_done(chunks, arrays, replace(at, history=None), run))
+        lloyd, rows, history = run
+        arrays = replace(arrays, state=lloyd, memory=PerSample(rows))
+        return _state(arrays, replace(at, history=history))
 
     def _report(self, callback: Callback, at: LloydPosition) -> Report:
         coarse = at.stage == "restarts"
@@ -271,9 +258,9 @@ class LloydProblem(AbstractProblem):
         solver, run, best = self.solver, arrays.run, arrays.best
         if at.stage == "refine":
             assert best is not None
-            memory = best.memory
+            memory = best.per_sample
             state = means_of_aligned(solver, chunks, memory.rows, best.learned.clusters)
-            arrays, at = dataclasses.replace(arrays, best=None), replace(at, best=None)
+            arrays = replace(arrays, best=None)
         elif run is None:
             total = self.plan.num_clusters
             if self.start is None:
@@ -281,17 +268,17 @@ class LloydProblem(AbstractProblem):
             state, rows = self._seeded(data, chunks, self._restart_key(arrays, at))
             memory = PerSample(rows)
         else:
-            clusters, memory = run.learned.clusters, run.memory
+            clusters, memory = run.learned.clusters, run.per_sample
             if proposed is None:
                 shared = not self.plan.penalty_per_cluster
-                weights = learned_penalties(solver, chunks, _run(run, at.run), shared=shared)
+                weights = learned_penalties(solver, chunks, run, shared=shared)
                 clusters = eqx.tree_at(lambda c: c.penalty, clusters, weights)
             else:
                 assert arrays.children is not None
                 children = arrays.children.take(jnp.asarray(proposed[0]))
                 clusters = moved_clusters(clusters, *proposed, children)
             state = solver.init(clusters)
-        return dataclasses.replace(arrays, state=state, memory=memory), replace(at, history=())
+        return replace(arrays, state=state, memory=memory), replace(at, history=())
 
     def _restart_key(self, arrays: LloydArrays, at: LloydPosition) -> Key:
         key = jax.random.wrap_key_data(jnp.asarray(np.asarray(arrays.key)))
@@ -327,24 +314,20 @@ class LloydProblem(AbstractProblem):
     ) -> tuple[LloydArrays, LloydPosition]:
         """After a run: a restart's first, a move on trial, a round of penalties, the refinement."""
         if at.stage == "refine":
-            return dataclasses.replace(arrays, best=_arrays(run)), replace(
-                at, stage="done", best=_words(run)
-            )
+            return replace(arrays, best=run), replace(at, stage="done")
         if arrays.run is None:
             count = self.plan.num_clusters
-            at = replace(at, run=_words(run), splits=("due",) * count, gains=(None,) * count)
-            return dataclasses.replace(arrays, run=_arrays(run)), at
-        before = _run(arrays.run, at.run)
-        longer = dataclasses.replace(run, history=before.history + run.history)
+            at = replace(at, splits=("due",) * count, gains=(None,) * count)
+            return replace(arrays, run=run), at
+        before = arrays.run
+        longer = replace(run, history=before.history + run.history)
         if at.stage == "penalties":
             old, new = (r.learned.clusters.penalty for r in (before, run))
             converged = bool(jnp.max(jnp.abs(jnp.log(new / old))) < 0.05)
-            arrays = dataclasses.replace(arrays, run=_arrays(longer))
-            at = replace(at, round=at.round + 1, run=_words(longer))
+            at = replace(at, round=at.round + 1)
             if not converged and at.round < self.plan.penalty_rounds:
-                return arrays, at
-            arrays = dataclasses.replace(arrays, run=None, best=arrays.run)
-            return self._to_refine(arrays, replace(at, run=None, best=at.run))
+                return replace(arrays, run=longer), at
+            return self._to_refine(replace(arrays, run=None, best=longer), at)
         if not run.loss < before.loss * (1.0 - 1e-4):
             return arrays, replace(at, attempt=at.attempt + 1)
         proposed = self._proposed(arrays, at)
@@ -354,25 +337,21 @@ class LloydProblem(AbstractProblem):
         splits = tuple("due" if k in changed else s for k, s in enumerate(at.splits))
         gains = tuple(None if k in changed else g for k, g in enumerate(at.gains))
         changes = {"splits": splits, "gains": gains, "round": at.round + 1, "attempt": 0}
-        return dataclasses.replace(arrays, run=_arrays(longer)), replace(
-            at, run=_words(longer), **changes
-        )
+        return replace(arrays, run=longer), replace(at, **changes)
 
     def _restart_done(
         self, arrays: LloydArrays, at: LloydPosition
     ) -> tuple[LloydArrays, LloydPosition]:
         """After a restart with its moves."""
-        run, best = _run(arrays.run, at.run), at.best
-        if best is None or run.loss < best[0][-1]:
-            arrays, best = dataclasses.replace(arrays, best=arrays.run), at.run
-        arrays = dataclasses.replace(arrays, run=None, children=None)
-        losses = (*at.losses, run.loss)
-        at = LloydPosition("restarts", at.restart + 1, losses, best=best)
+        run, best = arrays.run, arrays.best
+        assert run is not None
+        best = run if best is None or run.loss < best.loss else best
+        arrays = replace(arrays, run=None, best=best, children=None)
+        at = LloydPosition("restarts", at.restart + 1, (*at.losses, run.loss))
         if at.restart < self._num_restarts:
             return arrays, at
         if self.plan.penalty_rounds > 0:
-            arrays = dataclasses.replace(arrays, run=arrays.best, best=None)
-            return arrays, replace(at, stage="penalties", run=at.best, best=None)
+            return replace(arrays, run=best, best=None), replace(at, stage="penalties")
         return self._to_refine(arrays, at)
 
     def _to_refine(
@@ -389,7 +368,8 @@ class LloydProblem(AbstractProblem):
         self, chunks: Chunks, arrays: LloydArrays, at: LloydPosition, callback: Callback
     ) -> tuple[LloydArrays, LloydPosition]:
         """Splits the next cluster on trial."""
-        cluster, run = at.splits.index("due"), _run(arrays.run, at.run)
+        cluster, run = at.splits.index("due"), arrays.run
+        assert run is not None
         seed = int(jax.random.randint(self._restart_key(arrays, at), (), 0, 2**30))
         rng = np.random.default_rng(seed)
         if at.rng is not None:
@@ -402,7 +382,7 @@ class LloydProblem(AbstractProblem):
             if children is None:
                 children = _pairs(run.learned.clusters)
             children = jax.tree.map(lambda a, new: a.at[cluster].set(new), children, halves)
-            arrays = dataclasses.replace(arrays, children=children)
+            arrays = replace(arrays, children=children)
         at = replace(
             at,
             splits=_with(at.splits, cluster, "small" if trial is None else "tried"),
@@ -428,15 +408,13 @@ class LloydProblem(AbstractProblem):
     def outcome(self, data: Data, state: State, callback: Callback) -> Outcome:
         """The best run, with the assignment of all samples."""
         at, best = _position(state.position), state.arrays.best
-        assert at.best is not None
-        history, status = at.best
         chunks = self.level(data, 1)
         return Outcome(
             unreplicated(best.learned, data.mesh),
-            Assignment(*chunks.collect(best.memory.rows, assignment_of)),
-            history,
+            Assignment(*chunks.collect(best.memory, assignment_of)),
+            best.history,
             at.losses,
-            Status(status),
+            best.status,
             data.chunk_size or 0,
         )
 
@@ -448,8 +426,11 @@ class LloydProblem(AbstractProblem):
         memory = PerSample(self.solver.init_memory(size, plan.num_clusters, dtype))
         last = fine if at.stage == "done" else coarse
 
-        def run(words: Any) -> FinishedRun | None:
-            return None if words is None else FinishedRun(last.learned, last.tally, memory)
+        def run(name: str) -> Run | None:
+            if position[name] is None:
+                return None
+            history, status = position[name]
+            return Run(last.learned, memory, last.tally, tuple(history), Status(status))
 
         tried = any(split == "tried" for split in at.splits) or at.round > 0
         in_run = at.history is not None
@@ -457,8 +438,8 @@ class LloydProblem(AbstractProblem):
             jnp.zeros((2,), jnp.uint32),
             (fine if at.stage == "refine" else coarse) if in_run else None,
             memory if in_run else None,
-            run(at.run),
-            run(at.best),
+            run("run"),
+            run("best"),
             _pairs(coarse.learned.clusters) if tried and at.stage == "restarts" else None,
         )
 
@@ -477,25 +458,6 @@ class LloydProblem(AbstractProblem):
         )
         shapes = eqx.filter_eval_shape(init, samples)
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-
-
-def replace(at: LloydPosition, **changes: Any) -> LloydPosition:
-    """A position with some of its fields changed."""
-    return dataclasses.replace(at, **changes)
-
-
-def _arrays(run: Run) -> FinishedRun:
-    return FinishedRun(run.learned, run.tally, PerSample(run.memory))
-
-
-def _words(run: Run) -> tuple[tuple[float, ...], str]:
-    return run.history, run.status.value
-
-
-def _run(arrays: FinishedRun | None, words: tuple[tuple[float, ...], str] | None) -> Run:
-    assert arrays is not None
-    assert words is not None
-    return Run(arrays.learned, arrays.memory.rows, arrays.tally, words[0], Status(words[1]))
 
 
 def _pairs(clusters: Clusters) -> Clusters:

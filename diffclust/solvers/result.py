@@ -1,14 +1,133 @@
-"""What a fit returns."""
+"""What a fit tells its caller while it runs, how it ends, and what it returns."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PyTree
 
 from diffclust.prototypes import Learned
-from diffclust.solvers.progress import Status
+
+
+class Status(enum.Enum):
+    """Why a fit stopped.
+
+    Attributes:
+        ASSIGNMENTS: No sample changed its cluster.
+        LOSS: The loss fell by less than the tolerance.
+        MAX_PASSES: The limit on passes was reached first.
+        SOLVED: There was nothing to repeat: a direct solution.
+    """
+
+    ASSIGNMENTS = "assignments"
+    LOSS = "loss"
+    MAX_PASSES = "max_passes"
+    SOLVED = "solved"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Progress:
+    """One report of a running fit.
+
+    Attributes:
+        stage: What is being done: `"seeding"`, `"pass"`, `"split"`, `"refine"` or `"predict"`; of
+            fits by gradient steps `"step"`; of staged methods `"features"`, `"directions"`,
+            `"neighbours"`, `"pairs"`, `"cut"` and `"alignments"`.
+        restart: Number of the restart, from 0.
+        iteration: Number of the pass within the restart, or of a curriculum's phase; from 0.
+        done: Chunks done in it, or steps done in all.
+        total: Chunks there are, or steps at most.
+        loss: The last whole pass's loss, or None before the first; of gradient steps, the last
+            window's mean loss of a sample.
+        least: The least loss of the restarts done, or None.
+        sizes: Each cluster's share of the samples, or None where it is not known.
+        samples: Samples seen in this run, or None where they are seen once a pass.
+        learned: What the pass or the window goes by, prototypes and all; on the device, and to be
+            read at once. None in other stages.
+    """
+
+    stage: str
+    restart: int
+    iteration: int
+    done: int
+    total: int
+    loss: float | None = None
+    least: float | None = None
+    sizes: tuple[float, ...] | None = None
+    samples: int | None = None
+    learned: Learned | None = None
+
+
+@runtime_checkable
+class Snapshots(Protocol):
+    """Where a long fit saves its state as it goes, and finds it again."""
+
+    def save(self, state: Callable[[], tuple[PyTree, dict[str, Any]]]) -> None:
+        """Saves a state, or takes note of it where the last one that was saved is recent enough.
+
+        Args:
+            state: Gives the state, now or later: a tree of arrays, and about them what JSON can
+                hold and what it takes to know their shapes. It must go on giving the same.
+        """
+        ...
+
+    def latest(
+        self, like: Callable[[dict[str, Any]], PyTree]
+    ) -> tuple[PyTree, dict[str, Any]] | None:
+        """The state that was saved last.
+
+        Args:
+            like: From what was saved about them, arrays of the right shapes; those of NumPy's
+                come back as such.
+
+        Returns:
+            The arrays and what was saved about them; None where nothing was.
+        """
+        ...
+
+    def last(self) -> str | None:
+        """Where the last good state is, in words; None where nothing was saved."""
+        ...
+
+
+@runtime_checkable
+class Callback(Protocol):
+    """Listens to a fit, and may end it; any function of a `Progress` will do."""
+
+    def __call__(self, progress: Progress, /) -> None:
+        """Called after every chunk, or window of steps, in the thread of the fit.
+
+        Args:
+            progress: Where the fit stands, with its loss and what it has learned so far.
+
+        Raises:
+            Cancelled: To end the fit; any other exception ends it too, and comes out of `fit` as
+                it is.
+        """
+        ...
+
+
+class Cancelled(Exception):
+    """A callback has ended the fit before its time; `fit` lets it through and returns nothing.
+
+    Nothing is left half done. Given `snapshots`, the last whole state is saved when these are
+    closed, and the same call of `fit` goes on from it.
+    """
+
+
+class FitError(RuntimeError):
+    """A fit that cannot go on: names the pass and the cause."""
+
+
+def ignore(progress: Progress) -> None:
+    """The callback that does nothing.
+
+    Args:
+        progress: Not used.
+    """
+    del progress
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ and the prototype takes a step along the mean gradient of either side.
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -20,8 +21,7 @@ from diffclust.parallel.chunks import Batch, Chunks
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.gradient import GradientEM, GradientState, cleared, regrouped
-from diffclust.solvers.lloyd import Lloyd
-from diffclust.solvers.lloyd_run import Run, Stopping, run_lloyd
+from diffclust.solvers.lloyd import Lloyd, Run, Stopping, run_lloyd
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,19 +258,18 @@ def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory |
     number = jnp.arange(count, dtype=own.dtype)
     member = (own[:, None] == number[None]).astype(batch.weight.dtype) * batch.weight[:, None]
 
-    def energy(sample: PyTree, params: Array, cluster: Clusters) -> Array:
+    def energy(prototype: PyTree, sample: PyTree, params: Array, index: Array) -> Array:
+        cluster = eqx.tree_at(lambda c: c.prototype, clusters.take(index), prototype)
         return solver.energy.bind(sample)(params, sample, cluster)
 
-    def slope(sample: PyTree, params: Array, index: Array) -> PyTree:
-        cluster = clusters.take(index)
+    def of_own(function: Callable[..., PyTree], prototypes: PyTree) -> PyTree:
+        def one(sample: PyTree, params: Array, index: Array) -> PyTree:
+            mine = jax.tree.map(lambda leaf: leaf[index], prototypes)
+            return function(mine, sample, params, index)
 
-        def of(prototype: PyTree) -> Array:
-            moved = eqx.tree_at(lambda c: c.prototype, cluster, prototype)
-            return energy(sample, params, moved)
+        return jax.vmap(one)(batch.samples, params, own)
 
-        return jax.grad(of)(cluster.prototype)
-
-    slopes = jax.vmap(slope)(batch.samples, params, own)
+    slopes = of_own(jax.grad(energy), clusters.prototype)
     rows = _flat(slopes)
     sides = jax.lax.map(lambda m: jnp.stack(_sides(rows, m)), member.T)
     share = sides / jnp.maximum(jnp.sum(sides, axis=2, keepdims=True), 1.0)
@@ -281,24 +280,12 @@ def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory |
         slopes,
     )
 
-    before = jax.vmap(lambda x, p, k: energy(x, p, clusters.take(k)))(batch.samples, params, own)
+    before = of_own(energy, clusters.prototype)
+    of_twins = jax.vmap(energy, in_axes=(0, None, None, None))
 
     def gain(length: float) -> Float[Array, " clusters"]:
         children = jax.tree.map(lambda c, d: c[:, None] - length * d, clusters.prototype, direction)
-
-        def least(sample: PyTree, params: Array, index: Array) -> Array:
-            cluster = clusters.take(index)
-            twins = jax.tree.map(lambda leaf: leaf[index], children)
-
-            def one(prototype: PyTree) -> Array:
-                return energy(
-                    sample, params, eqx.tree_at(lambda c: c.prototype, cluster, prototype)
-                )
-
-            return jnp.min(jax.vmap(one)(twins))
-
-        after = jax.vmap(least)(batch.samples, params, own)
-        return member.T @ (before - after)
+        return member.T @ (before - jnp.min(of_own(of_twins, children), axis=1))
 
     gains = jnp.stack([gain(length) for length in _STEPS])
     lengths = jnp.asarray(_STEPS, dtype=gains.dtype)[jnp.argmax(gains, axis=0)]

@@ -13,9 +13,8 @@ from jaxtyping import Array, PyTree
 from diffclust.parallel.data import Data, Description, HostRows
 from diffclust.parallel.in_flight import Chunkwise, all_rows
 from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all, spans
-from diffclust.solvers.problem import AbstractProblem, Position, State
-from diffclust.solvers.progress import Callback
-from diffclust.solvers.result import Outcome
+from diffclust.solvers.driver import AbstractProblem, Position, State
+from diffclust.solvers.result import Callback, Outcome
 from diffclust.types import Key
 
 Arrays = Mapping[str, np.ndarray]

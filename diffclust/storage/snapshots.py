@@ -29,7 +29,7 @@ from diffclust.parallel.processes import (
     raise_everywhere,
     saving_alone,
 )
-from diffclust.solvers.progress import FitError
+from diffclust.solvers.result import FitError
 
 _MARK = "snapshots.json"
 

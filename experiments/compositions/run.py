@@ -32,8 +32,8 @@ from diffclust.graphs import nearest_neighbours
 from diffclust.linalg import safe_norm
 from diffclust.metrics import scores
 from diffclust.models import Training
-from diffclust.models.cuts import cut_mean_graph
 from diffclust.models.di_spectral import unit_norm
+from diffclust.models.spectral import cut_mean_graph
 from diffclust.parallel import Data
 from diffclust.transforms import Affine
 from experiments.di_spectral_ablation.run import judged_by
@@ -94,7 +94,7 @@ def with_images(data, key, steps):
     tell = table(data.labels, rows)
     model = diffclust.DeformationInvariantSpectralClustering(10)
     _, coordinates = model.project(Data(images))
-    candidates, units = model.candidates(coordinates), unit_norm(images)
+    candidates, units = model.neighbours(coordinates), unit_norm(images)
     exemplars = jnp.asarray(units[:64])
 
     def graph(name, distance, samples=units):

@@ -29,9 +29,7 @@ from diffclust.solvers import (
     Lloyd,
     LloydPlan,
     LloydProblem,
-    Run,
     SplitMerge,
-    Status,
     Stopping,
     ignore,
     kmeans_plus_plus,
@@ -61,8 +59,7 @@ def setting(images, side, affine, bending, steps, seed):
     # Without the refinement at full resolution: settings are compared as restarts are.
     while state.position["stage"] == "restarts":
         state = problem.advance(data, state, ignore)
-    best, (history, status) = state.arrays.best, state.position["best"]
-    run = Run(best.learned, best.memory.rows, best.tally, history, Status(status))
+    run = state.arrays.best
     chunks = problem.level(data, factor)
     return run, chunks, warp_statistics(solver, chunks, run)
 

@@ -24,7 +24,7 @@ def rows_of(images, count):
     # One list of candidates has one nearest.
     model = diffclust.DeformationInvariantSpectralClustering(10, num_removed=(2,))
     _, coordinates = model.project(Data(images))
-    (candidates,) = model.candidates(coordinates)
+    (candidates,) = model.neighbours(coordinates)
     (judged,) = model.judge([candidates], images)
     units = unit_norm(images)
     distance = model.distance(units[:64])

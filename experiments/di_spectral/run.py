@@ -13,7 +13,7 @@ import time
 import jax
 
 import diffclust
-from diffclust.models.cuts import cut_mean_graph
+from diffclust.models.spectral import cut_mean_graph
 from diffclust.parallel import Data
 from experiments.harness import arguments, finish, peak_memory_mb, scored
 from experiments.pssc_table3.run import images_of
@@ -30,7 +30,7 @@ def graphs_of(model, images):
     begun = time.perf_counter()
     _, coordinates = model.project(Data(images))
     features = time.perf_counter()
-    candidates = model.candidates(coordinates)
+    candidates = model.neighbours(coordinates)
     searched = time.perf_counter()
     judged = model.judge(candidates, images)
     ended = time.perf_counter()

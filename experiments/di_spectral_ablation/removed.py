@@ -15,7 +15,7 @@ import numpy as np
 import diffclust
 from diffclust.data import load
 from diffclust.metrics import scores
-from diffclust.models.cuts import cut_mean_graph
+from diffclust.models.spectral import cut_mean_graph
 from diffclust.parallel import Data
 from experiments.harness import arguments, finish
 
@@ -51,7 +51,7 @@ def main():
             found = {}
             for removed in REMOVED:
                 model = dataclasses.replace(model, num_removed=removed)
-                judged = model.judge(model.candidates(coordinates), images)
+                judged = model.judge(model.neighbours(coordinates), images)
                 settings = (model.num_neighbours, len(chosen), model.num_restarts, key)
                 cut = cut_mean_graph(judged, *settings)
                 found[str(removed)] = {

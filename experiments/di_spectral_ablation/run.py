@@ -23,8 +23,8 @@ from diffclust.energies import TransformedDistance
 from diffclust.features.orthogonal_complement import fit_projection
 from diffclust.graphs import candidate_distances, reranked
 from diffclust.metrics import scores
-from diffclust.models.cuts import cut_mean_graph
 from diffclust.models.di_spectral import unit_norm
+from diffclust.models.spectral import cut_mean_graph
 from diffclust.parallel import Data
 from diffclust.transforms import Affine
 from experiments.harness import arguments, finish
@@ -84,12 +84,12 @@ def judged_by(distance, samples, candidates, *, squared=True):
 def variants(images):
     """Each setting's name and its neighbours, one after another."""
     _, coordinates = MODEL.project(Data(images))
-    candidates = MODEL.candidates(coordinates)
+    candidates = MODEL.neighbours(coordinates)
     yield "default", MODEL, MODEL.judge(candidates, images)
     yield "no refinement", MODEL, candidates
     raw = pixels(images)
     plain = changed(num_removed=(0,), num_dimensions=raw.shape[1])
-    in_pixels = plain.candidates(raw)
+    in_pixels = plain.neighbours(raw)
     yield "pixel candidates, no refinement", plain, in_pixels
     yield "pixel candidates, refined", plain, plain.judge(in_pixels, images)
     units = unit_norm(images)
@@ -99,7 +99,7 @@ def variants(images):
         model = changed(**settings)
         near = candidates
         if {"num_candidates", "num_removed"} & settings.keys():
-            near = model.candidates(coordinates)
+            near = model.neighbours(coordinates)
         yield name, model, model.judge(near, images)
 
 

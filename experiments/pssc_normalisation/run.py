@@ -13,7 +13,7 @@ import numpy as np
 from diffclust.data import load
 from diffclust.metrics import scores
 from diffclust.models import ProjectedScatteringSpectralClustering
-from diffclust.models.cuts import cut_mean_graph
+from diffclust.models.spectral import cut_mean_graph
 from diffclust.parallel import Data
 from experiments.harness import arguments, finish
 from experiments.pssc_table3.run import images_of, uspec

@@ -13,7 +13,7 @@ import jax
 
 from diffclust.data import load
 from diffclust.models import ProjectedScatteringSpectralClustering
-from diffclust.models.cuts import cut_mean_graph
+from diffclust.models.spectral import cut_mean_graph
 from diffclust.parallel import Data
 from experiments.harness import arguments, finish, peak_memory_mb, scored
 

@@ -25,7 +25,7 @@ from diffclust.models import (
     warped_prototypes,
 )
 from diffclust.solvers import FitError, Progress, Status, gradient_problem
-from diffclust.solvers.gradient_steps import BatchOrder
+from diffclust.solvers.gradient import BatchOrder
 from diffclust.storage.snapshots import SnapshotFolder
 
 KEY = jax.random.key(0)

@@ -35,8 +35,7 @@ from diffclust.plotting.charts import ratio_ticks, round_ticks, tick_labels
 from diffclust.plotting.training import phase_names, shown_top
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers import Phase
-from diffclust.solvers.progress import Status
-from diffclust.solvers.result import Assignment, Outcome
+from diffclust.solvers.result import Assignment, Outcome, Status
 
 
 def result_of(model: AbstractPrototypeModel, shape: tuple[int, int, int]) -> Result:

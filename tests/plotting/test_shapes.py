@@ -19,8 +19,7 @@ from diffclust.plotting import (
 )
 from diffclust.plotting.shapes import SIDE, principal_axes
 from diffclust.prototypes import Clusters, LandmarkGaussians, Learned, gaussians
-from diffclust.solvers.progress import Status
-from diffclust.solvers.result import Assignment, Outcome
+from diffclust.solvers.result import Assignment, Outcome, Status
 
 ELLIPSE = re.compile(
     r'<ellipse rx="(\S+)" ry="(\S+)" transform="translate\((\S+) (\S+)\) rotate\((\S+)\)"/>'

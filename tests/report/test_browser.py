@@ -24,8 +24,7 @@ from diffclust.plotting import Film
 from diffclust.prototypes import Clusters, Learned
 from diffclust.report import write_report
 from diffclust.solvers import Progress
-from diffclust.solvers.progress import Status
-from diffclust.solvers.result import Assignment, Outcome
+from diffclust.solvers.result import Assignment, Outcome, Status
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -30,8 +30,7 @@ from diffclust.prototypes import Clusters, Learned
 from diffclust.report import write_report
 from diffclust.report.selection import select, select_bridges
 from diffclust.report.text import duration, escape, number
-from diffclust.solvers.progress import Status
-from diffclust.solvers.result import Assignment, Outcome
+from diffclust.solvers.result import Assignment, Outcome, Status
 from diffclust.transforms import AbstractTransform
 
 HOSTILE = (

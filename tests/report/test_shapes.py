@@ -18,8 +18,7 @@ from diffclust.prototypes import Clusters, LandmarkGaussians, Learned, gaussians
 from diffclust.report import write_report
 from diffclust.report.selection import select
 from diffclust.report.shapes import ShapeRenderer
-from diffclust.solvers.progress import Status
-from diffclust.solvers.result import Assignment, Outcome
+from diffclust.solvers.result import Assignment, Outcome, Status
 from tests.report.test_report import HOSTILE, Page, said
 from tests.report.test_report import made as made_of_images
 

@@ -29,8 +29,7 @@ from diffclust.plotting import displayable
 from diffclust.prototypes import GaussianImages
 from diffclust.report.images import align_samples, has_grids
 from diffclust.report.selection import certainties, select
-from diffclust.solvers.progress import Status
-from diffclust.solvers.result import Assignment, Outcome
+from diffclust.solvers.result import Assignment, Outcome, Status
 from tests.report.test_report import said, written
 
 BRIEF = Training(steps=(100, 120, 50), batch_size=20)
