@@ -9,6 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from diffclust.registration import RADIUS, Frame, place, slant, upright
+from diffclust.sampling import pixel_grid
 from diffclust.transforms import Affine
 
 SIZES = ((48, 48), (60, 42), (36, 72))
@@ -92,8 +93,8 @@ def test_rotations_are_left(size, seed, angle):
     # The same map by hand; in units of each side its shears are not alike.
     linear = (turn.T - np.eye(2)) * np.array([[1, size[0] / size[1]], [size[1] / size[0], 1]])
     params = jnp.asarray(np.append(linear.ravel(), [0.0, 0.0]), straight.dtype)
-    np.testing.assert_allclose(turned, Affine()(params, straight), atol=0.12)
-    assert np.abs(turned - straight).max() > 0.2
+    np.testing.assert_allclose(turned, Affine()(params, straight), atol=0.04)
+    assert np.abs(turned - straight).max() > 0.04
 
 
 @hypothesis.given(sizes, seeds, st.sampled_from(FRAMES))
@@ -123,9 +124,10 @@ def test_moments_of_registered_images(size, seed, shift, shear, frame):
 
 
 def test_radius_is_that_of_the_recipe():
-    # 28×28, radius 5.5 pixels.
-    image = blobs(28, 28, 3, matrix=0.6 * np.eye(2))
-    _, covariance = moments(seen(Frame("place"), image))
+    # A disk of 14 pixels of 40; on 28 the recipe has 5.5 pixels.
+    x, y = np.asarray(pixel_grid(40, 40)) * 20
+    disk = np.clip(7.5 - np.hypot(x - 3, y + 2), 0, 1)[..., None].astype(np.float32)
+    _, covariance = moments(seen(Frame("place"), disk))
     assert 14 * np.sqrt(np.trace(covariance) / 2) == pytest.approx(5.5, rel=0.02)
 
 
@@ -150,11 +152,7 @@ def test_no_ink_is_lost(seed, stretch, shear, frame):
     params = jax.jit(place if frame == "place" else upright)(jnp.asarray(image))
     moved = np.asarray(Affine()(params, jnp.asarray(image)))
     area = float((1 + params[0]) * (1 + params[3]))
-    assert moved.sum() * area == pytest.approx(image.sum(), rel=0.05)
-    corners = np.asarray(
-        Affine().warp(Affine().inverse(params), jnp.asarray([[0.0, 0.0], [-0.9, 0.9]]))
-    )
-    assert np.abs(corners).max() < 1.0
+    assert moved.sum() * area == pytest.approx(image.sum(), rel=0.01)
 
 
 @pytest.mark.parametrize("frame", FRAMES)
