@@ -7,7 +7,7 @@ import numpy as np
 
 from diffclust.analysis import CommonStart
 from diffclust.data import Collection, Dataset
-from diffclust.models import Result
+from diffclust.models import Result, of_images
 from diffclust.plotting import Film, loss_history
 from diffclust.report import clusters, comparisons, selection
 from diffclust.report.film import film_section
@@ -100,7 +100,10 @@ def _check(result: Result, dataset: Collection, samples_per_group: int) -> None:
     if samples_per_group < 1:
         raise ValueError(f"samples_per_group must be at least 1, not {samples_per_group}")
     fitted = (len(result.assignments), *result.sample_shape)
-    if dataset.samples.shape != fitted:
+    given = dataset.samples.shape
+    if isinstance(dataset, Dataset):
+        given = (given[0], *of_images(result).frame.shape(given[1:]))
+    if given != fitted:
         raise ValueError(
             f"the report needs the {result.model.words.noun}s that were fitted, of shape {fitted}; "
             f"this data set has {dataset.noun}s of shape {dataset.samples.shape}"

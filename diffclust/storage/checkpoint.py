@@ -183,7 +183,11 @@ def _rebuild(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Resu
         name: tuple(value) if isinstance(value, list) else value
         for name, value in description["settings"].items()
     }
-    model = MODELS[description["method"]].from_settings(settings)
+    kind = MODELS[description["method"]]
+    if "register" in kind.setting_types():
+        # Models of images that were saved before there was a registration.
+        settings.setdefault("register", "none")
+    model = kind.from_settings(settings)
     # Format 1 knew images only.
     sides = description.get("sample_shape") or description["image_shape"]
     shape = tuple(int(side) for side in sides)
