@@ -245,12 +245,13 @@ def _lowpass_matrix(size: int, sigma: float, factor: int) -> Float[np.ndarray, "
 
 
 def low_pass(
-    image: Image, *, sigma: float, factor: int = 1
-) -> Float[Array, "coarse_height coarse_width channels"]:
+    image: Float[Array, "*size channels"], *, sigma: float, factor: int = 1
+) -> Float[Array, "*coarse channels"]:
     """A Gaussian low-pass filter followed by subsampling, black outside the image.
 
     Args:
-        image: Image of shape `(height, width, channels)`.
+        image: Image of shape `(height, width, channels)`, or an array with another number of axes
+            before the channels: a series `(length, channels)`, a volume.
         sigma: Standard deviation in pixels of the given image; 0 filters nothing.
         factor: Keep every `factor`-th pixel; points in [-1, 1]² keep their meaning.
 
@@ -262,9 +263,15 @@ def low_pass(
     """
     if sigma <= 0.0 and factor == 1:
         return image
-    down = jnp.asarray(_lowpass_matrix(image.shape[0], sigma, factor), dtype=image.dtype)
-    across = jnp.asarray(_lowpass_matrix(image.shape[1], sigma, factor), dtype=image.dtype)
-    return jnp.einsum("ih,hwc,jw->ijc", down, image, across)
+    matrices = [
+        jnp.asarray(_lowpass_matrix(side, sigma, factor), dtype=image.dtype)
+        for side in image.shape[:-1]
+    ]
+    if len(matrices) == 2:
+        return jnp.einsum("ih,hwc,jw->ijc", matrices[0], image, matrices[1])
+    for axis, matrix in enumerate(matrices):
+        image = jnp.moveaxis(jnp.tensordot(matrix, image, (1, axis)), 0, axis)
+    return image
 
 
 def gaussian_window(

@@ -8,6 +8,12 @@ Image = Float[Array, "height width channels"]
 Images = Float[Array, "n height width channels"]
 """A batch of images."""
 
+Series = Float[Array, "length channels"]
+"""One series of values over time, a row for each moment."""
+
+Sample = Float[Array, "*size channels"]
+"""An image, a series, a volume: channels last."""
+
 Points = Float[Array, "2 *grid"]
 """Points in [-1, 1]²: `points[0]` holds x (to the right), `points[1]` holds y (downwards)."""
 

@@ -24,8 +24,11 @@ from diffclust.transforms import (
     Identity,
     Morphology,
     Projective,
+    Rotation,
     SpatialChain,
     ThinPlateSpline,
+    TimeWarp,
+    Translation,
     compose,
 )
 from diffclust.types import Image, Key, Params
@@ -73,6 +76,9 @@ TRANSFORMS: dict[str, tuple[type[AbstractTransform], Callable[[], AbstractTransf
     ),
     "projective": (Projective, Projective),
     "projective-edge": (Projective, lambda: Projective("edge")),
+    "translation": (Translation, Translation),
+    "rotation": (Rotation, lambda: Rotation(aspect=9 / 8)),
+    "rotation-reflection": (Rotation, lambda: Rotation("edge", reflection=True)),
     "colour": (Colour, lambda: Colour(2)),
     "colour-full": (Colour, lambda: Colour(2, full=True)),
     "colour-gradient": (Colour, lambda: Colour(2, full=True, gradient=True)),
@@ -92,6 +98,20 @@ TRANSFORMS: dict[str, tuple[type[AbstractTransform], Callable[[], AbstractTransf
     ),
     "users-own": (Gain, Gain),
 }
+
+
+def smooth_series(key: Key) -> Float[Array, "24 2"]:
+    """A series of two channels."""
+    weights = jax.random.normal(key, (5, 2)) / jnp.arange(1.0, 6.0)[:, None]
+    waves = jnp.sin(jnp.outer(jnp.linspace(0.0, 3.0, 24), jnp.arange(1.0, 6.0)) + 0.3)
+    return waves @ weights
+
+
+OF_SERIES: dict[str, tuple[type[AbstractTransform], Callable[[], AbstractTransform]]] = {
+    "time-warp": (TimeWarp, lambda: TimeWarp(4)),
+    "time-warp-norm": (TimeWarp, lambda: TimeWarp(3, preserve_norm=True)),
+}
+"""Transforms of series, which `smooth_series` draws."""
 
 
 def gaussian_landmarks(key: Key) -> DiagonalGaussian:

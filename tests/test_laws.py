@@ -46,6 +46,11 @@ def test_transform_obeys_the_laws(name: str, key: jax.Array, double: None) -> No
     testing.check_transform(registry.TRANSFORMS[name][1](), key=key)
 
 
+@pytest.mark.parametrize("name", registry.OF_SERIES)
+def test_transform_of_series_obeys_the_laws(name: str, key: jax.Array, double: None) -> None:
+    testing.check_transform(registry.OF_SERIES[name][1](), key=key, draw=registry.smooth_series)
+
+
 # In single precision the laws are the same, looser: one transform shows that they can be run.
 @pytest.mark.parametrize(
     "name",
@@ -102,7 +107,10 @@ def concrete(base: type) -> set[type]:
 
 @pytest.mark.parametrize(
     ("base", "known"),
-    [(AbstractTransform, registry.TRANSFORMS), (AbstractDistance, registry.DISTANCES)],
+    [
+        (AbstractTransform, registry.TRANSFORMS | registry.OF_SERIES),
+        (AbstractDistance, registry.DISTANCES),
+    ],
     ids=["transforms", "distances"],
 )
 def test_registry_holds_everything(base: type, known: dict) -> None:
@@ -231,6 +239,17 @@ class WrongInverse(Affine):
         return -params
 
 
+class Remembers(Affine):
+    def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        inner, first = Affine().bind(height, width), []
+
+        def apply(params: Params, image: Image) -> Image:
+            first.append(params)
+            return inner(first[0], image)
+
+        return apply
+
+
 class HalfPrecision(Affine):
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
         inner = Affine().bind(height, width)
@@ -245,6 +264,7 @@ WRONG = [
     (ReadsElsewhere, "reads the image where the map says"),
     (FeelsJit, "jit = eager"),
     (BindsOtherwise, "vmap = loop, and bind = call"),
+    (Remembers, "what is bound remembers nothing"),
     (WrongGradient, "the gradient of params"),
     (WrongImageGradient, "the gradient of the image"),
     (StuckAtZero, "the gradient at zero is wrong"),
@@ -265,6 +285,9 @@ def test_broken_law_is_noticed(kind: type[Affine], law: str, key: jax.Array) -> 
         testing.check_transform(kind(), key=key)
 
 
+CALLED: list[Array] = []
+
+
 class Wrong(AbstractDistance):
     """A distance that breaks one law."""
 
@@ -276,15 +299,20 @@ class Wrong(AbstractDistance):
             case "a distance is one number":
                 return plain[None]
             case "a distance is not negative":
-                return -plain
+                return plain * jnp.sign(jnp.sum(sample - prototype))
             case "zero at equality":
-                return plain + 1.0
+                return plain + 1e-3
             case "the gradient at equality is finite":
                 return jnp.sqrt(plain)
             case "weights of one change nothing":
                 return plain if weight is None else 2.0 * plain
             case "pixels of weight zero do not count":
                 return SquaredEuclidean()(sample, prototype)
+            case "calls remember nothing" if not isinstance(plain, jax.core.Tracer):
+                CALLED.append(prototype)
+                return SquaredEuclidean()(sample, CALLED[0])
+            case "calls remember nothing":
+                return plain
             case "jit = eager":
                 return plain * (1.0 if isinstance(plain, jax.core.Tracer) else 2.0)
             case _:
@@ -302,6 +330,7 @@ class Wrong(AbstractDistance):
         "weights of one change nothing",
         "pixels of weight zero do not count",
         "jit = eager",
+        "calls remember nothing",
     ],
 )
 def test_broken_law_of_a_distance_is_noticed(fault: str, key: jax.Array) -> None:

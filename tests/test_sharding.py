@@ -124,7 +124,7 @@ def by_gradient(model: DTIKMeans | DTIGaussianMixture) -> Case:
         whole.aligner,
         whole.reduction,
         followed=whole.followed,
-        optimiser=optax.identity(),
+        optimizer=optax.scale(-1.0),
     )
     batch = Batch(images, jnp.asarray(WEIGHT))
     return Case(

@@ -1,12 +1,14 @@
 """Aligners: they minimise an energy over the params, for one sample and all clusters.
 
-Take `Descent` for exact alignments of single samples, `Prediction` for those that a network learns
-to predict, `Sequential` for one after another, `NoAlignment` for plain K-means. An energy and an
-aligner together make an `InvariantDistance`. Write your own by subclassing `AbstractAligner`.
+Take `Descent` for exact alignments of single samples, `GridSearch` where descent from the identity
+would stop in the wrong valley, `Prediction` for those that a network learns to predict,
+`Sequential` for one after another, `NoAlignment` for plain K-means. An energy and an aligner
+together make an `InvariantDistance`. Write your own by subclassing `AbstractAligner`.
 """
 
 from diffclust.alignment.base import AbstractAligner, Alignment, ClusterVariances, NoAlignment
 from diffclust.alignment.descent import DEFAULT_STAGES, Descent, Stage
+from diffclust.alignment.grid_search import GridSearch
 from diffclust.alignment.invariant import AfterAlignment, InvariantDistance, PreparedDistance
 from diffclust.alignment.minimisers import AbstractMinimiser, OptaxMinimiser, PreconditionedLBFGS
 from diffclust.alignment.prediction import Prediction, Sequential
@@ -19,6 +21,7 @@ __all__ = [
     "Alignment",
     "ClusterVariances",
     "Descent",
+    "GridSearch",
     "InvariantDistance",
     "NoAlignment",
     "OptaxMinimiser",

@@ -13,7 +13,6 @@ from diffclust.alignment.base import AbstractAligner, Alignment
 from diffclust.alignment.minimisers import AbstractMinimiser, PreconditionedLBFGS
 from diffclust.energies.base import AbstractPairEnergy, BoundEnergy, hessian_at_rest
 from diffclust.prototypes import Clusters
-from diffclust.sampling import low_pass
 from diffclust.types import Params
 
 
@@ -22,8 +21,8 @@ class Stage(eqx.Module):
 
     Attributes:
         steps: Evaluations of energy and gradient.
-        blur: Standard deviation of the low-pass filter as a fraction of the image's shorter side;
-            0 leaves the image as it is.
+        blur: Standard deviation of the low-pass filter as a fraction of the image's shorter side,
+            or a series' length; 0 leaves it as it is.
         affine: Whether only affine maps are tried; ignored where the transform has none.
     """
 
@@ -40,25 +39,26 @@ DEFAULT_STAGES = (
 
 
 class _Level(NamedTuple):
-    """A stage's low-pass filter in pixels, and how many times coarser its pixels are."""
+    """A stage's low-pass filter in pixels, how many times coarser and larger its pixels are."""
 
+    energy: AbstractPairEnergy
     sigma: float
     factor: int
+    scale: float
 
     def image(self, tree: PyTree) -> PyTree:
-        if self.factor == 1 and self.sigma == 0.0:
-            return tree
-        return jax.tree.map(lambda x: low_pass(x, sigma=self.sigma, factor=self.factor), tree)
+        return self.energy.coarser(tree, self.factor, sigma=self.sigma)
 
     def clusters(self, clusters: Clusters) -> Clusters:
         coarse = jax.vmap(self.image)(clusters.prototype)
         return eqx.tree_at(lambda c: c.prototype, clusters, coarse)
 
 
-def _level(stage: Stage, sample: PyTree) -> _Level:
-    sides = [min(leaf.shape[:2]) for leaf in jax.tree.leaves(sample) if leaf.ndim == 3]
-    sigma = stage.blur * min(sides) if sides else 0.0
-    return _Level(sigma, max(1, math.floor(1.5 * sigma + 0.5)))
+def _level(energy: AbstractPairEnergy, stage: Stage, sample: PyTree) -> _Level:
+    axes = [leaf.shape[:-1] for leaf in jax.tree.leaves(sample)]
+    sigma = stage.blur * min(min(sides, default=1) for sides in axes)
+    factor = max(1, math.floor(1.5 * sigma + 0.5))
+    return _Level(energy, sigma, factor, float(factor ** len(axes[0])))
 
 
 class Descent(AbstractAligner):
@@ -114,8 +114,8 @@ class Descent(AbstractAligner):
         dtype = clusters.dtype
         preconditioners = []
         for stage in self.stages:
-            level = _level(stage, one)
-            bound = energy.bind(level.image(one), scale=float(level.factor**2))
+            level = _level(energy, stage, one)
+            bound = energy.bind(level.image(one), scale=level.scale)
             basis = _subspace(energy, stage, dtype)
             hessian = _mean_hessian(energy, bound, level.clusters(clusters), basis)
             size = hessian.shape[0]
@@ -171,9 +171,9 @@ class Descent(AbstractAligner):
         params: Float[Array, "candidates params"],
         preconditioner: Float[Array, "subspace subspace"],
     ) -> tuple[Float[Array, "candidates params"], Float[Array, " candidates"]]:
-        level = _level(stage, sample)
+        level = _level(energy, stage, sample)
         coarse_sample, coarse_clusters = level.image(sample), level.clusters(clusters)
-        bound = energy.bind(coarse_sample, scale=float(level.factor**2))
+        bound = energy.bind(coarse_sample, scale=level.scale)
         basis = _subspace(energy, stage, params.dtype)
         minimise = functools.partial(
             self.minimiser.minimise, preconditioner=preconditioner, steps=stage.steps

@@ -17,14 +17,24 @@ from diffclust.energies.evidence import (
     quadratic_forms,
 )
 from diffclust.energies.landmarks import LandmarkEnergy
-from diffclust.energies.reductions import AbstractReduction, HardMinimum, MixtureLikelihood
+from diffclust.energies.reductions import (
+    AbstractAdaptiveReduction,
+    AbstractReduction,
+    Entropic,
+    Fuzzy,
+    HardMinimum,
+    MixtureLikelihood,
+)
 from diffclust.energies.transformed import TransformedDistance, TransformedPrototype
 
 __all__ = [
+    "AbstractAdaptiveReduction",
     "AbstractPairEnergy",
     "AbstractReduction",
     "AbstractSampleEnergy",
+    "Entropic",
     "FitStatistics",
+    "Fuzzy",
     "HardMinimum",
     "Hyperparameters",
     "LandmarkEnergy",

@@ -73,6 +73,23 @@ class AbstractPairEnergy(eqx.Module):
         """
 
     @abc.abstractmethod
+    def coarser(self, sample: PyTree, factor: int, *, sigma: float | None = None) -> PyTree:
+        """A sample, or a prototype, at a coarser level of resolution.
+
+        Args:
+            sample: One sample or prototype.
+            factor: How many times fewer pixels there are along each axis; 1 for as many.
+            sigma: Standard deviation of the low-pass filter in pixels of the sample; 0.4 times the
+                factor where it is not given, and no filter for a factor of 1.
+
+        Returns:
+            The coarser sample; the sample itself where nothing is filtered.
+
+        Raises:
+            ValueError: If samples of this kind have no levels of resolution.
+        """
+
+    @abc.abstractmethod
     def exemplar(self, prototype: PyTree) -> PyTree:
         """The sample that a prototype stands for.
 

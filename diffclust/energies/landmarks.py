@@ -73,6 +73,12 @@ class LandmarkEnergy(AbstractSampleEnergy):
         """See `AbstractPairEnergy.unaligned`."""
         return jax.vmap(self._between, in_axes=(None, 0))(sample, clusters.prototype)
 
+    def coarser(self, sample: PyTree, factor: int, *, sigma: float | None = None) -> PyTree:
+        """The shape itself, at its only level; see `AbstractPairEnergy.coarser`."""
+        if factor > 1 or sigma:
+            raise ValueError("shapes have no levels of resolution; fit them without coarse levels")
+        return sample
+
     def exemplar(self, prototype: LandmarkGaussians) -> Landmarks:
         """The mean shape; see `AbstractPairEnergy.exemplar`."""
         return prototype.centre.mean

@@ -60,10 +60,50 @@ class AbstractReduction(eqx.Module):
         """How much of each sample is each cluster's: the loss's derivative by the scores.
 
         Args:
-            scores: Scores of all clusters.
+            scores: Scores of all clusters, or of those that matter.
 
         Returns:
-            Non-negative numbers that add up to one.
+            Non-negative numbers that add up to one, or to less for samples that count less.
+        """
+
+
+class AbstractAdaptiveReduction(AbstractReduction):
+    """A reduction that follows all samples: trimmed, balanced, annealed.
+
+    Its array leaves are its state. The loss and the memberships of one sample follow from its own
+    scores and this state alone; the state follows from sums over the samples, which are added over
+    chunks and devices. A solver makes all leaves arrays, updates them after every pass (or window
+    of steps), and keeps them with what is learned (`Learned.objective`).
+    """
+
+    def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
+        """Itself, with arrays for leaves; see `AbstractReduction.init`."""
+        del num_clusters
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self)
+
+    @abc.abstractmethod
+    def statistics(
+        self, scores: Float[Array, "n candidates"], weight: Float[Array, " n"]
+    ) -> PyTree:
+        """Sums over a batch of samples, to be added over chunks and devices.
+
+        Args:
+            scores: Scores of the candidates of each sample, ascending.
+            weight: Weights of the samples; padding weighs nothing.
+
+        Returns:
+            A tree of arrays, or None.
+        """
+
+    @abc.abstractmethod
+    def update(self, statistics: PyTree) -> "AbstractAdaptiveReduction":
+        """The reduction for the next pass.
+
+        Args:
+            statistics: Sums over all samples.
+
+        Returns:
+            A reduction of the same structure.
         """
 
 
@@ -96,6 +136,71 @@ class HardMinimum(AbstractReduction):
         best = jnp.argmin(scores, axis=-1, keepdims=True)
         number = jnp.arange(scores.shape[-1], dtype=best.dtype)
         return (jnp.expand_dims(number, range(scores.ndim - 1)) == best).astype(scores.dtype)
+
+
+class Entropic(AbstractReduction):
+    """The soft minimum of the scores: each sample belongs to all clusters, the nearest most.
+
+    Attributes:
+        temperature: Scores that differ by it differ by a factor e in membership.
+
+    References:
+        Rose (1998), Deterministic annealing for clustering.
+    """
+
+    temperature: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+
+    def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
+        """Nothing; see `AbstractReduction.init`."""
+        return None
+
+    def offsets(self, learned: PyTree, num_clusters: int) -> Float[Array, " clusters"] | None:
+        """None; see `AbstractReduction.offsets`."""
+        return None
+
+    def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
+        """-T log Σ exp(-score / T); see `AbstractReduction.__call__`."""
+        scale = self.temperature.astype(scores.dtype)
+        return -scale * jax.nn.logsumexp(-scores / scale, axis=-1)
+
+    def responsibilities(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
+        """The softmax of -score / T; see `AbstractReduction.responsibilities`."""
+        return jax.nn.softmax(-scores / self.temperature.astype(scores.dtype), axis=-1)
+
+
+class Fuzzy(AbstractReduction):
+    """Fuzzy c-means: memberships u minimise Σ uᵐ · score. Scores must not be negative.
+
+    Attributes:
+        fuzzifier: m, greater than 1; the nearer to 1, the harder.
+
+    References:
+        Bezdek (1981), Pattern recognition with fuzzy objective function algorithms.
+    """
+
+    fuzzifier: Float[Array, ""] = eqx.field(default=2.0, converter=jnp.asarray)
+
+    def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
+        """Nothing; see `AbstractReduction.init`."""
+        return None
+
+    def offsets(self, learned: PyTree, num_clusters: int) -> Float[Array, " clusters"] | None:
+        """None; see `AbstractReduction.offsets`."""
+        return None
+
+    def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
+        """(Σ score^(-1/(m-1)))^(1-m); see `AbstractReduction.__call__`."""
+        power, logs = self._logs(scores)
+        return jnp.exp(-power * jax.nn.logsumexp(-logs / power, axis=-1))
+
+    def responsibilities(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
+        """uᵐ, which add up to one or less; see `AbstractReduction.responsibilities`."""
+        power, logs = self._logs(scores)
+        return jax.nn.softmax(-logs / power, axis=-1) ** (1.0 + power)
+
+    def _logs(self, scores: Array) -> tuple[Array, Array]:
+        tiny = jnp.finfo(scores.dtype).tiny
+        return self.fuzzifier.astype(scores.dtype) - 1.0, jnp.log(jnp.maximum(scores, tiny))
 
 
 class MixtureLikelihood(AbstractReduction):

@@ -18,9 +18,9 @@ from diffclust.distances import (
 from diffclust.energies.base import AbstractPairEnergy, AbstractSampleEnergy, BoundEnergy
 from diffclust.masks import mask_weights
 from diffclust.prototypes import Clusters, GaussianImages, exemplar_of
-from diffclust.sampling import gaussian_window, pixel_grid
+from diffclust.sampling import gaussian_window, low_pass, pixel_grid
 from diffclust.transforms import AbstractSpatialTransform, AbstractTransform
-from diffclust.types import Image, Params, Scalar
+from diffclust.types import Image, Params, Sample, Scalar
 
 PixelWeights = Literal["uniform", "jacobian"]
 
@@ -68,6 +68,8 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         mask: Pixels that count, from `diffclust.masks.as_mask`, of samples and of what they are
             compared with; None for all. A sample's hidden pixels move with it, and what is seen
             of it counts as much as if nothing had been moved under the mask.
+        missing: Whether samples may hold NaN for values that were not seen, such as those beyond
+            the end of the shorter ones of series. They move with the sample and do not count.
 
     References:
         Cosentino et al., DI K-means, Eq. 3 and App. 7.1 (3).
@@ -77,6 +79,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
     distance: AbstractDistance = SquaredEuclidean()
     pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
     mask: str | None = eqx.field(static=True, default=None, kw_only=True)
+    missing: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
         """Refuses weights of pixels for transforms that are not maps of coordinates."""
@@ -84,6 +87,8 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
             raise ValueError(
                 f"pixel_weights must be 'uniform' or 'jacobian', not {self.pixel_weights!r}"
             )
+        if self.missing and (self.mask is not None or self.pixel_weights != "uniform"):
+            raise ValueError("missing values leave no choice of mask or pixel_weights; omit these")
         if isinstance(self.transform, AbstractSpatialTransform):
             return
         kind = type(self.transform).__name__
@@ -92,31 +97,50 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         if self.mask is not None:
             raise ValueError(f"a mask needs a spatial transform, not {kind}")
 
-    def bind(self, sample: Image, *, scale: float = 1.0) -> BoundEnergy:
+    def bind(self, sample: Sample, *, scale: float = 1.0) -> BoundEnergy:
         """See `AbstractPairEnergy.bind`."""
         apply = self.transform.bind(*sample.shape[:2])
 
         def energy(params: Params, sample: PyTree, cluster: Clusters) -> Scalar:
             weight = self._weight(params, sample, apply)
-            distance = self.distance(apply(params, sample), cluster.prototype, weight)
+            moved = self._moved(params, sample, apply)
+            distance = self.distance(moved, cluster.prototype, weight)
             return scale * distance + jnp.dot(cluster.penalty, self.penalties(params))
 
         return energy
 
-    def aligned(self, params: Params, sample: Image) -> Image:
-        """See `AbstractSampleEnergy.aligned`."""
-        return sample if self.num_params == 0 else self.transform(params, sample)
+    def aligned(self, params: Params, sample: Sample) -> Sample:
+        """See `AbstractSampleEnergy.aligned`; what was not seen is zero."""
+        if self.num_params == 0 and not self.missing:
+            return sample
+        return self._moved(params, sample, self.transform.bind(*sample.shape[:2]))
 
-    def pixel_weight(self, params: Params, sample: Image) -> Array | None:
+    def _moved(
+        self, params: Params, sample: Sample, apply: Callable[[Params, Sample], Sample]
+    ) -> Sample:
+        if not self.missing:
+            return apply(params, sample)
+        seen = _seen(sample)
+        share = apply(params, seen)
+        # Between a value and a missing one the value alone is read.
+        moved = apply(params, jnp.where(seen > 0, sample, 0.0))
+        return moved / jnp.where(share > 0, share, 1.0)
+
+    def pixel_weight(self, params: Params, sample: Sample) -> Array | None:
         """See `AbstractSampleEnergy.pixel_weight`."""
-        if self.num_params == 0:
+        if self.num_params == 0 and not self.missing:
             # The same for all samples, so that a mean does not look at it.
             return None
         return self._weight(params, sample, self.transform.bind(*sample.shape[:2]))
 
     def _weight(
-        self, params: Params, sample: Image, apply: Callable[[Params, Image], Image]
+        self, params: Params, sample: Sample, apply: Callable[[Params, Sample], Sample]
     ) -> Array | None:
+        if self.missing:
+            seen = _seen(sample)
+            share = 1.0 - apply(params, 1.0 - seen)
+            total = jnp.maximum(jnp.sum(share), jnp.finfo(share.dtype).tiny)
+            return share * (jnp.sum(seen) / total)
         weight = None
         if self.pixel_weights == "jacobian":
             assert isinstance(self.transform, AbstractSpatialTransform)
@@ -136,14 +160,52 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         """Roots of the mask's weights."""
         return jnp.asarray(mask_weights(mask, *sample.shape[:2]) ** 0.5, dtype=sample.dtype)
 
-    def unaligned(self, sample: Image, clusters: Clusters) -> Float[Array, " clusters"]:
+    def unaligned(self, sample: Sample, clusters: Clusters) -> Float[Array, " clusters"]:
         """See `AbstractPairEnergy.unaligned`; deformations are zero at the identity."""
+        if self.missing:
+            seen = _seen(sample)
+            filled = jnp.where(seen > 0, sample, 0.0)
+            return _to_all(self.distance, filled, clusters.prototype, seen)
         if self.mask is None:
             return _to_all(self.distance, sample, clusters.prototype, None)
         root = self._root(self.mask, sample)
         if isinstance(self.distance, SquaredEuclidean):
             return self.distance.to_all(sample * root, clusters.prototype * root[None])
         return _to_all(self.distance, sample, clusters.prototype, root**2)
+
+    def correlated(
+        self, grid: Float[Array, "points params"], sample: Image, clusters: Clusters
+    ) -> Float[Array, "points clusters"] | None:
+        """Energies at all points of a grid from inner products, which the transform finds by FFT.
+
+        ‖T x - c‖² = ‖T x‖² - 2 ⟨T x, c⟩ + ‖c‖², where ‖T x‖² is taken for ⟨T x², 1⟩.
+
+        Args:
+            grid: Params, one vector a row.
+            sample: One sample.
+            clusters: All clusters.
+
+        Returns:
+            The energies, as exact as the transform's `bind_correlation`; None where it has none,
+            or where the distance is not the squared Euclidean one with uniform pixel weights.
+        """
+        bind = getattr(self.transform, "bind_correlation", None)
+        squared = type(self.distance) is SquaredEuclidean and self.mask is None and not self.missing
+        if bind is None or not squared or self.pixel_weights != "uniform":
+            return None
+        correlate = bind(*sample.shape[:2])
+        if correlate is None:
+            return None
+        prototypes = clusters.prototype
+        norm = correlate(grid, sample**2, jnp.ones_like(sample)[None])
+        product = correlate(grid, sample, prototypes)
+        norms = jnp.sum(prototypes**2, axis=tuple(range(1, prototypes.ndim)))
+        penalty = jax.vmap(self.penalties)(grid) @ clusters.penalty.T
+        return norm - 2.0 * product + norms[None] + penalty
+
+    def coarser(self, sample: PyTree, factor: int, *, sigma: float | None = None) -> PyTree:
+        """Filters along all axes but the channels; see `AbstractPairEnergy.coarser`."""
+        return _coarser(sample, factor, sigma, _low_pass_of_seen if self.missing else low_pass)
 
     def exemplar(self, prototype: PyTree) -> PyTree:
         """The prototype itself; see `AbstractPairEnergy.exemplar`."""
@@ -239,13 +301,52 @@ class TransformedPrototype(AbstractTransformedEnergy):
         weight = self.weight(sample.shape[0], sample.shape[1], sample.dtype)
         return _to_all(self.distance, sample, prototypes, weight)
 
+    def coarser(self, sample: PyTree, factor: int, *, sigma: float | None = None) -> PyTree:
+        """Filters along all axes but the channels; see `AbstractPairEnergy.coarser`."""
+        return _coarser(sample, factor, sigma)
+
     def exemplar(self, prototype: PyTree) -> Image:
         """The image, or the Gaussian's mean; see `AbstractPairEnergy.exemplar`."""
         return exemplar_of(prototype)
 
 
+def _coarser(
+    sample: PyTree, factor: int, sigma: float | None, low_pass: Callable[..., Array] = low_pass
+) -> PyTree:
+    """Filters along all axes but the channels."""
+    if sigma is None:
+        sigma = 0.4 * factor if factor > 1 else 0.0
+    if sigma == 0.0 and factor == 1:
+        return sample
+    flat = [leaf.shape for leaf in jax.tree.leaves(sample) if leaf.ndim < 2]
+    if flat:
+        raise ValueError(
+            f"an array of shape {flat[0]} has no levels of resolution: axes come first, channels "
+            "last; fit without coarse levels (coarsening=1, stages without blur)"
+        )
+    return jax.tree.map(lambda leaf: low_pass(leaf, sigma=sigma, factor=factor), sample)
+
+
+def _seen(sample: Sample) -> Float[Array, "*size 1"]:
+    """One where all channels were seen, zero elsewhere."""
+    return jnp.all(jnp.isfinite(sample), axis=-1, keepdims=True).astype(sample.dtype)
+
+
+def _low_pass_of_seen(
+    sample: Sample, *, sigma: float, factor: int
+) -> Float[Array, "*coarse channels"]:
+    """Filters what was seen; NaN where that is less than half."""
+    seen = _seen(sample)
+    present, some, every = (
+        low_pass(x, sigma=sigma, factor=factor)
+        for x in (jnp.where(seen > 0, sample, 0.0), seen, jnp.ones_like(seen))
+    )
+    whole = present * (every / jnp.where(some > 0, some, 1.0))
+    return jnp.where(some > 0.5 * every, whole, jnp.nan)
+
+
 def _to_all(
-    distance: AbstractDissimilarity, sample: Image, prototypes: PyTree, weight: Array | None
+    distance: AbstractDissimilarity, sample: Sample, prototypes: PyTree, weight: Array | None
 ) -> Float[Array, " clusters"]:
     if weight is None and isinstance(distance, AbstractBatchedDistance):
         return distance.to_all(sample, prototypes)

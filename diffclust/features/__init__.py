@@ -15,6 +15,10 @@ from diffclust.features.orthogonal_complement import (
     project_features,
 )
 from diffclust.features.scattering import Scattering, ScatteringPath
+from diffclust.features.square_root_velocity import (
+    from_square_root_velocity,
+    square_root_velocity,
+)
 
 __all__ = [
     "Moments",
@@ -26,6 +30,8 @@ __all__ = [
     "drop_leading",
     "feature_moments",
     "fit_principal_directions",
+    "from_square_root_velocity",
     "principal_angles",
     "project_features",
+    "square_root_velocity",
 ]

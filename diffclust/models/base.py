@@ -487,7 +487,8 @@ class AbstractModel(eqx.Module):
 
 
 def _inner(group: type["AbstractSettings"]) -> tuple[dataclasses.Field, ...]:
-    return dataclasses.fields(group)
+    every = dataclasses.fields(group)
+    return tuple(field for field in every if field.metadata.get("in_files", True))
 
 
 def _group(field: dataclasses.Field) -> type["AbstractSettings"] | None:

@@ -200,6 +200,7 @@ class AbstractGradientModel(AbstractImageModel):
             aligner,
             objective.reduction,
             followed=objective.followed,
+            optimizer=self.training.optimizer,
         )
 
     def init(self, images: Float[Array, "clusters height width channels"], key: Key) -> Learned:

@@ -8,6 +8,7 @@ import math
 from typing import Literal, get_args
 
 import equinox as eqx
+import optax
 
 from diffclust import _validation
 from diffclust.energies.transformed import PixelWeights
@@ -242,6 +243,8 @@ class Training(AbstractSettings):
         batch_size: Images a step; 128 where it is not given, 64 for images of 64 pixels or more a
             side, and never more than there are.
         learning_rate: Adam's, for prototypes and networks alike.
+        optimizer: Any complete optimiser of optax's in Adam's place; see `GradientEM.optimizer`. A
+            file does not hold it: a model that was loaded would be trained by Adam.
         split_merge: Whether clusters that hold two kinds are split, and others make room, now and
             then, where that lowers the loss.
         shortlist: While a model is trained, only so many clusters of an image, the best ones after
@@ -260,6 +263,9 @@ class Training(AbstractSettings):
     curriculum: bool = eqx.field(static=True, default=True, kw_only=True)
     batch_size: int | None = eqx.field(static=True, default=None, kw_only=True)
     learning_rate: float = eqx.field(static=True, default=1e-3, kw_only=True)
+    optimizer: optax.GradientTransformation | None = eqx.field(
+        static=True, default=None, kw_only=True, metadata={"in_files": False}
+    )
     split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
     shortlist: int | None = eqx.field(static=True, default=None, kw_only=True)
     least_share: float = eqx.field(static=True, default=0.2, kw_only=True)

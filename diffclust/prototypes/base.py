@@ -134,9 +134,13 @@ class AbstractPrototypeFamily(eqx.Module):
     Attributes:
         is_additive: Whether a sample adds the same to the sums of a cluster whatever its prototype
             is.
+        descends: Whether new prototypes are meant to lower the loss. A run stops where it rises
+            all the same; `diffclust.testing.check_family` tells whether a family descends for an
+            energy.
     """
 
     is_additive: eqx.AbstractClassVar[bool]
+    descends: eqx.AbstractClassVar[bool]
 
     @property
     @abc.abstractmethod
@@ -212,3 +216,16 @@ def weighted_sums(
         One sum for each cluster.
     """
     return product(membership.T, batch.reshape(batch.shape[0], -1)).reshape(-1, *batch.shape[1:])
+
+
+def column(values: Array, ndim: int) -> Array:
+    """One value a cluster, with axes of length one that broadcast against arrays of a cluster.
+
+    Args:
+        values: One value a cluster.
+        ndim: Number of axes wanted.
+
+    Returns:
+        The values, of shape `(clusters, 1, ...)`.
+    """
+    return values.reshape(values.shape[0], *[1] * (ndim - 1))

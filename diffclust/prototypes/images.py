@@ -1,5 +1,6 @@
-"""Prototypes that are means of aligned images."""
+"""Prototypes that are means of aligned images, or of other arrays whose last axis is channels."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
@@ -7,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.prototypes.base import AbstractPrototypeFamily, Membership, weighted_sums
-from diffclust.types import Image, Images, Scalar
+from diffclust.prototypes.base import AbstractPrototypeFamily, Membership, column, weighted_sums
+from diffclust.types import Scalar
 
 
 class Sums(eqx.Module):
@@ -20,32 +21,33 @@ class Sums(eqx.Module):
         count: Σ of the sample weights.
     """
 
-    image: Float[Array, "clusters height width channels"]
-    weight: Float[Array, "clusters height width 1"]
+    image: Float[Array, "clusters *size channels"]
+    weight: Float[Array, "clusters *size 1"]
     count: Float[Array, " clusters"]
 
 
 def _keep_empty(new: Array, previous: Array, count: Float[Array, " clusters"]) -> Array:
-    return jnp.where((count > 0)[:, None, None, None], new, previous)
+    return jnp.where(column(count > 0, new.ndim), new, previous)
 
 
 class AbstractSummedImages(AbstractPrototypeFamily):
     """Prototypes that follow from the sums of the aligned samples alone."""
 
     is_additive: ClassVar[bool] = True
+    descends: ClassVar[bool] = True
 
     @property
     def initial_family(self) -> "AbstractSummedImages":
         """Itself; see `AbstractPrototypeFamily.initial_family`."""
         return self
 
-    def init(self, sample: Image) -> Image:
-        """The sample itself; see `AbstractPrototypeFamily.init`."""
-        return sample
+    def init(self, sample: Array) -> Array:
+        """The sample, zero where it is NaN; see `AbstractPrototypeFamily.init`."""
+        return jnp.where(jnp.isnan(sample), 0.0, sample)
 
     def statistics(
         self,
-        aligned: Images,
+        aligned: Float[Array, "n *size channels"],
         pixel_weight: Array | None,
         membership: Membership,
         prototypes: PyTree = None,
@@ -54,8 +56,8 @@ class AbstractSummedImages(AbstractPrototypeFamily):
         del prototypes
         count = jnp.sum(membership, axis=0)
         if pixel_weight is None:
-            shape = (*membership.shape[1:], *aligned.shape[1:3], 1)
-            weight = jnp.broadcast_to(count[:, None, None, None], shape)
+            shape = (*membership.shape[1:], *aligned.shape[1:-1], 1)
+            weight = jnp.broadcast_to(column(count, aligned.ndim), shape)
             return Sums(weighted_sums(aligned, membership), weight, count)
         sums = weighted_sums(aligned * pixel_weight, membership)
         return Sums(sums, weighted_sums(pixel_weight, membership), count)
@@ -74,7 +76,7 @@ class MeanImages(AbstractSummedImages):
         mean = statistics.image / jnp.maximum(statistics.weight, tiny)
         return _keep_empty(mean, previous, statistics.count)
 
-    def normalise(self, sample: Image) -> Image:
+    def normalise(self, sample: Array) -> Array:
         """Returns the sample as it is."""
         return sample
 
@@ -95,13 +97,16 @@ class UnitNormImages(AbstractSummedImages):
         new = jax.vmap(_unit_norm_minimiser)(statistics.image, statistics.weight)
         return _keep_empty(new, previous, statistics.count)
 
-    def normalise(self, sample: Image) -> Image:
+    def normalise(self, sample: Array) -> Array:
         """Divides by the Euclidean norm; a blank sample stays blank."""
-        norm = jnp.sqrt(jnp.sum(sample**2))
-        return sample / jnp.where(norm > 0, norm, 1.0)
+        squared = jnp.sum(sample**2)
+        # Not the root of zero, which has no slope.
+        return sample / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
 
 
-def _unit_norm_minimiser(total: Image, weight: Float[Array, "height width 1"]) -> Image:
+def _unit_norm_minimiser(
+    total: Float[Array, "*size channels"], weight: Float[Array, "*size 1"]
+) -> Float[Array, "*size channels"]:
     """Minimises Σ W c² - 2 S c over ‖c‖ = 1, by bisection on the multiplier λ.
 
     With μ = λ + min W, ‖S / (W - min W + μ)‖ falls in μ from above 1 to below it on the bracket
@@ -112,7 +117,7 @@ def _unit_norm_minimiser(total: Image, weight: Float[Array, "height width 1"]) -
     excess = weight - jnp.min(jnp.where(weight > 0, weight, jnp.inf))
     norm = jnp.sqrt(jnp.sum(total**2))
 
-    def solution(multiplier: Scalar) -> Image:
+    def solution(multiplier: Scalar) -> Array:
         divisor = excess + multiplier
         return total / jnp.where(divisor > 0, divisor, 1.0)
 
@@ -123,11 +128,25 @@ def _unit_norm_minimiser(total: Image, weight: Float[Array, "height width 1"]) -
         return jnp.where(too_long, middle, low), jnp.where(too_long, high, middle)
 
     bracket = (jnp.maximum(norm - jnp.max(excess), 0.0), norm)
-    low, high = jax.lax.fori_loop(0, 40, halve, bracket)
-    minimiser = solution(0.5 * (low + high))
+    low, high = jax.lax.stop_gradient(jax.lax.fori_loop(0, 40, halve, bracket))
+    minimiser = solution(_with_slope(0.5 * (low + high), solution))
     squared = jnp.sum(minimiser**2)
     least = jnp.broadcast_to((excess <= 0) & (weight > 0), total.shape).astype(total.dtype)
-    missing = jnp.sqrt(jnp.maximum(1.0 - squared, 0.0) / jnp.sum(least))
     # Less than rounding explains is missing in earnest; the rest is scaled away.
-    filled = jnp.where(squared < 1.0 - 1e-4, minimiser + missing * least, minimiser)
-    return filled / jnp.sqrt(jnp.sum(filled**2))
+    short = squared < 1.0 - 1e-4
+    missing = jnp.sqrt(jnp.where(short, 1.0 - squared, 1.0) / jnp.maximum(jnp.sum(least), 1.0))
+    filled = jnp.where(short, minimiser + missing * least, minimiser)
+    squared = jnp.sum(filled**2)
+    return filled / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
+
+
+def _with_slope(multiplier: Scalar, solution: Callable[[Scalar], Array]) -> Scalar:
+    """The multiplier, with the derivative that the constraint of unit norm gives it."""
+
+    def squared(at: Scalar) -> Scalar:
+        return jnp.sum(solution(at) ** 2)
+
+    value, slope = jax.lax.stop_gradient(jax.value_and_grad(squared)(multiplier))
+    found = (jnp.abs(value - 1.0) < 1e-3) & (slope < 0)
+    change = (value - squared(multiplier)) / jnp.where(found, slope, 1.0)
+    return multiplier + jnp.where(found, change, 0.0)

@@ -15,6 +15,7 @@ from diffclust.prototypes.base import (
     Covariance,
     LandmarkGaussians,
     Membership,
+    column,
     weighted_sums,
 )
 from diffclust.types import Landmarks, Scalar, Shapes
@@ -80,6 +81,7 @@ class MeanShapes(AbstractPrototypeFamily):
     pooling: Literal["total", "within"] = eqx.field(static=True, default="total", kw_only=True)
     prior: float = eqx.field(static=True, default=0.0, kw_only=True)
     is_additive: ClassVar[bool] = True
+    descends: ClassVar[bool] = False  # variances follow the shapes, and distances follow these
 
     @property
     def initial_family(self) -> "MeanShapes":
@@ -114,20 +116,20 @@ class MeanShapes(AbstractPrototypeFamily):
 
     def update(self, statistics: LandmarkSums, previous: LandmarkGaussians) -> LandmarkGaussians:
         """See `AbstractPrototypeFamily.update`."""
-        mean = statistics.first / _column(jnp.maximum(statistics.count, 1e-30), 3)
+        mean = statistics.first / column(jnp.maximum(statistics.count, 1e-30), 3)
         covariance = self._clipped(self._covariance(statistics, mean))
         filled = statistics.count > 0
-        mean = jnp.where(_column(filled, 3), self.reference[None] + mean, previous.centre.mean)
-        covariance = jnp.where(_column(filled, covariance.ndim), covariance, previous.covariance)
+        mean = jnp.where(column(filled, 3), self.reference[None] + mean, previous.centre.mean)
+        covariance = jnp.where(column(filled, covariance.ndim), covariance, previous.covariance)
         return LandmarkGaussians(gaussians(mean, covariance), covariance)
 
     def _covariance(self, sums: LandmarkSums, mean: Array) -> Covariance:
         """Variances or covariances of every cluster."""
         total = jnp.maximum(jnp.sum(sums.count), 1e-30)
-        scatter = sums.second - _column(sums.count, sums.second.ndim) * self._square(mean)
+        scatter = sums.second - column(sums.count, sums.second.ndim) * self._square(mean)
         within = jnp.sum(scatter, axis=0) / total
         if self.variances == "per_cluster":
-            counts = _column(jnp.maximum(sums.count + self.prior, 1e-30), scatter.ndim)
+            counts = column(jnp.maximum(sums.count + self.prior, 1e-30), scatter.ndim)
             return (scatter + self.prior * within[None]) / counts
         if self.pooling == "total":
             shared = jnp.sum(sums.second, axis=0) / total
@@ -156,10 +158,6 @@ class MeanShapes(AbstractPrototypeFamily):
         values, vectors = jnp.linalg.eigh(covariance)
         values = jnp.maximum(values, self.floor)
         return jnp.einsum("...ij,...j,...kj->...ik", vectors, values, vectors)
-
-
-def _column(values: Array, ndim: int) -> Array:
-    return values.reshape(values.shape[0], *[1] * (ndim - 1))
 
 
 class FrechetSums(eqx.Module):
@@ -197,6 +195,7 @@ class FrechetShapes(AbstractPrototypeFamily):
 
     means: MeanShapes
     is_additive: ClassVar[bool] = False  # the pull of a shape depends on the centre
+    descends: ClassVar[bool] = False
 
     def __check_init__(self):
         """Refuses full covariances."""

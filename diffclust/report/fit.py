@@ -16,6 +16,7 @@ _REASONS = {
     Status.ASSIGNMENTS: "no {noun} changed its cluster",
     Status.LOSS: "the loss fell by less than the tolerance",
     Status.MAX_PASSES: "the limit on passes was reached",
+    Status.ROSE: "the loss rose, so that the pass before was kept: new prototypes do not lower it",
     Status.SOLVED: "all stages were done, each of them once",
 }
 

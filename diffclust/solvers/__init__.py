@@ -7,7 +7,7 @@ fit, given a problem and `diffclust.parallel.Data`. `kmeans` clusters the rows o
 from diffclust.solvers.aligned_means import aligned_means, alignment_chunks
 from diffclust.solvers.assign import all_energies, assign_samples, assign_softly
 from diffclust.solvers.base import AbstractSolver, Memory
-from diffclust.solvers.compiled import CompiledRun, compiled_lloyd
+from diffclust.solvers.compiled import CompiledRun, compiled_lloyd, compiled_seeds
 from diffclust.solvers.driver import AbstractProblem, Stages, State, run
 from diffclust.solvers.gradient import GradientEM, GradientPlan, GradientState, Phase
 from diffclust.solvers.gradient_problem import GradientProblem
@@ -68,6 +68,7 @@ __all__ = [
     "assign_samples",
     "assign_softly",
     "compiled_lloyd",
+    "compiled_seeds",
     "ignore",
     "kmeans",
     "kmeans_plus_plus",

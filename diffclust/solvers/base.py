@@ -1,6 +1,7 @@
 """What Lloyd's algorithm and gradient EM share: the memory of samples, and their assignment."""
 
 import abc
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -8,8 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, Alignment
-from diffclust.energies import AbstractPairEnergy
-from diffclust.prototypes import Learned
+from diffclust.energies import AbstractAdaptiveReduction, AbstractPairEnergy, AbstractReduction
+from diffclust.prototypes import Clusters, Learned
+
+Adjoint = Literal["envelope", "unrolled"]
+"""How a loss is differentiated where params are searched for: at the params as they are, since the
+energy is least there (the envelope theorem), or through the steps of the search. Params that are
+predicted always carry their gradient."""
 
 
 class Memory(eqx.Module):
@@ -39,12 +45,28 @@ def memory_of(alignment: Alignment, warm: int) -> Memory:
     return Memory(alignment.cluster, alignment.energy, alignment.params[:, :warm])
 
 
+def reduction_now(reduction: AbstractReduction, learned: Learned) -> AbstractReduction:
+    """A solver's reduction, or what it has become where it follows the samples.
+
+    Args:
+        reduction: The solver's.
+        learned: What is learned.
+
+    Returns:
+        The reduction, without a gradient of its own.
+    """
+    objective = learned.objective
+    follows = isinstance(objective, AbstractAdaptiveReduction)
+    return jax.lax.stop_gradient(objective) if follows else reduction
+
+
 class AbstractSolver(eqx.Module):
     """An energy, an aligner, and the assignment of samples to the clusters of least energy."""
 
     energy: eqx.AbstractVar[AbstractPairEnergy]
     aligner: eqx.AbstractVar[AbstractAligner]
     warm_starts: eqx.AbstractVar[int]
+    adjoint: eqx.AbstractVar[Adjoint]
 
     @abc.abstractmethod
     def normalise(self, sample: PyTree) -> PyTree:
@@ -58,17 +80,41 @@ class AbstractSolver(eqx.Module):
         """
 
     @abc.abstractmethod
-    def assign(self, learned: Learned, samples: PyTree, memory: Memory) -> Alignment:
+    def reduction_of(self, learned: Learned) -> AbstractReduction:
+        """The reduction as it is now.
+
+        Args:
+            learned: What is learned.
+
+        Returns:
+            The one that is learned, where it follows the samples; else the solver's.
+        """
+
+    def assign(self, learned: Learned, samples: PyTree, memory: Memory | None) -> Alignment:
         """Aligns a batch to its best clusters, which stay as they are.
 
         Args:
             learned: The clusters.
             samples: A batch of samples.
-            memory: What is remembered of them.
+            memory: What is remembered of them, or None.
 
         Returns:
-            Alignments with a leading batch axis; the energies are what decides.
+            Alignments with a leading batch axis, by what decides: the energies are the reduction's
+            scores.
         """
+        found = self.align(learned, samples, memory)
+        reduction = self.reduction_of(learned)
+        offsets = reduction.offsets(learned.objective, len(learned.clusters))
+        if offsets is None:
+            return found
+        offsets = jax.lax.stop_gradient(offsets)
+
+        def by_score(one: Alignment) -> Alignment:
+            scores = one.energy + offsets[one.cluster]
+            order = jnp.argsort(scores)
+            return Alignment(one.cluster[order], one.params[order], scores[order])
+
+        return jax.vmap(by_score)(found)
 
     def init_memory(self, size: int, num_clusters: int, dtype: jnp.dtype) -> Memory:
         """The memory of samples before the first pass.
@@ -112,8 +158,11 @@ class AbstractSolver(eqx.Module):
         Returns:
             Alignments with a leading batch axis.
         """
-        clusters, shared = learned.clusters, learned.shared
-        prepared = self.aligner.prepare(self.energy, clusters, shared)
+        searched = not self.aligner.is_learned and self.adjoint == "envelope"
+        every = (self.energy, learned.clusters, samples)
+        energy, clusters, given = jax.lax.stop_gradient(every) if searched else every
+        shared = learned.shared
+        prepared = self.aligner.prepare(energy, clusters, shared)
         dtype = clusters.penalty.dtype
         nothing = Alignment(
             jnp.zeros((0,), dtype=jnp.int32),
@@ -126,6 +175,33 @@ class AbstractSolver(eqx.Module):
             if memory is not None:
                 warm = memory.params.shape[0]
                 start = Alignment(memory.cluster[:warm], memory.params, memory.energy[:warm])
-            return self.aligner.align(self.energy, sample, clusters, shared, start, prepared)
+            return self.aligner.align(energy, sample, clusters, shared, start, prepared)
 
-        return jax.vmap(one)(samples, memory)
+        found = jax.vmap(one)(given, memory)
+        if not searched:
+            return found
+        values = _at_fixed_params(found.energy, found, self.energy, samples, learned.clusters)
+        return eqx.tree_at(lambda a: a.energy, found, values)
+
+
+@eqx.filter_custom_jvp
+def _at_fixed_params(
+    values: Array, found: Alignment, energy: AbstractPairEnergy, samples: PyTree, clusters: Clusters
+) -> Array:
+    """The energies of alignments, with the derivative that they have while params stay."""
+    del found, energy, samples, clusters
+    return values
+
+
+@_at_fixed_params.def_jvp
+def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
+    values, found, *others = primals
+
+    def energies(energy: AbstractPairEnergy, samples: PyTree, clusters: Clusters) -> Array:
+        def one(sample: PyTree, alignment: Alignment) -> Array:
+            bound = jax.vmap(energy.bind(sample), in_axes=(0, None, 0))
+            return bound(alignment.params, sample, clusters.take(alignment.cluster))
+
+        return jax.vmap(one)(samples, found)
+
+    return values, eqx.filter_jvp(energies, tuple(others), tuple(tangents[2:]))[1]

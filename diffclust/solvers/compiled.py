@@ -1,21 +1,22 @@
-"""Runs of Lloyd's algorithm as one compiled program, for many small data sets at once.
+"""Whole fits by Lloyd's algorithm as one program: to be mapped, differentiated, compiled once.
 
-`run_lloyd` loops on the host, over chunks, and can stop and report; `compiled_lloyd` is one
-`jax.lax.while_loop` over data that fit in memory, to be mapped with `jax.vmap` over restarts,
-samples of a simulation or settings.
+`LloydProblem` loops on the host, over chunks, and can stop and report; `compiled_lloyd` is one loop
+over data that fit in memory, to be mapped with `jax.vmap` over restarts, bootstrap weights,
+penalties or the samples of a simulation. With a fixed number of passes gradients go through it.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch
-from diffclust.prototypes import Learned
+from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.lloyd import Lloyd, clusters_of, refilled
-from diffclust.types import Count, Scalar
+from diffclust.solvers.seeding import distances_to_seeds
+from diffclust.types import Count, Key, Scalar
 
 
 class CompiledRun(eqx.Module):
@@ -27,6 +28,7 @@ class CompiledRun(eqx.Module):
         loss: The summed energies; NaN where the run broke down.
         passes: Passes that were made.
         at_rest: Whether the last one changed no assignment.
+        params: How each sample is aligned to its cluster.
     """
 
     learned: Learned
@@ -34,39 +36,83 @@ class CompiledRun(eqx.Module):
     loss: Scalar
     passes: Count
     at_rest: Bool[Array, ""]
+    params: Float[Array, "n params"]
+
+
+def compiled_seeds(
+    solver: Lloyd, batch: Batch, num_clusters: int, key: Key
+) -> Int[Array, " clusters"]:
+    """k-means++ as part of a program: each seed is drawn in proportion to its energy so far.
+
+    Args:
+        solver: The solver, by whose energy samples are far from each other.
+        batch: All samples, with their weights.
+        num_clusters: K.
+        key: Random key.
+
+    Returns:
+        Indices of the seeds.
+
+    References:
+        Arthur and Vassilvitskii (2007), k-means++: The advantages of careful seeding.
+    """
+    first, *keys = jax.random.split(key, num_clusters)
+    seeds = [jax.random.categorical(first, jnp.log(batch.weight))]
+    nearest = jnp.full_like(batch.weight, jnp.inf)
+    for each in keys:
+        seed = jax.tree.map(lambda leaf: leaf[seeds[-1]][None], batch.samples)
+
+        def to_seed(sample: PyTree, seed: PyTree = seed) -> Scalar:
+            return distances_to_seeds(solver.energy, solver.family, sample, seed)[0]
+
+        nearest = jnp.minimum(nearest, jax.vmap(to_seed)(batch.samples))
+        mass = batch.weight * nearest
+        # Where every sample sits on a seed, any will do.
+        mass = jnp.where(jnp.any(mass > 0), mass, batch.weight)
+        seeds.append(jax.random.categorical(each, jnp.log(mass)))
+    return jnp.stack(seeds)
 
 
 def compiled_lloyd(
     solver: Lloyd,
     batch: Batch,
-    assignments: Int[Array, " n"],
+    start: Int[Array, " n"] | Clusters | Key,
     *,
     num_clusters: int,
-    penalty: tuple[float, ...] = (),
+    penalty: tuple[float, ...] | Float[Array, " terms"] = (),
     max_passes: int = 100,
+    fixed: bool = False,
 ) -> CompiledRun:
-    """Runs Lloyd's algorithm from given assignments until none changes.
+    """Runs Lloyd's algorithm from assignments, clusters or seeds until no assignment changes.
 
     Args:
         solver: The solver.
-        batch: All samples.
-        assignments: The cluster of each sample at the start.
+        batch: All samples, on the scale of its family (`solver.normalise`).
+        start: The cluster of each sample, clusters, or a key for k-means++ seeds.
         num_clusters: K.
-        penalty: Weights of the energy's penalty terms.
+        penalty: Weights of the energy's penalty terms, where no clusters are given.
         max_passes: Most passes.
+        fixed: Whether all of `max_passes` are made, so that reverse mode goes through them.
 
     Returns:
         Where it ended.
     """
-    dtype = batch.weight.dtype
-    first = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], num_clusters, axis=0), batch.samples)
-    clusters = clusters_of(solver, first, penalty)
-    memory = solver.init_memory(assignments.shape[0], num_clusters, dtype)
-    memory = eqx.tree_at(lambda m: m.cluster, memory, memory.cluster.at[:, 0].set(assignments))
-    given = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
-    initial = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
-    state = initial.accumulate(initial.init(clusters), batch, given, assignments)
-    state = solver.init(initial.end_pass(state).learned.clusters)
+    dtype, size = batch.weight.dtype, batch.weight.shape[0]
+    memory = solver.init_memory(size, num_clusters, dtype)
+    if isinstance(start, Clusters):
+        state = solver.init(start)
+    elif jnp.issubdtype(start.dtype, jax.dtypes.prng_key):
+        index = compiled_seeds(solver, batch, num_clusters, start)
+        seeds = jax.tree.map(lambda leaf: leaf[index], batch.samples)
+        state = solver.init(clusters_of(solver, seeds, penalty))
+    else:
+        first = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], num_clusters, axis=0), batch.samples)
+        clusters = clusters_of(solver, first, penalty)
+        memory = eqx.tree_at(lambda m: m.cluster, memory, memory.cluster.at[:, 0].set(start))
+        given = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
+        initial = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
+        state = initial.accumulate(initial.init(clusters), batch, given, start)
+        state = solver.init(initial.end_pass(state).learned.clusters)
 
     def goes_on(carry: tuple[PyTree, ...]) -> Bool[Array, ""]:
         _, _, _, loss, passes, at_rest = carry
@@ -92,9 +138,14 @@ def compiled_lloyd(
         return state, memory, learned, loss, passes + 1, at_rest
 
     none = jnp.zeros((), dtype=jnp.int32)
-    start = (state, memory, state.learned, jnp.asarray(jnp.inf, dtype), none, none > 0)
-    _, memory, learned, loss, passes, at_rest = jax.lax.while_loop(goes_on, one_pass, start)
-    return CompiledRun(learned, memory.cluster[:, 0], loss, passes, at_rest)
+    carry = (state, memory, state.learned, jnp.asarray(jnp.inf, dtype), none, none > 0)
+    if fixed:
+        carry, _ = jax.lax.scan(lambda c, _: (one_pass(c), None), carry, None, length=max_passes)
+    else:
+        carry = jax.lax.while_loop(goes_on, one_pass, carry)
+    _, memory, learned, loss, passes, at_rest = carry
+    params = memory.params[:, 0]
+    return CompiledRun(learned, memory.cluster[:, 0], loss, passes, at_rest, params)
 
 
 def _worst(

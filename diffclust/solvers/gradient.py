@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import warnings
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -12,10 +13,15 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, Alignment
-from diffclust.energies import AbstractPairEnergy, AbstractReduction, HardMinimum
+from diffclust.energies import (
+    AbstractAdaptiveReduction,
+    AbstractPairEnergy,
+    AbstractReduction,
+    HardMinimum,
+)
 from diffclust.parallel.chunks import Batch
-from diffclust.prototypes import Clusters, Learned
-from diffclust.solvers.base import AbstractSolver, Memory, memory_of
+from diffclust.prototypes import Learned
+from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, memory_of, reduction_now
 from diffclust.types import Count, Key, Scalar
 
 ADAM = optax.scale_by_adam()
@@ -28,10 +34,12 @@ class GradientTally(eqx.Module):
     Attributes:
         count: Weight of the samples whose best cluster each is.
         loss: Their losses.
+        reduction: The statistics of a reduction that follows the samples, else None.
     """
 
     count: Float[Array, " clusters"]
     loss: Scalar
+    reduction: PyTree = None
 
 
 class GradientState(eqx.Module):
@@ -68,7 +76,12 @@ class GradientEM(AbstractSolver):
             exact for a hard minimum; clusters of negligible responsibility have none to speak of.
         decay: Weight decay of the networks.
         warm_starts: How many candidates' params are memory_of of each sample.
-        optimiser: Optax's transformation of gradients, without the learning rate.
+        adjoint: How losses are differentiated; see `diffclust.solvers.base.Adjoint`.
+        optimizer: Any complete optimiser of optax's; None for Adam at the rate of the phase. Where
+            its state holds a `learning_rate` (`optax.inject_hyperparams`), that is the phase's;
+            otherwise its own schedule stands.
+        optimiser: As in version 0.1, a transformation of gradients without learning rate, of the
+            opposite sign; deprecated.
 
     References:
         Monnier et al., DTI clustering, Sec. 3.2 and Algorithm 1.
@@ -80,7 +93,31 @@ class GradientEM(AbstractSolver):
     followed: int = eqx.field(static=True, default=1, kw_only=True)
     decay: float = eqx.field(static=True, default=1e-6, kw_only=True)
     warm_starts: int = eqx.field(static=True, default=1, kw_only=True)
-    optimiser: optax.GradientTransformation = eqx.field(static=True, default=ADAM, kw_only=True)
+    adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
+    optimizer: optax.GradientTransformation | None = eqx.field(
+        static=True, default=None, kw_only=True
+    )
+    optimiser: optax.GradientTransformation | None = eqx.field(
+        static=True, default=None, kw_only=True
+    )
+
+    def __check_init__(self):
+        """Warns of the former name."""
+        if self.optimiser is not None:
+            warnings.warn(
+                "GradientEM(optimiser=) goes in diffclust 0.3: give optimizer=, a complete "
+                "optimiser of optax's, whose updates are added",
+                DeprecationWarning,
+                stacklevel=3,
+            )
+
+    @property
+    def _transformation(self) -> optax.GradientTransformation:
+        return self.optimizer or self.optimiser or ADAM
+
+    def reduction_of(self, learned: Learned) -> AbstractReduction:
+        """See `AbstractSolver.reduction_of`."""
+        return reduction_now(self.reduction, learned)
 
     def normalise(self, sample: PyTree) -> PyTree:
         """Returns the sample as it is; see `AbstractSolver.normalise`."""
@@ -95,10 +132,17 @@ class GradientEM(AbstractSolver):
         Returns:
             The state.
         """
-        none = jnp.zeros((), dtype=jnp.int32)
-        return GradientState(
-            learned, self.optimiser.init(learned), _blank(learned.clusters), none, none - 1
-        )
+        none, count, dtype = jnp.zeros((), jnp.int32), len(learned.clusters), learned.clusters.dtype
+        scores = jnp.zeros((1, self.aligner.num_candidates(count)), dtype)
+        sums = eqx.filter_eval_shape(self._reduction_sums, learned, scores, scores[:, 0])
+        sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), sums)
+        tally = GradientTally(jnp.zeros((count,), dtype), jnp.zeros((), dtype), sums)
+        return GradientState(learned, self._transformation.init(learned), tally, none, none - 1)
+
+    def _reduction_sums(self, learned: Learned, scores: Array, weight: Array) -> PyTree:
+        reduction = self.reduction_of(learned)
+        follows = isinstance(reduction, AbstractAdaptiveReduction)
+        return reduction.statistics(scores, weight) if follows else None
 
     def training_memory(self, size: int, num_clusters: int, dtype: jnp.dtype) -> Memory | None:
         """The memory of samples before the first step.
@@ -116,23 +160,6 @@ class GradientEM(AbstractSolver):
             return None
         return self.init_memory(size, num_clusters, dtype)
 
-    def assign(self, learned: Learned, samples: PyTree, memory: Memory | None) -> Alignment:
-        """See `AbstractSolver.assign`; the energies are the reduction's scores."""
-        found = self.align(learned, samples, memory)
-        if not self.aligner.is_learned:
-            found = jax.lax.stop_gradient(found)
-        offsets = self.reduction.offsets(learned.objective, len(learned.clusters))
-        if offsets is None:
-            return found
-        offsets = jax.lax.stop_gradient(offsets)
-
-        def by_score(one: Alignment) -> Alignment:
-            scores = one.energy + offsets[one.cluster]
-            order = jnp.argsort(scores)
-            return Alignment(one.cluster[order], one.params[order], scores[order])
-
-        return jax.vmap(by_score)(found)
-
     def losses(self, learned: Learned, samples: PyTree, found: Alignment) -> Float[Array, " n"]:
         """The loss of each sample of a batch, with its gradient.
 
@@ -148,7 +175,8 @@ class GradientEM(AbstractSolver):
         clusters = eqx.tree_at(
             lambda c: c.penalty, learned.clusters, jax.lax.stop_gradient(learned.clusters.penalty)
         )
-        offsets = self.reduction.offsets(learned.objective, len(clusters))
+        reduction = self.reduction_of(learned)
+        offsets = reduction.offsets(learned.objective, len(clusters))
 
         def one(sample: PyTree, index: Array, params: Array) -> Float[Array, " followed"]:
             bound = jax.vmap(self.energy.bind(sample), in_axes=(0, None, 0))
@@ -156,8 +184,8 @@ class GradientEM(AbstractSolver):
             return energies if offsets is None else energies + offsets[index]
 
         best = slice(0, self.followed)
-        part = self.reduction(jax.vmap(one)(samples, found.cluster[:, best], found.params[:, best]))
-        whole = self.reduction(found.energy)
+        part = reduction(jax.vmap(one)(samples, found.cluster[:, best], found.params[:, best]))
+        whole = reduction(found.energy)
         return part + jax.lax.stop_gradient(whole - part)
 
     def step(
@@ -190,8 +218,9 @@ class GradientEM(AbstractSolver):
         (loss, found), gradient = eqx.filter_value_and_grad(total, has_aux=True)(state.learned)
         number = jnp.arange(len(state.learned.clusters), dtype=jnp.int32)
         count = batch.weight @ (found.cluster[:, :1] == number[None]).astype(batch.weight.dtype)
+        sums = self._reduction_sums(state.learned, found.energy, batch.weight)
         if axis_name is not None:
-            loss, gradient, count = jax.lax.psum((loss, gradient, count), axis_name)
+            loss, gradient, count, sums = jax.lax.psum((loss, gradient, count, sums), axis_name)
         # An empty batch has no gradient, and so no step to take.
         mass = jnp.maximum(jnp.sum(count), jnp.finfo(count.dtype).tiny)
         gradient = jax.tree.map(lambda g: g / mass, gradient)
@@ -199,9 +228,13 @@ class GradientEM(AbstractSolver):
         gradient = _decayed(gradient, state.learned, self.decay)
         # Optax mixes weak and strong types, which strict promotion would refuse.
         with jax.numpy_dtype_promotion("standard"):
-            updates, moments = self.optimiser.update(gradient, state.moments, state.learned)
-        learned = jax.tree.map(lambda x, u: x - rate * u, state.learned, updates)
-        tally = GradientTally(state.tally.count + count, state.tally.loss + loss)
+            before = _with_rate(state.moments, rate) if self.optimizer else state.moments
+            updates, moments = self._transformation.update(gradient, before, state.learned)
+            if not self.optimizer:
+                updates = jax.tree.map(lambda u: -rate * u, updates)
+            learned = optax.apply_updates(state.learned, updates)
+        learned = Learned(learned.clusters, learned.shared, _held(learned, state.learned))
+        tally = jax.tree.map(jnp.add, state.tally, GradientTally(count, loss, sums))
         taken, kept = (learned, moments, tally), (state.learned, state.moments, state.tally)
         learned, moments, tally = jax.tree.map(
             lambda new, old: jnp.where(finite, new, old), taken, kept
@@ -217,7 +250,8 @@ class GradientEM(AbstractSolver):
     ) -> tuple[GradientState, Count]:
         """Gives tiny clusters all that belongs to the largest one, and clears the tally.
 
-        Prototype, heads, mixture weight and the optimiser's moments go together; noise on the
+        A reduction that follows the samples is updated first. Prototype, heads, mixture weight
+        and the optimiser's moments go together; noise on the
         prototypes parts the twins.
 
         Args:
@@ -239,6 +273,11 @@ class GradientEM(AbstractSolver):
         source = jnp.where(tiny, largest, number)
         stirred = tiny | (jnp.any(tiny) & (number == largest))
 
+        learned = state.learned
+        if isinstance(learned.objective, AbstractAdaptiveReduction):
+            objective = learned.objective.update(state.tally.reduction)
+            learned = Learned(learned.clusters, learned.shared, objective)
+            state = GradientState(learned, state.moments, state.tally, state.step, state.failed)
         state = regrouped(state, source)
         learned = state.learned
         leaves, structure = jax.tree.flatten(learned.clusters.prototype)
@@ -252,6 +291,14 @@ class GradientEM(AbstractSolver):
         prototype = jax.tree.unflatten(structure, stirred_leaves)
         learned = eqx.tree_at(lambda tree: tree.clusters.prototype, learned, prototype)
         return cleared(state, learned), jnp.sum(tiny, dtype=jnp.int32)
+
+
+def _with_rate(moments: PyTree, rate: Scalar) -> PyTree:
+    """The optimiser's state with another learning rate, where it holds one."""
+    present = optax.tree.get(moments, "learning_rate")
+    if present is None:
+        return moments
+    return optax.tree.set(moments, learning_rate=rate.astype(present.dtype))
 
 
 def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> GradientState:
@@ -268,7 +315,7 @@ def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> Gradient
     def taken(tree: PyTree) -> PyTree:
         if not isinstance(tree, Learned):
             return tree
-        objective = jax.tree.map(lambda leaf: leaf[source], tree.objective)
+        objective = jax.tree.map(lambda x: x[source] if x.ndim else x, tree.objective)
         return Learned(tree.clusters.take(source), tree.shared, objective)
 
     moments = jax.tree.map(taken, state.moments, is_leaf=lambda t: isinstance(t, Learned))
@@ -285,13 +332,14 @@ def cleared(state: GradientState, learned: Learned) -> GradientState:
     Returns:
         The state.
     """
-    tally = _blank(learned.clusters)
+    tally = jax.tree.map(jnp.zeros_like, state.tally)
     return GradientState(learned, state.moments, tally, state.step, state.failed)
 
 
-def _blank(clusters: Clusters) -> GradientTally:
-    dtype = clusters.penalty.dtype
-    return GradientTally(jnp.zeros((len(clusters),), dtype=dtype), jnp.zeros((), dtype=dtype))
+def _held(learned: Learned, before: Learned) -> PyTree:
+    """What the objective has learned: a reduction that follows the samples takes no steps."""
+    follows = isinstance(before.objective, AbstractAdaptiveReduction)
+    return before.objective if follows else learned.objective
 
 
 def _decayed(gradient: Learned, learned: Learned, decay: float) -> Learned:

@@ -2,6 +2,8 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,13 +12,18 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, Alignment
-from diffclust.energies import AbstractReduction, AbstractSampleEnergy, HardMinimum
+from diffclust.energies import (
+    AbstractAdaptiveReduction,
+    AbstractReduction,
+    AbstractSampleEnergy,
+    HardMinimum,
+)
 from diffclust.parallel.chunks import Batch, Chunks
 from diffclust.parallel.data import PerSample
 from diffclust.parallel.mesh import ready_on_cpu, replicate, shard_rows
 from diffclust.parallel.processes import broadcast_one_to_all
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
-from diffclust.solvers.base import AbstractSolver, Memory, memory_of
+from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, memory_of, reduction_now
 from diffclust.solvers.result import FitError, Status
 from diffclust.types import Count, Scalar
 
@@ -25,11 +32,12 @@ class Tally(eqx.Module):
     """Sums over the samples seen in a pass, cluster by cluster.
 
     Attributes:
-        count: Weight of the samples assigned.
+        count: Weight of the samples assigned, as far as they count.
         energy: Their energies, penalties included.
         penalties: Their penalty terms, not yet weighted.
         margin: What their second-best clusters would cost more.
         changed: How many samples have another cluster than in the last pass.
+        reduction: The statistics of a reduction that follows the samples, else None.
     """
 
     count: Float[Array, " clusters"]
@@ -37,11 +45,12 @@ class Tally(eqx.Module):
     penalties: Float[Array, "clusters terms"]
     margin: Float[Array, " clusters"]
     changed: Count
+    reduction: PyTree = None
 
     @property
     def loss(self) -> Scalar:
         """The penalised distortion of Eq. 2, summed over samples."""
-        return jnp.sum(self.energy)
+        return jnp.sum(self.energy, axis=-1)
 
 
 class LloydState(eqx.Module):
@@ -71,6 +80,7 @@ class Lloyd(AbstractSolver):
             it belongs to its best cluster, else to all candidates that the aligner follows.
         warm_starts: How many candidates' params are remembered of each sample. At least one, or
             the objective may rise between passes.
+        adjoint: How losses are differentiated; see `diffclust.solvers.base.Adjoint`.
 
     References:
         Cosentino et al., DI K-means, Algorithm 2; Lloyd (1982).
@@ -81,25 +91,29 @@ class Lloyd(AbstractSolver):
     family: AbstractPrototypeFamily
     reduction: AbstractReduction = HardMinimum()
     warm_starts: int = eqx.field(static=True, default=1, kw_only=True)
+    adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
 
-    def init(self, clusters: Clusters) -> LloydState:
+    def init(self, clusters: Clusters, objective: PyTree = None) -> LloydState:
         """A state before the first step.
 
         Args:
             clusters: The clusters to start from.
+            objective: What a reduction that follows the samples has come to, or None.
 
         Returns:
             A state with empty sums.
         """
-        return _cleared(self, Learned(clusters))
+        if objective is None and isinstance(self.reduction, AbstractAdaptiveReduction):
+            objective = self.reduction.init(len(clusters), clusters.penalty.dtype)
+        return _cleared(self, Learned(clusters, None, objective))
+
+    def reduction_of(self, learned: Learned) -> AbstractReduction:
+        """See `AbstractSolver.reduction_of`."""
+        return reduction_now(self.reduction, learned)
 
     def normalise(self, sample: PyTree) -> PyTree:
         """Brings a sample to the scale that the prototype family works on."""
         return self.family.normalise(sample)
-
-    def assign(self, learned: Learned, samples: PyTree, memory: Memory) -> Alignment:
-        """Aligns a batch to its best clusters, by energy."""
-        return self.align(learned, samples, memory)
 
     def step(
         self,
@@ -163,21 +177,26 @@ class Lloyd(AbstractSolver):
             prototypes = state.learned.clusters.prototype
             statistics = _moved_only(self.family, batch.samples, difference, moved, prototypes)
         else:
-            statistics = self._statistics(state.learned.clusters, batch, alignment)
+            statistics = self._statistics(state.learned, batch, alignment)
+        reduction, sums = self.reduction_of(state.learned), None
+        if isinstance(reduction, AbstractAdaptiveReduction):
+            sums = reduction.statistics(alignment.energy, batch.weight)
         margin = jax.vmap(lambda a: a.margin)(alignment)
-        loss = alignment.energy[:, 0]
-        if not self.reduction.is_hard:
-            loss = self.reduction(alignment.energy)
+        loss, counted = alignment.energy[:, 0], membership
+        if not reduction.is_hard:
+            loss = reduction(alignment.energy)
+            counted = membership * _share(reduction, alignment.energy)[:, None]
 
         def total(values: Array) -> Array:
             return jnp.matmul(membership.T, values, precision=jax.lax.Precision.HIGHEST)
 
         tally = Tally(
-            jnp.sum(membership, axis=0),
+            jnp.sum(counted, axis=0),
             total(loss),
             total(jax.vmap(self.energy.penalties)(params)),
             total(jnp.where(jnp.isfinite(margin), margin, 0.0)),
             jnp.sum(moved, dtype=jnp.int32),
+            sums,
         )
         added = (statistics, tally)
         if axis_name is not None:
@@ -185,11 +204,11 @@ class Lloyd(AbstractSolver):
         statistics, tally = jax.tree.map(jnp.add, (state.statistics, state.tally), added)
         return LloydState(state.learned, statistics, tally)
 
-    def _statistics(self, clusters: Clusters, batch: Batch, alignment: Alignment) -> PyTree:
+    def _statistics(self, learned: Learned, batch: Batch, alignment: Alignment) -> PyTree:
         """Sums of the aligned samples, each of them as much as it belongs to a cluster."""
-        share = None
-        if not self.reduction.is_hard:
-            share = self.reduction.responsibilities(alignment.energy)
+        share, clusters, reduction = None, learned.clusters, self.reduction_of(learned)
+        if not reduction.is_hard:
+            share = reduction.responsibilities(alignment.energy)
 
         def of_candidate(place: int) -> PyTree:
             weight = batch.weight if share is None else batch.weight * share[:, place]
@@ -229,6 +248,8 @@ class Lloyd(AbstractSolver):
     def end_pass(self, state: LloydState, *, keep: bool = False) -> LloydState:
         """Moves every prototype to the mean of its aligned samples; empty ones stay.
 
+        A reduction that follows the samples is updated.
+
         Args:
             state: A state to which all chunks were added.
             keep: Whether the statistics are kept, for `step(..., kept=True)`.
@@ -242,7 +263,10 @@ class Lloyd(AbstractSolver):
         clusters = state.learned.clusters
         prototype = self.family.update(state.statistics, clusters.prototype)
         clusters = eqx.tree_at(lambda c: c.prototype, clusters, prototype)
-        cleared = _cleared(self, eqx.tree_at(lambda tree: tree.clusters, state.learned, clusters))
+        objective = state.learned.objective
+        if isinstance(objective, AbstractAdaptiveReduction):
+            objective = objective.update(state.tally.reduction)
+        cleared = _cleared(self, Learned(clusters, state.learned.shared, objective))
         if not keep:
             return cleared
         return LloydState(cleared.learned, state.statistics, cleared.tally)
@@ -253,6 +277,11 @@ def _membership(
 ) -> Float[Array, "n clusters"]:
     number = jnp.arange(count, dtype=cluster.dtype)
     return (cluster[:, None] == number[None, :]).astype(weight.dtype) * weight[:, None]
+
+
+def _share(reduction: AbstractReduction, scores: Float[Array, "n candidates"]) -> Array:
+    """How much each sample counts in all clusters together."""
+    return jnp.sum(reduction.responsibilities(scores), axis=-1)
 
 
 def _moved_only(
@@ -292,13 +321,17 @@ def _cleared(solver: Lloyd, learned: Learned) -> LloydState:
     def shapes() -> PyTree:
         weight = jax.vmap(solver.energy.pixel_weight)(params, sample)
         member = jnp.zeros((1, count), dtype=clusters.penalty.dtype)
-        return solver.family.statistics(sample, weight, member, clusters.prototype)
+        sums = solver.family.statistics(sample, weight, member, clusters.prototype)
+        if not isinstance(learned.objective, AbstractAdaptiveReduction):
+            return sums, None
+        scores = jnp.zeros((1, solver.aligner.num_candidates(count)), clusters.penalty.dtype)
+        return sums, learned.objective.statistics(scores, scores[:, 0])
 
-    statistics = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), eqx.filter_eval_shape(shapes))
-    none = jnp.zeros((count,), dtype=clusters.penalty.dtype)
-    tally = Tally(
-        none, none, jnp.zeros_like(clusters.penalty), none, jnp.zeros((), dtype=jnp.int32)
+    statistics, of_reduction = jax.tree.map(
+        lambda s: jnp.zeros(s.shape, s.dtype), eqx.filter_eval_shape(shapes)
     )
+    none, nothing = jnp.zeros((count,), clusters.penalty.dtype), jnp.zeros_like(clusters.penalty)
+    tally = Tally(none, none, nothing, none, jnp.zeros((), dtype=jnp.int32), of_reduction)
     return LloydState(learned, statistics, tally)
 
 
@@ -403,6 +436,7 @@ def run_pass(
     stopping: Stopping,
     *,
     history: tuple[float, ...] = (),
+    previous: Learned | None = None,
     report: Report | None = None,
 ) -> Run | tuple[LloydState, tuple[Memory, ...], tuple[float, ...]]:
     """One pass over the data.
@@ -416,6 +450,7 @@ def run_pass(
         memory: Memory of each chunk.
         stopping: When the run stops.
         history: The loss of every pass before.
+        previous: What the pass before went by, to be gone back to where the loss has risen.
         report: Called after every chunk, or None.
 
     Returns:
@@ -453,7 +488,15 @@ def run_pass(
     history = (*history, loss)
     state = _end_pass(solver, state, solver.sums_persist)
     empty = np.asarray(tally.count) == 0
-    status = None if empty.any() else _verdict(solver, history, int(tally.changed), stopping)
+    status = None
+    if not empty.any() and _is_settled(state.learned.objective, learned.objective):
+        status = _verdict(solver, history, int(tally.changed), stopping)
+    if last is not None and previous is not None and _has_risen(solver, learned, previous, history):
+        # The better pass is made again, for its assignments: they were not kept.
+        again = _cleared(solver, replicate(previous, chunks.mesh))
+        run = run_pass(solver, chunks, again, memory, Stopping(1, stopping.tolerance))
+        assert isinstance(run, Run)
+        return replace(run, history=history[:-1], status=Status.ROSE)
     if status is None and len(history) >= stopping.max_passes:
         status = Status.MAX_PASSES
     if status is not None:
@@ -485,12 +528,29 @@ def run_lloyd(
     Raises:
         FitError: If the loss is not a number.
     """
-    history: tuple[float, ...] = ()
+    history, previous = (), None
     while True:
-        run = run_pass(solver, chunks, state, memory, stopping, history=history)
+        before = state.learned
+        run = run_pass(solver, chunks, state, memory, stopping, history=history, previous=previous)
         if isinstance(run, Run):
             return run
-        state, memory, history = run
+        previous, (state, memory, history) = before, run
+
+
+def _has_risen(
+    solver: Lloyd, learned: Learned, previous: Learned, history: tuple[float, ...]
+) -> bool:
+    """Whether the loss has risen beyond rounding, though nothing but the clusters has changed."""
+    if not solver.family.descends or not eqx.tree_equal(learned.objective, previous.objective):
+        return False
+    rounding = 100.0 * float(jnp.finfo(learned.clusters.dtype).eps)
+    return history[-1] > history[-2] + rounding * abs(history[-2])
+
+
+def _is_settled(now: PyTree, before: PyTree) -> bool:
+    """Whether a reduction that follows the samples has come to rest."""
+    pairs = zip(jax.tree.leaves(now), jax.tree.leaves(before), strict=True)
+    return all(np.allclose(a, b, rtol=1e-3, atol=0.0) for a, b in pairs)
 
 
 def _verdict(
@@ -548,7 +608,14 @@ def _refill(
     empty: np.ndarray,
 ) -> LloydState:
     """Gives each empty cluster the sample that fits its own prototype worst."""
-    energy = chunks.collect(memory, lambda past: past.energy[:, 0])
+    reduction = solver.reduction_of(state.learned)
+
+    def worth(past: Memory) -> Any:
+        if reduction.is_hard:
+            return past.energy[:, 0]
+        return past.energy[:, 0] * np.asarray(_share(reduction, jnp.asarray(past.energy)))
+
+    energy = chunks.collect(memory, worth)
     places = np.flatnonzero(empty)
     worst = _largest(energy * chunks.weights[: chunks.num_samples], places.size)
     places = places[: worst.size]
@@ -579,7 +646,9 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 # Where a run starts.
 
 
-def clusters_of(solver: Lloyd, samples: PyTree, penalty: tuple[float, ...]) -> Clusters:
+def clusters_of(
+    solver: Lloyd, samples: PyTree, penalty: tuple[float, ...] | Float[Array, " terms"]
+) -> Clusters:
     """Clusters that begin with one sample each.
 
     Args:

@@ -10,12 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from diffclust.distances import SquaredEuclidean
 from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.data import Data, Description, PerSample
 from diffclust.parallel.mesh import unreplicated
 from diffclust.prototypes import Clusters, Learned
-from diffclust.sampling import low_pass
 from diffclust.solvers.assign import assignment_of
 from diffclust.solvers.base import Memory
 from diffclust.solvers.driver import AbstractProblem, Position, State, tuples
@@ -32,7 +30,11 @@ from diffclust.solvers.lloyd import (
 )
 from diffclust.solvers.penalty_learning import learned_penalties
 from diffclust.solvers.result import Assignment, Callback, Outcome, Progress, Status
-from diffclust.solvers.seeding import kmeans_plus_plus, random_assignments
+from diffclust.solvers.seeding import (
+    distances_to_seeds,
+    kmeans_plus_plus,
+    random_assignments,
+)
 from diffclust.solvers.split_merge import (
     SplitMerge,
     changed_clusters,
@@ -81,6 +83,7 @@ class LloydArrays(eqx.Module):
         key: Data of the random key.
         state: The next pass's state of the run in progress; None between two runs.
         memory: Its memory of all samples.
+        previous: What the pass before went by; None before the second.
         run: The restart's run that moves, or learned penalty weights, are to improve; None before.
         best: The best restart so far.
         children: `(clusters, 2, ...)`: the two halves of every cluster that was split on trial.
@@ -89,6 +92,7 @@ class LloydArrays(eqx.Module):
     key: Array
     state: LloydState | None = None
     memory: PerSample | None = None
+    previous: Learned | None = None
     run: Run | None = None
     best: Run | None = None
     children: Clusters | None = None
@@ -143,24 +147,8 @@ def _state(arrays: LloydArrays, at: LloydPosition) -> State:
     return State(arrays, {**dataclasses.asdict(at), **words})
 
 
-def coarsen(sample: PyTree, factor: int) -> PyTree:
-    """A sample with every image in it made coarser.
-
-    Args:
-        sample: A tree; leaves of rank 3 are images.
-        factor: How many times coarser; 1 changes nothing.
-
-    Returns:
-        The coarser sample.
-    """
-    sigma = 0.4 * factor if factor > 1 else 0.0
-    return jax.tree.map(
-        lambda x: low_pass(x, sigma=sigma, factor=factor) if x.ndim == 3 else x, sample
-    )
-
-
 def _prepare(sample: PyTree, *, solver: Lloyd, factor: int) -> PyTree:
-    return solver.family.normalise(coarsen(sample, factor))
+    return solver.family.normalise(solver.energy.coarser(sample, factor))
 
 
 class LloydProblem(AbstractProblem):
@@ -219,15 +207,17 @@ class LloydProblem(AbstractProblem):
         assert arrays.state is not None
         assert arrays.memory is not None
         lloyd, memory = arrays.state, [arrays.memory.rows]
-        arrays = replace(arrays, state=None, memory=None)
-        report = self._report(callback, at)
-        history = at.history or ()
-        settings = {"history": history, "report": report}
+        settings = {
+            "history": at.history or (),
+            "previous": arrays.previous,
+            "report": self._report(callback, at),
+        }
+        arrays = replace(arrays, state=None, memory=None, previous=None)
         run = run_pass(self.solver, chunks, lloyd, memory.pop(), self.plan.stopping, **settings)
         if isinstance(run, Run):
             return _state(*self._run_done(chunks, arrays, replace(at, history=None), run))
-        lloyd, rows, history = run
-        arrays = replace(arrays, state=lloyd, memory=PerSample(rows))
+        after, rows, history = run
+        arrays = replace(arrays, state=after, memory=PerSample(rows), previous=lloyd.learned)
         return _state(arrays, replace(at, history=history))
 
     def _report(self, callback: Callback, at: LloydPosition) -> Report:
@@ -299,8 +289,8 @@ class LloydProblem(AbstractProblem):
             return means_of_aligned(solver, chunks, memory, clusters), memory
         if given is None:
             # On the samples themselves, so that seeds do not depend on the coarsening.
-            to_all = SquaredEuclidean().to_all
-            seeds = chunks.gather(kmeans_plus_plus(self.level(data, 1), count, to_all, key=key))
+            distances = eqx.Partial(distances_to_seeds, solver.energy, solver.family)
+            seeds = chunks.gather(kmeans_plus_plus(self.level(data, 1), count, distances, key=key))
         else:
             prepare = eqx.Partial(_prepare, solver=solver, factor=plan.coarsening)
             seeds = jax.vmap(prepare)(jnp.asarray(given))
@@ -433,11 +423,12 @@ class LloydProblem(AbstractProblem):
             return Run(last.learned, memory, last.tally, tuple(history), Status(status))
 
         tried = any(split == "tried" for split in at.splits) or at.round > 0
-        in_run = at.history is not None
+        in_run, now = at.history is not None, fine if at.stage == "refine" else coarse
         return LloydArrays(
             jnp.zeros((2,), jnp.uint32),
-            (fine if at.stage == "refine" else coarse) if in_run else None,
+            now if in_run else None,
             memory if in_run else None,
+            now.learned if at.history else None,
             run("run"),
             run("best"),
             _pairs(coarse.learned.clusters) if tried and at.stage == "restarts" else None,

@@ -17,12 +17,15 @@ class Status(enum.Enum):
     Attributes:
         ASSIGNMENTS: No sample changed its cluster.
         LOSS: The loss fell by less than the tolerance.
+        ROSE: The loss rose, as it does where the prototype family does not minimise the distance;
+            the pass before is kept.
         MAX_PASSES: The limit on passes was reached first.
         SOLVED: There was nothing to repeat: a direct solution.
     """
 
     ASSIGNMENTS = "assignments"
     LOSS = "loss"
+    ROSE = "rose"
     MAX_PASSES = "max_passes"
     SOLVED = "solved"
 

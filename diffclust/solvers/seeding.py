@@ -9,8 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from diffclust.distances import AbstractDistance
+from diffclust.energies import AbstractPairEnergy
 from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.processes import spans
+from diffclust.prototypes import AbstractPrototypeFamily, Clusters
 from diffclust.types import Key
 
 _BLOCK = 2**16
@@ -20,6 +23,35 @@ _BLOCK = 2**16
 @eqx.filter_jit
 def _distances(to_all: Callable, batch: PyTree, seeds: PyTree) -> Float[Array, "n seeds"]:
     return jax.vmap(to_all, in_axes=(0, None))(batch, seeds)
+
+
+def distances_to_seeds(
+    energy: AbstractPairEnergy, family: AbstractPrototypeFamily, sample: PyTree, seeds: PyTree
+) -> Float[Array, " seeds"]:
+    """How far a sample is from prototypes that begin as seeds, by the energy itself, unaligned.
+
+    Args:
+        energy: The energy; what is no distance, such as a negative log-likelihood, counts from the
+            sample's energy in a cluster of its own.
+        family: Begins prototypes.
+        sample: One sample.
+        seeds: Samples with a leading axis.
+
+    Returns:
+        Non-negative numbers.
+    """
+
+    def to(samples: PyTree) -> Float[Array, " samples"]:
+        prototypes = jax.vmap(family.init)(samples)
+        leaves = jax.tree.leaves(prototypes)
+        penalty = jnp.zeros((leaves[0].shape[0], energy.num_penalties), jnp.result_type(*leaves))
+        return energy.unaligned(sample, Clusters(prototypes, penalty))
+
+    parts = jax.tree.leaves(energy, is_leaf=lambda part: isinstance(part, AbstractDistance))
+    if any(isinstance(part, AbstractDistance) for part in parts):
+        return to(seeds)
+    alone = to(jax.tree.map(lambda leaf: leaf[None], sample))
+    return jnp.maximum(to(seeds) - alone, 0.0)
 
 
 def kmeans_plus_plus(

@@ -30,10 +30,11 @@ def check_distance(
 ) -> None:
     """Checks all that must hold for a distance.
 
-    It is a non-negative number, zero at equality, with finite gradients there and gradients that
-    agree with central differences elsewhere; jit = eager and vmap = loop. A batched distance's
-    `to_all` agrees with single calls. Where samples are images, weights of one change nothing and
-    pixels of weight zero do not count.
+    It is a non-negative number, with its arguments in either order; zero at equality, to rounding,
+    with finite gradients there and gradients that agree with central differences elsewhere; jit =
+    eager and vmap = loop, and calls remember nothing of earlier ones. A batched distance's `to_all`
+    agrees with single calls. Where samples are images, weights of one change nothing and pixels of
+    weight zero do not count.
 
     Args:
         distance: The distance.
@@ -52,18 +53,26 @@ def check_distance(
     name = type(distance).__name__
     loop = np.stack([compiled(distance, sample, prototype) for prototype in singles])
     require(loop.ndim == 1, f"{name}: a distance is one number, not {loop.shape[1:]}")
-    require(bool(np.all(loop >= 0)), f"{name}: a distance is not negative")
+    back = np.stack([compiled(distance, prototype, sample) for prototype in singles])
+    require(bool(np.all(loop >= 0) and np.all(back >= 0)), f"{name}: a distance is not negative")
     close = 1e3 * rounding(loop) * (1.0 + float(np.max(loop)))
-    agree(f"{name}: jit = eager", loop[0], distance(sample, singles[0]), close)
+    # One after another, in either order of the arguments, and the first once more.
+    calls = [distance(sample, prototype) for prototype in [*singles, singles[0]]]
+    agree(f"{name}: jit = eager", loop[0], calls[0], close)
+    agree(f"{name}: calls remember nothing", np.stack(calls), loop[[*range(clusters), 0]], close)
+    agree(f"{name}: jit = eager, the other way", back[0], distance(singles[0], sample), close)
     batched = jax.vmap(distance, in_axes=(None, 0))(sample, prototypes)
     agree(f"{name}: vmap = loop", batched, loop, close)
     if isinstance(distance, AbstractBatchedDistance):
         agree(f"{name}: to_all = loop", distance.to_all(sample, prototypes), loop, close)
-    agree(f"{name}: zero at equality", compiled(distance, sample, sample), 0 * loop[0], close)
+    tight = 64 * rounding(loop) * float(np.max(loop))
+    for same in (sample, *singles):
+        agree(f"{name}: zero at equality", compiled(distance, same, same), 0 * loop[0], tight)
     at_rest = jax.tree.leaves(_gradient(distance, (sample, sample)))
     finite = all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in at_rest)
     require(finite, f"{name}: the gradient at equality is finite")
     _check_gradient(distance, (sample, singles[0]), directions)
+    _check_gradient(distance, (singles[0], sample), directions)
     if isinstance(sample, Array) and sample.ndim == 3:
         _check_pixel_weights(distance, sample, singles[0], close)
 

@@ -8,7 +8,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, PyTree
 
 from diffclust.sampling import bilinear_sample, pixel_grid
 from diffclust.testing.drawing import agree, compiled, generator, require, rounding, smooth_image
@@ -27,16 +28,17 @@ def check_transform(
     width: int = 9,
     channels: int = 2,
     scale: float = 0.1,
+    draw: Callable[[Key], PyTree] | None = None,
 ) -> None:
     """Checks all that must hold for a transform.
 
-    Zero is the identity; shape and dtype are kept; `bind` agrees with the call; jit = eager and
-    vmap = loop; gradients agree with central differences wherever those see no kink, and are of
-    use at the identity; the deformation is a non-negative quadratic form; variances stay variances,
-    unchanged at zero and moved linearly. A spatial transform is
-    linear in the image and reads it where its map says, its Jacobian determinant is that of the
-    map, and its affine embedding holds affine maps. `compose` and `inverse` are checked where the
-    transform offers them.
+    Zero is the identity; shape and dtype are kept; `bind` agrees with the call, and what is bound
+    remembers nothing of earlier calls; jit = eager and vmap = loop; gradients agree with central
+    differences wherever those see no kink, and are of use at the identity; the deformation is a
+    non-negative quadratic form; variances of images stay variances, unchanged at zero and moved
+    linearly. A spatial transform of images is linear in the image and reads it where its map says,
+    its Jacobian determinant is that of the map, and its affine embedding holds affine maps.
+    `compose` and `inverse` are checked where the transform offers them.
 
     Gradients are compared closely under `jax.enable_x64`, loosely otherwise.
 
@@ -47,11 +49,16 @@ def check_transform(
         width: Columns of the images.
         channels: Channels of the images.
         scale: Standard deviation of the params that are drawn.
+        draw: Draws one smooth sample of any kind from a key, for transforms of other samples than
+            images: an array, or a tree of arrays, which the transform is called with.
 
     Raises:
         AssertionError: With the law that is broken.
     """
-    case = _draw(transform, key, (height, width, channels), scale)
+    if draw is None:
+        case = _draw(transform, key, (height, width, channels), scale)
+    else:
+        case = _drawn_by(draw, transform, key, scale)
     laws: list[Callable[[_Case], None]] = [_zero_is_identity, _batching, _deformation]
     if case.is_spatial:
         laws += [_spatial, _jacobian_determinant, _affine_embedding]
@@ -61,9 +68,27 @@ def check_transform(
         laws.append(_composition)
     if hasattr(transform, "inverse"):
         laws.append(_inverse)
-    laws.append(_variance)
+    if draw is None:
+        laws.append(_variance)
     for law in laws:
         law(case)
+
+
+class _OfVectors(eqx.Module):
+    """A transform of any samples as one of vectors that hold all their entries."""
+
+    transform: AbstractTransform
+    unravel: Callable[[Array], PyTree] = eqx.field(static=True)
+    sizes: tuple[int, ...] | None = eqx.field(static=True)
+
+    def __call__(self, params: Array, vector: Array) -> Array:
+        return ravel_pytree(self.transform(params, self.unravel(vector)))[0]
+
+    def bind(self, *_: int) -> Callable[[Array, Array], Array]:
+        if self.sizes is None:
+            return self
+        bound = self.transform.bind(*self.sizes)
+        return lambda params, vector: ravel_pytree(bound(params, self.unravel(vector)))[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +96,7 @@ class _Case:
     """A transform with params and images to try it on, on the host: nothing else compiles."""
 
     transform: AbstractTransform
+    function: AbstractTransform | _OfVectors
     first: np.ndarray
     second: np.ndarray
     move: np.ndarray
@@ -93,20 +119,20 @@ class _Case:
 
     @property
     def is_spatial(self) -> bool:
-        return isinstance(self.transform, AbstractSpatialTransform)
+        return isinstance(self.function, AbstractSpatialTransform)
 
     @property
     def spatial(self) -> AbstractSpatialTransform:
         return cast("AbstractSpatialTransform", self.transform)
 
     def moved(self, params: np.ndarray, image: np.ndarray) -> np.ndarray:
-        return compiled(self.transform, params, image)
+        return compiled(self.function, params, image)
 
     def all_moved(self, params: np.ndarray, images: np.ndarray) -> np.ndarray:
         """Transforms a batch of any size."""
         count = len(params)
         repeated = np.arange(-(-count // _BATCH) * _BATCH).reshape(-1, _BATCH) % count
-        parts = [_apply_all(self.transform, params[i], images[i]) for i in repeated]
+        parts = [_apply_all(self.function, params[i], images[i]) for i in repeated]
         return np.concatenate([np.asarray(part) for part in parts])[:count]
 
     def mapped(self, params: np.ndarray, points: np.ndarray) -> np.ndarray:
@@ -123,12 +149,29 @@ def _draw(
     direction = params[2] / max(1e-6, float(np.sqrt(np.sum(params[2] ** 2))))
     grid = np.asarray(pixel_grid(*shape[:2]))
     first, second = np.asarray(scale, params.dtype) * params[:2]
-    return _Case(transform, first, second, direction, image, other, smooth, grid)
+    return _Case(transform, transform, first, second, direction, image, other, smooth, grid)
+
+
+def _drawn_by(
+    draw: Callable[[Key], PyTree], transform: AbstractTransform, key: Key, scale: float
+) -> _Case:
+    """Samples of any kind as vectors."""
+    one, two = (draw(k) for k in jax.random.split(key))
+    flat, unravel = ravel_pytree(one)
+    vectors = (np.asarray(flat), np.asarray(ravel_pytree(two)[0]))
+    rng, dtype = generator(key), vectors[0].dtype
+    params = rng.normal(size=(3, transform.num_params)).astype(dtype)
+    direction = params[2] / max(1e-6, float(np.sqrt(np.sum(params[2] ** 2))))
+    first, second = np.asarray(scale, dtype) * params[:2]
+    sizes = one.shape[:2] if isinstance(one, Array) else None
+    function, grid = _OfVectors(transform, unravel, sizes), np.zeros((2, 0), dtype)
+    image, other = vectors
+    return _Case(transform, function, first, second, direction, image, other, image, grid)
 
 
 @eqx.filter_jit
-def _apply_all(transform: AbstractTransform, params: Any, images: Any) -> Array:
-    return jax.vmap(transform.bind(*images.shape[1:3]))(params, images)
+def _apply_all(function: AbstractTransform | _OfVectors, params: Any, samples: Any) -> Array:
+    return jax.vmap(function.bind(*samples.shape[1:3]))(params, samples)
 
 
 @eqx.filter_jit
@@ -139,7 +182,7 @@ def _variances(transform: AbstractTransform, params: Any, variances: Any) -> Arr
 
 @eqx.filter_jit
 def _jacobians(
-    transform: AbstractTransform, params: Any, image: Any, tint: Any
+    transform: AbstractTransform | _OfVectors, params: Any, image: Any, tint: Any
 ) -> tuple[Array, Array]:
     """By all params, and along one direction of the image; both by reverse mode."""
     return jax.jacrev(lambda p, t: transform(p, image + t * tint), argnums=(0, 1))(
@@ -157,11 +200,16 @@ def _zero_is_identity(case: _Case) -> None:
 
 def _batching(case: _Case) -> None:
     pairs = [(case.first, case.image), (case.second, case.other)]
-    eager = case.transform(jnp.asarray(case.first), jnp.asarray(case.image))
+    eager = case.function(jnp.asarray(case.first), jnp.asarray(case.image))
     loop = np.stack([case.moved(params, image) for params, image in pairs])
     agree(case.law("jit = eager"), loop[0], eager, case.close)
     batched = case.all_moved(*(np.stack(arrays) for arrays in zip(*pairs, strict=True)))
     agree(case.law("vmap = loop, and bind = call"), batched, loop, case.close)
+    bound, image = case.function.bind(*case.image.shape[:2]), jnp.asarray(case.image)
+    calls = [bound(jnp.asarray(params), image) for params in (case.first, case.second)]
+    alone = [case.moved(params, case.image) for params in (case.first, case.second)]
+    law = case.law("what is bound remembers nothing")
+    agree(law, np.stack(calls), np.stack(alone), case.close)
 
 
 def _variance(case: _Case) -> None:
@@ -198,7 +246,7 @@ def _deformation(case: _Case) -> None:
 def _gradient(case: _Case) -> None:
     """Compares slopes with differences, pixel by pixel, where both sides' differences agree."""
     step, tolerance = (1e-7, 1e-4) if case.is_precise else (1e-3, 0.1)
-    by_params, by_image = _jacobians(case.transform, case.first, case.image, case.other)
+    by_params, by_image = _jacobians(case.function, case.first, case.image, case.other)
     signs = np.asarray([0, 1, -1], case.first.dtype) * step
     still, steps = np.zeros_like(signs), {"params": signs, "the image": signs}
     slopes = {"params": np.asarray(by_params) @ case.move, "the image": np.asarray(by_image)}
@@ -206,7 +254,7 @@ def _gradient(case: _Case) -> None:
         along, tint = (steps[name], still) if name == "params" else (still, steps[name])
         here, up, down = case.all_moved(
             case.first + along[:, None] * case.move,
-            case.image + tint[:, None, None, None] * case.other,
+            case.image + tint.reshape(-1, *[1] * case.other.ndim) * case.other,
         )
         ahead, behind = (up - here) / step, (here - down) / step
         straight = np.abs(ahead - behind) <= tolerance
@@ -220,14 +268,15 @@ def _gradient_at_zero(case: _Case) -> None:
     """The identity lies on the pixel lattice, in a kink: the gradient must still lead downhill."""
     zero = np.zeros_like(case.first)
     step = 1e-4 if case.is_precise else 1e-2
-    slopes, _ = _jacobians(case.transform, zero, case.smooth, case.other)
+    slopes, _ = _jacobians(case.function, zero, case.smooth, case.other)
     slopes = np.moveaxis(np.asarray(slopes), -1, 0)
     require(bool(np.all(np.isfinite(slopes))), case.law("the gradient at zero is finite"))
     steps = step * np.concatenate([np.eye(zero.size), -np.eye(zero.size)]).astype(zero.dtype)
     ends = case.all_moved(steps, np.broadcast_to(case.smooth, (len(steps), *case.smooth.shape)))
     differences = (ends[: zero.size] - ends[zero.size :]) / (2 * step)
-    along = np.sum(slopes * differences, axis=(1, 2, 3))
-    size = np.sum(differences**2, axis=(1, 2, 3))
+    axes = tuple(range(1, slopes.ndim))
+    along = np.sum(slopes * differences, axis=axes)
+    size = np.sum(differences**2, axis=axes)
     wrong = np.flatnonzero(((along < 0.5 * size) | (along > 2.0 * size)) & (size > 1e-6))
     require(not wrong.size, case.law(f"the gradient at zero is wrong for params {wrong}"))
 

@@ -1,4 +1,4 @@
-"""Transforms of one image, each a flat parameter vector whose zero is the identity.
+"""Transforms of one image or series, each a flat parameter vector whose zero is the identity.
 
 Take one to say what a cluster may do to a picture and remain the same picture; join several with
 `compose`. Write your own by subclassing `AbstractTransform` or `AbstractSpatialTransform`.
@@ -13,8 +13,10 @@ from diffclust.transforms.base import (
 )
 from diffclust.transforms.colour import Colour
 from diffclust.transforms.compose import NAMES, Compose, SpatialChain, compose, named_sequence
+from diffclust.transforms.isometries import Rotation, Translation, params_grid
 from diffclust.transforms.morphology import Morphology
 from diffclust.transforms.thin_plate_spline import ThinPlateSpline, landmark_grid
+from diffclust.transforms.time_warp import TimeWarp
 
 __all__ = [
     "NAMES",
@@ -26,10 +28,14 @@ __all__ = [
     "Identity",
     "Morphology",
     "Projective",
+    "Rotation",
     "SpatialChain",
     "ThinPlateSpline",
+    "TimeWarp",
+    "Translation",
     "as_spatial",
     "compose",
     "landmark_grid",
     "named_sequence",
+    "params_grid",
 ]

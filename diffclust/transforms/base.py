@@ -9,11 +9,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from diffclust.sampling import Boundary, bilinear_sample, check_boundary, pixel_grid
-from diffclust.types import Image, Params, Points
+from diffclust.types import Image, Params, Points, Sample
 
 
 class AbstractTransform(eqx.Module):
-    """A family of maps of one image, indexed by a flat parameter vector; zero is the identity."""
+    """A family of maps of one image, indexed by a flat parameter vector; zero is the identity.
+
+    One of series is bound to their length and the number of their channels, in the place of height
+    and width.
+    """
 
     @property
     @abc.abstractmethod
@@ -67,12 +71,12 @@ class AbstractTransform(eqx.Module):
             One number a part, in the order of `deformation_terms`.
         """
 
-    def __call__(self, params: Params, image: Image) -> Image:
+    def __call__(self, params: Params, image: Sample) -> Sample:
         """Transforms one image.
 
         Args:
             params: Parameters of shape `(num_params,)`; zero gives the image back.
-            image: Image of shape `(height, width, channels)`.
+            image: Image of shape `(height, width, channels)`, or series `(length, channels)`.
 
         Returns:
             The transformed image, of the same shape.

@@ -12,6 +12,7 @@ from diffclust.sampling import Boundary
 from diffclust.transforms.affine import Affine, Projective
 from diffclust.transforms.base import AbstractSpatialTransform, AbstractTransform
 from diffclust.transforms.colour import Colour
+from diffclust.transforms.isometries import Rotation, Translation
 from diffclust.transforms.morphology import Morphology
 from diffclust.transforms.thin_plate_spline import ThinPlateSpline
 from diffclust.types import Image, Params, Points
@@ -156,6 +157,9 @@ NAMES = {
     "aff": "moved, turned, scaled and sheared",
     "proj": "seen in perspective",
     "tps": "bent by a thin-plate spline",
+    "shift": "moved",
+    "turn": "turned by any angle",
+    "rot": "turned by any angle, and perhaps mirrored",
     "col": "each channel's brightness and contrast changed",
     "fullcol": "its channels mixed anew",
     "morpho": "its strokes thickened or thinned",
@@ -194,6 +198,9 @@ def named_sequence(
         "aff": lambda: Affine(boundary),
         "proj": lambda: Projective(boundary),
         "tps": lambda: ThinPlateSpline(landmarks, boundary=boundary),
+        "shift": lambda: Translation(boundary),
+        "turn": lambda: Rotation(boundary),
+        "rot": lambda: Rotation(boundary, reflection=True),
         "col": lambda: Colour(channels),
         "fullcol": lambda: Colour(channels, full=True),
         "morpho": lambda: Morphology(reach),

@@ -289,3 +289,35 @@ def test_hard_minimum_and_its_responsibilities() -> None:
         jax.vmap(jax.grad(lambda s: mixed(s)))(scores),
         rtol=1e-6,
     )
+
+
+def descended(optimizer: optax.GradientTransformation, rate: float = 1e-3) -> tuple[float, float]:
+    """The loss of a mixture before and after ten steps."""
+    solver, learned, batch = soft()
+    solver = GradientEM(
+        solver.energy, solver.aligner, solver.reduction, followed=CLUSTERS, optimizer=optimizer
+    )
+    state = solver.init(learned)
+    before = float(jnp.sum(losses(solver, learned, batch)))
+    for _ in range(10):
+        state = step(solver, state, batch, rate)
+    return before, float(jnp.sum(losses(solver, state.learned, batch)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", [optax.adam(1e-2), optax.sgd(1e-2), optax.lion(1e-3)])
+def test_optimisers_of_optax_descend(optimizer: optax.GradientTransformation) -> None:
+    before, after = descended(optimizer)
+    assert after < before
+
+
+@pytest.mark.slow
+def test_rates_reach_optimisers_that_hold_one() -> None:
+    before, after = descended(optax.inject_hyperparams(optax.sgd)(learning_rate=1.0), rate=0.0)
+    assert after == before
+
+
+def test_the_former_optimiser_warns() -> None:
+    solver, _, _ = soft()
+    with pytest.warns(DeprecationWarning, match="give optimizer=, a complete"):
+        GradientEM(solver.energy, solver.aligner, optimiser=optax.identity())

@@ -1,0 +1,102 @@
+"""Alignment by trying all params of a grid, for one sample and all clusters."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from diffclust.alignment.base import AbstractAligner, Alignment
+from diffclust.energies import AbstractPairEnergy, TransformedDistance
+from diffclust.prototypes import Clusters
+
+
+class GridSearch(AbstractAligner):
+    """Takes the best params of a grid, the identity and the incumbent's among them.
+
+    With `Sequential(GridSearch(grid), Descent((Stage(8),)))` a descent starts from what was found.
+    Where the transform knows inner products on a grid by FFT (`Translation`, `Rotation`) and the
+    distance is squared Euclidean, these choose the best params for every cluster, and the energy
+    is then evaluated there; elsewhere it is evaluated on the whole grid.
+
+    Attributes:
+        grid: The params that are tried, one vector a row; see `diffclust.transforms.params_grid`.
+        candidates: How many clusters an alignment holds, best first; None for all.
+        fourier: Whether inner products by FFT are used where there are some.
+
+    References:
+        Joyeux and Penczek (2002), Efficiency of 2D alignment methods (angles by FFT in polar
+        coordinates); Polsterer et al. (2015), Automatic galaxy classification (PINK).
+    """
+
+    grid: Float[Array, "points params"]
+    candidates: int | None = eqx.field(static=True, default=3, kw_only=True)
+    fourier: bool = eqx.field(static=True, default=True, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses what is not a grid, and to leave no margin."""
+        if self.grid.ndim != 2 or not self.grid.shape[0]:
+            raise ValueError(
+                f"grid must hold one vector of params a row, not be of shape {self.grid.shape}"
+            )
+        if self.candidates is not None and self.candidates < 2:
+            raise ValueError(
+                f"candidates must be at least 2 (the second gives the margin), not "
+                f"{self.candidates}; None holds all clusters"
+            )
+
+    @property
+    def is_learned(self) -> bool:
+        """No; see `AbstractAligner.is_learned`."""
+        return False
+
+    def num_candidates(self, num_clusters: int) -> int:
+        """See `AbstractAligner.num_candidates`."""
+        return num_clusters if self.candidates is None else min(self.candidates, num_clusters)
+
+    def working_copies(self, num_clusters: int) -> int:
+        """See `AbstractAligner.working_copies`; a polar grid has three times an image's points."""
+        return 12 + 8 * num_clusters
+
+    def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
+        """Nothing; see `AbstractAligner.prepare`."""
+        return None
+
+    def align(
+        self,
+        energy: AbstractPairEnergy,
+        sample: PyTree,
+        clusters: Clusters,
+        shared: PyTree,
+        start: Alignment,
+        prepared: PyTree,
+    ) -> Alignment:
+        """See `AbstractAligner.align`."""
+        del shared, prepared
+        grid, bound = self.grid.astype(start.params.dtype), energy.bind(sample)
+        found = None
+        if self.fourier and isinstance(energy, TransformedDistance):
+            found = energy.correlated(grid, sample, clusters)
+        if found is None:
+            everywhere = jax.vmap(bound, in_axes=(None, None, 0))
+            found = jax.lax.map(lambda params: everywhere(params, sample, clusters), grid)
+            value, params = jnp.min(found, axis=0), grid[jnp.argmin(found, axis=0)]
+        else:
+            params = grid[jnp.argmin(found, axis=0)]
+            value = jax.vmap(bound, in_axes=(0, None, 0))(params, sample, clusters)
+        rest = energy.unaligned(sample, clusters)
+        params = jnp.where((rest < value)[:, None], 0.0, params)
+        value = jnp.minimum(rest, value)
+        for place in range(start.cluster.shape[0]):
+            cluster, rival = jnp.maximum(start.cluster[place], 0), start.params[place]
+            energy_there = bound(rival, sample, clusters.take(cluster))
+            better = (start.cluster[place] >= 0) & (energy_there < value[cluster])
+            params = params.at[cluster].set(jnp.where(better, rival, params[cluster]))
+            value = value.at[cluster].set(jnp.where(better, energy_there, value[cluster]))
+        # The incumbent stays however bad it is.
+        rank = value
+        if start.cluster.shape[0]:
+            own = jnp.arange(len(clusters), dtype=jnp.int32) == start.cluster[0]
+            rank = jnp.where(own, -jnp.inf, value)
+        index = jax.lax.top_k(-rank, self.num_candidates(len(clusters)))[1].astype(jnp.int32)
+        index = index[jnp.argsort(value[index])]
+        return Alignment(index, params[index], value[index])

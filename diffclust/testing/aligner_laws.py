@@ -1,0 +1,173 @@
+"""What must hold for an aligner that minimises an energy."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from diffclust.alignment import AbstractAligner, Alignment
+from diffclust.energies import AbstractPairEnergy, AbstractSampleEnergy
+from diffclust.prototypes import Clusters
+from diffclust.testing.drawing import agree, generator, require, rounding, smooth_image
+from diffclust.types import Key
+
+
+def check_aligner(
+    aligner: AbstractAligner,
+    energy: AbstractPairEnergy,
+    *,
+    key: Key,
+    draw: Callable[[Key], PyTree] | None = None,
+    clusters: int = 5,
+    penalty: float = 0.1,
+    scale: float = 0.5,
+    grid: Float[Array, "points params"] | None = None,
+    tolerance: float = 1e-4,
+) -> None:
+    """Checks all that must hold for an aligner that searches; one that predicts may break them.
+
+    Candidates are different clusters, in the order of their energies; an energy is that of its
+    params, and no cluster is worse than unaligned. The incumbent's cluster stays a candidate, and
+    is not worse than it was, also where the aligner would not find its params; places that are
+    vacant count for nothing. vmap = loop, and a bound energy remembers nothing of earlier calls. On
+    a grid, no candidate is worse than the best params of the grid.
+
+    Args:
+        aligner: The aligner.
+        energy: What it minimises.
+        key: Random key.
+        draw: Draws one prototype, which must be a sample too; smooth images where it is not given.
+        clusters: Number of clusters, more than the aligner follows.
+        penalty: Weight of all penalty terms.
+        scale: Standard deviation of the incumbent's params.
+        grid: Params among which the aligner finds the best, one vector a row; None for none.
+        tolerance: What the best of the grid may be missed by, as a fraction of the energy without
+            alignment.
+
+    Raises:
+        AssertionError: With the law that is broken.
+    """
+    draw = draw or (lambda k: smooth_image(k, 14, 16, sigma=0.25))
+    keys = jax.random.split(key, clusters + 2)
+    prototypes = jax.tree.map(lambda *x: jnp.stack(x), *(draw(k) for k in keys[2:]))
+    samples = [energy.exemplar(draw(k)) for k in keys[:2]]
+    dtype = jax.tree.leaves(prototypes)[0].dtype
+    among = Clusters(prototypes, jnp.full((clusters, energy.num_penalties), penalty, dtype=dtype))
+    rng, name = generator(key), type(aligner).__name__
+    params = jnp.asarray(scale * rng.normal(size=(2, energy.num_params)), dtype=dtype)
+    none = jnp.full((1,), -1, dtype=jnp.int32)
+    zero = jnp.zeros((1,), dtype=dtype)
+    vacant = Alignment(none, params[:1], -1e6 + zero)
+    rest = np.asarray(_unaligned(energy, samples[0], among))
+    close = 1e3 * rounding(rest) * (1.0 + float(np.max(np.abs(rest))))
+
+    def check(sample: PyTree, start: Alignment, given: Clusters) -> Alignment:
+        found = _align(aligner, energy, sample, given, start)
+        unaligned = np.asarray(_unaligned(energy, sample, given))
+        index, value = np.asarray(found.cluster), np.asarray(found.energy)
+        size = (aligner.num_candidates(clusters),)
+        require(index.shape == value.shape == size, f"{name}: num_candidates are returned")
+        valid = (index >= 0) & (index < clusters)
+        distinct = len(set(index.tolist())) == index.size
+        require(bool(np.all(valid)) and distinct, f"{name}: candidates are different clusters")
+        require(bool(np.all(np.diff(value) >= 0)), f"{name}: candidates ascend by energy")
+        again = np.asarray(_energies(energy, found.params, sample, given.take(found.cluster)))
+        agree(f"{name}: energies are those of the params", value, again, close)
+        least = unaligned[index] + close
+        require(bool(np.all(value <= least)), f"{name}: no cluster is worse than unaligned")
+        return found
+
+    found = check(samples[0], vacant, among)
+    free = Alignment(none[:0], params[:0], zero[:0])
+    without = check(samples[0], free, among).energy
+    agree(f"{name}: a vacant place counts for nothing", without, found.energy, close)
+    # However bad it is, and however good: then the params are the only ones that lead there.
+    worst = jnp.argmax(jnp.asarray(rest)).astype(jnp.int32)
+    starts = [(among, worst)]
+    if isinstance(energy, AbstractSampleEnergy):
+        planted = energy.aligned(params[0], samples[0])
+        exact = jax.tree.map(lambda all_, one: all_.at[worst].set(one), prototypes, planted)
+        starts.append((Clusters(exact, among.penalty), worst))
+    for given, cluster in starts:
+        before = _energies(energy, params[:1], samples[0], given.take(cluster[None]))
+        after = check(samples[0], Alignment(cluster[None], params[:1], before), given)
+        place = np.flatnonzero(np.asarray(after.cluster) == int(cluster))
+        require(place.size == 1, f"{name}: the incumbent stays a candidate")
+        excess = float(after.energy[place[0]]) - float(before[0])
+        require(excess <= close, f"{name}: never worse than the incumbent, not by {excess:.3g}")
+    _check_batches(aligner, energy, samples, among, vacant, close)
+    bound = energy.bind(samples[0])
+    calls = [bound(p, samples[0], among.take(worst)) for p in (params[0], params[1], params[0])]
+    alone = _energies(energy, params, samples[0], among.take(jnp.stack([worst, worst])))
+    law = f"{type(energy).__name__}: a bound energy remembers nothing"
+    agree(law, np.stack(calls), np.asarray(alone)[[0, 1, 0]], close)
+    if grid is not None:
+        table = np.asarray(_table(energy, jnp.asarray(grid, dtype=dtype), samples[0], among))
+        excess = np.asarray(found.energy) - table.min(axis=0)[np.asarray(found.cluster)]
+        slack = tolerance * float(np.max(rest)) + close
+        law = f"{name}: no worse than the best of the grid, not by {excess.max():.3g}"
+        require(bool(np.all(excess <= slack)), law)
+
+
+def _check_batches(
+    aligner: AbstractAligner,
+    energy: AbstractPairEnergy,
+    samples: list[PyTree],
+    clusters: Clusters,
+    start: Alignment,
+    close: float,
+) -> None:
+    loop = [_align(aligner, energy, sample, clusters, start).energy for sample in samples]
+    both = jax.tree.map(lambda *x: jnp.stack(x), *samples)
+    batched = _align_all(aligner, energy, both, clusters, start).energy
+    agree(f"{type(aligner).__name__}: vmap = loop", batched, np.stack(loop), 10 * close)
+
+
+@eqx.filter_jit
+def _align(
+    aligner: AbstractAligner,
+    energy: AbstractPairEnergy,
+    sample: PyTree,
+    clusters: Clusters,
+    start: Alignment,
+) -> Alignment:
+    prepared = aligner.prepare(energy, clusters, None)
+    return aligner.align(energy, sample, clusters, None, start, prepared)
+
+
+@eqx.filter_jit
+def _align_all(
+    aligner: AbstractAligner,
+    energy: AbstractPairEnergy,
+    samples: PyTree,
+    clusters: Clusters,
+    start: Alignment,
+) -> Alignment:
+    prepared = aligner.prepare(energy, clusters, None)
+    return jax.vmap(lambda x: aligner.align(energy, x, clusters, None, start, prepared))(samples)
+
+
+@eqx.filter_jit
+def _unaligned(
+    energy: AbstractPairEnergy, sample: PyTree, clusters: Clusters
+) -> Float[Array, " clusters"]:
+    zero = jnp.zeros((len(clusters), energy.num_params), dtype=clusters.dtype)
+    return jax.vmap(energy.bind(sample), in_axes=(0, None, 0))(zero, sample, clusters)
+
+
+@eqx.filter_jit
+def _energies(
+    energy: AbstractPairEnergy, params: Array, sample: PyTree, clusters: Clusters
+) -> Float[Array, " n"]:
+    return jax.vmap(energy.bind(sample), in_axes=(0, None, 0))(params, sample, clusters)
+
+
+@eqx.filter_jit
+def _table(
+    energy: AbstractPairEnergy, grid: Array, sample: PyTree, clusters: Clusters
+) -> Float[Array, "points clusters"]:
+    one = jax.vmap(energy.bind(sample), in_axes=(None, None, 0))
+    return jax.lax.map(lambda params: one(params, sample, clusters), grid)

@@ -1,0 +1,74 @@
+"""What must hold for a reduction: it looks at one sample at a time."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from diffclust.energies import AbstractAdaptiveReduction, AbstractReduction
+from diffclust.testing.drawing import agree, require, rounding
+from diffclust.types import Key
+
+
+def check_reduction(
+    reduction: AbstractReduction, *, key: Key, candidates: int = 4, samples: int = 24
+) -> None:
+    """Checks that a reduction looks at one sample at a time, whatever the chunks and devices.
+
+    Losses and memberships of a batch are those of its samples alone; memberships are not negative,
+    add up to one at most, and are the loss's derivative by the scores. Of a reduction that follows
+    the samples, sums over two parts add up to those over both, samples of weight zero do not count,
+    and the update keeps structure, shapes and dtypes.
+
+    Args:
+        reduction: The reduction.
+        key: Random key.
+        candidates: Clusters of each sample.
+        samples: Number of samples.
+
+    Raises:
+        AssertionError: With the law that is broken.
+    """
+    name = type(reduction).__name__
+    first, second = jax.random.split(key)
+    scores = jnp.sort(jax.random.uniform(first, (samples, candidates), minval=0.1), axis=1)
+    weight = jax.random.uniform(second, (samples,), minval=0.5).at[-1].set(0.0)
+    if isinstance(reduction, AbstractAdaptiveReduction):
+        # Two passes bring it to a state that is not the first.
+        first_pass = _law_of_sums(name, reduction.init(candidates, scores.dtype), scores, weight)
+        reduction = _law_of_sums(name, first_pass, scores, weight)
+    close = 1e2 * rounding(np.asarray(scores))
+    alone = jax.vmap(lambda one: reduction(one[None])[0])(scores)
+    agree(f"{name}: the loss of a sample is its own", reduction(scores), alone, close)
+    shares = reduction.responsibilities(scores)
+    alone = jax.vmap(lambda one: reduction.responsibilities(one[None])[0])(scores)
+    agree(f"{name}: memberships of a sample are its own", shares, alone, close)
+    require(bool(jnp.all(shares >= 0)), f"{name}: memberships are not negative")
+    total = float(jnp.max(jnp.sum(shares, axis=-1)))
+    require(total <= 1.0 + close, f"{name}: memberships add up to one at most")
+    slope = jax.grad(lambda s: jnp.sum(reduction(s)))(scores)
+    agree(f"{name}: memberships are the loss's derivative", shares, slope, 10 * close)
+
+
+def _law_of_sums(
+    name: str, reduction: AbstractAdaptiveReduction, scores: Array, weight: Array
+) -> AbstractAdaptiveReduction:
+    half = len(weight) // 3
+
+    def sums(part: slice) -> PyTree:
+        return reduction.statistics(scores[part], weight[part])
+
+    whole = sums(slice(None))
+    parts = jax.tree.map(jnp.add, sums(slice(None, half)), sums(slice(half, None)))
+    without = sums(slice(None, -1))
+    for law, others in (("over parts add up", parts), ("leave out weightless samples", without)):
+        pairs = zip(jax.tree.leaves(whole), jax.tree.leaves(others), strict=True)
+        for one, other in pairs:
+            close = 1e2 * rounding(np.asarray(one)) * (1.0 + float(jnp.max(jnp.abs(one))))
+            agree(f"{name}: sums {law}", one, other, close)
+    after = reduction.update(whole)
+    before = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), reduction)
+    same = eqx.tree_equal(before, jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), after))
+    require(bool(same), f"{name}: an update keeps structure, shapes and dtypes")
+    return after

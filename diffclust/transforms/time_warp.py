@@ -1,0 +1,114 @@
+"""Monotone warps of the time of a series."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from diffclust.transforms.base import AbstractTransform
+from diffclust.types import Params, Series
+
+
+class TimeWarp(AbstractTransform):
+    """(T x)(t) = x(γ(t)), where γ rises from 0 to 1 and is linear between equally spaced knots.
+
+    The params are logarithms of γ's slopes, one for each of the intervals, up to a constant that
+    changes nothing: γ is always strictly monotone. A sample of length n is read at
+    t = ½/n, 1½/n, ... by linear interpolation.
+
+    Attributes:
+        num_intervals: Number of intervals between knots.
+        preserve_norm: Whether values are multiplied by √γ′, as square-root velocities are: then
+            warping two functions alike does not change the distance between them.
+
+    References:
+        Srivastava and Klassen (2016), Functional and shape data analysis, Sec. 4.3.
+    """
+
+    num_intervals: int = eqx.field(static=True, default=8)
+    preserve_norm: bool = eqx.field(static=True, default=False, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses what leaves nothing to be warped."""
+        if self.num_intervals < 2:
+            raise ValueError(f"num_intervals must be at least 2, not {self.num_intervals}")
+
+    @property
+    def num_params(self) -> int:
+        """One for each interval."""
+        return self.num_intervals
+
+    @property
+    def deformation_terms(self) -> tuple[str, ...]:
+        """One part."""
+        return ("warp",)
+
+    def deformation(self, params: Params) -> Float[Array, " terms"]:
+        """The variance over time of the logarithm of γ′; see `AbstractTransform.deformation`."""
+        return jnp.mean((params - jnp.mean(params)) ** 2)[None]
+
+    def warp(self, params: Params, times: Float[Array, " times"]) -> Float[Array, " times"]:
+        """The map of time.
+
+        Args:
+            params: Parameters of shape `(num_params,)`.
+            times: Times in [0, 1].
+
+        Returns:
+            Where in the sample each time reads, γ(t) in [0, 1].
+        """
+        moved, _ = self._warped(params, times)
+        return times + moved
+
+    def _warped(self, params: Params, times: Array) -> tuple[Array, Array]:
+        """γ(t) - t and γ′(t); both of zero params are exact."""
+        excess = jax.nn.softmax(params) - jax.nn.softmax(jnp.zeros_like(params))
+        place = times * self.num_intervals
+        cell = jnp.clip(jnp.floor(place).astype(jnp.int32), 0, self.num_intervals - 1)
+        before = jnp.cumsum(excess) - excess
+        moved = before[cell] + (place - cell.astype(place.dtype)) * excess[cell]
+        return moved, 1.0 + self.num_intervals * excess[cell]
+
+    def bind(self, height: int, width: int) -> Callable[[Params, Series], Series]:
+        """See `AbstractTransform.bind`.
+
+        Args:
+            height: Length of the series to come.
+            width: Their channels, on which nothing depends.
+
+        Returns:
+            A function of params and series.
+        """
+        del width
+        return self._bound(height, 0.5)
+
+    def bind_variance(self, height: int, width: int) -> Callable[[Params, Series], Series]:
+        """Variances are read as values are, and multiplied by γ′ in the place of its root.
+
+        Args:
+            height: Length of the series to come.
+            width: Their channels, on which nothing depends.
+
+        Returns:
+            A function of params and variances.
+        """
+        del width
+        return self._bound(height, 1.0)
+
+    def _bound(self, length: int, power: float) -> Callable[[Params, Series], Series]:
+        times, index = (np.arange(length) + 0.5) / length, np.arange(length, dtype=float)
+
+        def apply(params: Params, series: Series) -> Series:
+            moved, slope = self._warped(params, jnp.asarray(times, dtype=params.dtype))
+            place = jnp.asarray(index, dtype=params.dtype) + length * moved
+            place = jnp.clip(place, 0.0, length - 1.0)
+            first = jnp.clip(jnp.floor(place).astype(jnp.int32), 0, max(length - 2, 0))
+            share = (place - first.astype(place.dtype))[:, None]
+            last = jnp.minimum(first + 1, length - 1)
+            read = series[first] * (1.0 - share) + series[last] * share
+            return read * slope[:, None] ** power if self.preserve_norm else read
+
+        return apply

@@ -1,0 +1,298 @@
+"""Objectives of one's own under Lloyd's algorithm: reductions, families, seeds, gradients."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+from diffclust.alignment import Descent, NoAlignment, Stage
+from diffclust.distances import AbstractDistance, SquaredEuclidean
+from diffclust.energies import (
+    AbstractAdaptiveReduction,
+    AbstractReduction,
+    Entropic,
+    Fuzzy,
+    HardMinimum,
+    TransformedDistance,
+)
+from diffclust.parallel import Batch, Data
+from diffclust.prototypes import Learned, MeanImages, UnitNormImages
+from diffclust.solvers import (
+    Lloyd,
+    LloydPlan,
+    LloydProblem,
+    Outcome,
+    SplitMerge,
+    Status,
+    Stopping,
+    compiled_lloyd,
+    run,
+)
+from diffclust.solvers.lloyd import clusters_of
+from diffclust.testing import check_family, check_reduction, smooth_image
+from diffclust.transforms import Affine, Identity
+from tests.registry import blobs
+
+K = 3
+
+
+class Trimmed(AbstractAdaptiveReduction):
+    """K-means that leaves out the farthest samples: those beyond a threshold that follows them."""
+
+    share: float = eqx.field(static=True, default=0.1)
+    threshold: Float[Array, ""] = eqx.field(default=1e6, converter=jnp.asarray)
+
+    def offsets(self, learned: object, num_clusters: int) -> None:
+        return None
+
+    def __call__(self, scores: Array) -> Array:
+        best = jnp.min(scores, axis=-1)
+        return jnp.where(best <= self.threshold, best, 0.0)
+
+    def responsibilities(self, scores: Array) -> Array:
+        kept = jnp.min(scores, axis=-1, keepdims=True) <= self.threshold
+        return jnp.where(kept, HardMinimum().responsibilities(scores), 0.0)
+
+    def statistics(self, scores: Array, weight: Array) -> tuple[Array, Array]:
+        below = scores[:, :1] <= self._edges(scores.dtype)[None]
+        return weight @ below.astype(weight.dtype), jnp.sum(weight)
+
+    def update(self, statistics: tuple[Array, Array]) -> "Trimmed":
+        below, total = statistics
+        edges = self._edges(below.dtype)
+        first = jnp.argmax(below >= (1.0 - self.share) * total)
+        return eqx.tree_at(lambda r: r.threshold, self, edges[first])
+
+    def _edges(self, dtype: jnp.dtype) -> Array:
+        return jnp.logspace(-3, 6, 512, dtype=dtype)
+
+
+class Annealed(AbstractAdaptiveReduction):
+    """An entropic reduction whose temperature falls from pass to pass."""
+
+    temperature: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+
+    def offsets(self, learned: object, num_clusters: int) -> None:
+        return None
+
+    def __call__(self, scores: Array) -> Array:
+        return Entropic(self.temperature)(scores)
+
+    def responsibilities(self, scores: Array) -> Array:
+        return Entropic(self.temperature).responsibilities(scores)
+
+    def statistics(self, scores: Array, weight: Array) -> None:
+        return None
+
+    def update(self, statistics: None) -> "Annealed":
+        return Annealed(jnp.maximum(0.8 * self.temperature, 0.01))
+
+
+class OfTheBatch(AbstractReduction):
+    """Wrong: what a sample counts depends on the others of its batch."""
+
+    def init(self, num_clusters: int, dtype: jnp.dtype) -> None:
+        return None
+
+    def offsets(self, learned: object, num_clusters: int) -> None:
+        return None
+
+    def __call__(self, scores: Array) -> Array:
+        return jnp.min(scores, axis=-1) - jnp.mean(scores)
+
+    def responsibilities(self, scores: Array) -> Array:
+        return HardMinimum().responsibilities(scores)
+
+
+class TrimmedByBatch(Trimmed):
+    """Wrong: its sums are of the batch's own quantile, which do not add up."""
+
+    def statistics(self, scores: Array, weight: Array) -> tuple[Array, Array]:
+        cut = jnp.quantile(scores[:, 0], 0.9)
+        below = scores[:, :1] <= jnp.minimum(cut, self._edges(scores.dtype))[None]
+        return weight @ below.astype(weight.dtype), jnp.sum(weight)
+
+
+class Manhattan(AbstractDistance):
+    """Sums of differences, which means do not minimise."""
+
+    def __call__(self, sample: Array, prototype: Array, weight: Array | None = None) -> Array:
+        return jnp.sum(jnp.abs(sample - prototype))
+
+
+def points(outliers: int = 0, *, seed: int = 0, n: int = 60) -> np.ndarray:
+    """Three round groups of points, as images of one pixel with two channels; then outliers."""
+    rng = np.random.default_rng(seed)
+    centres = np.asarray([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
+    x = centres[np.arange(n) % 3] + 0.5 * rng.normal(size=(n, 2))
+    x[n - outliers :] = rng.uniform(40.0, 80.0, (outliers, 2))
+    return x[:, None, None, :].astype(np.float32)
+
+
+def fitted(reduction: AbstractReduction, samples: np.ndarray, chunk_size: int = 16) -> Outcome:
+    solver = Lloyd(
+        TransformedDistance(Identity()), NoAlignment(candidates=K), MeanImages(), reduction
+    )
+    plan = LloydPlan(K, (), 2, Stopping(40, 1e-6), SplitMerge(rounds=0))
+    return run((LloydProblem(solver, plan),), Data(samples, None, chunk_size), jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    "reduction", [HardMinimum(), Entropic(0.3), Fuzzy(), Trimmed(0.2), Annealed(2.0)]
+)
+def test_reductions_obey_the_laws(reduction: AbstractReduction, key: jax.Array) -> None:
+    check_reduction(reduction, key=key)
+
+
+@pytest.mark.parametrize("reduction", [OfTheBatch(), TrimmedByBatch(0.2)])
+def test_the_laws_notice_reductions_of_the_batch(
+    reduction: AbstractReduction, key: jax.Array
+) -> None:
+    with pytest.raises(AssertionError, match=type(reduction).__name__):
+        check_reduction(reduction, key=key)
+
+
+def test_fuzzy_is_fuzzy_c_means() -> None:
+    samples = points()
+    outcome = fitted(Fuzzy(), samples)
+    x = samples[:, 0, 0].astype(np.float64)
+    centres = np.asarray(outcome.learned.clusters.prototype, np.float64)[:, 0, 0]
+    for _ in range(100):
+        squared = np.sum((x[:, None] - centres[None]) ** 2, axis=2)
+        memberships = (1 / squared) / np.sum(1 / squared, axis=1, keepdims=True)
+        weights = memberships**2
+        centres = weights.T @ x / weights.sum(0)[:, None]
+    np.testing.assert_allclose(
+        np.asarray(outcome.learned.clusters.prototype)[:, 0, 0], centres, atol=2e-3
+    )
+    np.testing.assert_allclose(outcome.loss, np.sum(weights * squared), rtol=1e-3)
+
+
+def test_trimmed_leaves_outliers_out_whatever_the_chunks() -> None:
+    samples = points(outliers=4)
+    plain, trimmed = fitted(HardMinimum(), samples), fitted(Trimmed(0.1), samples)
+    assert np.max(np.asarray(plain.learned.clusters.prototype)) > 20.0
+    centres = np.asarray(trimmed.learned.clusters.prototype)[:, 0, 0]
+    assert np.max(centres) < 9.0
+    other = fitted(Trimmed(0.1), samples, chunk_size=60)
+    np.testing.assert_allclose(
+        np.asarray(other.learned.clusters.prototype)[:, 0, 0], centres, rtol=1e-5
+    )
+    assert float(trimmed.learned.objective.threshold) < 1e3
+
+
+def test_annealed_ends_as_hard_memberships_do() -> None:
+    samples = points()
+    outcome = fitted(Annealed(20.0), samples)
+    hard = fitted(HardMinimum(), samples)
+    assert float(outcome.learned.objective.temperature) < 0.1
+    np.testing.assert_allclose(outcome.loss, hard.loss, rtol=1e-3)
+
+
+def test_a_family_that_does_not_descend_stops_the_run(key: jax.Array) -> None:
+    # Skewed samples: their means are no medians.
+    rng = np.random.default_rng(3)
+    samples = (rng.exponential(size=(80, 1, 1, 3)) ** 3).astype(np.float32)
+    energy = TransformedDistance(Identity(), Manhattan())
+    with pytest.raises(AssertionError, match="does not raise the loss"):
+        check_family(
+            MeanImages(), energy, key=key, draw=lambda k: jax.random.exponential(k, (1, 1, 3)) ** 3
+        )
+    solver = Lloyd(energy, NoAlignment(), MeanImages())
+    plan = LloydPlan(K, (), 1, Stopping(40, 0.0), SplitMerge(rounds=0))
+    outcome = run((LloydProblem(solver, plan),), Data(samples, None, 32), key)
+    assert outcome.status is Status.ROSE
+    assert list(outcome.history) == sorted(outcome.history, reverse=True)
+    own = np.asarray(outcome.learned.clusters.prototype)[outcome.assignment.clusters]
+    np.testing.assert_allclose(outcome.loss, np.sum(np.abs(samples - own)), rtol=1e-5)
+
+
+def affine_lloyd() -> tuple[Lloyd, Batch]:
+    """Three pictures, four affine copies of each, in the precision of the day."""
+    transform = Affine()
+    base = [smooth_image(key, 16, 16) for key in jax.random.split(jax.random.key(5), K)]
+    moves = 0.1 * jax.random.normal(jax.random.key(7), (12, transform.num_params))
+    images = jnp.stack([transform(move, base[i % K]) for i, move in enumerate(moves)])
+    images = jax.vmap(UnitNormImages().normalise)(images)
+    solver = Lloyd(TransformedDistance(transform), Descent((Stage(30),)), UnitNormImages())
+    return solver, Batch(images, jnp.ones(12, images.dtype))
+
+
+@pytest.mark.slow
+def test_gradient_of_a_fit_by_a_penalty_weight_is_that_of_differences() -> None:
+    with jax.enable_x64(True):
+        solver, batch = affine_lloyd()
+
+        def last_loss(weight: Array) -> Array:
+            start = clusters_of(solver, batch.samples[:K], weight[None])
+            fit = compiled_lloyd(solver, batch, start, num_clusters=K, max_passes=40, fixed=True)
+            return fit.loss
+
+        last_loss = jax.jit(last_loss)
+        at, step = jnp.asarray(1.0), 1e-3
+        slope = jax.jit(jax.grad(last_loss))(at)
+        expected = (last_loss(at + step) - last_loss(at - step)) / (2 * step)
+    np.testing.assert_allclose(slope, expected, rtol=1e-2)
+
+
+@pytest.mark.slow
+def test_unrolled_and_envelope_agree_where_the_search_has_ended() -> None:
+    with jax.enable_x64(True):
+        solver, batch = affine_lloyd()
+
+        def slope(solver: Lloyd) -> Array:
+            def loss(prototype: Array) -> Array:
+                clusters = clusters_of(solver, batch.samples[:K], (0.4,))
+                clusters = eqx.tree_at(lambda c: c.prototype, clusters, prototype)
+                memory = solver.init_memory(12, K, batch.weight.dtype)
+                found = solver.assign(Learned(clusters), batch.samples, memory)
+                return jnp.sum(found.energy[:, 0])
+
+            return jax.jit(jax.grad(loss))(batch.samples[:K])
+
+        envelope = slope(solver)
+        unrolled = slope(Lloyd(solver.energy, solver.aligner, solver.family, adjoint="unrolled"))
+    np.testing.assert_allclose(envelope, unrolled, atol=0.02 * float(np.max(np.abs(envelope))))
+
+
+@pytest.mark.slow
+def test_unit_norm_has_finite_gradients_at_blank_images() -> None:
+    family, blank = UnitNormImages(), jnp.zeros((4, 4, 1))
+    assert np.isfinite(jax.grad(lambda x: jnp.sum(family.normalise(x)))(blank)).all()
+    image = jnp.asarray(blobs(2))
+
+    def updated(images: Array, weight: Array) -> Array:
+        member = jnp.asarray([[1.0, 0.0], [1.0, 0.0]])
+        pixel = 0.5 + weight * jnp.arange(8.0)[None, :, None, None] / 8 * jnp.ones((2, 1, 8, 1))
+        sums = family.statistics(images, pixel, member)
+        return jnp.sum(family.update(sums, jnp.zeros((2, *images.shape[1:]))) ** 3)
+
+    slope = jax.grad(updated)(image, jnp.asarray(1.0))
+    assert np.isfinite(slope).all()
+    with jax.enable_x64(True):
+        wide = jnp.asarray(np.asarray(image, np.float64))
+        one = jnp.asarray(1.0)
+        slope = jax.grad(updated, argnums=1)(wide, one)
+        step = 1e-4
+        expected = (updated(wide, one + step) - updated(wide, one - step)) / (2 * step)
+        np.testing.assert_allclose(slope, expected, rtol=1e-2)
+
+
+@pytest.mark.slow
+def test_whole_fits_map_over_bootstrap_resamples() -> None:
+    samples = jnp.asarray(points(n=90))
+    solver = Lloyd(TransformedDistance(Identity(), SquaredEuclidean()), NoAlignment(), MeanImages())
+
+    def fit(key: Array) -> Array:
+        draws = jax.random.randint(key, (90,), 0, 90)
+        weight = jnp.zeros(90).at[draws].add(1.0)
+        return compiled_lloyd(solver, Batch(samples, weight), key, num_clusters=K).cluster
+
+    clusters = np.asarray(jax.jit(jax.vmap(fit))(jax.random.split(jax.random.key(0), 16)))
+    together = np.mean(clusters[:, :, None] == clusters[:, None, :], axis=0)
+    kind = np.arange(90) % 3
+    same = kind[:, None] == kind[None]
+    assert together[same].mean() > 0.85
+    assert together[~same].mean() < 0.15

@@ -1,0 +1,244 @@
+"""Aligners and prototype families obey their laws, and the laws notice those that do not."""
+
+import dataclasses
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+from jaxtyping import Array, PyTree
+
+from diffclust.alignment import (
+    AbstractAligner,
+    Alignment,
+    Descent,
+    GridSearch,
+    Sequential,
+    Stage,
+)
+from diffclust.distances import LandmarkNegativeLogLikelihood, SquaredEuclidean
+from diffclust.energies import (
+    AbstractPairEnergy,
+    LandmarkEnergy,
+    TransformedDistance,
+    TransformedPrototype,
+)
+from diffclust.prototypes import Clusters, MeanImages, MeanShapes, Sums, UnitNormImages
+from diffclust.testing import check_aligner, check_family
+from diffclust.transforms import Affine, Identity, Rotation, TimeWarp
+from diffclust.types import Key
+from tests.registry import QUICK, smooth_series
+
+O2 = Rotation(reflection=True)
+SEARCH = GridSearch(O2.grid(8))
+ALIGNERS: dict[str, tuple[AbstractPairEnergy, AbstractAligner]] = {
+    "descent": (TransformedDistance(Affine()), Descent((Stage(4),))),
+    "coarse-to-fine": (TransformedPrototype(Affine()), QUICK),
+    "grid": (TransformedDistance(O2), dataclasses.replace(SEARCH, fourier=False)),
+    "grid-fourier": (TransformedDistance(O2), SEARCH),
+    "sequential": (TransformedDistance(O2), Sequential(SEARCH, Descent((Stage(3),)))),
+}
+
+
+@pytest.mark.parametrize("name", ALIGNERS)
+def test_aligner_obeys_the_laws(name: str, key: Key) -> None:
+    energy, aligner = ALIGNERS[name]
+    grid, tolerance = (O2.grid(8), 0.02) if energy.num_params == 2 else (None, 0.0)
+    penalty = 0.0 if grid is not None else 0.1
+    check_aligner(aligner, energy, key=key, grid=grid, tolerance=tolerance, penalty=penalty)
+
+
+def test_aligner_of_series_obeys_the_laws(key: Key) -> None:
+    energy = TransformedDistance(TimeWarp(4))
+    check_aligner(QUICK, energy, key=key, draw=smooth_series)
+
+
+class Wrong(AbstractAligner):
+    """A grid search that breaks one law."""
+
+    fault: str = eqx.field(static=True)
+
+    @property
+    def is_learned(self) -> bool:
+        return False
+
+    def num_candidates(self, num_clusters: int) -> int:
+        return SEARCH.num_candidates(num_clusters)
+
+    def working_copies(self, num_clusters: int) -> int:
+        return SEARCH.working_copies(num_clusters)
+
+    def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
+        return None
+
+    def align(
+        self,
+        energy: AbstractPairEnergy,
+        sample: PyTree,
+        clusters: Clusters,
+        shared: PyTree,
+        start: Alignment,
+        prepared: PyTree,
+    ) -> Alignment:
+        inner, own = SEARCH, start
+        if self.fault in ("the incumbent stays", "never worse"):
+            start = jax.tree.map(lambda leaf: leaf[:0], start)
+        counts = self.fault == "a vacant place counts" and start.cluster.shape[0]
+        if self.fault == "no worse than the best of the grid" or counts:
+            inner = GridSearch(O2.grid(2))
+        found = inner.align(energy, sample, clusters, shared, start, None)
+        cluster, params, value = found.cluster, found.params, found.energy
+        match self.fault:
+            case "candidates ascend":
+                return Alignment(cluster[::-1], params[::-1], value[::-1])
+            case "candidates are different":
+                return Alignment(cluster.at[1].set(cluster[0]), params, value)
+            case "energies are those of the params":
+                return Alignment(cluster, params, value + 1e-1)
+            case "no cluster is worse than unaligned":
+                params = jnp.zeros_like(params).at[:, 0].set(0.5 * jnp.pi)
+                value = jax.vmap(energy.bind(sample), (0, None, 0))(
+                    params, sample, clusters.take(cluster)
+                )
+                order = jnp.argsort(value)
+                return Alignment(cluster[order], params[order], value[order])
+            case "never worse" if own.cluster.shape[0]:
+                # Its cluster is kept, its params are not.
+                known = (own.cluster[0] < 0) | jnp.any(cluster == own.cluster[0])
+                cluster = cluster.at[-1].set(jnp.where(known, cluster[-1], own.cluster[0]))
+                params = params.at[-1].set(jnp.where(known, params[-1], 0.0))
+                alone = clusters.take(cluster)
+                value = jax.vmap(energy.bind(sample), (0, None, 0))(params, sample, alone)
+                order = jnp.argsort(value)
+                return Alignment(cluster[order], params[order], value[order])
+        return found
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "candidates ascend",
+        "candidates are different",
+        "energies are those of the params",
+        "no cluster is worse than unaligned",
+        "a vacant place counts",
+        "the incumbent stays",
+        "never worse",
+        "no worse than the best of the grid",
+    ],
+)
+def test_broken_law_of_an_aligner_is_noticed(fault: str, key: Key) -> None:
+    energy = TransformedDistance(O2)
+    with pytest.raises(AssertionError, match=f"Wrong: {fault}"):
+        check_aligner(Wrong(fault), energy, key=key, grid=O2.grid(8), penalty=0.0, tolerance=0.01)
+
+
+class RemembersParams(TransformedDistance):
+    """An energy whose bound function keeps the first params that it was called with."""
+
+    def bind(self, sample: PyTree, *, scale: float = 1.0) -> Callable[..., Array]:
+        inner, first = super().bind(sample, scale=scale), []
+
+        def energy(params: Array, sample: PyTree, cluster: Clusters) -> Array:
+            first.append(params)
+            still = first[0] if isinstance(params, jax.Array) else params
+            return inner(params if isinstance(params, jax.core.Tracer) else still, sample, cluster)
+
+        return energy
+
+
+def test_an_energy_that_remembers_is_noticed(key: Key) -> None:
+    with pytest.raises(AssertionError, match="a bound energy remembers nothing"):
+        check_aligner(GridSearch(jnp.zeros((1, 6))), RemembersParams(Affine()), key=key)
+
+
+def shape(key: Key) -> Array:
+    return jnp.eye(5, 2) + 0.1 * jax.random.normal(key, (5, 2))
+
+
+SHAPES = MeanShapes(jnp.eye(5, 2), 0.01 * jnp.ones((5, 2)), jnp.asarray(1e-4), pooling="within")
+LIKELIHOOD = LandmarkEnergy(LandmarkNegativeLogLikelihood())
+FAMILIES = {
+    "means": (MeanImages(), TransformedDistance(Affine()), None),
+    "means-unmoved": (MeanImages(), TransformedDistance(Identity()), None),
+    "means-jacobian": (MeanImages(), TransformedDistance(Affine(), pixel_weights="jacobian"), None),
+    "unit-norm": (UnitNormImages(), TransformedDistance(Affine()), None),
+    "unit-norm-jacobian": (
+        UnitNormImages(),
+        TransformedDistance(Affine(), pixel_weights="jacobian"),
+        None,
+    ),
+    "series": (MeanImages(), TransformedDistance(TimeWarp(4)), smooth_series),
+    "series-unit-norm": (UnitNormImages(), TransformedDistance(TimeWarp(4)), smooth_series),
+    "shapes": (SHAPES, LIKELIHOOD, shape),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_family_obeys_the_laws(name: str, key: Key) -> None:
+    family, energy, draw = FAMILIES[name]
+    check_family(family, energy, key=key, draw=draw)
+
+
+class Climbs(MeanImages):
+    """Steps beyond the mean."""
+
+    def update(self, statistics: Sums, previous: Array) -> Array:
+        return previous + 2.5 * (super().update(statistics, previous) - previous)
+
+
+class Forgets(MeanImages):
+    """Empty clusters become black."""
+
+    def update(self, statistics: Sums, previous: Array) -> Array:
+        return super().update(statistics, 0 * previous)
+
+
+class OfBatch(MeanImages):
+    """Divides by what a batch weighs, not by what its cluster does: sums of batches do not add."""
+
+    def statistics(self, *args: object) -> Sums:
+        sums = super().statistics(*args)
+        total = jnp.sum(sums.count)
+        return jax.tree.map(lambda leaf: leaf / total, sums)
+
+
+class Unweighted(MeanImages):
+    """Counts every sample once."""
+
+    def statistics(self, aligned: Array, pixel_weight: object, membership: Array, *rest) -> Sums:
+        ones = (membership > 0).astype(membership.dtype)
+        return super().statistics(aligned, pixel_weight, ones, *rest)
+
+
+@pytest.mark.parametrize(
+    ("family", "law"),
+    [
+        (Climbs(), "an update does not raise the loss"),
+        (Forgets(), "an empty cluster's prototype stays"),
+        (OfBatch(), "statistics add up over batches"),
+        (Unweighted(), "an update does not raise the loss|statistics follow the weights"),
+    ],
+    ids=["climbs", "forgets", "of-batch", "unweighted"],
+)
+def test_broken_law_of_a_family_is_noticed(family: MeanImages, law: str, key: Key) -> None:
+    with pytest.raises(AssertionError, match=law):
+        check_family(family, TransformedDistance(Affine()), key=key)
+
+
+def test_a_family_of_another_energy_is_noticed(key: Key) -> None:
+    class FourthPower(SquaredEuclidean):
+        def __call__(self, sample, prototype, weight=None):
+            return jnp.sum((sample - prototype) ** 4)
+
+    # The mean is the minimiser of squares, not of fourth powers.
+    with pytest.raises(AssertionError, match="does not raise the loss"):
+        check_family(
+            MeanImages(), TransformedDistance(Affine(), FourthPower()), key=key, draw=spots
+        )
+
+
+def spots(key: Key) -> Array:
+    """Mostly black, so that means and midranges differ."""
+    return (jax.random.uniform(key, (6, 6, 1)) ** 20).astype(jnp.float32)

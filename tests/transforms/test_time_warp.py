@@ -1,0 +1,135 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffclust.alignment import Descent, InvariantDistance, Stage
+from diffclust.energies import TransformedDistance
+from diffclust.features import from_square_root_velocity, square_root_velocity
+from diffclust.prototypes import MeanImages
+from diffclust.transforms import TimeWarp
+
+WARP = TimeWarp(5)
+
+
+def test_warps_rise_from_0_to_1() -> None:
+    times = jnp.linspace(0.0, 1.0, 101)
+    for key in jax.random.split(jax.random.key(0), 5):
+        moved = np.asarray(WARP.warp(3.0 * jax.random.normal(key, (5,)), times))
+        np.testing.assert_allclose(moved[[0, -1]], [0.0, 1.0], atol=1e-6)
+        assert np.all(np.diff(moved) > 0)
+    np.testing.assert_array_equal(WARP.warp(jnp.zeros((5,)), times), times)
+
+
+def test_it_is_interpolation() -> None:
+    rng = np.random.default_rng(0)
+    params, series = rng.normal(size=5), rng.normal(size=(40, 2))
+    slopes = np.exp(params) / np.exp(params).sum()
+    knots, values = np.linspace(0, 1, 6), np.concatenate([[0], np.cumsum(slopes)])
+    at = (np.arange(40) + 0.5) / 40
+    read = np.interp(at, knots, values)
+    expected = np.stack([np.interp(read, at, channel) for channel in series.T], axis=1)
+    found = WARP(jnp.asarray(params, dtype=jnp.float32), jnp.asarray(series, dtype=jnp.float32))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_a_constant_more_in_all_params_changes_nothing() -> None:
+    params, times = jnp.asarray([0.4, -0.1, 0.3, 0.0, 0.2]), jnp.linspace(0.0, 1.0, 7)
+    np.testing.assert_allclose(WARP.warp(params, times), WARP.warp(params + 2, times), atol=1e-6)
+    np.testing.assert_allclose(WARP.deformation(params + 2), WARP.deformation(params), rtol=1e-4)
+    with pytest.raises(ValueError, match="at least 2"):
+        TimeWarp(1)
+
+
+def wave(length: int, phase: float) -> jax.Array:
+    times = jnp.linspace(0.0, 1.0, length)
+    return jnp.stack([jnp.sin(5 * times + phase), times * jnp.cos(4 * times)], axis=1)
+
+
+def test_square_root_velocities_are_undone() -> None:
+    series = wave(30, 0.3)
+    velocity = square_root_velocity(series)
+    back = from_square_root_velocity(velocity, series[0])
+    np.testing.assert_allclose(back, series, atol=1e-5)
+    length = np.sum(np.linalg.norm(np.diff(series, axis=0), axis=1))
+    np.testing.assert_allclose(np.sum(velocity**2) / len(velocity), length, rtol=1e-5)
+    still = jnp.concatenate([series[:1], series])
+    slopes = jax.grad(lambda x: jnp.sum(square_root_velocity(x)))(still)
+    assert np.all(np.isfinite(slopes))
+
+
+def test_warping_keeps_the_norm_and_goes_with_the_velocity() -> None:
+    params = jnp.asarray([0.5, -0.4, 0.2, -0.6, 0.3])
+    moving = TimeWarp(5, preserve_norm=True)
+    velocity = square_root_velocity(wave(401, 0.0))
+    warped = moving(params, velocity)
+    np.testing.assert_allclose(jnp.sum(warped**2), jnp.sum(velocity**2), rtol=0.01)
+    # Of the warped series, on a fine grid.
+    expected = square_root_velocity(WARP(params, wave(401, 0.0)))
+    difference = np.linalg.norm(warped - expected) / np.linalg.norm(expected)
+    assert difference < 0.1
+
+
+@eqx.filter_jit
+def distance(energy, first, second):
+    search = InvariantDistance(energy, Descent((Stage(8, blur=1 / 14), Stage(20))))
+    return search(first, second), energy.distance(first, second)
+
+
+@pytest.mark.parametrize("preserve_norm", [False, True])
+def test_distances_see_through_warps(preserve_norm: bool) -> None:
+    there = TimeWarp(6, preserve_norm=preserve_norm)
+    # Finer than the warp, whose inverse has its knots elsewhere.
+    back = TimeWarp(16, preserve_norm=preserve_norm)
+    series = wave(60, 0.2)
+    if preserve_norm:
+        series = square_root_velocity(series)
+    warped = there(jnp.asarray([0.6, -0.3, 0.1, -0.5, 0.4, 0.2]), series)
+    aligned, plain = distance(TransformedDistance(back), warped, series)
+    assert float(aligned) < 0.05 * float(plain)
+
+
+def test_missing_values_do_not_count() -> None:
+    energy = TransformedDistance(TimeWarp(4), missing=True)
+    full = wave(32, 0.0)
+    cut = full.at[20:].set(jnp.nan)
+    params = jnp.asarray([0.3, -0.2, 0.1, 0.2])
+    zero = jnp.zeros((4,))
+    np.testing.assert_array_equal(energy.aligned(zero, cut)[:20], full[:20])
+    weight = np.asarray(energy.pixel_weight(zero, cut))
+    np.testing.assert_array_equal(weight[:, 0], np.arange(32) < 20)
+    # Warped, the seen part is what it would be of the whole series, and weighs as much in sum.
+    moved, weight = energy.aligned(params, cut), energy.pixel_weight(params, cut)
+    seen = np.asarray(weight)[:, 0] > 0
+    inside = np.flatnonzero(seen)[:-1]
+    np.testing.assert_allclose(moved[inside], TimeWarp(4)(params, full)[inside], atol=1e-5)
+    np.testing.assert_allclose(np.sum(weight), 20.0, rtol=1e-5)
+    slopes = jax.grad(lambda p: jnp.sum(energy.aligned(p, cut)))(params)
+    assert np.all(np.isfinite(slopes))
+
+
+def test_without_missing_values_nothing_changes() -> None:
+    series, params = wave(20, 0.5), jnp.asarray([0.3, -0.2, 0.1, 0.2])
+    plain, careful = (TransformedDistance(TimeWarp(4), missing=m) for m in (False, True))
+    np.testing.assert_allclose(
+        careful.aligned(params, series), plain.aligned(params, series), atol=1e-6
+    )
+    np.testing.assert_allclose(careful.pixel_weight(params, series), 1.0, atol=1e-6)
+    with pytest.raises(ValueError, match="missing values"):
+        TransformedDistance(TimeWarp(4), missing=True, mask="8x8:")
+
+
+def test_means_are_of_what_was_seen() -> None:
+    energy, family = TransformedDistance(TimeWarp(4), missing=True), MeanImages()
+    one, two = wave(16, 0.0), wave(16, 1.0).at[9:].set(jnp.nan)
+    samples, params = jnp.stack([one, two]), jnp.zeros((2, 4))
+    sums = family.statistics(
+        jax.vmap(energy.aligned)(params, samples),
+        jax.vmap(energy.pixel_weight)(params, samples),
+        jnp.ones((2, 1)),
+    )
+    mean = family.update(sums, jnp.zeros((1, 16, 2)))[0]
+    np.testing.assert_allclose(mean[:9], (one + wave(16, 1.0))[:9] / 2, atol=1e-6)
+    np.testing.assert_allclose(mean[9:], one[9:], atol=1e-6)
+    assert np.all(np.isfinite(family.init(two)))
