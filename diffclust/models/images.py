@@ -37,9 +37,14 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
         return Frame(place, "none" if self.ground == "auto" else self.ground, mask=self.mask)
 
     @property
+    def registers(self) -> bool:
+        """Whether images are registered before they are clustered."""
+        return self.register != "none" or not self.frame.is_identity
+
+    @property
     def pixel_mask(self) -> str | None:
         """Which pixels count where images are compared: all of those that were registered."""
-        return self.mask if self.register == "none" and self.frame.is_identity else None
+        return None if self.registers else self.mask
 
     @property
     def averages_frames(self) -> bool:

@@ -38,6 +38,7 @@ class Sample:
     Attributes:
         cluster: Its cluster.
         picture: The image as a `data:` URI.
+        registered: The registered image, or None where nothing is registered.
         aligned: The aligned image, or None where nothing is aligned.
         grid: The warped grid as an SVG path in `SIDE` units, or None where there is no map.
         stages: The prototype after each of the transforms that move it onto the image; empty where
@@ -46,6 +47,7 @@ class Sample:
 
     cluster: int
     picture: str
+    registered: str | None
     aligned: str | None
     grid: str | None
     stages: tuple[str, ...]
@@ -84,15 +86,18 @@ def align_samples(
         return {}
     clusters, params = result.assignments[chosen], result.outcome.assignment.params[chosen]
     moved = result.model.descriptor.moves == "prototypes"
-    versions = [dataset.images[chosen]]
+    images, registers = np.asarray(dataset.images[chosen]), of_images(result).registers
+    versions = [images, *([np.asarray(result.registered(images))] if registers else [])]
     if moved:
         versions += [
             warped_prototypes(result, clusters, params, transforms=number)
             for number in range(1, len(result.model.transform_names) + 1)
         ]
     elif params.shape[1] > 0:
-        versions.append(result.align(versions[0], params))
-    # One size for all, so that an image and its aligned version can be compared.
+        versions.append(result.align(images, params))
+    # One size for all, so that an image and its aligned version can be compared, and one number of
+    # channels.
+    versions = [np.broadcast_to(version, images.shape) for version in versions]
     uris = data_uris([image for version in versions for image in version], most_bytes=_MOST_BYTES)
     grids = [None] * len(chosen)
     if has_grids(result):
@@ -100,9 +105,11 @@ def align_samples(
     samples = {}
     for i, position in enumerate(chosen.tolist()):
         picture, *others = uris[i :: len(chosen)]
+        registered = others.pop(0) if registers else None
         samples[position] = Sample(
             cluster=int(clusters[i]),
             picture=picture,
+            registered=registered,
             aligned=others[0] if others and not moved else None,
             grid=grids[i],
             stages=tuple(others) if moved else (),
@@ -121,7 +128,7 @@ class ImageRenderer(AbstractRenderer):
             dataset: The images it was fitted to.
             positions: Positions of the samples that are shown.
         """
-        self.model, self.shape = result.model, result.sample_shape[:2]
+        self.model, self.shape = of_images(result), result.sample_shape[:2]
         factor = SIDE / max(self.shape)
         self.height, self.width = (round(pixels * factor) for pixels in self.shape)
         self.full = f'width="{self.width}" height="{self.height}" preserveAspectRatio="none"'
@@ -208,6 +215,12 @@ class ImageRenderer(AbstractRenderer):
         sample, width, height, full = self.samples[position], self.width, self.height, self.full
         step = height + _GAP
         parts, y = [f'<image id="{name}" {full} href="{sample.picture}"/>'], step
+        # The grid is laid over what was aligned.
+        under = f'<use href="#{name}" class="faint"/>'
+        if sample.registered is not None:
+            under = f'<image class="faint" {full} href="{sample.registered}"/>'
+            parts.append(f'<image y="{y}" {full} href="{sample.registered}"/>')
+            y += step
         if sample.stages:
             parts.append(f'<use href="#prototype-{sample.cluster}" y="{y}"/>')
             y += step
@@ -220,7 +233,7 @@ class ImageRenderer(AbstractRenderer):
             parts.append(
                 f'<svg x="{-_MARGIN}" y="{y - _MARGIN}" width="{across}" '
                 f'height="{down}" viewBox="{-_MARGIN} {-_MARGIN} {across} {down}">'
-                f'<rect width="{width}" height="{height}"/><use href="#{name}" class="faint"/>'
+                f'<rect width="{width}" height="{height}"/>{under}'
                 f'<path class="grid" d="{sample.grid}"/></svg>'
             )
             total += step + _MARGIN
@@ -237,7 +250,8 @@ class ImageRenderer(AbstractRenderer):
             return ""
         first, *others = self.model.transform_names
         step = self.height + _GAP
-        names = ["image", "prototype", first, *(f"+ {name}" for name in others)]
+        names = ["image", *(["registered"] if self.model.registers else []), "prototype", first]
+        names += [f"+ {name}" for name in others]
         texts = "".join(
             f'<text x="{self.width}" y="{row * step + self.height // 2}">{escape(name)}</text>'
             for row, name in enumerate(names)
@@ -251,6 +265,8 @@ class ImageRenderer(AbstractRenderer):
         """What the pictures below each other are."""
         samples, descriptor = self.samples.values(), self.model.descriptor
         items = ["The image as it came."]
+        if self.model.registers:
+            items.append("The image registered: what was taken out of all before.")
         if any(sample.stages for sample in samples):
             first, *others = self.model.transform_names
             of_gaussian = ", the mean of a Gaussian" if descriptor.is_mixture else ""

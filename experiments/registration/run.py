@@ -1,12 +1,12 @@
 """Registration before unchanged methods: place, slant and colours taken out in closed form.
 
     python -m experiments.registration.run [--seed 0] [--seeds 1] [--quick] [--limit 2000]
-        [--sets mnist affnist color ...] [--frames as-it-is none place upright]
+        [--sets mnist affnist color ...] [--frames as-it-is none place upright auto]
         [--methods di-spectral ...]
 
-All sets are made of MNIST's 60,000 training digits. `as-it-is` is the method alone; in the other
-frames the ground's colour is taken out first, where the set has a plain one. Labels score, and
-nothing else.
+All sets are made of MNIST's 60,000 training digits. `as-it-is` is the method alone; `none`, `place`
+and `upright` give it registered images, from which the ground's colour is taken out too, where the
+set has a plain one; `auto` is the method's own `register="auto"`. Labels score, and nothing else.
 """
 
 import time
@@ -114,7 +114,7 @@ SETS = {
 def registered(images, frame):
     """Images in a frame, what ink was taken to be, and the seconds that took."""
     begun = time.perf_counter()
-    if frame == "as-it-is":
+    if frame in ("as-it-is", "auto"):
         return images, None, 0.0
     ink = ink_of(images)
     found = Frame(frame, "none" if ink is None else ink).registered(images)
@@ -124,7 +124,8 @@ def registered(images, frame):
 def row_of(method, images, labels, frame, seed):
     framed, ink, registering = registered(images, frame)
     begun = time.perf_counter()
-    result = MODELS[method](10).fit(framed, key=jax.random.key(seed))
+    model = MODELS[method](10, register="auto" if frame == "auto" else "none")
+    result = model.fit(framed, key=jax.random.key(seed))
     figures = result.outcome.figures
     return {
         **{name: round(value, 4) for name, value in scores(labels, result.assignments).items()},
@@ -137,7 +138,7 @@ def row_of(method, images, labels, frame, seed):
 
 
 def main():
-    frames = ["as-it-is", "none", "place", "upright"]
+    frames = ["as-it-is", "none", "place", "upright", "auto"]
     args = arguments(
         __doc__,
         seeds={"type": int, "default": 1, "help": "number of seeds, of sets and methods"},
