@@ -6,6 +6,7 @@ Every message says which argument, what came, and what would do.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
@@ -58,9 +59,7 @@ def images(value: Any, name: str = "images") -> np.ndarray:
         )
     if array.dtype == np.uint8:
         array = array.astype(jnp.result_type(float)) / 255
-    if array.dtype == bool or not (
-        np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)
-    ):
+    if array.dtype.kind not in "iuf":
         raise ValueError(f"{name} must hold numbers, not {array.dtype}; convert it to float first")
     array = array.astype(jnp.result_type(float), copy=False)
     _finite(np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1)), name)
@@ -214,6 +213,43 @@ def landmarks_fit(landmarks: Sequence[int], height: int, width: int) -> None:
             f"images of {height}×{width} pixels are smaller than the landmark grid of "
             f"{rows}×{columns}; use fewer landmarks or larger images"
         )
+
+
+def samples(value: Any, name: str = "samples", *, finite: bool = True) -> Any:
+    """Checks samples of any kind.
+
+    Args:
+        value: A floating array with a leading axis, or a tree of such arrays.
+        name: The argument's name in messages.
+        finite: Whether NaN and infinities are refused.
+
+    Returns:
+        The same with arrays of NumPy's, in JAX's floating type.
+
+    Raises:
+        ValueError: With what is wrong and what would do.
+    """
+    array = jax.tree.map(np.asarray, value)
+    leaves = jax.tree.leaves(array)
+    counts = {leaf.shape[:1] for leaf in leaves}
+    if len(counts) != 1 or counts == {()} or (0,) in counts:
+        raise ValueError(
+            f"{name} must be arrays with one leading axis for at least one sample; got "
+            f"shapes {[leaf.shape for leaf in leaves]}"
+        )
+    for leaf in leaves:
+        if not np.issubdtype(leaf.dtype, np.floating):
+            raise ValueError(
+                f"{name} must be floating numbers, not {leaf.dtype}; scale them, or astype(float)"
+            )
+        if finite:
+            bad = ~np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
+            if bad.any():
+                raise ValueError(
+                    f"{name} holds NaN or infinity at index {some(np.flatnonzero(bad))}; remove or "
+                    "repair these"
+                )
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.result_type(float), copy=False), array)
 
 
 def weights(

@@ -93,8 +93,8 @@ class ImageSource(abc.ABC):
         wrong = (rows < -len(self)) | (rows >= len(self))
         if wrong.any():
             raise IndexError(f"index {rows[wrong].flat[0]} is out of range for {len(self)} images")
-        found = self._read(np.where(rows < 0, rows + len(self), rows).reshape(-1))
-        return found.reshape(*rows.shape, *self.shape[1:])
+        images = self._read(np.where(rows < 0, rows + len(self), rows).reshape(-1))
+        return images.reshape(*rows.shape, *self.shape[1:])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """All images in memory, for `numpy.asarray(source)`."""
@@ -119,15 +119,10 @@ class ImageSource(abc.ABC):
     @functools.cached_property
     def faults(self) -> Faults:
         """What is wrong with some of the images; found by reading all of them once."""
-        bad: list[np.ndarray] = [np.zeros(0, np.int64)]
-        blank: list[np.ndarray] = [np.zeros(0, np.int64)]
-        start = 0
-        for block in self.blocks():
-            flat = block.reshape(len(block), -1)
-            bad.append(start + np.flatnonzero(~np.isfinite(flat).all(axis=1)))
-            blank.append(start + np.flatnonzero(~flat.any(axis=1)))
-            start += len(block)
-        return Faults(np.concatenate(bad), np.concatenate(blank))
+        flat = (block.reshape(len(block), -1) for block in self.blocks())
+        faults = [(~np.isfinite(rows).all(axis=1), ~rows.any(axis=1)) for rows in flat]
+        not_finite, blank = np.concatenate([np.zeros((2, 0), bool), *faults], axis=1)
+        return Faults(np.flatnonzero(not_finite), np.flatnonzero(blank))
 
     def checksum(self) -> int:
         """The CRC-32 of all intensities, as that of an array which holds them."""

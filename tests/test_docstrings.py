@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -42,8 +43,20 @@ def documented(docstring: str, section: str) -> set[str]:
     return {name.strip().lstrip("*") for joined in names for name in joined.split(",")}
 
 
+def docstring_of(thing: Callable) -> str:
+    """Its docstring, or that of the method that it overrides, where its class is at hand."""
+    *outer, name = getattr(thing, "__qualname__", "").split(".")
+    if thing.__doc__ or not outer or "<locals>" in outer:
+        return inspect.cleandoc(thing.__doc__ or "")
+    owner = sys.modules[thing.__module__]
+    for part in outer:
+        owner = getattr(owner, part)
+    inherited = (getattr(base, name, None) for base in inspect.getmro(owner)[1:])
+    return inspect.cleandoc(next((each.__doc__ for each in inherited if each and each.__doc__), ""))
+
+
 def faults(name: str, thing: Callable) -> Iterator[str]:
-    docstring = inspect.cleandoc(thing.__doc__ or "")
+    docstring = docstring_of(thing)
     # A dataclass without a docstring is given its signature as one.
     if not docstring or docstring.startswith(f"{getattr(thing, '__name__', '')}("):
         yield f"{name} has no docstring"

@@ -314,7 +314,7 @@ def test_a_folder_gives_back_what_it_was_given(tmp_path: Path) -> None:
     with pytest.raises(SystemExit), folder:
         raise SystemExit(143)
     told: list[str] = []
-    with SnapshotFolder(tmp_path, run={}, every=1e9, tell=told.append) as folder:
+    with SnapshotFolder(tmp_path, run={}, every=1e9, log=told.append) as folder:
         latest = folder.latest(lambda _: jax.tree.map(np.zeros_like, state))
     assert latest is not None
     found, about = latest

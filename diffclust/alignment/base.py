@@ -132,7 +132,6 @@ class AbstractUnaligned(AbstractAligner):
         """
 
     def num_candidates(self, num_clusters: int) -> int:
-        """See `AbstractAligner.num_candidates`."""
         return min(self.candidates, num_clusters)
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
@@ -148,7 +147,6 @@ class AbstractUnaligned(AbstractAligner):
         start: Alignment,
         prepared: PyTree,
     ) -> Alignment:
-        """See `AbstractAligner.align`."""
         del shared, prepared
         params = jnp.zeros((energy.num_params,), dtype=start.params.dtype)
         energies = energy.unaligned(sample, self.compared(clusters, start))
@@ -199,7 +197,6 @@ class ClusterVariances(AbstractUnaligned):
     candidates: int = eqx.field(static=True, default=2, kw_only=True)
 
     def working_copies(self, num_clusters: int) -> int:
-        """See `AbstractAligner.working_copies`."""
         return 2 * num_clusters
 
     def compared(self, clusters: Clusters, start: Alignment) -> Clusters:

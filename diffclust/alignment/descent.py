@@ -100,7 +100,6 @@ class Descent(AbstractAligner):
         return False
 
     def num_candidates(self, num_clusters: int) -> int:
-        """See `AbstractAligner.num_candidates`."""
         return num_clusters if self.candidates is None else min(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
@@ -134,7 +133,6 @@ class Descent(AbstractAligner):
         start: Alignment,
         prepared: PyTree,
     ) -> Alignment:
-        """See `AbstractAligner.align`."""
         del shared
         count, kept = len(clusters), self.num_candidates(len(clusters))
         params = jnp.zeros((count, energy.num_params), dtype=start.params.dtype)

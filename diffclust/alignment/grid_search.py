@@ -50,7 +50,6 @@ class GridSearch(AbstractAligner):
         return False
 
     def num_candidates(self, num_clusters: int) -> int:
-        """See `AbstractAligner.num_candidates`."""
         return num_clusters if self.candidates is None else min(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
@@ -70,7 +69,6 @@ class GridSearch(AbstractAligner):
         start: Alignment,
         prepared: PyTree,
     ) -> Alignment:
-        """See `AbstractAligner.align`."""
         del shared, prepared
         grid, bound = self.grid.astype(start.params.dtype), energy.bind(sample)
         found = None

@@ -94,7 +94,6 @@ class PreconditionedLBFGS(AbstractMinimiser):
     def minimise(
         self, function: Function, start: Params, preconditioner: Preconditioner, *, steps: int
     ) -> tuple[Params, Scalar]:
-        """See `AbstractMinimiser.minimise`."""
         if steps == 0:
             return start, function(start)
         evaluate = jax.value_and_grad(function)

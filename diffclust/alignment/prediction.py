@@ -41,7 +41,6 @@ class Prediction(AbstractAligner):
         return True
 
     def num_candidates(self, num_clusters: int) -> int:
-        """See `AbstractAligner.num_candidates`."""
         return num_clusters if self.candidates is None else min(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
@@ -79,7 +78,6 @@ class Prediction(AbstractAligner):
         start: Alignment,
         prepared: PyTree,
     ) -> Alignment:
-        """See `AbstractAligner.align`."""
         del start, prepared
         params = self.predict(sample, clusters, shared)
         kept = self.num_candidates(len(clusters))
@@ -121,11 +119,9 @@ class Sequential(AbstractAligner):
         return self.second.is_learned
 
     def num_candidates(self, num_clusters: int) -> int:
-        """See `AbstractAligner.num_candidates`."""
         return self.second.num_candidates(self._followed(num_clusters))
 
     def working_copies(self, num_clusters: int) -> int:
-        """See `AbstractAligner.working_copies`."""
         second = self.second.working_copies(self._followed(num_clusters))
         return max(self.first.working_copies(num_clusters), second)
 
@@ -142,7 +138,6 @@ class Sequential(AbstractAligner):
         start: Alignment,
         prepared: PyTree,
     ) -> Alignment:
-        """See `AbstractAligner.align`."""
         rough = self.first.align(energy, sample, clusters, shared, start, prepared[0])
         kept = self._followed(len(clusters))
         index = rough.cluster[:kept]

@@ -93,7 +93,7 @@ class SavedStates:
                 run=run,
                 every=self._options.checkpoint_every,
                 kept=self._options.checkpoints_kept,
-                tell=functools.partial(print, file=sys.stderr, flush=True),
+                log=functools.partial(print, file=sys.stderr, flush=True),
             ) as folder:
                 yield folder
         except KeyboardInterrupt as interrupt:

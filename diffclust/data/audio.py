@@ -196,6 +196,8 @@ def read_recording(path: Path, rate: int, samples: int) -> np.ndarray:
         FileError: If the file cannot be opened, is damaged, is of another format, holds no sound,
             or is silent.
     """
+    from scipy import signal
+
     try:
         with path.open("rb") as file:
             beginning = file.read(4)
@@ -213,7 +215,8 @@ def read_recording(path: Path, rate: int, samples: int) -> np.ndarray:
         raise FileError("with NaN or infinite samples")
     if np.abs(wave).max() <= _SILENCE:
         raise FileError("silent")
-    return _centre(_resample(wave, own_rate, rate), samples)
+    common = math.gcd(own_rate, rate)
+    return _centre(signal.resample_poly(wave, rate // common, own_rate // common), samples)
 
 
 def _decode_middle(file: Any, seconds: float) -> tuple[np.ndarray, int]:
@@ -235,13 +238,6 @@ def _decode_middle(file: Any, seconds: float) -> tuple[np.ndarray, int]:
         if len(block) < wanted:
             raise FileError("truncated")
         return block.mean(axis=1), rate
-
-
-def _resample(wave: np.ndarray, own_rate: int, rate: int) -> np.ndarray:
-    from scipy import signal
-
-    common = math.gcd(own_rate, rate)
-    return signal.resample_poly(wave, rate // common, own_rate // common)
 
 
 def _centre(wave: np.ndarray, samples: int) -> np.ndarray:

@@ -24,11 +24,11 @@ SHEAR = 0.21
 TRANSLATION = 0.135
 """Largest shift along each axis at amplitude 1, in [-1, 1] units: 1.9 pixels of 28."""
 
-BEND = 0.12
+DISPLACEMENT = 0.12
 """Largest shift of a landmark along each axis in Diffeo MNIST, in [-1, 1] units (1.7 pixels)."""
 
 LANDMARKS = 4
-"""Landmarks along each side of the grid whose random shifts bend a digit."""
+"""Landmarks along each side of the grid whose random shifts deform a digit."""
 
 LEAST_CONTRAST = 0.25
 """Least Euclidean distance between the foreground's and the background's RGB, each in [0, 1]."""
@@ -123,7 +123,7 @@ def affine_mnist(
         DI K-means (`di-kmeans`), App. 11 and Table 1.
     """
     made = diffeo_mnist(
-        images, labels, seed=seed, per_class=per_class, amplitude=amplitude, bend=0.0
+        images, labels, seed=seed, per_class=per_class, amplitude=amplitude, displacement=0.0
     )
     first, second = (dataclasses.replace(part, name="affine-mnist") for part in made)
     return first, second
@@ -136,16 +136,16 @@ def diffeo_mnist(
     seed: int = 0,
     per_class: int = 100,
     amplitude: float = 1.0,
-    bend: float = BEND,
+    displacement: float = DISPLACEMENT,
 ) -> tuple[Dataset, Dataset]:
     """One random image of each class under random affine and thin-plate-spline maps.
 
     After an affine map as in `affine_mnist`, each landmark of a 4×4 grid over the image is shifted
-    along x and y by amounts drawn uniformly up to `bend`, and the shifts are interpolated by a
-    thin-plate spline. A map that folds, or pushes ink out of the image, is drawn again. The same
-    seed chooses the same ten images as in `affine_mnist`. The paper does not state its amounts;
-    the default was tuned until K-means came near its 61.8: scikit-learn's (10 starts, fit on
-    700, scored on 300) gets 63.9 % on average over seeds 0 to 4 (53.0 to 80.3), and 62.6 % over
+    along x and y by amounts drawn uniformly up to `displacement`, and the shifts are interpolated
+    by a thin-plate spline. A map that folds, or pushes ink out of the image, is drawn again. The
+    same seed chooses the same ten images as in `affine_mnist`. The paper does not state its
+    amounts; the default was tuned until K-means came near its 61.8: scikit-learn's (10 starts, fit
+    on 700, scored on 300) gets 63.9 % on average over seeds 0 to 4 (53.0 to 80.3), and 62.6 % over
     seeds 0 to 24 (standard deviation 7.9).
 
     Args:
@@ -154,7 +154,7 @@ def diffeo_mnist(
         seed: Seed of the choice, the maps and the order; the same seed gives the same data.
         per_class: How many maps of each image.
         amplitude: Factor on the amounts of the affine map.
-        bend: Largest shift of a landmark along each axis, in [-1, 1] units.
+        displacement: Largest shift of a landmark along each axis, in [-1, 1] units.
 
     Returns:
         The part to fit (70 %) and the part to score, in random order, with labels.
@@ -166,10 +166,10 @@ def diffeo_mnist(
         DI K-means (`di-kmeans`), App. 11 and Table 1.
     """
     array, codes, names = _checked(images, labels)
-    if per_class < 2 or amplitude < 0.0 or bend < 0.0:
+    if per_class < 2 or amplitude < 0.0 or displacement < 0.0:
         raise DataError(
-            f"per_class must be at least 2, amplitude and bend at least 0: got {per_class}, "
-            f"{amplitude} and {bend}."
+            f"per_class must be at least 2, amplitude and displacement at least 0: got "
+            f"{per_class}, {amplitude} and {displacement}."
         )
     rng = np.random.default_rng(seed)
     picks = np.array([rng.choice(np.flatnonzero(codes == code)) for code in range(len(names))])
@@ -178,7 +178,7 @@ def diffeo_mnist(
 
     canvas = _prepare(*originals.shape[1:3])
     made = np.concatenate(
-        [_vary(image, canvas, rng, per_class, amplitude, bend) for image in originals]
+        [_vary(image, canvas, rng, per_class, amplitude, displacement) for image in originals]
     )
     made, made_codes = made[order], np.repeat(np.arange(len(names)), per_class)[order]
     n_train = round(_TRAIN_SHARE * len(made))
@@ -324,12 +324,12 @@ def _vary(
     rng: np.random.Generator,
     count: int,
     amplitude: float,
-    bend: float,
+    displacement: float,
 ) -> np.ndarray:
     """So many good maps of one image, `[count, height, width, channels]`."""
     good: list[np.ndarray] = []
     for _ in range(_ROUNDS):
-        shifts = rng.uniform(-bend, bend, (count, canvas.basis.shape[1], 2))
+        shifts = rng.uniform(-displacement, displacement, (count, canvas.basis.shape[1], 2))
         bent = canvas.points + canvas.basis @ shifts
         inverse, shift = _draw_affine(rng, count, amplitude)
         source = np.einsum("mij,mpj->mpi", inverse, bent - shift[:, None, :])
@@ -340,7 +340,8 @@ def _vary(
             return np.stack(good[:count]).astype(np.float32)
     raise DataError(
         f"of {_ROUNDS * count} random maps only {len(good)} keep the image inside and unfolded, "
-        f"and {count} are needed; use a smaller amplitude or bend, or images with dark borders."
+        f"and {count} are needed; use a smaller amplitude or displacement, or images with dark "
+        f"borders."
     )
 
 

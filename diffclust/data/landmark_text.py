@@ -353,25 +353,20 @@ def _scales(records: Sequence[_Record], path: Path) -> np.ndarray | None:
             f"{len(records) - len(without)} other shapes have; add it, or pass use_scale=False to "
             f"leave all coordinates as they are."
         )
-    for record in records:
-        if "scale" in record.repeated:
-            raise DataError(
-                f"{record.name()} in {str(path)!r} repeats SCALE=: got "
-                f"{record.fields['scale']!r}; keep one, or pass use_scale=False."
-            )
-    scales = np.array(
-        [
-            as_number(record.fields["scale"], f"SCALE= of {record.name()} in {str(path)!r}")
-            for record in records
-        ]
-    )
-    for record, scale in zip(records, scales, strict=True):
-        if not (np.isfinite(scale) and scale > 0.0):
-            raise DataError(
-                f"SCALE= of {record.name()} in {str(path)!r} must be a positive number: got "
-                f"{record.fields['scale']!r}; correct it, or pass use_scale=False."
-            )
-    return scales
+    return np.array([_scale(record, path) for record in records])
+
+
+def _scale(record: _Record, path: Path) -> float:
+    text, where = record.fields["scale"], f"{record.name()} in {str(path)!r}"
+    if "scale" in record.repeated:
+        raise DataError(f"{where} repeats SCALE=: got {text!r}; keep one, or pass use_scale=False.")
+    scale = as_number(text, f"SCALE= of {where}")
+    if not 0.0 < scale < np.inf:
+        raise DataError(
+            f"SCALE= of {where} must be a positive number: got {text!r}; correct it, or pass "
+            f"use_scale=False."
+        )
+    return scale
 
 
 def as_column(values: Sequence[str]) -> np.ndarray:

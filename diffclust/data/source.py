@@ -6,12 +6,13 @@ import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from diffclust.data import audio
-from diffclust.data.arrays import LoadOptions, LoadSettings, ReportProgress, fit_images
+from diffclust.data.arrays import LoadOptions, LoadSettings, fit_images
 from diffclust.data.audio import load_recordings
 from diffclust.data.dataset import DataError, Dataset
 from diffclust.data.files import is_idx, load_array, read_archive
@@ -28,15 +29,9 @@ DATA_DIR = "DIFFCLUST_DATA_DIR"
 def load(
     source: str | Path,
     *,
-    split: str = "all",
-    size: int | tuple[int, int] | None = None,
-    channels: int | None = None,
-    skip_bad: bool = False,
-    limit: int | None = None,
-    seed: int = 0,
-    progress: ReportProgress | None = None,
     rate: int | None = None,
     seconds: float | None = None,
+    **settings: Unpack[LoadSettings],
 ) -> Dataset:
     """Load images from wherever they are.
 
@@ -50,17 +45,10 @@ def load(
             file (`load_array`); or `"tfds:"` and the name of a set of TensorFlow Datasets
             (`load_tfds`). A folder that bears one of these names is reached as `"./mnist"` or as a
             `Path`.
-        split: `"train"`, `"test"`, or `"all"`; the first two only where the source has them.
-        size: Side of a square, or height and width, in pixels, to which images are resized and
-            centre-cropped; None leaves them. Of recordings, the numbers of bands and frames.
-        channels: 1 to make all grey, 3 to make all RGB; None leaves them (a folder is grey if all
-            of it is).
-        skip_bad: Leave out files that cannot be read, and name them in `Dataset.skipped`.
-        limit: At most so many images, drawn at random, in their old order.
-        seed: Seed of the draw, and of the drawn and made sets.
-        progress: Called as `progress(done, total)` while files are read.
         rate: Samples a second that recordings are resampled to; None for 48,000.
         seconds: Length of what is read of each recording; None for 1.
+        **settings: What every loader takes by name: `split`, `size`, `channels`, `skip_bad`,
+            `limit`, `seed` and `progress`; see `LoadSettings`.
 
     Returns:
         The images, with labels (for evaluation only) where the source has them.
@@ -68,27 +56,18 @@ def load(
     Raises:
         DataError: If the source is unknown or unfit, in one line that says what would do.
     """
-    settings: LoadSettings = {
-        "split": split,
-        "size": size,
-        "channels": channels,
-        "skip_bad": skip_bad,
-        "limit": limit,
-        "seed": seed,
-        "progress": progress,
-    }
     options = LoadOptions(**settings)
     of_recordings = {"rate": rate, "seconds": seconds}
     name = source if isinstance(source, str) else ""
-    if name.startswith(PREFIX):
-        _refuse_given(of_recordings, source)
-        return load_tfds(name.removeprefix(PREFIX), **settings)
-    if name not in _NAMED and _is_folder(source):
-        if _holds_recordings(Path(source)):
-            return load_recordings(source, rate=rate, seconds=seconds, **settings)
-        _refuse_given(of_recordings, source)
-        return load_folder(source, **settings)
+    is_folder = not name.startswith(PREFIX) and name not in _NAMED and _is_folder(source)
+    if is_folder and _holds_recordings(Path(source)):
+        return load_recordings(source, rate=rate, seconds=seconds, **settings)
     _refuse_given(of_recordings, source)
+    if name.startswith(PREFIX):
+        return load_tfds(name.removeprefix(PREFIX), **settings)
+    if is_folder:
+        return load_folder(source, **settings)
+    _refuse_split(name, options)
     dataset = _NAMED.get(name, _load_file)(str(source), options)
     dataset = dataset.limit(options.limit, options.seed)
     images = fit_images(np.asarray(dataset.images), options.target, options.channels)
@@ -179,12 +158,6 @@ def _from_data_dir(name: str, options: LoadOptions) -> Dataset:
     return load_array(_stored(name), name=name, **vars(options))
 
 
-def _from_digits(name: str, options: LoadOptions) -> Dataset:
-    if options.split != "all":
-        raise DataError(f"{name!r} has no split {options.split!r}; use split 'all'.")
-    return load_digits()
-
-
 def _from_mnist(name: str, options: LoadOptions) -> Dataset:
     make = {"affine-mnist": affine_mnist, "diffeo-mnist": diffeo_mnist}[name]
     stored = read_archive(_stored("mnist"), "train")
@@ -202,7 +175,6 @@ def _from_mnist(name: str, options: LoadOptions) -> Dataset:
 
 
 def _from_mnist_1k(name: str, options: LoadOptions) -> Dataset:
-    _refuse_train(name, options)
     settings = {**vars(options), "split": "test", "limit": 1000}
     return load_array(_stored("mnist"), name=name, **settings)
 
@@ -220,14 +192,16 @@ def _from_mnist_color(name: str, options: LoadOptions) -> Dataset:
 
 
 def _from_mnist_test(name: str, options: LoadOptions) -> Dataset:
-    _refuse_train(name, options)
     stored = read_archive(_stored("mnist"), "test")
     chosen = options.draw(len(stored.images))
     return affnist_like(stored.images, stored.labels, seed=options.seed, indices=chosen)
 
 
-def _refuse_train(name: str, options: LoadOptions) -> None:
-    if options.split == "train":
+def _refuse_split(name: str, options: LoadOptions) -> None:
+    """Refuses a split that a named set does not have."""
+    if name == "digits" and options.split != "all":
+        raise DataError(f"{name!r} has no split {options.split!r}; use split 'all'.")
+    if name in ("mnist-1k", "affnist-like") and options.split == "train":
         raise DataError(
             f"{name!r} has no split 'train': it is made from MNIST's test images; "
             f"use split 'all' or 'test', which are the same here."
@@ -235,7 +209,7 @@ def _refuse_train(name: str, options: LoadOptions) -> None:
 
 
 _NAMED: dict[str, Callable[[str, LoadOptions], Dataset]] = {
-    "digits": _from_digits,
+    "digits": lambda name, options: load_digits(),
     "mnist": _from_data_dir,
     "usps": _from_data_dir,
     "affine-mnist": _from_mnist,

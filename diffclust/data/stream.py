@@ -79,7 +79,7 @@ class RawImages(SizedImages):
             )
 
     def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
-        """See `ImageSource.read`; what lies together in the file is read at once."""
+        # What lies together in the file is read at once.
         order = np.argsort(index, kind="stable")
         places = index[order]
         stored = np.empty((len(index), *self._shape[1:]), self._dtype)
@@ -115,7 +115,6 @@ class JoinedImages(SizedImages):
         self._shape = (int(self._ends[-1]), *parts[0].shape[1:])
 
     def read(self, index: np.ndarray) -> np.ndarray:
-        """See `ImageSource.read`."""
         images = np.empty((len(index), *self.shape[1:]), np.float32)
         owner = np.searchsorted(self._ends, index, side="right")
         for number, part in enumerate(self._parts):
@@ -151,7 +150,6 @@ class FittedImages(SizedImages):
         self._shape = (count, *(self._size or (height, width)), channels or own_channels)
 
     def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
-        """See `ImageSource.read`."""
         return fit_images(self._source.read(index), self._size, self._channels)
 
 
@@ -177,7 +175,7 @@ class FolderImages(SizedImages):
         self._shape = (len(self._files), *shape)
 
     def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
-        """See `ImageSource.read`.
+        """Decodes files.
 
         Args:
             index: Which ones.
@@ -263,7 +261,7 @@ class RecordImages(SizedImages):
         self._shape = (len(records), *self._decode(0, records[0]).shape)
 
     def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
-        """See `ImageSource.read`.
+        """Decodes records.
 
         Args:
             index: Which ones.

@@ -17,10 +17,11 @@ from diffclust.distances.gaussian import (
     DiagonalGaussian,
     Gaussian,
     dims_of,
+    in_frame_of,
     require_same_shapes,
     symmetrised,
 )
-from diffclust.linalg import product, safe_norm, safe_sqrt, symmetric_eigen, symmetric_exp, whiten
+from diffclust.linalg import product, safe_norm, safe_sqrt, symmetric_exp, whiten
 from diffclust.types import Scalar
 
 
@@ -151,13 +152,9 @@ def diagonalised_fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> 
     References:
         Shape K-means, Sec. 2, after Eq. 9.
     """
-    dims_of(p, q)
-    p, q = symmetrised(p), symmetrised(q)
-    factor = jnp.linalg.cholesky(p.covariance, symmetrize_input=False)
-    values, axes = symmetric_eigen(whiten(factor, q.covariance - p.covariance))
-    offset = jax.scipy.linalg.solve_triangular(factor, q.mean - p.mean, lower=True)
+    values, mean = in_frame_of(p, q)
     first = DiagonalGaussian(jnp.zeros_like(values), jnp.ones_like(values))
-    second = DiagonalGaussian(product(axes.T, offset), 1.0 + values)
+    second = DiagonalGaussian(mean, 1.0 + values)
     return diagonal_fisher_rao(first, second, scale=scale)
 
 

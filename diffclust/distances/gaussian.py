@@ -5,9 +5,11 @@ import math
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from diffclust.distances.base import AbstractDissimilarity, weighted_sum
+from diffclust.linalg import product, symmetric_eigen, whiten
 from diffclust.types import Image, Scalar
 
 
@@ -129,6 +131,29 @@ def require_same_shapes(p: DiagonalGaussian, q: DiagonalGaussian) -> None:
         raise ValueError(
             f"means and variances must all have one shape, not {shapes}; broadcast them first"
         )
+
+
+def in_frame_of(p: Gaussian, q: Gaussian) -> tuple[Array, Array]:
+    """The second Gaussian after an affine map that takes the first to N(0, I).
+
+    The map also turns the second covariance diagonal.
+
+    Args:
+        p: The Gaussian that is mapped to N(0, I).
+        q: Another of its dimension.
+
+    Returns:
+        The diagonal of the mapped covariance of q, less one, and the mapped mean of q.
+
+    Raises:
+        ValueError: If the shapes are not those of one pair.
+    """
+    dims_of(p, q)
+    p, q = symmetrised(p), symmetrised(q)
+    factor = jnp.linalg.cholesky(p.covariance, symmetrize_input=False)
+    values, axes = symmetric_eigen(whiten(factor, q.covariance - p.covariance))
+    offset = solve_triangular(factor, q.mean - p.mean, lower=True)
+    return values, product(axes.T, offset)
 
 
 def symmetrised(p: Gaussian) -> Gaussian:

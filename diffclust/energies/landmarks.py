@@ -70,7 +70,6 @@ class LandmarkEnergy(AbstractSampleEnergy):
         return jnp.zeros((0,), dtype=params.dtype)
 
     def unaligned(self, sample: PyTree, clusters: Clusters) -> Float[Array, " clusters"]:
-        """See `AbstractPairEnergy.unaligned`."""
         return jax.vmap(self._between, in_axes=(None, 0))(sample, clusters.prototype)
 
     def coarser(self, sample: PyTree, factor: int, *, sigma: float | None = None) -> PyTree:

@@ -48,7 +48,6 @@ class AbstractTransformedEnergy(AbstractPairEnergy):
         return None
 
     def penalties(self, params: Params) -> Float[Array, " terms"]:
-        """See `AbstractPairEnergy.penalties`."""
         return self.transform.deformation(params)
 
 
@@ -98,7 +97,6 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
             raise ValueError(f"a mask needs a spatial transform, not {kind}")
 
     def bind(self, sample: Sample, *, scale: float = 1.0) -> BoundEnergy:
-        """See `AbstractPairEnergy.bind`."""
         apply = self.transform.bind(*sample.shape[:2])
 
         def energy(params: Params, sample: PyTree, cluster: Clusters) -> Scalar:
@@ -127,7 +125,6 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         return moved / jnp.where(share > 0, share, 1.0)
 
     def pixel_weight(self, params: Params, sample: Sample) -> Array | None:
-        """See `AbstractSampleEnergy.pixel_weight`."""
         if self.num_params == 0 and not self.missing:
             # The same for all samples, so that a mean does not look at it.
             return None

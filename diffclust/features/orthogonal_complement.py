@@ -30,7 +30,14 @@ from diffclust.features.moments import (
 )
 from diffclust.linalg import flip_signs, product
 from diffclust.parallel.in_flight import in_flight, num_workers
-from diffclust.parallel.mesh import map_rows_on_host, own_mesh, own_size
+from diffclust.parallel.mesh import (
+    jitted_map_rows,
+    map_rows_on_host,
+    own_mesh,
+    own_size,
+    pad_rows,
+    vmap_rows,
+)
 from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all, row_counts
 from diffclust.types import Image
 
@@ -343,13 +350,6 @@ def _scale(
     return np.where(scale > 0, scale, 1.0)
 
 
-def _each(function: Callable[[Array], Array], samples: Array) -> Array:
-    return jax.vmap(function)(samples)
-
-
-_jitted = eqx.filter_jit(_each)
-
-
 def apply_to_each(
     function: Callable[[Array], Array], samples: Shaped[np.ndarray, "n ..."], mesh: Mesh | None
 ) -> Shaped[Array | np.ndarray, "n ..."]:
@@ -364,8 +364,8 @@ def apply_to_each(
         An array that may still be computed, or, from several devices, one on the host.
     """
     if mesh is None:
-        return _jitted(function, jnp.asarray(samples))
-    return map_rows_on_host(_each, function, samples, mesh)
+        return jitted_map_rows(vmap_rows, function, jnp.asarray(samples), None)
+    return map_rows_on_host(vmap_rows, function, samples, mesh)
 
 
 def project_features(
@@ -504,9 +504,7 @@ def features_of(
     size = min(chunk_size * own_size(own), len(images))
 
     def compute(start: int) -> Array | np.ndarray:
-        part = images[start : start + size]
-        padded = np.concatenate([part, np.repeat(part[:1], size - len(part), axis=0)])
-        return apply_to_each(feature_map, padded, own)
+        return apply_to_each(feature_map, pad_rows(images[start : start + size], size), own)
 
     starts = range(0, len(images), size)
     computed = in_flight(compute, starts, workers=num_workers(own))
@@ -580,9 +578,8 @@ def fit_projection(
     kept: list[np.ndarray] = []
 
     def chunks(store: bool) -> Iterator[np.ndarray]:
-        progress = _stage_report(report)
         for part in features_of(
-            feature_map, images, chunk_size=chunk_size, mesh=mesh, report=progress
+            feature_map, images, chunk_size=chunk_size, mesh=mesh, report=_stage_report(report)
         ):
             if store:
                 kept.append(part)

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +14,7 @@ from diffclust.distances import AbstractDistance
 from diffclust.features.orthogonal_complement import drop_leading
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
 from diffclust.parallel.in_flight import Chunkwise, all_rows, in_flight, num_workers
-from diffclust.parallel.mesh import map_rows, own_mesh, own_size, shard_rows
+from diffclust.parallel.mesh import jitted_map_rows, own_mesh, own_size, shard_rows
 from diffclust.parallel.processes import allgather_rows, own_share
 
 _CPU_CHUNK, _DEVICE_CHUNK = 128, 8192
@@ -42,15 +41,8 @@ def reranked(
     )
 
 
-@eqx.filter_jit
-def _distances(
-    distance: AbstractDistance, samples: PyTree, prototypes: PyTree, mesh: Mesh | None
-) -> Array:
-    def run(distance: AbstractDistance, pairs: tuple[PyTree, PyTree]) -> Array:
-        return jax.vmap(lambda x, c: distance(x, c))(*pairs)
-
-    # Pairs do not concern each other: every device judges its own.
-    return map_rows(run, mesh)(distance, (samples, prototypes))
+def _distances(distance: AbstractDistance, pairs: tuple[PyTree, PyTree]) -> Array:
+    return jax.vmap(lambda x, c: distance(x, c))(*pairs)
 
 
 def pair_chunks(
@@ -93,16 +85,16 @@ def pair_chunks(
 
     def compute(start: int) -> Array:
         index = np.minimum(np.arange(start, start + size), count - 1)
-        first, second = rows_of(samples, sources[index]), rows_of(prototypes, targets[index])
-        first, second = shard_rows((first, second), own)
-        return _distances(distance, first, second, own)
+        pairs = rows_of(samples, sources[index]), rows_of(prototypes, targets[index])
+        # Pairs do not concern each other: every device judges its own.
+        return jitted_map_rows(_distances, distance, shard_rows(pairs, own), own)
 
-    def chunks(begin: int) -> Iterator[np.ndarray]:
+    def chunks(first: int) -> Iterator[np.ndarray]:
         if not count:
             # There may be fewer pairs than processes.
             yield np.zeros(0, np.dtype(jnp.result_type(float)))
             return
-        starts = range(begin, count, size)
+        starts = range(first, count, size)
         computed = in_flight(compute, starts, workers=num_workers(own))
         for start, distances in zip(starts, computed, strict=True):
             yield np.asarray(distances)[: count - start]
@@ -119,11 +111,10 @@ def pair_distances(
     sources: Int[np.ndarray, " pairs"],
     targets: Int[np.ndarray, " pairs"],
     *,
-    chunk_size: int | None = None,
     mesh: Mesh | None = None,
-    report: Callable[[int, int], None] | None = None,
+    **settings: Any,
 ) -> Float[np.ndarray, " pairs"]:
-    """Distances of many pairs; see `pair_chunks` for the arguments.
+    """Distances of many pairs.
 
     Args:
         distance: Any distance, invariant or not.
@@ -131,15 +122,13 @@ def pair_distances(
         prototypes: The like; may be the samples.
         sources: Which samples.
         targets: Which prototypes.
-        chunk_size: Pairs a chunk and device; chosen for the machine where it is not given.
         mesh: Devices that share every chunk, or None for one.
-        report: Called with pairs done and in all after every chunk, or None.
+        **settings: `chunk_size` and `report` of `pair_chunks`.
 
     Returns:
         The distance of every pair, in all processes.
     """
-    pairs = (distance, samples, prototypes, sources, targets)
-    chunks = pair_chunks(*pairs, chunk_size=chunk_size, mesh=mesh, report=report)
+    chunks = pair_chunks(distance, samples, prototypes, sources, targets, mesh=mesh, **settings)
     return allgather_rows(all_rows(chunks), mesh)
 
 
@@ -189,9 +178,10 @@ class CandidateDistances:
     def _count(self) -> int:
         return jax.tree.leaves(self._others)[0].shape[0]
 
-    def _needed(self, candidates: Sequence[Neighbours]) -> Int[np.ndarray, " pairs"]:
+    def _pairs(self, candidates: Sequence[Neighbours]) -> tuple[np.ndarray, np.ndarray]:
+        """Samples and candidates of all pairs whose distances are needed."""
         both = self.direction != "forward" and self.prototypes is None
-        return _needed(candidates, self._count, both=both)
+        return np.divmod(_needed(candidates, self._count, both=both), self._count)
 
     def chunks(self, candidates: Sequence[Neighbours]) -> Chunkwise:
         """The distances of all pairs moved forward, by chunks, as `arranged` takes them.
@@ -202,18 +192,17 @@ class CandidateDistances:
         Returns:
             Yields this process's share.
         """
-        sources, targets = np.divmod(self._needed(candidates), self._count)
-        return self._chunks((self.samples, self._others), (sources, targets))
-
-    def _chunks(self, trees: tuple[PyTree, PyTree], pairs: tuple) -> Chunkwise:
         return pair_chunks(
             self.distance,
-            *trees,
-            *pairs,
-            chunk_size=self.chunk_size,
-            mesh=self.mesh,
-            report=self.report,
+            self.samples,
+            self._others,
+            *self._pairs(candidates),
+            **self._settings,
         )
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"chunk_size": self.chunk_size, "mesh": self.mesh, "report": self.report}
 
     def __call__(self, candidates: Sequence[Neighbours]) -> tuple[Float[np.ndarray, "n k"], ...]:
         """Judges all candidates.
@@ -226,9 +215,9 @@ class CandidateDistances:
         """
         forward, backward = allgather_rows(all_rows(self.chunks(candidates)), self.mesh), None
         if self.direction != "forward" and self.prototypes is not None:
-            sources, targets = np.divmod(self._needed(candidates), self._count)
-            chunks = self._chunks((self._others, self.samples), (targets, sources))
-            backward = allgather_rows(all_rows(chunks), self.mesh)
+            sources, targets = self._pairs(candidates)
+            trees, settings = (self._others, self.samples), self._settings
+            backward = pair_distances(self.distance, *trees, targets, sources, **settings)
         settings = {"count": self._count, "backward": backward}
         return arranged(candidates, forward, direction=self.direction, **settings)
 
@@ -351,7 +340,7 @@ def nested_neighbours(
     candidates = nearest_neighbours(
         shared, shared, spare, exclude_self=True, mesh=mesh, report=report
     )
-    found = []
+    neighbours = []
     for n in removed:
         window = np.ascontiguousarray(drop_leading(coordinates, n, dimensions))
         missing = np.r_[n:high, end : min(n + dimensions, coordinates.shape[1])].astype(np.int64)
@@ -363,8 +352,8 @@ def nested_neighbours(
         if candidates.num_neighbours < len(coordinates) - 1:
             doubtful = candidates.distance[:, -1] <= best.distance[:, -1]
             _search_again(window, best, np.flatnonzero(doubtful))
-        found.append(best)
-    return tuple(found)
+        neighbours.append(best)
+    return tuple(neighbours)
 
 
 def windowed_neighbours(
@@ -405,9 +394,9 @@ def _search_again(window: np.ndarray, neighbours: Neighbours, samples: np.ndarra
     if not samples.size:
         return
     wanted = neighbours.num_neighbours
-    found = nearest_neighbours(window[samples], window, wanted + 1)
-    itself = found.index == samples[:, None]
+    nearest = nearest_neighbours(window[samples], window, wanted + 1)
+    itself = nearest.index == samples[:, None]
     # Among more duplicates than neighbours it may be missing; then the last one goes.
     itself[~itself.any(axis=1), -1] = True
-    neighbours.index[samples] = found.index[~itself].reshape(-1, wanted)
-    neighbours.distance[samples] = found.distance[~itself].reshape(-1, wanted)
+    neighbours.index[samples] = nearest.index[~itself].reshape(-1, wanted)
+    neighbours.distance[samples] = nearest.distance[~itself].reshape(-1, wanted)

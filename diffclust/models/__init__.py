@@ -25,6 +25,7 @@ from diffclust.models.kmeans import (
     DeformationInvariantKMeans,
     KMeans,
 )
+from diffclust.models.own import Clustering
 from diffclust.models.scattering import AbstractScatteringModel, ScatteringKMeans
 from diffclust.models.settings import Training
 from diffclust.models.shapes import ShapeKMeans
@@ -43,6 +44,7 @@ __all__ = [
     "AbstractPrototypeModel",
     "AbstractScatteringModel",
     "AffineInvariantKMeans",
+    "Clustering",
     "DTIGaussianMixture",
     "DTIKMeans",
     "DeformationInvariantKMeans",

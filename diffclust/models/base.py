@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
@@ -339,7 +340,8 @@ class AbstractModel(eqx.Module):
         noun = self.words.noun
         with raise_everywhere(mesh):
             array = model.validated(samples)
-            weight = _validation.weights(sample_weight, len(array), what=noun)
+            count = jax.tree.leaves(array)[0].shape[0]
+            weight = _validation.weights(sample_weight, count, what=noun)
             if chunk_size is not None:
                 _validation.count(chunk_size, "chunk_size")
         every = Data(array, weight, chunk_size, mesh)
@@ -361,9 +363,9 @@ class AbstractModel(eqx.Module):
         outcome = selection.completed(
             model.finished(outcome), functools.partial(model.assign, callback=callback)
         )
-        return Result(model=model, sample_shape=array.shape[1:], outcome=outcome)
+        return Result(model=model, sample_shape=shape_of(array), outcome=outcome)
 
-    def _checked_start(self, samples: Images, prototypes: Any, groups: np.ndarray | None) -> Start:
+    def _checked_start(self, samples: Any, prototypes: Any, groups: np.ndarray | None) -> Start:
         """What a fit starts from, checked."""
         method = self.descriptor
         if groups is not None:
@@ -442,7 +444,7 @@ class AbstractModel(eqx.Module):
     def settings(self) -> dict[str, Any]:
         """The model as names and numbers, which its constructor takes again."""
         settings: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
+        for field in _inner(type(self)):
             value = getattr(self, field.name)
             if isinstance(value, AbstractSettings):
                 value = {inner.name: getattr(value, inner.name) for inner in _inner(type(value))}
@@ -486,7 +488,7 @@ class AbstractModel(eqx.Module):
         return cls(**given)
 
 
-def _inner(group: type["AbstractSettings"]) -> tuple[dataclasses.Field, ...]:
+def _inner(group: type) -> tuple[dataclasses.Field, ...]:
     every = dataclasses.fields(group)
     return tuple(field for field in every if field.metadata.get("in_files", True))
 
@@ -496,6 +498,19 @@ def _group(field: dataclasses.Field) -> type["AbstractSettings"] | None:
     return kind if isinstance(kind, type) and issubclass(kind, AbstractSettings) else None
 
 
+def shape_of(samples: Any) -> tuple[Any, ...]:
+    """The shape of one sample; of a tree, the shapes of its parts.
+
+    Args:
+        samples: Arrays with a leading axis.
+
+    Returns:
+        A tuple.
+    """
+    shapes = tuple(tuple(leaf.shape[1:]) for leaf in jax.tree.leaves(samples))
+    return shapes[0] if len(shapes) == 1 else shapes
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Result:
     """A fitted model.
@@ -503,7 +518,7 @@ class Result:
     Attributes:
         model: The model that was fitted.
         sample_shape: Shape of one sample as it was clustered: height, width and channels of an
-            image, say.
+            image, say; of a tree the shapes of its parts.
         outcome: What the solver found.
     """
 
@@ -623,11 +638,12 @@ class Result:
         Raises:
             ValueError: If the arguments do not fit each other, or prototypes are moved.
         """
-        array = self._checked(samples)
-        moves, width = np.asarray(params, array.dtype), self.outcome.assignment.params.shape[1]
-        if moves.shape != (len(array), width):
+        array, fitted = self._checked(samples), self.outcome.assignment.params
+        moves, count = np.asarray(params, fitted.dtype), jax.tree.leaves(array)[0].shape[0]
+        width = fitted.shape[1]
+        if moves.shape != (count, width):
             raise ValueError(
-                f"params must have shape ({len(array)}, {width}), one row for each sample; got "
+                f"params must have shape ({count}, {width}), one row for each sample; got "
                 f"{moves.shape}"
             )
         return self.model.aligned(self.outcome, array, moves)
@@ -636,11 +652,11 @@ class Result:
         """The figures of the fit, in types that JSON can hold."""
         return {"method": self.model.method, **self.outcome.summary()}
 
-    def _checked(self, samples: Any) -> Images:
+    def _checked(self, samples: Any) -> Any:
         array = self.model.validated(samples)
-        if array.shape[1:] != tuple(self.sample_shape):
+        if shape_of(array) != tuple(self.sample_shape):
             raise ValueError(
                 f"samples must have the fitted shape {tuple(self.sample_shape)}, not "
-                f"{array.shape[1:]}; bring them to that shape first"
+                f"{shape_of(array)}; bring them to that shape first"
             )
         return array

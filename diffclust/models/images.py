@@ -51,7 +51,7 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
         """Whether `register="auto"` is the mean over several frames, and not the upright one."""
         return False
 
-    def resolved(self, images: Any, mesh: Mesh | None = None) -> "AbstractImageModel":
+    def resolved(self, images: Any, mesh: Mesh | None = None, /) -> "AbstractImageModel":
         """The model with the frame and the ground that its images have."""
         register, ground = self.register, self.ground
         if register == "none":
@@ -69,7 +69,10 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
     @property
     def unregistered(self) -> "AbstractImageModel":
         """The model of images that are registered already."""
-        return dataclasses.replace(self, register="none", ground="none", mask=self.pixel_mask)
+        if not self.registers:
+            return self
+        hidden = {} if self.mask is None else {"mask": None}
+        return dataclasses.replace(self, register="none", ground="none", **hidden)
 
     @abc.abstractmethod
     def energy(self, channels: int = 1) -> TransformedDistance | TransformedPrototype:
@@ -102,7 +105,7 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
             ValueError: With what is wrong and what would do.
         """
 
-    def validated(self, images: Any) -> Images:
+    def validated(self, images: Any, /) -> Images:
         """Checks images, blanks what the mask hides, registers, and asks `check`."""
         array = self._masked(images)
         array = self.resolved(array).frame.registered(array)
@@ -116,11 +119,11 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
             return array
         return blanked(array, mask_weights(self.mask) == 0.0)
 
-    def shown(self, images: Images) -> Images:
+    def shown(self, images: Images, /) -> Images:
         """Images in the upright one of several frames."""
         return Frame("upright").registered(images) if self.register == "auto" else images
 
-    def aligned(self, outcome: Outcome, images: Images, params: np.ndarray) -> np.ndarray:
+    def aligned(self, outcome: Outcome, images: Images, params: np.ndarray, /) -> np.ndarray:
         """Moves images by their params."""
         images = self.shown(images)
         energy, size = self.energy(images.shape[3]), outcome.chunk_size

@@ -4,6 +4,7 @@ import abc
 import math
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -100,7 +101,8 @@ class AbstractPrototypeModel(AbstractImageModel):
 
     def compose(self, description: Description, start: Start) -> Stages:
         """Lloyd's algorithm."""
-        plan = self.plan(*description.sample.shape[:2])
+        height, width = (*jax.tree.leaves(description.sample)[0].shape, 1, 1)[:2]
+        plan = self.plan(height, width)
         return (LloydProblem(self.solver(), plan, start),)
 
     def working_copies(self, description: Description) -> int:
@@ -148,7 +150,7 @@ class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        _check_counts(self)
+        check_counts(self)
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance."""
@@ -182,7 +184,7 @@ class AbstractAlignedKMeans(
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        _check_counts(self)
+        check_counts(self)
         for name in self._penalties:
             _validation.positive(getattr(self, name), name, least=0)
         _check_weights(self)
@@ -267,7 +269,15 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
         return Descent()
 
 
-def _check_counts(model: AbstractPrototypeModel) -> None:
+def check_counts(model: AbstractPrototypeModel) -> None:
+    """Refuses numbers of clusters, restarts and passes that mean nothing.
+
+    Args:
+        model: The model.
+
+    Raises:
+        ValueError: With what came and what would do.
+    """
     for name in ("num_clusters", "num_restarts", "max_passes"):
         _validation.count(getattr(model, name), name)
     _validation.positive(model.tolerance, "tolerance", least=0)

@@ -67,7 +67,7 @@ def reporter(callback: Callback, stage: str) -> Callable[[int, int], None]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Clustering:
+class FeatureClustering:
     """A clustering of points in a feature space or an embedding.
 
     Attributes:
@@ -89,7 +89,7 @@ class Clustering:
         return {**points, **self.extras, **{n: np.asarray(each) for n, each in numbers.items()}}
 
     @staticmethod
-    def of(arrays: Mapping[str, np.ndarray]) -> "Clustering":
+    def of(arrays: Mapping[str, np.ndarray]) -> "FeatureClustering":
         """A clustering from its arrays.
 
         Args:
@@ -101,7 +101,7 @@ class Clustering:
         points = PointClusters(*(arrays[name] for name in _POINTS))
         numbers = {name: float(array) for name, array in arrays.items() if array.ndim == 0}
         extras = {n: a for n, a in arrays.items() if a.ndim and n not in _POINTS[:-1]}
-        return Clustering(points, numbers.pop("loss"), extras, numbers)
+        return FeatureClustering(points, numbers.pop("loss"), extras, numbers)
 
 
 class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageModel):
@@ -118,7 +118,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
 
     @abc.abstractmethod
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
-        """The stages after the features; the last gives the arrays of a `Clustering`.
+        """The stages after the features; the last gives the arrays of a `FeatureClustering`.
 
         Args:
             description: What is known of the images.
@@ -204,7 +204,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
             return alignment_chunks(*given, callback=context.callback)
 
         def outcome(context: Context) -> Outcome:
-            found = Clustering.of(context.results[last])
+            found = FeatureClustering.of(context.results[last])
             return Outcome(
                 alignment.solver.init(clusters(context)).learned,
                 _assignment(found.points, context.results["alignments"]["rows"]),
@@ -463,7 +463,7 @@ class ScatteringKMeans(AbstractScatteringModel):
         loss = points.loss
         if data.weight is not None:
             loss = float(np.sum(data.all_weights * points.distances**2))
-        return Clustering(points, loss, {"centres": points.centres}).arrays()
+        return FeatureClustering(points, loss, {"centres": points.centres}).arrays()
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
         """To the nearest centre in scattering space."""

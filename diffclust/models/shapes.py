@@ -21,7 +21,7 @@ from diffclust.parallel import Data, Description
 from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all
 from diffclust.prototypes import Clusters, FrechetShapes, Learned, MeanShapes
 from diffclust.prototypes.base import Covariance
-from diffclust.prototypes.shapes import Variances, covariance_about, num_floored
+from diffclust.prototypes.shapes import Variances, covariance_about, num_clipped
 from diffclust.registration import apply_similarities, common_centroid, register, register_to
 from diffclust.registration.shapes import Registered
 from diffclust.solvers import (
@@ -318,7 +318,7 @@ class ShapeKMeans(AbstractModel):
         own = variances if self.variances == "per_cluster" else variances[:1]
         figures = {
             "floor": floor,
-            "floored": float(num_floored(own, floor)),
+            "floored": float(num_clipped(own, floor)),
             "registration_converged": float(converged),
         }
         assignment = dataclasses.replace(outcome.assignment, params=params)

@@ -25,7 +25,7 @@ from diffclust.graphs import (
 from diffclust.graphs.affinity import mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
 from diffclust.models.scattering import (
-    Clustering,
+    FeatureClustering,
     relative_weight,
     reporter,
 )
@@ -185,7 +185,7 @@ def cut_mean_graph(
     callback: Callback = ignore,
     *,
     weight: Float[np.ndarray, " n"] | None = None,
-) -> Clustering:
+) -> FeatureClustering:
     """The normalised cut of the mean of self-tuning graphs.
 
     The edge between two samples counts the product of their weights; neighbours and scales do not
@@ -239,7 +239,7 @@ def cut_mean_graph(
     if weight is not None:
         extras["weight"] = weight
     loss = normalised_cut(graph, points.assignments, num_clusters=num_clusters)
-    return Clustering(points, loss, extras, figures)
+    return FeatureClustering(points, loss, extras, figures)
 
 
 Affinity = Literal["auto", "graph", "representatives"]
@@ -413,7 +413,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
         key: Key,
         *,
         weight: Float[np.ndarray, " n"] | None = None,
-    ) -> Clustering:
+    ) -> FeatureClustering:
         """U-SPEC; for several numbers of removed directions with representatives in each space.
 
         A sample's affinities count its weight; representatives do not depend on weights.
@@ -446,7 +446,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
         }
         loss = bipartite_cut(affinities, points.assignments, self.num_clusters)
         gap = eigengap(embedding.eigenvalues, self.num_clusters)
-        return Clustering(points, loss, extras, {"eigengap": gap})
+        return FeatureClustering(points, loss, extras, {"eigengap": gap})
 
 
 def _side_by_side(graphs: "Sequence[scipy.sparse.csr_array]") -> "scipy.sparse.csr_array":

@@ -1,10 +1,9 @@
 """Samples cut into equal chunks, so that memory is bounded and nothing compiles twice."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, overload
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,13 +14,15 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.image_source import ImageSource
 from diffclust.parallel.mesh import (
-    map_rows,
+    jitted_map_rows,
     own_mesh,
     own_part,
     own_size,
+    pad_rows,
     ready_on_cpu,
     shard_rows,
     sharded,
+    vmap_rows,
 )
 from diffclust.parallel.processes import (
     allgather_rows,
@@ -95,8 +96,7 @@ class Batch(eqx.Module):
     weight: Float[Array, " n"]
 
 
-# Not of `Batch`: beartype, which knows the elements of a generic type, would read a chunk to see.
-class StreamedBatches(Sequence):
+class StreamedBatches:
     """The chunks of samples that are read again in every pass; two or three of them are alive."""
 
     def __init__(
@@ -123,23 +123,15 @@ class StreamedBatches(Sequence):
         """How many chunks there are."""
         return len(self._weights) // self._size
 
-    @overload
-    def __getitem__(self, index: int) -> Batch: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Batch, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Batch | tuple[Batch, ...]:
-        """Reads a chunk, or several.
+    def __getitem__(self, index: int) -> Batch:
+        """Reads a chunk.
 
         Args:
-            index: Number of the chunk, or a slice.
+            index: Number of the chunk.
 
         Returns:
-            The batch, or a tuple of them.
+            The batch.
         """
-        if isinstance(index, slice):
-            return tuple(self[number] for number in range(*index.indices(len(self))))
         number = range(len(self))[index]
         return self._batch(number, self._rows(number))
 
@@ -185,22 +177,18 @@ class StreamedBatches(Sequence):
 
     def _host(self, index: np.ndarray) -> PyTree:
         some = index if len(index) else np.zeros(1, int)
-        rows = jax.tree.map(lambda leaf: self._filled(np.asarray(leaf[some])), self._samples)
-        batch = self._alone(rows, np.zeros(self._size, self._weights.dtype))
+        batch = self._alone(self._read(some), np.zeros(self._size, self._weights.dtype))
         return jax.tree.map(lambda leaf: np.array(leaf)[: len(index)], batch.samples)
 
     def _rows(self, number: int) -> PyTree:
         start = number * self._size
         # Another process may have samples for more chunks: where none are left here, any will do.
         start = start if start < len(jax.tree.leaves(self._samples)[0]) else 0
-        return jax.tree.map(
-            lambda leaf: self._filled(np.asarray(leaf[start : start + self._size])), self._samples
-        )
+        return self._read(slice(start, start + self._size))
 
-    def _filled(self, part: np.ndarray) -> np.ndarray:
-        padding = self._size - len(part)
-        # Copies of a real sample: a blank one would have no direction to descend in.
-        return np.concatenate([part, np.repeat(part[:1], padding, axis=0)]) if padding else part
+    def _read(self, rows: np.ndarray | slice) -> PyTree:
+        part = jax.tree.map(lambda leaf: np.asarray(leaf[rows]), self._samples)
+        return pad_rows(part, self._size)
 
     def _batch(self, number: int, rows: Any) -> Batch:
         weight = self._weights[number * self._size : (number + 1) * self._size]
@@ -274,7 +262,7 @@ class Chunks:
         Returns:
             What it gives, on the devices.
         """
-        return ready_on_cpu(_map(function, everywhere, rows, self.mesh), self.mesh)
+        return ready_on_cpu(jitted_map_rows(function, everywhere, rows, self.mesh), self.mesh)
 
     def collect(
         self, memory: Sequence[PyTree], part: Callable[[Any], PyTree] = lambda past: past
@@ -324,22 +312,26 @@ class Chunks:
         Returns:
             Their memory, in the order of the indices.
         """
-        take = functools.partial(self._rows_of, memory)
+
+        def take(own: Int[np.ndarray, " m"]) -> PyTree:
+            return self._take(memory, own)
+
         return take_rows(take, np.asarray(index), self.counts, self.mesh)
 
-    def _rows_of(self, memory: Sequence[PyTree], index: Int[np.ndarray, " m"]) -> PyTree:
+    def _take(self, chunks: Sequence[PyTree], index: Int[np.ndarray, " m"]) -> PyTree:
+        """Rows of this process, on the host, from trees of rows of each chunk."""
         chunk, inside = np.divmod(index, self.own_size)
-        order = np.argsort(chunk, kind="stable")
 
-        def rows(number: int) -> PyTree:
-            here = inside[order][chunk[order] == number]
-            return jax.tree.map(lambda leaf: leaf[here], own_part(memory[number], self.mesh))
+        def take(*leaves: Array) -> np.ndarray:
+            rows = np.empty((index.size, *leaves[0].shape[1:]), leaves[0].dtype)
+            for number in np.unique(chunk):
+                here = np.flatnonzero(chunk == number)
+                rows[here] = own_part(leaves[number], self.mesh)[inside[here]]
+            return rows
 
-        back = np.argsort(order, kind="stable")
-        parts = [rows(number) for number in np.unique(chunk).tolist() or [0]]
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[back], *parts)
+        return jax.tree.map(take, *chunks)
 
-    def spread(self, memory: PyTree) -> tuple[PyTree, ...]:
+    def scatter(self, memory: PyTree) -> tuple[PyTree, ...]:
         """The inverse of `collect`: the memory of each chunk.
 
         Args:
@@ -378,18 +370,7 @@ class Chunks:
     def _gather(self, index: Int[np.ndarray, " m"]) -> PyTree:
         if isinstance(self.batches, StreamedBatches):
             return self.batches.gather(index)
-        first = self.batches[0].samples
-        out = jax.tree.map(lambda x: np.empty((index.size, *x.shape[1:]), x.dtype), first)
-        chunk = index // self.own_size
-        for number in np.unique(chunk):
-            here = np.flatnonzero(chunk == number)
-            inside = index[here] % self.own_size
-
-            def fill(target: np.ndarray, source: Array, here: Any = here, inside: Any = inside):
-                target[here] = own_part(source, self.mesh)[inside]
-
-            jax.tree.map(fill, out, self.batches[number].samples)
-        return out
+        return self._take([batch.samples for batch in self.batches], index)
 
     def subset(self, index: Int[np.ndarray, " m"], *, size: int) -> "Chunks":
         """Some of the samples, cut anew.
@@ -402,13 +383,11 @@ class Chunks:
             A smaller data set.
         """
         devices = 1 if self.mesh is None else self.mesh.size
-        index, weight = np.asarray(index), self.weights[index]
+        index = np.asarray(index)
         # Every process needs a sample, if only one that weighs nothing.
-        spare = np.zeros(max(0, num_processes(self.mesh) - index.size), int)
-        index, weight = (
-            np.append(index, index[spare]),
-            np.append(weight, spare).astype(weight.dtype),
-        )
+        spare = max(0, num_processes(self.mesh) - index.size)
+        weight = np.append(self.weights[index], np.zeros(spare, self.weights.dtype))
+        index = np.append(index, index[:1].repeat(spare))
         own = own_share(index.size, self.mesh)
         samples = jax.tree.map(lambda leaf: leaf[own], self.gather(index))
         return cut(samples, weight[own], size=-(-size // devices), mesh=self.mesh)
@@ -434,16 +413,6 @@ def step_on_devices(
     return sharded(step, mesh)(state, batch, memory, *others)
 
 
-@eqx.filter_jit
-def _map(function: Callable, everywhere: PyTree, rows: PyTree, mesh: Mesh | None) -> Any:
-    return map_rows(function, mesh)(everywhere, rows)
-
-
-@eqx.filter_jit
-def _apply(samples: PyTree, normalise: Callable[[PyTree], PyTree], mesh: Mesh | None) -> PyTree:
-    return map_rows(lambda normalise, rows: jax.vmap(normalise)(rows), mesh)(normalise, samples)
-
-
 def _preparation(
     normalise: Callable[[PyTree], PyTree] | None, sample: PyTree, mesh: Mesh | None
 ) -> Callable[[PyTree], PyTree] | None:
@@ -454,7 +423,22 @@ def _preparation(
     traced = jax.make_jaxpr(normalise)(sample).jaxpr
     if not traced.eqns and list(traced.outvars) == list(traced.invars):
         return None
-    return lambda rows: _apply(rows, normalise, mesh)
+    return lambda rows: jitted_map_rows(vmap_rows, normalise, rows, mesh)
+
+
+def sample_struct(samples: PyTree) -> PyTree:
+    """Shape and dtype of one of many samples, as JAX holds it.
+
+    Args:
+        samples: A tree of arrays with a common leading axis.
+
+    Returns:
+        A tree of `jax.ShapeDtypeStruct`s.
+    """
+    canonical = jax.dtypes.canonicalize_dtype
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], canonical(leaf.dtype)), samples
+    )
 
 
 def chunk_layout(counts: tuple[int, ...], size: int, mesh: Mesh | None) -> Chunks:
@@ -466,7 +450,7 @@ def chunk_layout(counts: tuple[int, ...], size: int, mesh: Mesh | None) -> Chunk
         mesh: Devices that share every chunk, or None for one.
 
     Returns:
-        Chunks for `collect`, `spread` and the like.
+        Chunks for `collect`, `scatter` and the like.
     """
     size *= own_size(mesh)
     padded = num_processes(mesh) * size * -(-max(counts) // size)
@@ -501,12 +485,7 @@ def cut(
     size, counts = size * own_size(mesh), row_counts(count, mesh)
     own = np.zeros(size * -(-max(counts) // size), dtype)
     own[:count] = 1 if weight is None else weight
-    sample = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(
-            leaf.shape[1:], jax.dtypes.canonicalize_dtype(leaf.dtype)
-        ),
-        samples,
-    )
+    sample = sample_struct(samples)
 
     def placing(mesh: Mesh | None) -> Callable[[PyTree, np.ndarray], Batch]:
         prepare = _preparation(normalise, sample, mesh)
@@ -523,7 +502,7 @@ def cut(
     alone = placing(own_mesh(mesh)) if spans(mesh) else place
     batches = StreamedBatches(samples, own, size, place, alone)
     if not any(isinstance(leaf, ImageSource) for leaf in leaves):
-        batches = batches[:]
+        batches = tuple(batches[number] for number in range(len(batches)))
     weights = np.zeros(num_processes(mesh) * own.size, dtype)
     weights[: sum(counts)] = allgather_rows(own[:count], mesh)
     prepared = sample if normalise is None else eqx.filter_eval_shape(normalise, sample)

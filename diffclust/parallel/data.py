@@ -18,7 +18,14 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.image_source import ImageSource
-from diffclust.parallel.chunks import Batch, Chunks, chunk_layout, cut, step_on_devices
+from diffclust.parallel.chunks import (
+    Batch,
+    Chunks,
+    chunk_layout,
+    cut,
+    sample_struct,
+    step_on_devices,
+)
 from diffclust.parallel.mesh import own_size, ready_on_cpu, replicate, shard_rows, sharded
 from diffclust.parallel.processes import allgather_rows, own_rows, own_share, row_counts, take_rows
 
@@ -161,14 +168,8 @@ class Data:
     @property
     def description(self) -> Description:
         """What is known of the samples without reading them."""
-        sample = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(
-                leaf.shape[1:], jax.dtypes.canonicalize_dtype(leaf.dtype)
-            ),
-            self.samples,
-        )
         each = -(-max(self.counts) // own_size(self.mesh))
-        return Description(sample, self.num_samples, each, self.streamed)
+        return Description(sample_struct(self.samples), self.num_samples, each, self.streamed)
 
     @functools.cached_property
     def all_weights(self) -> Float[np.ndarray, " n"]:
@@ -337,7 +338,7 @@ class Data:
 
         def placed(node: Any) -> Any:
             if isinstance(node, PerSample):
-                return PerSample(self._layout.spread(node.rows))
+                return PerSample(self._layout.scatter(node.rows))
             return replicate(node, self.mesh) if isinstance(node, jax.Array) else node
 
         return jax.tree.map(placed, state, is_leaf=_is_rows)

@@ -207,17 +207,29 @@ def shard_batch(batch: PyTree, mesh: Mesh) -> PyTree:
         The batch; its memory must be made for as many samples as it then has.
     """
     count = jax.tree.leaves(batch)[0].shape[0]
-    padding = own_size(mesh) * share(count, mesh) - count
-    if padding:
-
-        def pad(leaf: Any) -> np.ndarray:
-            part = np.asarray(leaf)
-            return np.concatenate([part, np.repeat(part[:1], padding, axis=0)])
-
-        padded: Any = jax.tree.map(pad, batch)
-        padded.weight[count:] = 0
-        batch = padded
+    wanted = own_size(mesh) * share(count, mesh)
+    if wanted > count:
+        batch = pad_rows(jax.tree.map(np.asarray, batch), wanted)
+        batch.weight[count:] = 0
     return shard_rows(batch, mesh)
+
+
+def pad_rows(tree: PyTree, count: int) -> PyTree:
+    """Rows and copies of the first one: a blank sample would have no direction to descend in.
+
+    Args:
+        tree: Arrays of NumPy's with a common leading axis, of at least one row.
+        count: How many rows are wanted, no fewer than there are.
+
+    Returns:
+        Arrays of so many rows; the same arrays where none are missing.
+    """
+
+    def padded(rows: np.ndarray) -> np.ndarray:
+        missing = count - len(rows)
+        return np.concatenate([rows, np.repeat(rows[:1], missing, axis=0)]) if missing else rows
+
+    return jax.tree.map(padded, tree)
 
 
 def unreplicated(tree: PyTree, mesh: Mesh | None) -> PyTree:
@@ -310,8 +322,35 @@ def map_rows(function: Callable, mesh: Mesh | None) -> Callable:
 
 
 @eqx.filter_jit
-def _on_rows(function: Callable, everywhere: PyTree, rows: PyTree, mesh: Mesh) -> PyTree:
+def jitted_map_rows(
+    function: Callable, everywhere: PyTree, rows: PyTree, mesh: Mesh | None
+) -> PyTree:
+    """A function of rows, compiled, and run by every device on its own.
+
+    Args:
+        function: `function(everywhere, rows) -> rows`, one object for every call, as each is
+            compiled anew.
+        everywhere: What is the same on all devices.
+        rows: Rows on the devices, shared out evenly.
+        mesh: The devices, or None for one.
+
+    Returns:
+        What it gives, on the devices.
+    """
     return map_rows(function, mesh)(everywhere, rows)
+
+
+def vmap_rows(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
+    """A function of one row, of each of them; `jitted_map_rows` maps it.
+
+    Args:
+        function: What is applied to one row.
+        rows: Arrays with a leading axis.
+
+    Returns:
+        One row each.
+    """
+    return jax.vmap(function)(rows)
 
 
 def map_rows_on_host(function: Callable, everywhere: PyTree, rows: PyTree, mesh: Mesh) -> PyTree:
@@ -328,14 +367,9 @@ def map_rows_on_host(function: Callable, everywhere: PyTree, rows: PyTree, mesh:
         Arrays of NumPy's with as many rows.
     """
     count = jax.tree.leaves(rows)[0].shape[0]
-    padding = -count % mesh.size
-
-    def padded(leaf: np.ndarray) -> np.ndarray:
-        return np.concatenate([leaf, np.repeat(leaf[:1], padding, axis=0)]) if padding else leaf
-
-    placed = shard_rows(jax.tree.map(padded, rows), mesh)
-    found = ready_on_cpu(_on_rows(function, everywhere, placed, mesh), mesh)
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], found)
+    placed = shard_rows(pad_rows(rows, count + -count % mesh.size), mesh)
+    result = ready_on_cpu(jitted_map_rows(function, everywhere, placed, mesh), mesh)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], result)
 
 
 def _mapped(function: Callable, mesh: Mesh, takes: PyTree, gives: PyTree) -> Callable:

@@ -1,4 +1,4 @@
-"""Several processes: starting them, and what they tell each other of data they share.
+"""Several processes: starting them, and their exchange about the samples they share.
 
 Each process reads its own share of the samples: processes have consecutive runs of the source, in
 the order of their numbers, and results are in the order of the source. The exchange is JAX's own;
@@ -7,7 +7,6 @@ it carries bytes, so that nothing is rounded on the way.
 
 import contextlib
 import itertools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from jaxtyping import Int, PyTree
 
 
 class ProcessError(ValueError):
-    """What went wrong in another process, which all of them then tell."""
+    """An error of another process, which all processes then raise."""
 
 
 def start_processes(
@@ -111,10 +110,10 @@ def spans(mesh: Mesh | None) -> bool:
 
 
 def allgather_bytes(data: bytes) -> list[bytes]:
-    """What every process has to say; all must call it.
+    """The bytes that every process passes; all must call it.
 
     Args:
-        data: What this one has to say.
+        data: Bytes of this process.
 
     Returns:
         The bytes of every process, in the order of their numbers.
@@ -128,8 +127,8 @@ def allgather_bytes(data: bytes) -> list[bytes]:
     step = 2 ** max(0, largest.bit_length() - 4)
     padded = np.zeros(step * -(-largest // step), np.uint8)
     padded[: len(data)] = np.frombuffer(data, np.uint8)
-    found = np.asarray(process_allgather(padded))
-    return [row[:size].tobytes() for row, size in zip(found, lengths, strict=True)]
+    rows = np.asarray(process_allgather(padded))
+    return [row[:size].tobytes() for row, size in zip(rows, lengths, strict=True)]
 
 
 def _joined(array: Any) -> np.ndarray:
@@ -169,12 +168,12 @@ def broadcast_one_to_all(tree: PyTree, mesh: Mesh | None) -> PyTree:
     leaves, structure = jax.tree.flatten(tree)
     arrays = [np.asarray(leaf) for leaf in leaves]
     data = b"".join(array.tobytes() for array in arrays) if jax.process_index() == 0 else b""
-    whole, start, found = allgather_bytes(data)[0], 0, []
+    whole, start, copies = allgather_bytes(data)[0], 0, []
     for array in arrays:
         part = np.frombuffer(whole, array.dtype, array.size, start)
-        found.append(part.reshape(array.shape).copy())
+        copies.append(part.reshape(array.shape).copy())
         start += array.nbytes
-    return jax.tree.unflatten(structure, found)
+    return jax.tree.unflatten(structure, copies)
 
 
 def saving_alone() -> Any:
@@ -288,10 +287,10 @@ def raise_everywhere(mesh: Mesh | None) -> Iterator[None]:
         yield
     except Exception as error:
         raised = error
-    told = {} if raised is None else {"error": str(raised) or type(raised).__name__}
-    said = [json.loads(part) for part in allgather_bytes(json.dumps(told).encode())]
+    message = "" if raised is None else str(raised) or type(raised).__name__
+    messages = allgather_bytes(message.encode("utf-8", "backslashreplace"))
     if raised is not None:
         raise raised
-    for number, part in enumerate(said):
-        if part:
-            raise ProcessError(f"process {number}: {part['error']}")
+    for number, text in enumerate(messages):
+        if text:
+            raise ProcessError(f"process {number}: {text.decode()}")

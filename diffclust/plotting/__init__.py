@@ -11,7 +11,7 @@ from diffclust.plotting.figures import (
     elbow,
     loss_against_k,
     scattering_filters,
-    survey_curves,
+    validation_curves,
 )
 from diffclust.plotting.film import Film, Frame
 from diffclust.plotting.grids import warped_grids
@@ -49,7 +49,7 @@ __all__ = [
     "scattering_filters",
     "shape_frame",
     "shape_sheet",
-    "survey_curves",
     "training_curve",
+    "validation_curves",
     "warped_grids",
 ]

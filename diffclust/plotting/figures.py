@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diffclust.analysis import GraphSurveyRow, Hierarchy
+from diffclust.analysis import Hierarchy, ValidationScores
 from diffclust.features._filters import filter_bank, wave_angle
 from diffclust.features.scattering import Scattering
 
@@ -52,11 +52,11 @@ def scattering_filters(scattering: Scattering) -> "Figure":
     return figure
 
 
-def survey_curves(rows: Sequence[GraphSurveyRow]) -> "Figure":
+def validation_curves(rows: Sequence[ValidationScores]) -> "Figure":
     """Eigengap, normalised cut and stability against the number of clusters.
 
     Args:
-        rows: What `diffclust.analysis.graph_survey` returned.
+        rows: What `diffclust.analysis.validation_curve` returned.
 
     Returns:
         A matplotlib figure: a panel each, a line for the mean graph and a faint one for each number

@@ -52,7 +52,6 @@ class AbstractSummedImages(AbstractPrototypeFamily):
         membership: Membership,
         prototypes: PyTree = None,
     ) -> Sums:
-        """See `AbstractPrototypeFamily.statistics`."""
         del prototypes
         count = jnp.sum(membership, axis=0)
         if pixel_weight is None:
@@ -71,7 +70,6 @@ class MeanImages(AbstractSummedImages):
     """
 
     def update(self, statistics: Sums, previous: Array) -> Array:
-        """See `AbstractPrototypeFamily.update`."""
         tiny = jnp.finfo(previous.dtype).tiny
         mean = statistics.image / jnp.maximum(statistics.weight, tiny)
         return _keep_empty(mean, previous, statistics.count)
@@ -93,7 +91,6 @@ class UnitNormImages(AbstractSummedImages):
     """
 
     def update(self, statistics: Sums, previous: Array) -> Array:
-        """See `AbstractPrototypeFamily.update`."""
         new = jax.vmap(_unit_norm_minimiser)(statistics.image, statistics.weight)
         return _keep_empty(new, previous, statistics.count)
 

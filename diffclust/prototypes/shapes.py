@@ -108,14 +108,12 @@ class MeanShapes(AbstractPrototypeFamily):
         membership: Membership,
         prototypes: PyTree = None,
     ) -> LandmarkSums:
-        """See `AbstractPrototypeFamily.statistics`."""
         del pixel_weight, prototypes
         offset = aligned - self.reference[None]
         first, second = (weighted_sums(x, membership) for x in (offset, self._square(offset)))
         return LandmarkSums(first, second, jnp.sum(membership, axis=0))
 
     def update(self, statistics: LandmarkSums, previous: LandmarkGaussians) -> LandmarkGaussians:
-        """See `AbstractPrototypeFamily.update`."""
         mean = statistics.first / column(jnp.maximum(statistics.count, 1e-30), 3)
         covariance = self._clipped(self._covariance(statistics, mean))
         filled = statistics.count > 0
@@ -212,7 +210,6 @@ class FrechetShapes(AbstractPrototypeFamily):
         return self.means.normalise(sample)
 
     def init(self, sample: Landmarks) -> LandmarkGaussians:
-        """See `AbstractPrototypeFamily.init`."""
         return self.means.init(sample)
 
     def statistics(
@@ -222,7 +219,6 @@ class FrechetShapes(AbstractPrototypeFamily):
         membership: Membership,
         prototypes: LandmarkGaussians,
     ) -> FrechetSums:
-        """See `AbstractPrototypeFamily.statistics`."""
         sums = self.means.statistics(aligned, pixel_weight, membership, prototypes)
 
         def pull(prototype: LandmarkGaussians, weight: Float[Array, " n"]) -> tuple[Array, ...]:
@@ -237,7 +233,6 @@ class FrechetShapes(AbstractPrototypeFamily):
         return FrechetSums(sums, *jax.vmap(pull)(prototypes, membership.T))
 
     def update(self, statistics: FrechetSums, previous: LandmarkGaussians) -> LandmarkGaussians:
-        """See `AbstractPrototypeFamily.update`."""
         fresh = self.means.update(statistics.shapes, previous)
         start = _point(previous)
         filled = statistics.hessian > 0
@@ -292,8 +287,8 @@ def covariance_about(
     return covariance + floor * eye[None]
 
 
-def num_floored(covariance: np.ndarray, floor: float) -> int:
-    """How many variances, or eigenvalues of covariances, stand at the floor.
+def num_clipped(covariance: np.ndarray, floor: float) -> int:
+    """How many variances, or eigenvalues of covariances, are clipped to the floor.
 
     Args:
         covariance: Variances, or covariance matrices.

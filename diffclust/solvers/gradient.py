@@ -116,7 +116,6 @@ class GradientEM(AbstractSolver):
         return self.optimizer or self.optimiser or ADAM
 
     def reduction_of(self, learned: Learned) -> AbstractReduction:
-        """See `AbstractSolver.reduction_of`."""
         return reduction_now(self.reduction, learned)
 
     def normalise(self, sample: PyTree) -> PyTree:

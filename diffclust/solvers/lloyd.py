@@ -108,7 +108,6 @@ class Lloyd(AbstractSolver):
         return _cleared(self, Learned(clusters, None, objective))
 
     def reduction_of(self, learned: Learned) -> AbstractReduction:
-        """See `AbstractSolver.reduction_of`."""
         return reduction_now(self.reduction, learned)
 
     def normalise(self, sample: PyTree) -> PyTree:
@@ -681,7 +680,7 @@ def assigned_memory(
     """
     memory = solver.init_memory(chunks.num_samples, num_clusters, chunks.dtype)
     cluster = memory.cluster.at[:, 0].set(jnp.asarray(assignments, dtype=jnp.int32))
-    return chunks.spread(eqx.tree_at(lambda m: m.cluster, memory, cluster))
+    return chunks.scatter(eqx.tree_at(lambda m: m.cluster, memory, cluster))
 
 
 def _add(

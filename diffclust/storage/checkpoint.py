@@ -1,7 +1,6 @@
 """Saving and loading of results with orbax: arrays and JSON, no pickle."""
 
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffclust._version import __version__
-from diffclust.models import MODELS, Result
+from diffclust.models import MODELS, AbstractModel, Clustering, Result
 from diffclust.parallel.processes import saving_alone
-from diffclust.prototypes import Learned
 from diffclust.solvers import Assignment, Outcome, Status
+from diffclust.storage.arrays import checksum, leaf_name, named_leaves
 from diffclust.storage.staging import check_target, staged
 
 FORMAT = 2
@@ -22,6 +21,9 @@ FORMAT = 2
 _DESCRIPTION = "model.json"
 _ARRAYS = "arrays"
 _EXTRA = "extra_"
+
+_ASSIGNMENT = ("clusters", "distances", "margins", "runners_up", "params")
+"""What is saved of the assignment."""
 
 _FORMER_LEAVES = {"prototype.covariance": "prototype.spread"}
 """What leaves were called in files of diffclust 0.1."""
@@ -41,8 +43,10 @@ def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
         ValueError: If something else is there, or the model is none of `diffclust.models.MODELS`.
         OSError: If the folder cannot be written.
     """
+    import orbax.checkpoint as ocp
+
     model = result.model
-    if MODELS.get(model.method) is not type(model):
+    if MODELS.get(model.method) is not type(model) and not isinstance(model, Clustering):
         raise ValueError(
             f"{type(model).__name__} is none of the named methods ({', '.join(MODELS)}), and only "
             "these can be rebuilt from a file; save its prototypes as an array"
@@ -55,16 +59,22 @@ def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
     )
     arrays = _arrays(result)
     with staged(target, replace=overwrite) as folder:
-        _write_arrays(folder / _ARRAYS, arrays)
+        # Orbax refuses arrays without elements, such as the params of a method that moves nothing.
+        tree = {name: array for name, array in arrays.items() if array.size}
+        with _checkpointer() as checkpointer:
+            checkpointer.save((folder / _ARRAYS).absolute(), args=ocp.args.PyTreeSave(tree))
         text = json.dumps(_describe(result, arrays), indent=2, default=_plain)
         (folder / _DESCRIPTION).write_text(text + "\n", "utf-8")
 
 
-def load(path: str | Path) -> Result:
+def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = None) -> Result:
     """Loads what `save` wrote; it predicts what the original predicts, bit for bit.
 
     Args:
         path: The folder, or that of a run of `diffclust fit`, whose `model` is taken.
+        like: For a model of one's own (`diffclust.models.Clustering`), which a file cannot hold,
+            the model that was fitted.
+        sample: One sample of it, where samples are trees of arrays.
 
     Returns:
         The result.
@@ -85,11 +95,15 @@ def load(path: str | Path) -> Result:
             f"this is diffclust {__version__}, which reads up to format {FORMAT}: install a newer "
             "one"
         )
+    own = description.get("method") not in MODELS
+    if own != (like is not None):
+        remedy = "is one of the user's own; give the model as like=" if own else "takes no like="
+        raise ValueError(f"the model in {str(folder)!r} {remedy}")
     try:
         arrays = _read_arrays(folder / _ARRAYS, description["arrays"])
         double = any(array.dtype == np.float64 for array in _of_model(arrays))
         if not double or jnp.result_type(float) == jnp.float64:
-            return _rebuild(description, arrays)
+            return _rebuild(description, arrays, like, sample)
     # Damaged files raise whatever orbax, tensorstore or a constructor happened to be doing.
     except Exception as error:
         raise _damaged(folder, error) from error
@@ -145,7 +159,7 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "seconds": outcome.seconds,
         "figures": dict(outcome.figures),
         "arrays": {
-            name: {"shape": list(a.shape), "dtype": a.dtype.name, "crc32": _checksum(a)}
+            name: {"shape": list(a.shape), "dtype": a.dtype.name, "crc32": checksum(a)}
             for name, a in arrays.items()
         },
     }
@@ -153,14 +167,10 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 
 def _arrays(result: Result) -> dict[str, np.ndarray]:
     """Everything of a result that is an array, on the host."""
-    outcome, found = result.outcome, result.outcome.assignment
+    outcome = result.outcome
     arrays = {
-        **_leaves(outcome.learned),
-        "clusters": found.clusters,
-        "distances": found.distances,
-        "margins": found.margins,
-        "runners_up": found.runners_up,
-        "params": found.params,
+        **{_short(name): leaf for name, leaf in named_leaves(outcome.learned).items()},
+        **{name: getattr(outcome.assignment, name) for name in _ASSIGNMENT},
         "history": np.asarray(outcome.history, np.float64),
         "restarts": np.asarray(outcome.restarts, np.float64),
     }
@@ -168,43 +178,45 @@ def _arrays(result: Result) -> dict[str, np.ndarray]:
     return {name: np.asarray(array) for name, array in arrays.items()}
 
 
-def _leaves(learned: Learned) -> dict[str, Any]:
-    """What was learned, by name: `prototype`, `shared.layers.0.weight`."""
-    found = jax.tree_util.tree_leaves_with_path(learned)
-    return {_name(path): leaf for path, leaf in found}
+def _short(name: str) -> str:
+    """The name of a learned leaf in files: `prototype`, `shared.layers.0.weight`."""
+    return name.removeprefix("clusters.")
 
 
-def _name(path: tuple[Any, ...]) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator=".").removeprefix("clusters.")
-
-
-def _rebuild(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Result:
+def _rebuild(
+    description: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    like: AbstractModel | None,
+    sample: Any,
+) -> Result:
     settings: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in description["settings"].items()
     }
-    kind = MODELS[description["method"]]
-    if "register" in kind.setting_types():
+    if like is None and "register" in MODELS[description["method"]].setting_types():
         # Models of images that were saved before there was a registration.
         settings.setdefault("register", "none")
-    model = kind.from_settings(settings)
+    model = like or MODELS[description["method"]].from_settings(settings)
     # Format 1 knew images only.
     sides = description.get("sample_shape") or description["image_shape"]
-    shape = tuple(int(side) for side in sides)
+    shape: tuple[Any, ...] = tuple(
+        tuple(side) if isinstance(side, list) else int(side) for side in sides
+    )
     dtype = _of_model(arrays)[0].dtype
-    blank = model.blank(shape, dtype)
+    if sample is not None and isinstance(model, Clustering):
+        blank = model.blank_of(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype), sample))
+    else:
+        blank = model.blank(shape, dtype)
 
     def filled(path: tuple[Any, ...], leaf: Any) -> Any:
-        name = _name(path)
+        name = _short(leaf_name(path))
         array = arrays[name if name in arrays else _FORMER_LEAVES.get(name, name)]
         if array.shape != leaf.shape:
             raise ValueError(f"{name} does not fit the settings")
         return jnp.asarray(array)
 
     learned = jax.tree_util.tree_map_with_path(filled, blank)
-    assignment = Assignment(
-        *(arrays[name] for name in ("clusters", "distances", "margins", "runners_up", "params"))
-    )
+    assignment = Assignment(*(arrays[name] for name in _ASSIGNMENT))
     outcome = Outcome(
         learned,
         assignment,
@@ -217,19 +229,6 @@ def _rebuild(description: dict[str, Any], arrays: dict[str, np.ndarray]) -> Resu
         {str(name): float(value) for name, value in description.get("figures", {}).items()},
     )
     return Result(model=model, sample_shape=shape, outcome=outcome)
-
-
-def _checksum(array: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(array).tobytes())
-
-
-def _write_arrays(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-    import orbax.checkpoint as ocp
-
-    # Orbax refuses arrays without elements, such as the params of a method that moves nothing.
-    tree = {name: array for name, array in arrays.items() if array.size}
-    with _checkpointer() as checkpointer:
-        checkpointer.save(folder.absolute(), args=ocp.args.PyTreeSave(tree))
 
 
 def _checkpointer() -> Any:
@@ -257,7 +256,7 @@ def _read_arrays(folder: Path, described: dict[str, Any]) -> dict[str, np.ndarra
     arrays = {name: read[name] if name in stored else array for name, array in blank.items()}
     for name, array in arrays.items():
         expected = (blank[name].shape, blank[name].dtype, described[name]["crc32"])
-        if (array.shape, array.dtype, _checksum(array)) != expected:
+        if (array.shape, array.dtype, checksum(array)) != expected:
             raise ValueError(f"{name} is not what was saved")
     return arrays
 

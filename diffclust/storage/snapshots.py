@@ -1,6 +1,7 @@
 """The state of a long fit, saved with orbax as it goes, and found again."""
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -10,14 +11,12 @@ import sys
 import threading
 import time
 import warnings
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -30,6 +29,7 @@ from diffclust.parallel.processes import (
     saving_alone,
 )
 from diffclust.solvers.result import FitError
+from diffclust.storage.arrays import checksum, leaf_name, like_leaf, named_leaves
 
 _MARK = "snapshots.json"
 
@@ -53,7 +53,7 @@ class SnapshotFolder:
         run: dict[str, Any],
         every: float = 60.0,
         kept: int = 2,
-        tell: Callable[[str], None] | None = None,
+        log: Callable[[str], None] | None = None,
     ) -> None:
         """Opens the folder, or makes it.
 
@@ -63,7 +63,7 @@ class SnapshotFolder:
                 seed, source. Snapshots of another fit are refused.
             every: Least seconds between two snapshots; 0 saves every state that there is.
             kept: How many snapshots are kept.
-            tell: Called with a line that says from which snapshot the fit goes on, and with one
+            log: Called with a line that says from which snapshot the fit goes on, and with one
                 for each that is damaged; where it is None, the latter are warnings.
 
         Raises:
@@ -74,7 +74,7 @@ class SnapshotFolder:
             raise ValueError(f"kept must be at least 1, not {kept}; 2 outlive a damaged one")
         self._path = Path(path).absolute()
         self._every, self._last_time = every, time.monotonic()
-        self._tell = tell
+        self._log = log
         self._pending: State | None = None
         self._failed = False
         described = {"diffclust": __version__, "run": json.loads(json.dumps(run, default=str))}
@@ -97,20 +97,20 @@ class SnapshotFolder:
             ),
             item_names=("arrays", "about"),
         )
-        self._quiet = _told_once()
+        self._quiet = _silence_orbax()
 
-    def _check(self, found: dict[str, Any], expected: dict[str, Any]) -> None:
-        was, is_ = found["run"], expected["run"]
+    def _check(self, stored: dict[str, Any], expected: dict[str, Any]) -> None:
+        was, is_ = stored["run"], expected["run"]
         for name in expected["run"]:
             if was.get(name) != is_[name]:
                 raise ValueError(
                     f"the unfinished run in {str(self._path)!r} had {name} {was.get(name)!r}, not "
                     f"{is_[name]!r}; ask for the same to go on, or remove that folder to start anew"
                 )
-        if found["diffclust"] != expected["diffclust"]:
+        if stored["diffclust"] != expected["diffclust"]:
             raise ValueError(
                 f"the unfinished run in {str(self._path)!r} was begun by diffclust "
-                f"{found['diffclust']}, and this is {__version__}; go on with that one, or remove "
+                f"{stored['diffclust']}, and this is {__version__}; go on with that one, or remove "
                 "that folder to start anew"
             )
 
@@ -135,7 +135,7 @@ class SnapshotFolder:
             OSError: If a state could not be saved, and nothing else was wrong.
         """
         del kind, traceback
-        with _undisturbed():
+        with _signals_deferred():
             # What broke down by itself would do so again.
             if self._pending is not None and error is not None and not isinstance(error, FitError):
                 with contextlib.suppress(Exception):
@@ -144,9 +144,9 @@ class SnapshotFolder:
                 self._manager.close()
             # Orbax and tensorstore raise whatever they like.
             except Exception as failure:
-                told = self._cannot_save(failure)
+                cannot_save = self._cannot_save(failure)
                 if error is None:
-                    raise told from failure
+                    raise cannot_save from failure
             # Of a save that failed, writes may come back even later.
             if not self._failed:
                 self._quiet.close()
@@ -168,7 +168,7 @@ class SnapshotFolder:
         self._pending = state
         if not self.is_due:
             return
-        with _undisturbed():
+        with _signals_deferred():
             try:
                 self._write(state)
             except Exception as error:
@@ -179,13 +179,13 @@ class SnapshotFolder:
             return
         arrays, about = state()
         # Orbax refuses arrays without elements, such as the params of a phase without transforms.
-        named = {name: np.asarray(x) for name, x in _named(arrays).items() if np.size(x)}
-        told = {"about": about, "crc32": {name: _checksum(x) for name, x in named.items()}}
+        named = {name: np.asarray(x) for name, x in named_leaves(arrays).items() if np.size(x)}
+        metadata = {"about": about, "crc32": {name: checksum(x) for name, x in named.items()}}
         number = (self._manager.latest_step() or 0) + 1
         self._manager.save(
             number,
             args=self._ocp.args.Composite(
-                arrays=self._ocp.args.StandardSave(named), about=self._ocp.args.JsonSave(told)
+                arrays=self._ocp.args.StandardSave(named), about=self._ocp.args.JsonSave(metadata)
             ),
         )
         self._pending, self._last_time = None, time.monotonic()
@@ -217,18 +217,15 @@ class SnapshotFolder:
         for number in numbers:
             place = f"snapshot {number} in {str(self._path)!r}"
             try:
-                found = self._read(number, like)
+                state = self._read(number, like)
             # Damaged files raise whatever orbax or tensorstore happened to be doing.
             except Exception as error:
                 message = f"{place} cannot be read ({_reason(error)}); the one before is taken"
-                if self._tell is None:
-                    warnings.warn(message, stacklevel=2)
-                else:
-                    self._tell(message)
+                (self._log or functools.partial(warnings.warn, stacklevel=2))(message)
             else:
-                if self._tell is not None:
-                    self._tell(f"going on from {place}")
-                return found
+                if self._log is not None:
+                    self._log(f"going on from {place}")
+                return state
         if numbers:
             raise ValueError(
                 f"none of the snapshots in {str(self._path)!r} can be read; remove that folder to "
@@ -239,31 +236,29 @@ class SnapshotFolder:
     def _read(
         self, number: int, like: Callable[[dict[str, Any]], PyTree]
     ) -> tuple[PyTree, dict[str, Any]]:
-        told = self._manager.restore(
+        metadata = self._manager.restore(
             number, args=self._ocp.args.Composite(about=self._ocp.args.JsonRestore())
         )["about"]
-        about, checksums = told["about"], told["crc32"]
+        about, checksums = metadata["about"], metadata["crc32"]
         blank = like(about)
-        named = {name: np.asarray(x) for name, x in _named(blank).items()}
-        stored = {name: x for name, x in named.items() if x.size}
+        stored = {name: np.asarray(x) for name, x in named_leaves(blank).items() if np.size(x)}
         read = self._manager.restore(
             number, args=self._ocp.args.Composite(arrays=self._ocp.args.StandardRestore(stored))
         )["arrays"]
 
         def filled(path: tuple[Any, ...], leaf: Any) -> Any:
-            name = _name(path)
+            name = leaf_name(path)
             array = np.asarray(read.get(name, leaf))
             if array.shape != np.shape(leaf) or array.dtype != leaf.dtype:
                 raise ValueError(f"{name} is not what the settings ask for")
-            if name in stored and _checksum(array) != checksums[name]:
+            if name in stored and checksum(array) != checksums[name]:
                 raise ValueError(f"{name} is not what was saved")
-            return array if isinstance(leaf, np.ndarray) else jnp.asarray(array)
+            return like_leaf(leaf, array)
 
         return jax.tree_util.tree_map_with_path(filled, blank), about
 
     def last(self) -> str | None:
-        """See `solvers.Snapshots.last`."""
-        # A save that failed is told of where it is missed.
+        # The error of a save that failed is raised where its state is missed.
         with contextlib.suppress(Exception):
             self._manager.wait_until_finished()
         number = self._manager.latest_step()
@@ -293,7 +288,7 @@ class SharedSnapshots:
         is_due = b"1" if self._folder is not None and self._folder.is_due else b""
         if not allgather_bytes(is_due)[0]:
             return
-        # What it takes to tell the state may be in all processes.
+        # What it takes to make the state may be in all processes.
         arrays, about = state()
         arrays = jax.tree.map(np.asarray, arrays)
         with raise_everywhere(self._mesh):
@@ -311,21 +306,16 @@ class SharedSnapshots:
         Returns:
             The arrays and what was saved about them; None where nothing was.
         """
-        found = None
+        own = None
         with raise_everywhere(self._mesh):
             if self._folder is not None:
-                found = self._folder.latest(like)
-        told = b"" if found is None else json.dumps(found[1]).encode()
-        said = allgather_bytes(told)[0]
-        if not said:
+                own = self._folder.latest(like)
+        message = allgather_bytes(b"" if own is None else json.dumps(own[1]).encode())[0]
+        if not message:
             return None
-        about = json.loads(said)
-        blank = like(about) if found is None else found[0]
-
-        def typed(leaf: Any, array: np.ndarray) -> Any:
-            return array if isinstance(leaf, np.ndarray) else jnp.asarray(array)
-
-        return jax.tree.map(typed, blank, broadcast_one_to_all(blank, self._mesh)), about
+        about = json.loads(message)
+        blank = like(about) if own is None else own[0]
+        return jax.tree.map(like_leaf, blank, broadcast_one_to_all(blank, self._mesh)), about
 
     def last(self) -> str | None:
         """See `solvers.Snapshots.last`; None in all processes but 0."""
@@ -333,7 +323,7 @@ class SharedSnapshots:
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
+def _signals_deferred() -> Iterator[None]:
     """Puts off Ctrl-C and SIGTERM: raised within orbax, they would leave it in disorder."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -353,7 +343,7 @@ def _undisturbed() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def _told_once() -> contextlib.ExitStack:
+def _silence_orbax() -> contextlib.ExitStack:
     """Keeps orbax and asyncio from printing, with tracebacks, the very error that is raised.
 
     Returns:
@@ -385,15 +375,3 @@ def _reason(error: BaseException) -> str:
     # Tensorstore's words are long; the system's are at their end.
     code = re.search(r"os_error_code='(\d+)'", text)
     return text[:200] if code is None else os.strerror(int(code[1]))
-
-
-def _checksum(array: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(array).tobytes())
-
-
-def _named(tree: PyTree) -> dict[str, Any]:
-    return {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
-
-
-def _name(path: tuple[Any, ...]) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator=".")

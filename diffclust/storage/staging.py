@@ -1,6 +1,7 @@
 """Folders that appear whole or not at all, and never in the place of what someone still needs."""
 
 import contextlib
+import functools
 import os
 import secrets
 import shutil
@@ -69,18 +70,26 @@ def staged(target: Path, *, replace: bool) -> Iterator[Path]:
     Raises:
         OSError: If it cannot be made or moved.
     """
-    missing = [parent for parent in target.parents if not parent.exists()]
     folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        try:
-            folder.mkdir(parents=True)
-        except OSError as error:
-            error.filename = str(target)  # that of `folder` would say nothing to the reader
-            raise
+    make = functools.partial(folder.mkdir, parents=True)
+    with _undone(target, make, functools.partial(shutil.rmtree, folder, ignore_errors=True)):
         yield folder
         _put(folder, target, replace)
+
+
+@contextlib.contextmanager
+def _undone(target: Path, make: Callable[[], None], remove: Callable[[], None]) -> Iterator[None]:
+    """Makes folders for a target; where the block fails, removes what was written, and these."""
+    missing = [parent for parent in target.parents if not parent.exists()]
+    try:
+        try:
+            make()
+        except OSError as error:
+            error.filename = str(target)  # that of a staged folder says nothing to the reader
+            raise
+        yield
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove()
         for parent in missing:
             with contextlib.suppress(OSError):
                 parent.rmdir()
@@ -109,31 +118,18 @@ def staged_file(path: str | Path, *, overwrite: bool) -> Iterator[Path]:
         raise ValueError(f"{str(path)!r} is a folder; give the path of a file")
     if target.exists() and not overwrite:
         raise ValueError(f"{str(path)!r} exists; give another path, or replace it with --overwrite")
-    missing = [parent for parent in target.parents if not parent.exists()]
     written = target.with_name(f".{target.stem}.{secrets.token_hex(4)}{target.suffix}")
-    try:
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            error.filename = str(target)
-            raise
+    make = functools.partial(target.parent.mkdir, parents=True, exist_ok=True)
+    with _undone(target, make, functools.partial(written.unlink, missing_ok=True)):
         yield written
         written.replace(target)
-    except BaseException:
-        written.unlink(missing_ok=True)
-        for parent in missing:
-            with contextlib.suppress(OSError):
-                parent.rmdir()
-        raise
 
 
 def _put(folder: Path, target: Path, replace: bool) -> None:
     """Renames the folder to its target."""
-    if not target.exists():
-        folder.rename(target)
-        return
-    if not any(target.iterdir()):
+    if target.exists() and not any(target.iterdir()):
         target.rmdir()
+    if not target.exists():
         folder.rename(target)
         return
     if not replace:

@@ -153,7 +153,6 @@ class Affine(AbstractHomography):
         return mean_squared_displacement(params[:4].reshape(2, 2), params[4:])[None]
 
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
-        """See `AbstractSpatialTransform.bind_map`."""
         coordinates = displaced(points, homogeneous(points))
         return lambda params: coordinates(_displacement(params))
 
@@ -203,7 +202,6 @@ class Projective(AbstractHomography):
         return jnp.stack([affine, 14.0 / 45.0 * jnp.sum(params[6:] ** 2)])
 
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
-        """See `AbstractSpatialTransform.bind_map`."""
         affine, rows = Affine().bind_map(points), homogeneous(points)
         one = jnp.ones((1,), dtype=points.dtype)
 

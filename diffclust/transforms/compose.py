@@ -85,7 +85,6 @@ class SpatialChain(AbstractSequence, AbstractSpatialTransform):
         return None
 
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
-        """See `AbstractSpatialTransform.bind_map`."""
         last = self.transforms[-1].bind_map(points)
 
         def coordinates(params: Params) -> Points:
@@ -108,7 +107,6 @@ class Compose(AbstractSequence):
     transforms: tuple[AbstractTransform, ...]
 
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """See `AbstractTransform.bind`."""
         return self._bound([t.bind(height, width) for t in self.transforms])
 
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:

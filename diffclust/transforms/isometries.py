@@ -56,7 +56,6 @@ class AbstractIsometry(AbstractSpatialTransform):
         return None
 
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
-        """See `AbstractSpatialTransform.bind_map`."""
         affine = Affine().bind_map(points)
         return lambda params: affine(self.to_affine(params))
 
@@ -85,7 +84,6 @@ class Translation(AbstractIsometry):
         return jnp.sum(params**2)[None]
 
     def to_affine(self, params: Params) -> Float[Array, "6"]:
-        """See `AbstractIsometry.to_affine`."""
         return jnp.concatenate([jnp.zeros((4,), dtype=params.dtype), params])
 
     def compose(self, first: Params, second: Params) -> Params:
@@ -165,7 +163,6 @@ class Rotation(AbstractIsometry):
         return sizes * params**2
 
     def to_affine(self, params: Params) -> Float[Array, "6"]:
-        """See `AbstractIsometry.to_affine`."""
         cosine, sine = jnp.cos(params[0]), jnp.sin(params[0])
         sign = jnp.where(self._mirrored(params), -1.0, 1.0).astype(params.dtype)
         first = jnp.stack([sign * cosine - 1.0, -sine / self.aspect])

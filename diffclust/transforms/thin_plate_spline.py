@@ -156,6 +156,5 @@ class ThinPlateSpline(AbstractSpatialTransform):
         return (weights.T @ features).reshape(-1, *points.shape[1:])
 
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
-        """See `AbstractSpatialTransform.bind_map`."""
         coordinates = displaced(points, self.basis(points).reshape(self.num_landmarks, -1))
         return lambda params: coordinates(params.reshape(2, -1))

@@ -43,7 +43,7 @@ def test_same_seed_same_data(digits, make):
 @pytest.mark.parametrize("make", MAKERS)
 def test_no_amplitude_gives_the_digits_themselves(digits, make):
     images, labels = digits
-    still = {"amplitude": 0.0} | ({"bend": 0.0} if make is diffeo_mnist else {})
+    still = {"amplitude": 0.0} | ({"displacement": 0.0} if make is diffeo_mnist else {})
     train, _ = make(images, labels, per_class=4, **still)
     for code in range(10):
         copies = train.images[train.labels == code]
@@ -54,8 +54,8 @@ def test_no_amplitude_gives_the_digits_themselves(digits, make):
 
 def test_both_sets_start_from_the_same_digits(digits):
     affine, diffeo = (
-        make(*digits, per_class=4, seed=1, amplitude=0.0, **bend)[0]
-        for make, bend in ((affine_mnist, {}), (diffeo_mnist, {"bend": 0.0}))
+        make(*digits, per_class=4, seed=1, amplitude=0.0, **displacement)[0]
+        for make, displacement in ((affine_mnist, {}), (diffeo_mnist, {"displacement": 0.0}))
     )
     np.testing.assert_allclose(affine.images, diffeo.images, atol=1e-6)
 
@@ -93,7 +93,7 @@ def test_bad_input(digits, make, monkeypatch):
 
 def test_folding_maps_are_refused(digits):
     with pytest.raises(DataError, match=r"unfolded"):
-        diffeo_mnist(*digits, per_class=2, amplitude=0.0, bend=10.0)
+        diffeo_mnist(*digits, per_class=2, amplitude=0.0, displacement=10.0)
 
 
 @pytest.mark.slow

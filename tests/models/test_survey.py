@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from diffclust.analysis import graph_survey
+from diffclust.analysis import validation_curve
 from diffclust.data import load_digits
 from diffclust.models import ProjectedScatteringSpectralClustering
-from diffclust.plotting import survey_curves
+from diffclust.plotting import validation_curves
 
 MODEL = ProjectedScatteringSpectralClustering(
     3, num_removed=(1, 2), num_neighbours=(5,), num_dimensions=20, num_restarts=4
@@ -24,7 +24,7 @@ def three_digits() -> np.ndarray:
 def test_nothing_is_cut_up_to_the_number_of_groups() -> None:
     # With three groups the leading directions tell them apart: none is removed.
     model = dataclasses.replace(MODEL, num_removed=(0,))
-    rows = graph_survey(model, three_digits(), (5, 2, 3, 4), key=jax.random.key(0))
+    rows = validation_curve(model, three_digits(), (5, 2, 3, 4), key=jax.random.key(0))
     assert [(row.num_removed, row.num_clusters) for row in rows] == [
         (n, k) for n in (None, 0) for k in (2, 3, 4, 5)
     ]
@@ -37,7 +37,7 @@ def test_nothing_is_cut_up_to_the_number_of_groups() -> None:
 
 @pytest.mark.slow
 def test_single_graphs_and_their_mean() -> None:
-    rows = graph_survey(MODEL, three_digits(), (2, 3), key=jax.random.key(0))
+    rows = validation_curve(MODEL, three_digits(), (2, 3), key=jax.random.key(0))
     assert [row.num_removed for row in rows] == [None, None, 1, 1, 2, 2]
     for mean, *single in zip(rows[:2], rows[2:4], rows[4:], strict=True):
         assert mean.stability == pytest.approx(np.mean([row.stability for row in single]))
@@ -48,7 +48,7 @@ def test_same_as_the_fit() -> None:
     images = three_digits()
     (row,) = (
         row
-        for row in graph_survey(MODEL, images, (3,), key=jax.random.key(0))
+        for row in validation_curve(MODEL, images, (3,), key=jax.random.key(0))
         if row.num_removed is None
     )
     fitted = MODEL.fit(images, key=jax.random.key(0))
@@ -59,13 +59,13 @@ def test_same_as_the_fit() -> None:
 @pytest.mark.parametrize("counts", [(), (0,), (500,)])
 def test_refuses(counts: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="clusters"):
-        graph_survey(MODEL, three_digits(), counts, key=jax.random.key(0))
+        validation_curve(MODEL, three_digits(), counts, key=jax.random.key(0))
 
 
 @pytest.mark.slow
 def test_curves_show_every_graph() -> None:
-    rows = graph_survey(MODEL, three_digits(), (2, 3), key=jax.random.key(0))
-    figure = survey_curves(rows)
+    rows = validation_curve(MODEL, three_digits(), (2, 3), key=jax.random.key(0))
+    figure = validation_curves(rows)
     assert [len(panel.lines) for panel in figure.axes] == [3, 3, 3]
     shown = figure.axes[1].lines[0].get_ydata()
     np.testing.assert_array_equal(shown, [row.normalised_cut for row in rows[:2]])

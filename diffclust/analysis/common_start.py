@@ -1,0 +1,130 @@
+"""Fits of several methods from one k-means++ start, to lay them side by side."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Float
+
+from diffclust import _validation
+from diffclust.distances import SquaredEuclidean
+from diffclust.methods import method_of
+from diffclust.models.base import Result
+from diffclust.models.kmeans import (
+    AbstractPrototypeModel,
+    AffineInvariantKMeans,
+    DeformationInvariantKMeans,
+    KMeans,
+)
+from diffclust.parallel import Data
+from diffclust.solvers import Callback, LloydProblem, ignore, kmeans_plus_plus
+from diffclust.types import Key
+
+COMPARABLE: dict[str, type[AbstractPrototypeModel]] = {
+    method_of(kind.__name__).name: kind
+    for kind in (KMeans, AffineInvariantKMeans, DeformationInvariantKMeans)
+}
+"""The methods that can be laid side by side."""
+
+
+_SHARED = ("affine_penalty", "unit_norm", "boundary", "pixel_weights", "mask", "split_merge")
+"""Settings that the others take over from the method that was fitted."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CommonStart:
+    """What several methods made of one start.
+
+    Attributes:
+        start: The images that all prototypes began as.
+        indices: Their positions in the data.
+        results: The fits, in the order in which they were asked for; the given one is not among
+            them.
+    """
+
+    start: Float[np.ndarray, "clusters height width channels"]
+    indices: np.ndarray
+    results: tuple[Result, ...]
+
+
+def fit_from_common_start(
+    result: Result,
+    images: Any,
+    methods: Sequence[str],
+    *,
+    key: Key,
+    sample_weight: Any = None,
+    callback: Callback = ignore,
+    mesh: Mesh | None = None,
+) -> CommonStart:
+    """Fits other methods from the prototypes that a fit's best restart began with.
+
+    The other methods have one run each, with the settings that they share with the fitted one.
+
+    Args:
+        result: A fit of one of `COMPARABLE` that began by k-means++.
+        images: The images it was fitted to.
+        methods: Names of the others.
+        key: The key of that fit: it draws the same start again.
+        sample_weight: The weights of that fit, or None.
+        callback: Called after every chunk.
+        mesh: Devices that share every chunk, or None for one.
+
+    Returns:
+        The start and the other fits.
+
+    Raises:
+        ValueError: If the fitted method or another one is not of this kind.
+        FitError: If a loss is not a number.
+
+    References:
+        Cosentino et al., DI K-means, Fig. 3 and Sec. 4.2: all methods start from the same
+        k-means++ prototypes.
+    """
+    model = result.model
+    if not isinstance(model, AbstractPrototypeModel) or COMPARABLE.get(model.method) is not type(
+        model
+    ):
+        raise ValueError(
+            f"{model.method} has no start in common with others; this can be done for "
+            f"{', '.join(COMPARABLE)}"
+        )
+    unknown = [name for name in methods if name not in COMPARABLE]
+    if unknown:
+        raise ValueError(f"methods must be among {', '.join(COMPARABLE)}, not {', '.join(unknown)}")
+    array = model.validated(images)
+    weight = _validation.weights(sample_weight, len(array))
+    data = Data(array, weight, result.outcome.chunk_size, mesh)
+    indices = _seeds(model, data, result, key)
+    start = np.asarray(array[np.asarray(indices)])
+    fits = tuple(
+        _other(model, name).fit(
+            array,
+            key=key,
+            prototypes=start,
+            sample_weight=sample_weight,
+            callback=callback,
+            mesh=mesh,
+        )
+        for name in methods
+    )
+    return CommonStart(start, indices, fits)
+
+
+def _seeds(model: AbstractPrototypeModel, data: Data, result: Result, key: Key) -> np.ndarray:
+    """Where the best restart began, drawn again."""
+    losses = result.outcome.restarts
+    best = jax.random.split(key, len(losses))[int(np.argmin(losses))]
+    problem = LloydProblem(model.solver(), model.plan(*data.samples.shape[1:3]))
+    chunks = problem.level(data, 1)
+    return kmeans_plus_plus(chunks, model.num_clusters, SquaredEuclidean().to_all, key=best)
+
+
+def _other(model: AbstractPrototypeModel, name: str) -> AbstractPrototypeModel:
+    kind = COMPARABLE[name]
+    fields = {field.name for field in dataclasses.fields(kind)}
+    shared = {n: getattr(model, n) for n in _SHARED if n in fields and hasattr(model, n)}
+    return kind(model.num_clusters, **shared)

@@ -1,0 +1,75 @@
+"""The evidence of a fit, which compares grids and penalty weights without labels."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from diffclust.energies import estimate_noise, log_evidence
+from diffclust.models.base import Result
+from diffclust.models.kmeans import (
+    AbstractPrototypeModel,
+)
+from diffclust.parallel import Data
+from diffclust.parallel.data import PerSample
+from diffclust.solvers import LloydProblem, Run
+from diffclust.solvers.lloyd import sum_over_chunks
+from diffclust.solvers.penalty_learning import warp_statistics
+
+
+def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> tuple[float, float]:
+    """The log-evidence of a fit for each image: comparable between grids and penalty weights.
+
+    It falls where warps are so free that they explain anything, unlike the distortion, which only
+    ever falls with them.
+
+    Args:
+        result: A fit of a model whose warps are penalised.
+        images: The images it was fitted to.
+        pixels: Effective number of independent pixels. Fits are comparable under one number only:
+            give all of them what the first one returned.
+
+    Returns:
+        Nats an image, and the number of pixels.
+
+    Raises:
+        ValueError: If the model has no penalties, or one of them is zero.
+
+    References:
+        MacKay (1992), Bayesian interpolation; see `diffclust.energies.log_evidence`.
+    """
+    model = result.model
+    if not isinstance(model, AbstractPrototypeModel) or not model.penalty():
+        raise ValueError(f"{model.method} has no penalised warps, and so no evidence")
+    if min(model.penalty()) == 0.0:
+        raise ValueError(
+            f"penalty weights of {model.penalty()} have no evidence; all of them must be positive"
+        )
+    array = model.validated(images)
+    solver, assignment = model.solver(), result.outcome.assignment
+    chunks = LloydProblem(solver, model.plan(*array.shape[1:3])).level(
+        Data(array, None, result.outcome.chunk_size), 1
+    )
+    unseen = solver.init_memory(len(array), model.num_clusters, chunks.dtype)
+    known = eqx.tree_at(
+        lambda m: (m.cluster, m.params),
+        unseen,
+        (
+            unseen.cluster.at[:, 0].set(jnp.asarray(assignment.clusters, unseen.cluster.dtype)),
+            unseen.params.at[:, 0].set(jnp.asarray(assignment.params, unseen.params.dtype)),
+        ),
+    )
+    learned = result.outcome.learned
+    state, memory = sum_over_chunks(
+        solver, chunks, solver.init(learned.clusters), chunks.scatter(known)
+    )
+    run = Run(learned, PerSample(memory), state.tally, result.history, result.outcome.status)
+    warps = warp_statistics(solver, chunks, run)
+    if pixels is not None:
+        warps = eqx.tree_at(lambda w: w.pixels, warps, jnp.asarray(pixels, warps.pixels.dtype))
+    total = float(log_evidence(warps, estimate_noise(warps, learned.clusters.penalty)))
+    if not math.isfinite(total):
+        raise ValueError("the evidence is not a number: a cluster's warps have no curvature")
+    return total / len(array), float(np.asarray(warps.pixels))

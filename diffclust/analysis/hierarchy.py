@@ -1,0 +1,112 @@
+"""A dendrogram of shapes from the distances between them."""
+
+import dataclasses
+from typing import Any, get_args
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from diffclust import _validation
+from diffclust.distances import DiagonalGaussian, Gaussian, pairwise
+from diffclust.models.shapes import ShapeDistance, ShapeKMeans
+from diffclust.prototypes import gaussians
+from diffclust.registration import register
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Hierarchy:
+    """Shapes joined pair by pair, the nearest first.
+
+    Attributes:
+        registered: The registered shapes.
+        distances: Distance of every two shapes.
+        linkage: Who was joined with whom and how far apart they were, as SciPy tells it
+            (`scipy.cluster.hierarchy`), one row for each of n - 1 joins.
+    """
+
+    registered: Float[np.ndarray, "n landmarks dims"]
+    distances: Float[np.ndarray, "n n"]
+    linkage: Float[np.ndarray, "joins 4"]
+
+    def cut(self, num_clusters: int) -> Int[np.ndarray, " n"]:
+        """The clusters that are left where the last joins are undone.
+
+        Args:
+            num_clusters: How many clusters; ties may leave fewer.
+
+        Returns:
+            A cluster for each shape, numbered in the order of their first shapes.
+
+        Raises:
+            ValueError: If there are fewer shapes, or the number is below 1.
+        """
+        from scipy.cluster.hierarchy import fcluster
+
+        _validation.count(num_clusters, "num_clusters")
+        _validation.cluster_count(num_clusters, len(self.registered), "shapes")
+        labels = fcluster(self.linkage, num_clusters, "maxclust")
+        _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+        return np.argsort(np.argsort(first))[inverse].astype(np.int32)
+
+
+def registered_gaussians(
+    model: ShapeKMeans, shapes: Float[np.ndarray, "n landmarks dims"]
+) -> DiagonalGaussian | Gaussian:
+    """Shapes as a distance between two of them sees them: all carry the variances of all.
+
+    Args:
+        model: Says which covariances and registration.
+        shapes: Shapes, none of them a point or a line.
+
+    Returns:
+        The registered shapes, each landmark a Gaussian.
+    """
+    registered, consensus, *_ = register(shapes, model.registration, model.reflection)
+    points = jnp.asarray(registered)
+    covariance = model.initial_covariance(points, jnp.asarray(consensus))
+    return gaussians(points, jnp.broadcast_to(covariance[None], (len(shapes), *covariance.shape)))
+
+
+def shape_hierarchy(
+    shapes: Any, *, model: ShapeKMeans | None = None, linkage: str = "average"
+) -> Hierarchy:
+    """Joins shapes by their distances, in each of which both carry the variances of all shapes.
+
+    Args:
+        shapes: Anything array-like of shape `(n, landmarks, dims)`.
+        model: Says which distance, norm, covariances and registration; the Fisher–Rao distance
+            summed over landmarks where it is not given. Its number of clusters means nothing.
+        linkage: How clusters are compared, as SciPy names it: `"average"`, `"complete"`,
+            `"single"`, `"ward"`.
+
+    Returns:
+        The hierarchy.
+
+    Raises:
+        ValueError: If the shapes are none, fewer than two, or the model has no distance between
+            two shapes.
+
+    References:
+        Gattone et al., A shape distance based on the Fisher–Rao metric and its application for
+        shapes clustering (2017).
+    """
+    from scipy.cluster.hierarchy import linkage as joined
+    from scipy.spatial.distance import squareform
+
+    if model is None:
+        model = ShapeKMeans(1, distance="fisher-rao", variances="per_landmark")
+    if model.distance == "likelihood":
+        known = ", ".join(name for name in get_args(ShapeDistance) if name != "likelihood")
+        raise ValueError(
+            f"distance='likelihood' is no distance between two shapes; use one of {known}"
+        )
+    array = model.validated(shapes)
+    if len(array) < 2:
+        raise ValueError("one shape has nobody to be joined with; give at least 2")
+    each = registered_gaussians(model, array)
+    distances = np.asarray(pairwise(model.dissimilarity(), each), np.float64)
+    distances = 0.5 * (distances + distances.T)
+    np.fill_diagonal(distances, 0.0)
+    joins = joined(squareform(distances, checks=False), linkage)
+    return Hierarchy(np.asarray(each.mean), distances, joins)

@@ -1,0 +1,110 @@
+"""Scores of a graph clustering for several K, without labels."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from diffclust import _validation, metrics
+from diffclust.graphs import (
+    eigengap,
+    mean_graph,
+    normalised_cut,
+    self_tuning_affinity,
+    spectral_embedding,
+)
+from diffclust.graphs.embedding import normalised_rows
+from diffclust.models.scattering import reporter
+from diffclust.models.spectral import ProjectedScatteringSpectralClustering
+from diffclust.parallel import Data
+from diffclust.solvers import Callback, ignore, kmeans
+from diffclust.types import Key
+
+
+@dataclasses.dataclass(frozen=True)
+class ValidationScores:
+    """One setting, and what is known of it without labels.
+
+    Attributes:
+        num_clusters: K.
+        num_removed: n of the graph, or None for the mean of all graphs.
+        eigengap: λ_K - λ_(K+1) of the graph: large where it falls into K parts and no more.
+        normalised_cut: The cut of the clustering found; it grows with K by itself.
+        stability: The adjusted Rand index between the clustering of this graph and that of the
+            mean graph; for the mean graph, the mean of the others'.
+    """
+
+    num_clusters: int
+    num_removed: int | None
+    eigengap: float
+    normalised_cut: float
+    stability: float
+
+
+def validation_curve(
+    model: ProjectedScatteringSpectralClustering,
+    images: Any,
+    num_clusters: Sequence[int],
+    *,
+    key: Key,
+    callback: Callback = ignore,
+) -> tuple[ValidationScores, ...]:
+    """Clusters images for several K and each number of removed directions.
+
+    Features, neighbours and eigenvectors are computed once for all K.
+
+    Args:
+        model: Its settings are used, but for K; the graph of all samples is.
+        images: Anything array-like of shape `(n, height, width, channels)`.
+        num_clusters: The K to try.
+        key: Random key.
+        callback: Called after every chunk.
+
+    Returns:
+        Rows for the mean graph first, then for each number of removed directions, by K.
+
+    Raises:
+        ValueError: If an argument is not what it should be.
+
+    References:
+        von Luxburg (2007), A tutorial on spectral clustering, Sec. 8.3.
+    """
+    array = model.validated(images)
+    assert isinstance(array, np.ndarray)
+    if not num_clusters:
+        raise ValueError("num_clusters is empty; give the numbers of clusters to try")
+    for count in num_clusters:
+        _validation.count(count, "num_clusters")
+        _validation.cluster_count(count, len(array))
+    _, coordinates = model.project(Data(array), callback=callback)
+    single = [
+        mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in model.num_neighbours])
+        for near in model.neighbours(coordinates, report=reporter(callback, "neighbours"))
+    ]
+    graphs = {None: mean_graph(single), **dict(zip(model.num_removed, single, strict=True))}
+    most = max(num_clusters)
+    embeddings = {n: spectral_embedding(graph, most, key=key) for n, graph in graphs.items()}
+    rows = []
+    for count in sorted(num_clusters):
+        # Rows of unit length, cut off and made of unit length again, are those of fewer vectors.
+        assignments = {
+            n: kmeans(
+                normalised_rows(embedding.vectors[:, :count]),
+                count,
+                key=jax.random.fold_in(key, count),
+                num_restarts=model.num_restarts,
+            ).assignments
+            for n, embedding in embeddings.items()
+        }
+        stability: dict[int | None, float] = {
+            n: metrics.adjusted_rand_index(assignments[None], assignments[n])
+            for n in model.num_removed
+        }
+        stability[None] = float(np.mean(list(stability.values())))
+        for n, graph in graphs.items():
+            gap = eigengap(embeddings[n].eigenvalues, count)
+            cut = normalised_cut(graph, assignments[n], num_clusters=count)
+            rows.append(ValidationScores(count, n, gap, cut, float(stability[n])))
+    return tuple(sorted(rows, key=lambda row: (row.num_removed is not None, row.num_removed or 0)))

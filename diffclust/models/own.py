@@ -1,0 +1,146 @@
+"""A model of the user's own, of samples of any kind, under Lloyd's algorithm."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from diffclust import _validation
+from diffclust.alignment import AbstractAligner
+from diffclust.energies import AbstractSampleEnergy
+from diffclust.methods import Method, Words
+from diffclust.models.kmeans import AbstractPrototypeModel, check_counts
+from diffclust.models.settings import SearchSettings
+from diffclust.parallel import Description
+from diffclust.prototypes import AbstractPrototypeFamily, Learned
+from diffclust.solvers import Lloyd, Outcome
+from diffclust.solvers.lloyd import clusters_of
+
+_METHOD = Method(
+    "clustering",
+    "Clustering",
+    "clustering of one's own",
+    words=Words(empty="no sample is nearest to this prototype", noun="sample"),
+)
+
+
+class Clustering(SearchSettings, AbstractPrototypeModel):
+    """Any energy, aligner, prototype family and reduction, with all that a named method has.
+
+    `fit`, `predict`, `align`, restarts, split-and-merge moves, snapshots, devices; of images the
+    report, too. Samples are a floating array with a leading axis, or a tree of such arrays. A file
+    holds the numbers, not the parts: `diffclust.load(path, like=model)`.
+
+    Attributes:
+        num_clusters: K.
+        lloyd: The composition: `Lloyd(energy, aligner, family, reduction)`.
+        penalties: Weights of the energy's penalty terms, one for each.
+        coarser: Restarts run on samples that are so many times coarser, if the energy makes them.
+        has_missing: Whether samples may hold NaN, which the energy understands.
+    """
+
+    num_clusters: int = eqx.field(static=True)
+    lloyd: Lloyd = eqx.field(metadata={"in_files": False})
+    penalties: tuple[float, ...] = eqx.field(static=True, default=(), kw_only=True)
+    coarser: int = eqx.field(static=True, default=1, kw_only=True)
+    has_missing: bool = eqx.field(static=True, default=False, kw_only=True)
+    mask: ClassVar[str | None] = None
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        check_counts(self)
+        _validation.count(self.coarser, "coarser")
+        wanted = self.lloyd.energy.num_penalties
+        if len(self.penalties) != wanted:
+            raise ValueError(
+                f"penalties must be {wanted} numbers, one for each term of "
+                f"{type(self.lloyd.energy).__name__}, not {self.penalties}"
+            )
+
+    @property
+    def descriptor(self) -> Method:
+        """What a model of one's own is called."""
+        return _METHOD
+
+    def solver(self) -> Lloyd:
+        """The composition."""
+        return self.lloyd
+
+    def energy(self, channels: int = 1) -> AbstractSampleEnergy:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The composition's."""
+        return self.lloyd.energy
+
+    def aligner(self) -> AbstractAligner:
+        """The composition's."""
+        return self.lloyd.aligner
+
+    def family(self) -> AbstractPrototypeFamily:
+        """The composition's."""
+        return self.lloyd.family
+
+    def penalty(self) -> tuple[float, ...]:
+        """`penalties`."""
+        return self.penalties
+
+    def coarsening(self, height: int, width: int) -> int:
+        """`coarser`."""
+        return self.coarser
+
+    def check(self, images: Any) -> None:
+        """Takes all samples."""
+
+    def validated(self, samples: Any, /) -> Any:
+        """Checks arrays with a common leading axis, or registers images."""
+        if self.registers:
+            return super().validated(samples)
+        return _validation.samples(samples, finite=not self.has_missing)
+
+    def state_bytes(self, shape: Any) -> int:
+        """The normalised samples, and their memory in several runs."""
+        row = self.lloyd.memory_bytes(self.num_clusters)
+        return int(shape[0] * (4 * np.prod(shape[1:]) + 4 * row + 64))
+
+    def blank(self, sample_shape: Any, dtype: jnp.dtype) -> Learned:
+        """What a fit learns, with zeros."""
+        return self.blank_of(jax.ShapeDtypeStruct(sample_shape, dtype))
+
+    def blank_of(self, sample: PyTree) -> Learned:
+        """What a fit learns, with zeros, of samples of any kind.
+
+        Args:
+            sample: One sample, or its shapes and dtypes.
+
+        Returns:
+            The tree.
+        """
+
+        def init(samples: PyTree) -> Learned:
+            seeds = jax.vmap(self.lloyd.family.normalise)(samples)
+            return self.lloyd.init(clusters_of(self.lloyd, seeds, self.penalties)).learned
+
+        count = self.num_clusters
+        every = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), sample)
+        shapes = eqx.filter_eval_shape(init, every)
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    def working_copies(self, description: Description) -> int:
+        """The aligner's, and one more."""
+        return 1 + super().working_copies(description)
+
+    def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> Any:
+        """Moves samples by their params."""
+        size, given = outcome.chunk_size, (params, samples)
+        chunks = [
+            jax.tree.map(lambda leaf, i=i: leaf[i : i + size], given)
+            for i in range(0, len(params), size)
+        ]
+        parts = [_align(self.lloyd.energy, *chunk) for chunk in chunks]
+        return jax.tree.map(lambda *part: np.concatenate([np.asarray(x) for x in part]), *parts)
+
+
+@eqx.filter_jit
+def _align(energy: AbstractSampleEnergy, params: Array, samples: PyTree) -> PyTree:
+    return jax.vmap(energy.aligned)(jnp.asarray(params), jax.tree.map(jnp.asarray, samples))

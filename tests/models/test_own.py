@@ -1,0 +1,188 @@
+"""A model of the user's own, of samples of any kind."""
+
+from pathlib import Path
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+from diffclust import load, save
+from diffclust.alignment import Descent, NoAlignment, Stage
+from diffclust.data import Dataset
+from diffclust.distances import SquaredEuclidean
+from diffclust.energies import AbstractSampleEnergy, Entropic, TransformedDistance
+from diffclust.models import Clustering, Result
+from diffclust.parallel import data_mesh
+from diffclust.prototypes import AbstractPrototypeFamily, MeanImages, UnitNormImages
+from diffclust.report import write_report
+from diffclust.solvers import Lloyd
+from diffclust.storage import SnapshotFolder
+from diffclust.transforms import Affine, Identity
+from tests.registry import blobs
+
+K = 3
+KIND = np.arange(60) % K
+
+
+def plain() -> Clustering:
+    energy = TransformedDistance(Identity(), SquaredEuclidean())
+    return Clustering(K, Lloyd(energy, NoAlignment(), MeanImages()), split_merge=False)
+
+
+def series() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    t = np.linspace(0, 6, 20)
+    waves = np.stack([np.sin(t), np.cos(2 * t), t / 6], axis=0)[KIND]
+    return (waves + 0.1 * rng.normal(size=waves.shape))[..., None].astype(np.float32)
+
+
+def together(clusters: np.ndarray) -> bool:
+    """Whether the clusters are the kinds, by other numbers."""
+    return len({*zip(clusters.tolist(), KIND.tolist(), strict=True)}) == K
+
+
+class Pair(AbstractSampleEnergy):
+    """Samples of two parts: a place, and a few lengths, each with a distance of its own."""
+
+    num_params: ClassVar[int] = 0
+    num_penalties: ClassVar[int] = 0
+    affine_embedding: ClassVar[None] = None
+
+    def bind(self, sample, *, scale=1.0):
+        return lambda params, x, cluster: scale * self._between(x, cluster.prototype)
+
+    def _between(self, x: dict, c: dict) -> Array:
+        return jnp.sum((x["place"] - c["place"]) ** 2) + jnp.sum((x["size"] - c["size"]) ** 2)
+
+    def penalties(self, params: Array) -> Array:
+        return jnp.zeros((0,), params.dtype)
+
+    def unaligned(self, sample, clusters) -> Array:
+        return jax.vmap(self._between, in_axes=(None, 0))(sample, clusters.prototype)
+
+    def exemplar(self, prototype):
+        return prototype
+
+    def aligned(self, params: Array, sample):
+        return sample
+
+    def pixel_weight(self, params: Array, sample) -> None:
+        return None
+
+    def coarser(self, sample, factor: int, *, sigma=None):
+        return sample
+
+
+class PairMeans(AbstractPrototypeFamily):
+    """The mean of each part."""
+
+    is_additive: ClassVar[bool] = True
+    descends: ClassVar[bool] = True
+
+    @property
+    def initial_family(self) -> "PairMeans":
+        return self
+
+    def init(self, sample):
+        return sample
+
+    def normalise(self, sample):
+        return sample
+
+    def statistics(self, aligned, pixel_weight, membership: Array, prototypes):
+        return jax.tree.map(lambda x: membership.T @ x, aligned), jnp.sum(membership, axis=0)
+
+    def update(self, statistics, previous):
+        sums, count = statistics
+        safe = jnp.maximum(count, 1e-30)[:, None]
+        return jax.tree.map(
+            lambda s, old: jnp.where(count[:, None] > 0, s / safe, old), sums, previous
+        )
+
+
+def pairs() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    place = np.asarray([[0.0, 0.0], [3.0, 0.0], [0.0, 3.0]])[KIND] + 0.2 * rng.normal(size=(60, 2))
+    return {"place": place, "size": rng.uniform(size=(60, 5)) + KIND[:, None]}
+
+
+def same(one: Result, other: Result) -> None:
+    np.testing.assert_array_equal(one.assignments, other.assignments)
+    assert one.history == other.history
+
+
+def test_series_are_fitted_predicted_saved_and_loaded(key: jax.Array, tmp_path: Path) -> None:
+    samples, model = series(), plain()
+    result = model.fit(samples, key=key)
+    assert together(result.assignments)
+    np.testing.assert_array_equal(result.predict(samples).clusters, result.assignments)
+    np.testing.assert_array_equal(result.align(samples, result.outcome.assignment.params), samples)
+    save(tmp_path / "model", result)
+    again = load(tmp_path / "model", like=model)
+    np.testing.assert_array_equal(again.prototypes, result.prototypes)
+    np.testing.assert_array_equal(again.predict(samples).clusters, result.assignments)
+    with pytest.raises(ValueError, match="one of the user's own; give the model as like="):
+        load(tmp_path / "model")
+
+
+def test_trees_are_samples_without_a_class_of_the_library(key: jax.Array, tmp_path: Path) -> None:
+    samples, model = pairs(), Clustering(K, Lloyd(Pair(), NoAlignment(), PairMeans()))
+    result = model.fit(samples, key=key)
+    assert together(result.assignments)
+    assert result.sample_shape == ((2,), (5,))
+    np.testing.assert_array_equal(result.predict(samples).clusters, result.assignments)
+    save(tmp_path / "model", result)
+    one = jax.tree.map(lambda leaf: leaf[0], samples)
+    again = load(tmp_path / "model", like=model, sample=one)
+    np.testing.assert_array_equal(again.predict(samples).clusters, result.assignments)
+    with pytest.raises(ValueError, match="must have the fitted shape"):
+        result.predict({"place": samples["place"], "size": samples["size"][:, :4]})
+
+
+@pytest.mark.slow
+def test_images_have_snapshots_devices_and_a_report(key: jax.Array, tmp_path: Path) -> None:
+    images = blobs(24)
+    lloyd = Lloyd(TransformedDistance(Affine()), Descent((Stage(4),)), UnitNormImages())
+    model = Clustering(K, lloyd, penalties=(0.5,), max_passes=6)
+    result = model.fit(images, key=key, chunk_size=16)
+    with SnapshotFolder(tmp_path / "states", run={}, every=0.0) as snapshots:
+        same(model.fit(images, key=key, chunk_size=16, snapshots=snapshots), result)
+    shared = model.fit(images, key=key, chunk_size=8, mesh=data_mesh())
+    np.testing.assert_allclose(shared.loss, result.loss, rtol=1e-4)
+    write_report(tmp_path / "report.html", result, Dataset(images))
+    assert "clustering of one's own" in (tmp_path / "report.html").read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_soft_memberships_cover_the_candidates_of_the_aligner(key: jax.Array) -> None:
+    energy = TransformedDistance(Identity())
+    soft = Lloyd(energy, NoAlignment(candidates=K), MeanImages(), Entropic(0.5))
+    result = Clustering(K, soft, split_merge=False).fit(series(), key=key)
+    assert together(result.assignments)
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (np.zeros((4, 3), int), "samples must be floating numbers, not int64"),
+        (np.zeros((0, 3)), "one leading axis for at least one sample"),
+        (
+            {"a": np.zeros((4, 1)), "b": np.zeros((5, 1))},
+            "one leading axis for at least one sample",
+        ),
+        (np.asarray([[0.0], [np.nan], [1.0]]), "NaN or infinity at index 1"),
+        (np.zeros((2, 3)), "num_clusters is 3, more than the 2 samples|3"),
+    ],
+)
+def test_bad_samples_are_one_line(samples, message: str, key: jax.Array) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        plain().fit(samples, key=key)
+    assert "\n" not in str(caught.value)
+
+
+def test_penalties_must_be_the_energys() -> None:
+    with pytest.raises(ValueError, match="penalties must be 0 numbers"):
+        Clustering(K, plain().lloyd, penalties=(1.0,))
