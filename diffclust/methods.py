@@ -109,6 +109,7 @@ _graph = functools.partial(
 _spectral = functools.partial(_graph, words=_EMBEDDED, selection="eigengap")
 _gradient = functools.partial(Method, solver="gradient", moves="prototypes")
 _mixture = functools.partial(_gradient, words=DENSITY_WORDS, is_mixture=True)
+_shapes = functools.partial(Method, sample_kind="shape", words=_SHAPES, streams=False)
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -117,10 +118,7 @@ METHODS: dict[str, Method] = {
         Method("ai-kmeans", "AffineInvariantKMeans", "AI K-means"),
         Method("di-kmeans", "DeformationInvariantKMeans", "DI K-means", has_evidence=True),
         _graph(
-            "scattering-kmeans",
-            "ScatteringKMeans",
-            "K-means in scattering space",
-            words=_FEATURES,
+            "scattering-kmeans", "ScatteringKMeans", "K-means in scattering space", words=_FEATURES
         ),
         _spectral("pssc", "ProjectedScatteringSpectralClustering", "PSSC"),
         _spectral(
@@ -132,14 +130,7 @@ METHODS: dict[str, Method] = {
         _mixture("dti-gmm", "DTIGaussianMixture", "DTI Gaussian mixture"),
         _gradient("ti-kmeans", "TransformationInvariantKMeans", "TI K-means", words=MOVED_WORDS),
         _mixture("gmm", "GaussianMixture", "Gaussian mixture"),
-        Method(
-            "shape-kmeans",
-            "ShapeKMeans",
-            "shape K-means",
-            sample_kind="shape",
-            words=_SHAPES,
-            streams=False,
-        ),
+        _shapes("shape-kmeans", "ShapeKMeans", "shape K-means"),
     )
 }
 """Every method by name."""

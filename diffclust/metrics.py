@@ -122,7 +122,7 @@ def adjusted_rand_index(labels: object, assignments: object) -> float:
     """
     table = contingency_table(labels, assignments)
     # Python integers: products of pair counts pass 2^63 at some 80,000 samples.
-    together = _pairs(table)
+    in_both = _pairs(table)
     in_classes, in_clusters = _pairs(table.sum(axis=1)), _pairs(table.sum(axis=0))
     all_pairs = _pairs(table.sum(keepdims=True))
     if in_classes == in_clusters and (in_classes in (0, all_pairs)):
@@ -130,7 +130,7 @@ def adjusted_rand_index(labels: object, assignments: object) -> float:
     # All four terms are multiplied by the number of pairs, which keeps them exact.
     chance = in_classes * in_clusters
     most = (in_classes + in_clusters) * all_pairs
-    return 2 * (together * all_pairs - chance) / (most - 2 * chance)
+    return 2 * (in_both * all_pairs - chance) / (most - 2 * chance)
 
 
 def scores(labels: object, assignments: object) -> dict[str, float]:

@@ -1,7 +1,10 @@
-"""`diffclust fit`, `predict` and `demo`."""
+"""`diffclust fit`, `predict` and `demo`, and what a fit will take."""
 
 import contextlib
 import dataclasses
+import hashlib
+import json
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -12,31 +15,41 @@ import jax
 import numpy as np
 
 from diffclust import metrics
-from diffclust._validation import some
+from diffclust._version import __version__
 from diffclust.analysis import COMPARABLE, CommonStart, fit_from_common_start
 from diffclust.cli import runs, samples
 from diffclust.cli.distributed import Processes
-from diffclust.cli.estimate import announce_long_fit, describe_fit
 from diffclust.cli.options import Demo, Fit, Predict, Sweep
 from diffclust.cli.progress_bar import ProgressBar
-from diffclust.cli.resume import SavedStates
 from diffclust.cli.summary import print_summary
 from diffclust.data import Collection, load_mask
+from diffclust.estimate import Estimate, StageCost, estimate
 from diffclust.image_source import ImageSource
 from diffclust.methods import METHODS
 from diffclust.models import MODELS, AbstractModel, Result
 from diffclust.plotting import Film, save_prototypes
 from diffclust.report import write_report
-from diffclust.report.maps import check_map_samples
+from diffclust.report.sections import check_map_samples
 from diffclust.solvers import Callback, Progress
 from diffclust.solvers.result import ignore
 from diffclust.storage import checkpoint
+from diffclust.storage.staging import staged_file
 
 _LARGEST_SEED = 2**32 - 1
 """Larger ones need JAX's double precision."""
 
 _SOURCE = ("source", "split", "limit", "rate", "seconds")
 """Options that say what was read, which a summary keeps."""
+
+
+_LONG = 60.0
+"""A fit of more seconds than that is announced."""
+
+_FEW_PIXELS = 4_000_000
+"""Methods on graphs have to be rehearsed as a whole; on fewer pixels that would be a good part of
+them, and they take no more than a minute or two."""
+
+_REMEDY = "try a smaller --limit, --size or --chunk-size"
 
 
 def fit(options: Fit, *, command: str = "fit") -> None:
@@ -66,7 +79,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
                 print(describe_fit(options, model, dataset, bar))
                 return
             if processes.is_first:
-                states = SavedStates(options, model)
+                states = runs.SavedStates(options, model)
             if states is not None and not states.is_done():
                 kind = None if command == "fit" else command
                 inputs, replace = samples.inputs_of(options), options.overwrite
@@ -88,7 +101,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
                 summary = write_run(folder, result, dataset, options, **about)
     if states is not None:
         states.remove()
-        _finish(options.out, result, dataset, summary)
+        print_summary(options.out, result, dataset, summary)
 
 
 def _fit(
@@ -96,7 +109,7 @@ def _fit(
     model: AbstractModel,
     methods: list[str],
     processes: Processes,
-    states: SavedStates | None,
+    states: runs.SavedStates | None,
     bar: ProgressBar,
     stack: contextlib.ExitStack,
 ) -> tuple[Result, Collection, dict[str, Any]]:
@@ -129,8 +142,9 @@ def _fit(
 
 def _callback(dataset: Collection, bar: ProgressBar, film: Film | None) -> Callback:
     """What follows the fit; where images are larger than memory, free memory is given back."""
-    trimmer = samples.MemoryTrimmer() if isinstance(dataset.samples, ImageSource) else None
-    callbacks = [callback for callback in (trimmer, bar, film) if callback is not None]
+    callbacks: list[Callback] = [bar] if film is None else [bar, film]
+    if isinstance(dataset.samples, ImageSource):
+        callbacks.insert(0, samples.MemoryTrimmer())
 
     def call_all(progress: Progress) -> None:
         for callback in callbacks:
@@ -196,11 +210,10 @@ def predict(options: Predict) -> None:
         outcome = dataclasses.replace(fitted.outcome, assignment=assignment, extras=extras)
         result = dataclasses.replace(fitted, outcome=outcome)
         bar.show("writing")
-        title = f"{dataset.name}, assigned by a model that was fitted before"
-        more = {"model": options.model}
-        about = {"command": "predict", "figures": figures, "more": more, "title": title}
+        about = {"command": "predict", "figures": figures, "more": {"model": options.model}}
+        about["title"] = f"{dataset.name}, assigned by a model that was fitted before"
         summary = write_run(folder, result, dataset, options, **about)
-    _finish(options.out, result, dataset, summary)
+    print_summary(options.out, result, dataset, summary)
 
 
 def demo(options: Demo) -> None:
@@ -213,10 +226,7 @@ def demo(options: Demo) -> None:
         ValueError: If the folder holds anything but an earlier demo.
         OSError: If something cannot be written.
     """
-    fit(
-        Fit("digits", 10, options.out, method="di-kmeans", seed=options.seed, overwrite=True),
-        command="demo",
-    )
+    fit(Fit("digits", 10, options.out, seed=options.seed, overwrite=True), command="demo")
 
 
 def make_model(options: Fit) -> AbstractModel:
@@ -289,9 +299,8 @@ def write_run(
     Returns:
         The summary.
     """
-    scores = {}
-    if dataset.labels is not None:
-        scores = metrics.scores(dataset.labels, result.assignments)
+    labels = dataset.labels
+    scores = {} if labels is None else metrics.scores(labels, result.assignments)
     summary = {
         **(result.summary() if figures is None else figures),
         "seed": options.seed,
@@ -312,24 +321,106 @@ def write_run(
     save_prototypes(folder / "prototypes.png", result)
     if not options.no_report:
         samples.trim_memory()
-        write_report(
-            folder / "report.html",
-            result,
-            dataset,
-            scores=scores or None,
-            seed=options.seed,
-            title=title,
-            film=film,
-            others=others,
-            map_samples=options.maps,
-        )
+        shown = {"title": title, "film": film, "others": others, "map_samples": options.maps}
+        page = folder / "report.html"
+        write_report(page, result, dataset, scores=scores, seed=options.seed, **shown)
     runs.write_summary(folder, summary)
     return summary
 
 
-def _finish(out: str, result: Result, dataset: Collection, summary: dict[str, Any]) -> None:
-    """Names the files that were left out, and prints the summary."""
-    if dataset.skipped:
-        names = some(map(repr, dataset.skipped))
-        print(f"skipped {len(dataset.skipped)} unreadable files: {names}", file=sys.stderr)
-    print_summary(out, result, dataset, summary)
+def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: ProgressBar) -> str:
+    """What a fit would take, for `--dry-run`.
+
+    Args:
+        options: What was asked for.
+        model: The model.
+        dataset: The samples.
+        bar: Shows that the fit is rehearsed.
+
+    Returns:
+        A line for the terminal.
+
+    Raises:
+        ValueError: If there is not enough memory.
+    """
+    cost = _rehearse(options, model, dataset, bar, short=0.0)
+    if cost.shortage is not None:
+        raise ValueError(f"{cost.shortage}; {_REMEDY}")
+    _keep(options, model, dataset, cost)
+    return (
+        f"{model.method} of {len(dataset)} {dataset.noun}s in {model.num_clusters} clusters would "
+        f"take {cost.describe()} (dry run: nothing was written)"
+    )
+
+
+def announce_long_fit(
+    options: Fit, model: AbstractModel, dataset: Collection, bar: ProgressBar
+) -> None:
+    """Says on stderr what a fit will take that will take long.
+
+    Estimates are kept beside the compiled programs, so that the same fit starts at once when it is
+    started again.
+
+    Args:
+        options: What was asked for.
+        model: The model.
+        dataset: The samples.
+        bar: Shows that the fit is rehearsed.
+
+    Raises:
+        ValueError: If there is not nearly enough memory.
+    """
+    small = int(np.prod(dataset.samples.shape)) < _FEW_PIXELS
+    if options.resume or (small and model.descriptor.solver == "graph"):
+        return
+    cost = _kept(options, model, dataset)
+    if cost is None:
+        cost = _rehearse(options, model, dataset, bar, short=_LONG)
+        _keep(options, model, dataset, cost)
+    if cost.shortage is not None:
+        # An estimate is good to a factor of two: only what cannot be is refused.
+        if cost.is_hopeless:
+            raise ValueError(f"{cost.shortage}; {_REMEDY}")
+        print(f"warning: {cost.shortage}; {_REMEDY}", file=sys.stderr, flush=True)
+    if cost.seconds > _LONG:
+        print(f"this will take {cost.describe()}", file=sys.stderr, flush=True)
+
+
+def _rehearse(
+    options: Fit, model: AbstractModel, dataset: Collection, bar: ProgressBar, *, short: float
+) -> Estimate:
+    bar.show("rehearsing")
+    # Another key than the fit's: a rehearsal shall not look like it.
+    key = jax.random.fold_in(jax.random.key(options.seed), 1)
+    return estimate(model, dataset.samples, key=key, chunk_size=options.chunk_size, short=short)
+
+
+def _file_of(options: Fit, model: AbstractModel, dataset: Collection) -> Path | None:
+    """The file that keeps the estimate of this fit; None where programs are not kept either."""
+    folder = jax.config.values.get("jax_compilation_cache_dir")
+    if not folder or "://" in folder:
+        return None
+    samples = [[*dataset.samples.shape], str(np.dtype(dataset.samples.dtype))]
+    machine = [jax.devices()[0].device_kind, os.cpu_count()]
+    fit = [model.method, model.settings(), options.chunk_size]
+    what = [__version__, jax.__version__, *fit, *samples, *machine]
+    name = hashlib.sha256(json.dumps(what, default=str).encode()).hexdigest()[:32]
+    return Path(folder) / "diffclust-estimates" / f"{name}.json"
+
+
+def _kept(options: Fit, model: AbstractModel, dataset: Collection) -> Estimate | None:
+    file = _file_of(options, model, dataset)
+    try:
+        about = {} if file is None else json.loads(file.read_text("utf-8"))
+        stages = tuple(StageCost(**stage) for stage in about.pop("stages"))
+        return Estimate(stages, **about)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _keep(options: Fit, model: AbstractModel, dataset: Collection, cost: Estimate) -> None:
+    file = _file_of(options, model, dataset)
+    if file is not None:
+        # Whole or not at all: another process may be reading it.
+        with contextlib.suppress(OSError, ValueError), staged_file(file, overwrite=True) as written:
+            written.write_text(json.dumps(dataclasses.asdict(cost)), "utf-8")

@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from diffclust.cli import samples
 from diffclust.cli.options import Fit, option
@@ -134,7 +134,7 @@ class Processes:
 
     def own_part(
         self, arrays: Mapping[str, np.ndarray], own: Collection, dataset: Collection
-    ) -> dict[str, np.ndarray]:
+    ) -> Mapping[str, np.ndarray]:
         """The entries of this process's samples.
 
         Args:
@@ -145,10 +145,10 @@ class Processes:
         Returns:
             The same names.
         """
+        if self.mesh is None:
+            return arrays
         assert own.indices is not None
         assert dataset.indices is not None
-        if self.mesh is None:
-            return dict(arrays)
         here = np.searchsorted(dataset.indices, own.indices)
         return {name: array[here] for name, array in arrays.items()}
 
@@ -201,44 +201,35 @@ class Processes:
                 f"images must have one size, and there are {' and '.join(sizes)} (width x height); "
                 f"give --size to resize and centre-crop all"
             )
-        height, width, _ = shapes[0]
-        depth = max(shape[2] for shape in shapes)
+        (height, width, _), depth = shapes[0], max(shape[2] for shape in shapes)
         pixels = np.asarray(own.images)
         if pixels.shape[3] != depth:
             pixels = np.stack([convert_channels(image, depth) for image in pixels])
         size = None if options.size is None else (height, width)
         paths = [path for part in parts for path in part["paths"]]
-        files = FolderImages(map(Path, paths), shape=(height, width, depth), size=size)
-        everything = Dataset(
-            _SharedImages(files, _checksum(pixels)),
-            None if own.labels is None else allgather_rows(own.labels, self.mesh),
-            own.label_names,
-            tuple(paths),
-            own.name,
-            tuple(path for part in parts for path in part["skipped"]),
-            allgather_rows(own.indices, self.mesh),
+        images = _SharedImages(map(Path, paths), shape=(height, width, depth), size=size)
+        images.known_checksum = _checksum(pixels)
+        everything = dataclasses.replace(
+            own,
+            images=images,
+            labels=None if own.labels is None else allgather_rows(own.labels, self.mesh),
+            paths=tuple(paths),
+            skipped=tuple(path for part in parts for path in part["skipped"]),
+            indices=allgather_rows(own.indices, self.mesh),
         )
         return dataclasses.replace(own, images=pixels), everything
 
 
-class _SharedImages(ImageSource):
+class _SharedImages(FolderImages):
     """The images of all processes, of which this one reads more only when it is asked to.
 
     Their checksum is known: the processes have found it together.
     """
 
-    def __init__(self, images: ImageSource, checksum: int) -> None:
-        self._images, self._checksum = images, checksum
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        return self._images.shape
-
-    def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
-        return self._images.read(index)
+    known_checksum: int
 
     def checksum(self) -> int:
-        return self._checksum
+        return self.known_checksum
 
 
 def _checksum(pixels: np.ndarray) -> int:

@@ -16,23 +16,8 @@ from typing import Any
 
 import tyro
 
-from diffclust.cli.options import (
-    COMMANDS,
-    Compare,
-    Demo,
-    Export,
-    Fit,
-    Predict,
-    Sweep,
-    method_options,
-    refuse_foreign_options,
-    settings_from,
-    with_method_options,
-)
-
-_BAD_INPUT, _INTERRUPTED, _TERMINATED = 2, 130, 143
-
-Options = Fit | Predict | Compare | Sweep | Export | Demo
+from diffclust.cli import options as cli_options
+from diffclust.cli.options import COMMANDS, Options
 
 
 class Terminated(KeyboardInterrupt):
@@ -59,18 +44,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _termination_raises():
             _run(options)
     except KeyboardInterrupt as interrupt:
-        is_term = isinstance(interrupt, Terminated)
-        status = _TERMINATED if is_term else _INTERRUPTED
-        did = "terminated" if is_term else "interrupted"
+        terminated = isinstance(interrupt, Terminated)
+        status, did = (143, "terminated") if terminated else (130, "interrupted")
         _leave_others(interrupt, f"{did}; {interrupt}", status)
-        return _refuse(f"{did}; {str(interrupt) or 'nothing was written'}", status)
+        message = f"{did}; {str(interrupt) or 'nothing was written'}"
     except Exception as error:
-        message = _explain(error)
-        _leave_others(error, message, _BAD_INPUT)
+        status, message = 2, _explain(error)
+        _leave_others(error, message, status)
         if message is None:
             raise
-        return _refuse(message)
-    return 0
+    else:
+        return 0
+    print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    return status
 
 
 def _run(options: Options) -> None:
@@ -87,11 +73,6 @@ def _leave_others(error: BaseException, message: str | None, status: int) -> Non
         from diffclust.cli.distributed import leave
 
         leave(error, message, status)
-
-
-def _refuse(message: str, status: int = _BAD_INPUT) -> int:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
-    return status
 
 
 def _explain(error: Exception) -> str | None:
@@ -115,8 +96,8 @@ def _parse(arguments: list[str]) -> Options:
     if name in ("fit", "sweep"):
         method = _method_in(arguments, kinds[name].method)
         if method is not None:
-            refuse_foreign_options(method, arguments)
-        kinds[name] = with_method_options(kinds[name], method)
+            cli_options.refuse_foreign_options(method, arguments)
+        kinds[name] = cli_options.with_method_options(kinds[name], method)
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):
@@ -134,7 +115,7 @@ def _parse(arguments: list[str]) -> Options:
         message = re.sub("^Error parsing", "cannot parse", condense(printed.getvalue()))
         raise ValueError(f"{message}; see diffclust{command} --help") from None
     if method is not None:
-        settings = settings_from(method, options.settings)
+        settings = cli_options.settings_from(method, options.settings)
         options = dataclasses.replace(options, settings=settings)
     return options
 
@@ -147,7 +128,7 @@ def _method_in(arguments: list[str], default: str) -> str | None:
     if method is None and {"-h", "--help"} & {*arguments}:
         return None
     # What is no method at all, tyro refuses.
-    return method if method in method_options() else default
+    return method if method in cli_options.method_options() else default
 
 
 def condense(box: str) -> str:
@@ -159,22 +140,15 @@ def condense(box: str) -> str:
     Returns:
         The message without frame, help texts and the pointer to more of them.
     """
-    sections: list[list[str]] = [[]]
-    for line in box.splitlines():
-        inside = re.fullmatch(r"[│|] (.*?)\s*[│|]", line)
-        if inside is None:
-            continue
-        text = inside[1]
-        if re.fullmatch(r"[─-]+", text):
-            sections.append([])
-        elif text.strip() and not text.startswith(" " * 8):
-            sections[-1].append(text)
-    kept = [s for s in sections if s and not s[0].startswith(("For full help", "Argument help"))]
+    inside = re.findall(r"^[│|] (.*?) *[│|]$", box, re.MULTILINE)
     joined = []
-    for section in kept:
-        prose = " ".join(line for line in section if not line.startswith(" ")).rstrip(".")
-        listed = ", ".join(line.strip() for line in section if line.startswith(" "))
-        joined.append(f"{prose} {listed}".strip())
+    for section in re.split(r"^[─-]+$", "\n".join(inside), flags=re.MULTILINE):
+        # Help texts are indented by eight.
+        lines = [x for x in section.splitlines() if x.strip() and not x.startswith(" " * 8)]
+        prose = " ".join(line for line in lines if not line.startswith(" ")).rstrip(".")
+        listed = ", ".join(line.strip() for line in lines if line.startswith(" "))
+        if lines and not lines[0].startswith(("For full help", "Argument help")):
+            joined.append(f"{prose} {listed}".strip())
     return "; ".join(joined) or " ".join(box.split())
 
 

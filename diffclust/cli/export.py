@@ -15,6 +15,7 @@ from diffclust.cli.runs import SavedRun, read_run, refuse_inputs, write_table
 from diffclust.cli.samples import reload_samples
 from diffclust.data import Collection, Dataset
 from diffclust.models import Result
+from diffclust.plotting import as_picture, displayable
 from diffclust.storage.staging import check_target, staged, staged_file
 
 _MARK = "export.json"
@@ -67,18 +68,18 @@ def export(options: Export) -> None:
         with staged_file(options.out, overwrite=options.overwrite) as path, ProgressBar() as bar:
             message = write(_Export(path, ending, run, options, bar))
     else:
-        target = check_target(
-            options.out,
-            kind="export",
-            is_one=lambda folder: (folder / _MARK).is_file(),
-            overwrite=options.overwrite,
-        )
-        refuse_inputs(options.out, target, [str(run.folder), run.summary["source"]["source"]])
-        with staged(target, replace=options.overwrite) as folder, ProgressBar() as bar:
+        out, replace = options.out, options.overwrite
+        target = check_target(out, kind="export", is_one=_is_export, overwrite=replace)
+        refuse_inputs(out, target, [str(run.folder), run.summary["source"]["source"]])
+        with staged(target, replace=replace) as folder, ProgressBar() as bar:
             message = write(_Export(folder, ending, run, options, bar))
             mark = {"what": options.what, "run": options.run}
             (folder / _MARK).write_text(json.dumps(mark, indent=2) + "\n", "utf-8")
     print(f"{message}: {options.out}")
+
+
+def _is_export(folder: Path) -> bool:
+    return (folder / _MARK).is_file()
 
 
 def _ending(options: Export, allowed: Sequence[str]) -> str:
@@ -149,11 +150,9 @@ def _aligned(job: _Export) -> str:
     if not job.ending and result.prototypes.ndim != 4:
         raise ValueError("aligned shapes are no images; give an --out that ends in .npz")
     result, dataset = _assign_again(job, result)
-    params = result.outcome.assignment.params
-    parts = (
-        result.align(np.asarray(dataset.samples[here]), params[here])
-        for here in _parts(job, "aligning")
-    )
+    params, samples = result.outcome.assignment.params, dataset.samples
+    places = _parts(job, "aligning")
+    parts = (result.align(np.asarray(samples[here]), params[here]) for here in places)
     if job.ending:
         job.save_arrays(aligned=np.concatenate(list(parts)))
     else:
@@ -175,13 +174,14 @@ def _prototypes(job: _Export) -> str:
     if job.ending == ".npz":
         counts = np.bincount(job.run.clusters, minlength=count)
         np.savez(job.path, prototypes=result.prototypes, counts=counts)
-    elif job.ending:
+    elif job.ending == ".png":
         shutil.copyfile(job.run.folder / "prototypes.png", job.path)
     elif result.prototypes.ndim != 4:
         raise ValueError("mean shapes are no images; give an --out that ends in .npz or .png")
     else:
         for cluster, prototype in enumerate(result.prototypes):
-            _save_picture(f"{job.folder(cluster)}.png", prototype, own_range=True)
+            picture = as_picture(displayable(prototype, own_range=True))
+            picture.save(f"{job.folder(cluster)}.png")
     return f"{count} prototypes"
 
 
@@ -204,12 +204,13 @@ def _folders(job: _Export) -> str:
             f"{len(lost)} of {len(files)} files are gone, such as {str(lost[0])!r}; say where they "
             "are now with --source"
         )
+    doing = "linking" if link else "copying"
     for position, (file, path) in enumerate(zip(files, _paths(job, files), strict=True), start=1):
         if link:
             path.symlink_to(file.absolute())
         else:
             shutil.copyfile(file, path)
-        job.bar.show("linking" if link else "copying", position, len(files))
+        job.bar.show(doing, position, len(files))
     return f"{job.samples()} {'linked' if link else 'copied'}"
 
 
@@ -233,16 +234,7 @@ def _save_pictures(job: _Export, parts: Iterable[Any]) -> None:
     images = (image for part in parts for image in np.asarray(part))
     paths = _paths(job, (Path(f"{index}.png") for index in job.run.indices))
     for path, image in zip(paths, images, strict=True):
-        _save_picture(path, image)
-
-
-def _save_picture(path: str | Path, image: np.ndarray, *, own_range: bool = False) -> None:
-    from PIL import Image
-
-    from diffclust.plotting import displayable
-
-    pixels = displayable(image, own_range=own_range)
-    Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(path)
+        as_picture(displayable(image)).save(path)
 
 
 _WRITERS: dict[What, tuple[Callable[[_Export], str], tuple[str, ...]]] = {

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from tyro.conf import Positional, arg
 
@@ -96,53 +96,26 @@ class ProcessOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class Fit:
-    """Cluster images or shapes, and write assignments, prototypes, a report and the model.
+class _Clustering:
+    """What fits and sweeps have in common.
 
     Attributes:
-        source: What to cluster: digits, mnist, usps, affine-mnist, diffeo-mnist, mnist-1k,
-            mnist-color or affnist-like, a folder of pictures or of recordings, a .npy, .npz or IDX
-            file, or tfds: and the name of a prepared set of TensorFlow Datasets; with shape-kmeans
-            a table of landmarks, .npz, .csv or .tps.
-        clusters: Number of clusters.
         out: Folder to write, new or empty.
-        method: How to cluster; 'diffclust fit --method pssc --help' shows the options of one
-            method.
         seed: Seed of all that is random.
         split: Which part of the source.
         labels: Column of a table of landmarks that holds the classes; for scores only.
         limit: At most so many images or shapes, drawn at random.
         size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
         channels: 1 to make all images grey, 3 to make all RGB.
-        rate: Samples a second that recordings are resampled to.
-        seconds: Length of what is read of each recording, about its middle.
-        weights: A .npy file with the weight of each sample of the source.
-        start: Folder of an earlier run of the same source with as many clusters; the fit begins
-            with those, whatever method found them.
         mask: A picture of the images' size, black where pixels do not count and white where they
             do, or a .npy file; a picture is resized as the images are.
         settings: Settings of the method.
         chunk_size: Images or shapes that are in memory at once.
-        checkpoint_every: Seconds between two saved states of a long fit.
-        checkpoints_kept: How many saved states are kept; the one before is there where the last
-            one is damaged.
-        resume: Go on with a fit that was broken off.
-        stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
-            file, or a folder of pictures. Without being asked to where, as 32-bit numbers, they
-            would take more than half of the memory.
         skip_bad: Leave out files that cannot be read.
-        overwrite: Replace the run that the folder holds, or a fit that was broken off.
-        compare_with: Let these methods, such as kmeans,ai-kmeans, begin with the same prototypes,
-            and lay theirs beside those of the fit in the report; with kmeans, ai-kmeans and
-            di-kmeans. Each takes another run.
-        maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
-        no_report: Do not write report.html.
-        dry_run: Say how long it would take and how much memory, and write nothing.
-        distribution: One fit by several processes.
     """
 
     source: Source
-    clusters: Annotated[int, arg(name="k", aliases=["-k"], metavar="K")]
+    clusters: Annotated[Any, arg(name="k", aliases=["-k"])]
     out: Folder
     method: MethodName = "di-kmeans"
     seed: int = 0
@@ -151,23 +124,60 @@ class Fit:
     limit: Limit = None
     size: Size = None
     channels: Channels = None
+    mask: File = None
+    settings: Settings = dataclasses.field(default_factory=dict)
+    chunk_size: ChunkSize = None
+    skip_bad: Flag = False
+    overwrite: Flag = False
+    maps: Maps = 1_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit(_Clustering):
+    """Cluster images or shapes, and write assignments, prototypes, a report and the model.
+
+    Attributes:
+        source: What to cluster: digits, mnist, usps, affine-mnist, diffeo-mnist, mnist-1k,
+            mnist-color or affnist-like, a folder of pictures or of recordings, a .npy, .npz or IDX
+            file, or tfds: and the name of a prepared set of TensorFlow Datasets; with shape-kmeans
+            a table of landmarks, .npz, .csv or .tps.
+        clusters: Number of clusters.
+        method: How to cluster; 'diffclust fit --method pssc --help' shows the options of one
+            method.
+        overwrite: Replace the run that the folder holds, or a fit that was broken off.
+        maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
+        rate: Samples a second that recordings are resampled to.
+        seconds: Length of what is read of each recording, about its middle.
+        weights: A .npy file with the weight of each sample of the source.
+        start: Folder of an earlier run of the same source with as many clusters; the fit begins
+            with those, whatever method found them.
+        checkpoint_every: Seconds between two saved states of a long fit.
+        checkpoints_kept: How many saved states are kept; the one before is there where the last
+            one is damaged.
+        resume: Go on with a fit that was broken off.
+        stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
+            file, or a folder of pictures. Without being asked to where, as 32-bit numbers, they
+            would take more than half of the memory.
+        compare_with: Let these methods, such as kmeans,ai-kmeans, begin with the same prototypes,
+            and lay theirs beside those of the fit in the report; with kmeans, ai-kmeans and
+            di-kmeans. Each takes another run.
+        no_report: Do not write report.html.
+        dry_run: Say how long it would take and how much memory, and write nothing.
+        distribution: One fit by several processes.
+    """
+
+    clusters: Annotated[int, arg(name="k", aliases=["-k"], metavar="K")]
     rate: Annotated[int | None, arg(metavar="HZ", help_behavior_hint="(default: 48000)")] = None
     seconds: Annotated[float | None, arg(metavar="S", help_behavior_hint="(default: 1)")] = None
     weights: File = None
     start: Run = None
-    mask: File = None
-    settings: Settings = dataclasses.field(default_factory=dict)
-    chunk_size: ChunkSize = None
     checkpoint_every: Annotated[float, arg(metavar="SECONDS")] = 60.0
     checkpoints_kept: Annotated[int, arg(metavar="N")] = 2
     resume: Flag = False
     stream: Flag = False
-    skip_bad: Flag = False
-    overwrite: Flag = False
     compare_with: Annotated[
         str | None, arg(metavar="METHOD[,METHOD...]", help_behavior_hint="")
     ] = None
-    maps: Maps = 1_000
     no_report: Flag = False
     dry_run: Flag = False
     distribution: Annotated[ProcessOptions, arg(name="")] = ProcessOptions()
@@ -229,7 +239,7 @@ class Compare:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sweep:
+class Sweep(_Clustering):
     """Try several numbers of clusters, or landmark grids, and choose one without labels.
 
     Numbers of clusters are chosen at the elbow of the loss, with spectral methods at the widest
@@ -240,40 +250,15 @@ class Sweep:
         clusters: Numbers of clusters, such as 2-12 or 2,4,8; one number where grids are tried.
         out: Folder to write, new or empty: a report, a curve, a table, and the run that was
             chosen.
-        grids: Landmark grids to try, such as 3,5,7x5 (rows x columns), with di-kmeans.
         method: How to cluster; 'diffclust sweep --method pssc --help' shows the options of one
             method.
-        seed: Seed of all that is random.
-        split: Which part of the source.
-        labels: Column of a table of landmarks that holds the classes; for scores only.
-        limit: At most so many images or shapes, drawn at random.
-        size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
-        channels: 1 to make all images grey, 3 to make all RGB.
-        mask: A picture, black where pixels of the images do not count, or a .npy file.
-        settings: Settings of the method.
-        chunk_size: Images or shapes that are in memory at once.
-        skip_bad: Leave out files that cannot be read.
         overwrite: Replace the sweep that the folder holds.
         maps: Images on the maps by t-SNE in the chosen run's report, at most 2000; 0 for no maps.
+        grids: Landmark grids to try, such as 3,5,7x5 (rows x columns), with di-kmeans.
     """
 
-    source: Source
     clusters: Annotated[str, arg(name="k", aliases=["-k"], metavar="K-K|K,K,...")]
-    out: Folder
     grids: Annotated[str | None, arg(metavar="GRID[,GRID...]", help_behavior_hint="")] = None
-    method: MethodName = "di-kmeans"
-    seed: int = 0
-    split: Split = "all"
-    labels: Labels = None
-    limit: Limit = None
-    size: Size = None
-    channels: Channels = None
-    mask: File = None
-    settings: Settings = dataclasses.field(default_factory=dict)
-    chunk_size: ChunkSize = None
-    skip_bad: Flag = False
-    overwrite: Flag = False
-    maps: Maps = 1_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -312,9 +297,9 @@ class Demo:
     seed: int = 0
 
 
-COMMANDS: dict[str, type] = {
-    kind.__name__.lower(): kind for kind in (Fit, Predict, Compare, Sweep, Export, Demo)
-}
+Options = Fit | Predict | Compare | Sweep | Export | Demo
+
+COMMANDS: dict[str, type] = {kind.__name__.lower(): kind for kind in get_args(Options)}
 
 _KINDS: dict[str, tuple[type, str]] = {
     "integer": (int, "N"),
@@ -362,15 +347,9 @@ def with_method_options(command: type, method: str | None) -> type:
     table = {} if method is None else method_options()[method]
     fields = [(field_of(name), *_typed(name, about)) for name, about in table.items()]
     kind = dataclasses.make_dataclass("settings", fields, frozen=True)
-    annotated = Annotated[kind, arg(name=str(method))]
-    namespace = {"__doc__": command.__doc__}
-    return dataclasses.make_dataclass(
-        command.__name__,
-        [("settings", annotated, kind())],
-        bases=(command,),
-        namespace=namespace,
-        frozen=True,
-    )
+    settings = ("settings", Annotated[kind, arg(name=str(method))], kind())
+    more = {"bases": (command,), "namespace": {"__doc__": command.__doc__}, "frozen": True}
+    return dataclasses.make_dataclass(command.__name__, [settings], **more)
 
 
 def _typed(name: str, about: dict[str, Any]) -> tuple[Any, Any]:

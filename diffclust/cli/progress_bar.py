@@ -36,13 +36,10 @@ class ProgressBar:
         Args:
             restarts: How many restarts there will be.
         """
-        self._restarts = restarts
+        self._restarts, self._last, self._compiled = restarts, ("", 0), True
         self._bar: Any = None
-        self._task: Any = None
-        self._last = ("", 0)
         self._phase: tuple[int, int] | None = None
         self._pace: tuple[float, int, int] | None = None
-        self._warm = True
 
     def __enter__(self) -> "ProgressBar":
         """Shows the bar."""
@@ -58,7 +55,7 @@ class ProgressBar:
                 console=Console(stderr=True),
                 transient=True,
             )
-            self._task = self._bar.add_task("starting", total=None)
+            self._bar.add_task("starting", total=None)
             self._bar.start()
         return self
 
@@ -77,8 +74,7 @@ class ProgressBar:
         Args:
             progress: What the solver reports.
         """
-        is_new = progress.stage == "step" and self._starts_phase(progress)
-        words = self._words(progress)
+        is_new, words = self._starts_phase(progress), self._words(progress)
         if self._bar is not None:
             room = self._bar.console.width - _BESIDE
             while len(words) > 1 and len(", ".join(words)) > room:
@@ -119,7 +115,8 @@ class ProgressBar:
             total: How much there is to do, or None where nobody knows.
         """
         if self._bar is not None:
-            self._bar.update(self._task, description=text, completed=done, total=total or None)
+            task, total = self._bar.task_ids[0], total or None
+            self._bar.update(task, description=text, completed=done, total=total)
 
     def describe(self, progress: Progress) -> str:
         """What a fit is doing, in a few words.
@@ -150,14 +147,15 @@ class ProgressBar:
 
     def _starts_phase(self, progress: Progress) -> bool:
         """Whether a fit by gradient steps was in another phase at its last report."""
-        here = (progress.restart, progress.iteration)
-        is_new = here != self._phase
-        if is_new:
+        here, before = (progress.restart, progress.iteration), self._phase
+        if progress.stage != "step":
+            return False
+        if here != before:
             self._pace = None
         # The first window of a later phase is spent on compiling, too.
-        self._warm = not is_new or self._phase is None or self._phase[0] != progress.restart
+        self._compiled = here == before or before is None or before[0] != progress.restart
         self._phase = here
-        return is_new
+        return here != before
 
     def _steps(self, progress: Progress) -> list[str]:
         """How far a fit by gradient steps is, how fast in this phase, and how long it may take."""
@@ -165,7 +163,7 @@ class ProgressBar:
         if progress.loss is not None:
             words.append(f"loss {progress.loss:.4g} an image")
         here = (time.monotonic(), progress.done, progress.samples or 0)
-        if self._pace is None and self._warm:
+        if self._pace is None and self._compiled:
             self._pace = here
         seconds, steps, samples = (b - a for a, b in zip(self._pace or here, here, strict=True))
         if seconds > 0 and steps > 0:

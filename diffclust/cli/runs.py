@@ -1,28 +1,35 @@
-"""Runs as folders: `summary.json`, `assignments.csv` and the model, written and read again."""
+"""Runs as folders, written and read again, and the saved states of fits that were interrupted."""
 
 import contextlib
 import csv
 import dataclasses
+import functools
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from diffclust._version import __version__
+from diffclust.cli.options import Fit
 from diffclust.data import Collection
 from diffclust.estimate.measure import peak_bytes
-from diffclust.models import Result
+from diffclust.image_source import Images, ImageSource
+from diffclust.models import AbstractModel, Result
 from diffclust.solvers import Assignment
 from diffclust.storage import checkpoint
+from diffclust.storage.snapshots import SnapshotFolder
 from diffclust.storage.staging import check_target, staged
 
 _SUMMARY, _ASSIGNMENTS = "summary.json", "assignments.csv"
-_BLOCK = 2**16
 
 
 @contextlib.contextmanager
@@ -45,9 +52,8 @@ def new_run(
         OSError: If it cannot be written.
     """
     kind = "run" if command is None else f"run of 'diffclust {command}'"
-    target = check_target(
-        out, kind=kind, is_one=lambda folder: is_run(folder, command), overwrite=overwrite
-    )
+    is_one = functools.partial(is_run, command=command)
+    target = check_target(out, kind=kind, is_one=is_one, overwrite=overwrite)
     refuse_inputs(out, target, inputs)
     with staged(target, replace=overwrite) as folder:
         yield folder
@@ -69,8 +75,15 @@ def refuse_inputs(out: str, target: Path, inputs: Iterable[str]) -> None:
             raise ValueError(f"{out!r} holds {path!r}, which is read; give another folder")
 
 
-def _summary_of(folder: Path) -> dict[str, Any]:
-    """The summary of a run; empty where the folder holds no whole run, or does not exist."""
+def summary_of(folder: Path) -> dict[str, Any]:
+    """The summary of a run.
+
+    Args:
+        folder: The run's folder.
+
+    Returns:
+        What `summary.json` holds; empty where the folder holds no whole run, or does not exist.
+    """
     try:
         summary = json.loads((folder / _SUMMARY).read_text("utf-8"))
     except (OSError, ValueError):
@@ -88,7 +101,7 @@ def is_run(folder: Path, command: str | None = None) -> bool:
     Returns:
         False also where there is no such folder.
     """
-    summary = _summary_of(folder)
+    summary = summary_of(folder)
     return bool(summary) and command in (None, summary.get("command"))
 
 
@@ -99,17 +112,11 @@ def write_summary(folder: Path, summary: dict[str, Any]) -> None:
         folder: The run's folder.
         summary: What to write; NumPy's numbers and tuples are turned into JSON's.
     """
-
-    def plain(value: Any) -> Any:
-        if hasattr(value, "tolist"):
-            return value.tolist()
-        raise TypeError(f"JSON cannot hold a {type(value).__name__}")
-
-    text = json.dumps(summary, indent=2, default=plain)
+    text = json.dumps(summary, indent=2, default=lambda value: value.tolist())
     (folder / _SUMMARY).write_text(text + "\n", "utf-8")
 
 
-def write_table(path: Path, header: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
+def write_table(path: Path, header: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
     """Writes a table as CSV.
 
     Args:
@@ -139,34 +146,18 @@ def write_assignments(folder: Path, dataset: Collection, assignment: Assignment)
     column, places = dataset.places
     indices, clusters = dataset.indices, assignment.clusters
     distances, margins = assignment.distances, assignment.margins
-    # Row by row as lists of Python's numbers, millions would take more than the images' memory.
-    blocks = (slice(start, start + _BLOCK) for start in range(0, len(dataset), _BLOCK))
-    rows = (
-        row
-        for block in blocks
-        for row in zip(
-            indices[block].tolist(),
-            places[block],
-            clusters[block].tolist(),
-            # Of a NumPy scalar, which knows its precision: in double, float32's 0.1 has 17 digits.
-            map(str, distances[block]),
-            map(str, margins[block]),
-            strict=True,
-        )
-    )
+    # NumPy's scalars know their precision: in double, float32's 0.1 has 17 digits. One at a time,
+    # as lists of millions would take more than the images' memory.
+    numbers = zip(indices, places, clusters, map(str, distances), map(str, margins), strict=True)
     header = ["index", column, "cluster", "distance", "margin"]
-    write_table(folder / _ASSIGNMENTS, header, rows)
+    write_table(folder / _ASSIGNMENTS, header, numbers)
 
 
 def environment() -> dict[str, Any]:
     """Versions, and the device that JAX computes on."""
-    device = jax.devices()[0]
+    device, python = jax.devices()[0], platform.python_version()
     return {
-        "versions": {
-            "diffclust": __version__,
-            "jax": jax.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": {"diffclust": __version__, "jax": jax.__version__, "python": python},
         "device": f"{device.platform}: {device.device_kind}",
     }
 
@@ -239,7 +230,7 @@ def read_run(path: str) -> SavedRun:
         ValueError: If the folder holds no whole run.
     """
     folder = Path(path)
-    summary = _summary_of(folder)
+    summary = summary_of(folder)
     if summary.get("command") == "sweep":
         raise ValueError(f"{path!r} holds a sweep; give its run, {str(folder / 'chosen')!r}")
     if not summary:
@@ -247,24 +238,120 @@ def read_run(path: str) -> SavedRun:
             f"{path!r} holds no run; give a folder that 'diffclust fit' or predict wrote"
         )
     try:
-        with (folder / _ASSIGNMENTS).open(
-            encoding="utf-8", errors="surrogateescape", newline=""
-        ) as file:
+        table = folder / _ASSIGNMENTS
+        with table.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
             header, *rows = csv.reader(file)
         index, column, cluster, *_ = header
         if (index, cluster) != ("index", "cluster") or len(rows) != int(summary["n"]):
             raise ValueError("another number of rows, or other columns")
-        indices, places, clusters, distances, margins = zip(*rows, strict=True)
-        return SavedRun(
-            folder,
-            summary,
-            column,
-            np.array(indices).astype(np.int64),
-            places,
-            np.array(clusters).astype(np.int32),
-            np.array(distances).astype(np.float64),
-            np.array(margins).astype(np.float64),
-        )
+        indices, places, *numbers = zip(*rows, strict=True)
+        kinds = (np.int32, np.float64, np.float64)
+        arrays = (np.array(n).astype(kind) for n, kind in zip(numbers, kinds, strict=True))
+        positions = np.array(indices).astype(np.int64)
+        return SavedRun(folder, summary, column, positions, places, *arrays)
     except (OSError, ValueError, KeyError, TypeError, IndexError, csv.Error) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"the run in {path!r} is damaged ({reason}); make it again") from error
+
+
+class SavedStates:
+    """The states of one fit, in a folder beside that of its run, for as long as it is not done."""
+
+    def __init__(self, options: Fit, model: AbstractModel) -> None:
+        """Looks whether there is something to go on with.
+
+        Args:
+            options: What was asked for.
+            model: The model that is fitted.
+
+        Raises:
+            ValueError: If a broken-off fit is there and neither `--resume` nor `--overwrite` was
+                given, or an option means nothing.
+        """
+        self._options, self._model = options, model
+        self._out = Path(options.out).absolute()
+        self._folder = Path(f"{self._out}.unfinished")
+        every, kept = options.checkpoint_every, options.checkpoints_kept
+        if not every >= 0.0:
+            raise ValueError(f"--checkpoint-every must be at least 0, not {every}")
+        if kept < 1:
+            raise ValueError(
+                f"--checkpoints-kept must be at least 1, not {kept}; 2 outlive a damaged one"
+            )
+        allowed = self.is_done() or options.resume or options.overwrite
+        if self._folder.exists() and not allowed:
+            raise ValueError(
+                f"{str(self._folder)!r} holds a fit that was broken off; go on with it by "
+                "--resume, or replace it with --overwrite"
+            )
+
+    def is_done(self) -> bool:
+        """Whether the run is to go on and is finished already."""
+        # With --overwrite the run may be the one that the unfinished fit is to replace.
+        replaces = self._options.overwrite and self._has_states()
+        return self._options.resume and is_run(self._out) and not replaces
+
+    @contextlib.contextmanager
+    def snapshots(
+        self, dataset: Collection, arguments: Mapping[str, np.ndarray]
+    ) -> Iterator[SnapshotFolder]:
+        """Saves states while the block runs, in which the run is fitted and written.
+
+        Args:
+            dataset: The images that are fitted.
+            arguments: What the fit is given for each of them; see `sample_arguments`.
+
+        Yields:
+            Where the fit saves its state.
+
+        Raises:
+            ValueError: If the saved states are of another fit.
+            OSError: If a state cannot be saved.
+        """
+        if self._options.overwrite and not self._options.resume:
+            self.remove()
+        given = {name: _checksum(array) for name, array in arguments.items()}
+        run = {
+            "method": self._model.method,
+            "settings": self._model.settings(),
+            "seed": self._options.seed,
+            "precision": str(jnp.result_type(float)),
+            "samples": [*dataset.samples.shape, _checksum(dataset.samples)],
+            "weights": given.get("sample_weight"),
+            "start": given.get("assignments"),
+        }
+        every, kept = self._options.checkpoint_every, self._options.checkpoints_kept
+        to_stderr = functools.partial(print, file=sys.stderr, flush=True)
+        try:
+            folder = SnapshotFolder(self._folder, run=run, every=every, kept=kept, log=to_stderr)
+            with folder as snapshots:
+                yield snapshots
+        except KeyboardInterrupt as interrupt:
+            if self._has_states():
+                interrupt.args = ("go on with the same command and --resume",)
+            raise
+        finally:
+            if not self._has_states():
+                self.remove()
+
+    def _has_states(self) -> bool:
+        """Whether there are whole states, of this process or of one before."""
+        return any(path.name.isdigit() for path in self._folder.glob("states/*"))
+
+    def remove(self) -> None:
+        """Removes the states, and what a process that was killed had begun to write or remove."""
+        # Renamed first: states without their mark would pass for those of any fit.
+        removed = self._folder.with_name(f".{self._folder.name}.removed")
+        shutil.rmtree(removed, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self._folder.rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
+        if self._options.resume and self._out.exists():
+            for left in self._out.parent.glob(f".{self._out.name}.????????.tmp"):
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _checksum(samples: Images) -> int:
+    if isinstance(samples, ImageSource):
+        return samples.checksum()
+    return zlib.crc32(np.ascontiguousarray(samples).data)

@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import dataclasses
-import json
 import math
 import os
 import sys
@@ -16,7 +15,7 @@ import numpy as np
 from diffclust import _validation
 from diffclust.cli.options import Fit, Predict, Sweep, option, parse_grid
 from diffclust.cli.progress_bar import ProgressBar
-from diffclust.cli.runs import SavedRun, file_names, read_run
+from diffclust.cli.runs import SavedRun, file_names, read_run, summary_of
 from diffclust.data import (
     Collection,
     DataError,
@@ -108,11 +107,11 @@ def loader_arguments(
         if getattr(like.model, "ground", "none") == "colour":
             # Any number of channels becomes one when colours are taken out.
             channels = None
-        taken |= {"size": tuple(size), "channels": channels}
     else:
         assert isinstance(options, Fit)
-        taken |= {"size": size_of(options), "channels": options.channels}
-    return {**taken, "progress": bar.reading}
+        size, channels = size_of(options), options.channels
+    shape = {"size": None if size is None else tuple(size), "channels": channels}
+    return {**taken, **shape, "progress": bar.reading}
 
 
 def load_shapes(options: Fit | Predict) -> LandmarkSet:
@@ -217,16 +216,8 @@ def as_fitted(options: Predict) -> Predict:
     """
     if not os.path.isdir(options.source):
         return options
-    try:
-        source = json.loads((Path(options.model) / "summary.json").read_text("utf-8"))["source"]
-        known = {name: source.get(name) for name in _DECODING}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return options
-    wanted = {
-        name: value
-        for name, value in known.items()
-        if getattr(options, name) is None and isinstance(value, int | float)
-    }
+    known = summary_of(Path(options.model)).get("source", {})
+    wanted = {name: known.get(name) for name in _DECODING if getattr(options, name) is None}
     return dataclasses.replace(options, **wanted)
 
 
@@ -260,9 +251,8 @@ def reload_samples(
     )
     dataset = load_samples(options, result, bar)
     assert dataset.indices is not None
-    if not np.array_equal(dataset.indices, run.indices) or (
-        file_names(dataset.places[1]) != file_names(run.places)
-    ):
+    same = file_names(dataset.places[1]) == file_names(run.places)
+    if not same or not np.array_equal(dataset.indices, run.indices):
         raise ValueError(
             f"{options.source!r} no longer holds the {dataset.noun}s of this run; give the same "
             "ones with --source"
@@ -306,11 +296,8 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
             raise
         blank = _validation.blank_images(dataset.images)
         assert dataset.indices is not None
-        places = dataset.indices[blank].tolist()
-        if dataset.paths is not None:
-            places = [
-                f"{place} ({dataset.paths[i]!r})" for place, i in zip(places, blank, strict=True)
-            ]
+        names = [f" ({path!r})" for path in dataset.paths or ()] or [""] * len(dataset)
+        places = [f"{dataset.indices[i]}{names[i]}" for i in blank]
         raise DataError(
             f"{blank.size} of {len(dataset)} images are blank (all zero) and cannot be scaled to "
             f"unit norm, at index {_validation.some(places)}; remove them."
@@ -341,9 +328,7 @@ def trim_memory() -> None:
 class MemoryTrimmer:
     """A callback that trims the memory whenever a fit comes to another stage, restart or pass."""
 
-    def __init__(self) -> None:
-        """Has seen nothing yet."""
-        self._seen: tuple[str, int, int] | None = None
+    _seen: tuple[str, int, int] | None = None
 
     def __call__(self, progress: Progress) -> None:
         """Trims where something has ended.

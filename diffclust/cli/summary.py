@@ -1,16 +1,20 @@
 """A run in short, as a table and a few lines on the terminal."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from diffclust._validation import some
 from diffclust.data import Collection
 from diffclust.models import Result
 from diffclust.plotting import loss_history
 
 _MOST_ROWS = 20
+
+_UNSTABLE = "single graphs group these samples otherwise; look at the margins and the bridges"
 
 _STEADY = 0.8
 """A mean adjusted Rand index; of plain groups it is above 0.9."""
@@ -29,12 +33,18 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 0) -> Any:
+def console() -> Any:
+    """The terminal's standard output as `rich` prints on it, without colours of its own choice."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def text_table(columns: Mapping[str, Iterable[str]], *, left: int = 0) -> Any:
     """A table for the terminal.
 
     Args:
-        header: Names of the columns.
-        rows: Texts; a row may have fewer of them.
+        columns: Texts, by the name of the column.
         left: How many columns, the first ones, are flush left; the others are flush right.
 
     Returns:
@@ -43,10 +53,10 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: in
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*header, box=None, header_style="bold")
+    table = Table(*columns, box=None, header_style="bold")
     for column in table.columns[left:]:
         column.justify = "right"
-    for row in rows:
+    for row in zip(*columns.values(), strict=True):
         # No markup: a folder may be called [bold].
         table.add_row(*map(Text, row))
     return table
@@ -55,53 +65,57 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: in
 def print_summary(out: str, result: Result, dataset: Collection, summary: dict[str, Any]) -> None:
     """Prints the clusters, the loss, the scores where there are labels, and where the files lie.
 
+    Files of the source that were left out are named on stderr.
+
     Args:
         out: The run's folder.
         result: The result, assigned to these samples.
         dataset: The samples.
         summary: The run's figures.
     """
-    from rich.console import Console
-
-    console = Console(highlight=False)
+    if dataset.skipped:
+        names = some(map(repr, dataset.skipped))
+        print(f"skipped {len(dataset.skipped)} unreadable files: {names}", file=sys.stderr)
+    screen = console()
     # Not every terminal has a proper minus sign.
     distance = result.model.words.distance_short.replace("−", "-")
-    console.print(_clusters(result, dataset, distance))
+    screen.print(_clusters(result, dataset, distance))
     predicted = summary["status"] == "predicted"
     name = f"summed {distance}" if predicted else result.model.criterion
-    console.print(
+    screen.print(
         f"{summary['method']}: {plural(summary['n'], dataset.noun)} in "
         f"{plural(summary['k'], 'cluster')}, {name} "
         f"{summary['loss']:.6g}{'' if predicted else _work(result)}, {summary['seconds']:.1f} s"
     )
     if not predicted and (changes := _changes(result)):
-        console.print(changes)
+        screen.print(changes)
     if not predicted and "stability" in summary:
-        console.print(_stability(summary["stability"]))
+        # How much the graphs agree whose mean was cut.
+        line = f"stability {summary['stability']:.2f}"
+        screen.print(f"{line}: {_UNSTABLE}" if summary["stability"] < _STEADY else line)
     if "acc" in summary:
-        console.print(
+        screen.print(
             f"accuracy {summary['acc']:.3f}, NMI {summary['nmi']:.3f}, ARI {summary['ari']:.3f} "
             "(the fit never saw the labels)"
         )
     report = Path(out) / "report.html"
     place, what = (report, "report") if report.exists() else (Path(out), "files")
     # No markup and no wrapping: a path is printed as it is.
-    console.print(f"{what}: {place}", markup=False, soft_wrap=True)
+    screen.print(f"{what}: {place}", markup=False, soft_wrap=True)
 
 
 def _work(result: Result) -> str:
     """How much was done, where something was repeated."""
-    course = loss_history(result)
-    if course is None:
-        passes = result.outcome.num_passes
-        return f" after {passes} passes" if passes > 1 else ""
-    return f" after {course.total} {course.unit}s"
+    history, passes = loss_history(result), result.outcome.num_passes
+    if history is not None:
+        return f" after {history.total} {history.unit}s"
+    return f" after {passes} passes" if passes > 1 else ""
 
 
 def _changes(result: Result) -> str:
     """How often clusters were refilled or split, in a fit by gradient steps."""
     words = {"refills": "tiny clusters refilled", "moves": "clusters split and others removed"}
-    counts = {words[name]: round(result.outcome.figures.get(name, 0)) for name in words}
+    counts = {what: round(result.outcome.figures.get(name, 0)) for name, what in words.items()}
     return ", ".join(
         f"{what} {'once' if times == 1 else f'{times} times'}"
         for what, times in counts.items()
@@ -109,29 +123,21 @@ def _changes(result: Result) -> str:
     )
 
 
-def _stability(stability: float) -> str:
-    """How much the graphs agree whose mean was cut."""
-    line = f"stability {stability:.2f}"
-    if stability < _STEADY:
-        line += ": single graphs group these samples otherwise; look at the margins and the bridges"
-    return line
-
-
 def _clusters(result: Result, dataset: Collection, distance: str) -> Any:
-    header = ["cluster", f"{dataset.noun}s", f"mean {distance}"]
-    labels, names = dataset.labels, dataset.label_names or ()
+    counts, names, labels = result.counts, dataset.label_names, dataset.labels
+    members = [result.assignments == cluster for cluster in range(min(len(counts), _MOST_ROWS))]
+    columns = {
+        "cluster": [str(cluster) for cluster in range(len(members))],
+        f"{dataset.noun}s": [str(counts[cluster]) for cluster in range(len(members))],
+        f"mean {distance}": [
+            f"{result.distances[own].mean():.4g}" if own.any() else "" for own in members
+        ],
+    }
     if labels is not None and names:
-        header += ["mostly", "share"]
-    counts, rows = result.counts, []
-    for cluster in range(min(len(counts), _MOST_ROWS)):
-        members = result.assignments == cluster
-        row = [str(cluster), str(counts[cluster])]
-        if counts[cluster]:
-            row.append(f"{result.distances[members].mean():.4g}")
-            if labels is not None and names:
-                classes = np.bincount(labels[members], minlength=len(names))
-                row += [names[int(classes.argmax())], f"{classes.max() / counts[cluster]:.0%}"]
-        rows.append(row)
+        classes = [np.bincount(labels[own], minlength=len(names)) for own in members]
+        columns["mostly"] = [names[int(c.argmax())] if c.any() else "" for c in classes]
+        columns["share"] = [f"{c.max() / c.sum():.0%}" if c.any() else "" for c in classes]
     if len(counts) > _MOST_ROWS:
-        rows.append(["...", str(counts[_MOST_ROWS:].sum())])
-    return text_table(header, rows)
+        rest = ["...", str(counts[_MOST_ROWS:].sum()), *[""] * len(columns)]
+        columns = {name: [*c, text] for (name, c), text in zip(columns.items(), rest, strict=False)}
+    return text_table(columns)

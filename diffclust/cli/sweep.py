@@ -14,32 +14,34 @@ import numpy as np
 from diffclust import metrics
 from diffclust.analysis import evidence_of
 from diffclust.cli.commands import check_options, make_model, write_run
-from diffclust.cli.compare import SCORES, html_table, svg_icon
 from diffclust.cli.options import Fit, Sweep, parse_grid
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.runs import environment, new_run, peak_memory_mb, write_summary, write_table
 from diffclust.cli.samples import check_samples, inputs_of, load_samples
-from diffclust.cli.summary import text_table
+from diffclust.cli.summary import console, text_table
 from diffclust.data import Collection
 from diffclust.methods import METHODS
 from diffclust.models import Result
 from diffclust.plotting import criterion_chart, criterion_curve, elbow
-from diffclust.report.comparisons import prototype_row
-from diffclust.report.page import document
-from diffclust.report.text import count, duration, escape, number, whole
+from diffclust.report.page import document, section, svg_icon, table
+from diffclust.report.sections import prototype_row
+from diffclust.report.text import SCORES, count, duration, escape, number, whole
 from diffclust.solvers import Progress
 from diffclust.storage import checkpoint
 
 CHOSEN = "chosen"
 """Folder of the run that was chosen, within that of the sweep."""
 
-_ICON = svg_icon('viewBox="0 0 8 8"><path fill="none" stroke="#2f6690" d="M1 1Q2 6 7 7"/>')
+_ICON = svg_icon("0 0 8 8", '<path fill="none" stroke="#2f6690" d="M1 1Q2 6 7 7"/>')
 
 _MOST_PROTOTYPES = 40
 
 _MOST_ROWS = 30
 
 _MOST_TRIALS = 100
+
+_OWN = ("clusters", "grids")
+"""Options that say what is tried; all others are those of the fits."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -59,8 +61,8 @@ class Trial:
     position: float
     options: Fit
     value: float
-    result: Result | None
-    scores: dict[str, float]
+    result: Result | None = None
+    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -79,7 +81,7 @@ class Choice:
     criterion: Literal["elbow", "eigengap", "evidence"]
     swept: str
     measure: str
-    trials: tuple[Trial, ...]
+    trials: Sequence[Trial]
     chosen: Trial | None
     reason: str
 
@@ -107,11 +109,7 @@ def fits_of(options: Sweep) -> list[Fit]:
         ValueError: If they are none, too few or too many, or not for this method.
     """
     counts = _counts(options.clusters)
-    base: dict[str, Any] = {
-        field.name: getattr(options, field.name)
-        for field in dataclasses.fields(Sweep)
-        if field.name not in ("clusters", "grids")
-    }
+    base = {name: value for name, value in vars(options).items() if name not in _OWN}
     if options.grids is None:
         if len(counts) < 2:
             raise ValueError(
@@ -181,14 +179,14 @@ def _by_elbow(fits: Sequence[Fit], dataset: Collection, bar: ProgressBar) -> Cho
     trials = []
     for place, options in enumerate(fits):
         result = _fit(options, dataset, bar, f"K = {options.clusters}", place, len(fits))
-        trials.append(_trial(options, result.loss, result, dataset))
+        trials.append(_trial(options, result.loss, dataset, result))
     chosen = elbow([t.options.clusters for t in trials], [t.value for t in trials])
     if chosen is None:
         reason = (
             "The loss has no elbow over these K: it takes at least three, and a bend. Nothing was "
             "chosen; try other numbers of clusters, or choose by eye."
         )
-        return Choice("elbow", "clusters", "loss", tuple(trials), None, reason)
+        return Choice("elbow", "clusters", "loss", trials, None, reason)
     (best,) = (trial for trial in trials if trial.options.clusters == chosen)
     reason = (
         f"At K = {chosen} the loss lies farthest below the straight line between its ends (its "
@@ -196,9 +194,9 @@ def _by_elbow(fits: Sequence[Fit], dataset: Collection, bar: ProgressBar) -> Cho
         "gains much, from there on little. Data without any clusters reach 25 to 45 % too, so look "
         "at the curve. The choice depends on the range of K that was tried."
     )
-    if chosen in (trials[0].options.clusters, trials[-1].options.clusters):
+    if best in (trials[0], trials[-1]):
         reason += " It stands at the end of the range: try a wider one."
-    return Choice("elbow", "clusters", "loss", tuple(trials), best, reason)
+    return Choice("elbow", "clusters", "loss", trials, best, reason)
 
 
 def _depth(trials: Sequence[Trial], elbow: Trial) -> float:
@@ -216,24 +214,21 @@ def _depth(trials: Sequence[Trial], elbow: Trial) -> float:
 def _by_eigengap(fits: Sequence[Fit], dataset: Collection, bar: ProgressBar) -> Choice:
     """All gaps follow from the eigenvalues of the fit of most clusters."""
     result = _fit(fits[-1], dataset, bar, f"K = {fits[-1].clusters}", 0, 2)
-    gaps = -np.diff(np.asarray(result.outcome.extras["eigenvalues"], np.float64))
-    trials = []
-    for options in fits:
-        gap = gaps[options.clusters - 1] if options.clusters <= len(gaps) else 0.0
-        trials.append(_trial(options, gap, None, dataset))
+    eigenvalues = np.asarray(result.outcome.extras["eigenvalues"], np.float64)
+    gaps = dict(enumerate(-np.diff(eigenvalues), start=1))
+    trials = [_trial(options, gaps.get(options.clusters, 0.0), dataset) for options in fits]
     # One part is what every connected graph has; its gap says nothing of clusters.
-    several = [trial for trial in trials if trial.options.clusters > 1]
-    best = max(several, key=lambda trial: trial.value)
-    if best.options != fits[-1]:
+    best = max((t for t in trials if t.options.clusters > 1), key=lambda trial: trial.value)
+    if best is not trials[-1]:
         result = _fit(best.options, dataset, bar, f"K = {best.name}", 1, 2)
-    chosen = _trial(best.options, best.value, result, dataset)
+    chosen = _trial(best.options, best.value, dataset, result)
     trials = [chosen if trial is best else trial for trial in trials]
     reason = (
         f"The widest gap between eigenvalues of the graph, {chosen.value:.4g}, lies between number "
         f"{chosen.name} and the next: the graph falls into {chosen.name} parts more clearly than "
         "into another number that was tried."
     )
-    return Choice("eigengap", "clusters", "eigengap", tuple(trials), chosen, reason)
+    return Choice("eigengap", "clusters", "eigengap", trials, chosen, reason)
 
 
 def _by_evidence(fits: Sequence[Fit], dataset: Collection, bar: ProgressBar) -> Choice:
@@ -242,7 +237,7 @@ def _by_evidence(fits: Sequence[Fit], dataset: Collection, bar: ProgressBar) -> 
         rows, columns = options.settings["landmarks"]
         result = _fit(options, dataset, bar, f"grid {rows}x{columns}", place, len(fits))
         value, pixels = evidence_of(result, dataset.samples, pixels=pixels)
-        trial = _trial(options, value, result, dataset)
+        trial = _trial(options, value, dataset, result)
         trials.append(dataclasses.replace(trial, name=f"{rows}×{columns}", position=place + 1.0))
     best = max(trials, key=lambda trial: trial.value)
     reason = (
@@ -251,28 +246,26 @@ def _by_evidence(fits: Sequence[Fit], dataset: Collection, bar: ProgressBar) -> 
         "every landmark more, and cannot choose. Where it is nearly flat, the smaller grid is the "
         "quicker one."
     )
-    measure = "log-evidence of an image"
-    return Choice("evidence", "landmarks", measure, tuple(trials), best, reason)
+    return Choice("evidence", "landmarks", "log-evidence of an image", trials, best, reason)
 
 
 def _fit(
     options: Fit, dataset: Collection, bar: ProgressBar, name: str, number: int, total: int
 ) -> Result:
-    model = make_model(options)
+    model, place = make_model(options), f"({number + 1} of {total})"
 
     def show(progress: Progress) -> None:
-        text = f"{name} ({number + 1} of {total}), {bar.describe(progress)}"
-        bar.show(text, progress.done, progress.total)
+        bar.show(f"{name} {place}, {bar.describe(progress)}", progress.done, progress.total)
 
     key, chunk_size = jax.random.key(options.seed), options.chunk_size
     result = model.fit(dataset.samples, key=key, chunk_size=chunk_size, callback=show)
     if not sys.stderr.isatty():
-        done = f"{name} done, {model.criterion} {result.loss:.6g}"
-        print(f"{done} ({number + 1} of {total})", file=sys.stderr, flush=True)
+        done = f"{name} done, {model.criterion} {result.loss:.6g} {place}"
+        print(done, file=sys.stderr, flush=True)
     return result
 
 
-def _trial(options: Fit, value: float, result: Result | None, dataset: Collection) -> Trial:
+def _trial(options: Fit, value: float, dataset: Collection, result: Result | None = None) -> Trial:
     scores = {}
     if result is not None and dataset.labels is not None:
         scores = metrics.scores(dataset.labels, result.assignments)
@@ -316,7 +309,7 @@ def _write(folder: Path, choice: Choice, dataset: Collection, options: Sweep) ->
     columns, scores = _columns(choice, str, "{:.3f}".format, str)
     columns["chosen"] = [str(int(trial is choice.chosen)) for trial in choice.trials]
     columns |= scores
-    write_table(folder / "sweep.csv", [*columns], zip(*columns.values(), strict=True))
+    write_table(folder / "sweep.csv", columns, zip(*columns.values(), strict=True))
     if choice.chosen is not None:
         result, chosen = choice.chosen.result, folder / CHOSEN
         assert result is not None
@@ -341,42 +334,47 @@ def _write(folder: Path, choice: Choice, dataset: Collection, options: Sweep) ->
     write_summary(folder, summary)
 
 
+Columns = dict[str, list[str]]
+
+
 def _columns(
     choice: Choice,
     value: Callable[[float], str],
-    seconds: Callable[[float], str],
+    seconds: Callable[[float], str] = str,
     score: Callable[[float], str] = "{:.3f}".format,
-) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+) -> tuple[Columns, Columns]:
     """Columns of texts by their names, and those of the scores, if there are any."""
     trials = choice.trials
-    outcomes = [None if trial.result is None else trial.result.outcome for trial in trials]
+    outcomes = [trial.result and trial.result.outcome for trial in trials]
     columns = {
         choice.swept: [trial.name for trial in trials],
         choice.measure: [value(trial.value) for trial in trials],
+        "loss": [value(outcome.loss) if outcome else "" for outcome in outcomes],
+        "seconds": [seconds(outcome.seconds) if outcome else "" for outcome in outcomes],
     }
-    if choice.measure != "loss":
-        columns["loss"] = ["" if outcome is None else value(outcome.loss) for outcome in outcomes]
-    columns["seconds"] = [
-        "" if outcome is None else seconds(outcome.seconds) for outcome in outcomes
-    ]
-    names = next((trial.scores for trial in trials if trial.scores), {})
+    names = next((trial.scores for trial in trials if trial.scores), ())
     scores = {n: [score(t.scores[n]) if t.scores else "" for t in trials] for n in names}
     return columns, scores
 
 
-def _print(options: Sweep, choice: Choice) -> None:
-    from rich.console import Console
+def _marked(choice: Choice, *columns: Columns) -> Columns:
+    """Columns for readers: the chosen trial is marked in the last one."""
+    marks = {"": ["chosen" if trial is choice.chosen else "" for trial in choice.trials]}
+    return functools.reduce(dict.__or__, [*columns, marks])
 
-    console = Console(highlight=False)
-    columns, scores = _columns(choice, "{:.6g}".format, str)
-    shown = {name: columns[name] for name in (choice.swept, choice.measure)} | scores
-    console.print(text_table([*shown, ""], _rows(choice, shown)))
-    console.print(choice.reason)
+
+def _print(options: Sweep, choice: Choice) -> None:
+    screen = console()
+    columns, scores = _columns(choice, "{:.6g}".format)
+    shown = {name: columns[name] for name in (choice.swept, choice.measure)}
+    screen.print(text_table(_marked(choice, shown, scores)))
+    screen.print(choice.reason)
     if scores:
-        console.print("(the choice never saw the labels)")
-    console.print(f"report: {Path(options.out) / 'report.html'}", markup=False, soft_wrap=True)
-    if choice.chosen is not None:
-        console.print(f"run: {Path(options.out) / CHOSEN}", markup=False, soft_wrap=True)
+        screen.print("(the choice never saw the labels)")
+    places = {"report": "report.html", "run": CHOSEN if choice.chosen else ""}
+    for what, name in places.items():
+        if name:
+            screen.print(f"{what}: {Path(options.out) / name}", markup=False, soft_wrap=True)
 
 
 def sweep_page(choice: Choice, dataset: Collection, options: Sweep) -> str:
@@ -390,59 +388,44 @@ def sweep_page(choice: Choice, dataset: Collection, options: Sweep) -> str:
     Returns:
         A whole HTML document.
     """
-    what = "numbers of clusters" if choice.swept == "clusters" else "landmark grids"
-    method = METHODS[options.method].title
+    by_clusters, chosen = choice.swept == "clusters", choice.chosen
+    what = "numbers of clusters" if by_clusters else "landmark grids"
     heading, link = "Nothing was chosen", ""
-    if choice.chosen is not None:
-        heading = (
-            count(choice.chosen.options.clusters, "cluster")
-            if choice.swept == "clusters"
-            else f"{escape(choice.chosen.name)} landmarks"
-        )
-        heading = f"Chosen: {heading}"
+    if chosen is not None:
+        named = f"{escape(chosen.name)} landmarks"
+        heading = f"Chosen: {count(chosen.options.clusters, 'cluster') if by_clusters else named}"
         link = (
             f'<p class="note"><a href="{CHOSEN}/report.html">The report of the chosen run</a></p>'
         )
     chart = criterion_chart(**choice.curve(), measure=choice.measure)
-    body = (
-        f'<header><p class="eyebrow">diffclust sweep</p><h1>{escape(dataset.name)}</h1>'
-        f'<p class="lead">{whole(len(choice.trials))} {what} tried with {escape(method)} on '
-        f"{count(len(dataset), dataset.noun)}, seed {options.seed}.</p></header>\n<main>\n"
-        f'<section id="choice"><div class="bar"><h2>{heading}</h2></div>'
-        f'<div class="run"><div>{chart}</div><div><p>{escape(choice.reason)}</p>{link}</div></div>'
-        f'</section>\n<section id="trials"><div class="bar"><h2>All that was tried</h2></div>'
-        f"{_html_trials(choice)}</section>\n{_html_prototypes(choice)}</main>"
-    )
-    height = dataset.samples.shape[1] if dataset.samples.ndim == 4 else 0
-    return document(
-        f"{dataset.name}, {what}", body, icon=_ICON, body_class="pixels" if 0 < height <= 64 else ""
-    )
-
-
-def _html_trials(choice: Choice) -> str:
+    reason = f"<p>{escape(choice.reason)}</p>{link}"
     columns, scores = _columns(choice, functools.partial(number, digits=5), duration)
-    header = ["time" if name == "seconds" else name for name in columns]
-    header += [*(SCORES.get(name, name) for name in scores), ""]
+    shown = {{"seconds": "time"}.get(name, name): texts for name, texts in columns.items()}
+    named = {SCORES.get(name, name): texts for name, texts in scores.items()}
     note = '<p class="note">The choice never saw the labels.</p>' if scores else ""
-    return html_table(header, _rows(choice, {**columns, **scores})) + note
+    rows = _prototype_rows(choice)
+    sections = [
+        section("choice", heading, f'<div class="run"><div>{chart}</div><div>{reason}</div></div>'),
+        section("trials", "All that was tried", table(_marked(choice, shown, named)) + note),
+        *[section("prototypes", "Prototypes", f'<div class="starts">{rows}</div>')] * bool(rows),
+    ]
+    header = (
+        f'<h1>{escape(dataset.name)}</h1><p class="lead">{whole(len(choice.trials))} {what} tried '
+        f"with {escape(METHODS[options.method].title)} on {count(len(dataset), dataset.noun)}, "
+        f"seed {options.seed}.</p>"
+    )
+    small = dataset.samples.ndim == 4 and dataset.samples.shape[1] <= 64
+    classes = ["pixels"] * small
+    title = f"{dataset.name}, {what}"
+    return document("sweep", title, header, sections, icon=_ICON, css_classes=classes)
 
 
-def _rows(choice: Choice, columns: Mapping[str, list[str]]) -> list[tuple[str, ...]]:
-    """Rows for readers: the chosen trial is marked at its end."""
-    marks = ["chosen" if trial is choice.chosen else "" for trial in choice.trials]
-    return list(zip(*columns.values(), marks, strict=True))
-
-
-def _html_prototypes(choice: Choice) -> str:
+def _prototype_rows(choice: Choice) -> str:
+    """The prototypes of the trials, where they are images and not too many."""
     rows = []
     for trial in choice.trials:
         prototypes = np.zeros(0) if trial.result is None else trial.result.prototypes
         if prototypes.ndim == 4 and len(prototypes) <= _MOST_PROTOTYPES:
             mark = "chosen" if trial is choice.chosen else ""
             rows.append(prototype_row(f"{choice.swept}: {trial.name}", mark, prototypes))
-    if not rows:
-        return ""
-    return (
-        '<section id="prototypes"><div class="bar"><h2>Prototypes</h2></div>'
-        f'<div class="starts">{"".join(rows[:_MOST_ROWS])}</div></section>\n'
-    )
+    return "".join(rows[:_MOST_ROWS])

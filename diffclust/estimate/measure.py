@@ -40,9 +40,9 @@ class Interval:
     """What went on between two reports of a fit.
 
     Attributes:
-        stage: The stage that the second tells of; `"seeding"` where the first told of it, which is
-            done before; `"begin"` before the first of all and before a seeding, and `"end"` for
-            what follows the last.
+        stage: The stage that the second names; `"seeding"` where the first names it, as seeds are
+            drawn after its report; `"setup"` before the first of all and before a seeding, and
+            `"end"` for what follows the last.
         progress: The second report; None at the end.
         wall: Seconds on the wall clock, compiling left out.
         cpu: Seconds of all cores together, compiling left out.
@@ -77,30 +77,28 @@ class Watch:
     def _now() -> tuple[float, float, float]:
         return time.perf_counter(), time.process_time(), _compile_seconds()[0]
 
-    def _note(self, stage: str, progress: Progress | None) -> None:
+    def _note(self, stage: str, progress: Progress | None) -> Interval:
         before, self._mark = self._mark, self._now()
         wall, cpu, compiling = (now - then for now, then in zip(self._mark, before, strict=True))
         part = min(compiling / wall, 1.0) if wall > 0 else 0.0
-        self.intervals.append(
-            Interval(stage, progress, wall * (1 - part), cpu * (1 - part), wall * part, cpu * part)
-        )
+        times = (wall * (1 - part), cpu * (1 - part), wall * part, cpu * part)
+        self.intervals.append(Interval(stage, progress, *times))
+        return self.intervals[-1]
 
     def __call__(self, progress: Progress) -> None:
         """Notes a report.
 
         Args:
-            progress: What the fit tells.
+            progress: What the fit reports.
         """
-        # What it learned stays on the device for as long as somebody holds it.
-        bare = dataclasses.replace(progress, learned=None)
         before = self.intervals[-1].progress if self.intervals else None
         stage = progress.stage
         if before is not None and before.stage == "seeding":
             stage = "seeding"
         elif before is None or stage == "seeding":
-            stage = "begin"
-        self._note(stage, bare)
-        last = self.intervals[-1]
+            stage = "setup"
+        # What it learned stays on the device for as long as somebody holds it.
+        last = self._note(stage, dataclasses.replace(progress, learned=None))
         # Where other programs take the processor, the wall clock says little.
         self._left -= min(last.wall, last.cpu)
         # What surrounds a compilation is long, and says nothing of the steps to come.
@@ -136,20 +134,28 @@ class Rehearsal:
         """
         return [interval for interval in self.intervals if interval.stage in stages]
 
-    def reports(self, stage: str) -> list[tuple[Interval, Progress]]:
-        """The reports of a stage, with the intervals that end with them.
+    def reports(self, stage: str) -> list[Progress]:
+        """The reports of a stage.
 
         Args:
             stage: Name of the stage.
 
         Returns:
-            Intervals and reports, in order.
+            The reports, in order.
         """
-        return [
-            (interval, interval.progress)
-            for interval in self.intervals
-            if interval.progress is not None and interval.progress.stage == stage
-        ]
+        reports = (interval.progress for interval in self.intervals)
+        return [report for report in reports if report is not None and report.stage == stage]
+
+    def chunks(self, stage: str) -> int:
+        """The most chunks, or steps, that a report of a stage speaks of.
+
+        Args:
+            stage: Name of the stage.
+
+        Returns:
+            Their number; 1 where there was no such stage.
+        """
+        return max((report.total for report in self.reports(stage)), default=1)
 
     def cost(self, stage: str, *, robust: bool = False) -> StageCost:
         """What a stage took.
@@ -178,8 +184,8 @@ class Rehearsal:
             The cost.
         """
         here = self.of(*stages)
-        wall = math.fsum(interval.compiling for interval in here)
-        return StageCost.of("compiling", wall, math.fsum(i.compiling_cpu for i in here))
+        wall, cpu = (i.compiling for i in here), (i.compiling_cpu for i in here)
+        return StageCost.of("compiling", math.fsum(wall), math.fsum(cpu))
 
 
 def median_cost(stage: str, intervals: Sequence[Interval]) -> StageCost:
@@ -263,8 +269,6 @@ def device_limit() -> int | None:
 
 def working_bytes() -> int:
     """Working memory of the hungriest program that is loaded: temporary arrays and results."""
-    most = 0
-    for program in jax.devices()[0].client.live_executables():
-        stats = program.get_compiled_memory_stats()
-        most = max(most, stats.temp_size_in_bytes + stats.output_size_in_bytes)
-    return most
+    programs = jax.devices()[0].client.live_executables()
+    stats = [program.get_compiled_memory_stats() for program in programs]
+    return max((s.temp_size_in_bytes + s.output_size_in_bytes for s in stats), default=0)

@@ -47,13 +47,9 @@ class StageCost:
         Returns:
             The cost, its range widened.
         """
-        return StageCost(
-            self.name,
-            self.seconds * factor,
-            self.cpu_seconds * factor,
-            self.least * factor * least,
-            self.most * factor * most,
-        )
+        seconds, cpu_seconds = self.seconds * factor, self.cpu_seconds * factor
+        ends = self.least * factor * least, self.most * factor * most
+        return StageCost(self.name, seconds, cpu_seconds, *ends)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,15 +111,9 @@ class Estimate:
 
     def _memories(self) -> list[tuple[str, int, int]]:
         """Name, bytes needed and bytes there, where both are known."""
-        known = (
-            ("memory", self.host_bytes, self.host_limit),
-            ("memory on the device", self.device_bytes, self.device_limit),
-        )
-        return [
-            (name, needed, limit)
-            for name, needed, limit in known
-            if needed is not None and limit is not None
-        ]
+        host, device = (self.host_bytes, self.host_limit), (self.device_bytes, self.device_limit)
+        both = (("memory", *host), ("memory on the device", *device))
+        return [(name, n, limit) for name, n, limit in both if n is not None and limit is not None]
 
     def describe(self) -> str:
         """The estimate in one line.

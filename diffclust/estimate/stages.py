@@ -12,7 +12,7 @@ import numpy as np
 
 from diffclust import _validation
 from diffclust.estimate import measure
-from diffclust.estimate.measure import Rehearsal, median_cost, rehearse
+from diffclust.estimate.measure import Interval, Rehearsal, median_cost, rehearse
 from diffclust.estimate.result import Estimate, StageCost
 from diffclust.features.orthogonal_complement import fit_principal_directions
 from diffclust.graphs import nearest_neighbours
@@ -66,7 +66,7 @@ class PlannedFit:
         short: One rehearsal will do where it says that the fit takes less.
     """
 
-    # Its class follows from the solver's kind, which `STAGES` goes by.
+    # Its class follows from the solver's kind, which `stage_costs` goes by.
     model: Any
     samples: Any
     key: Key
@@ -174,47 +174,46 @@ def stage_costs(fit: PlannedFit) -> tuple[StageCost, ...]:
     Returns:
         The stages that take any time, in order.
     """
-    stages = _STAGES[fit.model.descriptor.solver](fit)
+    by_solver = {"lloyd": _lloyd_stages, "gradient": _gradient_stages, "graph": _graph_stages}
+    stages = by_solver[fit.model.descriptor.solver](fit)
     return tuple(stage for stage in stages if stage.seconds > 0)
 
 
 def _lloyd_stages(fit: PlannedFit) -> Iterable[StageCost]:
     """Lloyd's algorithm: a few steps over one chunk, and a fit of few samples to its end.
 
-    The first is compiled as the fit needs it, the second tells the number of passes.
+    The first is compiled as the fit needs it, the second gives the number of passes.
     """
     model, count, full = fit.model, len(fit.samples), fit.chunk
     first = fit.rehearse(full, full, lambda p: p.stage == "pass" and p.iteration >= _CHUNKS)
     chunk, chunks = _step(first), -(-count // full)
-    begin = first.cost("begin").scaled(count / min(count, full))
+    setup = first.cost("setup").scaled(count / min(count, full))
     seeding = _seeding(first, chunk).scaled(chunks * model.num_restarts)
     usual = min(_USUAL_PASSES * _growth(model, count / 1000), model.max_passes)
     rough = chunk.scaled(usual * model.num_restarts * chunks, least=0.3, most=3.0)
     if rough.seconds + seeding.seconds < fit.short:
-        return begin, seeding, rough
+        return setup, seeding, rough
     few = min(count, max(min(count // _ONE_IN, _LLOYD_MOST), _LLOYD_EACH * model.num_clusters, 32))
     small = min(full, 16 * -(-few // 16))
     seen = fit.rehearse(few, small)
     # A trial split looks at so many samples, filled up to a power of two.
     before, after = (_trial_samples(model, number) for number in (few, count))
     again = [*(["split"] if before != after else []), *(["refine"] if small != full else [])]
-    reports = [report for _, report in seen.reports("refine")]
-    refined = max((report.total for report in reports), default=1)
     per_chunk = chunk.seconds / max(_step(seen).seconds, 1e-9)
     # A step of a split aligns with two clusters, not with all.
     trials = sum(interval.wall > 1e-4 for interval in seen.of("split"))
     passes = 2 * SplitMerge().split_passes * trials / model.num_clusters
     steps = max(after - before, 0) / full * passes
     split, more = seen.cost("split"), chunk.scaled(steps)
+    both = split.seconds + more.seconds, split.cpu_seconds + more.cpu_seconds
+    refined = seen.cost("refine", robust=True)
     return (
-        begin,
+        setup,
         seeding,
         _passes(model, seen, count / few, chunk, chunks),
-        StageCost.of(
-            "split", split.seconds + more.seconds, split.cpu_seconds + more.cpu_seconds
-        ).scaled(1.0, least=0.5, most=2.0),
+        StageCost.of("split", *both).scaled(1.0, least=0.5, most=2.0),
         # Passes of the best run on the full images, and of learning penalties.
-        seen.cost("refine", robust=True).scaled(per_chunk * chunks / refined, least=0.5, most=2.0),
+        refined.scaled(per_chunk * chunks / seen.chunks("refine"), least=0.5, most=2.0),
         seen.compiling(*again),
     )
 
@@ -238,8 +237,8 @@ def _seeding(seen: Rehearsal, step: StageCost) -> StageCost:
 
 def _passes(model: Any, seen: Rehearsal, ratio: float, chunk: StageCost, chunks: int) -> StageCost:
     """As many passes as there were, and more for more samples."""
-    reports = [report for _, report in seen.reports("pass")]
-    passes = len(reports) / max((report.total for report in reports), default=1)
+    reports = seen.reports("pass")
+    passes = len(reports) / seen.chunks("pass")
     runs = max(sum(report.iteration == 0 and report.done == 1 for report in reports), 1)
     limit, widest = max(model.max_passes * runs / max(passes, 1.0), 1.0), 2.0
     if seen.result is None:
@@ -275,14 +274,16 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     def trained(progress: Progress) -> bool:
         return progress.stage == "step" and progress.done >= progress.total
 
+    def steps_of(seen: Rehearsal) -> list[Interval]:
+        """Those of each phase that was seen; the first one holds the start, too."""
+        return [i for i in seen.intervals if i.progress is not None and i.progress.stage == "step"]
+
     def walls(seen: Rehearsal) -> list[float]:
-        """Seconds of each phase that was seen; the first one's are those of the start, too."""
-        return [interval.wall for interval, _ in seen.reports("step")]
+        return [interval.wall for interval in steps_of(seen)]
 
     first = run(1, lambda progress: progress.stage == "predict" and progress.done >= _CHUNKS)
-    one, chunks = walls(first), [report for _, report in first.reports("predict")]
-    assigned = first.cost("predict", robust=True)
-    assigning = assigned.scaled(chunks[-1].total / len(chunks)) if chunks else assigned
+    one, done = walls(first), max(len(first.reports("predict")), 1)
+    assigning = first.cost("predict", robust=True).scaled(first.chunks("predict") / done)
     stepping = math.fsum(p.steps * s for p, s in zip(phases, one, strict=False))
     most = model.num_restarts * (stepping + assigning.seconds)
     if most < fit.short:
@@ -292,7 +293,7 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     one, last = walls(run(1, trained)), run(1 + more, trained)
     many = walls(last)
     steps = [max(b - a, 0.0) / more for a, b in zip(one, many, strict=False)]
-    cpu = sum(interval.cpu for interval, _ in last.reports("step")) / max(sum(many), 1e-9)
+    cpu = sum(interval.cpu for interval in steps_of(last)) / max(sum(many), 1e-9)
     stepping = math.fsum(p.steps * s for p, s in zip(phases, steps, strict=False))
     attempts = _split_attempts(plan)
     if sum(attempts) and sum(steps) * plan.move_samples / plan.batch_size < 3.0 * fit.seconds:
@@ -302,9 +303,9 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     # The loss may end a phase after so many steps.
     soonest = sum(min(p.steps, (plan.patience + 1) * plan.window) for p in phases)
     least = soonest / sum(p.steps for p in phases) if plan.tolerance else 1.0
-    begin = max(one[0] - steps[0], 0.0)
+    setup = max(one[0] - steps[0], 0.0)
     return (
-        StageCost.of("begin", begin, begin * cpu).scaled(model.num_restarts),
+        StageCost.of("setup", setup, setup * cpu).scaled(model.num_restarts),
         StageCost.of("step", stepping, stepping * cpu).scaled(model.num_restarts, least=least),
         assigning.scaled(model.num_restarts),
     )
@@ -339,7 +340,7 @@ def _graph_stages(fit: PlannedFit) -> Iterable[StageCost]:
     # Programs for rows of another number are others.
     again = ["cut", "pass", "seeding", "neighbours", *(["alignments"] if full != small else [])]
     return (
-        seen.cost("begin").scaled(ratio),
+        seen.cost("setup").scaled(ratio),
         seen.cost("features", robust=True).scaled(ratio),
         _directions(fit, few, seen),
         seen.cost("pass", robust=True).scaled(ratio * ratio**0.25, most=2.0),
@@ -403,11 +404,3 @@ def _search(fit: PlannedFit) -> StageCost:
     spare = max(48, 6 * wanted) if len(model.num_removed) > 1 else wanted
     cost = _timed("neighbours", lambda: nearest_neighbours(queries, rows, spare))
     return cost.scaled(count / len(queries))
-
-
-_STAGES: dict[str, Callable[[PlannedFit], Iterable[StageCost]]] = {
-    "lloyd": _lloyd_stages,
-    "gradient": _gradient_stages,
-    "graph": _graph_stages,
-}
-"""How the stages of a fit are rehearsed and scaled, by the kind of solver."""

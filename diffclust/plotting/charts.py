@@ -4,11 +4,14 @@ import dataclasses
 import functools
 import html
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 _MANY_DOTS = 60
 """From here on dots are small, or they would hide the curve."""
+
+_ACCENT = "var(--accent, #2f6690)"
 
 _MOST_NAMES = 12
 """Settings that are named below a chart."""
@@ -87,7 +90,7 @@ class Axes:
         return round(self.top + share * (self.bottom - self.top), 1)
 
     def curve(
-        self, positions: Sequence[float], values: Sequence[float], titles: Sequence[str]
+        self, positions: Sequence[int | float], values: Sequence[float], titles: Sequence[str]
     ) -> str:
         """Values joined by a line, with a dot each.
 
@@ -107,9 +110,8 @@ class Axes:
         )
         line = " ".join(f"{x},{y}" for x, y in points)
         return (
-            f'<g fill="var(--accent, #2f6690)" stroke="none">'
-            f'<polyline points="{line}" fill="none" stroke="var(--accent, #2f6690)" '
-            f'stroke-width="2" stroke-linejoin="round"/>{dots}</g>'
+            f'<g fill="{_ACCENT}" stroke="none"><polyline points="{line}" fill="none" '
+            f'stroke="{_ACCENT}" stroke-width="2" stroke-linejoin="round"/>{dots}</g>'
         )
 
     def vertical_line(self, x: float, *, dashes: str = "4 4", opacity: float = 1.0) -> str:
@@ -140,22 +142,22 @@ class Axes:
         Returns:
             An `<svg>` element.
         """
+        heights = zip(map(self.y, self.ticks.tolist()), tick_labels(self.ticks), strict=True)
         rules = "".join(
-            f'<line x1="{self.left}" x2="{self.right}" y1="{self.y(tick)}" y2="{self.y(tick)}" '
-            f'stroke="currentColor" stroke-opacity=".15"/>'
-            f'<text x="{self.left - 8}" y="{self.y(tick) + 4}" text-anchor="end">{label}</text>'
-            for tick, label in zip(self.ticks.tolist(), tick_labels(self.ticks), strict=True)
-        )
-        named = "".join(
-            f'<text x="{self.x(position)}" y="{self.bottom + 19}" text-anchor="middle">{name}'
+            f'<line x1="{self.left}" x2="{self.right}" y1="{y}" y2="{y}" stroke="currentColor" '
+            f'stroke-opacity=".15"/><text x="{self.left - 8}" y="{y + 4}" text-anchor="end">{label}'
             "</text>"
+            for y, label in heights
+        )
+        centred, middle = 'text-anchor="middle"', (self.left + self.right) / 2
+        named = "".join(
+            f'<text x="{self.x(position)}" y="{self.bottom + 19}" {centred}>{name}</text>'
             for position, name in names.items()
         )
-        middle = (self.left + self.right) / 2
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
             f'role="img" aria-label="{html.escape(alt)}" font-size="11" fill="currentColor">'
-            f'{rules}{named}<text x="{middle}" y="{self.height - 6}" text-anchor="middle">'
+            f'{rules}{named}<text x="{middle}" y="{self.height - 6}" {centred}>'
             f"{html.escape(axis)}</text>{content}</svg>"
         )
 
@@ -186,8 +188,8 @@ def fitted_axes(
     ticks = (ratio_ticks if logarithmic else round_ticks)(low, high)
     if high < values.max():
         ticks = ticks[ticks <= high]
-    low, high = min(float(ticks[0]), low), max(float(ticks[-1]), high)
-    return Axes(low, high, float(first), float(last), ticks, 440, height, logarithmic=logarithmic)
+    ends = min(float(ticks[0]), low), max(float(ticks[-1]), high), float(first), float(last)
+    return Axes(*ends, ticks, height=height, logarithmic=logarithmic)
 
 
 def loss_curve(history: Sequence[float]) -> str:
@@ -204,7 +206,7 @@ def loss_curve(history: Sequence[float]) -> str:
     """
     losses = _finite(history, "a loss curve needs finite losses")
     alt = f"Loss after each of {losses.size} passes, {losses[0]:.4g} to {losses[-1]:.4g}"
-    return _numbered_chart(losses, "pass", alt)
+    return _numbered_chart(losses, None, axis="pass", alt=alt)
 
 
 def eigenvalue_chart(eigenvalues: Sequence[float] | np.ndarray, num_clusters: int) -> str:
@@ -225,16 +227,15 @@ def eigenvalue_chart(eigenvalues: Sequence[float] | np.ndarray, num_clusters: in
     gap = num_clusters if 1 <= num_clusters < values.size else None
     if gap is not None:
         alt += f"; the gap between number {gap} and the next is marked"
-    return _numbered_chart(values, "eigenvalue", alt, gap)
+    return _numbered_chart(values, gap and gap + 0.5, axis="eigenvalue", alt=alt)
 
 
-def _numbered_chart(values: np.ndarray, step: str, alt: str, mark: int | None = None) -> str:
-    """Values numbered from 1, joined by a line; the gap between `mark` and the next is marked."""
-    positions = np.arange(1.0, len(values) + 1.0)
-    names = {float(i): str(i) for i in _whole_ticks(len(values))}
-    line = None if mark is None else mark + 0.5
-    titles = [f"{step} {i}: {value:.6g}" for i, value in enumerate(values, start=1)]
-    return _chart(positions, values, titles, names, line, axis=step, alt=alt)
+def _numbered_chart(values: np.ndarray, mark: float | None, *, axis: str, alt: str) -> str:
+    """Values numbered from 1, joined by a line."""
+    numbers = [float(i) for i in range(1, len(values) + 1)]
+    below = {float(i): str(i) for i in _whole_ticks(len(values))}
+    titles = [f"{axis} {i:.0f}: {value:.6g}" for i, value in zip(numbers, values, strict=True)]
+    return _chart(numbers, values, mark, titles=titles, names=below, axis=axis, alt=alt)
 
 
 def criterion_chart(
@@ -259,35 +260,30 @@ def criterion_chart(
     Returns:
         An `<svg>` element.
     """
-    titles = [
-        f"{axis} {name}: {measure} {value:.6g}" for name, value in zip(names, values, strict=True)
-    ]
-    every = -(-len(names) // _MOST_NAMES)
+    named = [f"{axis} {name}: {measure}" for name in names]
+    titles = [f"{name} {value:.6g}" for name, value in zip(named, values, strict=True)]
+    every, alt = -(-len(names) // _MOST_NAMES), f"{measure} against {axis}"
     below = dict(zip(positions[::every], map(html.escape, names[::every]), strict=True))
-    alt = f"{measure} against {axis}"
     if chosen is not None:
         alt += f"; {names[list(positions).index(chosen)]} was chosen"
-    return _chart(positions, values, titles, below, chosen, axis=axis, alt=alt, height=240)
+    drawn = np.asarray(values, dtype=np.float64)
+    words = {"names": below, "axis": axis, "alt": alt}
+    return _chart(positions, drawn, chosen, titles=titles, height=240, **words)
 
 
 def _chart(
-    positions: Sequence[float] | np.ndarray,
-    values: Sequence[float] | np.ndarray,
-    titles: Sequence[str],
-    names: Mapping[float, str],
+    positions: Sequence[float],
+    values: np.ndarray,
     mark: float | None,
     *,
-    axis: str,
-    alt: str,
+    titles: Sequence[str],
     height: int = 210,
+    **words: Any,
 ) -> str:
-    """A curve in its frame, with a dashed line at `mark`."""
-    drawn = np.asarray(values, dtype=np.float64)
-    axes = fitted_axes(drawn, positions[0], positions[-1], height=height)
+    """A curve in its frame, with a dashed line at `mark`; `words` as `Axes.svg` takes them."""
+    axes = fitted_axes(values, positions[0], positions[-1], height=height)
     line = "" if mark is None else axes.vertical_line(axes.x(mark))
-    return axes.svg(
-        line + axes.curve(list(positions), drawn.tolist(), titles), names, axis=axis, alt=alt
-    )
+    return axes.svg(line + axes.curve(positions, values.tolist(), titles), **words)
 
 
 def _finite(values: Sequence[float] | np.ndarray, need: str) -> np.ndarray:

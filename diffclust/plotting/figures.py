@@ -1,7 +1,7 @@
 """Figures for papers and notebooks, drawn with matplotlib, and the elbow of a loss curve."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,9 +29,8 @@ def scattering_filters(scattering: Scattering) -> "Figure":
         A matplotlib figure: a row a scale with the real parts of its wavelets by angle, their
         origin in the middle, then the low-pass.
     """
-    shape = scattering.height, scattering.width
     scales, angles = scattering.num_scales, scattering.num_angles
-    bank = filter_bank(shape, scales, angles)
+    bank = filter_bank((scattering.height, scattering.width), scales, angles)
     figure = _figure(1.1 * angles + 0.6, 1.1 * (scales + 1))
     panels = figure.subplots(scales + 1, angles, squeeze=False)
     for panel in panels.flat:
@@ -45,8 +44,7 @@ def scattering_filters(scattering: Scattering) -> "Figure":
 
     for scale in range(scales):
         for index in range(angles):
-            degrees = np.degrees(wave_angle(index, angles))
-            title = f"j = {scale}, {degrees:.4g}°"
+            title = f"j = {scale}, {np.degrees(wave_angle(index, angles)):.4g}°"
             show(panels[scale, index], bank.wavelets[scale, index], title)
     show(panels[scales, 0], bank.average, "low-pass")
     return figure
@@ -62,21 +60,16 @@ def validation_curves(rows: Sequence[ValidationScores]) -> "Figure":
         A matplotlib figure: a panel each, a line for the mean graph and a faint one for each number
         of removed directions.
     """
-    figure = _figure(11.0, 3.2)
-    for panel, name in zip(
-        figure.subplots(1, 3), ("eigengap", "normalised_cut", "stability"), strict=True
-    ):
+    figure, names = _figure(11.0, 3.2), ("eigengap", "normalised_cut", "stability")
+    for panel, name in zip(figure.subplots(1, 3), names, strict=True):
         for removed in dict.fromkeys(row.num_removed for row in rows):
             line = [row for row in rows if row.num_removed == removed]
-            mean = removed is None
-            panel.plot(
-                [row.num_clusters for row in line],
-                [getattr(row, name) for row in line],
-                "o-" if mean else "--",
-                color="C0" if mean else f"C{removed + 1}",
-                alpha=1.0 if mean else 0.5,
-                label="mean graph" if mean else f"n = {removed}",
-            )
+            style: dict[str, Any] = {"marker": "o", "color": "C0", "label": "mean graph"}
+            if removed is not None:
+                style = {"ls": "--", "color": f"C{removed + 1}", "label": f"n = {removed}"}
+                style["alpha"] = 0.5
+            values = {row.num_clusters: getattr(row, name) for row in line}
+            panel.plot([*values], [*values.values()], **style)
         panel.set(xlabel="clusters", title=name.replace("_", " "))
     figure.axes[0].legend(fontsize=8)
     return figure
@@ -129,6 +122,13 @@ def elbow(num_clusters: Sequence[int], losses: Sequence[float]) -> int | None:
     return int(ks[below.argmax()])
 
 
+def _mark(panel: Any, place: int | float | None, label: str) -> None:
+    """A line at the place that was chosen, if any, and what it is."""
+    if place is not None:
+        panel.axvline(place, color="C1", linestyle=":", label=label)
+        panel.legend(fontsize=8)
+
+
 def loss_against_k(
     num_clusters: Sequence[int],
     losses: Sequence[float],
@@ -155,21 +155,16 @@ def loss_against_k(
     """
     from matplotlib.ticker import MaxNLocator
 
-    chosen = elbow(num_clusters, losses)
-    if least is not None:
-        elbow(num_clusters, least)
-    order = np.argsort(num_clusters)
-    ks = np.asarray(num_clusters)[order]
+    chosen, order = elbow(num_clusters, losses), np.argsort(num_clusters)
+    ks, mean = np.asarray(num_clusters)[order], np.asarray(losses)[order]
     figure = _figure(5.0, 3.2)
     panel = figure.subplots()
-    mean = np.asarray(losses)[order]
     panel.plot(ks, mean, "o-", color="C0", label="mean of the runs" if least is not None else None)
     if least is not None:
+        elbow(num_clusters, least)  # refuses what is no curve
         panel.plot(ks, np.asarray(least)[order], "--", color="C0", alpha=0.5, label="least")
-    if chosen is not None:
-        panel.axvline(chosen, color="C1", linestyle=":", label=f"elbow, K = {chosen}")
-    if least is not None or chosen is not None:
         panel.legend(fontsize=8)
+    _mark(panel, chosen, f"elbow, K = {chosen}")
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.set(xlabel="clusters K", ylabel=label)
     return figure
@@ -200,10 +195,8 @@ def criterion_curve(
     figure = _figure(5.6, 3.4)
     panel = figure.subplots()
     panel.plot(positions, values, "o-", color="C0")
-    if chosen is not None:
-        name = names[list(positions).index(chosen)]
-        panel.axvline(chosen, color="C1", linestyle=":", label=f"chosen: {name}")
-        panel.legend(fontsize=8)
+    named: dict[float | None, str] = dict(zip(positions, names, strict=True))
+    _mark(panel, chosen, f"chosen: {named.get(chosen)}")
     every = -(-len(names) // 16)
     panel.set_xticks(list(positions)[::every], list(names)[::every])
     panel.set(xlabel=axis, ylabel=label)
@@ -224,18 +217,10 @@ def dendrogram(
     """
     from scipy.cluster.hierarchy import dendrogram as draw
 
-    count = len(hierarchy.registered)
-    figure = _figure(min(30.0, max(6.0, 0.12 * count)), 4.0)
-    axes = figure.subplots()
-    labels = None if names is None else [str(name) for name in names]
-    draw(
-        hierarchy.linkage,
-        ax=axes,
-        labels=labels,
-        leaf_font_size=7,
-        color_threshold=0.0,
-        above_threshold_color="0.3",
-    )
+    figure = _figure(min(30.0, max(6.0, 0.12 * len(hierarchy.registered))), 4.0)
+    axes, labels = figure.subplots(), None if names is None else [str(name) for name in names]
+    style = {"leaf_font_size": 7, "color_threshold": 0.0, "above_threshold_color": "0.3"}
+    draw(hierarchy.linkage, ax=axes, labels=labels, **style)
     axes.set_ylabel("distance")
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     return figure

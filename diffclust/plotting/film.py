@@ -36,9 +36,7 @@ class _Recording:
 
     def __init__(self, most: int) -> None:
         self.frames: list[Frame] = []
-        self.most = most
-        self.seen = 0
-        self.stride = 1
+        self.most, self.seen, self.stride = most, 0, 1
 
     def add(self, prototypes: jax.Array | np.ndarray, done: int | None = None) -> None:
         """Keeps the prototypes, if it is their turn; `done` counts them where it is not given."""
@@ -85,9 +83,7 @@ class Film:
         self._most = most_frames
         self._best = self._current = self._refined = _Recording(most_frames)
         self._trial: _Recording | None = None
-        self._restart = -1
-        self._least = math.inf
-        self.unit = "pass"
+        self._restart, self._least, self.unit = -1, math.inf, "pass"
 
     def __call__(self, progress: Progress) -> None:
         """Keeps a picture of the prototypes, where they changed.
@@ -147,10 +143,8 @@ class Film:
         least = math.inf if progress.least is None else progress.least
         if self._restart >= 0 and least < self._least:
             self._best = self._current
-        self._least = least
-        self._restart = progress.restart
+        self._least, self._restart, self._trial = least, progress.restart, None
         self._current, self._refined = _Recording(self._most), _Recording(self._most)
-        self._trial = None
 
 
 def _pictures(

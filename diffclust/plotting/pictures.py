@@ -1,7 +1,7 @@
 """Prototypes as pictures: images as 8 bits, and sheets of all prototypes with their sizes."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import UInt8
@@ -87,23 +87,16 @@ def _image_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
     factor = max(1, -(-_TILE // max(height, width)))
     tile_width, tile_height = max(_TILE, width * factor), height * factor
     gap, line = 16, 22
-    font = ImageFont.load_default(12)
-    sheet = Image.new(
-        "RGB",
-        (gap + columns * (tile_width + gap), gap + rows * (tile_height + line + gap)),
-        (255, 255, 255),
-    )
-    draw = ImageDraw.Draw(sheet)
+    across, down = tile_width + gap, tile_height + line + gap
+    sheet = Image.new("RGB", (gap + columns * across, gap + rows * down), (255, 255, 255))
+    draw, font, grey = ImageDraw.Draw(sheet), ImageFont.load_default(12), (64, 64, 64)
     for cluster, prototype in enumerate(prototypes):
-        row, column = divmod(cluster, columns)
-        x = gap + column * (tile_width + gap)
-        y = gap + row * (tile_height + line + gap)
+        x, y = gap + cluster % columns * across, gap + cluster // columns * down
         pixels = displayable(prototype, own_range=True).repeat(factor, 0).repeat(factor, 1)
         tile = as_picture(pixels).convert("RGB")
         sheet.paste(tile, (x + (tile_width - tile.width) // 2, y))
-        caption = f"{cluster}:  n = {counts[cluster]}"
-        middle = x + tile_width / 2
-        draw.text((middle, y + tile_height + 5), caption, (64, 64, 64), font, anchor="ma")
+        below, caption = y + tile_height + 5, f"{cluster}:  n = {counts[cluster]}"
+        draw.text((x + tile_width / 2, below), caption, grey, font, anchor="ma")
     return np.asarray(sheet)
 
 
@@ -127,8 +120,7 @@ def shape_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
     from matplotlib.figure import Figure
 
     covariances, means = landmark_covariances(result), result.prototypes.astype(np.float64)
-    frame = shape_frame(means, covariances)
-    columns = min(len(means), _MOST_WIDE)
+    frame, columns = shape_frame(means, covariances), min(len(means), _MOST_WIDE)
     rows = -(-len(means) // columns)
     inches = _PANEL / max(frame.width, frame.height)
     width, height = frame.width * inches, frame.height * inches
@@ -139,30 +131,19 @@ def shape_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
     figure.subplots_adjust(0.0, 0.0, 1.0, 1.0 - above, 0.0, _TITLE / height)
     for panel in panels.flat:
         panel.set_axis_off()
-    counts = result.counts.tolist()
     for cluster, (mean, covariance) in enumerate(zip(means, covariances, strict=True)):
-        panel = panels.flat[cluster]
-        points = frame.place(mean)
+        panel, points = panels.flat[cluster], frame.place(mean)
         axes, angles = frame.half_axes(covariance)
-        for deviations in (2.0, 1.0):
-            panel.add_collection(
-                EllipseCollection(
-                    2.0 * deviations * axes[:, 0],
-                    2.0 * deviations * axes[:, 1],
-                    angles,
-                    units="xy",
-                    offsets=points,
-                    offset_transform=panel.transData,
-                    facecolors="C0",
-                    alpha=0.25,
-                )
-            )
+        style: dict[str, Any] = {"units": "xy", "facecolors": "C0", "alpha": 0.25}
+        style |= {"offsets": points, "offset_transform": panel.transData}
+        for wide, high in (4.0 * axes.T, 2.0 * axes.T):
+            panel.add_collection(EllipseCollection(wide, high, angles, **style))
         closed = np.concatenate([points, points[:1]])
         panel.plot(*closed.T, "-", color="C0", alpha=0.5, linewidth=1)
         if len(points) <= DENSE:
             panel.plot(*points.T, ".", color="C0", markersize=2.5)
         panel.set(xlim=(0, frame.width), ylim=(frame.height, 0), aspect="equal")
-        panel.set_title(f"{cluster}:  n = {counts[cluster]}", fontsize=9)
+        panel.set_title(f"{cluster}:  n = {result.counts[cluster]}", fontsize=9)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 

@@ -70,15 +70,12 @@ def loss_history(result: Result) -> LossHistory | None:
         # A plan for other images than these has other windows.
         ends, phases = range(1, len(losses) + 1), zip(starts, names, strict=True)
         return LossHistory("window", tuple(ends), tuple(losses), final, tuple(phases))
-    starts, ends, done = [], [], 0
+    starts, ends = [0], []
     for phase, windows in zip(plan.phases, counts, strict=True):
-        starts.append(done)
-        ends += [done + min((i + 1) * plan.window, phase.steps) for i in range(windows)]
-        done = ends[-1]
-    phases = tuple(zip(starts, names, strict=True))
-    return LossHistory(
-        "step", tuple(ends), tuple(losses), final, phases, plan.batch_size, plan.window
-    )
+        ends += [starts[-1] + min(i * plan.window, phase.steps) for i in range(1, windows + 1)]
+        starts.append(ends[-1])
+    phases, steps = tuple(zip(starts[:-1], names, strict=True)), (plan.batch_size, plan.window)
+    return LossHistory("step", tuple(ends), tuple(losses), final, phases, *steps)
 
 
 def _plan(result: Result) -> GradientPlan | None:
@@ -148,25 +145,23 @@ def training_curve(history: LossHistory) -> str:
     logarithmic = bool(losses.min() > 0.0 and losses.max() >= 10.0 * losses.min())
     top = float(losses.max()) if logarithmic else shown_top(losses)
     axes = fitted_axes(losses, 0.0, float(history.total), top=top, logarithmic=logarithmic)
-    marks, lines = _marks(axes, history.phases)
-    height = lines * _LINE
+    marks, height = _marks(axes, history.phases)
     axes = dataclasses.replace(axes, height=axes.height + height, top=axes.top + height)
-    titles = [
-        f"{history.unit} {end}: {loss:.6g}"
-        for end, loss in zip(history.ends, history.losses, strict=True)
-    ]
+    windows = list(zip(history.ends, history.losses, strict=True))
+    titles = [f"{history.unit} {end}: {loss:.6g}" for end, loss in windows]
     ring = (
         f'<circle cx="{axes.x(history.total)}" cy="{axes.y(history.final)}" r="5" fill="none" '
         'stroke="var(--accent, #2f6690)" stroke-width="1.5"><title>all images, in the end: '
         f"{history.final:.6g}</title></circle>"
     )
-    content = [
-        *(axes.vertical_line(x, dashes="2 3", opacity=0.55) for x, _ in marks),
-        *(text for _, text in marks),
-        _note_above(axes, history, top),
-        axes.curve(list(map(float, history.ends)), history.losses, titles),
-        ring,
-    ]
+    content = [axes.vertical_line(x, dashes="2 3", opacity=0.55) for x, _ in marks]
+    content += [text for _, text in marks]
+    if above := [window for window in windows if window[1] > top]:
+        # How large the losses are that lie above the drawing, beside the last of them.
+        (most,) = tick_labels(np.array([float(f"{max(loss for _, loss in above):.3g}")]))
+        x = axes.x(above[-1][0]) + 8
+        content.append(f'<text x="{x}" y="{axes.top + 12}">← up to {most}</text>')
+    content += [axes.curve(history.ends, history.losses, titles), ring]
     numbers = round_ticks(0.0, float(history.total))
     names = {
         float(n): label
@@ -192,18 +187,6 @@ def shown_top(losses: np.ndarray) -> float:
     return float(rest if greatest - least > 5.0 * (rest - least) and rest > least else greatest)
 
 
-def _note_above(axes: Axes, history: LossHistory, top: float) -> str:
-    """How large the losses are that lie above the drawing, beside the last of them."""
-    hidden = [
-        (end, loss) for end, loss in zip(history.ends, history.losses, strict=True) if loss > top
-    ]
-    if not hidden:
-        return ""
-    ends, losses = zip(*hidden, strict=True)
-    (largest,) = tick_labels(np.array([float(f"{max(losses):.3g}")]))
-    return f'<text x="{axes.x(max(ends)) + 8}" y="{axes.top + 12}">← up to {largest}</text>'
-
-
 def _description(history: LossHistory) -> str:
     named = [f"{name} from {history.unit} {start}" for start, name in history.phases if name]
     phases = f"; {', '.join(named)}" if named else ""
@@ -214,7 +197,7 @@ def _description(history: LossHistory) -> str:
 
 
 def _marks(axes: Axes, phases: Sequence[tuple[int, str]]) -> tuple[list[tuple[float, str]], int]:
-    """Place and name (SVG) of each phase's mark, and the number of lines that the names take."""
+    """Place and name (SVG) of each phase's mark, and the height that the names take."""
     marks: list[tuple[float, str]] = []
     ends: list[float] = []
     for start, name in phases:
@@ -226,11 +209,6 @@ def _marks(axes: Axes, phases: Sequence[tuple[int, str]]) -> tuple[list[tuple[fl
         line = next((i for i, end in enumerate(ends) if end <= low), len(ends))
         ends[line : line + 1] = [high]
         left, anchor = (x + 4, "start") if inside else (x - 4, "end")
-        marks.append(
-            (
-                x,
-                f'<text x="{left}" y="{11 + _LINE * line}" text-anchor="{anchor}">'
-                f"{html.escape(name)}</text>",
-            )
-        )
-    return marks, len(ends)
+        place = f'x="{left}" y="{11 + _LINE * line}" text-anchor="{anchor}"'
+        marks.append((x, f"<text {place}>{html.escape(name)}</text>"))
+    return marks, _LINE * len(ends)

@@ -3,22 +3,17 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from diffclust.data import Collection
 from diffclust.methods import Words
 from diffclust.models import Result
-from diffclust.report.drawing import AbstractRenderer
+from diffclust.report.images import ImageRenderer
 from diffclust.report.page import figure_list
-from diffclust.report.selection import (
-    ClusterView,
-    Group,
-    SampleInfo,
-    certainties,
-    class_shares,
-)
+from diffclust.report.selection import ClusterView, Group, SampleInfo, certainties, class_shares
+from diffclust.report.shapes import ShapeRenderer
 from diffclust.report.text import count, escape, number, percent, whole
 
 _MOST_CLASSES = 5
@@ -37,13 +32,17 @@ class Gallery:
         views: The clusters and the samples chosen for them.
         samples: What is known about the samples that are shown, by position.
         renderer: What draws prototypes and samples.
+        bridges: Positions of pairs that are much alike and yet in different clusters.
+        note: What is said where fewer samples are shown than were asked for.
     """
 
     result: Result
     dataset: Collection
     views: list[ClusterView]
     samples: Mapping[int, SampleInfo]
-    renderer: AbstractRenderer
+    renderer: ImageRenderer | ShapeRenderer
+    bridges: list[tuple[int, int]]
+    note: str
 
     @property
     def words(self) -> Words:
@@ -109,9 +108,8 @@ def cluster_order(gallery: Gallery, name: str) -> str:
     if len(gallery.views) == 1:
         return ""
     mean = f"mean {gallery.words.distance_short}"
-    return _choice(
-        "Sort clusters by", name, {"index": "number", "size": "size", "distance": mean}, "sort"
-    )
+    choices = {"index": "number", "size": "size", "distance": mean}
+    return _choice("Sort clusters by", name, choices, "sort")
 
 
 def sample_order(gallery: Gallery) -> str:
@@ -163,23 +161,23 @@ def _sort_keys(gallery: Gallery, view: ClusterView) -> str:
 
 
 def _cluster(gallery: Gallery, view: ClusterView) -> str:
-    heading = f"<h2>Cluster {view.index}</h2>"
-    attributes = f'class="cluster" id="cluster-{view.index}" {_sort_keys(gallery, view)}'
-    back = '<a class="back" href="#overview">All clusters</a>'
+    """A cluster: its prototype, its figures and its samples."""
+    heading, back = f"<h2>Cluster {view.index}</h2>", '<a class="back" href="#overview">'
+    size = f'{heading}<span class="soft"> {count(view.size, gallery.words.noun)}</span>'
+    outside, inside = (f"<summary>{size}</summary>", "") if gallery.folded else ("", heading)
+    tag, bar = ("details", "p") if gallery.folded else ("article", "div")
     groups = "".join(_group(gallery, view, group) for group in view.groups)
-    body = f'<div class="groups">{groups}</div>' if groups else ""
-    if gallery.folded:
-        size = f'<span class="soft"> {count(view.size, gallery.words.noun)}</span>'
-        summary = _summary(gallery, view, f'<p class="bar">{back}</p>')
-        return (
-            f"<details {attributes}><summary>{heading}{size}</summary>{summary}{body}</details>\n"
-        )
-    summary = _summary(gallery, view, f'<div class="bar">{heading}{back}</div>')
-    return f"<article {attributes}>{summary}{body}</article>\n"
+    samples = f'<div class="groups">{groups}</div>' if groups else ""
+    return (
+        f'<{tag} class="cluster" id="cluster-{view.index}" {_sort_keys(gallery, view)}>{outside}'
+        f'<div class="about">{gallery.renderer.prototype(view.index)}<div><{bar} class="bar">'
+        f"{inside}{back}All clusters</a></{bar}>{_figures(gallery, view)}</div></div>{samples}"
+        f"</{tag}>\n"
+    )
 
 
-def _summary(gallery: Gallery, view: ClusterView, heading: str) -> str:
-    """The prototype of a cluster, its figures and its classes."""
+def _figures(gallery: Gallery, view: ClusterView) -> str:
+    """The figures of a cluster, and its classes."""
     words = gallery.words
     text, figures = f'<p class="note">Empty: {words.empty}.</p>', {}
     if view.size:
@@ -193,37 +191,32 @@ def _summary(gallery: Gallery, view: ClusterView, heading: str) -> str:
     text += figure_list(figures) if figures else ""
     members = np.flatnonzero(gallery.result.assignments == view.index)
     classes = class_shares(gallery.dataset, members)
-    listed = [
-        f"<span><b>{escape(name)}</b> {percent(share)}</span>"
-        for name, share in classes[:_MOST_CLASSES]
-    ]
+    listed = [f"<span><b>{escape(name)}</b> {percent(share)}</span>" for name, share in classes]
     if len(classes) > _MOST_CLASSES:
-        listed.append(f"and {len(classes) - _MOST_CLASSES} more")
+        listed[_MOST_CLASSES:] = [f"and {len(classes) - _MOST_CLASSES} more"]
     if listed:
         text += f'<p class="note classes"><span>Classes:</span> {" ".join(listed)}</p>'
-    prototype = gallery.renderer.prototype(view.index)
-    return f'<div class="about">{prototype}<div>{heading}{text}</div></div>'
+    return text
 
 
 def _group(gallery: Gallery, view: ClusterView, group: Group) -> str:
-    words, certainty = gallery.words, gallery.certainty
+    words, long, short = gallery.words, gallery.words.distance, gallery.words.distance_short
     title, note = {
-        "all": (f"All {words.noun}s", f"{words.nearest} first, with the {words.distance}"),
-        "nearest": (words.nearest.capitalize(), f"with the {words.distance}"),
-        "farthest": (
-            words.farthest.capitalize(),
-            f"the worst fit first, with the {words.distance_short}",
-        ),
-        "random": ("Random", f"drawn from the whole cluster, with the {words.distance_short}"),
+        "all": (f"All {words.noun}s", f"{words.nearest} first, with the {long}"),
+        "nearest": (words.nearest.capitalize(), f"with the {long}"),
+        "farthest": (words.farthest.capitalize(), f"the worst fit first, with the {short}"),
+        "random": ("Random", f"drawn from the whole cluster, with the {short}"),
         "uncertain": (
             "Least certain",
-            f"with the {certainty}, and the cluster that came second",
+            f"with the {gallery.certainty}, and the cluster that came second",
         ),
     }[group.kind]
     figures = "".join(
-        f'<figure class="sample" {_sample_keys(gallery.samples[position], position)}>'
-        f"{gallery.drawing(position, f's{view.index}-{group.kind}-{place}')}<figcaption>"
-        f"{_caption(gallery.samples[position])}</figcaption></figure>\n"
+        _figure(
+            gallery.drawing(position, f"s{view.index}-{group.kind}-{place}"),
+            _caption(gallery.samples[position]),
+            _sample_keys(gallery.samples[position], position),
+        )
         for place, position in enumerate(group.positions.tolist())
     )
     return (
@@ -232,28 +225,30 @@ def _group(gallery: Gallery, view: ClusterView, group: Group) -> str:
     )
 
 
+def _figure(drawing: str, caption: str, attributes: str = "") -> str:
+    return (
+        f'<figure class="sample"{attributes}>{drawing}<figcaption>{caption}</figcaption></figure>\n'
+    )
+
+
 def _sample_keys(sample: SampleInfo, position: int) -> str:
     """What the script sorts by: the least certain and the farthest come first."""
     certainty = sample.margin if sample.certainty is None else sample.certainty
     known = f' data-certainty="{certainty:.6g}"' if math.isfinite(certainty) else ""
     label = "" if sample.label is None else f' data-label="{escape(sample.label)}"'
-    return f'data-position="{position}" data-distance="{sample.distance:.6g}"{known}{label}'
+    return f' data-position="{position}" data-distance="{sample.distance:.6g}"{known}{label}'
 
 
 def _caption(sample: SampleInfo) -> str:
     """Distance and certainty, of which the style shows what the order is by."""
-    lines = [f'<span class="far">{number(sample.distance, digits=3)}</span>']
+    text, own = f'<span class="far">{number(sample.distance, digits=3)}</span>', sample.certainty
     if sample.has_margin:
-        certainty = (
-            number(sample.margin, digits=3)
-            if sample.certainty is None
-            else percent(sample.certainty)
-        )
-        lines.append(
+        certainty = number(sample.margin, digits=3) if own is None else percent(own)
+        text += (
             f'<span class="sure">{certainty}</span><span class="sure">or '
             f'<a href="#cluster-{sample.runner_up}"><u>cluster </u>{sample.runner_up}</a></span>'
         )
-    return "".join(lines) + _class_line(sample)
+    return text + _class_line(sample)
 
 
 def _class_line(sample: SampleInfo) -> str:
@@ -262,60 +257,57 @@ def _class_line(sample: SampleInfo) -> str:
     return f'<span class="soft" title="class">{escape(sample.label)}</span>'
 
 
-def bridge_list(gallery: Gallery, bridges: Sequence[tuple[int, int]]) -> str:
+def bridge_list(gallery: Gallery) -> str:
     """Bridges: pairs of images that are much alike and yet in different clusters, side by side.
 
     Args:
-        gallery: What is shown; it holds the images of the pairs.
-        bridges: Positions of the pairs, at least one.
+        gallery: What is shown.
 
     Returns:
-        HTML.
+        HTML; nothing where there are none.
     """
-    samples, clusters = gallery.samples, gallery.result.assignments
+    if not gallery.bridges:
+        return ""
+
+    def figure(position: int) -> str:
+        sample, cluster = gallery.samples[position], gallery.result.assignments[position]
+        drawing = gallery.renderer.original(position, sample.tooltip(gallery.words))
+        link = f'<span><a href="#cluster-{cluster}">cluster {cluster}</a></span>'
+        return _figure(drawing, link + _class_line(sample))
+
+    listed = "".join(f"<li>{''.join(map(figure, pair))}</li>\n" for pair in gallery.bridges)
     below = " Below each are its cluster and its class."
-    pairs = [
-        "".join(
-            f'<figure class="sample">'
-            f"{gallery.renderer.original(position, samples[position].tooltip(gallery.words))}"
-            f'<figcaption><span><a href="#cluster-{clusters[position]}">cluster '
-            f"{clusters[position]}</a></span>{_class_line(samples[position])}"
-            "</figcaption></figure>"
-            for position in pair
-        )
-        for pair in bridges
-    ]
-    listed = "".join(f"<li>{pair}</li>\n" for pair in pairs)
     return (
         '<p class="note">Images that the graph joins most strongly although they are in different '
         "clusters, the strongest pair first: the doubtful cases."
-        f"{'' if samples[bridges[0][0]].label is None else below}</p>"
+        f"{'' if gallery.dataset.labels is None else below}</p>"
         f'<ol class="bridges">\n{listed}</ol>'
     )
 
 
-def how_to_read(gallery: Gallery, note: str) -> str:
+def how_to_read(gallery: Gallery) -> str:
     """One sample as an example, with what each of its pictures is.
 
     Args:
         gallery: What is shown.
-        note: What else is to be said, HTML.
 
     Returns:
         HTML.
     """
     method, words, renderer = gallery.result.model.descriptor, gallery.words, gallery.renderer
+    article, place = ("an", "file") if words.noun == "image" else ("a", "name")
+    notes = (
+        f'{_density_note(gallery)}<p class="soft">Point at {article} {words.noun}, or tap it, for '
+        f"its index, {place}, {words.distance_short} and {gallery.certainty}.{gallery.note}</p>"
+    )
+    if not (items := renderer.legend()):
+        subject = f"A {escape(method.title)}" if method.is_mixture else escape(method.title)
+        return (
+            f'<div class="how"><div>{subject} compares images pixel by pixel, as they are. It '
+            f"aligns nothing, so there are no aligned versions to show.{notes}</div></div>"
+        )
     groups = [group for view in gallery.views for group in view.groups]
     example = next(group for group in groups if group.kind in ("nearest", "all"))
-    items = renderer.legend()
-    notes = f'{_density_note(gallery)}<p class="soft">{_tooltip_note(gallery)}{note}</p>'
-    if not items:
-        subject = f"A {escape(method.title)}" if method.is_mixture else escape(method.title)
-        why = (
-            f"{subject} compares images pixel by pixel, as they are. It "
-            "aligns nothing, so there are no aligned versions to show."
-        )
-        return f'<div class="how"><div>{why}{notes}</div></div>'
     drawing = gallery.drawing(int(example.positions[0]), "how")
     if names := renderer.row_names():
         drawing = f'<div class="pair">{names}{drawing}</div>'
@@ -345,13 +337,4 @@ def _density_note(gallery: Gallery) -> str:
     return (
         f"<p>The −log density is the negative logarithm of {what}: the smaller, the better the "
         f"fit, and it may well be below zero.{certainty}</p>"
-    )
-
-
-def _tooltip_note(gallery: Gallery) -> str:
-    noun = gallery.words.noun
-    article, place = ("an", "file") if noun == "image" else ("a", "name")
-    return (
-        f"Point at {article} {noun}, or tap it, for its index, {place}, "
-        f"{gallery.words.distance_short} and {gallery.certainty}."
     )

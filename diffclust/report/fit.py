@@ -42,15 +42,13 @@ def fit_section(result: Result, dataset: Collection, seed: int) -> str:
     Returns:
         HTML.
     """
-    figures = _figures(result, dataset, seed)
-    listed = _listed({name: escape(value) for name, value in figures.items()}, "facts")
+    figures = {name: escape(value) for name, value in _figures(result, dataset, seed).items()}
     settings = {}
     for name, value in result.model.settings().items():
         text = mask_in_words(value) if name == "mask" and value is not None else value
         settings[f"<code>{escape(name)}</code>"] = f"<code>{escape(text)}</code>"
-    folded = (
-        f"<details open><summary>Settings</summary>{_listed(settings, 'facts settings')}</details>"
-    )
+    listed, folded = _listed(figures, "facts"), _listed(settings, "facts settings")
+    folded = f"<details open><summary>Settings</summary>{folded}</details>"
     curve = _curve(result)
     columns = (curve, listed + folded) if curve else (listed, folded)
     return f'<div class="run"><div>{columns[0]}</div><div>{columns[1]}</div></div>'
@@ -65,13 +63,22 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     """What is said of the fit, by name."""
     model, outcome, noun = result.model, result.outcome, result.model.words.noun
     reasons = _REASONS | (_STEP_REASONS if model.descriptor.solver == "gradient" else {})
-    described = model.describe()
+    described, counted = model.describe(), outcome.figures
     network = described.pop("Network", "")
-    figures = {
-        "Data": f"{dataset.name}, {count(len(dataset), noun)}",
-        **_sample_size(result),
-        **described,
-        **_least_variance(result),
+    figures: dict[str, object] = {"Data": f"{dataset.name}, {count(len(dataset), noun)}"}
+    if model.descriptor.sample_kind == "shape":
+        figures["Landmarks"] = "{} in {} dimensions".format(*result.sample_shape)
+    else:
+        height, width, channels = result.sample_shape
+        colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
+        figures["Image size"] = f"{height} × {width} pixels, {colours}"
+    figures |= described
+    if "floor" in counted:
+        figures["Least variance"] = (
+            f"{number(counted['floor'])}, to which {whole(round(counted['floored']))} of "
+            f"{whole(result.prototypes.size)} were lifted"
+        )
+    figures |= {
         "Method": f"{model.descriptor.title} ({model.method})",
         "Clusters": model.num_clusters,
         "Seed": seed,
@@ -88,49 +95,27 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
             f"cluster {whole(heads)} more"
         )
     for name, words in _CHANGES.items():
-        if name in outcome.figures:
-            times = round(outcome.figures[name])
+        if name in counted:
+            times = round(counted[name])
             figures[name.capitalize()] = f"{count(times, 'time')} {words}" if times else "none"
-    figures |= _graph_figures(result)
+    if "eigenvalues" in outcome.extras:
+        figures |= _graph_figures(result)
     if dataset.skipped:
         figures["Left out"] = f"{len(dataset.skipped)} files that could not be read"
     return figures
-
-
-def _sample_size(result: Result) -> dict[str, str]:
-    if result.model.descriptor.sample_kind == "shape":
-        landmarks, dims = result.sample_shape
-        return {"Landmarks": f"{landmarks} in {dims} dimensions"}
-    height, width, channels = result.sample_shape
-    colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
-    return {"Image size": f"{height} × {width} pixels, {colours}"}
-
-
-def _least_variance(result: Result) -> dict[str, str]:
-    figures = result.outcome.figures
-    if "floor" not in figures:
-        return {}
-    text = (
-        f"{number(figures['floor'])}, to which {whole(round(figures['floored']))} of "
-        f"{whole(result.prototypes.size)} were lifted"
-    )
-    return {"Least variance": text}
 
 
 def _num_weights(tree: object) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))
 
 
-def _graph_figures(result: Result) -> dict[str, object]:
+def _graph_figures(result: Result) -> dict[str, str]:
     """The figures of a spectral method, each with what it means."""
     clusters, figures = result.model.num_clusters, result.outcome.figures
-    texts: dict[str, object] = {}
-    if "eigenvalues" not in result.outcome.extras:
-        return texts
-    texts[result.model.criterion.capitalize()] = (
-        f"{number(result.loss)}: the share of its affinities that lead out of a cluster, summed "
-        "over clusters; 0 where nothing joins them"
-    )
+    texts = {
+        result.model.criterion.capitalize(): f"{number(result.loss)}: the share of its affinities "
+        "that lead out of a cluster, summed over clusters; 0 where nothing joins them"
+    }
     # Where no eigenvalue follows the K-th, there is no gap to report.
     if "eigengap" in figures and clusters < len(result.outcome.extras["eigenvalues"]):
         texts["Eigengap"] = (
@@ -164,40 +149,32 @@ def _curve(result: Result) -> str:
     if history is None:
         loss = result.model.criterion.capitalize()
         return f"<h3>{loss} after each pass</h3>{loss_curve(result.history)}{_restarts(result)}"
-    averaged = (
-        f"the mean over {count(history.window, 'step')}"
-        if history.window is not None
-        else "the mean over a window of steps"
-    )
-    phases = [name for _, name in history.phases if name]
-    marks = " Dashed lines stand where phases begin." if phases else ""
+    window = "a window of steps" if history.window is None else count(history.window, "step")
+    marks = any(name for _, name in history.phases)
+    dashed = " Dashed lines stand where phases begin." if marks else ""
     return (
         f"<h3>Loss in the course of the {history.unit}s</h3>{training_curve(history)}"
-        f'<p class="note">Each dot is {averaged}, times the number of images; the ring is the '
-        f"loss of all images in the end.{marks}</p>{_restarts(result)}"
+        f'<p class="note">Each dot is the mean over {window}, times the number of images; the ring '
+        f"is the loss of all images in the end.{dashed}</p>{_restarts(result)}"
     )
 
 
 def _restarts(result: Result) -> str:
-    losses = result.outcome.restarts
+    losses, where = result.outcome.restarts, ""
     if len(losses) == 1:
         return '<p class="note">One run, so there are no restarts to choose from.</p>'
+    texts = [f"<li>{number(loss)}</li>" for loss in losses]
     kept = min(range(len(losses)), key=losses.__getitem__)
-    listed = "".join(
-        f"<li{' class=kept' if i == kept else ''}>{number(loss)}{' (kept)' if i == kept else ''}"
-        "</li>"
-        for i, loss in enumerate(losses)
-    )
-    factor, loss = 1, result.model.criterion
-    if result.model.descriptor.sample_kind == "image":
-        factor = of_images(result).coarsening(*result.sample_shape[:2])
-    where = (
-        f" They ran on images {factor} times coarser, where the loss is another one; the one kept "
-        "was then finished on the images themselves."
-        if factor > 1
-        else ""
-    )
+    texts[kept] = f"<li class=kept>{number(losses[kept])} (kept)</li>"
+    loss, is_image = result.model.criterion, result.model.descriptor.sample_kind == "image"
+    factor = of_images(result).coarsening(*result.sample_shape[:2]) if is_image else 1
+    if factor > 1:
+        where = (
+            f" They ran on images {factor} times coarser, where the loss is another one; the one "
+            "kept was then finished on the images themselves."
+        )
     return (
         f'<div class="restarts"><h3>Final {loss} of {count(len(losses), "restart")}</h3>'
-        f'<ol>{listed}</ol><p class="note">The one of least {loss} is kept.{where}</p></div>'
+        f'<ol>{"".join(texts)}</ol><p class="note">The one of least {loss} is kept.{where}</p>'
+        "</div>"
     )

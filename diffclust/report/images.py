@@ -10,7 +10,7 @@ from diffclust.data import Dataset
 from diffclust.models import Result, of_images, warped_prototypes
 from diffclust.plotting import warped_grids
 from diffclust.prototypes import variance_of
-from diffclust.report.drawing import AbstractRenderer, data_uris, svg_definitions, titled_svg
+from diffclust.report.page import data_uris, svg_definitions, titled_svg
 from diffclust.report.text import escape, number, percent
 from diffclust.transforms import NAMES, as_spatial
 
@@ -82,8 +82,6 @@ def align_samples(
         The samples by position.
     """
     chosen = np.unique(np.asarray(positions, dtype=np.int64))
-    if chosen.size == 0:
-        return {}
     clusters, params = result.assignments[chosen], result.outcome.assignment.params[chosen]
     moved = result.model.descriptor.moves == "prototypes"
     images, registers = np.asarray(dataset.images[chosen]), of_images(result).registers
@@ -99,26 +97,26 @@ def align_samples(
     # channels.
     versions = [np.broadcast_to(version, images.shape) for version in versions]
     uris = data_uris([image for version in versions for image in version], most_bytes=_MOST_BYTES)
-    grids = [None] * len(chosen)
-    if has_grids(result):
-        grids = warped_grids(result, params, longest=SIDE)
+    has_map = has_grids(result)
+    grids = warped_grids(result, params, longest=SIDE) if has_map else [None] * len(chosen)
     samples = {}
     for i, position in enumerate(chosen.tolist()):
         picture, *others = uris[i :: len(chosen)]
         registered = others.pop(0) if registers else None
-        samples[position] = Sample(
-            cluster=int(clusters[i]),
-            picture=picture,
-            registered=registered,
-            aligned=others[0] if others and not moved else None,
-            grid=grids[i],
-            stages=tuple(others) if moved else (),
-        )
+        aligned = others[0] if others and not moved else None
+        stages = tuple(others) if moved else ()
+        pictures = (picture, registered, aligned, grids[i], stages)
+        samples[position] = Sample(int(clusters[i]), *pictures)
     return samples
 
 
-class ImageRenderer(AbstractRenderer):
-    """Draws images."""
+class ImageRenderer:
+    """Draws images: prototypes and samples as HTML, and explains the drawings.
+
+    Attributes:
+        icon: A small picture that stands for the page, a `data:` URI.
+        css_classes: CSS classes of the page.
+    """
 
     def __init__(self, result: Result, dataset: Dataset, positions: np.ndarray) -> None:
         """Aligns and encodes what is shown.
@@ -128,70 +126,71 @@ class ImageRenderer(AbstractRenderer):
             dataset: The images it was fitted to.
             positions: Positions of the samples that are shown.
         """
-        self.model, self.shape = of_images(result), result.sample_shape[:2]
+        self.descriptor, self.transforms = result.model.descriptor, result.model.transform_names
+        self.registers = of_images(result).registers
+        height, width = self.shape = result.sample_shape[:2]
         factor = SIDE / max(self.shape)
-        self.height, self.width = (round(pixels * factor) for pixels in self.shape)
+        self.height, self.width = round(height * factor), round(width * factor)
         self.full = f'width="{self.width}" height="{self.height}" preserveAspectRatio="none"'
         self.samples = align_samples(result, dataset, positions)
-        self.grids = has_grids(result)
-        prototypes, learned = list(result.prototypes), result.outcome.learned
         # Each in its own range; in the images' range where they are also shown moved onto images.
-        self.prototypes = data_uris(prototypes, most_bytes=_MOST_PROTOTYPE_BYTES, own_range=True)
+        self.prototypes = _uris(result.prototypes, own_range=True)
         self.icon = self.prototypes[0]
-        height, width = self.shape
         classes = {
             "pixels": max(height, width) <= _SMALL,
             "tall": height > 1.5 * width,
             "wide": width > 1.5 * height,
-            "staged": bool(self.model.transform_names),
+            "staged": bool(self.transforms),
         }
         self.css_classes = tuple(name for name, holds in classes.items() if holds)
-        self.untransformed: list[str] = []
-        if self.model.transform_names:
-            self.untransformed = data_uris(prototypes, most_bytes=_MOST_PROTOTYPE_BYTES)
+        self.untransformed = _uris(result.prototypes) if self.transforms else []
+        learned = result.outcome.learned
         variance = variance_of(learned.clusters.prototype)
-        self.is_mixture = variance is not None
-        if self.is_mixture:
-            # The floor below all variances is the same for all, and left out.
-            deviations = list(np.sqrt(np.asarray(variance)))
-            uris = data_uris(deviations, most_bytes=_MOST_PROTOTYPE_BYTES, own_range=True)
-            self.deviations = list(zip(deviations, uris, strict=True))
+        if variance is not None:
+            # The least variance that is added to all is the same for all, and left out.
+            self.deviations = np.sqrt(np.asarray(variance))
+            self.deviation_uris = _uris(self.deviations, own_range=True)
             self.weights = np.asarray(jax.nn.softmax(learned.objective)).tolist()
 
     @property
     def note(self) -> str:
         """How the prototypes are drawn, and what they are means of."""
-        descriptor, origin = self.model.descriptor, ""
-        if descriptor.is_mixture:
+        origin = ""
+        if self.descriptor.is_mixture:
             origin = "is the mean of its cluster's Gaussian and "
-        elif not descriptor.has_prototypes:
+        elif not self.descriptor.has_prototypes:
             origin = "is the mean of its cluster's aligned images and "
         return f"Each {origin}is drawn in its own range of intensities."
 
     def thumbnail(self, cluster: int) -> str:
-        """The prototype in its own range of intensities."""
+        """The prototype in its own range of intensities, small, as HTML."""
         return self._picture(self.prototypes[cluster], f"Prototype of cluster {cluster}")
 
     def prototype(self, cluster: int) -> str:
-        """The prototype; of a mixture the deviation too."""
-        if not self.is_mixture:
+        """The prototype at the head of its cluster, as HTML; of a mixture the deviation too."""
+        if not self.descriptor.is_mixture:
             return self.thumbnail(cluster)
-        deviation, uri = self.deviations[cluster]
+        deviation = self.deviations[cluster]
+        picture = self._picture(self.deviation_uris[cluster], f"Deviation of cluster {cluster}")
         ends = (number(float(end), digits=2) for end in (deviation.min(), deviation.max()))
         return (
             f'<div class="pair"><figure>{self.thumbnail(cluster)}<figcaption>mean</figcaption>'
-            f"</figure><figure>{self._picture(uri, f'Deviation of cluster {cluster}')}<figcaption>"
-            f"deviation<br>{' to '.join(ends)}</figcaption></figure></div>"
+            f"</figure><figure>{picture}<figcaption>deviation<br>{' to '.join(ends)}</figcaption>"
+            "</figure></div>"
         )
 
     def figures(self, cluster: int) -> dict[str, str]:
-        """The mixture weight."""
-        return {"mixture weight": percent(self.weights[cluster])} if self.is_mixture else {}
+        """Figures of a cluster that only this kind of prototype has: the mixture weight."""
+        if not self.descriptor.is_mixture:
+            return {}
+        return {"mixture weight": percent(self.weights[cluster])}
+
+    def overlay(self) -> str:
+        """All prototypes in one picture: nothing, as images would hide each other."""
+        return ""
 
     def definitions(self) -> str:
-        """The prototypes, where they are moved."""
-        if not self.untransformed:
-            return ""
+        """SVG that drawings refer to by ids, written once: the prototypes, where they are moved."""
         return svg_definitions(
             "".join(
                 f'<image id="prototype-{cluster}" {self.full} href="{uri}"/>'
@@ -213,44 +212,43 @@ class ImageRenderer(AbstractRenderer):
             An SVG element.
         """
         sample, width, height, full = self.samples[position], self.width, self.height, self.full
-        step = height + _GAP
-        parts, y = [f'<image id="{name}" {full} href="{sample.picture}"/>'], step
+        parts = [f'<image id="{name}" {full} href="{sample.picture}"/>']
         # The grid is laid over what was aligned.
         under = f'<use href="#{name}" class="faint"/>'
         if sample.registered is not None:
             under = f'<image class="faint" {full} href="{sample.registered}"/>'
-            parts.append(f'<image y="{y}" {full} href="{sample.registered}"/>')
-            y += step
+            parts.append(f'<image y="{height + _GAP}" {full} href="{sample.registered}"/>')
         if sample.stages:
+            y = len(parts) * (height + _GAP)
             parts.append(f'<use href="#prototype-{sample.cluster}" y="{y}"/>')
-            y += step
         for picture in sample.stages or filter(None, [sample.aligned]):
+            y = len(parts) * (height + _GAP)
             parts.append(f'<image y="{y}" {full} href="{picture}"/>')
-            y += step
-        total = y - _GAP
+        y = len(parts) * (height + _GAP)
+        total, box = y - _GAP, f"{width + 2 * _MARGIN}"
         if sample.grid is not None:
-            across, down = width + 2 * _MARGIN, height + 2 * _MARGIN
+            down = height + 2 * _MARGIN
             parts.append(
-                f'<svg x="{-_MARGIN}" y="{y - _MARGIN}" width="{across}" '
-                f'height="{down}" viewBox="{-_MARGIN} {-_MARGIN} {across} {down}">'
+                f'<svg x="{-_MARGIN}" y="{y - _MARGIN}" width="{box}" '
+                f'height="{down}" viewBox="{-_MARGIN} {-_MARGIN} {box} {down}">'
                 f'<rect width="{width}" height="{height}"/>{under}'
                 f'<path class="grid" d="{sample.grid}"/></svg>'
             )
-            total += step + _MARGIN
-        return titled_svg(f"{-_MARGIN} 0 {width + 2 * _MARGIN} {total}", tooltip, "".join(parts))
+            total = y + height + _MARGIN
+        return titled_svg(f"{-_MARGIN} 0 {box} {total}", tooltip, "".join(parts))
 
     def original(self, position: int, tooltip: str) -> str:
-        """The image as it came."""
+        """The image before any alignment, as SVG."""
         content = f'<image {self.full} href="{self.samples[position].picture}"/>'
         return titled_svg(f"0 0 {self.width} {self.height}", tooltip, content)
 
     def row_names(self) -> str:
-        """Names of the transforms of prototypes."""
-        if not self.model.transform_names:
+        """Names of the transforms of prototypes, to stand beside drawings, as HTML."""
+        if not self.transforms:
             return ""
-        first, *others = self.model.transform_names
+        first, *others = self.transforms
         step = self.height + _GAP
-        names = ["image", *(["registered"] if self.model.registers else []), "prototype", first]
+        names = ["image", *(["registered"] if self.registers else []), "prototype", first]
         names += [f"+ {name}" for name in others]
         texts = "".join(
             f'<text x="{self.width}" y="{row * step + self.height // 2}">{escape(name)}</text>'
@@ -262,14 +260,13 @@ class ImageRenderer(AbstractRenderer):
         )
 
     def legend(self) -> list[str]:
-        """What the pictures below each other are."""
-        samples, descriptor = self.samples.values(), self.model.descriptor
-        items = ["The image as it came."]
-        if self.model.registers:
-            items.append("The image registered: what was taken out of all before.")
-        if any(sample.stages for sample in samples):
-            first, *others = self.model.transform_names
-            of_gaussian = ", the mean of a Gaussian" if descriptor.is_mixture else ""
+        """What the pictures below each other are, as HTML; nothing where there is but one."""
+        samples, items = self.samples.values(), ["The image as it came."]
+        if self.registers:
+            items.append("The image registered: what was taken out of it before all else.")
+        if self.transforms:
+            first, *others = self.transforms
+            of_gaussian = ", the mean of a Gaussian" if self.descriptor.is_mixture else ""
             items += [
                 f"The prototype of its cluster{of_gaussian}.",
                 f"The same after <code>{first}</code>: {NAMES[first]}.",
@@ -278,10 +275,10 @@ class ImageRenderer(AbstractRenderer):
             items[-1] += " This is what is compared with the image."
             return items
         if all(sample.aligned is None for sample in samples):
-            return []
-        compared = ": this is what is compared" if descriptor.has_prototypes else ""
+            return items if self.registers else []
+        compared = ": this is what is compared" if self.descriptor.has_prototypes else ""
         items.append(f"The image aligned to the prototype of its cluster{compared}.")
-        if self.grids:
+        if any(sample.grid is not None for sample in samples):
             items.append(
                 "The image again, with the grid along which its aligned version was read. A "
                 "straight, regular grid means that nothing had to move."
@@ -291,3 +288,7 @@ class ImageRenderer(AbstractRenderer):
     def _picture(self, uri: str, alt: str) -> str:
         height, width = self.shape
         return f'<img src="{uri}" width="{width}" height="{height}" alt="{alt}">'
+
+
+def _uris(images: np.ndarray, *, own_range: bool = False) -> list[str]:
+    return data_uris(list(images), most_bytes=_MOST_PROTOTYPE_BYTES, own_range=own_range)

@@ -1,27 +1,58 @@
-"""The HTML page as a whole: its head, its style and script, and its sections."""
+"""The HTML page as a whole: its head, its style and script; sections, tables and pictures."""
 
 import base64
 import hashlib
-from collections.abc import Mapping
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from diffclust._version import __version__
+from diffclust.plotting import as_picture, displayable
 from diffclust.report.text import escape
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
-def document(title: str, body: str, *, icon: str, body_class: str = "") -> str:
+_SHRINKING = ((96, None), (72, None), (72, 64), (56, 64), (40, 64), (28, 64))
+"""Longest side and number of colours (None for all of them), tried until the pictures fit."""
+
+_TRIED = 12
+"""Pictures that stand for all others when their size in bytes is estimated."""
+
+_DARK = 0.55
+"""From this share on a cell is so dark that its number must be light."""
+
+
+def document(
+    kind: str,
+    title: str,
+    header: str,
+    sections: Iterable[str],
+    *,
+    icon: str,
+    css_classes: Iterable[str] = (),
+) -> str:
     """A whole page that needs no network and, by its own policy, gets none.
 
     Args:
+        kind: What wrote it, such as `"report"`.
         title: Its title, any text.
-        body: HTML of what it shows.
+        header: HTML at its head: a heading and what stands below it.
+        sections: What it shows, HTML; empty ones are left out.
         icon: A small picture that stands for it, a `data:` URI.
-        body_class: CSS classes of the page.
+        css_classes: CSS classes of the page.
 
     Returns:
         A whole HTML document.
     """
-    style, script = _asset("style.css"), _asset("script.js")
+    style, script = (
+        resources.files("diffclust.report").joinpath(name).read_text("utf-8")
+        for name in ("style.css", "script.js")
+    )
+    main = "\n".join(filter(None, sections))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # The browser itself then refuses the network, and any script but this one.
     policy = (
@@ -36,15 +67,39 @@ def document(title: str, body: str, *, icon: str, body_class: str = "") -> str:
         f"<title>{escape(title)}</title>\n"
         f'<link rel="icon" type="{icon[5 : icon.index(";")]}" href="{icon}">\n'
         f"<style>\n{style}</style>\n</head>\n"
-        f'<body class="{body_class}">\n{body}\n'
+        f'<body class="{" ".join(css_classes)}">\n<header>\n<p class="eyebrow">diffclust {kind}</p>'
+        f"\n{header}</header>\n<main>\n{main}\n</main>\n"
         f"<footer>Made by diffclust {__version__}. This file holds everything it shows "
         'and loads nothing from elsewhere.</footer>\n<output class="tooltip" hidden></output>\n'
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
 
 
-def _asset(name: str) -> str:
-    return resources.files("diffclust.report").joinpath(name).read_text("utf-8")
+def data_uri(content: bytes, kind: str) -> str:
+    """A picture as a `data:` URI.
+
+    Args:
+        content: The picture's file.
+        kind: Its format, such as `"png"` or `"svg+xml"`.
+
+    Returns:
+        The URI.
+    """
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def svg_icon(box: str, drawing: str) -> str:
+    """A small picture that stands for a page.
+
+    Args:
+        box: SVG's `viewBox`.
+        drawing: The shapes, SVG.
+
+    Returns:
+        A `data:` URI.
+    """
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}">{drawing}</svg>'
+    return data_uri(svg.encode(), "svg+xml")
 
 
 def section(name: str, heading: str, body: str, controls: str = "") -> str:
@@ -57,8 +112,10 @@ def section(name: str, heading: str, body: str, controls: str = "") -> str:
         controls: HTML beside the heading.
 
     Returns:
-        HTML.
+        HTML; nothing without a body.
     """
+    if not body:
+        return ""
     bar = f'<div class="bar"><h2>{heading}</h2>{controls}</div>'
     return f'<section id="{name}">\n{bar}{body}\n</section>'
 
@@ -76,3 +133,138 @@ def figure_list(figures: Mapping[str, str]) -> str:
         f"<div><dt>{escape(name)}</dt><dd>{value}</dd></div>" for name, value in figures.items()
     )
     return f'<dl class="figures">{listed}</dl>'
+
+
+def table(columns: Mapping[str, Iterable[str]]) -> str:
+    """A table.
+
+    Args:
+        columns: Any texts, by the name of the column.
+
+    Returns:
+        HTML.
+    """
+    rows = zip(*columns.values(), strict=True)
+    listed = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+    return _table("table", "".join(f"<th>{escape(name)}</th>" for name in columns), listed)
+
+
+def shaded_table(header: Iterable[str], rows: Iterable[tuple[str, Iterable[str]]]) -> str:
+    """A table of shares, each row with a name before it.
+
+    Args:
+        header: Names of the columns, HTML.
+        rows: Name, any text, and cells (see `shaded_cell`) of each row.
+
+    Returns:
+        HTML.
+    """
+    listed = (f"<th>{escape(name)}</th>{''.join(cells)}" for name, cells in rows)
+    head = "".join(f"<th>{name}</th>" for name in header)
+    return _table("confusion", f"<td></td>{head}", listed)
+
+
+def _table(css_class: str, head: str, rows: Iterable[str]) -> str:
+    body = "".join(f"<tr>{row}</tr>\n" for row in rows)
+    return (
+        f'<div class="across"><table class="{css_class}"><thead><tr>{head}</tr></thead>'
+        f"<tbody>\n{body}</tbody></table></div>"
+    )
+
+
+def shaded_cell(share: float, text: str, *css_classes: str) -> str:
+    """A cell of a table, the darker the greater the share.
+
+    Args:
+        share: Between 0 and 1.
+        text: What stands in it, HTML.
+        *css_classes: CSS classes of the cell.
+
+    Returns:
+        HTML.
+    """
+    names = " ".join([*css_classes, *["dark"] * (share > _DARK)])
+    named = f' class="{names}"' if names else ""
+    return f'<td{named} style="--share:{100 * share:.0f}%">{text}</td>'
+
+
+def titled_svg(box: str, title: str, content: str) -> str:
+    """A drawing with a tooltip.
+
+    Args:
+        box: SVG's `viewBox`.
+        title: What is shown where somebody points at it, HTML.
+        content: SVG of what is inside.
+
+    Returns:
+        An SVG element.
+    """
+    return f'<svg viewBox="{box}" role="img"><title>{title}</title>{content}</svg>'
+
+
+def svg_definitions(content: str) -> str:
+    """SVG that takes no room, for drawings to refer to.
+
+    Args:
+        content: Elements with ids, perhaps none.
+
+    Returns:
+        An SVG element; nothing without content.
+    """
+    if not content:
+        return ""
+    return (
+        f'<svg class="stock" width="0" height="0" aria-hidden="true"><defs>{content}</defs></svg>\n'
+    )
+
+
+def picture_uri(picture: "Image", kind: str = "png", **options: Any) -> str:
+    """A picture as a `data:` URI.
+
+    Args:
+        picture: The picture.
+        kind: Its format, such as `"png"` or `"webp"`.
+        options: As Pillow's `save` takes them.
+
+    Returns:
+        The URI.
+    """
+    file = io.BytesIO()
+    picture.save(file, format=kind, **options)
+    return data_uri(file.getvalue(), kind)
+
+
+def data_uris(
+    images: Sequence[np.ndarray], *, most_bytes: int, own_range: bool = False
+) -> list[str]:
+    """Images as PNG `data:` URIs, no larger together than a report can hold.
+
+    Large images are made smaller, to 96 pixels at most and further until all of them fit; small
+    ones stay as they are, pixel for pixel.
+
+    Args:
+        images: At least one, of shape `(height, width, channels)`.
+        most_bytes: About how long all URIs may be together.
+        own_range: Stretch each image's intensities to its own range.
+
+    Returns:
+        One URI for each image.
+    """
+    pictures = [as_picture(displayable(image, own_range=own_range)) for image in images]
+    tried = pictures[:: -(-len(pictures) // _TRIED)]
+    most = most_bytes * len(tried) / len(pictures)
+    side, colours = next(
+        (way for way in _SHRINKING if sum(len(_small_uri(one, *way)) for one in tried) <= most),
+        _SHRINKING[-1],
+    )
+    return [_small_uri(picture, side, colours) for picture in pictures]
+
+
+def _small_uri(picture: "Image", side: int, colours: int | None) -> str:
+    from PIL.Image import Dither
+
+    small = picture.copy()
+    small.thumbnail((side, side))
+    if colours is not None and small.mode == "RGB":
+        small = small.quantize(colours, dither=Dither.NONE)
+    return picture_uri(small, optimize=True)

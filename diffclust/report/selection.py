@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -105,20 +104,6 @@ class SampleInfo:
         return "\n".join(lines)
 
 
-def affordable_samples(wanted: int, num_clusters: int, *, most: int = MOST_SAMPLES) -> int:
-    """Samples a group, so that the whole report stays a file that opens.
-
-    Args:
-        wanted: Samples a group that were asked for.
-        num_clusters: Number of clusters.
-        most: Samples that a report shows in all.
-
-    Returns:
-        As many, or fewer where there are many clusters, but at least one.
-    """
-    return max(1, min(wanted, most // (NUM_KINDS * num_clusters)))
-
-
 def select(result: Result, *, samples_per_group: int, seed: int) -> list[ClusterView]:
     """Chooses the samples of every cluster.
 
@@ -130,43 +115,29 @@ def select(result: Result, *, samples_per_group: int, seed: int) -> list[Cluster
     Returns:
         One view a cluster, in their order.
     """
-    views, own = [], certainties(result)
+    views, own, most = [], certainties(result), samples_per_group
     for index, size in enumerate(result.counts.tolist()):
         members = np.flatnonzero(result.assignments == index)
-        mean = float(np.mean(result.distances[members])) if size else float("nan")
-        rng = np.random.default_rng([seed, index])
-        groups = _groups(result, members, own, samples_per_group, rng)
-        views.append(ClusterView(index, size, size / len(result.assignments), mean, groups))
+        nearest = members[np.argsort(result.distances[members], kind="stable")]
+        groups: dict[Kind, np.ndarray] = {"all": nearest}
+        if size > most:
+            # With one cluster, or one that is followed, nothing could have come second.
+            margins = result.margins[members]
+            order = (margins,) if own is None else (margins, own[members])
+            unsure = members[np.lexsort(order)[: min(most, np.isfinite(margins).sum())]]
+            rng = np.random.default_rng([seed, index])
+            groups = {
+                "uncertain": unsure,
+                # Copies: a view of a few would keep the order of all, of which there may be
+                # millions.
+                "farthest": nearest[::-1][:most].copy(),
+                "nearest": nearest[:most].copy(),
+                "random": np.sort(rng.choice(members, size=most, replace=False)),
+            }
+        mean = float(np.mean(result.distances[members])) if size else math.nan
+        shown = tuple(Group(kind, chosen) for kind, chosen in groups.items() if chosen.size)
+        views.append(ClusterView(index, size, size / len(result.assignments), mean, shown))
     return views
-
-
-def _groups(
-    result: Result,
-    members: np.ndarray,
-    own: np.ndarray | None,
-    most: int,
-    rng: np.random.Generator,
-) -> tuple[Group, ...]:
-    nearest_first = members[np.argsort(result.distances[members], kind="stable")]
-    if len(members) == 0:
-        return ()
-    if len(members) <= most:
-        return (Group("all", nearest_first),)
-    drawn = np.sort(rng.choice(members, size=most, replace=False))
-    groups = []
-    # With one cluster, or one that is followed, nothing could have come second.
-    margins = result.margins[members]
-    order = (margins,) if own is None else (margins, own[members])
-    unsure = members[np.lexsort(order)[: min(most, np.isfinite(margins).sum())]]
-    if unsure.size:
-        groups.append(Group("uncertain", unsure))
-    groups += [
-        # Copies: a view of a few would keep the order of all, of which there may be millions.
-        Group("farthest", nearest_first[::-1][:most].copy()),
-        Group("nearest", nearest_first[:most].copy()),
-        Group("random", drawn),
-    ]
-    return tuple(groups)
 
 
 def select_bridges(result: Result) -> list[tuple[int, int]]:
@@ -199,9 +170,8 @@ def certainties(result: Result) -> Float[np.ndarray, " n"] | None:
     """
     extras = result.outcome.extras
     shares = extras.get("responsibilities", extras.get("certainties"))
-    if shares is None or not result.model.descriptor.is_mixture:
-        return None
-    if len(shares) != len(result.assignments):
+    is_mixture = result.model.descriptor.is_mixture
+    if shares is None or not is_mixture or len(shares) != len(result.assignments):
         return None
     if shares.ndim == 1:
         # Of images that are read as they are needed only the greatest is kept.
@@ -212,7 +182,7 @@ def certainties(result: Result) -> Float[np.ndarray, " n"] | None:
 
 
 def sample_info(
-    result: Result, dataset: Collection, positions: Sequence[int] | np.ndarray
+    result: Result, dataset: Collection, positions: Int[np.ndarray, " m"]
 ) -> dict[int, SampleInfo]:
     """What is known about some samples.
 
@@ -225,18 +195,16 @@ def sample_info(
         What is known, by position.
     """
     assignment, own = result.outcome.assignment, certainties(result)
-    places, indices = dataset.places[1], dataset.indices
-    assert indices is not None
+    places, labels = dataset.places[1], dataset.labels
+    assert dataset.indices is not None
     infos = {}
-    for position in np.unique(np.asarray(positions, dtype=np.int64)).tolist():
-        index, place = int(indices[position]), places[position]
+    for position in positions.tolist():
+        index, place = int(dataset.indices[position]), places[position]
         infos[position] = SampleInfo(
             index=index,
             # A name that is but the index would only repeat it.
             place=None if place in ("", str(index)) else place,
-            label=None
-            if dataset.labels is None
-            else class_name(dataset, int(dataset.labels[position])),
+            label=None if labels is None else class_name(dataset, int(labels[position])),
             distance=float(assignment.distances[position]),
             margin=float(assignment.margins[position]),
             runner_up=int(assignment.runners_up[position]),

@@ -1,7 +1,5 @@
 """Shapes drawn for a report: mean shapes with ellipses, and samples over the mean of theirs."""
 
-import base64
-
 import numpy as np
 from jaxtyping import Float
 
@@ -9,7 +7,7 @@ from diffclust.data import LandmarkSet
 from diffclust.models import Result
 from diffclust.plotting import ShapeFrame, landmark_covariances, shape_frame
 from diffclust.plotting.shapes import DENSE, SIDE, fitted_frame
-from diffclust.report.drawing import AbstractRenderer, svg_definitions, titled_svg
+from diffclust.report.page import svg_definitions, svg_icon, titled_svg
 from diffclust.report.text import count, number, plain, whole
 
 _GAP = 60
@@ -40,8 +38,13 @@ _SHORT = 3
 """Names of landmarks with more letters than this are shown in tooltips only."""
 
 
-class ShapeRenderer(AbstractRenderer):
-    """Draws shapes."""
+class ShapeRenderer:
+    """Draws shapes, with the same methods as `diffclust.report.images.ImageRenderer`.
+
+    Attributes:
+        icon: A small picture that stands for the page, a `data:` URI.
+        css_classes: CSS classes of the page.
+    """
 
     def __init__(
         self, result: Result, dataset: LandmarkSet, positions: np.ndarray, *, seed: int
@@ -69,43 +72,36 @@ class ShapeRenderer(AbstractRenderer):
             shapes = dataset.landmarks[chosen]
             frames, self.one_scale = _raw_frames(shapes, self.frame)
             self.raw = dict(zip(chosen, zip(frames, shapes, strict=True), strict=True))
-        drawn = self.means.shape[0] * self.means.shape[1]
-        self.is_detailed = drawn <= _MOST_DETAILED
+        clusters, landmarks, _ = self.means.shape
+        self.is_detailed = clusters * landmarks <= _MOST_DETAILED
         self.deviations = (2.0, 1.0) if self.is_detailed else (2.0,)
-        if drawn > _MOST_ELLIPSES:
+        if clusters * landmarks > _MOST_ELLIPSES:
             self.deviations = ()
-        names = dataset.landmark_names or range(self.means.shape[1])
-        self.landmark_names = tuple(plain(name) for name in names)
-        upright = self.frame.height > 1.4 * self.frame.width
-        self.css_classes = ("shapes", "upright") if upright else ("shapes",)
-        self.icon = self._icon()
-
-    def _icon(self) -> str:
-        """The outline of the first mean shape."""
-        side = max(self.frame.width, self.frame.height)
-        drawn = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {side} {side}">'
+        names = dataset.landmark_names or range(landmarks)
+        self.landmark_names = [plain(name) for name in names]
+        height, width = self.frame.height, self.frame.width
+        self.css_classes = ("shapes", "upright") if height > 1.4 * width else ("shapes",)
+        # The outline of the first mean shape.
+        self.icon = svg_icon(
+            f"0 0 {max(width, height)} {max(width, height)}",
             f'<path d="{self.frame.outline(self.means[0])}" fill="none" stroke="#2f6690" '
-            'stroke-width="60" stroke-linejoin="round"/></svg>'
+            'stroke-width="60" stroke-linejoin="round"/>',
         )
-        return f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
 
     @property
     def note(self) -> str:
         """How mean shapes and ellipses are drawn."""
-        reach = {2: "one and two", 1: "two"}.get(len(self.deviations))
-        ellipses = (
-            "There are too many landmarks to draw how they vary."
-            if reach is None
-            else f"The ellipses reach {reach} standard deviations of each landmark."
-        )
-        dims = self.means.shape[2]
-        flat = (
-            f" Of the {dims} dimensions the drawings show the two in which registered landmarks "
-            "vary most, their leading principal axes."
-            if dims > 2
-            else ""
-        )
+        ellipses = {
+            2: "The ellipses reach one and two standard deviations of each landmark.",
+            1: "The ellipses reach two standard deviations of each landmark.",
+            0: "There are too many landmarks to draw how they vary.",
+        }[len(self.deviations)]
+        dims, flat = self.means.shape[2], ""
+        if dims > 2:
+            flat = (
+                f" Of the {dims} dimensions the drawings show the two in which registered "
+                "landmarks vary most, their leading principal axes."
+            )
         return f"All are drawn on one scale. {ellipses}{flat}"
 
     def thumbnail(self, cluster: int) -> str:
@@ -115,17 +111,17 @@ class ShapeRenderer(AbstractRenderer):
     def prototype(self, cluster: int) -> str:
         """The mean shape over the members of its cluster."""
         members, size = self.members[cluster], self.counts[cluster]
-        behind = f'<g class="members">{self.frame.dotted(members)}</g>' if len(members) else ""
-        names = ""
+        behind = caption = names = ""
         if self.is_detailed:
             names = self.frame.landmark_names(self.means[cluster], *self._names(cluster))
+        if len(members):
+            which = "its registered shapes."
+            if len(members) < size:
+                registered = count(len(members), "registered shape")
+                which = f"{registered} of its {whole(size)}, drawn at random."
+            behind = f'<g class="members">{self.frame.dotted(members)}</g>'
+            caption = f"<figcaption>Small dots are the landmarks of {which}</figcaption>"
         alt = f"Mean shape of cluster {cluster} and {count(len(members), 'shape')} of it"
-        which = "its registered shapes."
-        if len(members) < size:
-            registered = count(len(members), "registered shape")
-            which = f"{registered} of its {whole(size)}, drawn at random."
-        below = f"<figcaption>Small dots are the landmarks of {which}</figcaption>"
-        caption = below if len(members) else ""
         drawn = self.frame.svg(behind + _use(cluster) + names, alt=alt)
         return f'<figure class="portrait">{drawn}{caption}</figure>'
 
@@ -181,6 +177,10 @@ class ShapeRenderer(AbstractRenderer):
         box = f"0 0 {frame.width} {frame.height}"
         return titled_svg(box, tooltip, frame.drawn_shape(shape))
 
+    def row_names(self) -> str:
+        """Names of the rows of drawings: nothing, as there are two at most."""
+        return ""
+
     def legend(self) -> list[str]:
         """What the drawings below each other are."""
         over = "over the mean shape of its cluster"
@@ -195,17 +195,17 @@ class ShapeRenderer(AbstractRenderer):
 
     def _names(self, cluster: int) -> tuple[list[str], list[str]]:
         """What stands beside each landmark, and its tooltip."""
-        numbers = [str(i) for i in range(len(self.landmark_names))]
-        short = max(map(len, self.landmark_names)) <= _SHORT
         axes, _ = self.frame.half_axes(self.covariances[cluster])
-        titles = [
-            f"landmark {name if name == place else f'{place}, {name}'}\n"
-            f"standard deviations {number(along, digits=2)} and {number(across, digits=2)}"
-            for place, name, (along, across) in zip(
-                numbers, self.landmark_names, (axes / self.frame.unit).tolist(), strict=True
+        numbers, titles = [str(i) for i in range(len(axes))], []
+        for place, name, (along, across) in zip(
+            numbers, self.landmark_names, (axes / self.frame.unit).tolist(), strict=True
+        ):
+            titles.append(
+                f"landmark {name if name == place else f'{place}, {name}'}\nstandard deviations "
+                f"{number(along, digits=2)} and {number(across, digits=2)}"
             )
-        ]
-        return list(self.landmark_names) if short else numbers, titles
+        are_short = max(map(len, self.landmark_names)) <= _SHORT
+        return self.landmark_names if are_short else numbers, titles
 
 
 def affordable_shapes(landmarks: int, most: int) -> int:

@@ -4,6 +4,9 @@ import html
 import math
 import unicodedata
 
+SCORES = {"acc": "accuracy", "nmi": "NMI", "ari": "ARI"}
+"""Scores against labels, by their names in a summary."""
+
 
 def escape(text: object) -> str:
     """Text that is safe as HTML, in attributes too; see `plain`.

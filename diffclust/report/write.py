@@ -9,17 +9,13 @@ from diffclust.analysis import CommonStart
 from diffclust.data import Collection, Dataset
 from diffclust.models import Result, of_images
 from diffclust.plotting import Film, loss_history
-from diffclust.report import clusters, comparisons, selection
-from diffclust.report.film import film_section
+from diffclust.report import clusters, sections, selection
 from diffclust.report.fit import fit_section
 from diffclust.report.images import ImageRenderer
-from diffclust.report.maps import check_map_samples, map_section
 from diffclust.report.page import document, figure_list, section
 from diffclust.report.shapes import ShapeRenderer, affordable_shapes
-from diffclust.report.text import count, duration, escape, number, plural, whole
+from diffclust.report.text import SCORES, count, duration, escape, number, plural, whole
 from diffclust.solvers.result import Status
-
-_SCORES = {"acc": "accuracy", "nmi": "NMI", "ari": "ARI"}
 
 
 def write_report(
@@ -64,77 +60,62 @@ def write_report(
         ValueError: If the data set is not the one that was fitted, `samples_per_group` is below
             1, or `map_samples` is not between 0 and 2,000.
     """
-    _check(result, dataset, samples_per_group)
-    check_map_samples(map_samples, "map_samples")
-    title = dataset.name if title is None else title
-    bridges = selection.select_bridges(result)
-    gallery, limit = _gallery(result, dataset, bridges, samples_per_group, seed)
-    heading = f"{result.model.words.prototype}s".capitalize()
-    sections = [
-        section(
-            "overview",
-            heading,
-            clusters.overview(gallery),
-            clusters.cluster_order(gallery, "sort-overview"),
-        ),
-        section("fit", "The fit", fit_section(result, dataset, seed)),
-        *_between(gallery, bridges, film, others, map_samples, seed),
-        section(
-            "clusters",
-            "Clusters",
-            f"{clusters.how_to_read(gallery, limit)}{clusters.cluster_list(gallery)}",
-            f"{clusters.cluster_order(gallery, 'sort-clusters')}{clusters.sample_order(gallery)}",
-        ),
-    ]
-    main = "\n".join(sections)
-    page = document(
-        title,
-        f"{_header(title, result, dataset, scores or {})}\n<main>\n{main}\n</main>",
-        icon=gallery.renderer.icon,
-        body_class=" ".join([*gallery.renderer.css_classes, *["many"] * gallery.folded]),
-    )
-    Path(path).write_text(page, encoding="utf-8")
-
-
-def _check(result: Result, dataset: Collection, samples_per_group: int) -> None:
     if samples_per_group < 1:
         raise ValueError(f"samples_per_group must be at least 1, not {samples_per_group}")
-    fitted = (len(result.assignments), *result.sample_shape)
+    fitted, noun = (len(result.assignments), *result.sample_shape), result.model.words.noun
     given = dataset.samples.shape
     if isinstance(dataset, Dataset):
         given = (given[0], *of_images(result).frame.shape(given[1:]))
     if given != fitted:
         raise ValueError(
-            f"the report needs the {result.model.words.noun}s that were fitted, of shape {fitted}; "
-            f"this data set has {dataset.noun}s of shape {dataset.samples.shape}"
+            f"the report needs the {noun}s that were fitted, of shape {fitted}; this data set has "
+            f"{dataset.noun}s of shape {dataset.samples.shape}"
         )
+    sections.check_map_samples(map_samples, "map_samples")
+    title = dataset.name if title is None else title
+    gallery = _gallery(result, dataset, samples_per_group, seed)
+    first, second = (clusters.cluster_order(gallery, f"sort-{n}") for n in ("overview", "clusters"))
+    heading, all_clusters = f"{gallery.words.prototype}s".capitalize(), clusters.overview(gallery)
+    maps = sections.map_section(result, dataset, others, most=map_samples, seed=seed)
+    every = f"{clusters.how_to_read(gallery)}{clusters.cluster_list(gallery)}"
+    starts = sections.common_start_rows(result, dataset, others)
+    film_of_it = sections.film_section(result, film)
+    parts = [
+        section("overview", heading, all_clusters, first),
+        section("fit", "The fit", fit_section(result, dataset, seed)),
+        section("film", "The course of the prototypes", film_of_it),
+        section("starts", "From one start", starts),
+        section("confusion", "Classes and clusters", sections.confusion_table(result, dataset)),
+        section("maps", "Maps", maps),
+        section("bridges", "Bridges", clusters.bridge_list(gallery)),
+        section("clusters", "Clusters", every, f"{second}{clusters.sample_order(gallery)}"),
+    ]
+    header = _header(title, result, dataset, scores or {})
+    classes = [*gallery.renderer.css_classes, *["many"] * gallery.folded]
+    icon = gallery.renderer.icon
+    page = document("report", title, header, parts, icon=icon, css_classes=classes)
+    Path(path).write_text(page, encoding="utf-8")
 
 
-def _gallery(
-    result: Result,
-    dataset: Collection,
-    bridges: list[tuple[int, int]],
-    samples_per_group: int,
-    seed: int,
-) -> tuple[clusters.Gallery, str]:
-    """All that is shown of the clusters, and what is said where that is less than was asked for."""
+def _gallery(result: Result, dataset: Collection, wanted: int, seed: int) -> clusters.Gallery:
+    """All that is shown of the clusters, with as many samples a group as the file can hold."""
     most, many = selection.MOST_SAMPLES, "clusters"
     if not isinstance(dataset, Dataset):
         most = affordable_shapes(result.sample_shape[0], most)
         many = "clusters" if most == selection.MOST_SAMPLES else "landmarks"
-    num_clusters = result.model.num_clusters
-    affordable = selection.affordable_samples(samples_per_group, num_clusters, most=most)
+    groups = selection.NUM_KINDS * result.model.num_clusters
+    affordable = max(1, min(wanted, most // groups))
     views = selection.select(result, samples_per_group=affordable, seed=seed)
-    groups = [group.positions for view in views for group in view.groups]
-    positions = np.unique(np.concatenate([*groups, np.ravel(bridges).astype(np.int64)]))
+    shown = [group.positions for view in views for group in view.groups]
+    bridges = selection.select_bridges(result)
+    positions = np.unique(np.concatenate([*shown, np.ravel(bridges).astype(np.int64)]))
     if isinstance(dataset, Dataset):
         renderer = ImageRenderer(result, dataset, positions)
     else:
         renderer = ShapeRenderer(result, dataset, positions, seed=seed)
     samples = selection.sample_info(result, dataset, positions)
-    gallery = clusters.Gallery(result, dataset, views, samples, renderer)
-    less = f" With so many {many}, each group shows {affordable}."
-    return gallery, less if affordable < samples_per_group else ""
+    less = f" With so many {many}, each group shows {affordable}." * (affordable < wanted)
+    return clusters.Gallery(result, dataset, views, samples, renderer, bridges, less)
 
 
 def _header(title: str, result: Result, dataset: Collection, scores: Mapping[str, float]) -> str:
@@ -144,7 +125,7 @@ def _header(title: str, result: Result, dataset: Collection, scores: Mapping[str
     if outcome.status is not Status.SOLVED:
         figures[unit if done == 1 else plural(unit)] = whole(done)
     figures["time"] = duration(outcome.seconds)
-    named = {_SCORES.get(name, name): value for name, value in scores.items()}
+    named = {SCORES.get(name, name): value for name, value in scores.items()}
     figures |= {name: f"{value:.3f}".replace("-", "−") for name, value in named.items()}
     samples = count(len(dataset), result.model.words.noun)
     groups = count(result.model.num_clusters, "cluster")
@@ -154,33 +135,6 @@ def _header(title: str, result: Result, dataset: Collection, scores: Mapping[str
         names = " and ".join([", ".join(first), last] if first else [last])
         note = f'<p class="note">The labels were used for {names} only; the fit never saw them.</p>'
     return (
-        f'<header>\n<p class="eyebrow">diffclust report</p>\n<h1>{escape(title)}</h1>\n'
-        f'<p class="lead">{samples} in {groups}, found by {article}{escape(method.title)}.</p>\n'
-        f"{figure_list(figures)}\n{note}</header>"
+        f'<h1>{escape(title)}</h1>\n<p class="lead">{samples} in {groups}, found by {article}'
+        f"{escape(method.title)}.</p>\n{figure_list(figures)}\n{note}"
     )
-
-
-def _between(
-    gallery: clusters.Gallery,
-    bridges: list[tuple[int, int]],
-    film: Film | None,
-    others: CommonStart | None,
-    map_samples: int,
-    seed: int,
-) -> list[str]:
-    """Sections between the fit and its clusters."""
-    result, dataset = gallery.result, gallery.dataset
-    parts = []
-    if film is not None and (frames := film.frames(result)):
-        parts.append(("film", "The course of the prototypes", film_section(frames, film.unit)))
-    if others is not None:
-        rows = comparisons.same_start_rows(result, others, dataset)
-        parts.append(("starts", "From one start", rows))
-    table = comparisons.confusion_table(result, dataset)
-    parts.append(("confusion", "Classes and clusters", table))
-    if map_samples and isinstance(dataset, Dataset):
-        maps = map_section(result, dataset, others, most=map_samples, seed=seed)
-        parts.append(("maps", "Maps", maps))
-    if bridges:
-        parts.append(("bridges", "Bridges", clusters.bridge_list(gallery, bridges)))
-    return [section(name, heading, body) for name, heading, body in parts if body]

@@ -185,7 +185,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
         Returns:
             Integers `(n_samples,)`.
         """
-        return self._assignment(X).clusters
+        return self._apply("predict", X).clusters
 
     def score(self, X: Any, y: Any = None) -> float:
         """The opposite of the loss of samples: the greater the better.
@@ -198,24 +198,19 @@ class Clusterer(ClusterMixin, BaseEstimator):
             A number.
         """
         del y
-        return -float(np.sum(self._assignment(X).distances))
+        return -float(np.sum(self._apply("predict", X).distances))
 
-    def _assignment(self, X: Any) -> Assignment:
+    def _apply(self, method: str, X: Any) -> Any:
+        """What a method of the result gives for samples; arrays as floats of the samples' kind."""
         check_is_fitted(self)
         array = self._checked(X, reset=False)
         with self._precision(array):
-            return self.result_.predict(self._samples(array))
-
-    def _energies(self, X: Any) -> np.ndarray:
-        """What each sample costs in every cluster, as floats of the samples' kind."""
-        check_is_fitted(self)
-        array = self._checked(X, reset=False)
-        with self._precision(array):
-            return self.result_.energies(self._samples(array)).astype(array.dtype)
+            values = getattr(self.result_, method)(self._samples(array))
+        return values.astype(array.dtype) if isinstance(values, np.ndarray) else values
 
 
 class Distances(ClassNamePrefixFeaturesOutMixin, _TransformerMixin, Clusterer):
-    """A model that tells how far each sample is from every cluster."""
+    """A model that gives the distance of each sample to every cluster."""
 
     def transform(self, X: Any) -> np.ndarray:
         """How far each sample is from every cluster: roots of the energies.
@@ -226,7 +221,7 @@ class Distances(ClassNamePrefixFeaturesOutMixin, _TransformerMixin, Clusterer):
         Returns:
             Distances `(n_samples, n_clusters)`; penalties of the alignments are part of them.
         """
-        return np.sqrt(np.maximum(self._energies(X), 0.0))
+        return np.sqrt(np.maximum(self._apply("energies", X), 0.0))
 
     @property
     def _n_features_out(self) -> int:
@@ -310,7 +305,7 @@ class Mixture(Images):
         Returns:
             Shares `(n_samples, n_clusters)` that add up to one.
         """
-        return softmax(-self._energies(X), axis=1)
+        return softmax(-self._apply("energies", X), axis=1)
 
     def score_samples(self, X: Any) -> np.ndarray:
         """The log-likelihood of each sample.
@@ -321,7 +316,7 @@ class Mixture(Images):
         Returns:
             Numbers `(n_samples,)`.
         """
-        return logsumexp(-self._energies(X), axis=1)
+        return logsumexp(-self._apply("energies", X), axis=1)
 
     def score(self, X: Any, y: Any = None) -> float:
         """The mean log-likelihood of samples, as of scikit-learn's mixtures.

@@ -14,7 +14,7 @@ from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
-from diffclust.solvers.lloyd import Lloyd, clusters_of, refilled
+from diffclust.solvers.lloyd import Lloyd, LloydState, clusters_of, refilled
 from diffclust.solvers.seeding import distances_to_seeds
 from diffclust.types import Count, Key, Scalar
 
@@ -97,22 +97,7 @@ def compiled_lloyd(
     Returns:
         Where it ended.
     """
-    dtype, size = batch.weight.dtype, batch.weight.shape[0]
-    memory = solver.init_memory(size, num_clusters, dtype)
-    if isinstance(start, Clusters):
-        state = solver.init(start)
-    elif jnp.issubdtype(start.dtype, jax.dtypes.prng_key):
-        index = compiled_seeds(solver, batch, num_clusters, start)
-        seeds = jax.tree.map(lambda leaf: leaf[index], batch.samples)
-        state = solver.init(clusters_of(solver, seeds, penalty))
-    else:
-        first = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], num_clusters, axis=0), batch.samples)
-        clusters = clusters_of(solver, first, penalty)
-        memory = eqx.tree_at(lambda m: m.cluster, memory, memory.cluster.at[:, 0].set(start))
-        given = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
-        initial = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
-        state = initial.accumulate(initial.init(clusters), batch, given, start)
-        state = solver.init(initial.end_pass(state).learned.clusters)
+    state, memory = _first_state(solver, batch, start, num_clusters, penalty)
 
     def goes_on(carry: tuple[PyTree, ...]) -> Bool[Array, ""]:
         _, _, _, loss, passes, at_rest = carry
@@ -138,7 +123,7 @@ def compiled_lloyd(
         return state, memory, learned, loss, passes + 1, at_rest
 
     none = jnp.zeros((), dtype=jnp.int32)
-    carry = (state, memory, state.learned, jnp.asarray(jnp.inf, dtype), none, none > 0)
+    carry = (state, memory, state.learned, jnp.asarray(jnp.inf, batch.weight.dtype), none, none > 0)
     if fixed:
         carry, _ = jax.lax.scan(lambda c, _: (one_pass(c), None), carry, None, length=max_passes)
     else:
@@ -146,6 +131,30 @@ def compiled_lloyd(
     _, memory, learned, loss, passes, at_rest = carry
     params = memory.params[:, 0]
     return CompiledRun(learned, memory.cluster[:, 0], loss, passes, at_rest, params)
+
+
+def _first_state(
+    solver: Lloyd,
+    batch: Batch,
+    start: Int[Array, " n"] | Clusters | Key,
+    num_clusters: int,
+    penalty: tuple[float, ...] | Float[Array, " terms"],
+) -> tuple[LloydState, Memory]:
+    """State and memory before the first pass."""
+    memory = solver.init_memory(batch.weight.shape[0], num_clusters, batch.weight.dtype)
+    if isinstance(start, Clusters):
+        return solver.init(start), memory
+    if jnp.issubdtype(start.dtype, jax.dtypes.prng_key):
+        index = compiled_seeds(solver, batch, num_clusters, start)
+        seeds = jax.tree.map(lambda leaf: leaf[index], batch.samples)
+        return solver.init(clusters_of(solver, seeds, penalty)), memory
+    first = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], num_clusters, axis=0), batch.samples)
+    memory = eqx.tree_at(lambda m: m.cluster, memory, memory.cluster.at[:, 0].set(start))
+    given = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
+    initial = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
+    state = initial.init(clusters_of(solver, first, penalty))
+    state = initial.accumulate(state, batch, given, start)
+    return solver.init(initial.end_pass(state).learned.clusters), memory
 
 
 def _worst(

@@ -1,5 +1,6 @@
 """What must hold for an aligner that minimises an energy."""
 
+import functools
 from collections.abc import Callable
 
 import equinox as eqx
@@ -58,28 +59,12 @@ def check_aligner(
     among = Clusters(prototypes, jnp.full((clusters, energy.num_penalties), penalty, dtype=dtype))
     rng, name = generator(key), type(aligner).__name__
     params = jnp.asarray(scale * rng.normal(size=(2, energy.num_params)), dtype=dtype)
-    none = jnp.full((1,), -1, dtype=jnp.int32)
-    zero = jnp.zeros((1,), dtype=dtype)
+    none, zero = jnp.full((1,), -1, dtype=jnp.int32), jnp.zeros((1,), dtype=dtype)
     vacant = Alignment(none, params[:1], -1e6 + zero)
     rest = np.asarray(_unaligned(energy, samples[0], among))
     close = 1e3 * rounding(rest) * (1.0 + float(np.max(np.abs(rest))))
 
-    def check(sample: PyTree, start: Alignment, given: Clusters) -> Alignment:
-        found = _align(aligner, energy, sample, given, start)
-        unaligned = np.asarray(_unaligned(energy, sample, given))
-        index, value = np.asarray(found.cluster), np.asarray(found.energy)
-        size = (aligner.num_candidates(clusters),)
-        require(index.shape == value.shape == size, f"{name}: num_candidates are returned")
-        valid = (index >= 0) & (index < clusters)
-        distinct = len(set(index.tolist())) == index.size
-        require(bool(np.all(valid)) and distinct, f"{name}: candidates are different clusters")
-        require(bool(np.all(np.diff(value) >= 0)), f"{name}: candidates ascend by energy")
-        again = np.asarray(_energies(energy, found.params, sample, given.take(found.cluster)))
-        agree(f"{name}: energies are those of the params", value, again, close)
-        least = unaligned[index] + close
-        require(bool(np.all(value <= least)), f"{name}: no cluster is worse than unaligned")
-        return found
-
+    check = functools.partial(_checked, aligner, energy, close)
     found = check(samples[0], vacant, among)
     free = Alignment(none[:0], params[:0], zero[:0])
     without = check(samples[0], free, among).energy
@@ -99,17 +84,49 @@ def check_aligner(
         excess = float(after.energy[place[0]]) - float(before[0])
         require(excess <= close, f"{name}: never worse than the incumbent, not by {excess:.3g}")
     _check_batches(aligner, energy, samples, among, vacant, close)
-    bound = energy.bind(samples[0])
-    calls = [bound(p, samples[0], among.take(worst)) for p in (params[0], params[1], params[0])]
-    alone = _energies(energy, params, samples[0], among.take(jnp.stack([worst, worst])))
-    law = f"{type(energy).__name__}: a bound energy remembers nothing"
-    agree(law, np.stack(calls), np.asarray(alone)[[0, 1, 0]], close)
+    _check_bound(energy, samples[0], among.take(worst), params, close)
     if grid is not None:
         table = np.asarray(_table(energy, jnp.asarray(grid, dtype=dtype), samples[0], among))
         excess = np.asarray(found.energy) - table.min(axis=0)[np.asarray(found.cluster)]
         slack = tolerance * float(np.max(rest)) + close
         law = f"{name}: no worse than the best of the grid, not by {excess.max():.3g}"
         require(bool(np.all(excess <= slack)), law)
+
+
+def _checked(
+    aligner: AbstractAligner,
+    energy: AbstractPairEnergy,
+    close: float,
+    sample: PyTree,
+    start: Alignment,
+    given: Clusters,
+) -> Alignment:
+    """One alignment, and the laws that hold for each."""
+    found, name = _align(aligner, energy, sample, given, start), type(aligner).__name__
+    unaligned = np.asarray(_unaligned(energy, sample, given))
+    index, value = np.asarray(found.cluster), np.asarray(found.energy)
+    size = (aligner.num_candidates(len(given)),)
+    require(index.shape == value.shape == size, f"{name}: num_candidates are returned")
+    valid = (index >= 0) & (index < len(given))
+    distinct = len(set(index.tolist())) == index.size
+    require(bool(np.all(valid)) and distinct, f"{name}: candidates are different clusters")
+    require(bool(np.all(np.diff(value) >= 0)), f"{name}: candidates ascend by energy")
+    again = np.asarray(_energies(energy, found.params, sample, given.take(found.cluster)))
+    agree(f"{name}: energies are those of the params", value, again, close)
+    least = unaligned[index] + close
+    require(bool(np.all(value <= least)), f"{name}: no cluster is worse than unaligned")
+    return found
+
+
+def _check_bound(
+    energy: AbstractPairEnergy, sample: PyTree, cluster: Clusters, params: Array, close: float
+) -> None:
+    bound = energy.bind(sample)
+    calls = [bound(p, sample, cluster) for p in (params[0], params[1], params[0])]
+    twice = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), cluster)
+    alone = _energies(energy, params, sample, twice)
+    law = f"{type(energy).__name__}: a bound energy remembers nothing"
+    agree(law, np.stack(calls), np.asarray(alone)[[0, 1, 0]], close)
 
 
 def _check_batches(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import diffclust
-from diffclust.cli import estimate as cli_estimate
+from diffclust.cli import commands as cli_estimate
 from diffclust.cli import main
 from diffclust.data import load
 from diffclust.estimate import Estimate, StageCost, estimate, measure, stages
@@ -26,7 +26,7 @@ def cost(name: str, seconds: float) -> StageCost:
 
 
 def example(**changes) -> Estimate:
-    parts = (cost("begin", 5.0), cost("pass", 100.0).scaled(6.0, least=0.5, most=2.0))
+    parts = (cost("setup", 5.0), cost("pass", 100.0).scaled(6.0, least=0.5, most=2.0))
     return Estimate(parts, host_bytes=2 * GIGABYTE, **changes)
 
 
@@ -64,7 +64,7 @@ def test_a_watch_tells_stages_apart_and_ends_the_fit() -> None:
     with pytest.raises(Cancelled):
         watch(Progress("pass", 0, 1, 1, 2))
     # Seeds are drawn after the report of it, and with the first chunk.
-    assert [i.stage for i in watch.intervals] == ["begin", "seeding", "pass", "pass"]
+    assert [i.stage for i in watch.intervals] == ["setup", "seeding", "pass", "pass"]
     assert all(i.wall >= 0.0 and i.cpu >= 0.0 for i in watch.intervals)
 
 
@@ -139,7 +139,7 @@ def test_a_short_fit_is_not_rehearsed_to_its_end(key: jax.Array) -> None:
     model = diffclust.KMeans(4, num_restarts=1)
     begun = time.process_time()
     rough = estimate(model, images, key=key, short=3600.0)
-    assert [stage.name for stage in rough.stages] == ["begin", "seeding", "pass"]
+    assert [stage.name for stage in rough.stages] == ["setup", "seeding", "pass"]
     # Nobody knows how many passes there will be.
     assert rough.stages[-1].most > 5 * rough.stages[-1].least
     assert time.process_time() - begun < 20.0

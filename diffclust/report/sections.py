@@ -1,0 +1,325 @@
+"""The HTML between a fit and its clusters: film, other methods, confusion table, maps, bridges."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from diffclust import metrics
+from diffclust.analysis import CommonStart
+from diffclust.data import Collection, Dataset
+from diffclust.models import Result, of_images
+from diffclust.plotting import Film, Frame, as_picture, map_svg, neighbour_map
+from diffclust.report.page import data_uris, picture_uri, shaded_cell, shaded_table
+from diffclust.report.selection import class_name
+from diffclust.report.text import count, escape, percent, whole
+from diffclust.transforms import as_spatial
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MOST_MAPPED = 2_000
+"""Samples a map shows at most."""
+
+_MOST_ROWS, _MOST_COLUMNS = 40, 60
+"""Of a confusion table."""
+
+_MOST_BYTES = 90_000
+"""Of the prototypes of one row."""
+
+_TILE = 80
+"""Pixels that the longer side of a prototype in a film has at least."""
+
+_GAP, _LINE = 8, 18
+
+_GREY = (128, 128, 128, 255)
+"""Of all writing in pictures: legible on light and on dark pages."""
+
+_FRAME_MS, _HELD_MS = 140, 1800
+"""How long a frame is shown, and the first and the last one."""
+
+_MOST_CHARACTERS = 533_000
+"""Of an animated picture as a `data:` URI."""
+
+_STILLS = "(prefers-reduced-motion: reduce), print"
+"""Where stills are shown at once."""
+
+
+def film_section(result: Result, film: Film | None) -> str:
+    """An animated picture of all prototypes, and four moments of it.
+
+    Args:
+        result: The fit.
+        film: The callback that watched it, or None.
+
+    Returns:
+        HTML; nothing without a film.
+    """
+    frames = () if film is None else film.frames(result)
+    if film is None or not frames:
+        return ""
+    unit = film.unit
+    height, width = frames[-1].pictures.shape[1:3]
+    # Whole multiples of a small one's own size.
+    factor = max(1, math.ceil(_TILE / max(height, width)))
+    sheets = [_sheet(frame, unit, (width * factor, height * factor)) for frame in frames]
+    moments = np.unique(np.linspace(0, len(sheets) - 1, 4).round().astype(int)).tolist()
+    stills = picture_uri(_tiled([sheets[i] for i in moments], 2), "webp", quality=75)
+    width, height = sheets[0].size
+    prototypes = count(len(frames[-1].pictures), "prototype")
+    first, last = frames[0].done, frames[-1].done
+    ends = f"{unit} {first} to {unit} {last}"
+    kept = "" if len(frames) > last - first else f", of which {whole(len(frames))} moments are kept"
+    return (
+        f'<figure class="film"><picture><source media="{_STILLS}" srcset="{stills}">'
+        f'<img src="{_animation(sheets)}" width="{width}" height="{height}" '
+        f'alt="The {prototypes} from {ends}"></picture>'
+        f"<figcaption>From {ends}: {count(last - first, unit)}{kept}. Each prototype is drawn in "
+        'its own range. <button type="button" class="stills" hidden>Show stills</button>'
+        "</figcaption></figure>"
+    )
+
+
+def _sheet(frame: Frame, unit: str, size: tuple[int, int]) -> "Image":
+    """All prototypes of a moment with their numbers, and below them how far the fit was."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    clusters, (width, height) = len(frame.pictures), size
+    # Of large images restarts see coarse ones, which need not look coarser than they are.
+    small = max(size) % max(frame.pictures.shape[1:3]) == 0 and max(size) < 2 * _TILE
+    way = Image.Resampling.NEAREST if small else Image.Resampling.BICUBIC
+    font, tiles = ImageFont.load_default(12), []
+    for cluster, pixels in enumerate(frame.pictures):
+        tile = Image.new("RGBA", (width, height + _LINE))
+        tile.paste(as_picture(pixels).convert("RGB").resize(size, way))
+        place = (width / 2, height + 2)
+        ImageDraw.Draw(tile).text(place, str(cluster), _GREY, font, anchor="ma")
+        tiles.append(tile)
+    columns = clusters if clusters <= 5 else min(8, math.ceil(math.sqrt(2 * clusters)))
+    sheet = _tiled(tiles, columns, below=_LINE)
+    ImageDraw.Draw(sheet).text((0, sheet.height - _LINE), f"{unit} {frame.done}", _GREY, font)
+    return sheet
+
+
+def _tiled(tiles: Sequence["Image"], columns: int, below: int = 0) -> "Image":
+    """Pictures of one size side by side and below each other, and room below all of them."""
+    from PIL import Image
+
+    width, height, columns = tiles[0].width + _GAP, tiles[0].height + _GAP, min(columns, len(tiles))
+    size = columns * width, math.ceil(len(tiles) / columns) * height + below
+    sheet = Image.new("RGBA", size)
+    for number, tile in enumerate(tiles):
+        sheet.paste(tile, (number % columns * width, number // columns * height))
+    return sheet
+
+
+def _animation(sheets: Sequence["Image"]) -> str:
+    """An animated WebP; with fewer frames where it would be too large."""
+    kept, options = list(sheets), {"quality": 70, "alpha_quality": 60, "method": 3, "loop": 0}
+    while True:
+        times = [_HELD_MS, *[_FRAME_MS] * (len(kept) - 2), _HELD_MS]
+        options |= {"save_all": True, "append_images": kept[1:], "duration": times}
+        uri = picture_uri(kept[0], "webp", **options)
+        if len(uri) <= _MOST_CHARACTERS or len(kept) <= 4:
+            return uri
+        kept = [*kept[:-1:2], kept[-1]]
+
+
+def confusion_table(result: Result, dataset: Collection) -> str:
+    """How many samples of each class are in each cluster, the best match on the diagonal.
+
+    Args:
+        result: A fit.
+        dataset: The data it was fitted to.
+
+    Returns:
+        HTML; nothing without labels, or with more classes or clusters than a table can show.
+    """
+    if dataset.labels is None:
+        return ""
+    classes, clusters = np.unique(dataset.labels).tolist(), result.model.num_clusters
+    if len(classes) > _MOST_ROWS or clusters > _MOST_COLUMNS:
+        return ""
+    table = np.zeros((len(classes), clusters), int)
+    np.add.at(table, (np.searchsorted(classes, dataset.labels), result.assignments), 1)
+    matched = metrics.best_mapping(dataset.labels, result.assignments)
+    # Matched clusters by their class, then the others by the class they mostly are.
+    order = sorted(
+        range(clusters),
+        key=lambda k: (k not in matched, matched.get(k, int(table[:, k].argmax())), k),
+    )
+    rows = (
+        (
+            class_name(dataset, label),
+            (
+                shaded_cell(
+                    number / max(1, sum(counts)),
+                    whole(number) if number else "",
+                    *["match"] * (matched.get(cluster) == label),
+                )
+                for cluster, number in zip(order, counts, strict=True)
+            ),
+        )
+        for label, counts in zip(classes, table[:, order].tolist(), strict=True)
+    )
+    shown = shaded_table((f'<a href="#cluster-{k}">{k}</a>' for k in order), rows)
+    agree = sum(int(table[classes.index(label), k]) for k, label in matched.items())
+    total, noun = int(table.sum()), dataset.noun
+    return (
+        f'{shown}<p class="note">Rows are classes, columns clusters; framed is the one-to-one '
+        f"match with the most {noun}s in it, {whole(agree)} of {count(total, noun)} "
+        f"({percent(agree / total)}). The fit never saw the classes.</p>"
+    )
+
+
+def common_start_rows(result: Result, dataset: Collection, others: CommonStart | None) -> str:
+    """The start, and the prototypes of other methods and of the fit from it, row by row.
+
+    Args:
+        result: The fit.
+        dataset: The data, whose labels, where there are any, score the rows.
+        others: Fits from the same start, or None.
+
+    Returns:
+        HTML; nothing without other fits.
+    """
+    if others is None:
+        return ""
+    rows = [prototype_row("The start", "images drawn by k-means++", others.start)]
+    for fit in (*others.results, result):
+        texts, title = [], fit.model.descriptor.title
+        if dataset.labels is not None:
+            scores = metrics.scores(dataset.labels, fit.assignments)
+            texts.append(f"accuracy {percent(scores['acc'])}, ARI {scores['ari']:.3f}")
+        if fit is not result:
+            same = metrics.adjusted_rand_index(result.assignments, fit.assignments)
+            texts.append(f"agrees with this fit by an ARI of {same:.3f}")
+        name = f"{title[0].upper()}{title[1:]}{', this fit' if fit is result else ''}"
+        rows.append(prototype_row(name, "; ".join(texts).replace("-", "−"), fit.prototypes))
+    moves = (
+        " Moves that split one cluster in two and remove another may have given a column "
+        "something else to do."
+        if result.model.settings().get("split_merge")
+        else ""
+    )
+    return (
+        f'<div class="starts">{"".join(rows)}</div><p class="note">Each column began as the image '
+        f"at its top; the other methods had one run each from there.{moves} Losses of different "
+        "methods are measured differently and are not compared.</p>"
+    )
+
+
+def prototype_row(name: str, note: str, images: Sequence[np.ndarray] | np.ndarray) -> str:
+    """Prototypes in a row, each in its own range of intensities.
+
+    Args:
+        name: What they are, any text.
+        note: What is said beside the name, HTML; perhaps nothing.
+        images: The prototypes, at least one.
+
+    Returns:
+        HTML.
+    """
+    uris = data_uris(list(images), most_bytes=_MOST_BYTES, own_range=True)
+    height, width = images[0].shape[:2]
+    pictures = "".join(
+        f'<img src="{uri}" width="{width}" height="{height}" alt="{escape(name)}, {i}">'
+        for i, uri in enumerate(uris)
+    )
+    beside = f' <span class="soft">{note}</span>' if note else ""
+    return f'<h3>{escape(name)}{beside}</h3><div class="row">{pictures}</div>'
+
+
+def check_map_samples(count: int, name: str) -> None:
+    """Refuses numbers of samples that no map can have.
+
+    Args:
+        count: The number.
+        name: What it is called in the message.
+
+    Raises:
+        ValueError: If it is out of range.
+    """
+    if not 0 <= count <= MOST_MAPPED:
+        raise ValueError(f"{name} must be between 0 (no maps) and {MOST_MAPPED:,}, not {count}")
+
+
+def map_section(
+    result: Result, dataset: Collection, others: CommonStart | None, *, most: int, seed: int
+) -> str:
+    """Maps side by side: images as they are, after the affine part of their alignments, aligned.
+
+    Args:
+        result: A fit.
+        dataset: The samples it was fitted to.
+        others: Fits from the same start; an affine one among them aligns for the second map.
+        most: Most images that are shown, drawn at random; 0 for no maps.
+        seed: Seed of the draw and of t-SNE.
+
+    Returns:
+        HTML; nothing for shapes, and where there are fewer than 30 images.
+    """
+    if not most or not isinstance(dataset, Dataset):
+        return ""
+    size = len(result.assignments)
+    chosen = np.random.default_rng(seed).choice(size, min(most, size), replace=False)
+    chosen, panels = np.sort(chosen), []
+    for title, images in _versions(result, dataset, others, chosen):
+        points = neighbour_map(images, seed=seed)
+        if points is not None:
+            alt = f"Map by t-SNE, {title.lower()}"
+            svg = map_svg(points, result.assignments[chosen], alt=alt)
+            panels.append(f"<figure><figcaption>{title}</figcaption>{svg}</figure>")
+    if not panels:
+        return ""
+    which = "All" if len(chosen) == size else "A random draw of"
+    note = (
+        " Each image is aligned to the prototype of its own cluster, which alone draws clusters "
+        "together: look for colours that mix."
+        if len(panels) > 1
+        else " This method aligns no images, so there is one map."
+    )
+    return (
+        f'<div class="maps">{"".join(panels)}</div><p class="note">{which} '
+        f"{count(len(chosen), 'image')}, placed by t-SNE so that images that are much alike lie "
+        "close together; colours and numbers are clusters. Distances between groups, their sizes "
+        f"and the directions mean nothing.{note}</p>"
+    )
+
+
+def _versions(
+    result: Result, dataset: Dataset, others: CommonStart | None, chosen: np.ndarray
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Titles and images of the maps."""
+    images = np.asarray(dataset.images[chosen])
+    yield "As they came", images
+    params = result.outcome.assignment.params[chosen]
+    if result.model.descriptor.moves == "prototypes" or params.shape[1] == 0:
+        return
+    fits = () if others is None else others.results
+    affine = next((fit for fit in fits if _is_affine(_affine_embedding(fit))), None)
+    embedding = _affine_embedding(result)
+    if affine is not None:
+        aligned = affine.align(images, affine.outcome.assignment.params[chosen])
+        yield f"Aligned by {affine.model.descriptor.title}", aligned
+    elif embedding is not None and not _is_affine(embedding):
+        # The affine maps nearest to the alignments.
+        nearest = np.linalg.lstsq(embedding, np.asarray(params, np.float64).T, rcond=None)[0]
+        part = (embedding @ nearest).T.astype(params.dtype)
+        yield "Aligned, the affine part alone", result.align(images, part)
+    yield "Aligned", result.align(images, params)
+
+
+def _affine_embedding(result: Result) -> Float[np.ndarray, "params 6"] | None:
+    """The affine maps among a fit's alignments; None where these are no maps, or none of them."""
+    transform = as_spatial(of_images(result).energy().transform)
+    if transform is None or transform.affine_embedding is None:
+        return None
+    return np.asarray(transform.affine_embedding, np.float64)
+
+
+def _is_affine(embedding: Float[np.ndarray, "params 6"] | None) -> bool:
+    """Whether there are no other alignments than affine ones."""
+    return embedding is not None and len(embedding) <= embedding.shape[1]
