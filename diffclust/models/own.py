@@ -1,6 +1,7 @@
 """A model of the user's own, of samples of any kind, under Lloyd's algorithm."""
 
-from typing import Any, ClassVar
+import dataclasses
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -16,7 +17,7 @@ from diffclust.models.kmeans import AbstractPrototypeModel, check_counts
 from diffclust.models.settings import SearchSettings
 from diffclust.parallel import Description
 from diffclust.prototypes import AbstractPrototypeFamily, Learned
-from diffclust.solvers import Lloyd, Outcome
+from diffclust.solvers import Lloyd, LloydPlan, Outcome
 from diffclust.solvers.lloyd import clusters_of
 
 _METHOD = Method(
@@ -39,6 +40,8 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
         lloyd: The composition: `Lloyd(energy, aligner, family, reduction)`.
         penalties: Weights of the energy's penalty terms, one for each.
         coarser: Restarts run on samples that are so many times coarser, if the energy makes them.
+        seeding: How runs begin: with prototypes drawn by k-means++, or with samples assigned at
+            random, which outliers attract less.
         has_missing: Whether samples may hold NaN, which the energy understands.
     """
 
@@ -46,6 +49,9 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
     lloyd: Lloyd = eqx.field(metadata={"in_files": False})
     penalties: tuple[float, ...] = eqx.field(static=True, default=(), kw_only=True)
     coarser: int = eqx.field(static=True, default=1, kw_only=True)
+    seeding: Literal["k-means++", "random"] = eqx.field(
+        static=True, default="k-means++", kw_only=True
+    )
     has_missing: bool = eqx.field(static=True, default=False, kw_only=True)
     mask: ClassVar[str | None] = None
 
@@ -84,6 +90,10 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
     def penalty(self) -> tuple[float, ...]:
         """`penalties`."""
         return self.penalties
+
+    def plan(self, height: int, width: int) -> LloydPlan:
+        """As for other models, with the seeding that is asked for."""
+        return dataclasses.replace(super().plan(height, width), seeding=self.seeding)
 
     def coarsening(self, height: int, width: int) -> int:
         """`coarser`."""
