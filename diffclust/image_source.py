@@ -171,6 +171,28 @@ class _Derived(SizedImages):
         return self._make(index)
 
 
+def mapped(
+    images: Images,
+    function: Callable[[np.ndarray], np.ndarray],
+    sample_shape: tuple[int, ...] | None = None,
+) -> Images:
+    """Images changed one by one; those that are not in memory, as they are read.
+
+    Args:
+        images: Images, in memory or not.
+        function: Makes others of a few images.
+        sample_shape: Height, width and channels of what it makes, where they are not the same.
+
+    Returns:
+        Images of the same kind.
+    """
+    if not isinstance(images, ImageSource):
+        return function(images)
+    height, width, channels = images.shape[1:] if sample_shape is None else sample_shape
+    shape = (len(images), height, width, channels)
+    return _Derived(shape, lambda rows: function(images.read(rows)))
+
+
 def blanked(images: Images, hidden: Bool[np.ndarray, "height width 1"]) -> Images:
     """Images with some pixels black.
 
@@ -181,10 +203,4 @@ def blanked(images: Images, hidden: Bool[np.ndarray, "height width 1"]) -> Image
     Returns:
         Images of the same kind.
     """
-
-    def black(shown: np.ndarray) -> np.ndarray:
-        return np.where(hidden[None], shown.dtype.type(0), shown)
-
-    if isinstance(images, ImageSource):
-        return _Derived(images.shape, lambda rows: black(images.read(rows)))
-    return black(images)
+    return mapped(images, lambda shown: np.where(hidden[None], shown.dtype.type(0), shown))

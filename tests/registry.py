@@ -81,6 +81,7 @@ TRANSFORMS: dict[str, tuple[type[AbstractTransform], Callable[[], AbstractTransf
     "rotation-reflection": (Rotation, lambda: Rotation("edge", reflection=True)),
     "colour": (Colour, lambda: Colour(2)),
     "colour-full": (Colour, lambda: Colour(2, full=True)),
+    "colour-gradient": (Colour, lambda: Colour(2, full=True, gradient=True)),
     "morphology": (Morphology, lambda: Morphology(3, channelwise=True)),
     "morphology-edge": (
         Morphology,

@@ -104,6 +104,9 @@ def loader_arguments(
     taken = {name: getattr(options, name) for name in ("split", "skip_bad", "limit", "seed")}
     if isinstance(like, Result):
         *size, channels = like.sample_shape
+        if getattr(like.model, "ground", "none") == "colour":
+            # Any number of channels becomes one when colours are taken out.
+            channels = None
     else:
         assert isinstance(options, Fit)
         size, channels = size_of(options), options.channels

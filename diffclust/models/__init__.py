@@ -18,7 +18,7 @@ from diffclust.models.gradient import (
     WithObjective,
     warped_prototypes,
 )
-from diffclust.models.images import AbstractImageModel, of_images
+from diffclust.models.images import AbstractImageModel, of_images, restored
 from diffclust.models.kmeans import (
     AbstractPrototypeModel,
     AffineInvariantKMeans,
@@ -60,5 +60,6 @@ __all__ = [
     "TransformationInvariantKMeans",
     "WithObjective",
     "of_images",
+    "restored",
     "warped_prototypes",
 ]

@@ -182,9 +182,27 @@ class AbstractModel(eqx.Module):
         """Settings that a report explains in words, by what they are about."""
         return {}
 
+    def resolved(self, samples: Any, mesh: Mesh | None = None, /) -> "AbstractModel":
+        """The model with what its automatic settings stand for.
+
+        Args:
+            samples: What a user passes in.
+            mesh: Devices, perhaps of several processes that have samples of their own.
+
+        Returns:
+            The model that is fitted.
+        """
+        del samples, mesh
+        return self
+
+    @property
+    def unregistered(self) -> "AbstractModel":
+        """The model of samples that are registered already."""
+        return self
+
     @abc.abstractmethod
     def validated(self, samples: Any, /) -> Images:
-        """Refuses samples that the model cannot cluster.
+        """Refuses samples that the model cannot cluster, and registers the others.
 
         Args:
             samples: What a user passes in.
@@ -196,6 +214,17 @@ class AbstractModel(eqx.Module):
         Raises:
             ValueError: With what is wrong and what would do.
         """
+
+    def shown(self, samples: Any, /) -> Any:
+        """Samples, which were validated, in the frame that prototypes are in.
+
+        Args:
+            samples: The samples.
+
+        Returns:
+            Samples of the same kind.
+        """
+        return samples
 
     @abc.abstractmethod
     def compose(self, description: Description, start: Start) -> Stages:
@@ -282,7 +311,8 @@ class AbstractModel(eqx.Module):
                 `(n, height, width)`, intensities in [0, 1] or 8 bits; or shapes `(n, landmarks,
                 dims)`: the same landmarks in the same order, in any units.
             key: Random key, `jax.random.key(seed)`; the same key gives the same result.
-            prototypes: Images to start from, one a cluster; for methods of images that can.
+            prototypes: Images to start from, one a cluster; for methods of images that can. Where
+                images are registered, registered ones.
             assignments: A cluster for each sample to start from; for methods that can.
             sample_weight: Weights of the samples, or None for ones. A sample of weight 2 counts as
                 two equal ones. Methods with a graph, and of shapes, leave those of weight 0 out,
@@ -306,19 +336,20 @@ class AbstractModel(eqx.Module):
             FitError: If the fit breaks down.
         """
         check_mesh(mesh)
+        model = self.resolved(samples, mesh)
         noun = self.words.noun
         with raise_everywhere(mesh):
-            array = self.validated(samples)
+            array = model.validated(samples)
             count = jax.tree.leaves(array)[0].shape[0]
             weight = _validation.weights(sample_weight, count, what=noun)
             if chunk_size is not None:
                 _validation.count(chunk_size, "chunk_size")
         every = Data(array, weight, chunk_size, mesh)
         _validation.cluster_count(self.num_clusters, every.num_samples, f"{noun}s")
-        selection = Selection.of(every, drop=self.drops_weightless)
+        selection = Selection.of(every, drop=model.drops_weightless)
         if prototypes is not None and assignments is not None:
             raise ValueError("give prototypes or assignments to start from, not both")
-        start = self._checked_start(
+        start = model._checked_start(
             array, prototypes, selection.groups(self.num_clusters, noun, assignments)
         )
         _validation.cluster_count(
@@ -326,13 +357,13 @@ class AbstractModel(eqx.Module):
         )
         data = selection.data
         if chunk_size is None:
-            data = dataclasses.replace(data, chunk_size=self.chunk_size_for(data.description))
-        stages = self.compose(data.description, start)
+            data = dataclasses.replace(data, chunk_size=model.chunk_size_for(data.description))
+        stages = model.compose(data.description, start)
         outcome = run(stages, data, key, callback=callback, snapshots=snapshots)
         outcome = selection.completed(
-            self.finished(outcome), functools.partial(self.assign, callback=callback)
+            model.finished(outcome), functools.partial(model.assign, callback=callback)
         )
-        return Result(model=self, sample_shape=shape_of(array), outcome=outcome)
+        return Result(model=model, sample_shape=shape_of(array), outcome=outcome)
 
     def _checked_start(self, samples: Any, prototypes: Any, groups: np.ndarray | None) -> Start:
         """What a fit starts from, checked."""
@@ -349,7 +380,7 @@ class AbstractModel(eqx.Module):
         expected = (self.num_clusters, *samples.shape[1:])
         if array.shape != expected:
             raise ValueError(f"prototypes must have shape {expected}, not {array.shape}")
-        return "prototypes", jnp.asarray(self.validated(array))
+        return "prototypes", jnp.asarray(self.unregistered.validated(array))
 
     @abc.abstractmethod
     def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
@@ -486,8 +517,8 @@ class Result:
 
     Attributes:
         model: The model that was fitted.
-        sample_shape: Shape of one sample: height, width and channels of an image, say; of a tree
-            the shapes of its parts.
+        sample_shape: Shape of one sample as it was clustered: height, width and channels of an
+            image, say; of a tree the shapes of its parts.
         outcome: What the solver found.
     """
 
@@ -579,6 +610,20 @@ class Result:
         """
         data = Data(self._checked(samples), None, self.outcome.chunk_size)
         return self.model.energies(self.outcome, data, callback=callback)
+
+    def registered(self, samples: Any, /) -> Images:
+        """Samples as they are clustered: images registered where the model does that.
+
+        Args:
+            samples: Samples of the shape that was fitted.
+
+        Returns:
+            Samples of `sample_shape`; of images that are read as they are needed, the like.
+
+        Raises:
+            ValueError: If they differ in shape from those fitted, or cannot be clustered.
+        """
+        return self.model.shown(self._checked(samples))
 
     def align(self, samples: Any, params: Any, /) -> Float[np.ndarray, "n ..."]:
         """Moves samples as they were aligned to their prototypes.

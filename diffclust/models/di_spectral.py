@@ -1,5 +1,6 @@
 """Spectral clustering of a neighbour graph whose edges are judged by an invariant distance."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,11 +24,12 @@ from diffclust.graphs.refine import CandidateDistances, Direction, arranged
 from diffclust.image_source import Images
 from diffclust.models.kmeans import DeformationInvariantKMeans, after_rotations
 from diffclust.models.scattering import reporter
-from diffclust.models.settings import SplineSettings, check_whole_numbers
+from diffclust.models.settings import Register, SplineSettings, check_whole_numbers
 from diffclust.models.spectral import AbstractGraphModel, extended
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import Chunkwise
 from diffclust.parallel.processes import allgather_rows
+from diffclust.registration import Frame
 from diffclust.solvers import Callback, Context, FitStage, Outcome, PointClusters
 
 _EXEMPLARS = 64
@@ -40,6 +42,9 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     For each image the nearest candidates by projected scattering coefficients; for each candidate
     the penalised thin-plate-spline distance between the images themselves; a self-tuning graph of
     the best by its square root; a normalised cut. None of the papers does this.
+
+    With `register="auto"`, where images have a plain ground, candidates are sought among upright
+    images and judged twice, upright and with their slant; the graphs of both are averaged.
 
     Attributes:
         num_clusters: K.
@@ -65,6 +70,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     transforms: str = eqx.field(static=True, default="tps", kw_only=True)
     direction: Direction = eqx.field(static=True, default="forward", kw_only=True)
     num_removed: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3, 4), kw_only=True)
+    register: Register = eqx.field(static=True, default="auto", kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
@@ -76,6 +82,17 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
             )
         self.alignment_model()
 
+    @property
+    def averages_frames(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def _frames(self) -> tuple[Frame, ...]:
+        """The frames, in addition to the model's, in which candidates are judged."""
+        places = ("upright", "place") if self.register == "auto" else ("none",)
+        return tuple(Frame(place) for place in places)
+
     def alignment_model(self) -> DeformationInvariantKMeans:
         """How prototypes are made, and samples aligned to them: with the same warps."""
         return DeformationInvariantKMeans(
@@ -83,7 +100,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
             landmarks=self.landmarks,
             affine_penalty=self.affine_penalty,
             bending_penalty=self.bending_penalty,
-            mask=self.mask,
+            mask=self.pixel_mask,
             transforms=self.transforms,
         )
 
@@ -125,7 +142,10 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         del description
         return (
             FitStage("neighbours", self.neighbours_stage),
-            FitStage("pairs", chunks=self._pairs),
+            *(
+                FitStage(_pairs_in(frame), chunks=functools.partial(self._pairs, frame))
+                for frame in self._frames
+            ),
             FitStage("cut", self._cut),
         )
 
@@ -164,17 +184,22 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         squared = self.candidate_distances(images, **settings)(candidates)
         return by_root(candidates, squared)
 
-    def _pairs(self, context: Context) -> Chunkwise:
+    def _pairs(self, frame: Frame, context: Context) -> Chunkwise:
         # A pair may be of two processes' images, and the fit keeps all for new ones anyway.
-        every = allgather_rows(context.data.samples, context.data.mesh)
+        every = np.asarray(
+            frame.registered(allgather_rows(context.data.samples, context.data.mesh))
+        )
         report = reporter(context.callback, "pairs")
         distances = self.candidate_distances(every, mesh=context.data.mesh, report=report)
         return distances.chunks(neighbours_of(context.results["neighbours"]))
 
     def _cut(self, context: Context) -> dict[str, np.ndarray]:
         candidates = neighbours_of(context.results["neighbours"])
-        squared = arranged(candidates, context.results["pairs"]["rows"], direction=self.direction)
-        return self.cut_stage(by_root(candidates, squared), context)
+        judged: list[Neighbours] = []
+        for frame in self._frames:
+            rows = context.results[_pairs_in(frame)]["rows"]
+            judged += by_root(candidates, arranged(candidates, rows, direction=self.direction))
+        return self.cut_stage(judged, context)
 
     def kept(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, the coordinates and the images, with which new ones are compared."""
@@ -189,14 +214,22 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         candidates = self.neighbours_among_fitted(coordinates, outcome, data)
         every = allgather_rows(data.samples, data.mesh)
         settings = {"mesh": data.mesh, "report": reporter(callback, "pairs")}
-        distances = self.candidate_distances(every, stored["images"], **settings)
+        judged: list[Neighbours] = []
+        for frame in self._frames:
+            both = (np.asarray(frame.registered(x)) for x in (every, stored["images"]))
+            judged += by_root(candidates, self.candidate_distances(*both, **settings)(candidates))
         affinities = mean_affinity_to_references(
-            by_root(candidates, distances(candidates)),
+            judged,
             self.num_neighbours,
             stored["scales"],
             weight=stored.get("weight"),
         )
         return extended(outcome, affinities)
+
+
+def _pairs_in(frame: Frame) -> str:
+    """Name of the stage that judges pairs in a frame."""
+    return f"pairs {frame.place}" if frame.place == "place" else "pairs"
 
 
 def by_root(

@@ -178,7 +178,7 @@ class AbstractGradientModel(AbstractImageModel):
         sequence = self.sequence(channels)[:transforms]
         transform = compose(*sequence) if sequence else Identity()
         distance = self.objective().distance
-        return TransformedPrototype(transform, distance, window=self.window, mask=self.mask)
+        return TransformedPrototype(transform, distance, window=self.window, mask=self.pixel_mask)
 
     def solver(self, transforms: int, channels: int, *, final: bool = False) -> GradientEM:
         """The composition: energy, aligner and reduction under gradient EM.

@@ -1,6 +1,7 @@
 """What every model of images offers."""
 
 import abc
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,22 +9,70 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
 
 from diffclust import _validation
 from diffclust.energies import TransformedDistance, TransformedPrototype
 from diffclust.image_source import Images, blanked
 from diffclust.masks import check_mask_size, mask_weights
 from diffclust.models.base import AbstractModel, Result
+from diffclust.models.settings import RegistrationSettings
+from diffclust.parallel.processes import raise_everywhere
 from diffclust.prototypes import Clusters, Learned
+from diffclust.registration import Frame, ink_of
 from diffclust.solvers import Outcome
 from diffclust.transforms import AbstractTransform, ThinPlateSpline
 
 
-class AbstractImageModel(AbstractModel):
-    """A clustering of images."""
+class AbstractImageModel(RegistrationSettings, AbstractModel):
+    """A clustering of images, registered first where that is asked for."""
 
     mask: eqx.AbstractVar[str | None]
+
+    @property
+    def frame(self) -> Frame:
+        """What is taken out of images one by one."""
+        place = "none" if self.register == "auto" else self.register
+        return Frame(place, "none" if self.ground == "auto" else self.ground, mask=self.mask)
+
+    @property
+    def registers(self) -> bool:
+        """Whether images are registered before they are clustered."""
+        return self.register != "none" or not self.frame.is_identity
+
+    @property
+    def pixel_mask(self) -> str | None:
+        """Which pixels count where images are compared: all of those that were registered."""
+        return None if self.registers else self.mask
+
+    @property
+    def averages_frames(self) -> bool:
+        """Whether `register="auto"` is the mean over several frames, and not the upright one."""
+        return False
+
+    def resolved(self, images: Any, mesh: Mesh | None = None, /) -> "AbstractImageModel":
+        """The model with the frame and the ground that its images have."""
+        register, ground = self.register, self.ground
+        if register == "none":
+            return self
+        if ground == "auto":
+            with raise_everywhere(mesh):
+                array = self._masked(images)
+            ink = ink_of(array, mask=self.mask, mesh=mesh)
+            ground, plain = ink or "none", ink is not None
+            register = register if plain or register != "auto" else "none"
+        if register == "auto" and not self.averages_frames:
+            register = "upright"
+        return dataclasses.replace(self, register=register, ground=ground)
+
+    @property
+    def unregistered(self) -> "AbstractImageModel":
+        """The model of images that are registered already."""
+        if not self.registers:
+            return self
+        hidden = {} if self.mask is None else {"mask": None}
+        return dataclasses.replace(self, register="none", ground="none", **hidden)
 
     @abc.abstractmethod
     def energy(self, channels: int = 1) -> TransformedDistance | TransformedPrototype:
@@ -57,16 +106,26 @@ class AbstractImageModel(AbstractModel):
         """
 
     def validated(self, images: Any, /) -> Images:
-        """Checks images, blanks what the mask hides, and asks `check`."""
-        array = _validation.images_or_source(images)
-        check_mask_size(self.mask, *array.shape[1:3])
-        if self.mask is not None:
-            array = blanked(array, mask_weights(self.mask) == 0.0)
+        """Checks images, blanks what the mask hides, registers, and asks `check`."""
+        array = self._masked(images)
+        array = self.resolved(array).frame.registered(array)
         self.check(array)
         return array
 
+    def _masked(self, images: Any) -> Images:
+        array = _validation.images_or_source(images)
+        check_mask_size(self.mask, *array.shape[1:3])
+        if self.mask is None:
+            return array
+        return blanked(array, mask_weights(self.mask) == 0.0)
+
+    def shown(self, images: Images, /) -> Images:
+        """Images in the upright one of several frames."""
+        return Frame("upright").registered(images) if self.register == "auto" else images
+
     def aligned(self, outcome: Outcome, images: Images, params: np.ndarray, /) -> np.ndarray:
         """Moves images by their params."""
+        images = self.shown(images)
         energy, size = self.energy(images.shape[3]), outcome.chunk_size
         if not isinstance(energy, TransformedDistance):
             raise ValueError(
@@ -114,6 +173,30 @@ def of_images(result: Result) -> AbstractImageModel:
     return result.model
 
 
+def restored(
+    result: Result, images: Any, drawn: Any
+) -> Float[np.ndarray, "n height width channels"]:
+    """Registered or aligned images, or prototypes, drawn where and in the colours images were.
+
+    Args:
+        result: A fitted model of images.
+        images: The images as they came.
+        drawn: What is drawn in the place of each, of the shape of registered images.
+
+    Returns:
+        Images on the grounds of those that came.
+    """
+    model = of_images(result)
+    frame = model.frame
+    if model.register == "auto":
+        frame = dataclasses.replace(frame, place="upright")
+    array, others = _validation.images(images), _validation.images(drawn, "drawn")
+    params, channels = jnp.asarray(frame.found(array)), array.shape[3]
+    starts, size = range(0, len(array), result.outcome.chunk_size), result.outcome.chunk_size
+    chunks = ((params[i : i + size], jnp.asarray(others[i : i + size])) for i in starts)
+    return np.concatenate([np.asarray(_restore(frame, *chunk, channels)) for chunk in chunks])
+
+
 def blank_clusters(
     model: AbstractImageModel, sample_shape: tuple[int, ...], dtype: jnp.dtype
 ) -> Learned:
@@ -136,3 +219,8 @@ def blank_clusters(
 @eqx.filter_jit
 def _align(energy: TransformedDistance, params: Array, images: Array) -> Array:
     return jax.vmap(energy.aligned)(params, images)
+
+
+@eqx.filter_jit
+def _restore(frame: Frame, params: Array, drawn: Array, channels: int) -> Array:
+    return jax.vmap(lambda p, x: frame.restore(p, x, channels))(params, drawn)

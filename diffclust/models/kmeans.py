@@ -172,7 +172,7 @@ class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance."""
-        return TransformedDistance(Identity(), mask=self.mask)
+        return TransformedDistance(Identity(), mask=self.pixel_mask)
 
     def aligner(self) -> AbstractAligner:
         """None."""
@@ -237,7 +237,7 @@ class AbstractAlignedKMeans(
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after the transform."""
         weights = self.pixel_weights
-        return TransformedDistance(self.transform(), pixel_weights=weights, mask=self.mask)
+        return TransformedDistance(self.transform(), pixel_weights=weights, mask=self.pixel_mask)
 
     def family(self) -> AbstractPrototypeFamily:
         """Means, of unit norm where that is asked for."""

@@ -103,7 +103,9 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
         """Takes all samples."""
 
     def validated(self, samples: Any, /) -> Any:
-        """Checks arrays with a common leading axis."""
+        """Checks arrays with a common leading axis, or registers images."""
+        if self.registers:
+            return super().validated(samples)
         return _validation.samples(samples, finite=not self.has_missing)
 
     def state_bytes(self, shape: Any) -> int:

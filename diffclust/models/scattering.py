@@ -151,7 +151,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
 
     def alignment_model(self) -> DeformationInvariantKMeans:
         """How prototypes are made, and samples aligned to them: DI K-means with its defaults."""
-        return DeformationInvariantKMeans(self.num_clusters, mask=self.mask)
+        return DeformationInvariantKMeans(self.num_clusters, mask=self.pixel_mask)
 
     def _alignment(self, sample_shape: tuple[int, ...]) -> LloydProblem:
         model = self.alignment_model()
@@ -165,6 +165,18 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
     def check(self, images: Images) -> None:
         """Takes all images that are in memory."""
         _validation.in_memory(images)
+
+    def in_frame(self, data: Data) -> Data:
+        """Validated images in the frame that prototypes are in.
+
+        Args:
+            data: The images.
+
+        Returns:
+            The data.
+        """
+        samples = self.shown(data.samples)
+        return data if samples is data.samples else dataclasses.replace(data, samples=samples)
 
     def compose(self, description: Description, start: Start) -> Stages:
         """Features, their clustering, and the aligned means of the clusters."""
@@ -182,11 +194,13 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
 
         def means(context: Context) -> dict[str, np.ndarray]:
             key = jax.random.split(context.key)[1]
-            found = aligned_means(alignment, context.data, assignments(context), key=key)
+            data = self.in_frame(context.data)
+            found = aligned_means(alignment, data, assignments(context), key=key)
             return {name: np.asarray(getattr(found, name)) for name in ("prototype", "penalty")}
 
         def alignments(context: Context) -> Any:
-            given = (alignment, clusters(context), context.data, assignments(context))
+            data = self.in_frame(context.data)
+            given = (alignment, clusters(context), data, assignments(context))
             return alignment_chunks(*given, callback=context.callback)
 
         def outcome(context: Context) -> Outcome:
@@ -211,7 +225,8 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         return (StagedProblem(stages, outcome),)
 
     def _features(self, context: Context) -> dict[str, np.ndarray]:
-        directions, coordinates = self.project(context.data, callback=context.callback)
+        data = self.in_frame(context.data)
+        directions, coordinates = self.project(data, callback=context.callback)
         arrays = (directions.mean, directions.scale, directions.basis, directions.eigenvalues)
         named = dict(zip(_DIRECTIONS, map(np.asarray, arrays), strict=True))
         return {**named, "coordinates": coordinates}
@@ -261,7 +276,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         """To the nearest centre, by the features that were fitted."""
         points = self.extend(outcome, data, callback)
         problem = self._alignment(data.samples.shape[1:])
-        given = (problem, outcome.learned.clusters, data, points.assignments)
+        given = (problem, outcome.learned.clusters, self.in_frame(data), points.assignments)
         chunks = alignment_chunks(*given, callback=callback)
         return _assignment(points, allgather_rows(all_rows(chunks), data.mesh))
 
@@ -373,8 +388,8 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         directions = PrincipalDirections(
             *(jnp.asarray(stored[name]) for name in _DIRECTIONS), normalisation=self.normalisation
         )
+        data, report = self.in_frame(data), _report(callback)
         feature_map = self.feature_map(*data.samples.shape[1:3])
-        report = _report(callback)
         return project_images(feature_map, directions, data.samples, mesh=data.mesh, report=report)
 
 

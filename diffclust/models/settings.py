@@ -19,10 +19,35 @@ from diffclust.sampling import Boundary
 from diffclust.solvers import GradientPlan, Phase
 
 BackboneName = Literal["quick", "residual"]
+Register = Literal["none", "place", "upright", "auto"]
+Ground = Literal["auto", "none", "dark", "light", "colour"]
 
 
 class AbstractSettings(eqx.Module):
     """A group of settings that is one field of a model; files and commands know them singly."""
+
+
+class RegistrationSettings(eqx.Module):
+    """What is taken out of images, in closed form, before they are clustered.
+
+    Attributes:
+        register: What is taken out: place and size with `"place"`, slant too with `"upright"`.
+            `"auto"` is the latter, and with di-spectral the mean of the graphs of both; where
+            images have no plain ground it takes nothing out. Rotations and reflections never are.
+        ground: What ink is: brighter than a `"dark"` ground or darker than a `"light"` one, whose
+            colour is found from the border and taken out; with `"colour"` whatever differs from it
+            along the main axis of each image's colours, which makes images grey. `"auto"` chooses
+            among these by the whole set, and with `register="none"` takes nothing out.
+    """
+
+    register: Register = eqx.field(static=True, default="none", kw_only=True)
+    ground: Ground = eqx.field(static=True, default="auto", kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        for name, choices in (("register", get_args(Register)), ("ground", get_args(Ground))):
+            if (value := getattr(self, name)) not in choices:
+                raise ValueError(f"{name} must be one of {choices}, not {value!r}")
 
 
 class MaskSettings(eqx.Module):

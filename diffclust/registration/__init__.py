@@ -1,10 +1,15 @@
 """Registration: closed forms that lay samples on each other before they are clustered.
 
 `procrustes` lays one configuration of landmarks on another, `generalised_procrustes` many on their
-mean, and `register` does so with shapes on the host, whatever their units.
+mean, and `register` does so with shapes on the host, whatever their units. `place`, `slant`,
+`upright`, `ground` and `colour` find what lies between one image and its registered version, and a
+`Frame` takes it out of many.
 """
 
+from diffclust.registration.colours import Ink, choose_ink, colour, ground, ink_votes
+from diffclust.registration.frames import Frame, Place, ink_of
 from diffclust.registration.generalised_procrustes import Registration, generalised_procrustes
+from diffclust.registration.images import RADIUS, place, slant, upright
 from diffclust.registration.procrustes import (
     Similarity,
     centroid,
@@ -22,17 +27,29 @@ from diffclust.registration.shapes import (
 )
 
 __all__ = [
+    "RADIUS",
+    "Frame",
+    "Ink",
+    "Place",
     "Registration",
     "Similarity",
     "apply_similarities",
     "centroid",
     "centroid_size",
+    "choose_ink",
+    "colour",
     "common_centroid",
     "generalised_procrustes",
+    "ground",
     "in_principal_axes",
+    "ink_of",
+    "ink_votes",
+    "place",
     "principal_rotation",
     "procrustes",
     "procrustes_residual",
     "register",
     "register_to",
+    "slant",
+    "upright",
 ]

@@ -38,6 +38,7 @@ class Sample:
     Attributes:
         cluster: Its cluster.
         picture: The image as a `data:` URI.
+        registered: The registered image, or None where nothing is registered.
         aligned: The aligned image, or None where nothing is aligned.
         grid: The warped grid as an SVG path in `SIDE` units, or None where there is no map.
         stages: The prototype after each of the transforms that move it onto the image; empty where
@@ -46,6 +47,7 @@ class Sample:
 
     cluster: int
     picture: str
+    registered: str | None
     aligned: str | None
     grid: str | None
     stages: tuple[str, ...]
@@ -82,24 +84,29 @@ def align_samples(
     chosen = np.unique(np.asarray(positions, dtype=np.int64))
     clusters, params = result.assignments[chosen], result.outcome.assignment.params[chosen]
     moved = result.model.descriptor.moves == "prototypes"
-    versions = [dataset.images[chosen]]
+    images, registers = np.asarray(dataset.images[chosen]), of_images(result).registers
+    versions = [images, *([np.asarray(result.registered(images))] if registers else [])]
     if moved:
         versions += [
             warped_prototypes(result, clusters, params, transforms=number)
             for number in range(1, len(result.model.transform_names) + 1)
         ]
     elif params.shape[1] > 0:
-        versions.append(result.align(versions[0], params))
-    # One size for all, so that an image and its aligned version can be compared.
+        versions.append(result.align(images, params))
+    # One size for all, so that an image and its aligned version can be compared, and one number of
+    # channels.
+    versions = [np.broadcast_to(version, images.shape) for version in versions]
     uris = data_uris([image for version in versions for image in version], most_bytes=_MOST_BYTES)
     has_map = has_grids(result)
     grids = warped_grids(result, params, longest=SIDE) if has_map else [None] * len(chosen)
     samples = {}
     for i, position in enumerate(chosen.tolist()):
         picture, *others = uris[i :: len(chosen)]
+        registered = others.pop(0) if registers else None
         aligned = others[0] if others and not moved else None
         stages = tuple(others) if moved else ()
-        samples[position] = Sample(int(clusters[i]), picture, aligned, grids[i], stages)
+        pictures = (picture, registered, aligned, grids[i], stages)
+        samples[position] = Sample(int(clusters[i]), *pictures)
     return samples
 
 
@@ -120,6 +127,7 @@ class ImageRenderer:
             positions: Positions of the samples that are shown.
         """
         self.descriptor, self.transforms = result.model.descriptor, result.model.transform_names
+        self.registers = of_images(result).registers
         height, width = self.shape = result.sample_shape[:2]
         factor = SIDE / max(self.shape)
         self.height, self.width = round(height * factor), round(width * factor)
@@ -205,8 +213,14 @@ class ImageRenderer:
         """
         sample, width, height, full = self.samples[position], self.width, self.height, self.full
         parts = [f'<image id="{name}" {full} href="{sample.picture}"/>']
+        # The grid is laid over what was aligned.
+        under = f'<use href="#{name}" class="faint"/>'
+        if sample.registered is not None:
+            under = f'<image class="faint" {full} href="{sample.registered}"/>'
+            parts.append(f'<image y="{height + _GAP}" {full} href="{sample.registered}"/>')
         if sample.stages:
-            parts.append(f'<use href="#prototype-{sample.cluster}" y="{height + _GAP}"/>')
+            y = len(parts) * (height + _GAP)
+            parts.append(f'<use href="#prototype-{sample.cluster}" y="{y}"/>')
         for picture in sample.stages or filter(None, [sample.aligned]):
             y = len(parts) * (height + _GAP)
             parts.append(f'<image y="{y}" {full} href="{picture}"/>')
@@ -217,7 +231,7 @@ class ImageRenderer:
             parts.append(
                 f'<svg x="{-_MARGIN}" y="{y - _MARGIN}" width="{box}" '
                 f'height="{down}" viewBox="{-_MARGIN} {-_MARGIN} {box} {down}">'
-                f'<rect width="{width}" height="{height}"/><use href="#{name}" class="faint"/>'
+                f'<rect width="{width}" height="{height}"/>{under}'
                 f'<path class="grid" d="{sample.grid}"/></svg>'
             )
             total = y + height + _MARGIN
@@ -234,7 +248,8 @@ class ImageRenderer:
             return ""
         first, *others = self.transforms
         step = self.height + _GAP
-        names = ["image", "prototype", first, *(f"+ {name}" for name in others)]
+        names = ["image", *(["registered"] if self.registers else []), "prototype", first]
+        names += [f"+ {name}" for name in others]
         texts = "".join(
             f'<text x="{self.width}" y="{row * step + self.height // 2}">{escape(name)}</text>'
             for row, name in enumerate(names)
@@ -245,8 +260,10 @@ class ImageRenderer:
         )
 
     def legend(self) -> list[str]:
-        """What the pictures below each other are, as HTML; nothing where nothing is aligned."""
+        """What the pictures below each other are, as HTML; nothing where there is but one."""
         samples, items = self.samples.values(), ["The image as it came."]
+        if self.registers:
+            items.append("The image registered: what was taken out of it before all else.")
         if self.transforms:
             first, *others = self.transforms
             of_gaussian = ", the mean of a Gaussian" if self.descriptor.is_mixture else ""
@@ -258,7 +275,7 @@ class ImageRenderer:
             items[-1] += " This is what is compared with the image."
             return items
         if all(sample.aligned is None for sample in samples):
-            return []
+            return items if self.registers else []
         compared = ": this is what is compared" if self.descriptor.has_prototypes else ""
         items.append(f"The image aligned to the prototype of its cluster{compared}.")
         if any(sample.grid is not None for sample in samples):

@@ -7,7 +7,7 @@ import numpy as np
 
 from diffclust.analysis import CommonStart
 from diffclust.data import Collection, Dataset
-from diffclust.models import Result
+from diffclust.models import Result, of_images
 from diffclust.plotting import Film, loss_history
 from diffclust.report import clusters, sections, selection
 from diffclust.report.fit import fit_section
@@ -63,7 +63,10 @@ def write_report(
     if samples_per_group < 1:
         raise ValueError(f"samples_per_group must be at least 1, not {samples_per_group}")
     fitted, noun = (len(result.assignments), *result.sample_shape), result.model.words.noun
-    if dataset.samples.shape != fitted:
+    given = dataset.samples.shape
+    if isinstance(dataset, Dataset):
+        given = (given[0], *of_images(result).frame.shape(given[1:]))
+    if given != fitted:
         raise ValueError(
             f"the report needs the {noun}s that were fitted, of shape {fitted}; this data set has "
             f"{dataset.noun}s of shape {dataset.samples.shape}"

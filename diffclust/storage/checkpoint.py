@@ -193,6 +193,9 @@ def _rebuild(
         name: tuple(value) if isinstance(value, list) else value
         for name, value in description["settings"].items()
     }
+    if like is None and "register" in MODELS[description["method"]].setting_types():
+        # Models of images that were saved before there was a registration.
+        settings.setdefault("register", "none")
     model = like or MODELS[description["method"]].from_settings(settings)
     # Format 1 knew images only.
     sides = description.get("sample_shape") or description["image_shape"]

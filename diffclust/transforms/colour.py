@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from diffclust.sampling import pixel_grid
 from diffclust.transforms.base import AbstractTransform
 from diffclust.types import Image, Params
 
@@ -17,9 +18,13 @@ class Colour(AbstractTransform):
     x ↦ (I + G) x + b with params (G row by row, b), twelve for three channels; with it a single
     prototype can hide several patterns in its channels, which is why the paper gave it up.
 
+    With `gradient` the shift may change linearly across the image, to b + s · u at the point u; the
+    params of s, along x for every channel and then along y, follow those of b.
+
     Attributes:
         num_channels: Channels of the images.
         full: Whether channels are mixed.
+        gradient: Whether the shift may change across the image.
 
     References:
         Monnier et al., DTI clustering, Section 4.1 and Appendix C.4.
@@ -27,6 +32,7 @@ class Colour(AbstractTransform):
 
     num_channels: int = eqx.field(static=True, default=1)
     full: bool = eqx.field(static=True, default=False, kw_only=True)
+    gradient: bool = eqx.field(static=True, default=False, kw_only=True)
 
     @property
     def deformation_terms(self) -> tuple[str, ...]:
@@ -40,20 +46,28 @@ class Colour(AbstractTransform):
 
     @property
     def num_params(self) -> int:
-        """Gains (a matrix of them in the full form) and one shift a channel."""
-        return self._num_gains + self.num_channels
+        """Gains (a matrix of them in the full form), one shift a channel, and its slopes."""
+        return self._num_gains + (3 if self.gradient else 1) * self.num_channels
 
     @property
     def _num_gains(self) -> int:
         return self.num_channels**2 if self.full else self.num_channels
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
-        """Sums of squares of the gains and of the shifts; see `AbstractTransform.deformation`."""
-        gain, shift = params[: self._num_gains], params[self._num_gains :]
-        return jnp.stack([jnp.sum(gain**2), jnp.sum(shift**2)])
+        """Sums of squares of the gains and of the shifts; see `AbstractTransform.deformation`.
+
+        Of shifts that change across the image, the mean over it.
+        """
+        gain, shift, slopes = self._split(params)
+        return jnp.stack([jnp.sum(gain**2), jnp.sum(shift**2) + jnp.sum(slopes**2) / 3.0])
+
+    def _split(self, params: Params) -> list[Float[Array, " _"]]:
+        """Gains, shifts, and slopes of the shifts."""
+        ends = (self._num_gains, self._num_gains + self.num_channels)
+        return jnp.split(params, ends)
 
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """See `AbstractTransform.bind`; nothing here depends on the image's size.
+        """See `AbstractTransform.bind`.
 
         Args:
             height: Rows of the images to come.
@@ -63,12 +77,16 @@ class Colour(AbstractTransform):
             A function of params and image, which raises a ValueError for an image with another
             number of channels.
         """
-        del height, width
 
         def apply(params: Params, image: Image) -> Image:
             self._check(image)
-            shift = params[self._num_gains :]
-            return _mixed(self._matrix(params), image) + shift[None, None, :]
+            _, shift, slopes = self._split(params)
+            moved = _mixed(self._matrix(params), image) + shift[None, None, :]
+            if not self.gradient:
+                return moved
+            points = pixel_grid(height, width, image.dtype)
+            slopes = slopes.reshape(2, self.num_channels)
+            return moved + jnp.einsum("ahw,ac->hwc", points, slopes, precision="highest")
 
         return apply
 

@@ -1,0 +1,217 @@
+"""The ground of images and their colours, in closed form: what is left is bright ink on black.
+
+The ground's colour is found from the border, uniform or changing linearly across the image. What is
+found are params of `diffclust.transforms.Colour`: one that takes the ground away, and one that
+mixes what is left, so that pictures can be brought back.
+
+References:
+    Monnier et al., DTI clustering, App. A (MNIST-color); Pearson (1901), On lines and planes of
+    closest fit, for the principal axis.
+"""
+
+import functools
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from diffclust.linalg import product, safe_sqrt
+from diffclust.masks import as_mask, mask_weights
+from diffclust.transforms import Colour
+from diffclust.types import Image, Params, Scalar
+
+Ink = Literal["none", "dark", "light", "colour"]
+"""What the ground is, and so what ink is: nothing is done; ink is brighter than a dark ground;
+darker than a light one; or whatever lies on the main axis of the colours, on the side where there
+is more of it, which makes a grey image."""
+
+_LEAST_CONTRAST = 0.5 / 255
+"""What differs from the ground by less than half of an 8-bit level is no ink."""
+
+_GAIN = 0.5
+"""The ground changes across the image where that leaves less than this share of what a uniform one
+leaves of the border."""
+
+_STRAYS = 4.0
+"""What is below so many times the median of what the border strays from the ground is no ink."""
+
+_PLAIN, _BLACK, _AGREED, _TWO_COLOURED = 0.2, 0.1, 0.9, 0.99
+"""For `choose_ink`: the most that the border of a plain ground strays, as a share of the contrast;
+the lightest ground that counts as black; the share of votes that settles what is ink; the share of
+the main axis in pictures of two colours."""
+
+
+@functools.lru_cache(maxsize=16)
+def _border(height: int, width: int, mask: str | None) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Flat indices of the border's left, right, upper and lower part, and of all; points `[n, 2]`.
+
+    With a mask, of the outermost pixels that are seen.
+    """
+    import scipy.ndimage
+
+    seen = np.ones((height, width), bool) if mask is None else mask_weights(mask)[..., 0] > 0.0
+    inner = scipy.ndimage.binary_erosion(scipy.ndimage.binary_fill_holes(seen))
+    ring = seen & ~inner
+    x = (2.0 * np.arange(width) + 1.0) / width - 1.0
+    y = (2.0 * np.arange(height) + 1.0) / height - 1.0
+    x, y = np.broadcast_arrays(x[None, :], y[:, None])
+    beside = np.abs(x) >= np.abs(y)
+    parts = (beside & (x < 0), beside & (x > 0), ~beside & (y < 0), ~beside & (y > 0))
+    indices = tuple(np.flatnonzero(ring & part) for part in (*parts, True))
+    return indices, np.stack([x.ravel(), y.ravel()], axis=1)
+
+
+def ground(image: Image, *, mask: Any = None) -> Params:
+    """The shift of colours that makes the ground black.
+
+    Of each side of the border the median colour is taken; where the plane through these leaves less
+    than half of what the median of the whole border leaves, the ground changes linearly, and
+    otherwise it is that median. So ink may touch the border, as long as more than half of every
+    side is ground.
+
+    Args:
+        image: Any image.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike. The
+            border is that of the pixels that are seen.
+
+    Returns:
+        Params of `Colour(channels, gradient=True)`, the gains zero.
+    """
+    height, width, channels = image.shape
+    (left, right, above, below, ring), points = _border(height, width, as_mask(mask))
+    flat = image.reshape(-1, channels)
+    at = jnp.asarray(points[ring], image.dtype)
+
+    def slope(first: np.ndarray, second: np.ndarray, axis: int) -> Float[Array, " channels"]:
+        if not (first.size and second.size):
+            return jnp.zeros((channels,), image.dtype)
+        apart = float(points[second, axis].mean() - points[first, axis].mean())
+        return (jnp.median(flat[second], axis=0) - jnp.median(flat[first], axis=0)) / apart
+
+    slopes = jnp.stack([slope(left, right, 0), slope(above, below, 1)])
+    rest = flat[ring] - product(at, slopes)
+    flat_level, level = jnp.median(flat[ring], axis=0), jnp.median(rest, axis=0)
+    uniform = jnp.sum(jnp.abs(flat[ring] - flat_level[None]))
+    changes = jnp.sum(jnp.abs(rest - level[None])) < _GAIN * uniform
+    level = jnp.where(changes, level, flat_level)
+    slopes = jnp.where(changes, slopes, 0.0)
+    return jnp.concatenate([jnp.zeros_like(level), -level, -slopes.reshape(-1)])
+
+
+def without_ground(image: Image, params: Params, *, mask: Any = None) -> Image:
+    """An image less its ground.
+
+    Args:
+        image: Any image.
+        params: What `ground` found.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike. Hidden
+            pixels become 0.
+
+    Returns:
+        The differences, of either sign.
+    """
+    left, text = Colour(image.shape[2], gradient=True)(params, image), as_mask(mask)
+    if text is None:
+        return left
+    return left * jnp.asarray(mask_weights(text) > 0.0, image.dtype)
+
+
+def colour(left: Image, ink: Ink, *, mask: Any = None) -> Params:
+    """The mix of channels that makes ink bright, from 0 to 1.
+
+    Args:
+        left: An image less its ground.
+        ink: What ink is; not `"none"`. With `"colour"` all channels become the projection on the
+            first principal axis through the ground's colour, such that its sum is positive.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
+
+    Returns:
+        Params of `Colour(channels, full=True)`. The shifts bring four times the median of what the
+        border strays from the ground below 0. Where no ink is seen everything becomes 0.
+    """
+    channels = left.shape[2]
+    unit = jnp.eye(channels, dtype=left.dtype)
+    if ink == "colour":
+        axis, _ = _principal_axis(left)
+        total = jnp.sum(jnp.sum(left, axis=(0, 1)) * axis)
+        axis = jnp.where(total < 0.0, -axis, axis)
+        mix = jnp.broadcast_to(axis[None], unit.shape)
+    else:
+        mix = unit if ink == "dark" else -unit
+    bright = jnp.einsum("dc,hwc->hwd", mix, left, precision="highest")
+    ring = _border(*left.shape[:2], as_mask(mask))[0][-1]
+    noise = _STRAYS * jnp.median(jnp.abs(bright.reshape(-1, channels)[ring]))
+    largest = jnp.max(bright) - noise
+    shown = largest > _LEAST_CONTRAST
+    scale = jnp.where(shown, 1.0 / jnp.where(shown, largest, 1.0), 0.0)
+    shift = jnp.broadcast_to(-noise * scale, (channels,))
+    return jnp.concatenate([(mix * scale - unit).reshape(-1), shift])
+
+
+def _principal_axis(left: Image) -> tuple[Float[Array, " channels"], Scalar]:
+    """The first principal axis of colours through 0, and its share of their squares."""
+    flat = left.reshape(-1, left.shape[2])
+    second = power = product(flat.T, flat)
+    for _ in range(6):
+        # Squared, so that the largest eigenvalue's vector alone is left.
+        trace = jnp.trace(power)
+        power = power / jnp.where(trace > 0.0, trace, 1.0)
+        power = product(power, power)
+    axis = jnp.take(power, jnp.argmax(jnp.diagonal(power)), axis=0)
+    length = safe_sqrt(jnp.sum(axis**2))
+    axis = axis / jnp.where(length > 0.0, length, 1.0)
+    trace = jnp.trace(second)
+    return axis, product(axis, second, axis) / jnp.where(trace > 0.0, trace, 1.0)
+
+
+def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, "5"]:
+    """What one image says on what ground and ink are in its set.
+
+    Args:
+        image: Any image.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
+
+    Returns:
+        Lightness of the ground; how far the border strays from it; the contrast; how much more is
+        lighter than the ground than darker, from -1 to 1; the share of the colours' main axis.
+    """
+    shift = ground(image, mask=mask)
+    left = without_ground(image, shift, mask=mask)
+    ring = _border(*image.shape[:2], as_mask(mask))[0][-1]
+    channels = image.shape[2]
+    level = -jnp.mean(shift[channels : 2 * channels])
+    stray = jnp.median(jnp.max(jnp.abs(left), axis=2).reshape(-1)[ring])
+    lightness = jnp.mean(left, axis=2)
+    total = jnp.sum(jnp.abs(lightness))
+    vote = jnp.sum(lightness) / jnp.where(total > 0.0, total, 1.0)
+    contrast = jnp.max(jnp.abs(left))
+    return jnp.stack([level, stray, contrast, vote, _principal_axis(left)[1]])
+
+
+def choose_ink(votes: Float[np.ndarray, "n 5"], channels: int) -> Ink | None:
+    """What ink is in a set of images, where single ones may be doubtful.
+
+    Args:
+        votes: `ink_votes` of some images.
+        channels: Channels of the images.
+
+    Returns:
+        `"none"` where nearly all grounds are black and ink is lighter; `"dark"` or `"light"` where
+        nearly all images agree; `"colour"` where they do not, or where every image has two colours
+        in several channels. None where most images have no plain ground.
+    """
+    votes = votes[votes[:, 2] > _LEAST_CONTRAST]
+    if not len(votes):
+        return "none"
+    level, stray, contrast, vote, share = votes.T
+    if np.median(stray / contrast) > _PLAIN:
+        return None
+    lighter = np.sum(np.maximum(vote, 0.0)) / max(float(np.sum(np.abs(vote))), 1e-12)
+    if channels > 1 and np.quantile(share, 1.0 - _AGREED) > _TWO_COLOURED:
+        return "colour"
+    if 1.0 - _AGREED < lighter < _AGREED:
+        return "colour"
+    if lighter < 0.5:
+        return "light"
+    return "none" if np.quantile(level, _AGREED) < _BLACK else "dark"

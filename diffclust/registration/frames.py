@@ -1,0 +1,224 @@
+"""Frames: what is taken out of images before they are clustered, and how it is brought back."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int
+
+from diffclust.image_source import Images, mapped
+from diffclust.linalg import product
+from diffclust.masks import as_mask
+from diffclust.parallel.chunks import largest_read
+from diffclust.parallel.processes import allgather_rows
+from diffclust.registration.colours import Ink, choose_ink, colour, ground, ink_votes
+from diffclust.registration.colours import without_ground as less_ground
+from diffclust.registration.images import place, upright
+from diffclust.transforms import AbstractTransform, Affine, Colour, compose
+from diffclust.types import Image, Params
+
+Place = Literal["none", "place", "upright"]
+"""What is taken out: nothing; place and size; slant, size and place."""
+
+Registered = Float[Array, "height width framed"]
+"""A registered image, whose channels may be fewer."""
+
+_COPIES = 8
+"""Arrays of an image's size that are alive while it is registered."""
+
+_MOST_VOTES = 2048
+"""Images of a set that are asked what its ground is, evenly spaced."""
+
+
+class Frame(eqx.Module):
+    """What is taken out of images one by one: the ground and colours, then slant, size and place.
+
+    A frame is a pure function of one image. Its params are those of three transforms, which are
+    laid end to end: `Colour(channels, gradient=True)` takes the ground away, `Colour(channels,
+    full=True)` makes ink bright, `Affine` moves it. What is below the ground is cut between the
+    two latter.
+
+    Attributes:
+        place: What is taken out of the geometry.
+        ink: What is taken for ink; with `"colour"` a registered image is grey.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike. Hidden
+            pixels are ground, and all pixels of a registered image count.
+    """
+
+    place: Place = eqx.field(static=True, default="upright")
+    ink: Ink = eqx.field(static=True, default="none")
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether nothing is taken out."""
+        return self.place == "none" and self.ink == "none"
+
+    def transform(self, channels: int) -> AbstractTransform:
+        """The transforms that the params are of, one after another.
+
+        Args:
+            channels: Channels of the images.
+
+        Returns:
+            The composition. Unlike the frame it cuts nothing, and gives as many channels.
+        """
+        return compose(Colour(channels, gradient=True), Colour(channels, full=True), Affine())
+
+    def shape(self, sample_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of registered images.
+
+        Args:
+            sample_shape: Height, width and channels of images.
+
+        Returns:
+            The same, with one channel where colours are taken out.
+        """
+        return (*sample_shape[:2], 1) if self.ink == "colour" else tuple(sample_shape)
+
+    def find(self, image: Image) -> Params:
+        """What is to be taken out of an image.
+
+        Args:
+            image: The image.
+
+        Returns:
+            Params of `transform`.
+        """
+        channels = image.shape[2]
+        shift = jnp.zeros((Colour(channels, gradient=True).num_params,), image.dtype)
+        mix = jnp.zeros((Colour(channels, full=True).num_params,), image.dtype)
+        if self.ink != "none":
+            shift = ground(image, mask=self.mask)
+            mix = colour(less_ground(image, shift, mask=self.mask), self.ink, mask=self.mask)
+        move = jnp.zeros((Affine().num_params,), image.dtype)
+        if self.place != "none":
+            find = {"place": place, "upright": upright}[self.place]
+            move = find(self._inked(shift, mix, image), mask=self.mask)
+        return jnp.concatenate([shift, mix, move])
+
+    def apply(self, params: Params, image: Image) -> Registered:
+        """Takes out of an image what was found.
+
+        Args:
+            params: Params of `transform`.
+            image: The image.
+
+        Returns:
+            The registered image, of the shape that `shape` says.
+        """
+        shift, mix, move = self._split(params, image.shape[2])
+        inked = self._inked(shift, mix, image)
+        return inked if self.place == "none" else Affine()(move, inked)
+
+    def __call__(self, image: Image) -> Registered:
+        """Registers an image.
+
+        Args:
+            image: The image.
+
+        Returns:
+            The registered image.
+        """
+        return self.apply(self.find(image), image)
+
+    def restore(self, params: Params, registered: Registered, channels: int) -> Image:
+        """Draws a registered image, or a prototype, where and in the colours an image was.
+
+        Args:
+            params: What was taken out of the image.
+            registered: What is drawn.
+            channels: Channels of the image.
+
+        Returns:
+            An image on the original canvas, on the original ground.
+        """
+        shift, mix, move = self._split(params, channels)
+        drawn = Affine()(Affine().inverse(move), registered)
+        drawn = jnp.broadcast_to(drawn, (*drawn.shape[:2], channels))
+        if self.ink == "none":
+            return drawn
+        matrix = mix[: channels**2].reshape(channels, channels) + jnp.eye(channels, dtype=mix.dtype)
+        back = product(drawn - mix[None, None, channels**2 :], jnp.linalg.pinv(matrix).T)
+        # The ground's params are shifts alone, which their negatives undo.
+        return Colour(channels, gradient=True)(-shift, jnp.where(drawn > 0.0, back, 0.0))
+
+    def registered(self, images: Images) -> Images:
+        """Registers many images, some at once; those that are streamed, as they are read.
+
+        Args:
+            images: Images, in memory or not.
+
+        Returns:
+            Registered images of the same kind.
+        """
+        if self.is_identity:
+            return images
+        return mapped(images, functools.partial(_each, self), self.shape(images.shape[1:]))
+
+    def found(self, images: Images) -> Float[np.ndarray, "n params"]:
+        """What is to be taken out of many images.
+
+        Args:
+            images: Images, in memory or not.
+
+        Returns:
+            Params of `transform` for each.
+        """
+        return _each(self.find, images)
+
+    def _inked(
+        self, shift: Float[Array, " shift"], mix: Float[Array, " mix"], image: Image
+    ) -> Registered:
+        """Bright ink on black."""
+        if self.ink == "none":
+            return image
+        left = less_ground(image, shift, mask=self.mask)
+        bright = jnp.maximum(Colour(image.shape[2], full=True)(mix, left), 0.0)
+        return bright[..., :1] if self.ink == "colour" else bright
+
+    def _split(self, params: Params, channels: int) -> list[Float[Array, " _"]]:
+        first = Colour(channels, gradient=True).num_params
+        return jnp.split(params, (first, first + Colour(channels, full=True).num_params))
+
+
+def ink_of(images: Images, *, mask: Any = None, mesh: Mesh | None = None) -> Ink | None:
+    """What ink is in a set of images: the whole decides where single images are doubtful.
+
+    Args:
+        images: Images, in memory or not, of which at most 2,048 are looked at.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
+        mesh: Devices, perhaps of several processes that have images of their own; None for one.
+
+    Returns:
+        As `choose_ink` says; None where most images have no plain ground.
+    """
+    index = np.linspace(0, len(images) - 1, min(len(images), _MOST_VOTES)).astype(np.int64)
+    votes = _each(eqx.Partial(ink_votes, mask=as_mask(mask)), images, index)
+    return choose_ink(allgather_rows(votes, mesh), images.shape[3])
+
+
+def _each(
+    function: Callable[[Image], Array], images: Images, index: Int[np.ndarray, " m"] | None = None
+) -> np.ndarray:
+    """A function of one image for each of many, some at once."""
+    index = np.arange(len(images)) if index is None else index
+    # Of few sizes, for each of which it is compiled.
+    most = largest_read(_COPIES * int(np.prod(images.shape[1:])))
+    size = min(most, max(16, 1 << (len(index) - 1).bit_length()))
+    parts = []
+    for start in range(0, len(index), size):
+        here = index[start : start + size]
+        rows = np.asarray(images[np.resize(here, size)])
+        parts.append(np.asarray(_mapped(function, jnp.asarray(rows)))[: len(here)])
+    return np.concatenate(parts)
+
+
+@eqx.filter_jit
+def _mapped(function: Callable[[Image], Array], images: Array) -> Array:
+    return jax.vmap(function)(images)

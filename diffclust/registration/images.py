@@ -1,0 +1,172 @@
+"""Images registered by their moments, in closed form: place, size and slant taken out.
+
+What is found are params of `diffclust.transforms.Affine`, so that they can be applied, composed,
+inverted and saved as any others. Rotations and reflections are left: a 6 is no 9.
+
+What is bright counts as ink, in proportion to its brightness; dark things on a light ground, or in
+colours, are made so first (`diffclust.registration.colours`). All ink counts: clutter moves the
+centre of mass, and a figure that the border cuts is registered by what is seen of it.
+
+References:
+    Hu (1962), Visual pattern recognition by moment invariants, Sec. III and IV; LeCun et al.
+    (1998), Gradient-based learning applied to document recognition, Sec. VII.D (deslanting).
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from diffclust.linalg import safe_sqrt
+from diffclust.masks import as_mask, mask_weights
+from diffclust.sampling import pixel_grid, planes
+from diffclust.types import Image, Params, Points, Scalar
+
+RADIUS = 5.5 / 28
+"""Root mean square distance of ink from its centre along an axis, as a fraction of the shorter
+side: about that of MNIST's digits."""
+
+MOST_SHEAR = 1.0
+"""The greatest shear that is taken out: the tangent of 45 degrees."""
+
+_FAINT = 0.05
+"""Below this share of the darkest, ink need not stay on the canvas."""
+
+
+class _Ink(NamedTuple):
+    """The ink of an image, in units of half the shorter side.
+
+    Attributes:
+        weight: Share of the ink at each pixel; zeros where there is none.
+        points: The pixels, from the centre of mass.
+        centre: The centre of mass.
+        sides: Half the width and half the height.
+        pixel: Side of a pixel.
+    """
+
+    weight: Float[Array, "height width"]
+    points: Points
+    centre: Float[Array, "2"]
+    sides: tuple[float, float]
+    pixel: float
+
+
+def _ink(image: Image, mask: Any) -> _Ink:
+    height, width = image.shape[:2]
+    shorter = min(height, width)
+    sides = (width / shorter, height / shorter)
+    x, y = planes(pixel_grid(height, width, image.dtype))
+    points = jnp.stack([x * sides[0], y * sides[1]])
+    weight = jnp.sum(jnp.maximum(image, 0.0), axis=2)
+    text = as_mask(mask)
+    if text is not None:
+        weight = weight * jnp.asarray(mask_weights(text, height, width)[..., 0], weight.dtype)
+    mass = jnp.sum(weight)
+    weight = weight / jnp.where(mass > 0.0, mass, 1.0)
+    centre = jnp.sum(weight[None] * points, axis=(1, 2))
+    return _Ink(weight, points - centre[:, None, None], centre, sides, 2.0 / shorter)
+
+
+def _is_extended(square: Scalar, pixel: float) -> Array:
+    """Whether a variance is more than that of two adjacent pixels, or four."""
+    return square > 1.01 * (0.5 * pixel) ** 2
+
+
+def _shear(ink: _Ink) -> Scalar:
+    """How far ink leans to the right a unit downwards."""
+    x, y = planes(ink.points)
+    across, down = jnp.sum(ink.weight * x * y), jnp.sum(ink.weight * y * y)
+    leans = _is_extended(down, ink.pixel)
+    return jnp.where(
+        leans, jnp.clip(across / jnp.where(leans, down, 1.0), -MOST_SHEAR, MOST_SHEAR), 0.0
+    )
+
+
+def _size(ink: _Ink, shear: Scalar, radius: float) -> Scalar:
+    """How many times larger than wanted ink is once it is upright; as much as fits at the least."""
+    x, y = planes(ink.points)
+    x = x - shear * y
+    square = 0.5 * jnp.sum(ink.weight * (x * x + y * y))
+    wanted = jnp.maximum(safe_sqrt(square) / (2.0 * radius), _reach(ink, x, y))
+    return jnp.where(_is_extended(square, ink.pixel), wanted, 1.0)
+
+
+def _reach(ink: _Ink, x: Float[Array, "height width"], y: Float[Array, "height width"]) -> Scalar:
+    """How far ink reaches from its centre, in canvases: at 1 it ends where the canvas does.
+
+    It ends where it becomes faint, between two pixels: so this changes smoothly as ink moves.
+    """
+    faint = _FAINT * jnp.max(ink.weight)
+    around = jnp.pad(ink.weight, 1)
+    beside = (around[1:-1, 2:], around[1:-1, :-2], around[2:, 1:-1], around[:-2, 1:-1])
+    ends = []
+    for along, after in zip((x, -x, y, -y), beside, strict=True):
+        last = (ink.weight > faint) & (after <= faint)
+        share = (ink.weight - faint) / jnp.where(last, ink.weight - after, 1.0)
+        ends.append(jnp.max(jnp.where(last, along + share * ink.pixel, 0.0)))
+    across, down = (0.5 * ink.pixel + side for side in ink.sides)
+    return jnp.maximum(jnp.maximum(ends[0], ends[1]) / across, jnp.maximum(ends[2], ends[3]) / down)
+
+
+def _affine(ink: _Ink, size: Scalar, shear: Scalar, shift: Float[Array, "2"]) -> Params:
+    """The map that reads at shift + size (u + shear · u_y along x)."""
+    across, down = ink.sides
+    less, zero = size - 1.0, jnp.zeros_like(size)
+    moved = jnp.split(shift, 2)
+    linear = jnp.stack([less, size * shear * (down / across), zero, less])
+    return jnp.concatenate([linear, moved[0] / across, moved[1] / down])
+
+
+def place(image: Image, *, mask: Any = None, radius: float = RADIUS) -> Params:
+    """Brings the centre of mass to the middle, and the root mean square radius to one size.
+
+    Ink that would leave the canvas keeps the figure smaller. An image without ink stays as it is;
+    one whose ink is no larger than four pixels is moved and keeps its size.
+
+    Args:
+        image: Bright on dark.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
+        radius: sqrt((v_x + v_y) / 2) that is wanted, as a fraction of the shorter side.
+
+    Returns:
+        Params of `Affine`.
+    """
+    ink = _ink(image, mask)
+    shear = jnp.zeros_like(ink.weight[0, 0])
+    return _affine(ink, _size(ink, shear, radius), shear, ink.centre)
+
+
+def slant(image: Image, *, mask: Any = None) -> Params:
+    """Takes the slant out by a shear of x by c_xy / v_y about the centre of mass.
+
+    A shear of more than 1 is taken out in part, and none where ink is no higher than two pixels.
+    The canvas cuts what leaves it; see `upright`.
+
+    Args:
+        image: Bright on dark.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
+
+    Returns:
+        Params of `Affine`.
+    """
+    ink = _ink(image, mask)
+    shear = _shear(ink)
+    shift = jnp.zeros_like(ink.centre).at[0].set(-shear * ink.centre[1])
+    return _affine(ink, jnp.ones_like(shear), shear, shift)
+
+
+def upright(image: Image, *, mask: Any = None, radius: float = RADIUS) -> Params:
+    """Takes out the slant, then the size, then the place; the image is sampled once.
+
+    Args:
+        image: Bright on dark.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
+        radius: sqrt((v_x + v_y) / 2) that is wanted, as a fraction of the shorter side.
+
+    Returns:
+        Params of `Affine`: those of `slant`, composed with those that `place` finds of the upright
+        image.
+    """
+    ink = _ink(image, mask)
+    shear = _shear(ink)
+    return _affine(ink, _size(ink, shear, radius), shear, ink.centre)

@@ -1,0 +1,177 @@
+"""Methods of images that are registered first: fits, new images, files, streams and devices."""
+
+import dataclasses
+import json
+
+import jax
+import jaxtyping
+import numpy as np
+import pytest
+
+import diffclust
+from diffclust import DeformationInvariantSpectralClustering, KMeans, metrics
+from diffclust.methods import METHODS
+from diffclust.models import MODELS
+from diffclust.models.images import restored
+from diffclust.parallel import data_mesh
+from tests.models.cuts import quick_alignments
+from tests.models.test_di_spectral import by_bending
+from tests.registration.test_colours import Stored
+from tests.registration.test_images import blobs
+
+KEY = jax.random.key(0)
+COUNT = 48
+LABELS = np.arange(COUNT) % 3
+IMAGES = [name for name, method in METHODS.items() if method.sample_kind == "image"]
+REFUSED = (ValueError, jaxtyping.TypeCheckError)
+QUICK = pytest.fixture(quick_alignments, scope="module", autouse=True)
+
+
+def moved(kind: str = "black") -> np.ndarray:
+    """Three pictures, each many times at other places and of other sizes, on a ground."""
+    draw = np.random.default_rng(0)
+    ink = np.stack(
+        [
+            blobs(
+                20,
+                20,
+                int(label),
+                matrix=draw.uniform(0.6, 0.9) * np.eye(2),
+                shift=tuple(draw.uniform(-0.3, 0.3, 2)),
+            )
+            for label in LABELS
+        ]
+    )
+    if kind == "colours":
+        front, back = draw.uniform(size=(2, COUNT, 1, 1, 3)).astype(np.float32)
+        return ink * front + (1 - ink) * back
+    return {"black": ink, "white": 1 - ink}[kind]
+
+
+@pytest.fixture(scope="module")
+def coloured():
+    images = moved("colours")
+    return images, KMeans(3, register="upright").fit(images, key=KEY)
+
+
+@pytest.mark.parametrize(("kind", "ground"), [("black", "none"), ("white", "light")])
+def test_place_and_size_do_not_matter_any_more(kind, ground):
+    images = moved(kind)
+    alone = KMeans(3).fit(images, key=KEY)
+    found = KMeans(3, register="place").fit(images, key=KEY)
+    assert alone.model.register == "none"
+    assert (found.model.register, found.model.ground) == ("place", ground)
+    assert metrics.adjusted_rand_index(LABELS, alone.assignments) < 0.7
+    assert metrics.adjusted_rand_index(LABELS, found.assignments) == 1.0
+
+
+def test_colours_do_not_matter_any_more(coloured):
+    _, found = coloured
+    assert found.model.ground == "colour"
+    assert metrics.adjusted_rand_index(LABELS, found.assignments) == 1.0
+    assert found.prototypes.shape == (3, 20, 20, 1)
+
+
+def test_new_images_are_registered_as_those_that_were_fitted(coloured):
+    images, found = coloured
+    again = found.predict(images[:5])
+    np.testing.assert_array_equal(again.clusters, found.assignments[:5])
+    np.testing.assert_allclose(again.distances, found.distances[:5], rtol=1e-4)
+    np.testing.assert_allclose(
+        found.align(images[:5], found.outcome.assignment.params[:5]), found.registered(images[:5])
+    )
+
+
+def test_registered_images_are_brought_back(coloured):
+    images, found = coloured
+    back = restored(found, images, found.registered(images))
+    np.testing.assert_allclose(back, images, atol=0.12)
+    drawn = restored(found, images, found.prototypes[found.assignments])
+    assert np.mean(np.abs(drawn - images)) < 0.02
+
+
+def test_a_model_is_saved_with_its_frame(coloured, tmp_path):
+    images, found = coloured
+    diffclust.save(tmp_path / "model", found)
+    loaded = diffclust.load(tmp_path / "model")
+    assert loaded.model == found.model
+    np.testing.assert_array_equal(loaded.predict(images).clusters, found.assignments)
+
+
+def test_models_saved_before_register_nothing(tmp_path):
+    images = moved()
+    found = by_bending().fit(images, key=KEY)
+    diffclust.save(tmp_path / "model", found)
+    path = tmp_path / "model" / "model.json"
+    about = json.loads(path.read_text())
+    del about["settings"]["register"], about["settings"]["ground"]
+    path.write_text(json.dumps(about))
+    loaded = diffclust.load(tmp_path / "model")
+    assert loaded.model.register == "none"
+    np.testing.assert_array_equal(loaded.registered(images), images)
+
+
+def test_streamed_images_give_the_same_clusters(coloured):
+    images, found = coloured
+    streamed = KMeans(3, register="upright").fit(Stored(images), key=KEY)
+    assert streamed.model == found.model
+    np.testing.assert_array_equal(streamed.assignments, found.assignments)
+
+
+def test_devices_give_the_same_clusters(coloured):
+    images, found = coloured
+    shared = KMeans(3, register="upright").fit(images, key=KEY, mesh=data_mesh())
+    np.testing.assert_array_equal(shared.assignments, found.assignments)
+
+
+def test_prototypes_to_start_from_are_registered_ones(coloured):
+    images, found = coloured
+    again = KMeans(3, register="upright").fit(images, key=KEY, prototypes=found.prototypes)
+    np.testing.assert_array_equal(again.assignments, found.assignments)
+    assert again.loss == pytest.approx(found.loss, rel=1e-4)
+
+
+def test_a_mask_acts_before_registration():
+    images, mask = moved(), np.ones((20, 20))
+    mask[0], images[:, 0] = 0.0, np.random.default_rng(1).uniform(size=(COUNT, 20, 1))
+    found = KMeans(3, register="place", mask=mask).fit(images, key=KEY)
+    assert found.model.pixel_mask is None
+    assert metrics.adjusted_rand_index(LABELS, found.assignments) == 1.0
+    np.testing.assert_array_equal(found.predict(images).clusters, found.assignments)
+
+
+def test_without_a_plain_ground_auto_takes_nothing_out():
+    noise = np.random.default_rng(0).uniform(size=(12, 10, 10, 1)).astype(np.float32)
+    model = KMeans(2, register="auto").fit(noise, key=KEY).model
+    assert (model.register, model.ground) == ("none", "none")
+
+
+def test_the_mean_graph_over_frames():
+    images = moved("colours")
+    model = by_bending(register="auto")
+    found = model.fit(images, key=KEY)
+    assert (found.model.register, found.model.ground) == ("auto", "colour")
+    assert metrics.adjusted_rand_index(LABELS, found.assignments) > 0.9
+    # Two distances, which may agree or not.
+    assert "stability" in found.outcome.figures
+    again = found.predict(images)
+    assert np.mean(again.clusters == found.assignments) > 0.95
+    params = found.outcome.assignment.params
+    upright = dataclasses.replace(found.model, register="upright").validated(images)
+    np.testing.assert_allclose(found.registered(images), upright, atol=1e-5)
+    assert found.align(images, params).shape == upright.shape
+
+
+@pytest.mark.parametrize("method", IMAGES)
+def test_what_is_the_default(method):
+    expected = "auto" if method == "di-spectral" else "none"
+    assert MODELS[method](3).register == expected
+    with pytest.raises(REFUSED, match="register"):
+        MODELS[method](3, register="straight")
+    with pytest.raises(REFUSED, match="ground"):
+        MODELS[method](3, ground="red")
+
+
+def test_as_published_registers_nothing():
+    assert MODELS["pssc"].as_published(3).register == "none"
+    assert DeformationInvariantSpectralClustering(3, register="none").frame.is_identity

@@ -1,0 +1,174 @@
+"""The ground of images, their colours, and frames of both: found, taken out and brought back."""
+
+import equinox as eqx
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from diffclust.image_source import SizedImages
+from diffclust.registration import Frame, choose_ink, ground, ink_of, ink_votes
+from diffclust.registration.colours import without_ground
+from diffclust.sampling import pixel_grid
+from tests.registration.test_images import blobs
+
+colours = st.tuples(*[st.floats(0.0, 1.0)] * 3)
+register = eqx.filter_jit(lambda frame, image: frame(image))
+
+
+def seen(frame: Frame, image: np.ndarray) -> np.ndarray:
+    return np.asarray(register(frame, jnp.asarray(image, jnp.float32)))
+
+
+def coloured(ink: np.ndarray, front, back) -> np.ndarray:
+    return ink * np.asarray(front, np.float32) + (1 - ink) * np.asarray(back, np.float32)
+
+
+@hypothesis.given(st.integers(0, 20), colours, colours, st.sampled_from(["none", "upright"]))
+def test_colours_are_taken_out(seed, front, back, place):
+    hypothesis.assume(np.linalg.norm(np.subtract(front, back)) > 0.25)
+    image = blobs(48, 40, seed, matrix=0.6 * np.eye(2))
+    expected = seen(Frame(place, "colour"), image)
+    found = seen(Frame(place, "colour"), coloured(image, front, back))
+    assert found.shape == (48, 40, 1)
+    np.testing.assert_allclose(found, expected, atol=2e-3 if place == "none" else 0.02)
+    np.testing.assert_allclose(seen(Frame(place, "colour"), found), found, atol=0.1)
+
+
+@hypothesis.given(st.integers(0, 20), st.floats(0.3, 1.0), st.floats(0.0, 0.5))
+def test_one_gain_and_ground_are_taken_out(seed, gain, level):
+    ink = blobs(20, 24, seed, matrix=0.5 * np.eye(2))
+    expected = seen(Frame("place", "dark"), ink)
+    for kind, image in (("dark", gain * ink + level), ("light", 1.0 - gain * ink)):
+        np.testing.assert_allclose(seen(Frame("place", kind), image), expected, atol=0.01)
+
+
+slopes = st.floats(-0.2, 0.2)
+
+
+@hypothesis.given(st.integers(0, 20), colours, slopes, slopes)
+def test_a_gradient_is_found(seed, level, across, down):
+    x, y = np.asarray(pixel_grid(20, 30))
+    ink = blobs(20, 30, seed, matrix=0.5 * np.eye(2))
+    surface = np.asarray(level) + (across * x + down * y)[..., None]
+    image = jnp.asarray(surface * (1 - ink), jnp.float32)
+    left = np.asarray(without_ground(image, ground(image)))
+    np.testing.assert_allclose(left[0], 0.0, atol=5e-3)
+    np.testing.assert_allclose(left, -surface * ink, atol=5e-3)
+
+
+def test_a_figure_may_touch_the_border():
+    image = np.full((20, 20, 1), 0.3, np.float32)
+    image[5:14, :9] = 0.9
+    params = np.asarray(ground(jnp.asarray(image)))
+    np.testing.assert_allclose(params, [0.0, -0.3, 0.0, 0.0], atol=1e-6)
+
+
+def test_border_of_a_mask_is_that_of_what_is_seen():
+    x, y = np.asarray(pixel_grid(24, 24))
+    disk = x**2 + y**2 < 0.9
+    image = np.where(disk, 0.4, 1.0)[..., None].astype(np.float32)
+    image[10:14, 10:14] = 0.9
+    params = np.asarray(ground(jnp.asarray(image), mask=disk))
+    np.testing.assert_allclose(params, [0.0, -0.4, 0.0, 0.0], atol=1e-6)
+    found = seen(Frame("none", "dark", mask=disk), image)
+    assert found[12, 12] == pytest.approx(1.0)
+    assert found.sum() == pytest.approx(16.0)
+
+
+@pytest.mark.parametrize("ink", ["dark", "light", "colour"])
+def test_a_constant_image_becomes_blank(ink):
+    image = np.full((8, 9, 3), 0.7, np.float32)
+    found = seen(Frame("upright", ink), image)
+    assert np.isfinite(found).all()
+    assert not found.any()
+    slope = jax.grad(lambda x: jnp.sum(Frame("upright", ink)(x)))(jnp.asarray(image))
+    assert np.isfinite(slope).all()
+
+
+def test_noise_of_the_ground_is_no_ink():
+    ink = blobs(28, 28, 0, matrix=0.5 * np.eye(2))
+    noise = 0.02 * np.random.default_rng(0).normal(size=ink.shape)
+    clean, noisy = (seen(Frame("place", "dark"), 0.2 + 0.7 * ink + e) for e in (0.0, noise))
+    np.testing.assert_allclose(noisy, clean, atol=0.15)
+    assert np.abs(noisy[:3]).max() < 0.08
+
+
+@hypothesis.given(st.integers(0, 20), colours, colours)
+def test_pictures_are_brought_back(seed, front, back):
+    hypothesis.assume(np.linalg.norm(np.subtract(front, back)) > 0.25)
+    ink = blobs(28, 28, seed, matrix=np.array([[0.6, 0.2], [0, 0.6]]), shift=(0.2, -0.1))
+    image, frame = jnp.asarray(coloured(ink, front, back)), Frame("upright", "colour")
+    params = frame.find(image)
+    assert params.shape == (frame.transform(3).num_params,)
+    restored = frame.restore(params, frame.apply(params, image), 3)
+    np.testing.assert_allclose(restored, image, atol=0.06)
+
+
+def made(count: int, kind: str) -> np.ndarray:
+    draw = np.random.default_rng(0)
+    ink = np.stack([blobs(20, 20, i % 7, matrix=0.5 * np.eye(2)) for i in range(count)])
+    if kind == "colours":
+        front, back = draw.uniform(size=(2, count, 1, 1, 3)).astype(np.float32)
+        return ink * front + (1 - ink) * back
+    if kind == "noise":
+        return draw.uniform(size=ink.shape).astype(np.float32)
+    if kind == "two grounds":
+        turned = np.arange(count)[:, None, None, None] % 2
+        return np.where(turned, ink, 1 - ink)
+    if kind == "photographs":
+        front = draw.uniform(0.2, 0.8, (count, 20, 20, 3))
+        return (0.9 - ink * front).astype(np.float32)
+    return {"black": ink, "dark": 0.3 + 0.7 * ink, "light": 1 - ink}[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ink"),
+    [
+        ("black", "none"),
+        ("dark", "dark"),
+        ("light", "light"),
+        ("two grounds", "colour"),
+        ("colours", "colour"),
+        ("photographs", "light"),
+        ("noise", None),
+    ],
+)
+def test_what_ink_is_in_a_set(kind, ink):
+    assert ink_of(made(30, kind)) == ink
+
+
+def test_a_set_decides_for_doubtful_images():
+    images = made(40, "light")
+    # One in twenty has ink all around.
+    images[::20, :2] = images[::20, -2:] = images[::20, :, :2] = images[::20, :, -2:] = 0.0
+    votes = np.stack([np.asarray(ink_votes(jnp.asarray(x))) for x in images])
+    assert (votes[::20, 3] > 0).all()
+    assert choose_ink(votes, 1) == "light"
+
+
+def test_blank_images_have_no_vote():
+    assert ink_of(np.zeros((3, 8, 8, 1), np.float32)) == "none"
+
+
+class Stored(SizedImages):
+    """Images that are read as they are needed."""
+
+    def __init__(self, images: np.ndarray) -> None:
+        self.images, self._shape = images, images.shape
+
+    def read(self, index: np.ndarray) -> np.ndarray:
+        return self.images[index]
+
+
+def test_streamed_images_are_registered_as_they_are_read():
+    images, frame = made(37, "colours"), Frame("upright", "colour")
+    every, streamed = frame.registered(images), frame.registered(Stored(images))
+    assert not isinstance(streamed, np.ndarray)
+    assert streamed.shape == every.shape == (37, 20, 20, 1)
+    np.testing.assert_allclose(streamed[[30, 2, 5]], every[[30, 2, 5]], atol=1e-6)
+    found = frame.found(Stored(images))
+    np.testing.assert_allclose(found, frame.found(images), atol=1e-6)
+    np.testing.assert_allclose(every[4], seen(frame, images[4]), atol=1e-5)

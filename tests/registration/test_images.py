@@ -1,0 +1,216 @@
+"""Images registered by their moments: what is taken out, what is left, and what is lost."""
+
+import equinox as eqx
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from diffclust.registration import RADIUS, Frame, place, slant, upright
+from diffclust.sampling import pixel_grid
+from diffclust.transforms import Affine
+
+SIZES = ((48, 48), (60, 42), (36, 72))
+FRAMES = ("place", "upright")
+
+
+def blobs(
+    height: int,
+    width: int,
+    seed: int,
+    *,
+    matrix: np.ndarray | None = None,
+    shift: tuple[float, float] = (0.0, 0.0),
+) -> np.ndarray:
+    """Four smooth blobs near the middle, moved by p ↦ matrix p + shift in half shorter sides."""
+    draw = np.random.default_rng(seed)
+    shorter = min(height, width)
+    x = (2 * np.arange(width) + 1 - width) / shorter - shift[0]
+    y = (2 * np.arange(height) + 1 - height) / shorter - shift[1]
+    points = np.stack(np.meshgrid(x, y), axis=-1)
+    back = np.linalg.inv(np.eye(2) if matrix is None else matrix)
+    points = points @ back.T
+    image = np.zeros((height, width))
+    for _ in range(4):
+        centre = draw.uniform(-0.2, 0.2, 2)
+        image += draw.uniform(0.4, 1.0) * np.exp(-0.5 * ((points - centre) ** 2).sum(-1) / 0.15**2)
+    return (image / image.max())[..., None].astype(np.float32)
+
+
+@eqx.filter_jit
+def registered(frame: Frame, image: jax.Array) -> jax.Array:
+    return frame(image)
+
+
+def seen(frame: Frame, image: np.ndarray) -> np.ndarray:
+    return np.asarray(registered(frame, jnp.asarray(image)))
+
+
+def moments(image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centre of mass and covariance, in half shorter sides, by NumPy alone."""
+    height, width = image.shape[:2]
+    shorter, ink = min(height, width), image.sum(-1)
+    x = (2 * np.arange(width) + 1 - width) / shorter
+    y = (2 * np.arange(height) + 1 - height) / shorter
+    points = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+    share = ink.ravel() / ink.sum()
+    centre = share @ points
+    return centre, (points - centre).T @ ((points - centre) * share[:, None])
+
+
+sizes = st.sampled_from(SIZES)
+seeds = st.integers(0, 50)
+shifts = st.tuples(st.floats(-0.2, 0.2), st.floats(-0.2, 0.2))
+scales = st.floats(0.8, 1.15)
+shears = st.floats(-0.4, 0.4)
+
+
+@hypothesis.given(sizes, seeds, shifts, scales, st.sampled_from(FRAMES))
+def test_place_and_size_are_taken_out(size, seed, shift, scale, frame):
+    there = blobs(*size, seed, matrix=scale * np.eye(2), shift=shift)
+    np.testing.assert_allclose(
+        seen(Frame(frame), there), seen(Frame(frame), blobs(*size, seed)), atol=0.06
+    )
+
+
+@hypothesis.given(sizes, seeds, shifts, shears)
+def test_slant_is_taken_out_of_upright_images(size, seed, shift, shear):
+    there = blobs(*size, seed, matrix=np.array([[1.0, shear], [0.0, 1.0]]), shift=shift)
+    np.testing.assert_allclose(
+        seen(Frame("upright"), there), seen(Frame("upright"), blobs(*size, seed)), atol=0.06
+    )
+
+
+@hypothesis.given(sizes, seeds, st.sampled_from([0.5, np.pi / 2, np.pi]))
+def test_rotations_are_left(size, seed, angle):
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    straight, turned = (
+        Affine()(place(x, radius=0.12), x)
+        for x in (jnp.asarray(blobs(*size, seed, matrix=m)) for m in (np.eye(2), turn))
+    )
+    # The same map by hand; in units of each side its shears are not alike.
+    linear = (turn.T - np.eye(2)) * np.array([[1, size[0] / size[1]], [size[1] / size[0], 1]])
+    params = jnp.asarray(np.append(linear.ravel(), [0.0, 0.0]), straight.dtype)
+    np.testing.assert_allclose(turned, Affine()(params, straight), atol=0.08)
+
+
+@hypothesis.given(sizes, seeds, st.sampled_from(FRAMES))
+def test_a_mirrored_image_registers_to_the_mirror_image(size, seed, frame):
+    image = blobs(*size, seed)
+    for axis in (0, 1):
+        mirrored = np.flip(image, axis)
+        expected = np.flip(seen(Frame(frame), image), axis)
+        np.testing.assert_allclose(seen(Frame(frame), mirrored), expected, atol=2e-4)
+
+
+@hypothesis.given(sizes, seeds, shifts, shears, scales, st.sampled_from(FRAMES))
+def test_twice_is_once(size, seed, shift, shear, scale, frame):
+    matrix = scale * np.array([[1.0, shear], [0.0, 1.0]])
+    once = seen(Frame(frame), blobs(*size, seed, matrix=matrix, shift=shift))
+    np.testing.assert_allclose(seen(Frame(frame), once), once, atol=0.06)
+
+
+@hypothesis.given(sizes, seeds, shifts, shears, st.sampled_from(FRAMES))
+def test_moments_of_registered_images(size, seed, shift, shear, frame):
+    image = blobs(*size, seed, matrix=np.array([[1.0, shear], [0.0, 1.0]]), shift=shift)
+    centre, covariance = moments(seen(Frame(frame), image))
+    np.testing.assert_allclose(centre, 0.0, atol=0.02)
+    assert np.sqrt(np.trace(covariance) / 2) <= 2 * RADIUS * 1.03
+    if frame == "upright":
+        assert abs(covariance[0, 1]) < 0.03 * covariance[1, 1]
+
+
+def test_radius_is_that_of_the_recipe():
+    # A disk of 14 pixels of 40; on 28 the recipe has 5.5 pixels.
+    x, y = np.asarray(pixel_grid(40, 40)) * 20
+    disk = np.clip(7.5 - np.hypot(x - 3, y + 2), 0, 1)[..., None].astype(np.float32)
+    _, covariance = moments(seen(Frame("place"), disk))
+    assert 14 * np.sqrt(np.trace(covariance) / 2) == pytest.approx(5.5, rel=0.02)
+
+
+@hypothesis.given(sizes, seeds, shifts)
+def test_slant_and_then_place_are_upright(size, seed, shift):
+    image = jnp.asarray(blobs(*size, seed, matrix=np.array([[1, 0.3], [0, 1.0]]), shift=shift))
+    lean = slant(image)
+    placed = place(Affine()(lean, image))
+    composed = Affine().compose(lean, placed)
+    np.testing.assert_allclose(composed, upright(image), atol=0.03)
+
+
+@hypothesis.given(seeds, st.floats(0.5, 3.0), st.floats(-0.9, 0.9), st.sampled_from(FRAMES))
+def test_no_ink_is_lost(seed, stretch, shear, frame):
+    # Long and thin: at the wanted radius it would stick out.
+    draw = np.random.default_rng(seed)
+    image = np.zeros((32, 32, 1), np.float32)
+    image[2:30, 15:17] = 1.0
+    image[8:12, 4 : int(6 + 6 * stretch)] = draw.uniform(0.5, 1.0)
+    if shear > 0:
+        image = image.transpose(1, 0, 2)
+    params = jax.jit(place if frame == "place" else upright)(jnp.asarray(image))
+    moved = np.asarray(Affine()(params, jnp.asarray(image)))
+    area = float((1 + params[0]) * (1 + params[3]))
+    assert moved.sum() * area == pytest.approx(image.sum(), rel=0.01)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_a_blank_image_stays(frame):
+    blank = np.zeros((9, 12, 1), np.float32)
+    params = jax.jit(Frame(frame).find)(jnp.asarray(blank))
+    assert not np.asarray(params).any()
+    assert not seen(Frame(frame), blank).any()
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_one_pixel_is_moved_to_the_middle_and_keeps_its_size(frame):
+    image = np.zeros((9, 11, 1), np.float32)
+    image[1, 8] = 0.5
+    found = seen(Frame(frame), image)
+    assert found[4, 5] == pytest.approx(0.5, abs=1e-5)
+    assert np.abs(found).sum() == pytest.approx(0.5, abs=1e-5)
+    np.testing.assert_allclose(seen(Frame(frame), found), found, atol=1e-5)
+
+
+def test_a_line_is_not_sheared():
+    image = np.zeros((20, 20, 1), np.float32)
+    image[5, 3:15] = 1.0
+    np.testing.assert_allclose(slant(jnp.asarray(image)), np.zeros(6), atol=1e-6)
+
+
+def test_shears_are_limited():
+    image = np.zeros((20, 40, 1), np.float32)
+    for row in range(4, 16):
+        image[row, 2 * row + 2 : 2 * row + 4] = 1.0
+    params = np.asarray(slant(jnp.asarray(image)))
+    # In pixels the shear is params[1] · width / height.
+    assert params[1] * 2.0 == pytest.approx(1.0, abs=1e-5)
+
+
+def test_hidden_pixels_are_no_ink():
+    image = blobs(32, 32, 1, shift=(0.2, 0.1))
+    spoilt, mask = image.copy(), np.ones((32, 32))
+    spoilt[:3], mask[:3] = 1.0, 0.0
+    np.testing.assert_allclose(
+        place(jnp.asarray(spoilt), mask=mask), place(jnp.asarray(image), mask=mask), atol=1e-6
+    )
+    assert np.abs(place(jnp.asarray(spoilt)) - place(jnp.asarray(image))).max() > 0.1
+
+
+def test_clutter_is_ink():
+    image = blobs(32, 32, 2)
+    cluttered = image.copy()
+    cluttered[1:4, 1:4] = 1.0
+    there, before = (moments(x)[0] for x in (cluttered, image))
+    params = np.asarray(place(jnp.asarray(cluttered)))
+    np.testing.assert_allclose(params[4:], there, atol=1e-5)
+    assert np.abs(there - before).max() > 0.03
+
+
+def test_it_goes_through_vmap_and_gradients_are_finite():
+    images = np.stack([blobs(12, 10, 0), np.zeros((12, 10, 1), np.float32)])
+    every = jax.vmap(Frame("upright"))(jnp.asarray(images))
+    np.testing.assert_allclose(every[0], seen(Frame("upright"), images[0]), atol=1e-5)
+    slope = jax.grad(lambda x: jnp.sum(Frame("upright")(x) ** 2))
+    for image in images:
+        assert np.isfinite(slope(jnp.asarray(image))).all()
