@@ -182,17 +182,16 @@ class AbstractModel(eqx.Module):
         """Settings that a report explains in words, by what they are about."""
         return {}
 
-    def resolved(self, samples: Any, mesh: Mesh | None = None, /) -> "AbstractModel":
+    def resolved(self, given: Data, /) -> "AbstractModel":
         """The model with what its automatic settings stand for.
 
         Args:
-            samples: What a user passes in.
-            mesh: Devices, perhaps of several processes that have samples of their own.
+            given: What a user passes in, and the devices.
 
         Returns:
             The model that is fitted.
         """
-        del samples, mesh
+        del given
         return self
 
     @property
@@ -336,7 +335,7 @@ class AbstractModel(eqx.Module):
             FitError: If the fit breaks down.
         """
         check_mesh(mesh)
-        model = self.resolved(samples, mesh)
+        model = self.resolved(Data(samples, mesh=mesh))
         noun = self.words.noun
         with raise_everywhere(mesh):
             array = model.validated(samples)

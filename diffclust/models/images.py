@@ -9,7 +9,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from diffclust import _validation
@@ -18,9 +17,10 @@ from diffclust.image_source import Images, blanked
 from diffclust.masks import check_mask_size, mask_weights
 from diffclust.models.base import AbstractModel, Result
 from diffclust.models.settings import RegistrationSettings
-from diffclust.parallel.processes import raise_everywhere
+from diffclust.parallel import Data
+from diffclust.parallel.processes import allgather_rows, raise_everywhere
 from diffclust.prototypes import Clusters, Learned
-from diffclust.registration import Frame, ink_of
+from diffclust.registration import Frame, choose_ink, votes_of
 from diffclust.solvers import Outcome
 from diffclust.transforms import AbstractTransform, ThinPlateSpline
 
@@ -51,15 +51,16 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
         """Whether `register="auto"` is the mean over several frames, and not the upright one."""
         return False
 
-    def resolved(self, images: Any, mesh: Mesh | None = None, /) -> "AbstractImageModel":
+    def resolved(self, given: Data, /) -> "AbstractImageModel":
         """The model with the frame and the ground that its images have."""
         register, ground = self.register, self.ground
         if register == "none":
             return self
         if ground == "auto":
-            with raise_everywhere(mesh):
-                array = self._masked(images)
-            ink = ink_of(array, mask=self.mask, mesh=mesh)
+            with raise_everywhere(given.mesh):
+                array = self._masked(given.samples)
+            votes = allgather_rows(votes_of(array, mask=self.mask), given.mesh)
+            ink = choose_ink(votes, array.shape[3])
             ground, plain = ink or "none", ink is not None
             register = register if plain or register != "auto" else "none"
         if register == "auto" and not self.averages_frames:
@@ -108,7 +109,7 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
     def validated(self, images: Any, /) -> Images:
         """Checks images, blanks what the mask hides, registers, and asks `check`."""
         array = self._masked(images)
-        array = self.resolved(array).frame.registered(array)
+        array = self.resolved(Data(array)).frame.registered(array)
         self.check(array)
         return array
 

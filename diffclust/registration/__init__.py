@@ -7,7 +7,7 @@ mean, and `register` does so with shapes on the host, whatever their units. `pla
 """
 
 from diffclust.registration.colours import Ink, choose_ink, colour, ground, ink_votes
-from diffclust.registration.frames import Frame, Place, ink_of
+from diffclust.registration.frames import Frame, Place, ink_of, votes_of
 from diffclust.registration.generalised_procrustes import Registration, generalised_procrustes
 from diffclust.registration.images import RADIUS, place, slant, upright
 from diffclust.registration.procrustes import (
@@ -52,4 +52,5 @@ __all__ = [
     "register_to",
     "slant",
     "upright",
+    "votes_of",
 ]

@@ -8,14 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from diffclust.image_source import Images, mapped
 from diffclust.linalg import product
 from diffclust.masks import as_mask
 from diffclust.parallel.chunks import largest_read
-from diffclust.parallel.processes import allgather_rows
 from diffclust.registration.colours import Ink, choose_ink, colour, ground, ink_votes
 from diffclust.registration.colours import without_ground as less_ground
 from diffclust.registration.images import place, upright
@@ -187,20 +185,31 @@ class Frame(eqx.Module):
         return jnp.split(params, (first, first + Colour(channels, full=True).num_params))
 
 
-def ink_of(images: Images, *, mask: Any = None, mesh: Mesh | None = None) -> Ink | None:
+def ink_of(images: Images, *, mask: Any = None) -> Ink | None:
     """What ink is in a set of images: the whole decides where single images are doubtful.
 
     Args:
         images: Images, in memory or not, of which at most 2,048 are looked at.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
-        mesh: Devices, perhaps of several processes that have images of their own; None for one.
 
     Returns:
         As `choose_ink` says; None where most images have no plain ground.
     """
+    return choose_ink(votes_of(images, mask=mask), images.shape[3])
+
+
+def votes_of(images: Images, *, mask: Any = None) -> np.ndarray:
+    """The votes of a set of images on the ink in them, for `choose_ink`.
+
+    Args:
+        images: Images, in memory or not, of which at most 2,048 are asked.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
+
+    Returns:
+        What `ink_votes` says of each.
+    """
     index = np.linspace(0, len(images) - 1, min(len(images), _MOST_VOTES)).astype(np.int64)
-    votes = _each(eqx.Partial(ink_votes, mask=as_mask(mask)), images, index)
-    return choose_ink(allgather_rows(votes, mesh), images.shape[3])
+    return _each(eqx.Partial(ink_votes, mask=as_mask(mask)), images, index)
 
 
 def _each(
