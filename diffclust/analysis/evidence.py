@@ -15,7 +15,7 @@ from diffclust.models.kmeans import (
 from diffclust.parallel import Data
 from diffclust.parallel.data import PerSample
 from diffclust.solvers import LloydProblem, Run
-from diffclust.solvers.lloyd import sum_over_chunks
+from diffclust.solvers.lloyd_run import sum_over_chunks
 from diffclust.solvers.penalty_learning import warp_statistics
 
 

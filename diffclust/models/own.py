@@ -18,7 +18,7 @@ from diffclust.models.settings import SearchSettings
 from diffclust.parallel import Description
 from diffclust.prototypes import AbstractPrototypeFamily, Learned
 from diffclust.solvers import Lloyd, LloydPlan, Outcome
-from diffclust.solvers.lloyd import clusters_of
+from diffclust.solvers.lloyd_run import clusters_of
 
 _METHOD = Method(
     "clustering",

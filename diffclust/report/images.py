@@ -118,6 +118,9 @@ class ImageRenderer:
         css_classes: CSS classes of the page.
     """
 
+    icon: str
+    css_classes: tuple[str, ...]
+
     def __init__(self, result: Result, dataset: Dataset, positions: np.ndarray) -> None:
         """Aligns and encodes what is shown.
 

@@ -46,6 +46,9 @@ class ShapeRenderer:
         css_classes: CSS classes of the page.
     """
 
+    icon: str
+    css_classes: tuple[str, ...]
+
     def __init__(
         self, result: Result, dataset: LandmarkSet, positions: np.ndarray, *, seed: int
     ) -> None:

@@ -11,8 +11,9 @@ from diffclust.solvers.compiled import CompiledRun, compiled_lloyd, compiled_see
 from diffclust.solvers.driver import AbstractProblem, Stages, State, run
 from diffclust.solvers.gradient import GradientEM, GradientPlan, GradientState, Phase
 from diffclust.solvers.gradient_problem import GradientProblem
-from diffclust.solvers.lloyd import Lloyd, LloydState, Run, Stopping, Tally, run_lloyd
+from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
 from diffclust.solvers.lloyd_problem import LloydPlan, LloydProblem, Start
+from diffclust.solvers.lloyd_run import Run, Stopping, run_lloyd
 from diffclust.solvers.point_clusters import PointClusters, kmeans, nearest_centres, representatives
 from diffclust.solvers.result import (
     Assignment,

@@ -15,14 +15,9 @@ from diffclust.parallel.in_flight import Chunkwise, in_flight, num_workers
 from diffclust.parallel.mesh import own_part, unreplicated
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
-from diffclust.solvers.lloyd import (
-    Lloyd,
-    LloydState,
-    assigned_memory,
-    clusters_of,
-    means_of_aligned,
-)
+from diffclust.solvers.lloyd import Lloyd, LloydState
 from diffclust.solvers.lloyd_problem import LloydProblem
+from diffclust.solvers.lloyd_run import assigned_memory, clusters_of, means_of_aligned
 from diffclust.solvers.result import Callback, Progress, ignore
 from diffclust.types import Key
 

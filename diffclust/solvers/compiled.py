@@ -14,7 +14,8 @@ from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
-from diffclust.solvers.lloyd import Lloyd, LloydState, clusters_of, refilled
+from diffclust.solvers.lloyd import Lloyd, LloydState
+from diffclust.solvers.lloyd_run import clusters_of, refilled
 from diffclust.solvers.seeding import distances_to_seeds
 from diffclust.types import Count, Key, Scalar
 

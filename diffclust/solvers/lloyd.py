@@ -1,14 +1,8 @@
-"""Lloyd's algorithm over any energy and aligner: pure steps on chunks, and runs over them all."""
-
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+"""Lloyd's algorithm over any energy and aligner: pure steps on chunks of samples."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, Alignment
@@ -18,13 +12,9 @@ from diffclust.energies import (
     AbstractSampleEnergy,
     HardMinimum,
 )
-from diffclust.parallel.chunks import Batch, Chunks
-from diffclust.parallel.data import PerSample
-from diffclust.parallel.mesh import ready_on_cpu, replicate, shard_rows
-from diffclust.parallel.processes import broadcast_one_to_all
+from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
 from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, memory_of, reduction_now
-from diffclust.solvers.result import FitError, Status
 from diffclust.types import Count, Scalar
 
 
@@ -105,7 +95,7 @@ class Lloyd(AbstractSolver):
         """
         if objective is None and isinstance(self.reduction, AbstractAdaptiveReduction):
             objective = self.reduction.init(len(clusters), clusters.penalty.dtype)
-        return _cleared(self, Learned(clusters, None, objective))
+        return empty_state(self, Learned(clusters, None, objective))
 
     def reduction_of(self, learned: Learned) -> AbstractReduction:
         return reduction_now(self.reduction, learned)
@@ -184,7 +174,7 @@ class Lloyd(AbstractSolver):
         loss, counted = alignment.energy[:, 0], membership
         if not reduction.is_hard:
             loss = reduction(alignment.energy)
-            counted = membership * _share(reduction, alignment.energy)[:, None]
+            counted = membership * total_share(reduction, alignment.energy)[:, None]
 
         def total(values: Array) -> Array:
             return jnp.matmul(membership.T, values, precision=jax.lax.Precision.HIGHEST)
@@ -265,7 +255,7 @@ class Lloyd(AbstractSolver):
         objective = state.learned.objective
         if isinstance(objective, AbstractAdaptiveReduction):
             objective = objective.update(state.tally.reduction)
-        cleared = _cleared(self, Learned(clusters, state.learned.shared, objective))
+        cleared = empty_state(self, Learned(clusters, state.learned.shared, objective))
         if not keep:
             return cleared
         return LloydState(cleared.learned, state.statistics, cleared.tally)
@@ -278,8 +268,16 @@ def _membership(
     return (cluster[:, None] == number[None, :]).astype(weight.dtype) * weight[:, None]
 
 
-def _share(reduction: AbstractReduction, scores: Float[Array, "n candidates"]) -> Array:
-    """How much each sample counts in all clusters together."""
+def total_share(reduction: AbstractReduction, scores: Float[Array, "n candidates"]) -> Array:
+    """How much each sample counts in all clusters together.
+
+    Args:
+        reduction: The reduction.
+        scores: Scores of the candidates of each sample.
+
+    Returns:
+        One number a sample, at most one.
+    """
     return jnp.sum(reduction.responsibilities(scores), axis=-1)
 
 
@@ -309,8 +307,16 @@ def _moved_only(
     return jax.lax.cond(jnp.sum(changed, dtype=jnp.int32) <= most, few, many)
 
 
-def _cleared(solver: Lloyd, learned: Learned) -> LloydState:
-    """A state with empty sums of the right shapes."""
+def empty_state(solver: Lloyd, learned: Learned) -> LloydState:
+    """A state with empty sums of the right shapes.
+
+    Args:
+        solver: The solver.
+        learned: What is learned.
+
+    Returns:
+        The state.
+    """
     clusters = learned.clusters
     count = len(clusters)
     first = jax.tree.map(lambda leaf: leaf[:1], clusters.prototype)
@@ -332,388 +338,3 @@ def _cleared(solver: Lloyd, learned: Learned) -> LloydState:
     none, nothing = jnp.zeros((count,), clusters.penalty.dtype), jnp.zeros_like(clusters.penalty)
     tally = Tally(none, none, nothing, none, jnp.zeros((), dtype=jnp.int32), of_reduction)
     return LloydState(learned, statistics, tally)
-
-
-_BLOCK = 2**16
-"""Samples that are sorted at once."""
-
-
-class Run(eqx.Module):
-    """A run after a whole pass: everything refers to the same prototypes.
-
-    Attributes:
-        learned: The prototypes under which the samples were assigned.
-        per_sample: Memory of all samples.
-        tally: Sums of the pass.
-        history: The loss of every pass.
-        status: Why it stopped.
-    """
-
-    learned: Learned
-    per_sample: PerSample
-    tally: Tally
-    history: tuple[float, ...] = eqx.field(static=True)
-    status: Status = eqx.field(static=True)
-
-    @property
-    def memory(self) -> tuple[Memory, ...]:
-        """Memory of each chunk."""
-        return self.per_sample.rows
-
-    @property
-    def loss(self) -> float:
-        """The penalised distortion of the last pass."""
-        return self.history[-1]
-
-
-@dataclasses.dataclass(frozen=True)
-class Stopping:
-    """When a run stops.
-
-    Attributes:
-        max_passes: Most passes of a run.
-        tolerance: Least relative fall of the loss that is worth another pass.
-    """
-
-    max_passes: int
-    tolerance: float
-
-
-Report = Callable[[int, int, int, float | None, Learned], None]
-"""Called with pass, chunks done, chunks in all, the last loss and what the pass goes by."""
-
-
-def sum_over_chunks(
-    solver: Lloyd,
-    chunks: Chunks,
-    state: LloydState,
-    memory: Iterator[Memory] | Sequence[Memory],
-    *,
-    kept: bool = False,
-    report: Callable[[int, int], None] | None = None,
-) -> tuple[LloydState, tuple[Memory, ...]]:
-    """Steps over all chunks.
-
-    Args:
-        solver: The solver.
-        chunks: The data.
-        state: A state with empty sums, or with those of the last pass.
-        memory: Memory of each chunk.
-        kept: Whether the state's statistics are those of the last pass; see `Lloyd.step`.
-        report: Called with chunks done and chunks in all, or None.
-
-    Returns:
-        The state with all sums, and the new memory.
-    """
-    step, new = eqx.Partial(solver.step, kept=kept), []
-    for number, (batch, past) in enumerate(zip(chunks.batches, memory, strict=True)):
-        state, present = chunks.step(step, state, batch, past)
-        new.append(present)
-        if report is not None:
-            jax.block_until_ready(present)
-            report(number + 1, chunks.count)
-    return state, tuple(new)
-
-
-@eqx.filter_jit
-def _end_pass(solver: Lloyd, state: LloydState, keep: bool) -> LloydState:
-    return solver.end_pass(state, keep=keep)
-
-
-def _releasing(memory: list[Memory]) -> Iterator[Memory]:
-    """Yields each chunk's memory and drops the reference to it."""
-    memory.reverse()
-    while memory:
-        yield memory.pop()
-
-
-def run_pass(
-    solver: Lloyd,
-    chunks: Chunks,
-    state: LloydState,
-    memory: tuple[Memory, ...],
-    stopping: Stopping,
-    *,
-    history: tuple[float, ...] = (),
-    previous: Learned | None = None,
-    report: Report | None = None,
-) -> Run | tuple[LloydState, tuple[Memory, ...], tuple[float, ...]]:
-    """One pass over the data.
-
-    Empty clusters are refilled with the samples that lie farthest from their prototypes.
-
-    Args:
-        solver: The solver.
-        chunks: The data.
-        state: The state to start from.
-        memory: Memory of each chunk.
-        stopping: When the run stops.
-        history: The loss of every pass before.
-        previous: What the pass before went by, to be gone back to where the loss has risen.
-        report: Called after every chunk, or None.
-
-    Returns:
-        The run where it stopped with this pass, else the next pass's state, memory and history.
-
-    Raises:
-        FitError: If the loss is not a number.
-    """
-    if not history:
-        # What one machine computed alone, another may have rounded differently.
-        state = broadcast_one_to_all(state, chunks.mesh)
-    iteration, last = len(history), history[-1] if history else None
-    # Placed alike in every pass, so that no step is compiled twice.
-    state, past = replicate(state, chunks.mesh), list(shard_rows(memory, chunks.mesh))
-    learned = state.learned
-    # Each chunk's memory is dropped when the new one is there: of millions, one copy is enough.
-    del memory
-
-    def report_chunk(done: int, total: int) -> None:
-        if report is not None:
-            report(iteration, done, total, last, learned)
-
-    # The first pass counts afresh: the memory may be of other sums than the state's.
-    kept = solver.sums_persist and bool(history)
-    state, memory = sum_over_chunks(
-        solver, chunks, state, _releasing(past), kept=kept, report=report_chunk
-    )
-    tally = state.tally
-    loss = float(tally.loss)
-    if not np.isfinite(loss):
-        raise FitError(
-            f"pass {iteration}: the loss is {loss}; a prototype or an alignment left the "
-            "range of its dtype. Check the samples' scale and the penalty weights"
-        )
-    history = (*history, loss)
-    state = _end_pass(solver, state, solver.sums_persist)
-    empty = np.asarray(tally.count) == 0
-    status = None
-    if not empty.any() and _is_settled(state.learned.objective, learned.objective):
-        status = _verdict(solver, history, int(tally.changed), stopping)
-    if last is not None and previous is not None and _has_risen(solver, learned, previous, history):
-        # The better pass is made again, for its assignments: they were not kept.
-        again = _cleared(solver, replicate(previous, chunks.mesh))
-        run = run_pass(solver, chunks, again, memory, Stopping(1, stopping.tolerance))
-        assert isinstance(run, Run)
-        return replace(run, history=history[:-1], status=Status.ROSE)
-    if status is None and len(history) >= stopping.max_passes:
-        status = Status.MAX_PASSES
-    if status is not None:
-        return Run(learned, PerSample(memory), tally, history, status)
-    if empty.any():
-        state = _refill(solver, state, chunks, memory, empty)
-    return state, memory, history
-
-
-def run_lloyd(
-    solver: Lloyd,
-    chunks: Chunks,
-    state: LloydState,
-    memory: tuple[Memory, ...],
-    stopping: Stopping,
-) -> Run:
-    """Passes over the data until assignments or loss stand still.
-
-    Args:
-        solver: The solver.
-        chunks: The data.
-        state: The state to start from.
-        memory: Memory of each chunk.
-        stopping: When to stop.
-
-    Returns:
-        The run, after its last whole pass.
-
-    Raises:
-        FitError: If the loss is not a number.
-    """
-    history, previous = (), None
-    while True:
-        before = state.learned
-        run = run_pass(solver, chunks, state, memory, stopping, history=history, previous=previous)
-        if isinstance(run, Run):
-            return run
-        previous, (state, memory, history) = before, run
-
-
-def _has_risen(
-    solver: Lloyd, learned: Learned, previous: Learned, history: tuple[float, ...]
-) -> bool:
-    """Whether the loss has risen beyond rounding, though nothing but the clusters has changed."""
-    if not solver.family.descends or not eqx.tree_equal(learned.objective, previous.objective):
-        return False
-    rounding = 100.0 * float(jnp.finfo(learned.clusters.dtype).eps)
-    return history[-1] > history[-2] + rounding * abs(history[-2])
-
-
-def _is_settled(now: PyTree, before: PyTree) -> bool:
-    """Whether a reduction that follows the samples has come to rest."""
-    pairs = zip(jax.tree.leaves(now), jax.tree.leaves(before), strict=True)
-    return all(np.allclose(a, b, rtol=1e-3, atol=0.0) for a, b in pairs)
-
-
-def _verdict(
-    solver: Lloyd, history: tuple[float, ...], changed: int, stopping: Stopping
-) -> Status | None:
-    """Whether the loss stands still; the first pass has nothing to be compared with."""
-    if len(history) < 2:
-        return None
-    if stopping.tolerance == 0.0:
-        # The loss's last digits say nothing: only assignments tell.
-        rests = changed == 0 and solver.is_at_rest(history[-1], history[-2])
-        return Status.ASSIGNMENTS if rests else None
-    if history[-2] - history[-1] > stopping.tolerance * abs(history[-2]):
-        return None
-    return Status.ASSIGNMENTS if changed == 0 else Status.LOSS
-
-
-def refilled(
-    solver: Lloyd,
-    clusters: Clusters,
-    empty: Bool[Array, " clusters"],
-    source: Int[Array, " clusters"],
-    samples: PyTree,
-) -> Clusters:
-    """Begins every empty cluster anew with one sample.
-
-    All that belongs to the cluster is copied from the one that sample was in.
-
-    Args:
-        solver: The solver, whose family begins prototypes.
-        clusters: The clusters.
-        empty: Which of them are empty.
-        source: For each cluster the one that its new sample was in.
-        samples: For each cluster a sample; those of clusters that are not empty are not used.
-
-    Returns:
-        The clusters.
-    """
-    number = jnp.arange(empty.shape[0], dtype=source.dtype)
-    clusters = clusters.take(jnp.where(empty, source, number))
-
-    def filled(old: Array, new: Array) -> Array:
-        return jnp.where(empty.reshape(-1, *[1] * (old.ndim - 1)), new, old)
-
-    prototype = jax.vmap(solver.family.init)(samples)
-    prototype = jax.tree.map(filled, clusters.prototype, prototype)
-    return eqx.tree_at(lambda c: c.prototype, clusters, prototype)
-
-
-def _refill(
-    solver: Lloyd,
-    state: LloydState,
-    chunks: Chunks,
-    memory: tuple[Memory, ...],
-    empty: np.ndarray,
-) -> LloydState:
-    """Gives each empty cluster the sample that fits its own prototype worst."""
-    reduction = solver.reduction_of(state.learned)
-
-    def worth(past: Memory) -> Any:
-        if reduction.is_hard:
-            return past.energy[:, 0]
-        return past.energy[:, 0] * np.asarray(_share(reduction, jnp.asarray(past.energy)))
-
-    energy = chunks.collect(memory, worth)
-    places = np.flatnonzero(empty)
-    worst = _largest(energy * chunks.weights[: chunks.num_samples], places.size)
-    places = places[: worst.size]
-    chosen = np.full(empty.size, worst[0])
-    chosen[places] = worst
-    filled = np.zeros_like(empty)
-    filled[places] = True
-    source = chunks.rows_of(memory, chosen).cluster[:, 0]
-    clusters = refilled(
-        solver,
-        state.learned.clusters,
-        jnp.asarray(filled),
-        jnp.asarray(source),
-        jax.tree.map(jnp.asarray, chunks.gather(chosen)),
-    )
-    return eqx.tree_at(lambda s: s.learned.clusters, state, clusters)
-
-
-def _largest(values: np.ndarray, count: int) -> np.ndarray:
-    """Indices of the largest values, in falling order; fewer where there are fewer values."""
-    indices = np.zeros(0, np.int64)
-    for start in range(0, len(values), _BLOCK):
-        pool = np.append(indices, np.arange(start, min(start + _BLOCK, len(values))))
-        indices = pool[np.argsort(-values[pool], kind="stable")[:count]]
-    return indices
-
-
-# Where a run starts.
-
-
-def clusters_of(
-    solver: Lloyd, samples: PyTree, penalty: tuple[float, ...] | Float[Array, " terms"]
-) -> Clusters:
-    """Clusters that begin with one sample each.
-
-    Args:
-        solver: The solver, whose family begins prototypes.
-        samples: One sample for each cluster.
-        penalty: Weights of the penalty terms.
-
-    Returns:
-        The clusters.
-    """
-    prototype = jax.vmap(solver.family.init)(jax.tree.map(jnp.asarray, samples))
-    leaves = jax.tree.leaves(prototype)
-    weights = jnp.asarray(penalty, dtype=jnp.result_type(*leaves))
-    return Clusters(prototype, jnp.tile(weights[None], (leaves[0].shape[0], 1)))
-
-
-def assigned_memory(
-    solver: Lloyd, chunks: Chunks, num_clusters: int, assignments: Int[np.ndarray, " n"]
-) -> tuple[Memory, ...]:
-    """The memory of samples whose clusters are given, none of them moved yet.
-
-    Args:
-        solver: The solver.
-        chunks: The data.
-        num_clusters: K.
-        assignments: The cluster of each sample.
-
-    Returns:
-        Memory of each chunk.
-    """
-    memory = solver.init_memory(chunks.num_samples, num_clusters, chunks.dtype)
-    cluster = memory.cluster.at[:, 0].set(jnp.asarray(assignments, dtype=jnp.int32))
-    return chunks.scatter(eqx.tree_at(lambda m: m.cluster, memory, cluster))
-
-
-def _add(
-    solver: Lloyd, state: LloydState, batch: Batch, memory: Memory, *, axis_name: str | None = None
-) -> tuple[LloydState, Memory]:
-    alignment = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
-    previous = memory.cluster[:, 0]
-    return solver.accumulate(state, batch, alignment, previous, axis_name=axis_name), memory
-
-
-def means_of_aligned(
-    solver: Lloyd, chunks: Chunks, memory: tuple[Memory, ...], clusters: Clusters
-) -> LloydState:
-    """A state whose prototypes are the means of samples as they are aligned already.
-
-    Args:
-        solver: The solver.
-        chunks: The data, at any resolution: params do not depend on it.
-        memory: Clusters and params of the samples.
-        clusters: Clusters whose prototypes are replaced.
-
-    Returns:
-        A state with empty sums.
-    """
-    blank = jax.tree.map(
-        lambda leaf: jnp.zeros((len(clusters), *leaf.shape), leaf.dtype), chunks.sample
-    )
-    prototype = jax.vmap(solver.family.init)(blank)
-    initial = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
-    state = initial.init(eqx.tree_at(lambda c: c.prototype, clusters, prototype))
-    step = eqx.Partial(_add, initial)
-    for batch, past in zip(chunks.batches, memory, strict=True):
-        state = ready_on_cpu(chunks.step(step, state, batch, past)[0], chunks.mesh)
-        # Chunks that are waited for by nobody would pile up before the device.
-        jax.block_until_ready(state)
-    return solver.init(initial.end_pass(state).learned.clusters)

@@ -18,9 +18,8 @@ from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.assign import assignment_of
 from diffclust.solvers.base import Memory
 from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, tuples
-from diffclust.solvers.lloyd import (
-    Lloyd,
-    LloydState,
+from diffclust.solvers.lloyd import Lloyd, LloydState
+from diffclust.solvers.lloyd_run import (
     Report,
     Run,
     Stopping,

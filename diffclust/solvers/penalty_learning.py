@@ -17,7 +17,8 @@ from diffclust.energies.evidence import (
 )
 from diffclust.parallel.chunks import Chunks
 from diffclust.prototypes import Clusters
-from diffclust.solvers.lloyd import Lloyd, Run
+from diffclust.solvers.lloyd import Lloyd
+from diffclust.solvers.lloyd_run import Run
 
 _RESIDUALS = 1024
 """Most samples whose residuals are compared."""

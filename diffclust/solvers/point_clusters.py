@@ -16,8 +16,9 @@ from diffclust.parallel.chunks import default_chunk_size
 from diffclust.parallel.data import Data
 from diffclust.prototypes import MeanImages
 from diffclust.solvers.driver import run
-from diffclust.solvers.lloyd import Lloyd, Stopping
+from diffclust.solvers.lloyd import Lloyd
 from diffclust.solvers.lloyd_problem import LloydPlan, LloydProblem
+from diffclust.solvers.lloyd_run import Stopping
 from diffclust.solvers.result import Callback, ignore
 from diffclust.solvers.split_merge import SplitMerge
 from diffclust.transforms import Identity

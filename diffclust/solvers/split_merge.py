@@ -21,7 +21,8 @@ from diffclust.parallel.chunks import Batch, Chunks
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.gradient import GradientEM, GradientState, cleared, regrouped
-from diffclust.solvers.lloyd import Lloyd, Run, Stopping, run_lloyd
+from diffclust.solvers.lloyd import Lloyd
+from diffclust.solvers.lloyd_run import Run, Stopping, run_lloyd
 
 
 @dataclasses.dataclass(frozen=True)

@@ -258,6 +258,7 @@ class SnapshotFolder:
         return jax.tree_util.tree_map_with_path(filled, blank), about
 
     def last(self) -> str | None:
+        """Where the last good state is, in words; None where nothing was saved."""
         # The error of a save that failed is raised where its state is missed.
         with contextlib.suppress(Exception):
             self._manager.wait_until_finished()

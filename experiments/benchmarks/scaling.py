@@ -20,7 +20,7 @@ from diffclust.data import load
 from diffclust.parallel import Data
 from diffclust.parallel.chunks import cut
 from diffclust.prototypes import Clusters
-from diffclust.solvers.lloyd import sum_over_chunks
+from diffclust.solvers.lloyd_run import sum_over_chunks
 from experiments.harness import arguments, finish, peak_memory_mb
 
 

@@ -29,7 +29,7 @@ from diffclust.solvers import (
     Stopping,
     run_lloyd,
 )
-from diffclust.solvers.lloyd import sum_over_chunks
+from diffclust.solvers.lloyd_run import sum_over_chunks
 from diffclust.transforms import Affine, Identity, ThinPlateSpline
 from tests.fits import fit_prototypes
 from tests.registry import QUICK, blobs

@@ -30,7 +30,7 @@ from diffclust.solvers import (
     compiled_lloyd,
     run,
 )
-from diffclust.solvers.lloyd import clusters_of
+from diffclust.solvers.lloyd_run import clusters_of
 from diffclust.testing import check_family, check_reduction, smooth_image
 from diffclust.transforms import Affine, Identity
 from tests.registry import blobs
