@@ -12,19 +12,22 @@ import importlib.util
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from diffclust.alignment import Descent, NoAlignment, Stage
+from diffclust.alignment import Descent, GridSearch, NoAlignment, Sequential, Stage
 from diffclust.energies import TransformedDistance
 from diffclust.features import square_root_velocity
 from diffclust.metrics import scores
 from diffclust.models import Clustering
 from diffclust.prototypes import MeanSeries
 from diffclust.solvers import Lloyd
-from diffclust.transforms import TimeWarp
+from diffclust.transforms import TimeWarp, params_grid
 from experiments.harness import arguments, finish
 
 RESTARTS = 2
+STILL = NoAlignment()
+DESCENT = Descent((Stage(8, blur=1 / 28), Stage(10)))
 
 
 def made(count, length, seed, *, cut=False):
@@ -55,9 +58,16 @@ def trace():
     return series[:, ::2].astype(np.float32), labels - labels.min()
 
 
-def kmeans(series, clusters, key, *, velocity=False, warp=True, penalty=0.05):
-    """K-means of series, under warps of time where they are asked for."""
-    align = Descent((Stage(8, blur=1 / 28), Stage(10))) if warp else NoAlignment()
+def searched():
+    """Warps that go ever faster or slower, and faster or slower in the middle, then descent."""
+    at = (np.arange(8) + 0.5) / 4 - 1
+    rates = params_grid(np.linspace(-1.5, 1.5, 9), np.linspace(-1, 1, 5))
+    grid = rates @ jnp.asarray(np.stack([at, at**2 - np.mean(at**2)]), dtype=rates.dtype)
+    return Sequential(GridSearch(grid), Descent((Stage(10),)))
+
+
+def kmeans(series, clusters, key, *, velocity=False, align=STILL, penalty=0.05):
+    """K-means of series, under warps of time where an aligner seeks them."""
     energy = TransformedDistance(TimeWarp(8, preserve_norm=velocity), missing=True)
     settings = {"num_restarts": RESTARTS, "max_passes": 20, "has_missing": True}
     lloyd = Lloyd(energy, align, MeanSeries())
@@ -84,9 +94,12 @@ def main():
         sets["Trace"] = trace()
     key = jax.random.key
     ways = {
-        "K-means": lambda x, k, s: kmeans(x, k, key(s), warp=False),
-        "K-means, warped": lambda x, k, s: kmeans(x, k, key(s)),
-        "K-means, warped velocities": lambda x, k, s: kmeans(x, k, key(s), velocity=True),
+        "K-means": lambda x, k, s: kmeans(x, k, key(s)),
+        "K-means, warped": lambda x, k, s: kmeans(x, k, key(s), align=DESCENT),
+        "K-means, warped, searched": lambda x, k, s: kmeans(x, k, key(s), align=searched()),
+        "K-means, warped velocities": lambda x, k, s: kmeans(
+            x, k, key(s), align=searched(), velocity=True
+        ),
     }
     if rivals:
         for metric in ("dtw", "softdtw"):
