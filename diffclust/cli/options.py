@@ -297,7 +297,34 @@ class Demo:
     seed: int = 0
 
 
-Options = Fit | Predict | Compare | Sweep | Export | Demo
+@dataclasses.dataclass(frozen=True)
+class Align:
+    """Align pictures to their common mean (congealing): K-means with one cluster.
+
+    Attributes:
+        source: What to align, as for 'diffclust fit'.
+        out: Folder to write: mean.png, a picture of every image in aligned/, and the fit in run/.
+        method: How images may be moved: ai-kmeans for affine maps, di-kmeans for splines.
+        size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
+        channels: 1 to make all images grey, 3 to make all RGB.
+        limit: At most so many images, drawn at random.
+        seed: Seed of all that is random.
+        skip_bad: Leave out files that cannot be read.
+        overwrite: Replace what an earlier call wrote.
+    """
+
+    source: Source
+    out: Folder
+    method: Literal["ai-kmeans", "di-kmeans"] = "di-kmeans"
+    size: Size = None
+    channels: Channels = None
+    limit: Limit = None
+    seed: int = 0
+    skip_bad: Flag = False
+    overwrite: Flag = False
+
+
+Options = Fit | Predict | Align | Compare | Sweep | Export | Demo
 
 COMMANDS: dict[str, type] = {kind.__name__.lower(): kind for kind in get_args(Options)}
 

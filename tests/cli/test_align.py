@@ -1,0 +1,46 @@
+"""`diffclust align`: pictures aligned to their common mean."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.cli.commands import Run, runner
+from tests.registry import blobs
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pictures").mkdir()
+    picture = np.pad(blobs(1)[0, :, :, 0], 4)
+    for number in range(8):
+        moved = np.roll(picture, number % 3 - 1, axis=1)
+        Image.fromarray((255 * moved).astype(np.uint8)).save(f"pictures/{number}.png")
+    return runner(capsys)
+
+
+@pytest.mark.slow
+def test_align_writes_the_mean_and_every_picture(run: Run) -> None:
+    command = ["align", "pictures", "--out", "out", "--method", "ai-kmeans"]
+    status, _, error = run(*command)
+    assert (status, error) == (0, "")
+    assert Path("out/mean.png").is_file()
+    aligned = sorted(Path("out/aligned").rglob("*.png"))
+    assert len(aligned) == 8
+
+    def spread(files: list[Path]) -> float:
+        return float(np.stack([np.asarray(Image.open(f), float) for f in files]).std(0).mean())
+
+    assert spread(aligned) < 0.5 * spread(sorted(Path("pictures").iterdir()))
+    status, _, error = run(*command)
+    assert status == 2
+    assert "give --overwrite" in error
+    assert run(*command, "--overwrite")[0] == 0
+
+
+def test_align_refuses_a_folder_of_something_else(run: Run) -> None:
+    status, _, error = run("align", "pictures", "--out", "pictures")
+    assert status == 2
+    assert "give another --out" in error
