@@ -142,6 +142,8 @@ def colour(left: Image, ink: Ink, *, mask: Any = None) -> Params:
     bright = jnp.einsum("dc,hwc->hwd", mix, left, precision="highest")
     ring = _border(*left.shape[:2], as_mask(mask))[0][-1]
     noise = _STRAYS * jnp.median(jnp.abs(bright.reshape(-1, channels)[ring]))
+    # Of a picture that reaches the border everywhere nothing is taken for noise.
+    noise = jnp.where(jnp.max(bright) - noise > _LEAST_CONTRAST, noise, 0.0)
     largest = jnp.max(bright) - noise
     shown = largest > _LEAST_CONTRAST
     scale = jnp.where(shown, 1.0 / jnp.where(shown, largest, 1.0), 0.0)

@@ -93,7 +93,12 @@ class Frame(eqx.Module):
         mix = jnp.zeros((Colour(channels, full=True).num_params,), image.dtype)
         if self.ink != "none":
             shift = ground(image, mask=self.mask)
-            mix = colour(less_ground(image, shift, mask=self.mask), self.ink, mask=self.mask)
+            left = less_ground(image, shift, mask=self.mask)
+            mix = colour(left, self.ink, mask=self.mask)
+            if self.ink in ("dark", "light"):
+                # Of the other ink alone nothing would be left.
+                other = colour(left, "light" if self.ink == "dark" else "dark", mask=self.mask)
+                mix = jnp.where(jnp.any(self._inked(shift, mix, image) > 0), mix, other)
         move = jnp.zeros((Affine().num_params,), image.dtype)
         if self.place != "none":
             find = {"place": place, "upright": upright}[self.place]

@@ -64,7 +64,7 @@ def write_report(
         raise ValueError(f"samples_per_group must be at least 1, not {samples_per_group}")
     fitted, noun = (len(result.assignments), *result.sample_shape), result.model.words.noun
     given = dataset.samples.shape
-    if isinstance(dataset, Dataset):
+    if isinstance(dataset, Dataset) and result.model.descriptor.sample_kind == "image":
         given = (given[0], *of_images(result).frame.shape(given[1:]))
     if given != fitted:
         raise ValueError(

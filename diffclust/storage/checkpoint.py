@@ -95,7 +95,7 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
             f"this is diffclust {__version__}, which reads up to format {FORMAT}: install a newer "
             "one"
         )
-    own = description.get("method") not in MODELS
+    own = description.get("method") == "clustering"
     if own != (like is not None):
         remedy = "is one of the user's own; give the model as like=" if own else "takes no like="
         raise ValueError(f"the model in {str(folder)!r} {remedy}")

@@ -230,6 +230,8 @@ def test_as_published(images: np.ndarray) -> None:
         "num_representatives": 1000,
         "num_candidates": 9000,
         "mask": None,
+        "register": "none",
+        "ground": "auto",
         "num_restarts": 0,
     }
     found = model.fit(images, key=KEY, chunk_size=CHUNK)
