@@ -57,6 +57,7 @@ def test_aligner_obeys_the_laws(name: str, key: Key) -> None:
     check_aligner(aligner, energy, key=key, grid=grid, tolerance=tolerance, penalty=penalty)
 
 
+@pytest.mark.slow
 def test_aligner_of_series_obeys_the_laws(key: Key) -> None:
     energy = TransformedDistance(TimeWarp(4))
     check_aligner(QUICK, energy, key=key, draw=smooth_series)

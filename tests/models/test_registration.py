@@ -146,6 +146,7 @@ def test_without_a_plain_ground_auto_takes_nothing_out():
     assert (model.register, model.ground) == ("none", "none")
 
 
+@pytest.mark.slow
 def test_the_mean_graph_over_frames():
     images = moved("colours")
     model = by_bending(register="auto")

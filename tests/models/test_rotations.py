@@ -27,6 +27,7 @@ def turned() -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(images), labels
 
 
+@pytest.mark.slow
 def test_kmeans_sees_through_rotations_and_reflections(turned) -> None:
     images, labels = turned
     model = AffineInvariantKMeans(3, transforms="rot", num_restarts=2, split_merge=False)

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 
 from diffclust.alignment import Descent, Stage
 from diffclust.energies import TransformedDistance
@@ -24,6 +25,7 @@ def bumps() -> tuple[np.ndarray, np.ndarray]:
     return cut[..., None].astype(np.float32), labels
 
 
+@pytest.mark.slow
 def test_warped_series_of_unequal_lengths_are_clustered() -> None:
     series, labels = bumps()
     energy = TransformedDistance(TimeWarp(6), missing=True)
