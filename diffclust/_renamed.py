@@ -58,6 +58,15 @@ def former_names(module: str) -> Callable[[str], Any]:
     return successor
 
 
+class _Keeps(ModuleType):
+    """A module whose functions stay when a former module of the same name is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        former = isinstance(value, ModuleType) and callable(vars(self).get(name))
+        if not former:
+            super().__setattr__(name, value)
+
+
 class FormerModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds modules of version 0.1 that are gone, and the names that others have lost."""
 
@@ -105,6 +114,9 @@ class FormerModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         Args:
             module: The module.
         """
+        parent, _, child = module.__name__.rpartition(".")
+        if callable(vars(sys.modules[parent]).get(child)):
+            sys.modules[parent].__class__ = _Keeps
         if module.__name__ in table() and not hasattr(module, "__getattr__"):
             vars(module)["__getattr__"] = former_names(module.__name__)
 

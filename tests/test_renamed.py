@@ -21,6 +21,14 @@ def test_former_names_are_their_successors(module: str) -> None:
         assert former is getattr(importlib.import_module(target), new)
 
 
+def test_functions_named_as_former_modules_stay() -> None:
+    from diffclust.data import audio
+
+    with pytest.warns(DeprecationWarning, match="goes in diffclust 0.3"):
+        former = importlib.import_module("diffclust.data.audio.spectrogram").spectrogram
+    assert audio.spectrogram is former
+
+
 def test_import_statements_work() -> None:
     with pytest.warns(DeprecationWarning, match="goes in diffclust 0.3"):
         from diffclust.solvers import Plan

@@ -3,6 +3,7 @@
 import abc
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
@@ -30,6 +31,54 @@ class Alignment(eqx.Module):
         if self.energy.shape[0] < 2:
             return jnp.full((), jnp.inf, dtype=self.energy.dtype)
         return self.energy[1] - self.energy[0]
+
+
+def check_candidates(candidates: int | None) -> None:
+    """Refuses to hold so few clusters that there is no margin.
+
+    Args:
+        candidates: How many clusters an alignment holds; None for all.
+
+    Raises:
+        ValueError: If there are fewer than two.
+    """
+    if candidates is not None and candidates < 2:
+        raise ValueError(
+            f"candidates must be at least 2 (the second gives the margin), not {candidates}; None "
+            "follows all clusters"
+        )
+
+
+def at_most(candidates: int | None, num_clusters: int) -> int:
+    """How many clusters an alignment holds.
+
+    Args:
+        candidates: How many at most; None for all.
+        num_clusters: Number of clusters there are.
+
+    Returns:
+        Their number.
+    """
+    return num_clusters if candidates is None else min(candidates, num_clusters)
+
+
+def most_promising(
+    value: Float[Array, " clusters"], start: Alignment, kept: int
+) -> Int[Array, " kept"]:
+    """The clusters of least value, the incumbent always among them.
+
+    Args:
+        value: What each cluster promises.
+        start: The incumbent, as `align` is given it.
+        kept: How many.
+
+    Returns:
+        Their indices.
+    """
+    if start.cluster.shape[0]:
+        own = jnp.arange(value.shape[0], dtype=jnp.int32) == start.cluster[0]
+        value = jnp.where(own, -jnp.inf, value)
+    return jax.lax.top_k(-value, kept)[1]
 
 
 class AbstractAligner(eqx.Module):

@@ -9,7 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.alignment.base import AbstractAligner, Alignment
+from diffclust.alignment.base import (
+    AbstractAligner,
+    Alignment,
+    at_most,
+    check_candidates,
+    most_promising,
+)
 from diffclust.alignment.minimisers import AbstractMinimiser, PreconditionedLBFGS
 from diffclust.energies.base import AbstractPairEnergy, BoundEnergy, hessian_at_rest
 from diffclust.prototypes import Clusters
@@ -88,11 +94,7 @@ class Descent(AbstractAligner):
         """Refuses stages that do not end on the image itself."""
         if not self.stages or self.stages[-1].blur != 0.0:
             raise ValueError("the last stage of a descent must have blur 0")
-        if self.candidates is not None and self.candidates < 2:
-            raise ValueError(
-                f"candidates must be at least 2 (the second gives the margin), not "
-                f"{self.candidates}; None follows all clusters"
-            )
+        check_candidates(self.candidates)
 
     @property
     def is_learned(self) -> bool:
@@ -100,7 +102,7 @@ class Descent(AbstractAligner):
         return False
 
     def num_candidates(self, num_clusters: int) -> int:
-        return num_clusters if self.candidates is None else min(self.candidates, num_clusters)
+        return at_most(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
         """See `AbstractAligner.working_copies`; coarse images count little."""
@@ -143,10 +145,12 @@ class Descent(AbstractAligner):
                 energy, stage, sample, clusters, index, params, prepared[position]
             )
             if position == 0 and kept < count:
-                index, params = _select(index, params, value, start, kept)
+                chosen = most_promising(value, start, kept)
+                index, params = index[chosen], params[chosen]
         if not coarse and kept < count:
             value = energy.unaligned(sample, clusters)
-            index, params = _select(index, params, value, start, kept)
+            chosen = most_promising(value, start, kept)
+            index, params = index[chosen], params[chosen]
         if start.cluster.shape[0]:
             params = _better_of(energy.bind(sample), sample, clusters, index, params, start)
         params, value = self._descend(
@@ -213,16 +217,6 @@ def _mean_hessian(
     zero = jnp.zeros((size, size), dtype=clusters.dtype)
     total, _ = jax.lax.scan(add, zero, clusters)
     return total / len(clusters)
-
-
-def _select(
-    index: Array, params: Array, value: Float[Array, " clusters"], start: Alignment, kept: int
-) -> tuple[Array, Array]:
-    """The most promising clusters, the incumbent always among them."""
-    if start.cluster.shape[0]:
-        value = jnp.where(index == start.cluster[0], -jnp.inf, value)
-    chosen = jax.lax.top_k(-value, kept)[1]
-    return index[chosen], params[chosen]
 
 
 def _better_of(

@@ -5,7 +5,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.alignment.base import AbstractAligner, Alignment
+from diffclust.alignment.base import (
+    AbstractAligner,
+    Alignment,
+    at_most,
+    check_candidates,
+    most_promising,
+)
 from diffclust.energies import AbstractPairEnergy, TransformedDistance
 from diffclust.prototypes import Clusters
 
@@ -38,11 +44,7 @@ class GridSearch(AbstractAligner):
             raise ValueError(
                 f"grid must hold one vector of params a row, not be of shape {self.grid.shape}"
             )
-        if self.candidates is not None and self.candidates < 2:
-            raise ValueError(
-                f"candidates must be at least 2 (the second gives the margin), not "
-                f"{self.candidates}; None holds all clusters"
-            )
+        check_candidates(self.candidates)
 
     @property
     def is_learned(self) -> bool:
@@ -50,7 +52,7 @@ class GridSearch(AbstractAligner):
         return False
 
     def num_candidates(self, num_clusters: int) -> int:
-        return num_clusters if self.candidates is None else min(self.candidates, num_clusters)
+        return at_most(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
         """See `AbstractAligner.working_copies`; a polar grid has three times an image's points."""
@@ -90,11 +92,6 @@ class GridSearch(AbstractAligner):
             better = (start.cluster[place] >= 0) & (energy_there < value[cluster])
             params = params.at[cluster].set(jnp.where(better, rival, params[cluster]))
             value = value.at[cluster].set(jnp.where(better, energy_there, value[cluster]))
-        # The incumbent stays however bad it is.
-        rank = value
-        if start.cluster.shape[0]:
-            own = jnp.arange(len(clusters), dtype=jnp.int32) == start.cluster[0]
-            rank = jnp.where(own, -jnp.inf, value)
-        index = jax.lax.top_k(-rank, self.num_candidates(len(clusters)))[1].astype(jnp.int32)
+        index = most_promising(value, start, self.num_candidates(len(clusters))).astype(jnp.int32)
         index = index[jnp.argsort(value[index])]
         return Alignment(index, params[index], value[index])

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.alignment.base import AbstractAligner, Alignment
+from diffclust.alignment.base import AbstractAligner, Alignment, at_most
 from diffclust.energies.base import AbstractPairEnergy
 from diffclust.prototypes import Clusters
 
@@ -41,7 +41,7 @@ class Prediction(AbstractAligner):
         return True
 
     def num_candidates(self, num_clusters: int) -> int:
-        return num_clusters if self.candidates is None else min(self.candidates, num_clusters)
+        return at_most(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
         """See `AbstractAligner.working_copies`; the network's first layers are many images wide."""

@@ -62,8 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(options: Options) -> None:
     name = next(name for name, kind in COMMANDS.items() if isinstance(options, kind))
     # The modules need JAX, and help does not.
-    module = {"fit": "commands", "predict": "commands", "demo": "commands", "align": "export"}
-    getattr(importlib.import_module(f"diffclust.cli.{module.get(name, name)}"), name)(options)
+    module = "commands" if name in ("fit", "predict", "demo") else name
+    getattr(importlib.import_module(f"diffclust.cli.{module}"), name)(options)
 
 
 def _leave_others(error: BaseException, message: str | None, status: int) -> None:

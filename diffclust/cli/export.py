@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from diffclust.cli.commands import fit
-from diffclust.cli.options import Align, Export, Fit, What
+from diffclust.cli.options import Export, What
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.runs import SavedRun, read_run, refuse_inputs, write_table
 from diffclust.cli.samples import reload_samples
@@ -77,27 +76,6 @@ def export(options: Export) -> None:
             mark = {"what": options.what, "run": options.run}
             (folder / _MARK).write_text(json.dumps(mark, indent=2) + "\n", "utf-8")
     print(f"{message}: {options.out}")
-
-
-def align(options: Align) -> None:
-    """Aligns images to their common mean, and writes the mean and every image aligned to it.
-
-    Args:
-        options: What was asked for.
-
-    Raises:
-        ValueError: If it cannot be done.
-        OSError: If something cannot be read or written.
-    """
-    out, replace = Path(options.out), options.overwrite
-    if out.is_dir() and any(out.iterdir()) and not ((out / "run").is_dir() and replace):
-        remedy = "give --overwrite" if (out / "run").is_dir() else "give another --out"
-        raise ValueError(f"{options.out!r} is not empty; {remedy}")
-    shared = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
-    run = str(out / "run")
-    fit(Fit(**{**shared, "out": run}, clusters=1, settings={"num_restarts": 1}))
-    export(Export(run, "aligned", str(out / "aligned"), overwrite=replace))
-    export(Export(run, "prototypes", str(out / "mean.png"), overwrite=replace))
 
 
 def _is_export(folder: Path) -> bool:

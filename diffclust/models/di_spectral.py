@@ -229,7 +229,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
 def _pairs_in(frame: Frame) -> str:
     """Name of the stage that judges pairs in a frame."""
-    return f"pairs {frame.place}" if frame.place == "place" else "pairs"
+    return "pairs place" if frame.place == "place" else "pairs"
 
 
 def by_root(

@@ -5,7 +5,6 @@ import dataclasses
 import math
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -119,8 +118,7 @@ class AbstractPrototypeModel(AbstractImageModel):
 
     def compose(self, description: Description, start: Start) -> Stages:
         """Lloyd's algorithm."""
-        height, width = (*jax.tree.leaves(description.sample)[0].shape, 1, 1)[:2]
-        plan = self.plan(height, width)
+        plan = self.plan(*description.sample.shape[:2])
         return (LloydProblem(self.solver(), plan, start),)
 
     def working_copies(self, description: Description) -> int:

@@ -17,7 +17,7 @@ from diffclust.models.kmeans import AbstractPrototypeModel, check_counts
 from diffclust.models.settings import SearchSettings
 from diffclust.parallel import Description
 from diffclust.prototypes import AbstractPrototypeFamily, Learned
-from diffclust.solvers import Lloyd, LloydPlan, Outcome
+from diffclust.solvers import Lloyd, LloydProblem, Outcome, Stages, Start
 from diffclust.solvers.lloyd_run import clusters_of
 
 _METHOD = Method(
@@ -91,9 +91,12 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
         """`penalties`."""
         return self.penalties
 
-    def plan(self, height: int, width: int) -> LloydPlan:
-        """As for other models, with the seeding that is asked for."""
-        return dataclasses.replace(super().plan(height, width), seeding=self.seeding)
+    def compose(self, description: Description, start: Start) -> Stages:
+        """Lloyd's algorithm."""
+        del description
+        # Samples need no sides, on which the plans of images depend.
+        plan = dataclasses.replace(self.plan(1, 1), seeding=self.seeding)
+        return (LloydProblem(self.lloyd, plan, start),)
 
     def coarsening(self, height: int, width: int) -> int:
         """`coarser`."""
@@ -137,8 +140,8 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
     def working_copies(self, description: Description) -> int:
-        """The aligner's, and one more."""
-        return 1 + super().working_copies(description)
+        """The aligner's, and one for each cluster: an energy may compare a sample with all."""
+        return self.num_clusters + super().working_copies(description)
 
     def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> Any:
         """Moves samples by their params."""

@@ -100,7 +100,8 @@ class FeatureClustering:
         """
         points = PointClusters(*(arrays[name] for name in _POINTS))
         numbers = {name: float(array) for name, array in arrays.items() if array.ndim == 0}
-        extras = {n: a for n, a in arrays.items() if a.ndim and n not in _POINTS[:-1]}
+        own = {*_POINTS} - {"centres"}
+        extras = {n: a for n, a in arrays.items() if a.ndim and n not in own}
         return FeatureClustering(points, numbers.pop("loss"), extras, numbers)
 
 

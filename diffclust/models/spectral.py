@@ -10,25 +10,35 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from diffclust import _validation
+from diffclust import _validation, metrics
 from diffclust.features import drop_leading
 from diffclust.graphs import (
     Neighbours,
+    SpectralEmbedding,
     bipartite_cut,
     eigengap,
     gaussian_affinity,
     mean_graph,
     nearest_neighbours,
+    nested_neighbours,
+    normalised_cut,
+    self_tuning_affinity,
+    self_tuning_scales,
+    spectral_embedding,
+    strongest_bridges,
     transfer_cut,
     weighted_graph,
 )
 from diffclust.graphs.affinity import mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
+from diffclust.graphs.refine import windowed_neighbours
 from diffclust.models.scattering import (
+    AbstractScatteringModel,
     FeatureClustering,
     relative_weight,
     reporter,
 )
+from diffclust.models.settings import check_whole_numbers
 from diffclust.parallel import Data, Description
 from diffclust.solvers import (
     Callback,
@@ -36,35 +46,12 @@ from diffclust.solvers import (
     FitStage,
     Outcome,
     PointClusters,
+    ignore,
     kmeans,
+    nearest_centres,
     representatives,
 )
 from diffclust.types import Key
-
-if TYPE_CHECKING:
-    # At run time they are imported when they are first used.
-    import scipy.sparse
-from typing import TYPE_CHECKING
-
-from diffclust import metrics
-from diffclust.graphs import (
-    SpectralEmbedding,
-    nested_neighbours,
-    normalised_cut,
-    self_tuning_affinity,
-    self_tuning_scales,
-    spectral_embedding,
-    strongest_bridges,
-)
-from diffclust.graphs.refine import windowed_neighbours
-from diffclust.models.scattering import (
-    AbstractScatteringModel,
-)
-from diffclust.models.settings import check_whole_numbers
-from diffclust.solvers import (
-    ignore,
-    nearest_centres,
-)
 
 if TYPE_CHECKING:
     # At run time it is imported when it is first used.

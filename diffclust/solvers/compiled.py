@@ -5,6 +5,8 @@ over data that fit in memory, to be mapped with `jax.vmap` over restarts, bootst
 penalties or the samples of a simulation. With a fixed number of passes gradients go through it.
 """
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -57,21 +59,23 @@ def compiled_seeds(
     References:
         Arthur and Vassilvitskii (2007), k-means++: The advantages of careful seeding.
     """
-    first, *keys = jax.random.split(key, num_clusters)
-    seeds = [jax.random.categorical(first, jnp.log(batch.weight))]
-    nearest = jnp.full_like(batch.weight, jnp.inf)
-    for each in keys:
-        seed = jax.tree.map(lambda leaf: leaf[seeds[-1]][None], batch.samples)
+    keys = jax.random.split(key, num_clusters)
+    first = jax.random.categorical(keys[0], jnp.log(batch.weight))
 
-        def to_seed(sample: PyTree, seed: PyTree = seed) -> Scalar:
-            return distances_to_seeds(solver.energy, solver.family, sample, seed)[0]
-
-        nearest = jnp.minimum(nearest, jax.vmap(to_seed)(batch.samples))
+    def draw(carry: tuple[Array, Array], key: Key) -> tuple[tuple[Array, Array], Array]:
+        nearest, last = carry
+        seed = jax.tree.map(lambda leaf: leaf[last][None], batch.samples)
+        to_seed = functools.partial(distances_to_seeds, solver.energy, solver.family, seeds=seed)
+        nearest = jnp.minimum(nearest, jax.vmap(to_seed)(batch.samples)[:, 0])
         mass = batch.weight * nearest
         # Where every sample sits on a seed, any will do.
         mass = jnp.where(jnp.any(mass > 0), mass, batch.weight)
-        seeds.append(jax.random.categorical(each, jnp.log(mass)))
-    return jnp.stack(seeds)
+        seed = jax.random.categorical(key, jnp.log(mass))
+        return (nearest, seed), seed
+
+    nearest = jnp.full_like(batch.weight, jnp.inf)
+    _, others = jax.lax.scan(draw, (nearest, first), keys[1:])
+    return jnp.append(first[None], others)
 
 
 def compiled_lloyd(

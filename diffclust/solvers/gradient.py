@@ -272,11 +272,10 @@ class GradientEM(AbstractSolver):
         source = jnp.where(tiny, largest, number)
         stirred = tiny | (jnp.any(tiny) & (number == largest))
 
-        learned = state.learned
-        if isinstance(learned.objective, AbstractAdaptiveReduction):
-            objective = learned.objective.update(state.tally.reduction)
-            learned = Learned(learned.clusters, learned.shared, objective)
-            state = GradientState(learned, state.moments, state.tally, state.step, state.failed)
+        objective = state.learned.objective
+        if isinstance(objective, AbstractAdaptiveReduction):
+            objective = objective.update(state.tally.reduction)
+            state = eqx.tree_at(lambda s: s.learned.objective, state, objective)
         state = regrouped(state, source)
         learned = state.learned
         leaves, structure = jax.tree.flatten(learned.clusters.prototype)

@@ -1,0 +1,29 @@
+"""`diffclust align`: pictures aligned to their common mean, as K-means with one cluster does it."""
+
+import dataclasses
+from pathlib import Path
+
+from diffclust.cli.commands import fit
+from diffclust.cli.export import export
+from diffclust.cli.options import Align, Export, Fit
+
+
+def align(options: Align) -> None:
+    """Aligns images to their common mean, and writes the mean and every image aligned to it.
+
+    Args:
+        options: What was asked for.
+
+    Raises:
+        ValueError: If it cannot be done.
+        OSError: If something cannot be read or written.
+    """
+    out, replace = Path(options.out), options.overwrite
+    if out.is_dir() and any(out.iterdir()) and not ((out / "run").is_dir() and replace):
+        remedy = "give --overwrite" if (out / "run").is_dir() else "give another --out"
+        raise ValueError(f"{options.out!r} is not empty; {remedy}")
+    shared = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
+    run = str(out / "run")
+    fit(Fit(**{**shared, "out": run}, clusters=1, settings={"num_restarts": 1}))
+    export(Export(run, "aligned", str(out / "aligned"), overwrite=replace))
+    export(Export(run, "prototypes", str(out / "mean.png"), overwrite=replace))
