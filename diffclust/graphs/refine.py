@@ -7,8 +7,9 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust.distances import AbstractDistance
 from diffclust.features.orthogonal_complement import drop_leading
@@ -19,6 +20,9 @@ from diffclust.parallel.processes import allgather_rows, own_share
 
 _CPU_CHUNK, _DEVICE_CHUNK = 128, 8192
 """Pairs a chunk: what a CPU's cache holds of the working copies, and what fills a GPU."""
+
+_NEAR = 0.15
+"""Share of the median distance to the last neighbour up to which samples are near-duplicates."""
 
 
 def reranked(
@@ -387,6 +391,74 @@ def windowed_neighbours(
         )
         for n in removed
     ]
+
+
+def near_duplicates(neighbours: Neighbours, size: int) -> Bool[np.ndarray, " n"]:
+    """All but the first of every group of near-duplicates.
+
+    Two samples are near-duplicates where their distance is at most 0.15 of the median distance
+    to the last neighbour; a group is what such pairs connect. A group with more members than a
+    sample has neighbours would be a part of the graph on its own, however much it is like others.
+
+    Args:
+        neighbours: Neighbours of the samples, themselves excluded.
+        size: Groups of at most so many are left alone.
+
+    Returns:
+        Which samples stand for none but themselves.
+    """
+    close = neighbours.distance <= _NEAR * np.median(neighbours.distance[:, -1])
+    rows, columns = np.nonzero(close)
+    pairs = (np.ones(len(rows), bool), (rows, neighbours.index[rows, columns]))
+    graph = scipy.sparse.coo_array(pairs, shape=(len(close), len(close)))
+    group = scipy.sparse.csgraph.connected_components(graph, directed=False)[1]
+    _, first, group, counts = np.unique(
+        group, return_index=True, return_inverse=True, return_counts=True
+    )
+    return (counts[group] > size) & (first[group] != np.arange(len(group)))
+
+
+def distinct_neighbours(
+    coordinates: Float[np.ndarray, "n directions"],
+    removed: tuple[int, ...],
+    dimensions: int,
+    num_neighbours: int,
+    size: int,
+    *,
+    mesh: Mesh | None = None,
+    report: Callable[[int, int], None] | None = None,
+) -> tuple[Neighbours, ...]:
+    """`nested_neighbours`, of which a group of near-duplicates is one at most.
+
+    Args:
+        coordinates: Coordinates along principal directions, leading first.
+        removed: How many leading ones each window leaves out.
+        dimensions: Coordinates in a window; fewer where there are not as many.
+        num_neighbours: How many neighbours; fewer where there are not as many samples.
+        size: Groups of at most so many near-duplicates are left alone.
+        mesh: As for `nested_neighbours`.
+        report: As for `nested_neighbours`.
+
+    Returns:
+        The neighbours in each window, in the order of `removed`.
+    """
+    settings = {"mesh": mesh, "report": report}
+    near = nested_neighbours(coordinates, removed, dimensions, num_neighbours, **settings)
+    surplus = near_duplicates(near[0], size)
+    kept = np.flatnonzero(~surplus)
+    if len(kept) in (1, len(surplus)):
+        return near
+    few = nested_neighbours(coordinates[kept], removed, dimensions, num_neighbours, **settings)
+    windows = (removed, dimensions, few[0].num_neighbours)
+    others = windowed_neighbours(coordinates[surplus], coordinates[kept], *windows, mesh=mesh)
+    place = np.argsort(np.concatenate([kept, np.flatnonzero(surplus)]))
+    return tuple(
+        Neighbours(
+            kept[np.concatenate([ours.index, theirs.index])][place].astype(ours.index.dtype),
+            np.concatenate([ours.distance, theirs.distance])[place],
+        )
+        for ours, theirs in zip(few, others, strict=True)
+    )
 
 
 def _search_again(window: np.ndarray, neighbours: Neighbours, samples: np.ndarray) -> None:

@@ -20,7 +20,6 @@ from diffclust.graphs import (
     gaussian_affinity,
     mean_graph,
     nearest_neighbours,
-    nested_neighbours,
     normalised_cut,
     self_tuning_affinity,
     self_tuning_scales,
@@ -31,7 +30,7 @@ from diffclust.graphs import (
 )
 from diffclust.graphs.affinity import mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
-from diffclust.graphs.refine import windowed_neighbours
+from diffclust.graphs.refine import distinct_neighbours, windowed_neighbours
 from diffclust.models.scattering import (
     AbstractScatteringModel,
     FeatureClustering,
@@ -81,7 +80,7 @@ class AbstractGraphModel(AbstractScatteringModel):
         return max(self.num_removed)
 
     def neighbours(self, coordinates: np.ndarray, **settings: Any) -> tuple[Neighbours, ...]:
-        """The nearest samples in scattering space.
+        """The nearest samples in scattering space, of near-duplicates one at most.
 
         Args:
             coordinates: Coordinates along principal directions, leading first.
@@ -92,7 +91,7 @@ class AbstractGraphModel(AbstractScatteringModel):
         """
         compared = self.num_compared(len(coordinates))
         windows = (self.num_removed, self.num_dimensions, compared)
-        return nested_neighbours(coordinates, *windows, **settings)
+        return distinct_neighbours(coordinates, *windows, min(self.num_neighbours), **settings)
 
     def neighbours_among_fitted(
         self, coordinates: np.ndarray, outcome: Outcome, data: Data

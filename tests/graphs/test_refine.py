@@ -17,6 +17,7 @@ from diffclust.graphs import (
     refine,
     reranked,
 )
+from diffclust.graphs.refine import distinct_neighbours, near_duplicates
 from diffclust.transforms import Affine
 from tests.registry import blobs
 
@@ -242,6 +243,35 @@ def test_a_prepared_distance_is_the_invariant_one_pair_by_pair() -> None:
     plain = ((images[:, None] - images[None]) ** 2).sum((2, 3, 4))
     assert (found <= plain + 1e-5).all()
     assert found.sum() < 0.7 * plain.sum()
+
+
+@pytest.mark.parametrize("removed", [(0,), (0, 2)])
+def test_of_near_duplicates_one_is_a_neighbour(removed: tuple[int, ...]) -> None:
+    points = coordinates("equal", 120)
+    rng = np.random.default_rng(1)
+    copies = points[:1] + 0.01 * rng.normal(size=(20, points.shape[1])).astype(np.float32)
+    some = np.concatenate([points[:60], copies, points[60:]])
+    expected = nested_neighbours(points, removed, 7, 6)
+    # Groups no larger than `size` are left alone, and so is everything without any.
+    for samples, size in ((points, 4), (some, 21)):
+        plain = nested_neighbours(samples, removed, 7, 6)
+        for near, same in zip(
+            distinct_neighbours(samples, removed, 7, 6, size), plain, strict=True
+        ):
+            np.testing.assert_array_equal(near.index, same.index)
+            np.testing.assert_array_equal(near.distance, same.distance)
+    copied, old = np.arange(60, 80), np.r_[0:60, 80:140]
+    np.testing.assert_array_equal(
+        np.flatnonzero(near_duplicates(nested_neighbours(some, removed, 7, 6)[0], 4)), copied
+    )
+    for near, same in zip(distinct_neighbours(some, removed, 7, 6, 4), expected, strict=True):
+        # The others have the neighbours that they have without copies, the first among them.
+        np.testing.assert_array_equal(near.index[old], old[same.index])
+        np.testing.assert_allclose(near.distance[old], same.distance, rtol=1e-6)
+        # A copy's are the first, and those of the first.
+        np.testing.assert_array_equal(near.index[copied, 0], 0)
+        shared = [len({*row[1:]} & {*near.index[0]}) for row in near.index[copied]]
+        assert min(shared) >= 4
 
 
 def test_a_prepared_distance_takes_no_weights() -> None:

@@ -57,6 +57,14 @@ def found(request: pytest.FixtureRequest, images: np.ndarray) -> Result:
     return fitted(images, affinity=request.param, num_representatives=20)
 
 
+def test_near_duplicates_have_no_cluster_of_their_own(images: np.ndarray) -> None:
+    noise = np.random.default_rng(0).normal(scale=1e-3, size=(15, *images.shape[1:]))
+    copies = (images[:1] + noise).clip(0, 1).astype(np.float32)
+    found = fitted(np.concatenate([images, copies]))
+    labels = np.concatenate([LABELS, np.full(15, LABELS[0])])
+    assert metrics.adjusted_rand_index(labels, found.assignments) > 0.9
+
+
 def test_clusters_are_the_classes(found: Result, images: np.ndarray) -> None:
     check_cut(found, images)
     assert metrics.adjusted_rand_index(LABELS, found.assignments) > 0.9
