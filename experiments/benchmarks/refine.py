@@ -1,12 +1,12 @@
 """Judging pairs of neighbours: the project's aligner against the plain way, 40 steps of Adam.
 
-    python -m experiments.benchmarks.refine [--seed 0] [--quick] [--mnist]
+    python -m experiments.benchmarks.refine [--seed 0] [--quick] [--mnist [none upright auto]]
 
 Pairs of MNIST digits that are near each other in pixel space (one of the 12 nearest), unit norm,
 5² landmarks, one penalty for all, in turn in one process. The plain way samples images as JAX's own
 `map_coordinates` does; Adam is also given this project's sampler. The ratio that counts is that of
 pairs a second at equal mean objective. With `--mnist` also the whole of MNIST from pixels to
-assignments, stage by stage.
+assignments, stage by stage, without registration, with `upright` and with `auto`.
 """
 
 import dataclasses
@@ -137,7 +137,7 @@ def compare(count, seed, rounds):
     return rows
 
 
-def whole_mnist(seed):
+def whole_mnist(seed, register):
     data = load("mnist")
     stages = {}
     last = ["start", time.perf_counter()]
@@ -149,7 +149,7 @@ def whole_mnist(seed):
             last[:] = [progress.stage, now]
 
     begun = time.perf_counter()
-    model = diffclust.DeformationInvariantSpectralClustering(10)
+    model = diffclust.DeformationInvariantSpectralClustering(10, register=register)
     result = model.fit(data.images, key=jax.random.key(seed), callback=clock)
     total = time.perf_counter() - begun
     stages[last[0]] = stages.get(last[0], 0.0) + time.perf_counter() - last[1]
@@ -165,10 +165,14 @@ def whole_mnist(seed):
 
 
 def main():
-    args = arguments(__doc__, mnist={"action": "store_true", "help": "the whole of MNIST too"})
+    registers = ["none", "upright", "auto"]
+    options = {"nargs": "*", "choices": registers, "help": "the whole of MNIST too, so registered"}
+    args = arguments(__doc__, mnist=options)
     figures = compare(256 if args.quick else 4096, args.seed, 1 if args.quick else 5)
-    if args.mnist:
-        figures["mnist"] = whole_mnist(args.seed)
+    if args.mnist is not None:
+        for register in args.mnist or registers:
+            figures[f"mnist {register}"] = whole_mnist(args.seed, register)
+            print(register, figures[f"mnist {register}"], flush=True)
     finish({"benchmark": "refine", "seed": args.seed, **figures})
 
 
