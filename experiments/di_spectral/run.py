@@ -2,10 +2,10 @@
 
     python -m experiments.di_spectral.run [--seed 0] [--quick] [--limit N] [--sets ...]
 
-One recipe for all sets: the library's default, without registration. Features, neighbours and judged pairs involve no
-chance, so they are computed once; each seed draws its own starting vectors and k-means seeds. Also
-the graph before it is refined (the candidates' own distances), as the trial's table has it. Labels
-are used to score and for nothing else.
+One recipe for all sets: the library's default, without registration. Features, neighbours and
+judged pairs involve no chance, so they are computed once; each seed draws its own starting vectors
+and k-means seeds. Also the graph before it is refined (the candidates' own distances), as the
+trial's table has it. Labels are used to score and for nothing else.
 """
 
 import time
