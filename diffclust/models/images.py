@@ -24,9 +24,6 @@ from diffclust.registration import Frame, choose_ink, votes_of
 from diffclust.solvers import Outcome
 from diffclust.transforms import AbstractTransform, ThinPlateSpline
 
-_FEWEST = 12
-"""Pixels a side below which an image loses to interpolation what registration gains."""
-
 
 class AbstractImageModel(RegistrationSettings, AbstractModel):
     """A clustering of images, registered first where that is asked for."""
@@ -59,16 +56,14 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
         register, ground = self.register, self.ground
         if register == "none":
             return self
-        with raise_everywhere(given.mesh):
-            array = self._masked(given.samples)
-        helps = min(array.shape[1:3]) >= _FEWEST
         if ground == "auto":
+            with raise_everywhere(given.mesh):
+                array = self._masked(given.samples)
             votes = allgather_rows(votes_of(array, mask=self.mask), given.mesh)
             ink = choose_ink(votes, array.shape[3])
-            ground, helps = ink or "none", helps and ink is not None
-        if register == "auto" and not helps:
-            register = "none"
-        elif register == "auto" and not self.averages_frames:
+            ground, plain = ink or "none", ink is not None
+            register = register if plain or register != "auto" else "none"
+        if register == "auto" and not self.averages_frames:
             register = "upright"
         return dataclasses.replace(self, register=register, ground=ground)
 
