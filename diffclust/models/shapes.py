@@ -135,6 +135,36 @@ class ShapeKMeans(AbstractModel):
         if not 0.0 < self.min_variance < 1.0:
             raise ValueError(f"min_variance must lie between 0 and 1, not {self.min_variance}")
 
+    @staticmethod
+    def as_published(
+        num_clusters: int,
+        *,
+        distance: ShapeDistance = "fisher-rao",
+        variances: Variances = "per_cluster",
+    ) -> "ShapeKMeans":
+        """The paper's own settings: its Type II algorithm, one run from a random assignment.
+
+        The paper has no least variance, and does not say how many runs it makes, nor whether
+        registration takes out scale: one, and it does. `variances="per_landmark"` is Type I (dd1,
+        and dw with `distance="wasserstein"`), `"round"` its round Gaussians (dr).
+
+        Args:
+            num_clusters: G.
+            distance: Between landmarks.
+            variances: What has variances of its own.
+
+        Returns:
+            The model.
+        """
+        return ShapeKMeans(
+            num_clusters,
+            distance=distance,
+            variances=variances,
+            prior=0.0,
+            min_variance=1e-6,
+            num_restarts=1,
+        )
+
     @property
     def words(self) -> Words:
         """Those of the likelihood, or of the distance."""

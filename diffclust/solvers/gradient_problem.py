@@ -159,9 +159,8 @@ class GradientProblem(AbstractProblem):
         state, memory = self._steps(data, arrays, at, key)
         loss, sizes = _window_loss(state, at)
         taken = int(state.step)
-        # The last phase ends with what it has: there is no time left to part twins.
         is_last = at.phase + 1 == len(plan.phases)
-        share = 0.0 if is_last else plan.least_share
+        share = 0.0 if is_last and not plan.refills_to_the_end else plan.least_share
         state, refilled = _refill(solver, state, noise_key, share, plan.noise)
         history, refills = (*at.history, loss), at.refills + int(refilled)
         at = dataclasses.replace(at, steps=at.steps + steps, history=history, refills=refills)
