@@ -700,7 +700,7 @@ class ResidualBackbone(AbstractBatchBackbone):
         return self._read(images, jax.vmap, normalise), tuple(moments)
 
     def with_moments(self, moments: tuple[Moments, ...]) -> "ResidualBackbone":
-        def own(backbone: Any) -> list[Moments]:
+        def own(backbone: Any) -> list[Any]:
             norms = [backbone.stem_norm, *(n for block in backbone.blocks for n in block.norms)]
             return [norm.moments for norm in norms]
 
