@@ -303,10 +303,13 @@ class AbstractGradientModel(AbstractImageModel):
         shape, dtype = description.sample.shape, jnp.dtype(description.dtype)
         channels = shape[2]
         count = len(self.sequence(channels))
+        plan = self.training_plan(description)
+        if start is not None:
+            plan = dataclasses.replace(plan, num_starts=1, race=())
         problem = GradientProblem(
             [self.solver(number, channels) for number in range(count + 1)],
             self.solver(count, channels, final=True),
-            self.training_plan(description),
+            plan,
             init_learned=functools.partial(self._init_learned, start),
             template=lambda: self.blank(shape, dtype),
             num_restarts=self.num_restarts,

@@ -262,6 +262,9 @@ class Training(AbstractSettings):
             less time, but the winner may be missed; None judges all.
         least_share: A cluster that holds less than this share of an even one is refilled from the
             largest; 0 refills none.
+        num_starts: So many runs from different starts race for as many steps each; the better half
+            by the loss of the same images goes on, until one is left. The steps are those of that
+            one. Given prototypes or assignments are one start.
         refill_every: Steps between two looks for such clusters, in all phases. Where it is not
             given, they are looked for after every pass over the images, of 50 steps at least, but
             no more in the last phase.
@@ -283,11 +286,13 @@ class Training(AbstractSettings):
     split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
     shortlist: int | None = eqx.field(static=True, default=None, kw_only=True)
     least_share: float = eqx.field(static=True, default=0.2, kw_only=True)
+    num_starts: int = eqx.field(static=True, default=1, kw_only=True)
     refill_every: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _validation.count(self.max_steps, "max_steps", least=10)
+        _validation.count(self.num_starts, "num_starts")
         _validation.positive(self.tolerance, "tolerance", least=0)
         _validation.positive(self.least_share, "least_share", least=0)
         if self.shortlist is not None:
@@ -352,6 +357,8 @@ class Training(AbstractSettings):
             least_share=self.least_share,
             refills_to_the_end=self.refill_every is not None,
             moves_every=_MOVES_EVERY if self.split_merge else 0,
+            num_starts=self.num_starts,
+            race=_race(sum(steps), self.num_starts),
         )
 
     def _batch(self, description: Description) -> int:
@@ -364,6 +371,18 @@ class Training(AbstractSettings):
                 )
             return self.batch_size
         return min(64 if side >= 64 else 128, count)
+
+
+_RACE = (0.25, 0.5)
+"""The race takes place between these fractions of the steps of a run."""
+
+
+def _race(total: int, starts: int) -> tuple[int, ...]:
+    """The steps at which the runs of a race are halved, equally far apart."""
+    rounds = math.ceil(math.log2(starts))
+    first, last = (share * total for share in _RACE)
+    apart = (last - first) / max(1, rounds - 1)
+    return tuple(max(1, int(first + number * apart)) for number in range(rounds))
 
 
 def _shared_out(total: int, phases: int) -> tuple[int, ...]:

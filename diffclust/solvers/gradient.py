@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import warnings
 from collections.abc import Sequence
 
@@ -412,7 +413,9 @@ class GradientPlan:
         moves_every: Windows between two attempts to split one cluster and remove another; 0 tries
             none.
         least_gain: The least net gain that is worth such a move, as a fraction of the loss.
-        move_samples: Most samples by which it is judged.
+        move_samples: Most samples by which it is judged, and by which runs of a race are compared.
+        num_starts: Runs that race.
+        race: The steps at which they are compared; phases do not end early before the last.
     """
 
     phases: tuple[Phase, ...]
@@ -426,6 +429,17 @@ class GradientPlan:
     moves_every: int = 0
     least_gain: float = 0.005
     move_samples: int = 2048
+    num_starts: int = 1
+    race: tuple[int, ...] = ()
+
+    @property
+    def num_steps(self) -> int:
+        """Most steps of all runs together."""
+        total, running, last = sum(phase.steps for phase in self.phases), self.num_starts, 0
+        for step in self.race:
+            total += (running - 1) * (step - last)
+            running, last = math.ceil(running / 2), step
+        return total
 
 
 class BatchOrder:
