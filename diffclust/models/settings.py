@@ -373,8 +373,9 @@ class Training(AbstractSettings):
         return min(64 if side >= 64 else 128, count)
 
 
-_RACE = (0.25, 0.5)
-"""The race takes place between these fractions of the steps of a run."""
+_RACE = (0.4, 0.6)
+"""The race takes place between these fractions of the steps of a run: where prototypes are not yet
+moved, losses do not tell runs apart."""
 
 
 def _race(total: int, starts: int) -> tuple[int, ...]:

@@ -147,9 +147,11 @@ class GradientProblem(AbstractProblem):
             arrays = dataclasses.replace(arrays, state=solver.init(learned), memory=memory)
             at = dataclasses.replace(at, running=True)
         arrays, at = self._window(data, arrays, at, own_key, callback)
-        assert arrays.state is not None
         rounds = self.plan.race
-        if at.round < len(rounds) and int(arrays.state.step) >= rounds[at.round]:
+        # A window may lead past several rounds.
+        while at.round < len(rounds) and arrays.state is not None:
+            if int(arrays.state.step) < rounds[at.round]:
+                break
             arrays, at = self._next_in_race(data, arrays, at, key)
         return State(arrays, dataclasses.asdict(at))
 

@@ -81,6 +81,7 @@ def main():
     )
     if args.quick:
         args.seeds, args.limit, args.sets = 1, 120, ["affine-mnist"]
+        args.rates, args.grids, args.passes = [1e-2], [4], 3
     figures = {}
     for name in args.sets if args.source is None else [args.source]:
         rows = {model: [] for model in ("kmeans", "ai-kmeans", "di-kmeans")}

@@ -1,5 +1,6 @@
 """Runs that race: who is compared, who is kept, and that they go on where they stopped."""
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -13,7 +14,7 @@ from diffclust.solvers import Outcome
 from tests.test_resume import Breaking, assert_same, chained, shapes
 
 KEY = jax.random.key(1)
-RACE = Training(steps=(150, 50), batch_size=20, num_starts=5)
+RACE = Training(steps=(150, 50), batch_size=20, num_starts=5, refill_every=20)
 
 
 def raced(snapshots: Any, *, mesh: Any = None, **given: Any) -> Outcome:
@@ -29,11 +30,11 @@ def told() -> list[dict[str, Any]]:
     return [about["position"] for about in watched.told]
 
 
-def test_plan_halves_the_runs_between_a_quarter_and_a_half_of_the_steps() -> None:
+def test_plan_halves_the_runs_around_half_of_the_steps() -> None:
     plan = RACE.plan(0, Data(shapes(40)).description)
-    assert plan.race == (50, 75, 100)
-    # Five runs of 50 steps, three of 25, two of 25, and one of the other 100.
-    assert plan.num_steps == 5 * 50 + 3 * 25 + 2 * 25 + 100
+    assert plan.race == (80, 100, 120)
+    # Five runs of 80 steps, three of 20, two of 20, and one of the other 80.
+    assert plan.num_steps == 5 * 80 + 3 * 20 + 2 * 20 + 80
     assert Training().plan(0, Data(shapes(40)).description).race == ()
 
 
@@ -68,16 +69,27 @@ def test_broken_off_after_every_step_it_goes_on_bit_for_bit() -> None:
     found, states = chained(raced, 1)
     assert_same(found, whole)
     assert {len(about["position"]["rivals"]) for about in states.told} == {0, 1, 2, 3, 4}
-    # One run in the end, with a history like any other's.
-    assert len(whole.history) == len(RACE.plan(0, Data(shapes(40)).description).phases) + 3
+    # One run in the end, with a history like any other's: eight windows, three, and the end.
+    assert len(whole.history) == 8 + 3 + 1
 
 
 def test_given_prototypes_are_one_start() -> None:
-    single = GaussianMixture(3, training=Training(steps=(150, 50), batch_size=20))
-    images = shapes(40)
+    alone = dataclasses.replace(RACE, num_starts=1)
+    single, images = GaussianMixture(3, training=alone), shapes(40)
     expected = single.fit(images, key=KEY, prototypes=images[:3]).outcome
     model = GaussianMixture(3, training=RACE)
     assert_same(model.fit(images, key=KEY, prototypes=images[:3]).outcome, expected)
+
+
+def test_a_window_may_be_longer_than_the_race() -> None:
+    training = Training(steps=(60, 20), batch_size=20, num_starts=5)
+    assert training.plan(0, Data(shapes(40)).description).race == (32, 40, 48)
+    watched = Breaking()
+    outcome = (
+        GaussianMixture(3, training=training).fit(shapes(40), key=KEY, snapshots=watched).outcome
+    )
+    assert [about["position"]["round"] for about in watched.told[:6]] == [0, 0, 0, 0, 3, 3]
+    assert len(outcome.history) == 4
 
 
 @pytest.mark.slow
