@@ -7,7 +7,7 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,44 @@ def arguments(description: str, **extra: dict[str, Any]) -> argparse.Namespace:
     for name, options in extra.items():
         parser.add_argument("--" + name.replace("_", "-"), **options)
     return parser.parse_args()
+
+
+SOURCE: dict[str, dict[str, Any]] = {
+    "source": {
+        "default": None,
+        "help": "in the place of the sets: a folder of pictures, an IDX, .npy or .npz file with "
+        "labels, or tfds:NAME",
+    },
+    "split": {"default": "all", "help": "which part of that source"},
+    "size": {"type": int, "default": None, "help": "pixels a side that its images are brought to"},
+    "k": {"type": int, "default": None, "help": "clusters of it, if not as many as kinds"},
+}
+"""Options of the tables whose rows can be run on other data; see `datasets`."""
+
+
+def datasets(
+    args: argparse.Namespace, named: Callable[[str], Any], names: Iterable[str]
+) -> Iterator[tuple[str, Any, int]]:
+    """Name, data and number of clusters of every set, or of the source that was given alone."""
+    if args.source is None:
+        for name in names:
+            yield name, named(name), 10
+        return
+    data = loaded(args, args.split, args.limit)
+    yield Path(args.source).name, data, args.k or len(np.unique(data.labels))
+
+
+def loaded(args: argparse.Namespace, split: str, limit: int | None) -> Any:
+    """Images of the source, with labels; ends the process with one line where there are none."""
+    from diffclust.data import DataError, load
+
+    try:
+        data = load(args.source, split=split, size=args.size, limit=limit, seed=0)
+    except DataError as error:
+        sys.exit(f"error: {error}")
+    if data.labels is None:
+        sys.exit(f"error: {args.source} has no labels to score by")
+    return data
 
 
 def data_file(name: str) -> Path:

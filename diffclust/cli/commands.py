@@ -246,6 +246,15 @@ def make_model(options: Fit) -> AbstractModel:
     if options.clusters < 1:
         raise ValueError(f"-k must be at least 1, not {options.clusters}")
     settings = {"num_clusters": options.clusters, **options.settings}
+    if options.as_published:
+        published = getattr(model, "as_published", None)
+        if published is None:
+            having = ", ".join(name for name, m in MODELS.items() if hasattr(m, "as_published"))
+            raise ValueError(
+                f"{options.method} has no settings as published; leave out --as-published, or take "
+                f"one of {having}"
+            )
+        settings = {**published(options.clusters).settings(), **settings}
     if options.start is not None and not method.takes_start:
         raise ValueError(f"{options.method} cannot begin with clusters; leave out --start")
     if options.mask is not None:

@@ -109,6 +109,7 @@ class _Clustering:
         channels: 1 to make all images grey, 3 to make all RGB.
         mask: A picture of the images' size, black where pixels do not count and white where they
             do, or a .npy file; a picture is resized as the images are.
+        as_published: Take the settings that the method's paper has, but for those that are given.
         settings: Settings of the method.
         chunk_size: Images or shapes that are in memory at once.
         skip_bad: Leave out files that cannot be read.
@@ -125,6 +126,7 @@ class _Clustering:
     size: Size = None
     channels: Channels = None
     mask: File = None
+    as_published: Flag = False
     settings: Settings = dataclasses.field(default_factory=dict)
     chunk_size: ChunkSize = None
     skip_bad: Flag = False

@@ -8,6 +8,7 @@ from diffclust.solvers import Progress
 
 _STAGES = {
     "predict": "assigning images",
+    "race": "several starts race",
     "features": "computing features",
     "directions": "finding principal directions",
     "neighbours": "finding neighbours",

@@ -3,12 +3,20 @@
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from diffclust.distances.gaussian import Gaussian, dims_of, in_frame_of
+from diffclust.distances.gaussian import (
+    DiagonalGaussian,
+    Gaussian,
+    dims_of,
+    in_frame_of,
+    require_same_shapes,
+)
 from diffclust.linalg import safe_sqrt
 from diffclust.types import Scalar
 
 
-def alpha_divergence(p: Gaussian, q: Gaussian, *, alpha: float = 0.0) -> Scalar:
+def alpha_divergence(
+    p: Gaussian | DiagonalGaussian, q: Gaussian | DiagonalGaussian, *, alpha: float = 0.0
+) -> Scalar:
     """Amari's α-divergence, 4/(1 - α²) (1 - ∫ p^((1-α)/2) q^((1+α)/2)).
 
     α = -1 is KL(p‖q), α = 1 is KL(q‖p), α = 0 is four times the squared Hellinger distance; all
@@ -18,7 +26,7 @@ def alpha_divergence(p: Gaussian, q: Gaussian, *, alpha: float = 0.0) -> Scalar:
 
     Args:
         p: A Gaussian.
-        q: Another of its dimension.
+        q: Another of its class and dimension.
         alpha: α.
 
     Returns:
@@ -94,8 +102,15 @@ def hellinger(p: Gaussian, q: Gaussian) -> Scalar:
     return safe_sqrt(0.25 * alpha_divergence(p, q, alpha=0.0))
 
 
-def _in_frame_of_second(p: Gaussian, q: Gaussian) -> tuple[Array, Array]:
+def _in_frame_of_second(
+    p: Gaussian | DiagonalGaussian, q: Gaussian | DiagonalGaussian
+) -> tuple[Array, Array]:
     """Where q is N(0, I) and Σ_p diagonal: Σ_p - I, and the squared coordinates of the mean."""
+    if isinstance(p, DiagonalGaussian) and isinstance(q, DiagonalGaussian):
+        require_same_shapes(p, q)
+        return (p.variance - q.variance) / q.variance, (p.mean - q.mean) ** 2 / q.variance
+    if isinstance(p, DiagonalGaussian) or isinstance(q, DiagonalGaussian):
+        raise ValueError(f"p and q must be of one class, not {type(p)} and {type(q)}")
     dims_of(p, q)
     values, mean = in_frame_of(q, p)
     return values, mean**2

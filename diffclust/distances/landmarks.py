@@ -1,5 +1,6 @@
 """Distances of shapes whose landmarks are Gaussians, and the density of such shapes."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from diffclust.distances.base import AbstractDissimilarity, AbstractDistance
-from diffclust.distances.divergences import hellinger
+from diffclust.distances.divergences import alpha_divergence, hellinger
 from diffclust.distances.fisher_rao import (
     diagonal_fisher_rao,
     diagonalised_fisher_rao,
@@ -142,16 +143,20 @@ _BY_SETTING = {
 }
 
 
-def between_gaussians(distance: str, variances: str) -> Callable[..., Scalar]:
+@functools.cache
+def between_gaussians(distance: str, variances: str, alpha: float = 0.0) -> Callable[..., Scalar]:
     """A distance between two Gaussians.
 
     Args:
         distance: Its name.
         variances: `"full"` for covariance matrices, `"round"` for one variance, else variances.
+        alpha: α of an `"alpha-divergence"`.
 
     Returns:
-        The distance.
+        The distance, one object for the same arguments.
     """
+    if distance == "alpha-divergence":
+        return functools.partial(alpha_divergence, alpha=alpha)
     if distance == "fisher-rao" and variances == "full":
         return fisher_rao
     if distance == "fisher-rao" and variances == "round":

@@ -19,7 +19,11 @@ from diffclust.energies.base import AbstractPairEnergy, AbstractSampleEnergy, Bo
 from diffclust.masks import mask_weights
 from diffclust.prototypes import Clusters, GaussianImages, exemplar_of
 from diffclust.sampling import gaussian_window, low_pass, pixel_grid
-from diffclust.transforms import AbstractSpatialTransform, AbstractTransform
+from diffclust.transforms import (
+    AbstractSpatialTransform,
+    AbstractTransform,
+    bind_spatial_variance,
+)
 from diffclust.types import Image, Params, Sample, Scalar
 
 PixelWeights = Literal["uniform", "jacobian"]
@@ -226,6 +230,8 @@ class TransformedPrototype(AbstractTransformedEnergy):
         window: Standard deviation of a Gaussian weight around the image's centre, as a fraction of
             its shorter side; None weighs all pixels alike.
         mask: Pixels of samples that count, from `diffclust.masks.as_mask`; None for all.
+        spatial_variances: Whether a Gaussian's variances are moved by the spatial transforms alone,
+            as in the code of the paper's authors.
 
     References:
         Monnier et al., DTI clustering, Eqs. 2, 4 and 5; Sec. 5.1 for the window (σ = 7 of 28).
@@ -235,6 +241,7 @@ class TransformedPrototype(AbstractTransformedEnergy):
     distance: AbstractDissimilarity = SquaredEuclidean()
     window: float | None = eqx.field(static=True, default=None, kw_only=True)
     mask: str | None = eqx.field(static=True, default=None, kw_only=True)
+    spatial_variances: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
         """Refuses a window without width."""
@@ -271,6 +278,8 @@ class TransformedPrototype(AbstractTransformedEnergy):
         if not isinstance(prototype, GaussianImages):
             return apply(params, prototype)
         gaussian, variance = prototype.gaussian, self.transform.bind_variance(height, width)
+        if self.spatial_variances:
+            variance = bind_spatial_variance(self.transform, height, width)
         return DiagonalGaussian(apply(params, gaussian.mean), variance(params, gaussian.variance))
 
     def weight(self, height: int, width: int, dtype: jnp.dtype) -> Array | None:

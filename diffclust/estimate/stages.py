@@ -267,9 +267,8 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     def run(steps: int, until: Callable[[Progress], bool], **changed: Any) -> Rehearsal:
         few = tuple(min(steps, most) for most in given or (steps,) * len(phases))
         changed = {"split_merge": False, **changed}
-        return fit.rehearse(
-            count, fit.chunk_size, until, steps=few, tolerance=0.0, num_restarts=1, **changed
-        )
+        changed |= {"epochs": None, "num_starts": 1, "tolerance": 0.0, "num_restarts": 1}
+        return fit.rehearse(count, fit.chunk_size, until, steps=few, **changed)
 
     def trained(progress: Progress) -> bool:
         return progress.stage == "step" and progress.done >= progress.total
@@ -284,7 +283,8 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     first = run(1, lambda progress: progress.stage == "predict" and progress.done >= _CHUNKS)
     one, done = walls(first), max(len(first.reports("predict")), 1)
     assigning = first.cost("predict", robust=True).scaled(first.chunks("predict") / done)
-    stepping = math.fsum(p.steps * s for p, s in zip(phases, one, strict=False))
+    racing = plan.num_steps / sum(p.steps for p in phases)
+    stepping = racing * math.fsum(p.steps * s for p, s in zip(phases, one, strict=False))
     most = model.num_restarts * (stepping + assigning.seconds)
     if most < fit.short:
         return (StageCost("step", most, most, 0.0, most),)
@@ -294,7 +294,7 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     many = walls(last)
     steps = [max(b - a, 0.0) / more for a, b in zip(one, many, strict=False)]
     cpu = sum(interval.cpu for interval in steps_of(last)) / max(sum(many), 1e-9)
-    stepping = math.fsum(p.steps * s for p, s in zip(phases, steps, strict=False))
+    stepping = racing * math.fsum(p.steps * s for p, s in zip(phases, steps, strict=False))
     attempts = _split_attempts(plan)
     if sum(attempts) and sum(steps) * plan.move_samples / plan.batch_size < 3.0 * fit.seconds:
         tried = walls(run(1, trained, split_merge=True))

@@ -20,6 +20,8 @@ from diffclust.models.gradient import (
 )
 from diffclust.models.images import AbstractImageModel, of_images, restored
 from diffclust.models.kmeans import (
+    PUBLISHED_LANDMARKS,
+    PUBLISHED_RATES,
     AbstractPrototypeModel,
     AffineInvariantKMeans,
     DeformationInvariantKMeans,
@@ -38,6 +40,8 @@ MODELS: dict[str, type[AbstractModel]] = {
 
 __all__ = [
     "MODELS",
+    "PUBLISHED_LANDMARKS",
+    "PUBLISHED_RATES",
     "AbstractGradientModel",
     "AbstractImageModel",
     "AbstractModel",

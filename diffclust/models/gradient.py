@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from diffclust import _validation
 from diffclust.alignment import AbstractAligner, NoAlignment, Prediction
 from diffclust.distances import (
     AbstractDissimilarity,
@@ -63,9 +64,6 @@ from diffclust.transforms import (
 )
 from diffclust.types import Key
 
-_RESPONSIBLE = 3
-"""Clusters of a sample whose gradient a mixture follows: the others' responsibilities are nil."""
-
 
 class PrototypeObjective(eqx.Module):
     """What is made small, and the prototypes that go with it.
@@ -73,15 +71,17 @@ class PrototypeObjective(eqx.Module):
     Attributes:
         distance: What is measured between a sample and a moved prototype.
         reduction: How a sample's energies make its loss.
-        followed: For how many clusters of a sample a gradient is computed.
+        followed: For how many clusters of a sample a gradient is computed; None for all.
         initial_variance: Of every pixel of a prototype before the first step; None where
             prototypes have no variances.
+        spatial_variances: Whether variances are moved by the spatial transforms alone.
     """
 
     distance: AbstractDissimilarity
     reduction: AbstractReduction
-    followed: int = eqx.field(static=True)
+    followed: int | None = eqx.field(static=True)
     initial_variance: float | None = eqx.field(static=True, default=None)
+    spatial_variances: bool = eqx.field(static=True, default=False)
 
     def prototypes(self, images: Float[Array, "clusters height width channels"]) -> PyTree:
         """Prototypes that begin as images.
@@ -106,12 +106,20 @@ def squared_distances() -> PrototypeObjective:
     return PrototypeObjective(SquaredEuclidean(), HardMinimum(), followed=1)
 
 
-def mixture(initial_variance: float, min_deviation: float) -> PrototypeObjective:
+def mixture(
+    initial_variance: float,
+    min_deviation: float,
+    *,
+    followed: int | None = 3,
+    spatial_variances: bool = False,
+) -> PrototypeObjective:
     """That of a Gaussian mixture with independent pixels.
 
     Args:
         initial_variance: Of every pixel, before the first step.
         min_deviation: A standard deviation whose square is added to all variances.
+        followed: For how many clusters of a sample a gradient is computed; None for all.
+        spatial_variances: Whether variances are moved by the spatial transforms alone.
 
     Returns:
         The objective.
@@ -121,9 +129,18 @@ def mixture(initial_variance: float, min_deviation: float) -> PrototypeObjective
     """
     if not initial_variance > 0.0:
         raise ValueError(f"initial_variance must be positive, not {initial_variance}")
+    if followed is not None:
+        _validation.count(followed, "followed")
     density = GaussianNegativeLogLikelihood(min_deviation=min_deviation)
-    return PrototypeObjective(density, MixtureLikelihood(), _RESPONSIBLE, initial_variance)
+    reduction = MixtureLikelihood()
+    return PrototypeObjective(density, reduction, followed, initial_variance, spatial_variances)
 
+
+_BACKBONES: dict[str, Callable[..., AbstractBackbone]] = {
+    "quick": StridedBackbone,
+    "residual": residual_backbone,
+    "residual-batch-norm": functools.partial(residual_backbone, normalisation="batch"),
+}
 
 _BLOCK = 1024
 """Images that are summed at once."""
@@ -177,8 +194,14 @@ class AbstractGradientModel(AbstractImageModel):
         """
         sequence = self.sequence(channels)[:transforms]
         transform = compose(*sequence) if sequence else Identity()
-        distance = self.objective().distance
-        return TransformedPrototype(transform, distance, window=self.window, mask=self.pixel_mask)
+        objective = self.objective()
+        return TransformedPrototype(
+            transform,
+            objective.distance,
+            window=self.window,
+            mask=self.pixel_mask,
+            spatial_variances=objective.spatial_variances,
+        )
 
     def solver(self, transforms: int, channels: int, *, final: bool = False) -> GradientEM:
         """The composition: energy, aligner and reduction under gradient EM.
@@ -218,8 +241,7 @@ class AbstractGradientModel(AbstractImageModel):
         backbone = heads = None
         if self.backbone is not None and sequence:
             first, second = jax.random.split(key)
-            make = residual_backbone if self.backbone == "residual" else StridedBackbone
-            backbone = make(height, width, channels, key=first)
+            backbone = _BACKBONES[self.backbone](height, width, channels, key=first)
             heads = _heads(sequence, backbone, self.num_clusters, second)
         terms = sum(len(transform.deformation_terms) for transform in sequence)
         penalty = jnp.full((self.num_clusters, terms), self.deformation_penalty, images.dtype)
@@ -281,10 +303,13 @@ class AbstractGradientModel(AbstractImageModel):
         shape, dtype = description.sample.shape, jnp.dtype(description.dtype)
         channels = shape[2]
         count = len(self.sequence(channels))
+        plan = self.training_plan(description)
+        if start is not None:
+            plan = dataclasses.replace(plan, num_starts=1, race=())
         problem = GradientProblem(
             [self.solver(number, channels) for number in range(count + 1)],
             self.solver(count, channels, final=True),
-            self.training_plan(description),
+            plan,
             init_learned=functools.partial(self._init_learned, start),
             template=lambda: self.blank(shape, dtype),
             num_restarts=self.num_restarts,

@@ -18,7 +18,7 @@ from diffclust.parallel import Description
 from diffclust.sampling import Boundary
 from diffclust.solvers import GradientPlan, Phase
 
-BackboneName = Literal["quick", "residual"]
+BackboneName = Literal["quick", "residual", "residual-batch-norm"]
 Register = Literal["none", "place", "upright", "auto"]
 Ground = Literal["auto", "none", "dark", "light", "colour"]
 
@@ -90,6 +90,9 @@ class AlignmentSettings(eqx.Module):
         weight_rounds: Rounds in which the penalty weights are learned from the images by their
             evidence; 0 keeps the given ones, which must be positive to be learned.
         weights_per_cluster: Whether every cluster learns its own weights (ST K-means, Sec. 6).
+        learning_rate: Of Adam, the papers' minimiser, which tries all clusters to the end; None
+            takes preconditioned L-BFGS and follows the most promising ones.
+        align_steps: Adam's steps, in each stage of a pass.
     """
 
     affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
@@ -98,6 +101,8 @@ class AlignmentSettings(eqx.Module):
     pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
     weight_rounds: int = eqx.field(static=True, default=0, kw_only=True)
     weights_per_cluster: bool = eqx.field(static=True, default=False, kw_only=True)
+    learning_rate: float | None = eqx.field(static=True, default=None, kw_only=True)
+    align_steps: int = eqx.field(static=True, default=10, kw_only=True)
 
     @property
     def penalty_learning(self) -> tuple[int, bool]:
@@ -173,7 +178,8 @@ class PredictionSettings(eqx.Module):
     """How alignments are predicted.
 
     Attributes:
-        backbone: What reads an image: `"quick"`, or `"residual"`, the papers'.
+        backbone: What reads an image: `"quick"`, `"residual"`, the papers' without its
+            normalisation, or `"residual-batch-norm"`, with it.
         refine_steps: Steps of descent that improve on predicted alignments where images are
             assigned in the end, and where new ones are.
     """
@@ -199,11 +205,14 @@ class MixtureSettings(eqx.Module):
     """The Gaussians of a mixture.
 
     Attributes:
+        followed: How many components of an image, the likeliest ones, take part in a step; None
+            for all, which is the exact M-step.
         initial_variance: Of every pixel, before the first step. The paper prints Σ = 0.5, which in
             the authors' code is the standard deviation.
         min_deviation: A standard deviation whose square is added to all variances.
     """
 
+    followed: int | None = eqx.field(static=True, default=3, kw_only=True)
     initial_variance: float = eqx.field(static=True, default=0.25, kw_only=True)
     min_deviation: float = eqx.field(static=True, default=0.25, kw_only=True)
 
@@ -236,6 +245,7 @@ class Training(AbstractSettings):
         steps: Most steps of each phase: without transforms, then with one transform more each, and
             at last with all at a tenth of the learning rate. Where they are not given, `max_steps`
             are shared out.
+        epochs: The same in passes over all images, in place of `steps`.
         max_steps: Most steps of a run.
         tolerance: A phase ends early where the loss falls by less than this fraction; 0 does all
             steps.
@@ -252,12 +262,19 @@ class Training(AbstractSettings):
             less time, but the winner may be missed; None judges all.
         least_share: A cluster that holds less than this share of an even one is refilled from the
             largest; 0 refills none.
+        num_starts: So many runs from different starts race for as many steps each; the better half
+            by the loss of the same images goes on, until one is left. The steps are those of that
+            one. Given prototypes or assignments are one start.
+        refill_every: Steps between two looks for such clusters, in all phases. Where it is not
+            given, they are looked for after every pass over the images, of 50 steps at least, but
+            no more in the last phase.
 
     References:
         Monnier et al., DTI clustering, Sec. 4.2.
     """
 
     steps: tuple[int, ...] | None = eqx.field(static=True, default=None, kw_only=True)
+    epochs: tuple[int, ...] | None = eqx.field(static=True, default=None, kw_only=True)
     max_steps: int = eqx.field(static=True, default=6_000, kw_only=True)
     tolerance: float = eqx.field(static=True, default=0.0, kw_only=True)
     curriculum: bool = eqx.field(static=True, default=True, kw_only=True)
@@ -269,10 +286,13 @@ class Training(AbstractSettings):
     split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
     shortlist: int | None = eqx.field(static=True, default=None, kw_only=True)
     least_share: float = eqx.field(static=True, default=0.2, kw_only=True)
+    num_starts: int = eqx.field(static=True, default=1, kw_only=True)
+    refill_every: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _validation.count(self.max_steps, "max_steps", least=10)
+        _validation.count(self.num_starts, "num_starts")
         _validation.positive(self.tolerance, "tolerance", least=0)
         _validation.positive(self.least_share, "least_share", least=0)
         if self.shortlist is not None:
@@ -281,8 +301,13 @@ class Training(AbstractSettings):
             _validation.count(self.batch_size, "batch_size")
         if not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be positive, not {self.learning_rate}")
-        for count in self.steps or ():
-            _validation.count(count, "steps", least=0)
+        if self.refill_every is not None:
+            _validation.count(self.refill_every, "refill_every")
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError("give either steps or epochs, not both")
+        name = "steps" if self.epochs is None else "epochs"
+        for count in self.steps or self.epochs or ():
+            _validation.count(count, name, least=0)
 
     def plan(
         self, num_transforms: int, description: Description, *, moves_from: int = 0
@@ -305,31 +330,35 @@ class Training(AbstractSettings):
         solvers = [*range(num_transforms + 1), num_transforms]
         if not self.curriculum:
             solvers = [num_transforms, num_transforms]
-        steps = self.steps
+        batch = self._batch(description)
+        epoch = math.ceil(description.num_samples / batch)
+        name, steps = ("steps", self.steps) if self.epochs is None else ("epochs", self.epochs)
         if steps is None:
             steps = _shared_out(self.max_steps, len(solvers))
         if len(steps) != len(solvers):
             raise ValueError(
-                f"steps must be {len(solvers)} numbers, one for each phase (no transforms, "
+                f"{name} must be {len(solvers)} numbers, one for each phase (no transforms, "
                 f"{num_transforms} times one more, a lower rate), not {len(steps)}: {steps}"
             )
         if sum(steps) < 1:
-            raise ValueError("steps must not all be 0")
+            raise ValueError(f"{name} must not all be 0")
+        steps = [count * (epoch if name == "epochs" else 1) for count in steps]
         rates = [self.learning_rate] * (len(solvers) - 1) + [0.1 * self.learning_rate]
         phases = [
             Phase(solver, count, rate, moves=solver >= moves_from)
             for solver, count, rate in zip(solvers, steps, rates, strict=True)
             if count > 0
         ]
-        batch = self._batch(description)
-        window = max(50, math.ceil(description.num_samples / batch))
         return GradientPlan(
             tuple(phases),
             batch,
             tolerance=self.tolerance,
-            window=window,
+            window=self.refill_every or max(50, epoch),
             least_share=self.least_share,
+            refills_to_the_end=self.refill_every is not None,
             moves_every=_MOVES_EVERY if self.split_merge else 0,
+            num_starts=self.num_starts,
+            race=_race(sum(steps), self.num_starts),
         )
 
     def _batch(self, description: Description) -> int:
@@ -342,6 +371,19 @@ class Training(AbstractSettings):
                 )
             return self.batch_size
         return min(64 if side >= 64 else 128, count)
+
+
+_RACE = (0.4, 0.6)
+"""The race takes place between these fractions of the steps of a run: where prototypes are not yet
+moved, losses do not tell runs apart."""
+
+
+def _race(total: int, starts: int) -> tuple[int, ...]:
+    """The steps at which the runs of a race are halved, equally far apart."""
+    rounds = math.ceil(math.log2(starts))
+    first, last = (share * total for share in _RACE)
+    apart = (last - first) / max(1, rounds - 1)
+    return tuple(max(1, int(first + number * apart)) for number in range(rounds))
 
 
 def _shared_out(total: int, phases: int) -> tuple[int, ...]:

@@ -42,7 +42,12 @@ from diffclust.solvers import (
 from diffclust.types import Scalar
 
 ShapeDistance = Literal[
-    "likelihood", "fisher-rao", "wasserstein", "squared-wasserstein", "printed-wasserstein"
+    "likelihood",
+    "fisher-rao",
+    "wasserstein",
+    "squared-wasserstein",
+    "printed-wasserstein",
+    "alpha-divergence",
 ]
 
 _DISTANCE_WORDS = {
@@ -50,6 +55,7 @@ _DISTANCE_WORDS = {
     "wasserstein": "Wasserstein distance to the mean shape",
     "squared-wasserstein": "squared Wasserstein distance to the mean shape",
     "printed-wasserstein": "Wasserstein distance to the mean shape, as the paper prints it",
+    "alpha-divergence": "α-divergence from the mean shape",
 }
 
 _DESCRIPTIONS = {
@@ -75,10 +81,15 @@ class ShapeKMeans(AbstractModel):
     Attributes:
         num_clusters: K.
         distance: Between the Gaussians of a shape's landmarks and a centre's; `"likelihood"` is
-            no distance but the classification likelihood, in which shapes are points.
+            no distance but the classification likelihood, in which shapes are points, and an
+            `"alpha-divergence"` is not symmetric unless α is 0.
+        alpha: α of that divergence of a shape from a centre, between -1, Kullback and Leibler's,
+            and 1, the same with the two exchanged.
         variances: What has variances of its own: one for all landmarks (`"round"`), every
             landmark and coordinate, or these in every cluster.
         covariances: Whether coordinates of a landmark vary by themselves, or together.
+        shape_variances: In Type II a shape has the variances of its `"own"` cluster, as the paper
+            writes it, or of the `"candidate"` that it is compared with.
         norm: Whether a distance of shapes is the sum over landmarks (Eq. 13) or the root of the
             sum of squares (Eq. 14); the likelihood has no such choice.
         centres: Means of coordinates, as the paper argues, or Fréchet means: the Gaussians whose
@@ -107,6 +118,10 @@ class ShapeKMeans(AbstractModel):
     covariances: Literal["diagonal", "full"] = eqx.field(
         static=True, default="diagonal", kw_only=True
     )
+    alpha: float = eqx.field(static=True, default=0.0, kw_only=True)
+    shape_variances: Literal["own", "candidate"] = eqx.field(
+        static=True, default="own", kw_only=True
+    )
     norm: Literal["l1", "l2"] = eqx.field(static=True, default="l1", kw_only=True)
     centres: Literal["mean", "frechet"] = eqx.field(static=True, default="mean", kw_only=True)
     registration: Registered = eqx.field(static=True, default="similarity", kw_only=True)
@@ -132,8 +147,40 @@ class ShapeKMeans(AbstractModel):
                 "centres='frechet' needs variances of each landmark and diagonal covariances, "
                 f"not variances={self.variances!r} and covariances={self.covariances!r}"
             )
+        if not -1.0 <= self.alpha <= 1.0:
+            raise ValueError(f"alpha must lie between -1 and 1, not {self.alpha}")
         if not 0.0 < self.min_variance < 1.0:
             raise ValueError(f"min_variance must lie between 0 and 1, not {self.min_variance}")
+
+    @staticmethod
+    def as_published(
+        num_clusters: int,
+        *,
+        distance: ShapeDistance = "fisher-rao",
+        variances: Variances = "per_cluster",
+    ) -> "ShapeKMeans":
+        """The paper's own settings: its Type II algorithm, one run from a random assignment.
+
+        The paper has no least variance, and does not say how many runs it makes, nor whether
+        registration takes out scale: one, and it does. `variances="per_landmark"` is Type I (dd1,
+        and dw with `distance="wasserstein"`), `"round"` its round Gaussians (dr).
+
+        Args:
+            num_clusters: G.
+            distance: Between landmarks.
+            variances: What has variances of its own.
+
+        Returns:
+            The model.
+        """
+        return ShapeKMeans(
+            num_clusters,
+            distance=distance,
+            variances=variances,
+            prior=0.0,
+            min_variance=1e-6,
+            num_restarts=1,
+        )
 
     @property
     def words(self) -> Words:
@@ -167,12 +214,13 @@ class ShapeKMeans(AbstractModel):
         if self.distance == "likelihood":
             return LandmarkNegativeLogLikelihood()
         variances = "full" if self.covariances == "full" else self.variances
-        return LandmarkDistance(between_gaussians(self.distance, variances), norm=self.norm)
+        between = between_gaussians(self.distance, variances, self.alpha)
+        return LandmarkDistance(between, norm=self.norm)
 
     def aligner(self) -> AbstractAligner:
         """None; in Type II shapes carry the variances of their clusters."""
         type_two = self.variances == "per_cluster" and self.distance != "likelihood"
-        return ClusterVariances() if type_two else NoAlignment()
+        return ClusterVariances() if type_two and self.shape_variances == "own" else NoAlignment()
 
     def initial_covariance(
         self,

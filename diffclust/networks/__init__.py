@@ -6,6 +6,8 @@ You need this where a network is to predict alignments (DTI clustering) instead 
 
 from diffclust.networks.backbones import (
     AbstractBackbone,
+    AbstractBatchBackbone,
+    BatchFeatures,
     Head,
     ResidualBackbone,
     StridedBackbone,
@@ -15,6 +17,8 @@ from diffclust.networks.backbones import (
 
 __all__ = [
     "AbstractBackbone",
+    "AbstractBatchBackbone",
+    "BatchFeatures",
     "Head",
     "ResidualBackbone",
     "StridedBackbone",

@@ -2,7 +2,8 @@
 
 import abc
 import math
-from typing import Literal, get_args
+from collections.abc import Callable
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -12,7 +13,7 @@ from jaxtyping import Array, Float
 from diffclust import _validation as check
 from diffclust.types import Image, Key, Params
 
-Normalisation = Literal["none", "group"]
+Normalisation = Literal["none", "group", "batch"]
 EPSILON = 1e-5
 """Added to variances, as is usual."""
 
@@ -42,23 +43,31 @@ class Convolution(eqx.Module):
         outputs: Channels of the images that it gives.
         size: Rows and columns of the kernel, odd.
         stride: Steps along rows and columns between the pixels that are computed.
-        key: Randomness of the kernel; the bias starts at zero.
+        biased: Whether there is a bias, which starts at zero.
+        key: Randomness of the kernel.
 
     Attributes:
         weight: The kernel.
-        bias: Added to every pixel.
+        bias: Added to every pixel, or None.
         stride: Steps along rows and columns.
     """
 
     weight: Float[Array, "rows columns inputs outputs"]
-    bias: Float[Array, " outputs"]
+    bias: Float[Array, " outputs"] | None
     stride: tuple[int, int] = eqx.field(static=True)
 
     def __init__(
-        self, inputs: int, outputs: int, *, size: int, stride: tuple[int, int] = (1, 1), key: Key
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        size: int,
+        stride: tuple[int, int] = (1, 1),
+        biased: bool = True,
+        key: Key,
     ):
         self.weight = he_normal(key, (size, size, inputs, outputs), size * size * inputs)
-        self.bias = jnp.zeros(outputs, dtype=self.weight.dtype)
+        self.bias = jnp.zeros(outputs, dtype=self.weight.dtype) if biased else None
         self.stride = stride
 
     def __call__(self, image: Image) -> Float[Array, "rows columns outputs"]:
@@ -78,7 +87,7 @@ class Convolution(eqx.Module):
             [(before, before)] * 2,
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
         )
-        return batch[0] + self.bias[None, None]
+        return batch[0] if self.bias is None else batch[0] + self.bias[None, None]
 
 
 class GroupNormalisation(eqx.Module):
@@ -127,6 +136,91 @@ class GroupNormalisation(eqx.Module):
         # Rounding may leave a variance below 0 where a group is constant.
         factor = self.gain * jax.lax.rsqrt(jnp.maximum(square - mean**2, 0.0) + EPSILON)
         return image * factor[None, None] + (self.shift - mean * factor)[None, None]
+
+
+MOMENTUM = 0.1
+"""What each batch adds to the running moments, as in PyTorch."""
+
+Moments = tuple[Float[Array, " _"], Float[Array, " _"]]
+"""Mean and variance of every channel."""
+
+
+class BatchNormalisation(eqx.Module):
+    """Mean 0 and variance 1 of every channel over a batch of images, then gain and shift.
+
+    While a network is trained, the moments are those of the batch; they take part in its gradient.
+    One image is read with running averages of them, which are kept among the weights and which no
+    gradient reaches.
+
+    Args:
+        channels: Channels of the images.
+
+    Attributes:
+        gain: One factor a channel.
+        shift: One summand a channel.
+        moments: Running averages of mean and variance.
+
+    References:
+        Ioffe and Szegedy (2015), Batch normalization, Algorithms 1 and 2.
+    """
+
+    gain: Float[Array, " channels"]
+    shift: Float[Array, " channels"]
+    moments: Moments
+
+    def __init__(self, channels: int):
+        self.gain = jnp.ones(channels, dtype=jnp.result_type(float))
+        self.shift = jnp.zeros_like(self.gain)
+        self.moments = (jnp.zeros_like(self.gain), jnp.ones_like(self.gain))
+
+    def __call__(self, image: Image) -> Image:
+        """Normalises by the running moments.
+
+        Args:
+            image: Image of shape `(height, width, channels)`.
+
+        Returns:
+            Image of the same shape.
+        """
+        return self._by(self.moments, image)
+
+    def normalise_batch(
+        self,
+        images: Float[Array, "n height width channels"],
+        weight: Float[Array, " n"],
+        axis_name: str | None = None,
+    ) -> tuple[Float[Array, "n height width channels"], Moments]:
+        """Normalises by the moments of a batch.
+
+        Args:
+            images: The batch.
+            weight: Weights of the images; one of weight 2 counts as two.
+            axis_name: Name of a mapped device axis over which moments are taken, or None.
+
+        Returns:
+            The images, and the running moments after the batch: of the variance, those of its
+            unbiased estimate.
+        """
+
+        def total(values: Array) -> Array:
+            summed = jnp.sum(values, axis=(0, 1, 2))
+            return summed if axis_name is None else jax.lax.psum(summed, axis_name)
+
+        each = jnp.broadcast_to(weight[:, None, None, None], (*images.shape[:3], 1))
+        count = jnp.maximum(total(each), 1.0)
+        mean = total(each * images) / count
+        variance = total(each * (images - mean[None, None, None]) ** 2) / count
+        seen = (mean, variance * count / jnp.maximum(count - 1.0, 1.0))
+        running = jax.tree.map(lambda old, new: old + MOMENTUM * (new - old), self.moments, seen)
+        return self._by((mean, variance), images), jax.lax.stop_gradient(running)
+
+    def _by(self, moments: Moments, images: Array) -> Array:
+        factor = self.gain * jax.lax.rsqrt(moments[1] + EPSILON)
+        shift = self.shift - moments[0] * factor
+        return images * factor[(None,) * (images.ndim - 1)] + shift[(None,) * (images.ndim - 1)]
+
+
+Norm = GroupNormalisation | BatchNormalisation
 
 
 def max_pool(image: Image) -> Float[Array, "rows columns channels"]:
@@ -218,8 +312,8 @@ def make_heads(num_clusters: int, num_features: int, num_params: int, *, key: Ke
 class AbstractBackbone(eqx.Module):
     """A network from one image to a vector of features.
 
-    All leaves are arrays to be learned; there is no state and nothing random in a call, so that a
-    backbone is a pure function of its weights and one image. Batches are `jax.vmap`'s job.
+    All leaves are arrays; there is no state and nothing random in a call, so that a backbone is a
+    pure function of its weights and one image. Batches are `jax.vmap`'s job.
     """
 
     @property
@@ -237,6 +331,71 @@ class AbstractBackbone(eqx.Module):
         Returns:
             Features of shape `(num_features,)`.
         """
+
+
+class AbstractBatchBackbone(AbstractBackbone):
+    """A backbone that may be normalised over batches while it is trained.
+
+    One image is read with the moments that the backbone holds, so that it is a pure function of its
+    leaves and one image all the same; a batch is read with its own.
+    """
+
+    @property
+    @abc.abstractmethod
+    def is_batch_normalised(self) -> bool:
+        """Whether a batch is read in another way than image by image."""
+
+    @abc.abstractmethod
+    def read_batch(
+        self,
+        images: Float[Array, "n height width channels"],
+        weight: Float[Array, " n"],
+        *,
+        axis_name: str | None = None,
+    ) -> tuple[Float[Array, "n features"], tuple[Moments, ...]]:
+        """Reads a batch, normalised by its own moments.
+
+        Args:
+            images: The batch.
+            weight: Weights of the images.
+            axis_name: Name of a mapped device axis over which moments are taken, or None.
+
+        Returns:
+            Features of every image, and the running moments of every layer after the batch.
+        """
+
+    @abc.abstractmethod
+    def with_moments(self, moments: tuple[Moments, ...]) -> "AbstractBatchBackbone":
+        """The backbone with other running moments.
+
+        Args:
+            moments: As `read_batch` returns them.
+
+        Returns:
+            The backbone.
+        """
+
+
+class BatchFeatures(eqx.Module):
+    """Features of the images of a batch that was read already, in the place of a backbone.
+
+    Attributes:
+        features: Features of every image; of one image under `jax.vmap`.
+    """
+
+    features: Float[Array, "*n features"]
+
+    def __call__(self, image: Image) -> Float[Array, " features"]:
+        """The features of the image.
+
+        Args:
+            image: The image; it is not looked at.
+
+        Returns:
+            Features of shape `(num_features,)`.
+        """
+        del image
+        return self.features
 
 
 def _check_size(height: int, width: int, channels: int) -> None:
@@ -302,7 +461,7 @@ class StridedBackbone(AbstractBackbone):
         rows, columns = self.height, self.width
         for layer in self.layers:
             rows, columns = -(-rows // layer.stride[0]), -(-columns // layer.stride[1])
-        return rows * columns * self.layers[-1].bias.shape[-1]
+        return rows * columns * self.layers[-1].weight.shape[-1]
 
     def __call__(self, image: Image) -> Float[Array, " features"]:
         """Reads one image of the size that the backbone was made for.
@@ -344,6 +503,17 @@ LARGE = 64
 """Images of at least so many pixels on the shorter side get the depth 18."""
 
 
+Layer = Callable[[Array], Array]
+
+
+def _identity(layer: Layer) -> Layer:
+    return layer
+
+
+def _apply(norm: Norm, image: Array) -> Array:
+    return norm(image)
+
+
 class ResidualBlock(eqx.Module):
     """relu(shortcut(x) + scale · f(x)), with f two convolutions of 3×3.
 
@@ -355,6 +525,7 @@ class ResidualBlock(eqx.Module):
         outputs: Channels of the images that it gives.
         stride: Step of the first convolution along rows and columns.
         scale: Where the branch's scale starts, or None for a normalised branch without one.
+        norm: What normalises that.
         key: Randomness of the weights.
 
     Attributes:
@@ -372,42 +543,64 @@ class ResidualBlock(eqx.Module):
 
     first: Convolution
     second: Convolution
-    norms: tuple[GroupNormalisation, ...]
+    norms: tuple[Norm, ...]
     scale: Float[Array, ""] | None
 
-    def __init__(self, inputs: int, outputs: int, *, stride: int, scale: float | None, key: Key):
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        stride: int,
+        scale: float | None,
+        norm: type[Norm] = GroupNormalisation,
+        key: Key,
+    ):
         one, two = jax.random.split(key)
-        self.first = Convolution(inputs, outputs, size=3, stride=(stride, stride), key=one)
-        self.second = Convolution(outputs, outputs, size=3, key=two)
-        norms = 2 if scale is None else 0
-        self.norms = tuple(GroupNormalisation(outputs) for _ in range(norms))
+        biased = scale is not None or norm is not BatchNormalisation
+        self.first = Convolution(
+            inputs, outputs, size=3, stride=(stride, stride), biased=biased, key=one
+        )
+        self.second = Convolution(outputs, outputs, size=3, biased=biased, key=two)
+        self.norms = tuple(norm(outputs) for _ in range(2)) if scale is None else ()
         dtype = self.first.weight.dtype
         self.scale = None if scale is None else jnp.asarray(scale, dtype=dtype)
 
-    def __call__(self, image: Image) -> Float[Array, "rows columns outputs"]:
+    def __call__(
+        self,
+        image: Float[Array, "*n height width inputs"],
+        each: Callable[[Layer], Layer] = _identity,
+        normalise: Callable[[Any, Array], Array] = _apply,
+    ) -> Float[Array, "*n rows columns outputs"]:
         """Applies the block.
 
         Args:
-            image: Image of shape `(height, width, inputs)`.
+            image: Image of shape `(height, width, inputs)`, or a batch.
+            each: Makes of a layer, which reads one image, one that reads what `image` is:
+                `jax.vmap` for a batch.
+            normalise: Applies a normalisation to what `image` is.
 
         Returns:
-            Image of shape `(⌈height / stride⌉, ⌈width / stride⌉, outputs)`.
+            Image of shape `(⌈height / stride⌉, ⌈width / stride⌉, outputs)`, or a batch.
         """
+        shortcut, branch = each(self._shortcut)(image), each(self.first)(image)
+        if self.scale is None:
+            branch = each(self.second)(jax.nn.relu(normalise(self.norms[0], branch)))
+            branch = normalise(self.norms[1], branch)
+        else:
+            branch = self.scale * each(self.second)(jax.nn.relu(branch))
+        return jax.nn.relu(shortcut + branch)
+
+    def _shortcut(self, image: Image) -> Float[Array, "rows columns outputs"]:
         down, along = self.first.stride
         shortcut = image[::down, ::along]
         added = self.first.weight.shape[-1] - image.shape[-1]
-        if added:
-            shortcut = jnp.pad(shortcut, ((0, 0), (0, 0), (added // 2, added - added // 2)))
-        branch = self.first(image)
-        if self.scale is None:
-            branch = self.second(jax.nn.relu(self.norms[0](branch)))
-            branch = self.norms[1](branch)
-        else:
-            branch = self.scale * self.second(jax.nn.relu(branch))
-        return jax.nn.relu(shortcut + branch)
+        if not added:
+            return shortcut
+        return jnp.pad(shortcut, ((0, 0), (0, 0), (added // 2, added - added // 2)))
 
 
-class ResidualBackbone(AbstractBackbone):
+class ResidualBackbone(AbstractBatchBackbone):
     """A residual network, truncated after global average pooling.
 
     Depth 20 is the CIFAR network (a 3×3 stem and three stages of three blocks with 16, 32 and 64
@@ -417,7 +610,7 @@ class ResidualBackbone(AbstractBackbone):
     Args:
         channels: Channels of the images.
         depth: 20 or 18.
-        normalisation: `"none"`, or `"group"` after every convolution.
+        normalisation: `"none"`, or `"group"` or `"batch"` after every convolution.
         key: Randomness of the weights.
 
     Attributes:
@@ -431,7 +624,7 @@ class ResidualBackbone(AbstractBackbone):
     """
 
     stem: Convolution
-    stem_norm: GroupNormalisation | None
+    stem_norm: Norm | None
     blocks: tuple[ResidualBlock, ...]
     pooled: bool = eqx.field(static=True)
 
@@ -440,18 +633,23 @@ class ResidualBackbone(AbstractBackbone):
         keys = iter(jax.random.split(key, 1 + len(widths) * repeats))
         self.pooled = depth == 18
         size, stride = (7, 2) if self.pooled else (3, 1)
+        norm = BatchNormalisation if normalisation == "batch" else GroupNormalisation
         self.stem = Convolution(
-            channels, widths[0], size=size, stride=(stride, stride), key=next(keys)
+            channels,
+            widths[0],
+            size=size,
+            stride=(stride, stride),
+            biased=normalisation != "batch",
+            key=next(keys),
         )
-        self.stem_norm = GroupNormalisation(widths[0]) if normalisation == "group" else None
+        self.stem_norm = None if normalisation == "none" else norm(widths[0])
         scale = (len(widths) * repeats) ** -0.5 if normalisation == "none" else None
         blocks, inputs = [], widths[0]
         for stage, outputs in enumerate(widths):
             for index in range(repeats):
                 step = 2 if stage and not index else 1
-                blocks.append(
-                    ResidualBlock(inputs, outputs, stride=step, scale=scale, key=next(keys))
-                )
+                settings: dict[str, Any] = {"stride": step, "scale": scale, "norm": norm}
+                blocks.append(ResidualBlock(inputs, outputs, **settings, key=next(keys)))
                 inputs = outputs
         self.blocks = tuple(blocks)
 
@@ -462,15 +660,51 @@ class ResidualBackbone(AbstractBackbone):
 
     def __call__(self, image: Image) -> Float[Array, " features"]:
         """Reads one image of any size; see `AbstractBackbone.__call__`."""
-        hidden = self.stem(2 * image - 1)
+        return self._read(image, _identity, _apply)
+
+    def _read(
+        self,
+        image: Array,
+        each: Callable[[Layer], Layer],
+        normalise: Callable[[Any, Array], Array],
+    ) -> Array:
+        hidden = each(self.stem)(2 * image - 1)
         if self.stem_norm is not None:
-            hidden = self.stem_norm(hidden)
+            hidden = normalise(self.stem_norm, hidden)
         hidden = jax.nn.relu(hidden)
         if self.pooled:
-            hidden = max_pool(hidden)
+            hidden = each(max_pool)(hidden)
         for block in self.blocks:
-            hidden = block(hidden)
-        return jnp.mean(hidden, axis=(0, 1))
+            hidden = block(hidden, each, normalise)
+        return jnp.mean(hidden, axis=(-3, -2))
+
+    @property
+    def is_batch_normalised(self) -> bool:
+        """As it was made; see `AbstractBatchBackbone.is_batch_normalised`."""
+        return isinstance(self.stem_norm, BatchNormalisation)
+
+    def read_batch(
+        self,
+        images: Float[Array, "n height width channels"],
+        weight: Float[Array, " n"],
+        *,
+        axis_name: str | None = None,
+    ) -> tuple[Float[Array, "n features"], tuple[Moments, ...]]:
+        moments: list[Moments] = []
+
+        def normalise(norm: BatchNormalisation, hidden: Array) -> Array:
+            hidden, running = norm.normalise_batch(hidden, weight, axis_name)
+            moments.append(running)
+            return hidden
+
+        return self._read(images, jax.vmap, normalise), tuple(moments)
+
+    def with_moments(self, moments: tuple[Moments, ...]) -> "ResidualBackbone":
+        def own(backbone: Any) -> list[Any]:
+            norms = [backbone.stem_norm, *(n for block in backbone.blocks for n in block.norms)]
+            return [norm.moments for norm in norms]
+
+        return eqx.tree_at(own, self, list(moments))
 
 
 def residual_backbone(
@@ -490,9 +724,8 @@ def residual_backbone(
         channels: Channels of the images.
         key: Randomness of the weights.
         depth: 20 or 18; None takes 20 for images smaller than 64×64, else 18.
-        normalisation: What stands in for the paper's batch normalisation, which would make the
-            features of an image depend on its batch: `"group"`, or `"none"` (residual branches
-            that start small).
+        normalisation: `"batch"` is the authors'. With `"group"`, or `"none"` (residual branches
+            that start small), the features of an image do not depend on its batch.
 
     Returns:
         The backbone.

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, Alignment
 from diffclust.energies import AbstractAdaptiveReduction, AbstractPairEnergy, AbstractReduction
+from diffclust.networks import BatchFeatures
 from diffclust.prototypes import Clusters, Learned
 
 Adjoint = Literal["envelope", "unrolled"]
@@ -170,14 +171,17 @@ class AbstractSolver(eqx.Module):
             jnp.zeros((0,), dtype=dtype),
         )
 
-        def one(sample: PyTree, memory: Memory | None) -> Alignment:
+        read = shared if isinstance(shared, BatchFeatures) else None
+
+        def one(sample: PyTree, memory: Memory | None, read: BatchFeatures | None) -> Alignment:
             start = nothing
             if memory is not None:
                 warm = memory.params.shape[0]
                 start = Alignment(memory.cluster[:warm], memory.params, memory.energy[:warm])
-            return self.aligner.align(energy, sample, clusters, shared, start, prepared)
+            common = shared if read is None else read
+            return self.aligner.align(energy, sample, clusters, common, start, prepared)
 
-        found = jax.vmap(one)(given, memory)
+        found = jax.vmap(one)(given, memory, read)
         if not searched:
             return found
         values = _at_fixed_params(found.energy, found, self.energy, samples, learned.clusters)

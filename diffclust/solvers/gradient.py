@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import warnings
 from collections.abc import Sequence
 
@@ -19,6 +20,7 @@ from diffclust.energies import (
     AbstractReduction,
     HardMinimum,
 )
+from diffclust.networks import AbstractBatchBackbone, BatchFeatures
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, memory_of, reduction_now
@@ -72,8 +74,9 @@ class GradientEM(AbstractSolver):
         energy: The energy of a sample against a cluster.
         aligner: Finds the params: predicted and learned, minimised, or none.
         reduction: How a sample's energies make its loss.
-        followed: For how many clusters of a sample a gradient is computed, best first. One is
-            exact for a hard minimum; clusters of negligible responsibility have none to speak of.
+        followed: For how many clusters of a sample a gradient is computed, best first; None for
+            all. One is exact for a hard minimum; clusters of negligible responsibility have none to
+            speak of.
         decay: Weight decay of the networks.
         warm_starts: How many candidates' params are memory_of of each sample.
         adjoint: How losses are differentiated; see `diffclust.solvers.base.Adjoint`.
@@ -90,7 +93,7 @@ class GradientEM(AbstractSolver):
     energy: AbstractPairEnergy
     aligner: AbstractAligner
     reduction: AbstractReduction = HardMinimum()
-    followed: int = eqx.field(static=True, default=1, kw_only=True)
+    followed: int | None = eqx.field(static=True, default=1, kw_only=True)
     decay: float = eqx.field(static=True, default=1e-6, kw_only=True)
     warm_starts: int = eqx.field(static=True, default=1, kw_only=True)
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
@@ -209,12 +212,19 @@ class GradientEM(AbstractSolver):
             The state after the step, and the batch's new memory, None where it was.
         """
 
-        def total(learned: Learned) -> tuple[Scalar, Alignment]:
-            found = self.assign(learned, batch.samples, memory)
+        def total(learned: Learned) -> tuple[Scalar, tuple[Alignment, PyTree]]:
+            read, running = learned, None
+            if (network := self._batch_normalised(learned)) is not None:
+                features, running = network.read_batch(
+                    batch.samples, batch.weight, axis_name=axis_name
+                )
+                read = Learned(learned.clusters, BatchFeatures(features), learned.objective)
+            found = self.assign(read, batch.samples, memory)
             losses = self.losses(learned, batch.samples, found)
-            return jnp.dot(losses, batch.weight), found
+            return jnp.dot(losses, batch.weight), (found, running)
 
-        (loss, found), gradient = eqx.filter_value_and_grad(total, has_aux=True)(state.learned)
+        value_and_grad = eqx.filter_value_and_grad(total, has_aux=True)
+        (loss, (found, running)), gradient = value_and_grad(state.learned)
         number = jnp.arange(len(state.learned.clusters), dtype=jnp.int32)
         count = batch.weight @ (found.cluster[:, :1] == number[None]).astype(batch.weight.dtype)
         sums = self._reduction_sums(state.learned, found.energy, batch.weight)
@@ -232,7 +242,9 @@ class GradientEM(AbstractSolver):
             if not self.optimizer:
                 updates = jax.tree.map(lambda u: -rate * u, updates)
             learned = optax.apply_updates(state.learned, updates)
-        learned = Learned(learned.clusters, learned.shared, _held(learned, state.learned))
+        network = self._batch_normalised(learned)
+        shared = learned.shared if network is None else network.with_moments(running)
+        learned = Learned(learned.clusters, shared, _held(learned, state.learned))
         tally = jax.tree.map(jnp.add, state.tally, GradientTally(count, loss, sums))
         taken, kept = (learned, moments, tally), (state.learned, state.moments, state.tally)
         learned, moments, tally = jax.tree.map(
@@ -243,6 +255,12 @@ class GradientEM(AbstractSolver):
         if memory is None:
             return state, None
         return state, memory_of(found, memory.params.shape[1])
+
+    def _batch_normalised(self, learned: Learned) -> AbstractBatchBackbone | None:
+        """The network, where it is in use and normalised over batches."""
+        network = learned.shared
+        used = self.aligner.is_learned and isinstance(network, AbstractBatchBackbone)
+        return network if used and network.is_batch_normalised else None
 
     def refill(
         self, state: GradientState, key: Key, *, least_share: float, noise: float
@@ -389,11 +407,15 @@ class GradientPlan:
         window: Steps over which losses are averaged, and after which tiny clusters are refilled.
         least_share: A cluster is tiny that holds less than this share of an even one; 0 refills
             none.
+        refills_to_the_end: Whether the last phase refills too, which leaves little time to part
+            twins.
         noise: Standard deviation of the noise that parts a refilled cluster from its source.
         moves_every: Windows between two attempts to split one cluster and remove another; 0 tries
             none.
         least_gain: The least net gain that is worth such a move, as a fraction of the loss.
-        move_samples: Most samples by which it is judged.
+        move_samples: Most samples by which it is judged, and by which runs of a race are compared.
+        num_starts: Runs that race.
+        race: The steps at which they are compared; phases do not end early before the last.
     """
 
     phases: tuple[Phase, ...]
@@ -402,10 +424,22 @@ class GradientPlan:
     patience: int = 3
     window: int = 50
     least_share: float = 0.2
+    refills_to_the_end: bool = False
     noise: float = 1e-4
     moves_every: int = 0
     least_gain: float = 0.005
     move_samples: int = 2048
+    num_starts: int = 1
+    race: tuple[int, ...] = ()
+
+    @property
+    def num_steps(self) -> int:
+        """Most steps of all runs together."""
+        total, running, last = sum(phase.steps for phase in self.phases), self.num_starts, 0
+        for step in self.race:
+            total += (running - 1) * (step - last)
+            running, last = math.ceil(running / 2), step
+        return total
 
 
 class BatchOrder:

@@ -1,6 +1,7 @@
 """Gradient EM as a problem: transforms are added one by one, and tiny clusters refilled."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from diffclust.parallel.chunks import Batch
 from diffclust.parallel.data import Data, Description
 from diffclust.parallel.mesh import check_batch_size, replicate, unreplicated
 from diffclust.prototypes import Learned
@@ -37,6 +39,10 @@ class GradientPosition:
         losses: Final losses of the restarts that are done.
         best: The position where the best of them ended, or None.
         running: Whether a restart is in progress.
+        start: Number of the start of the run in progress, where several race.
+        score: Its loss on the samples by which runs are compared; None until it has come there.
+        round: Rounds of the race that are over.
+        rivals: Where the other runs that are still in the race are.
     """
 
     phase: int = 0
@@ -49,6 +55,10 @@ class GradientPosition:
     losses: tuple[float, ...] = ()
     best: dict[str, Any] | None = None
     running: bool = False
+    start: int = 0
+    score: float | None = None
+    round: int = 0
+    rivals: tuple[dict[str, Any], ...] = ()
 
 
 class GradientArrays(eqx.Module):
@@ -59,16 +69,31 @@ class GradientArrays(eqx.Module):
         state: The restart in progress, or None.
         memory: Its memory of all samples, where alignments start from it.
         best: What the best restart so far learned, or None.
+        rivals: State and memory of the other runs that are still in a race.
     """
 
     key: Array
     state: GradientState | None = None
     memory: Memory | None = None
     best: Learned | None = None
+    rivals: tuple[tuple[GradientState, Memory | None], ...] = ()
+
+
+_RUN = ("phase", "steps", "history", "starts", "refills", "moves", "ended", "start", "score")
+"""What a position says of the run in progress alone."""
 
 
 class GradientProblem(AbstractProblem):
-    """Prototypes, networks and mixture weights fitted by gradient steps on batches."""
+    """Prototypes, networks and mixture weights fitted by gradient steps on batches.
+
+    A plan may let several runs from different starts race (successive halving): all take as many
+    steps of the curriculum, are compared by their losses on the same samples, and the better half
+    goes on, until one is left, which is trained to the end.
+
+    References:
+        Jamieson and Talwalkar (2016), Non-stochastic best arm identification and hyperparameter
+        optimization, Sec. 2.
+    """
 
     def __init__(
         self,
@@ -94,7 +119,7 @@ class GradientProblem(AbstractProblem):
         self.num_restarts = num_restarts
         self._init_learned, self._template = init_learned, template
         self._best_assignment: SoftAssignment | None = None
-        self._order: tuple[int, BatchOrder] | None = None
+        self._order: tuple[tuple[int, int], BatchOrder] | None = None
 
     def init(self, data: Data, key: Key) -> State:
         """The state before the first restart."""
@@ -114,14 +139,58 @@ class GradientProblem(AbstractProblem):
         key = jax.random.split(key, self.num_restarts)[len(at.losses)]
         if at.phase == len(self.plan.phases):
             return self._restart_done(data, arrays, at, callback)
+        own_key = jax.random.fold_in(key, 2 + at.start) if at.start else key
         if not at.running:
-            learned = self._init_learned(data, jax.random.fold_in(key, 2))
+            learned = self._init_learned(data, jax.random.fold_in(own_key, 2))
             solver = self._solver(at)
             memory = _memory(solver, data.num_samples, len(learned.clusters), data.dtype)
             arrays = dataclasses.replace(arrays, state=solver.init(learned), memory=memory)
             at = dataclasses.replace(at, running=True)
-        arrays, at = self._window(data, arrays, at, key, callback)
+        arrays, at = self._window(data, arrays, at, own_key, callback)
+        rounds = self.plan.race
+        # A window may lead past several rounds.
+        while at.round < len(rounds) and arrays.state is not None:
+            if int(arrays.state.step) < rounds[at.round]:
+                break
+            arrays, at = self._next_in_race(data, arrays, at, key)
         return State(arrays, dataclasses.asdict(at))
+
+    def _next_in_race(
+        self, data: Data, arrays: GradientArrays, at: GradientPosition, key: Key
+    ) -> tuple[GradientArrays, GradientPosition]:
+        """The run whose turn it is; where all have come to the same step, the better half of them.
+
+        A run in its turn is the one in progress; the others wait, first those that come next.
+        """
+        assert arrays.state is not None
+        at = dataclasses.replace(at, score=self._score(data, arrays, at, key))
+        waiting = list(zip(at.rivals, arrays.rivals, strict=True))
+        waiting.append(({name: getattr(at, name) for name in _RUN}, (arrays.state, arrays.memory)))
+        position: dict[str, Any] = {}
+        if at.round == 0 and len(waiting) < self.plan.num_starts:
+            blank = dataclasses.asdict(GradientPosition())
+            position = {**{n: blank[n] for n in _RUN}, "start": at.start + 1, "running": False}
+            run = None, None
+        else:
+            if all(about["score"] is not None for about, _ in waiting):
+                waiting.sort(key=lambda one: (one[0]["score"], one[0]["start"]))
+                kept = waiting[: -(-len(waiting) // 2)]
+                waiting = [({**about, "score": None}, run) for about, run in kept]
+                position = {"round": at.round + 1}
+            about, run = waiting.pop(0)
+            position |= about
+        others, runs = ([one[part] for one in waiting] for part in (0, 1))
+        arrays = dataclasses.replace(arrays, state=run[0], memory=run[1], rivals=tuple(runs))
+        return arrays, dataclasses.replace(at, **position, rivals=tuple(others))
+
+    def _score(self, data: Data, arrays: GradientArrays, at: GradientPosition, key: Key) -> float:
+        """The mean loss of the samples by which the runs of a race are compared."""
+        assert arrays.state is not None
+        index = _judged(data, self.plan, key, 0)
+        past = jax.tree.map(functools.partial(_rows, index), arrays.memory)
+        loss = float(_mean_loss(self._solver(at), arrays.state.learned, data.some(index), past))
+        # What is no number comes last, and would not be equal to itself.
+        return loss if np.isfinite(loss) else np.finfo(np.float64).max
 
     def _solver(self, at: GradientPosition) -> GradientEM:
         return self.solvers[self.plan.phases[min(at.phase, len(self.plan.phases) - 1)].solver]
@@ -132,9 +201,10 @@ class GradientProblem(AbstractProblem):
         """The state and memory after a window of steps."""
         plan, phase = self.plan, self.plan.phases[at.phase]
         solver = self.solvers[phase.solver]
-        if self._order is None or self._order[0] != len(at.losses):
+        run = len(at.losses), at.start
+        if self._order is None or self._order[0] != run:
             order = BatchOrder(data.counts, plan.batch_size, jax.random.fold_in(key, 0))
-            self._order = len(at.losses), order
+            self._order = run, order
         # Placed alike in every window, so that no step is compiled twice.
         rate = jnp.asarray(phase.rate, dtype=data.dtype)
         state, memory, rate = replicate((arrays.state, arrays.memory, rate), data.mesh)
@@ -159,9 +229,8 @@ class GradientProblem(AbstractProblem):
         state, memory = self._steps(data, arrays, at, key)
         loss, sizes = _window_loss(state, at)
         taken = int(state.step)
-        # The last phase ends with what it has: there is no time left to part twins.
         is_last = at.phase + 1 == len(plan.phases)
-        share = 0.0 if is_last else plan.least_share
+        share = 0.0 if is_last and not plan.refills_to_the_end else plan.least_share
         state, refilled = _refill(solver, state, noise_key, share, plan.noise)
         history, refills = (*at.history, loss), at.refills + int(refilled)
         at = dataclasses.replace(at, steps=at.steps + steps, history=history, refills=refills)
@@ -181,7 +250,10 @@ class GradientProblem(AbstractProblem):
         total, least = sum(each.steps for each in plan.phases), min(at.losses, default=None)
         progress = (len(at.losses), at.phase, taken, total, loss, least)
         seen = taken * plan.batch_size
-        callback(Progress("step", *progress, sizes=sizes, samples=seen, learned=state.learned))
+        # What a run learns that may not be kept is nobody's to look at.
+        told = {"learned": None if at.round < len(plan.race) else state.learned}
+        stage = "step" if told["learned"] is not None else "race"
+        callback(Progress(stage, *progress, sizes=sizes, samples=seen, **told))
         return dataclasses.replace(arrays, state=state, memory=memory), at
 
     def _restart_done(
@@ -230,13 +302,17 @@ class GradientProblem(AbstractProblem):
     def template(self, description: Description, position: Position) -> PyTree:
         """Zeros in the place of every array that a snapshot at the position holds."""
         at, learned = GradientPosition(**tuples(position)), self._template()
-        solver, count = self._solver(at), len(learned.clusters)
-        size, dtype = description.num_samples, description.dtype
+        size, dtype, count = description.num_samples, description.dtype, len(learned.clusters)
+
+        def run(at: GradientPosition) -> tuple[GradientState, Memory | None]:
+            solver = self._solver(at)
+            return solver.init(learned), _memory(solver, size, count, dtype)
+
         return GradientArrays(
             jnp.zeros((2,), jnp.uint32),
-            solver.init(learned) if at.running else None,
-            _memory(solver, size, count, dtype) if at.running else None,
+            *(run(at) if at.running else (None, None)),
             None if at.best is None else learned,
+            tuple(run(GradientPosition(**about)) for about in at.rivals),
         )
 
 
@@ -282,22 +358,36 @@ def _move(
     key: Key,
 ) -> GradientState | None:
     """The state after the best split and removal, judged by some samples; None for none."""
-    size = data.num_samples
-    rng = np.random.default_rng([int(state.step), *np.asarray(jax.random.key_data(key)).tolist()])
-    judged = min(size, plan.move_samples)
-    # One of few numbers, eight to a doubling: other data sets are judged by the same program.
-    judged -= judged % 2 ** max(0, judged.bit_length() - 4)
-    index = rng.choice(size, judged, replace=False)
-    places = jnp.asarray(index)
+    index = _judged(data, plan, key, int(state.step))
     # Where devices share the samples, there are few of these, and seldom: each weighs all moves.
     some = data.some(index)
-    past = jax.tree.map(lambda leaf: leaf[places], memory)
+    past = jax.tree.map(functools.partial(_rows, index), memory)
     move = propose(solver, state.learned, some, past)
     pair = best_move(move, least=plan.least_gain)
     if pair is None:
         return None
     split, removed = (jnp.asarray(k, dtype=jnp.result_type(int)) for k in pair)
     return apply_move(state, move.children, split, removed)
+
+
+def _judged(data: Data, plan: GradientPlan, key: Key, step: int) -> np.ndarray:
+    """Which samples moves and races are judged by, at a step."""
+    rng = np.random.default_rng([step, *np.asarray(jax.random.key_data(key)).tolist()])
+    judged = min(data.num_samples, plan.move_samples)
+    # One of few numbers, eight to a doubling: other data sets are judged by the same program.
+    judged -= judged % 2 ** max(0, judged.bit_length() - 4)
+    return rng.choice(data.num_samples, judged, replace=False)
+
+
+def _rows(index: np.ndarray, leaf: Array) -> Array:
+    return leaf[jnp.asarray(index)]
+
+
+@eqx.filter_jit
+def _mean_loss(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory | None) -> Array:
+    found = solver.assign(learned, batch.samples, memory)
+    losses = solver.reduction_of(learned)(found.energy)
+    return jnp.dot(losses, batch.weight) / jnp.sum(batch.weight)
 
 
 def _window_loss(state: GradientState, at: GradientPosition) -> tuple[float, tuple[float, ...]]:
@@ -318,7 +408,8 @@ def _verdict(plan: GradientPlan, phase: Phase, at: GradientPosition) -> Status |
     if at.steps >= phase.steps:
         return Status.MAX_PASSES
     losses = at.history[at.starts[-1] :]
-    if plan.tolerance == 0.0 or len(losses) <= plan.patience:
+    racing = at.round < len(plan.race)
+    if racing or plan.tolerance == 0.0 or len(losses) <= plan.patience:
         return None
     before, after = min(losses[: -plan.patience]), min(losses[-plan.patience :])
     return Status.LOSS if before - after <= plan.tolerance * abs(before) else None

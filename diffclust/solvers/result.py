@@ -36,8 +36,8 @@ class Progress:
 
     Attributes:
         stage: What is being done: `"seeding"`, `"pass"`, `"split"`, `"refine"` or `"predict"`; of
-            fits by gradient steps `"step"`; of staged methods `"features"`, `"directions"`,
-            `"neighbours"`, `"pairs"`, `"cut"` and `"alignments"`.
+            fits by gradient steps `"step"`, and `"race"` while several runs race; of staged methods
+            `"features"`, `"directions"`, `"neighbours"`, `"pairs"`, `"cut"` and `"alignments"`.
         restart: Number of the restart, from 0.
         iteration: Number of the pass within the restart, or of a curriculum's phase; from 0.
         done: Chunks done in it, or steps done in all.

@@ -107,13 +107,22 @@ class Compose(AbstractSequence):
     transforms: tuple[AbstractTransform, ...]
 
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        return self._bound([t.bind(height, width) for t in self.transforms])
+        return self.bound([t.bind(height, width) for t in self.transforms])
 
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
         """Part by part; see `AbstractTransform.bind_variance`."""
-        return self._bound([t.bind_variance(height, width) for t in self.transforms])
+        return self.bound([t.bind_variance(height, width) for t in self.transforms])
 
-    def _bound(self, bound: list[Callable[[Params, Image], Image]]) -> Callable:
+    def bound(self, bound: list[Callable[[Params, Image], Image]]) -> Callable:
+        """One function of all params that applies one function a part.
+
+        Args:
+            bound: A function of params and image for each of the transforms.
+
+        Returns:
+            A function of params and image.
+        """
+
         def apply(params: Params, image: Image) -> Image:
             for transform, part in zip(bound, self._split(params), strict=True):
                 image = transform(part, image)
@@ -145,6 +154,27 @@ def compose(*transforms: AbstractTransform) -> AbstractTransform:
         run = tuple(run)
         parts += [SpatialChain(run)] if spatial and len(run) > 1 else run  # pyright: ignore[reportArgumentType, reportCallIssue]
     return parts[0] if len(parts) == 1 else Compose(tuple(parts))
+
+
+def bind_spatial_variance(
+    transform: AbstractTransform, height: int, width: int
+) -> Callable[[Params, Image], Image]:
+    """How the spatial ones among composed transforms move variances; the others leave them alone.
+
+    Args:
+        transform: What `compose` returned.
+        height: Rows of the images to come.
+        width: Columns of the images to come.
+
+    Returns:
+        A function of params and variances, as `AbstractTransform.bind_variance` gives it.
+    """
+    if isinstance(transform, Compose):
+        parts = [bind_spatial_variance(part, height, width) for part in transform.transforms]
+        return transform.bound(parts)
+    if _is_spatial(transform):
+        return transform.bind_variance(height, width)
+    return lambda params, variance: variance
 
 
 def rotations_grid(transforms: tuple[AbstractTransform, ...], num_angles: int) -> Grid | None:

@@ -10,6 +10,7 @@ evidence lead to. Spearman's rank correlations with the accuracy say which of th
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 
@@ -35,13 +36,13 @@ from diffclust.solvers import (
     kmeans_plus_plus,
 )
 from diffclust.solvers.penalty_learning import warp_statistics
-from experiments.harness import arguments, finish
+from experiments.harness import SOURCE, arguments, datasets, finish
 
 
-def setting(images, side, affine, bending, steps, seed):
+def setting(images, k, side, affine, bending, steps, seed):
     """One fit, and what the label-free figures make of it."""
     model = diffclust.DeformationInvariantKMeans(
-        10, landmarks=(side, side), affine_penalty=affine, bending_penalty=bending
+        k, landmarks=(side, side), affine_penalty=affine, bending_penalty=bending
     )
     stages = (
         Stage(max(1, round(8 * steps)), blur=1 / 14, affine=True),
@@ -50,10 +51,10 @@ def setting(images, side, affine, bending, steps, seed):
     )
     solver = Lloyd(model.energy(), Descent(stages), model.family())
     factor = model.coarsening(*images.shape[1:3])
-    plan = LloydPlan(10, model.penalty(), 1, Stopping(15, 2e-3), SplitMerge(rounds=5), factor)
+    plan = LloydPlan(k, model.penalty(), 1, Stopping(15, 2e-3), SplitMerge(rounds=5), factor)
     data, key = Data(images, chunk_size=512), jax.random.key(seed)
     finest = LloydProblem(solver, plan).level(data, 1)
-    seeds = kmeans_plus_plus(finest, 10, SquaredEuclidean().to_all, key=key)
+    seeds = kmeans_plus_plus(finest, k, SquaredEuclidean().to_all, key=key)
     problem = LloydProblem(solver, plan, ("prototypes", jnp.asarray(images[seeds])))
     state = problem.init(data, key)
     # Without the refinement at full resolution: settings are compared as restarts are.
@@ -65,10 +66,11 @@ def setting(images, side, affine, bending, steps, seed):
 
 
 def main():
-    args = arguments(__doc__, limit={"type": int, "default": 300, "help": "images"})
+    args = arguments(__doc__, limit={"type": int, "default": 300, "help": "images"}, **SOURCE)
     if args.quick:
         args.limit = 60
-    data = load("mnist", split="test").limit(args.limit, seed=0)
+    named = functools.partial(load, split="test", limit=args.limit, seed=0)
+    [(_, data, k)] = datasets(args, named, ["mnist"])
     sides = (4,) if args.quick else (3, 5, 7)
     weights = (
         ((0.5, 0.015), (0.05, 0.0015))
@@ -79,7 +81,7 @@ def main():
     for side, (affine, bending), steps in itertools.product(
         sides, weights, (1.0,) if args.quick else (0.5, 1.0)
     ):
-        run, chunks, warps = setting(data.images, side, affine, bending, steps, args.seed)
+        run, chunks, warps = setting(data.images, k, side, affine, bending, steps, args.seed)
         # One number of pixels for all settings, or their likelihoods could not be compared.
         if not rows:
             pixels = warps.pixels

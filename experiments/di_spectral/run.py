@@ -15,7 +15,7 @@ import jax
 import diffclust
 from diffclust.models.spectral import cut_mean_graph
 from diffclust.parallel import Data
-from experiments.harness import arguments, finish, peak_memory_mb, scored
+from experiments.harness import SOURCE, arguments, datasets, finish, peak_memory_mb, scored
 from experiments.pssc_table3.run import images_of
 
 BEST_IN_PAPERS = {
@@ -52,18 +52,18 @@ def main():
             "default": ["usps", "mnist-test", "mnist"],
             "choices": list(BEST_IN_PAPERS),
         },
+        **SOURCE,
         removed={"nargs": "+", "type": int, "default": None, "help": "numbers of directions"},
     )
     if args.quick:
         args.seeds, args.limit, args.sets = 1, 400, ["usps"]
     settings = {} if args.removed is None else {"num_removed": tuple(args.removed)}
-    model = diffclust.DeformationInvariantSpectralClustering(10, **settings)
     figures = {}
-    for name in args.sets:
-        data = images_of(name, args.limit)
+    for name, data, k in datasets(args, lambda name: images_of(name, args.limit), args.sets):
+        model = diffclust.DeformationInvariantSpectralClustering(k, **settings)
         candidates, judged, seconds = graphs_of(model, data.images)
         print(name, seconds, flush=True)
-        figures[name] = {"n": len(data), "seconds": seconds, "papers": BEST_IN_PAPERS[name]}
+        figures[name] = {"n": len(data), "seconds": seconds, "papers": BEST_IN_PAPERS.get(name)}
         for label, neighbours in (("scattering graph", candidates), ("refined", judged)):
             runs = []
             for seed in range(args.seed, args.seed + args.seeds):

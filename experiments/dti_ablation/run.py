@@ -7,7 +7,7 @@ those, on a GPU). Every row has the same number of steps, shared out over its ph
 """
 
 from experiments.dti import STEPS, data_of, model_of, run, summary
-from experiments.harness import arguments, finish
+from experiments.harness import SOURCE, arguments, datasets, finish
 
 ROWS = {
     "aff-morpho-tps": ("dti-kmeans", {"transforms": "aff-morpho-tps"}, 0.973),
@@ -52,26 +52,28 @@ def main():
         seeds={"type": int, "default": 5, "help": "number of seeds"},
         set={"default": "mnist-1k", "choices": ["mnist-1k", "mnist-test", "mnist"]},
         rows={"nargs": "+", "default": list(ROWS)},
+        limit={"type": int, "default": None, "help": "at most so many images"},
+        **SOURCE,
         steps={"type": int, "default": None, "help": "steps of a DTI run"},
         ti_steps={"type": int, "default": 400, "help": "steps of a TI run, which are slow"},
     )
-    limit, total = None, args.steps or sum(STEPS[args.set])
+    total = args.steps or sum(STEPS[args.set])
     if args.quick:
-        args.seeds, limit, total, args.ti_steps = 1, 100, 20, 10
+        args.seeds, args.limit, total, args.ti_steps = 1, 100, 20, 10
         args.rows = ["without morphological", "without curriculum", "TI, affine only"]
-    data = data_of(args.set, limit)
+    [(name, data, k)] = datasets(args, lambda name: data_of(name, args.limit), [args.set])
     figures = {}
     for row in args.rows:
         method, settings, paper = ROWS[row]
         count = total if method == "dti-kmeans" else args.ti_steps
         curriculum = settings.get("curriculum", True)
         steps = shared_out(count, settings["transforms"], curriculum)
-        model = model_of(method, args.set, **settings, steps=steps, shortlist=3)
+        model = model_of(method, name, num_clusters=k, **settings, steps=steps, shortlist=3)
         seeds = range(args.seed, args.seed + args.seeds)
         found = summary([run(model, data, seed, row) for seed in seeds])
         print(row, found, flush=True)
         figures[row] = {"steps": list(steps), **found, "paper (MNIST)": paper}
-    finish({"experiment": "dti_ablation", "set": args.set, "seeds": args.seeds, **figures})
+    finish({"experiment": "dti_ablation", "set": name, "seeds": args.seeds, **figures})
 
 
 if __name__ == "__main__":

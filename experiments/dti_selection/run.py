@@ -11,7 +11,7 @@ import scipy.stats
 
 from diffclust.plotting import elbow
 from experiments.dti import data_of, model_of, run, summary
-from experiments.harness import arguments, finish
+from experiments.harness import SOURCE, arguments, datasets, finish
 
 
 def main():
@@ -23,25 +23,26 @@ def main():
         runs_each={"type": int, "default": 2, "help": "runs with each other K"},
         steps={"nargs": 5, "type": int, "default": [200, 500, 500, 500, 200]},
         limit={"type": int, "default": 3000, "help": "at most so many images"},
+        **SOURCE,
     )
     if args.quick:
         args.runs, args.clusters, args.runs_each, args.limit = 3, [2, 4], 1, 120
         args.steps = [10, 10, 10, 10, 10]
-    data = data_of(args.set, args.limit)
+    [(name, data, true)] = datasets(args, lambda name: data_of(name, args.limit), [args.set])
 
     def fits(clusters, count):
-        model = model_of("dti-kmeans", args.set, num_clusters=clusters, steps=tuple(args.steps))
+        model = model_of("dti-kmeans", name, num_clusters=clusters, steps=tuple(args.steps))
         seeds = range(args.seed, args.seed + count)
-        return [run(model, data, seed, f"{args.set} K={clusters}") for seed in seeds]
+        return [run(model, data, seed, f"{name} K={clusters}") for seed in seeds]
 
-    rows = fits(10, args.runs)
+    rows = fits(true, args.runs)
     losses, accuracies = ([row[name] for row in rows] for name in ("loss", "acc"))
     correlation = float(scipy.stats.spearmanr(losses, accuracies).statistic)
-    by_k = {k: fits(k, args.runs_each) for k in args.clusters} | {10: rows[: args.runs_each]}
+    by_k = {k: fits(k, args.runs_each) for k in args.clusters} | {true: rows[: args.runs_each]}
     counts = sorted(by_k)
     curve = {k: [round(r["loss"], 4) for r in by_k[k]] for k in counts}
     figures = {
-        "set": args.set,
+        "set": name,
         "n": len(data),
         "steps": args.steps,
         "spearman_loss_accuracy": round(correlation, 3),

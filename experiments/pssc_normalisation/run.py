@@ -15,7 +15,7 @@ from diffclust.metrics import scores
 from diffclust.models import ProjectedScatteringSpectralClustering
 from diffclust.models.spectral import cut_mean_graph
 from diffclust.parallel import Data
-from experiments.harness import arguments, finish
+from experiments.harness import SOURCE, arguments, datasets, finish
 from experiments.pssc_table3.run import images_of, uspec
 
 SETS = ("digits", "usps", "mnist-test", "affine-mnist", "diffeo-mnist")
@@ -34,17 +34,17 @@ def main():
         seeds={"type": int, "default": 3, "help": "number of seeds"},
         limit={"type": int, "default": None, "help": "most images, drawn with seed 0"},
         sets={"nargs": "+", "default": list(SETS), "choices": SETS},
+        **SOURCE,
     )
     if args.quick:
         args.seeds, args.limit, args.sets = 1, 300, ["digits"]
     figures = {}
-    for name in args.sets:
-        data = data_of(name, args.limit)
+    for name, data, k in datasets(args, lambda name: data_of(name, args.limit), args.sets):
         figures[name] = {"n": len(data)}
         for normalisation in ("none", "largest", "root", "standardise"):
-            graph = ProjectedScatteringSpectralClustering(10, normalisation=normalisation)
+            graph = ProjectedScatteringSpectralClustering(k, normalisation=normalisation)
             published = ProjectedScatteringSpectralClustering(
-                10, normalisation=normalisation, num_removed=(2,), num_neighbours=(5,)
+                k, normalisation=normalisation, num_removed=(2,), num_neighbours=(5,)
             )
             _, coordinates = graph.project(Data(data.images))
             neighbours = graph.neighbours(coordinates)
@@ -52,7 +52,7 @@ def main():
             for seed in range(args.seed, args.seed + args.seeds):
                 key = jax.random.key(seed)
                 found["graph"].append(
-                    cut_mean_graph(neighbours, graph.num_neighbours, 10, graph.num_restarts, key)
+                    cut_mean_graph(neighbours, graph.num_neighbours, k, graph.num_restarts, key)
                 )
                 found["uspec"].append(uspec(published, coordinates, key))
             row = {}

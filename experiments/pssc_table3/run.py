@@ -15,7 +15,7 @@ from diffclust.data import load
 from diffclust.models import ProjectedScatteringSpectralClustering
 from diffclust.models.spectral import cut_mean_graph
 from diffclust.parallel import Data
-from experiments.harness import arguments, finish, peak_memory_mb, scored
+from experiments.harness import SOURCE, arguments, datasets, finish, peak_memory_mb, scored
 
 PAPER = {
     "mnist": {"acc": 0.965, "nmi": 0.913},
@@ -62,17 +62,17 @@ def main():
         seeds={"type": int, "default": 5, "help": "number of seeds"},
         limit={"type": int, "default": None, "help": "most images, drawn with seed 0"},
         sets={"nargs": "+", "default": ["usps", "mnist-test", "mnist"], "choices": list(PAPER)},
+        **SOURCE,
     )
     if args.quick:
         args.seeds, args.limit, args.sets = 1, 400, ["usps"]
     figures = {}
-    for name in args.sets:
-        data = images_of(name, args.limit)
+    for name, data, k in datasets(args, lambda name: images_of(name, args.limit), args.sets):
         models = {
-            "as published": ProjectedScatteringSpectralClustering.as_published(10),
-            "default": ProjectedScatteringSpectralClustering(10, affinity="graph"),
+            "as published": ProjectedScatteringSpectralClustering.as_published(k),
+            "default": ProjectedScatteringSpectralClustering(k, affinity="graph"),
         }
-        figures[name] = {"n": len(data), "paper": PAPER[name]}
+        figures[name] = {"n": len(data), "paper": PAPER.get(name)}
         for label, model in models.items():
             seeds = range(args.seed, args.seed + args.seeds)
             common, runs = runs_of(model, data.images, seeds)

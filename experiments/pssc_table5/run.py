@@ -8,6 +8,7 @@ k = 5; rows without POC keep all 1,000 directions, rows without scattering take 
 features, directions and clustering; compilation is in the first seed's.
 """
 
+import functools
 import time
 
 import jax
@@ -20,7 +21,7 @@ from diffclust.metrics import scores
 from diffclust.models import ProjectedScatteringSpectralClustering
 from diffclust.parallel import Data
 from diffclust.solvers import kmeans
-from experiments.harness import arguments, finish, spread
+from experiments.harness import SOURCE, arguments, datasets, finish, spread
 from experiments.pssc_table3.run import uspec
 
 PAPER = {
@@ -33,9 +34,9 @@ PAPER = {
 }
 
 
-def published(num_removed, normalisation):
+def published(k, num_removed, normalisation):
     return ProjectedScatteringSpectralClustering(
-        10,
+        k,
         affinity="representatives",
         num_removed=(num_removed,),
         num_neighbours=(5,),
@@ -59,16 +60,18 @@ def main():
         __doc__,
         seeds={"type": int, "default": 3, "help": "number of seeds"},
         limit={"type": int, "default": None, "help": "most images, drawn with seed 0"},
+        **SOURCE,
     )
     if args.quick:
         args.seeds, args.limit = 1, 400
-    data = load("mnist", limit=args.limit, seed=0)
+    named = functools.partial(load, limit=args.limit, seed=0)
+    [(_, data, k)] = datasets(args, named, ["mnist"])
     figures = {}
     for normalisation in ("largest", "root"):
         features = {}
         for scattering in (True, False):
             begun = time.perf_counter()
-            found = coordinates_of(published(2, normalisation), data.images, scattering)
+            found = coordinates_of(published(k, 2, normalisation), data.images, scattering)
             features[scattering] = found, time.perf_counter() - begun
         for name, paper in PAPER.items():
             coordinates, before = features["scattering" in name]
@@ -77,11 +80,11 @@ def main():
             for seed in range(args.seed, args.seed + args.seeds):
                 begun, key = time.perf_counter(), jax.random.key(seed)
                 if "U-SPEC" in name:
-                    model = published(n, normalisation)
+                    model = published(k, n, normalisation)
                     clusters = uspec(model, coordinates, key).points
                 else:
                     window = np.ascontiguousarray(drop_leading(coordinates, n))
-                    clusters = kmeans(window, 10, key=key, num_restarts=1)
+                    clusters = kmeans(window, k, key=key, num_restarts=1)
                 seconds = before + time.perf_counter() - begun
                 rows.append({"seconds": seconds, **scores(data.labels, clusters.assignments)})
                 told = " ".join(f"{k}={v:.4f}" for k, v in rows[-1].items())

@@ -104,6 +104,7 @@ def fit(source: str, *options: str) -> list[str]:
         (["--rate", "8000"], "rate is for a folder of recordings"),
         (["--weights", "good.npy"], "must be one number for each sample"),
         (["--colour", "red"], "--colour"),
+        (["--as-published"], "kmeans has no settings as published; leave out --as-published"),
     ],
     ids=" ".join,
 )

@@ -9,6 +9,7 @@ import pytest
 import diffclust
 from diffclust.cli import main
 from diffclust.data import load, simulated_shapes
+from diffclust.models import ShapeKMeans
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,14 @@ def test_settings_reach_the_model(folder: Path) -> None:
     assert settings["distance"] == "fisher-rao"
     assert settings["registration"] == "rigid"
     assert settings["reflection"] is True
+
+
+def test_settings_as_published_but_for_those_given(folder: Path) -> None:
+    options = ["-k", "2", "--method", "shape-kmeans", "--as-published", "--no-report"]
+    assert main(["fit", "shapes.npz", *options, "--variances", "round", "--out", "run"]) == 0
+    settings = json.loads(Path("run/summary.json").read_text())["settings"]
+    expected = ShapeKMeans.as_published(2, variances="round").settings()
+    assert {name: settings[name] for name in expected} == expected
 
 
 def test_bad_input(

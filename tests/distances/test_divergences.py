@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diffclust.distances import (
+    DiagonalGaussian,
     Gaussian,
     alpha_divergence,
     bhattacharyya,
@@ -32,6 +33,20 @@ def densities(p, q):
         return np.exp(-squares / 2) / (2 * np.pi * np.sqrt(np.linalg.det(g.covariance)))
 
     return density(p), density(q), (side[1] - side[0]) ** 2
+
+
+@pytest.mark.parametrize("alpha", [-1.0, 0.3, 1.0])
+def test_variances_are_covariances_without_the_rest(alpha):
+    rng = np.random.default_rng(0)
+    mean, variance = rng.normal(size=(2, 3)), rng.uniform(0.5, 2.0, (2, 3))
+    diagonal = [
+        DiagonalGaussian(*map(jnp.asarray, pair)) for pair in zip(mean, variance, strict=True)
+    ]
+    full = [Gaussian(g.mean, jnp.diag(g.variance)) for g in diagonal]
+    found, expected = (alpha_divergence(*pair, alpha=alpha) for pair in (diagonal, full))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    with pytest.raises(ValueError, match="p and q must be of one class"):
+        alpha_divergence(diagonal[0], full[1])
 
 
 @pytest.mark.parametrize("alpha", [-1.0, -0.5, 0.0, 0.5, 1.0])

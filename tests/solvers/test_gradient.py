@@ -37,7 +37,7 @@ def hard(key: jax.Array) -> tuple[GradientEM, Learned, Batch]:
     return solver, Learned(clusters, backbone), Batch(images, jnp.ones(12))
 
 
-def soft(followed: int = CLUSTERS) -> tuple[GradientEM, Learned, Batch]:
+def soft(followed: int | None = CLUSTERS) -> tuple[GradientEM, Learned, Batch]:
     """A Gaussian mixture that moves nothing."""
     images = jnp.asarray(blobs(12))
     deviation = jnp.asarray(0.3 + blobs(CLUSTERS, seed=1))
@@ -120,6 +120,17 @@ def test_following_the_best_cluster_is_exact_for_a_hard_minimum(key: jax.Array) 
     assert float(optax.tree.norm(expected.shared)) > 1e-3
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_no_number_follows_all_clusters() -> None:
+    solver, learned, batch = soft()
+    whole, few = soft(followed=None)[0], soft(followed=2)[0]
+    expected, found, other = (
+        jax.grad(lambda tree, s=s: jnp.sum(losses(s, tree, batch)))(learned).objective
+        for s in (solver, whole, few)
+    )
+    np.testing.assert_array_equal(found, expected)
+    assert float(jnp.max(jnp.abs(other - expected))) > 1e-3
 
 
 @pytest.mark.slow

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from diffclust import testing
-from diffclust.transforms import AbstractTransform, Affine, Colour, Morphology, compose
+from diffclust.transforms import (
+    AbstractTransform,
+    Affine,
+    Colour,
+    Morphology,
+    bind_spatial_variance,
+    compose,
+)
 from diffclust.types import Image, Params
 
 
@@ -45,6 +52,16 @@ def test_composition_moves_variances_run_by_run(variance: np.ndarray) -> None:
     params = np.asarray([1.0, 0.3, *turn, *np.ones(11), *turn], np.float32)
     found = moved(both, params, variance)
     np.testing.assert_allclose(found, 4 * np.rot90(variance, 2), atol=1e-4)
+
+
+def test_spatial_parts_alone_move_variances(variance: np.ndarray) -> None:
+    both = compose(Colour(), Affine(), Morphology(3), Affine())
+    turn = [-1.0, -1.0, 1.0, -1.0, 0.0, 0.0]
+    params, given = jnp.asarray([1.0, 0.3, *turn, *[1.0] * 11, *turn]), jnp.asarray(variance)
+    found = jax.jit(bind_spatial_variance(both, 8, 8))(params, given)
+    np.testing.assert_allclose(found, np.rot90(variance, 2), atol=1e-4)
+    colour = bind_spatial_variance(Colour(), 8, 8)(params[:2], given)
+    np.testing.assert_array_equal(colour, variance)
 
 
 # Wrong rules: each breaks one law, and the check has to say which.

@@ -1,0 +1,104 @@
+"""The papers' own settings."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from diffclust.alignment import Descent, OptaxMinimiser
+from diffclust.methods import METHODS
+from diffclust.models import (
+    MODELS,
+    PUBLISHED_LANDMARKS,
+    PUBLISHED_RATES,
+    AffineInvariantKMeans,
+    DeformationInvariantKMeans,
+    DTIGaussianMixture,
+    DTIKMeans,
+    ShapeKMeans,
+)
+from diffclust.parallel import Data
+from tests.registry import blobs
+
+PUBLISHED = sorted(name for name, model in MODELS.items() if hasattr(model, "as_published"))
+KEY = jax.random.key(0)
+
+
+def test_every_paper_is_here() -> None:
+    assert PUBLISHED == ["ai-kmeans", "di-kmeans", "dti-gmm", "dti-kmeans", "pssc", "shape-kmeans"]
+
+
+@pytest.mark.parametrize("method", PUBLISHED)
+def test_nothing_of_ours_is_in_it(method: str) -> None:
+    model: Any = MODELS[method]
+    made = model.as_published(3)
+    assert type(made) is model
+    settings = made.settings()
+    if METHODS[method].sample_kind == "image":
+        assert settings["register"] == "none"
+    assert not settings.get("split_merge", False)
+    assert not any(settings.get(f"{name}_penalty", 0.0) for name in ("affine", "bending"))
+    assert settings.get("shortlist") is None
+    # As a file and the command line would make it.
+    assert model.from_settings(settings) == made
+
+
+@pytest.mark.parametrize("model", [AffineInvariantKMeans, DeformationInvariantKMeans])
+def test_adam_tries_all_clusters_and_remembers_them(model: Any) -> None:
+    made = model.as_published(3, learning_rate=PUBLISHED_RATES[2])
+    aligner = made.aligner()
+    assert isinstance(aligner, Descent)
+    assert isinstance(aligner.minimiser, OptaxMinimiser)
+    assert (aligner.num_candidates(3), made.solver().warm_starts) == (3, 3)
+    # Equal models share what was compiled.
+    assert aligner == model.as_published(3, learning_rate=PUBLISHED_RATES[2]).aligner()
+    assert made.plan(28, 28).coarsening == 1
+
+
+def test_di_kmeans_lowers_the_distortion_pass_by_pass() -> None:
+    model = DeformationInvariantKMeans.as_published(3, landmarks=PUBLISHED_LANDMARKS[0])
+    settings = {**model.settings(), "max_passes": 4}
+    result = DeformationInvariantKMeans.from_settings(settings).fit(blobs(24), key=KEY)
+    assert np.all(np.diff(result.history) < 1e-4 * result.history[0])
+    assert result.history[-1] < 0.9 * result.history[0]
+    np.testing.assert_allclose(np.linalg.norm(result.prototypes.reshape(3, -1), axis=1), 1.0, 1e-5)
+
+
+@pytest.mark.parametrize("model", [DTIKMeans, DTIGaussianMixture])
+def test_epochs_are_the_authors_steps(model: Any) -> None:
+    made = model.as_published(10)
+    images = np.zeros((10_000, 8, 8, 1), np.float32)
+    plan = made.training_plan(Data(images, chunk_size=64).description)
+    # 300 epochs of 79 batches: their configuration of the MNIST test digits.
+    assert [phase.steps for phase in plan.phases] == [79 * n for n in (50, 100, 50, 80, 20)]
+    assert [phase.rate for phase in plan.phases] == pytest.approx([1e-3] * 4 + [1e-4])
+    assert (plan.batch_size, plan.window, plan.refills_to_the_end) == (128, 50, True)
+    assert (plan.moves_every, plan.noise, plan.least_share) == (0, 1e-4, 0.2)
+    if model is DTIGaussianMixture:
+        assert made.objective().followed is None
+        assert made.energy().spatial_variances
+
+
+@pytest.mark.slow
+def test_dti_kmeans_is_fitted_with_running_moments() -> None:
+    settings = {"transforms": "aff", "epochs": (1, 4, 1), "batch_size": 8}
+    published = DTIKMeans.as_published(3).settings()
+    result = DTIKMeans.from_settings({**published, **settings}).fit(blobs(24), key=KEY)
+    mean, variance = result.outcome.learned.shared.stem_norm.moments
+    assert np.all(np.asarray(variance) != 1.0)
+    assert np.all(np.asarray(mean) != 0.0)
+    np.testing.assert_array_equal(result.predict(blobs(24)).clusters, result.assignments)
+
+
+def test_shapes_are_type_two_unless_asked() -> None:
+    first = ShapeKMeans.as_published(2, variances="per_landmark", distance="wasserstein")
+    assert (first.variances, first.distance, first.num_restarts) == (
+        "per_landmark",
+        "wasserstein",
+        1,
+    )
+    assert ShapeKMeans.as_published(2).variances == "per_cluster"
+    shapes = np.random.default_rng(0).normal(size=(2, 6, 2))[np.arange(20) % 2]
+    shapes = shapes + 0.01 * np.random.default_rng(1).normal(size=shapes.shape)
+    assert ShapeKMeans.as_published(2).fit(shapes, key=KEY).counts.sum() == 20

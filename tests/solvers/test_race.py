@@ -1,0 +1,105 @@
+"""Runs that race: who is compared, who is kept, and that they go on where they stopped."""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from diffclust.models import DTIKMeans, GaussianMixture, Training
+from diffclust.parallel import Data
+from diffclust.solvers import Outcome
+from tests.test_resume import Breaking, assert_same, chained, shapes
+
+KEY = jax.random.key(1)
+RACE = Training(steps=(150, 50), batch_size=20, num_starts=5, refill_every=20)
+
+
+def raced(snapshots: Any, *, mesh: Any = None, **given: Any) -> Outcome:
+    model = GaussianMixture(3, training=RACE, num_restarts=2)
+    return model.fit(shapes(40), key=KEY, snapshots=snapshots, mesh=mesh, **given).outcome
+
+
+@pytest.fixture(scope="module")
+def told() -> list[dict[str, Any]]:
+    """Every position of a fit of two restarts."""
+    watched = Breaking()
+    raced(watched)
+    return [about["position"] for about in watched.told]
+
+
+def test_plan_halves_the_runs_around_half_of_the_steps() -> None:
+    plan = RACE.plan(0, Data(shapes(40)).description)
+    assert plan.race == (80, 100, 120)
+    # Five runs of 80 steps, three of 20, two of 20, and one of the other 80.
+    assert plan.num_steps == 5 * 80 + 3 * 20 + 2 * 20 + 80
+    assert Training().plan(0, Data(shapes(40)).description).race == ()
+
+
+def test_the_better_half_goes_on_from_the_same_step(told: list[dict[str, Any]]) -> None:
+    assert max(at["round"] for at in told) == 3
+    first = [at for at in told if not at["losses"]]
+    for before, after in itertools.pairwise(first):
+        if after["round"] == before["round"]:
+            continue
+        # Of the runs that wait all have a score but the one in progress, which gets its own now.
+        others = {one["start"]: one["score"] for one in before["rivals"]}
+        assert None not in others.values()
+        kept = {after["start"], *(one["start"] for one in after["rivals"])}
+        assert len(kept) == -(-(len(others) + 1) // 2)
+        lost = set(others) - kept
+        least_lost = min((others[start] for start in lost), default=np.inf)
+        assert all(others[start] <= least_lost for start in kept & set(others))
+        # All of them have come as far.
+        assert len({(one["phase"], one["steps"]) for one in (after, *after["rivals"])}) == 1
+
+
+def test_every_start_is_another(told: list[dict[str, Any]]) -> None:
+    runs = [one for at in told if not at["losses"] for one in at["rivals"]]
+    losses = {one["start"]: one["history"][0] for one in runs}
+    assert len(losses) == 5
+    assert len(set(losses.values())) == 5
+
+
+def test_broken_off_after_every_step_it_goes_on_bit_for_bit() -> None:
+    whole = raced(None)
+    assert_same(raced(Breaking()), whole)
+    found, states = chained(raced, 1)
+    assert_same(found, whole)
+    assert {len(about["position"]["rivals"]) for about in states.told} == {0, 1, 2, 3, 4}
+    # One run in the end, with a history like any other's: eight windows, three, and the end.
+    assert len(whole.history) == 8 + 3 + 1
+
+
+def test_given_prototypes_are_one_start() -> None:
+    alone = dataclasses.replace(RACE, num_starts=1)
+    single, images = GaussianMixture(3, training=alone), shapes(40)
+    expected = single.fit(images, key=KEY, prototypes=images[:3]).outcome
+    model = GaussianMixture(3, training=RACE)
+    assert_same(model.fit(images, key=KEY, prototypes=images[:3]).outcome, expected)
+
+
+def test_a_window_may_be_longer_than_the_race() -> None:
+    training = Training(steps=(60, 20), batch_size=20, num_starts=5)
+    assert training.plan(0, Data(shapes(40)).description).race == (32, 40, 48)
+    watched = Breaking()
+    outcome = (
+        GaussianMixture(3, training=training).fit(shapes(40), key=KEY, snapshots=watched).outcome
+    )
+    assert [about["position"]["round"] for about in watched.told[:6]] == [0, 0, 0, 0, 3, 3]
+    assert len(outcome.history) == 4
+
+
+@pytest.mark.slow
+def test_networks_race_too() -> None:
+    training = Training(steps=(50, 100, 50), batch_size=20, num_starts=3)
+
+    def fit(snapshots: Any, *, mesh: Any = None) -> Outcome:
+        model = DTIKMeans(3, transforms="aff", training=training)
+        return model.fit(shapes(40), key=KEY, snapshots=snapshots, mesh=mesh).outcome
+
+    whole = fit(None)
+    assert_same(chained(fit, 2)[0], whole)
+    assert whole.loss < whole.history[0]

@@ -1,0 +1,100 @@
+"""Every table's command takes data of one's own, in every form that `diffclust.data.load` reads."""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from experiments import harness
+from tests.data.test_idx import write
+from tests.registry import blobs
+
+ROOT = Path(__file__).parents[1]
+TABLES = [
+    "di_kmeans_selection",
+    "di_kmeans_table1",
+    "di_spectral",
+    "dti_ablation",
+    "dti_selection",
+    "dti_table1",
+    "dti_table2",
+    "pssc_normalisation",
+    "pssc_table3",
+    "pssc_table5",
+]
+PIXELS = (255 * np.clip(blobs(30, 14, 14)[..., 0], 0, 1)).astype(np.uint8)
+KINDS = np.arange(30, dtype=np.uint8) % 3
+
+
+def npz(folder: Path) -> str:
+    np.savez(folder / "own.npz", x_train=PIXELS, y_train=KINDS, x_test=PIXELS, y_test=KINDS)
+    return str(folder / "own.npz")
+
+
+def idx(folder: Path) -> str:
+    write(folder, "train-labels-idx1-ubyte", KINDS)
+    return str(write(folder, "train-images-idx3-ubyte", PIXELS))
+
+
+def pictures(folder: Path) -> str:
+    for number, (pixels, kind) in enumerate(zip(PIXELS, KINDS, strict=True)):
+        (folder / "own" / str(kind)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / "own" / str(kind) / f"{number}.png")
+    return str(folder / "own")
+
+
+def prepared(folder: Path) -> str:
+    pytest.importorskip("tensorflow_datasets")
+    from tests.data.test_tfds import prepare
+
+    prepare(folder, "tiny/own", splits={"train": list(PIXELS), "test": list(PIXELS)})
+    return "tfds:tiny/own"
+
+
+FORMS = {"npz": npz, "idx": idx, "folder": pictures, "tfds": prepared}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_source_of_every_form(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    split = "train" if form in ("npz", "tfds") else "all"
+    args = argparse.Namespace(
+        source=FORMS[form](tmp_path), split=split, limit=None, size=None, k=None
+    )
+    [(_, data, k)] = harness.datasets(args, lambda name: pytest.fail(name), ["mnist"])
+    assert data.images.shape == (30, 14, 14, 1)
+    assert k == len(np.unique(data.labels)) == 3
+    args.k, args.size, args.limit = 5, 7, 20
+    [(_, data, k)] = harness.datasets(args, lambda name: pytest.fail(name), ["mnist"])
+    assert (data.images.shape, k) == ((20, 7, 7, 1), 5)
+
+
+def test_without_labels_nothing_is_scored(tmp_path: Path) -> None:
+    np.save(tmp_path / "own.npy", PIXELS)
+    args = argparse.Namespace(source=str(tmp_path / "own.npy"), size=None)
+    with pytest.raises(SystemExit, match="has no labels to score by"):
+        harness.loaded(args, "all", None)
+    args.source = str(tmp_path / "none.npz")
+    with pytest.raises(SystemExit, match="^error: "):
+        harness.loaded(args, "all", None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_takes_one(table: str, tmp_path: Path) -> None:
+    words = ["--quick", "--source", npz(tmp_path), "--split", "train"]
+    done = subprocess.run(
+        [sys.executable, "-m", f"experiments.{table}.run", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.strip().splitlines()[-1])["experiment"] == table
