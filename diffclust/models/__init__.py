@@ -27,6 +27,7 @@ from diffclust.models.kmeans import (
 )
 from diffclust.models.own import Clustering
 from diffclust.models.scattering import AbstractScatteringModel, ScatteringKMeans
+from diffclust.models.series import SeriesKMeans, warped_times
 from diffclust.models.settings import Training
 from diffclust.models.shapes import ShapeKMeans
 from diffclust.models.spectral import ProjectedScatteringSpectralClustering
@@ -55,6 +56,7 @@ __all__ = [
     "PrototypeObjective",
     "Result",
     "ScatteringKMeans",
+    "SeriesKMeans",
     "ShapeKMeans",
     "Training",
     "TransformationInvariantKMeans",
@@ -62,4 +64,5 @@ __all__ = [
     "of_images",
     "restored",
     "warped_prototypes",
+    "warped_times",
 ]
