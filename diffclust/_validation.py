@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Int
 
 from diffclust.image_source import Images, ImageSource
+from diffclust.methods import plural
 
 _FLAT = 1e-6
 """Landmarks lie on a line where they stray from it by less than this share of its length."""
@@ -291,8 +292,58 @@ def weights(
     if not (np.isfinite(array).all() and (array >= 0).all()):
         raise ValueError(f"{name} must be finite and at least 0")
     if not array.any():
-        raise ValueError(f"{name} is zero for all {what}s; give some a positive weight")
+        raise ValueError(f"{name} is zero for all {plural(what)}; give some a positive weight")
     return array
+
+
+def series(value: Any, name: str = "series") -> np.ndarray:
+    """Checks series over time.
+
+    Args:
+        value: Array-like `[n, length]` or `[n, length, channels]` of numbers, NaN where a value is
+            missing; or a list of series of different lengths, `[length]` or `[length, channels]`,
+            which are filled up with NaN.
+        name: The argument's name in messages.
+
+    Returns:
+        A floating array `[n, length, channels]`.
+
+    Raises:
+        ValueError: If the shape is another, some values are infinite, or a series has fewer than
+            two values.
+    """
+    try:
+        if isinstance(value, list | tuple):
+            value = _padded([np.asarray(one, dtype=jnp.result_type(float)) for one in value])
+        array = np.asarray(value).astype(jnp.result_type(float), copy=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers ({error})") from error
+    if array.ndim == 2:
+        array = array[..., None]
+    if array.ndim != 3 or 0 in array.shape:
+        raise ValueError(
+            f"{name} must have shape [n, length] or [n, length, channels], none of them 0: got "
+            f"{list(np.shape(value))}"
+        )
+    if np.isinf(array).any():
+        raise ValueError(f"{name} holds infinities; NaN marks what is missing")
+    seen = np.isfinite(array).all(axis=2).sum(axis=1)
+    if (short := np.flatnonzero(seen < 2)).size:
+        raise ValueError(f"{name} holds fewer than two values at index {some(short)}")
+    return array
+
+
+def _padded(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Series of different lengths in one array, NaN after their ends."""
+    length = max((len(part) for part in parts), default=0)
+    columns = [part.reshape(len(part), -1) for part in parts]
+    widths = [(0, length - len(part)) for part in columns]
+    return np.stack(
+        [
+            np.pad(part, (width, (0, 0)), constant_values=np.nan)
+            for part, width in zip(columns, widths, strict=True)
+        ]
+    )
 
 
 def landmarks(

@@ -47,7 +47,7 @@ class Method:
         name: Its name on the command line and in files.
         model: Name of its class in `diffclust.models`.
         title: Its name in a sentence.
-        sample_kind: What it clusters: images, or shapes given by landmarks.
+        sample_kind: What it clusters: images, shapes given by landmarks, or series over time.
         solver: What fits it: passes of Lloyd's algorithm, gradient steps, or the stages of a
             spectral method.
         moves: What is moved by the alignments that decide: the samples, the prototypes, or nothing.
@@ -65,7 +65,7 @@ class Method:
     name: str
     model: str
     title: str
-    sample_kind: Literal["image", "shape"] = "image"
+    sample_kind: Literal["image", "shape", "series"] = "image"
     solver: Literal["lloyd", "gradient", "graph"] = "lloyd"
     moves: Literal["samples", "prototypes", "nothing"] = "samples"
     words: Words = Words()
@@ -99,6 +99,9 @@ _EMBEDDED = Words(
     empty="no image was put into it",
     space="spectral embedding",
 )
+_SERIES = Words(
+    empty="no series is nearest to this mean series", noun="series", prototype="mean series"
+)
 _FEATURES = dataclasses.replace(
     _EMBEDDED, criterion="loss", distance="distance in the feature space", space="feature space"
 )
@@ -131,9 +134,31 @@ METHODS: dict[str, Method] = {
         _gradient("ti-kmeans", "TransformationInvariantKMeans", "TI K-means", words=MOVED_WORDS),
         _mixture("gmm", "GaussianMixture", "Gaussian mixture"),
         _shapes("shape-kmeans", "ShapeKMeans", "shape K-means"),
+        Method(
+            "series-kmeans",
+            "SeriesKMeans",
+            "K-means of series",
+            sample_kind="series",
+            words=_SERIES,
+            streams=False,
+        ),
     )
 }
 """Every method by name."""
+
+
+def plural(one: str) -> str:
+    """The word for several things.
+
+    Args:
+        one: The word for one of them.
+
+    Returns:
+        Such as `images`, `passes` or `series`.
+    """
+    if one.endswith("series"):
+        return one
+    return f"{one}es" if one.endswith("s") else f"{one}s"
 
 
 def method_of(model: str) -> Method:

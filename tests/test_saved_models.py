@@ -21,7 +21,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "series-kmeans"])
 def test_model_of_version_0_1_predicts_what_it_did(method: str, saved: Path) -> None:
     result = diffclust.load(saved / method)
     assert result.model.method == method

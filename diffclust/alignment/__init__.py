@@ -10,7 +10,12 @@ from diffclust.alignment.base import AbstractAligner, Alignment, ClusterVariance
 from diffclust.alignment.descent import DEFAULT_STAGES, Descent, Stage
 from diffclust.alignment.grid_search import GridSearch
 from diffclust.alignment.invariant import AfterAlignment, InvariantDistance, PreparedDistance
-from diffclust.alignment.minimisers import AbstractMinimiser, OptaxMinimiser, PreconditionedLBFGS
+from diffclust.alignment.minimisers import (
+    AbstractMinimiser,
+    OptaxMinimiser,
+    OptimistixMinimiser,
+    PreconditionedLBFGS,
+)
 from diffclust.alignment.prediction import Prediction, Sequential
 
 __all__ = [
@@ -25,6 +30,7 @@ __all__ = [
     "InvariantDistance",
     "NoAlignment",
     "OptaxMinimiser",
+    "OptimistixMinimiser",
     "PreconditionedLBFGS",
     "Prediction",
     "PreparedDistance",

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -170,3 +171,27 @@ class OptaxMinimiser(AbstractMinimiser):
         carry = (start, self.optimiser.init(start), start, least)
         (point, _, best, least), _ = jax.lax.scan(step, carry, None, length=steps)
         return _better(point, function(point), best, least)
+
+
+class OptimistixMinimiser(AbstractMinimiser):
+    """Any minimiser of optimistix's, which must be installed: `OptimistixMinimiser(BFGS(...))`.
+
+    It ends by its own tolerance or after `steps`; under `vmap` all wait for the slowest.
+
+    Attributes:
+        solver: An `optimistix.AbstractMinimiser`; it ignores the preconditioner.
+    """
+
+    solver: Any
+
+    def minimise(
+        self, function: Function, start: Params, preconditioner: Preconditioner, *, steps: int
+    ) -> tuple[Params, Scalar]:
+        """See `AbstractMinimiser.minimise`; where it ended, or the start if that is better."""
+        import optimistix
+
+        del preconditioner
+        given = (lambda point, _: function(point), self.solver, start)
+        with jax.numpy_dtype_promotion("standard"):
+            found = optimistix.minimise(*given, max_steps=max(steps, 1), throw=False).value
+        return _better(found, function(found), start, function(start))

@@ -25,7 +25,7 @@ from diffclust.cli.summary import print_summary
 from diffclust.data import Collection, load_mask
 from diffclust.estimate import Estimate, StageCost, estimate
 from diffclust.image_source import ImageSource
-from diffclust.methods import METHODS
+from diffclust.methods import METHODS, plural
 from diffclust.models import MODELS, AbstractModel, Result
 from diffclust.plotting import Film, save_prototypes
 from diffclust.report import write_report
@@ -53,7 +53,7 @@ _REMEDY = "try a smaller --limit, --size or --chunk-size"
 
 
 def fit(options: Fit, *, command: str = "fit") -> None:
-    """Clusters images or shapes and writes a run.
+    """Clusters images, shapes or series and writes a run.
 
     Several processes that were given the same command fit together; process 0 writes.
 
@@ -174,7 +174,7 @@ def _methods_to_compare(options: Fit) -> list[str]:
 
 
 def predict(options: Predict) -> None:
-    """Assigns images or shapes to the clusters of a saved model and writes a run.
+    """Assigns images, shapes or series to the clusters of a saved model and writes a run.
 
     Args:
         options: What was asked for.
@@ -258,8 +258,9 @@ def make_model(options: Fit) -> AbstractModel:
     if options.start is not None and not method.takes_start:
         raise ValueError(f"{options.method} cannot begin with clusters; leave out --start")
     if options.mask is not None:
-        if method.sample_kind == "shape":
-            raise ValueError(f"{options.method} clusters shapes and takes no --mask; leave it out")
+        if method.sample_kind != "image":
+            these = plural(method.words.noun)
+            raise ValueError(f"{options.method} clusters {these} and takes no --mask; leave it out")
         settings["mask"] = load_mask(options.mask, samples.size_of(options))
     return model.from_settings(settings)
 
@@ -357,8 +358,8 @@ def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: P
         raise ValueError(f"{cost.shortage}; {_REMEDY}")
     _keep(options, model, dataset, cost)
     return (
-        f"{model.method} of {len(dataset)} {dataset.noun}s in {model.num_clusters} clusters would "
-        f"take {cost.describe()} (dry run: nothing was written)"
+        f"{model.method} of {len(dataset)} {plural(dataset.noun)} in {model.num_clusters} clusters "
+        f"would take {cost.describe()} (dry run: nothing was written)"
     )
 
 

@@ -156,9 +156,9 @@ class Processes:
         self, options: Fit, model: AbstractModel, bar: ProgressBar
     ) -> tuple[Collection, Collection | None]:
         """This process's samples, and all, or None where nobody has read them."""
-        if model.descriptor.sample_kind == "shape":
-            shapes = samples.load_shapes(options)
-            return shapes.take(self._share(len(shapes))), shapes
+        if model.descriptor.sample_kind != "image":
+            table = samples.load_table(options, model)
+            return table.take(self._share(len(table))), table
         path, common = Path(options.source), samples.loader_arguments(options, model, bar)
         if options.stream and path.suffix not in (".npy", ".npz"):
             raise DataError(

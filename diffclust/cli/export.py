@@ -14,6 +14,7 @@ from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.runs import SavedRun, read_run, refuse_inputs, write_table
 from diffclust.cli.samples import reload_samples
 from diffclust.data import Collection, Dataset
+from diffclust.methods import METHODS, plural
 from diffclust.models import Result
 from diffclust.plotting import as_picture, displayable
 from diffclust.storage.staging import check_target, staged, staged_file
@@ -37,7 +38,12 @@ class _Export:
 
     def samples(self) -> str:
         """How many samples there are, in words."""
-        return f"{len(self.run.indices)} {'shapes' if self.run.column != 'path' else 'images'}"
+        return f"{len(self.run.indices)} {self.noun}"
+
+    @property
+    def noun(self) -> str:
+        """What samples are called, in the plural."""
+        return plural(METHODS[self.run.summary["method"]].words.noun)
 
     def folder(self, cluster: int) -> Path:
         """The folder of a cluster, or a file's path without its ending."""
@@ -148,7 +154,7 @@ def _aligned(job: _Export) -> str:
     if result.outcome.assignment.params.shape[1] == 0:
         raise ValueError(f"{method} moves nothing, so no image is aligned")
     if not job.ending and result.prototypes.ndim != 4:
-        raise ValueError("aligned shapes are no images; give an --out that ends in .npz")
+        raise ValueError(f"aligned {job.noun} are no images; give an --out that ends in .npz")
     result, dataset = _assign_again(job, result)
     params, samples = result.outcome.assignment.params, dataset.samples
     places = _parts(job, "aligning")
@@ -177,7 +183,7 @@ def _prototypes(job: _Export) -> str:
     elif job.ending == ".png":
         shutil.copyfile(job.run.folder / "prototypes.png", job.path)
     elif result.prototypes.ndim != 4:
-        raise ValueError("mean shapes are no images; give an --out that ends in .npz or .png")
+        raise ValueError(f"mean {job.noun} are no images; give an --out that ends in .npz or .png")
     else:
         for cluster, prototype in enumerate(result.prototypes):
             picture = as_picture(displayable(prototype, own_range=True))
@@ -192,7 +198,7 @@ def _folders(job: _Export) -> str:
     if source is not None or not any(run.places):
         dataset = reload_samples(run, run.result(), source, job.bar)
         if not isinstance(dataset, Dataset):
-            raise ValueError("shapes are no files of their own, to be sorted into folders")
+            raise ValueError(f"{job.noun} are no files of their own, to be sorted into folders")
         files = [Path(place) for place in dataset.paths or ()]
         if not files and link:
             raise ValueError("these images are no files that could be linked to; leave out --link")

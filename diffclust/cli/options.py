@@ -104,14 +104,14 @@ class _Clustering:
         seed: Seed of all that is random.
         split: Which part of the source.
         labels: Column of a table of landmarks that holds the classes; for scores only.
-        limit: At most so many images or shapes, drawn at random.
+        limit: At most so many images, shapes or series, drawn at random.
         size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
         channels: 1 to make all images grey, 3 to make all RGB.
         mask: A picture of the images' size, black where pixels do not count and white where they
             do, or a .npy file; a picture is resized as the images are.
         as_published: Take the settings that the method's paper has, but for those that are given.
         settings: Settings of the method.
-        chunk_size: Images or shapes that are in memory at once.
+        chunk_size: Images, shapes or series that are in memory at once.
         skip_bad: Leave out files that cannot be read.
     """
 
@@ -136,13 +136,13 @@ class _Clustering:
 
 @dataclasses.dataclass(frozen=True)
 class Fit(_Clustering):
-    """Cluster images or shapes, and write assignments, prototypes, a report and the model.
+    """Cluster images, shapes or series, and write assignments, prototypes, a report and the model.
 
     Attributes:
         source: What to cluster: digits, mnist, usps, affine-mnist, diffeo-mnist, mnist-1k,
             mnist-color or affnist-like, a folder of pictures or of recordings, a .npy, .npz or IDX
             file, or tfds: and the name of a prepared set of TensorFlow Datasets; with shape-kmeans
-            a table of landmarks, .npz, .csv or .tps.
+            a table of landmarks, .npz, .csv or .tps; with series-kmeans series, .npz, .csv or .ts.
         clusters: Number of clusters.
         method: How to cluster; 'diffclust fit --method pssc --help' shows the options of one
             method.
@@ -187,7 +187,7 @@ class Fit(_Clustering):
 
 @dataclasses.dataclass(frozen=True)
 class Predict:
-    """Assign images or shapes to the clusters of a model, whose prototypes stay as they are.
+    """Assign images, shapes or series to the clusters of a model, whose prototypes stay.
 
     Attributes:
         model: Folder of a run of 'diffclust fit', or of a saved model.
@@ -196,7 +196,7 @@ class Predict:
         out: Folder to write, new or empty.
         split: Which part of the source.
         labels: Column of a table of landmarks that holds the classes; for scores only.
-        limit: At most so many images or shapes, drawn at random.
+        limit: At most so many images, shapes or series, drawn at random.
         seed: Seed of that draw, and of the examples in the report.
         rate: Samples a second that recordings are resampled to; by default as for the fit.
         seconds: Length of what is read of each recording; by default as for the fit.

@@ -21,12 +21,15 @@ from diffclust.data import (
     DataError,
     Dataset,
     LandmarkSet,
+    SeriesSet,
     check_landmarks,
     load,
     load_landmarks,
+    load_series,
     load_weights,
 )
 from diffclust.data.stream import open_stream, outgrows_memory
+from diffclust.methods import plural
 from diffclust.models import AbstractModel, Result
 from diffclust.solvers import Progress
 
@@ -37,7 +40,7 @@ _DECODING = ("rate", "seconds")
 def load_samples(
     options: Fit | Predict, like: AbstractModel | Result, bar: ProgressBar
 ) -> Collection:
-    """The images or shapes that were asked for, checked.
+    """The images, shapes or series that were asked for, checked.
 
     Args:
         options: What was asked for.
@@ -51,10 +54,11 @@ def load_samples(
         ValueError: If they cannot be read or clustered, or an option is for others.
     """
     model = like.model if isinstance(like, Result) else like
-    if model.descriptor.sample_kind == "shape":
-        dataset = load_shapes(options)
-    else:
+    if model.descriptor.sample_kind == "image":
         dataset = load_images(options, loader_arguments(options, like, bar))
+    else:
+        length = like.sample_shape[0] if isinstance(like, Result) else None
+        dataset = load_table(options, model, length)
     check_samples(model, dataset, fitted=isinstance(like, Result))
     return dataset
 
@@ -114,21 +118,32 @@ def loader_arguments(
     return {**taken, **shape, "progress": bar.reading}
 
 
-def load_shapes(options: Fit | Predict) -> LandmarkSet:
-    """The shapes that were asked for.
+def load_table(
+    options: Fit | Predict, model: AbstractModel, length: int | None = None
+) -> LandmarkSet | SeriesSet:
+    """The shapes or series that were asked for.
 
     Args:
         options: What was asked for.
+        model: The model that clusters them.
+        length: Of the series that were fitted, to which shorter ones are filled up; None in a fit.
 
     Returns:
-        The shapes.
+        The shapes or series.
 
     Raises:
-        ValueError: If they cannot be read, or an option is for images.
+        ValueError: If they cannot be read, or an option is for other samples.
     """
-    for_images = ("split", "size", "channels", *_DECODING, "stream", "skip_bad")
-    _refuse_given(options, for_images, "images, and these are shapes")
-    return load_landmarks(options.source, labels=options.labels).limit(options.limit, options.seed)
+    for_images, these = ("split", "size", "channels", *_DECODING, "stream", "skip_bad"), "shapes"
+    if model.descriptor.sample_kind == "series":
+        these = "series"
+        _refuse_given(options, ("labels",), "a table of landmarks, and these are series")
+    _refuse_given(options, for_images, f"images, and these are {these}")
+    if these == "shapes":
+        loaded = load_landmarks(options.source, labels=options.labels)
+    else:
+        loaded = load_series(options.source, length=length)
+    return loaded.limit(options.limit, options.seed)
 
 
 def size_of(options: Fit | Sweep) -> tuple[int, int] | None:
@@ -254,8 +269,8 @@ def reload_samples(
     same = file_names(dataset.places[1]) == file_names(run.places)
     if not same or not np.array_equal(dataset.indices, run.indices):
         raise ValueError(
-            f"{options.source!r} no longer holds the {dataset.noun}s of this run; give the same "
-            "ones with --source"
+            f"{options.source!r} no longer holds the {plural(dataset.noun)} of this run; give the "
+            "same ones with --source"
         )
     return dataset
 
@@ -283,8 +298,8 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
     """
     if model.num_clusters > len(dataset) and not fitted:
         raise ValueError(
-            f"there are only {len(dataset)} {dataset.noun}s for {model.num_clusters} clusters; "
-            f"give at most -k {len(dataset)}"
+            f"there are only {len(dataset)} {plural(dataset.noun)} for {model.num_clusters} "
+            f"clusters; give at most -k {len(dataset)}"
         )
     if isinstance(dataset, LandmarkSet):
         # The model knows only their indices, which a limit changes.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from diffclust import methods
 from diffclust._validation import some
 from diffclust.data import Collection
 from diffclust.models import Result
@@ -25,12 +26,12 @@ def plural(number: int, noun: str) -> str:
 
     Args:
         number: The number.
-        noun: What there are, in the singular; its plural ends in s.
+        noun: What there are, in the singular.
 
     Returns:
         For example `1 shape` or `2 shapes`.
     """
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number} {noun if number == 1 else methods.plural(noun)}"
 
 
 def console() -> Any:
@@ -128,7 +129,7 @@ def _clusters(result: Result, dataset: Collection, distance: str) -> Any:
     members = [result.assignments == cluster for cluster in range(min(len(counts), _MOST_ROWS))]
     columns = {
         "cluster": [str(cluster) for cluster in range(len(members))],
-        f"{dataset.noun}s": [str(counts[cluster]) for cluster in range(len(members))],
+        methods.plural(dataset.noun): [str(counts[cluster]) for cluster in range(len(members))],
         f"mean {distance}": [
             f"{result.distances[own].mean():.4g}" if own.any() else "" for own in members
         ],

@@ -8,12 +8,12 @@ series, `load_series` reads `[n, length, channels]`.
 
 from diffclust.data.arrays import LoadSettings, as_images
 from diffclust.data.audio import load_recordings, spectrogram
-from diffclust.data.dataset import Collection, DataError, Dataset, LandmarkSet
+from diffclust.data.dataset import Collection, DataError, Dataset, LandmarkSet, SeriesSet
 from diffclust.data.files import load_array, load_mask, load_weights
 from diffclust.data.folder import load_folder
 from diffclust.data.generated import affine_mnist, affnist_like, diffeo_mnist, mnist_color
 from diffclust.data.landmarks import check_landmarks, load_landmarks
-from diffclust.data.series import SeriesSet, check_series, load_series
+from diffclust.data.series import check_series, load_series
 from diffclust.data.simulated import simulated_shapes
 from diffclust.data.source import load, load_digits
 from diffclust.data.stream import (

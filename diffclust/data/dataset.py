@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from diffclust.image_source import Images, ImageSource
+from diffclust.methods import plural
 
 
 class DataError(ValueError):
@@ -95,7 +96,7 @@ class AbstractSamples(abc.ABC):
                 if each is not None and len(each) != n:
                     raise DataError(
                         f"{key} must have one entry for each {self.noun}: got {len(each)} for {n} "
-                        f"{self.noun}s; pass those of these {self.noun}s."
+                        f"{plural(self.noun)}; pass those of these {plural(self.noun)}."
                     )
 
 
@@ -234,7 +235,50 @@ class LandmarkSet(AbstractSamples):
         return "name", self.names
 
 
-Collection = Dataset | LandmarkSet
+@dataclasses.dataclass(frozen=True, eq=False)
+class SeriesSet(AbstractSamples):
+    """Series, and what is known about them.
+
+    Attributes:
+        series: Values, float32 `[n, length, channels]`; NaN after the end of the shorter ones, and
+            where a value is missing.
+        labels: Class of each series as a code, an index into `label_names`, int64 `[n]`; None where
+            there are none. For evaluation only: no fit sees them.
+        label_names: Name of each class; None where there are no labels.
+        name: What the data are called in reports.
+        path: The file; None where there is none.
+        indices: Position of each series in the source; counts up from 0 when not given.
+    """
+
+    series: np.ndarray
+    labels: np.ndarray | None = None
+    label_names: tuple[str, ...] | None = None
+    name: str = "series"
+    path: str | None = None
+    indices: np.ndarray | None = None
+
+    noun = "series"
+    skipped: ClassVar[tuple[str, ...]] = ()
+    _per_sample = ("series", "labels", "indices")
+
+    def __post_init__(self) -> None:
+        """Check that everything speaks of the same series."""
+        if self.indices is None:
+            object.__setattr__(self, "indices", np.arange(len(self.series)))
+        self._check_lengths()
+
+    @property
+    def samples(self) -> np.ndarray:
+        """The series."""
+        return self.series
+
+    @property
+    def places(self) -> tuple[str, tuple[str, ...]]:
+        """`"path"` and nothing for each series, as they are no files."""
+        return "path", ("",) * len(self)
+
+
+Collection = Dataset | LandmarkSet | SeriesSet
 """What can be clustered, with what is known about it."""
 
 

@@ -171,25 +171,35 @@ def read_npz(path: Path) -> StoredLandmarks:
     )
 
 
-def holds_landmarks(path: Path) -> bool:
-    """Whether a file that someone takes for images is one of landmarks.
+def table_of(path: Path) -> Literal["landmarks", "series"] | None:
+    """What a file holds that someone takes for images.
 
     Args:
         path: What may be a file.
 
     Returns:
-        True for a `.csv` or `.tps`, and for an `.npz` with the key `landmarks` and no images.
+        `"landmarks"` for a `.tps`, a `.csv` with a header, and an `.npz` with that key; `"series"`
+        for a `.ts`, a `.csv` without a header, and an `.npz` with that key; None for images, and
+        where nobody knows.
     """
     suffix = path.suffix.lower()
-    if suffix != ".npz" or not path.is_file():
-        return suffix in (".csv", ".tps") and path.is_file()
+    if suffix not in (".npz", ".csv", ".tps", ".ts") or not path.is_file():
+        return None
+    if suffix == ".csv":
+        with path.open("rb") as file:
+            first = file.read(100).split(b",")[0].strip()
+        return "series" if first and not first.strip(b"0123456789.eE+-") else "landmarks"
+    if suffix != ".npz":
+        return "landmarks" if suffix == ".tps" else "series"
     try:
         with zipfile.ZipFile(path) as archive:
             keys = {name.removesuffix(".npy") for name in archive.namelist()}
     except Exception:
         # What is wrong with it, and it may be anything, is for who reads it to say.
-        return False
-    return "landmarks" in keys and keys.isdisjoint(("x", "images", "x_train", "x_test"))
+        return None
+    if not keys.isdisjoint(("x", "images", "x_train", "x_test")):
+        return None
+    return next((kind for kind in ("landmarks", "series") if kind in keys), None)
 
 
 def check_landmarks(

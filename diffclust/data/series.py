@@ -1,59 +1,21 @@
 """Series over time: loading them from `.npz`, `.csv` and `.ts` files."""
 
-import dataclasses
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
+from diffclust import _validation
 from diffclust.data.arrays import check_labels
-from diffclust.data.dataset import AbstractSamples, DataError, encode_labels, reason_of
+from diffclust.data.dataset import DataError, SeriesSet, encode_labels, reason_of
 from diffclust.data.files import refuse_bombs
 
 FORMATS = (".npz", ".csv", ".ts")
 """Files that `load_series` reads."""
 
 _LABELS = ("labels", "label", "y")
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class SeriesSet(AbstractSamples):
-    """Series, and what is known about them.
-
-    Attributes:
-        series: Values, float32 `[n, length, channels]`; NaN after the end of the shorter ones, and
-            where a value is missing.
-        labels: Class of each series as a code, an index into `label_names`, int64 `[n]`; None where
-            there are none. For evaluation only: no fit sees them.
-        label_names: Name of each class; None where there are no labels.
-        name: What the data are called in reports.
-        path: The file; None where there is none.
-        indices: Position of each series in the source; counts up from 0 when not given.
-    """
-
-    series: np.ndarray
-    labels: np.ndarray | None = None
-    label_names: tuple[str, ...] | None = None
-    name: str = "series"
-    path: str | None = None
-    indices: np.ndarray | None = None
-
-    noun = "series"
-    skipped: ClassVar[tuple[str, ...]] = ()
-    _per_sample = ("series", "labels", "indices")
-
-    def __post_init__(self) -> None:
-        """Check that everything speaks of the same series."""
-        if self.indices is None:
-            object.__setattr__(self, "indices", np.arange(len(self.series)))
-        self._check_lengths()
-
-    @property
-    def samples(self) -> np.ndarray:
-        """The series."""
-        return self.series
 
 
 def check_series(values: Any, name: str = "series") -> np.ndarray:
@@ -73,37 +35,9 @@ def check_series(values: Any, name: str = "series") -> np.ndarray:
             two values.
     """
     try:
-        if isinstance(values, list | tuple):
-            values = _padded([np.asarray(one, dtype=np.float32) for one in values])
-        array = np.asarray(values, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{name} must hold numbers ({reason_of(error)})") from error
-    if array.ndim == 2:
-        array = array[..., None]
-    if array.ndim != 3 or 0 in array.shape:
-        raise DataError(
-            f"{name} must have shape [n, length] or [n, length, channels], none of them 0: got "
-            f"{list(np.shape(values))}"
-        )
-    if np.isinf(array).any():
-        raise DataError(f"{name} holds infinities; NaN marks what is missing")
-    seen = np.isfinite(array).all(axis=2).sum(axis=1)
-    if (short := np.flatnonzero(seen < 2)).size:
-        raise DataError(f"{name} holds fewer than two values at index {short[:5].tolist()}")
-    return array
-
-
-def _padded(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Series of different lengths in one array, NaN after their ends."""
-    length = max((len(part) for part in parts), default=0)
-    columns = [part.reshape(len(part), -1) for part in parts]
-    widths = [(0, length - len(part)) for part in columns]
-    return np.stack(
-        [
-            np.pad(part, (width, (0, 0)), constant_values=np.nan)
-            for part, width in zip(columns, widths, strict=True)
-        ]
-    )
+        return _validation.series(values, name).astype(np.float32, copy=False)
+    except ValueError as error:
+        raise DataError(str(error)) from error
 
 
 def load_series(
@@ -111,6 +45,7 @@ def load_series(
     *,
     labels: Sequence[object] | np.ndarray | None = None,
     name: str | None = None,
+    length: int | None = None,
 ) -> SeriesSet:
     """Load series from a file, never unpickling anything.
 
@@ -121,6 +56,7 @@ def load_series(
             (`pip install diffclust[series]`).
         labels: One class for each series; those of the file where they are not given.
         name: What the data are called; by default the file's name without its suffix.
+        length: Series of fewer values are filled up with NaN to so many; None for the longest's.
 
     Returns:
         The series.
@@ -139,6 +75,8 @@ def load_series(
     except Exception as error:
         raise DataError(f"{str(path)!r} cannot be read ({reason_of(error)})") from error
     series = check_series(values, f"series in {str(path)!r}")
+    missing = max(0, (length or 0) - series.shape[1])
+    series = np.pad(series, ((0, 0), (0, missing), (0, 0)), constant_values=np.nan)
     given = own if labels is None else np.asarray(labels)
     if given is not None:
         remedy = "pass those of these series"

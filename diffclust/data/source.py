@@ -18,9 +18,10 @@ from diffclust.data.dataset import DataError, Dataset
 from diffclust.data.files import is_idx, load_array, read_archive
 from diffclust.data.folder import kinds_in, load_folder
 from diffclust.data.generated import affine_mnist, affnist_like, diffeo_mnist, mnist_color
-from diffclust.data.landmarks import holds_landmarks
+from diffclust.data.landmarks import table_of
 from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES
 from diffclust.data.tfds import PREFIX, load_tfds
+from diffclust.methods import METHODS
 
 DATA_DIR = "DIFFCLUST_DATA_DIR"
 """The environment variable that names the folder with `mnist.npz` and `usps.npz`."""
@@ -109,10 +110,11 @@ def _holds_recordings(path: Path) -> bool:
 
 def _load_file(source: str, options: LoadOptions) -> Dataset:
     path = Path(source)
-    if holds_landmarks(path):
+    if (held := table_of(path)) is not None:
+        method = "shape-kmeans" if held == "landmarks" else "series-kmeans"
         raise DataError(
-            f"source {source!r} holds landmarks, not images; cluster them with "
-            f"--method shape-kmeans, or in Python with ShapeKMeans, from load_landmarks."
+            f"source {source!r} holds {held}, not images; cluster them with --method {method}, or "
+            f"in Python with {METHODS[method].model}, from load_{held}."
         )
     suffix = path.suffix.lower()
     if suffix in _SUFFIXES or is_idx(path):

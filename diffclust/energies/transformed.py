@@ -178,7 +178,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         return _to_all(self.distance, sample, clusters.prototype, root**2)
 
     def correlated(
-        self, grid: Float[Array, "points params"], sample: Image, clusters: Clusters
+        self, grid: Float[Array, "points params"], sample: Sample, clusters: Clusters
     ) -> Float[Array, "points clusters"] | None:
         """Energies at all points of a grid from inner products, which the transform finds by FFT.
 

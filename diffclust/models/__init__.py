@@ -29,6 +29,7 @@ from diffclust.models.kmeans import (
 )
 from diffclust.models.own import Clustering
 from diffclust.models.scattering import AbstractScatteringModel, ScatteringKMeans
+from diffclust.models.series import SeriesKMeans, warped_times
 from diffclust.models.settings import Training
 from diffclust.models.shapes import ShapeKMeans
 from diffclust.models.spectral import ProjectedScatteringSpectralClustering
@@ -59,6 +60,7 @@ __all__ = [
     "PrototypeObjective",
     "Result",
     "ScatteringKMeans",
+    "SeriesKMeans",
     "ShapeKMeans",
     "Training",
     "TransformationInvariantKMeans",
@@ -66,4 +68,5 @@ __all__ = [
     "of_images",
     "restored",
     "warped_prototypes",
+    "warped_times",
 ]

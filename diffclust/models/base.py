@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust import _validation
+from diffclust.energies import AbstractSampleEnergy
 from diffclust.image_source import Images
-from diffclust.methods import Method, Words, method_of
+from diffclust.methods import Method, Words, method_of, plural
 from diffclust.models.settings import AbstractSettings
 from diffclust.parallel import Data, Description, check_mesh, default_chunk_size, own_mesh
 from diffclust.parallel.processes import allgather_rows, raise_everywhere
@@ -344,7 +345,7 @@ class AbstractModel(eqx.Module):
             if chunk_size is not None:
                 _validation.count(chunk_size, "chunk_size")
         every = Data(array, weight, chunk_size, mesh)
-        _validation.cluster_count(self.num_clusters, every.num_samples, f"{noun}s")
+        _validation.cluster_count(self.num_clusters, every.num_samples, plural(noun))
         selection = Selection.of(every, drop=model.drops_weightless)
         if prototypes is not None and assignments is not None:
             raise ValueError("give prototypes or assignments to start from, not both")
@@ -352,7 +353,7 @@ class AbstractModel(eqx.Module):
             array, prototypes, selection.groups(self.num_clusters, noun, assignments)
         )
         _validation.cluster_count(
-            self.num_clusters, selection.num_positive, f"{noun}s of positive weight"
+            self.num_clusters, selection.num_positive, f"{plural(noun)} of positive weight"
         )
         data = selection.data
         if chunk_size is None:
@@ -508,6 +509,34 @@ def shape_of(samples: Any) -> tuple[Any, ...]:
     """
     shapes = tuple(tuple(leaf.shape[1:]) for leaf in jax.tree.leaves(samples))
     return shapes[0] if len(shapes) == 1 else shapes
+
+
+def moved_samples(
+    energy: AbstractSampleEnergy, params: np.ndarray, samples: Any, chunk_size: int
+) -> Any:
+    """Samples moved by their params, chunk by chunk.
+
+    Args:
+        energy: The energy whose params they are.
+        params: How each sample is moved.
+        samples: Arrays with a leading axis, or images that are read as they are needed.
+        chunk_size: Samples that are in memory at once.
+
+    Returns:
+        The moved samples.
+    """
+    given = (params, samples)
+    chunks = (
+        jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i : i + chunk_size]), given)
+        for i in range(0, len(params), chunk_size)
+    )
+    parts = [jax.tree.map(np.asarray, _moved(energy, *chunk)) for chunk in chunks]
+    return jax.tree.map(lambda *part: np.concatenate(part), *parts)
+
+
+@eqx.filter_jit
+def _moved(energy: AbstractSampleEnergy, params: Array, samples: PyTree) -> PyTree:
+    return jax.vmap(energy.aligned)(params, samples)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

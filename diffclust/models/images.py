@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust import _validation
-from diffclust.energies import TransformedDistance, TransformedPrototype
+from diffclust.energies import AbstractSampleEnergy, TransformedDistance, TransformedPrototype
 from diffclust.image_source import Images, blanked
 from diffclust.masks import check_mask_size, mask_weights
-from diffclust.models.base import AbstractModel, Result
+from diffclust.models.base import AbstractModel, Result, moved_samples
 from diffclust.models.settings import RegistrationSettings
 from diffclust.parallel import Data
 from diffclust.parallel.processes import allgather_rows, raise_everywhere
@@ -127,19 +127,13 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
     def aligned(self, outcome: Outcome, images: Images, params: np.ndarray, /) -> np.ndarray:
         """Moves images by their params."""
         images = self.shown(images)
-        energy, size = self.energy(images.shape[3]), outcome.chunk_size
+        energy = self.energy(images.shape[3])
         if not isinstance(energy, TransformedDistance):
             raise ValueError(
                 f"{self.method} moves prototypes, not images; see "
                 "diffclust.models.warped_prototypes"
             )
-        parts = [
-            np.asarray(
-                _align(energy, jnp.asarray(params[i : i + size]), jnp.asarray(images[i : i + size]))
-            )
-            for i in range(0, len(images), size)
-        ]
-        return np.concatenate(parts)
+        return moved_samples(energy, params, images, outcome.chunk_size)
 
 
 def check_landmarks(transforms: Iterable[AbstractTransform], images: Images) -> None:
@@ -199,27 +193,23 @@ def restored(
 
 
 def blank_clusters(
-    model: AbstractImageModel, sample_shape: tuple[int, ...], dtype: jnp.dtype
+    count: int, energy: AbstractSampleEnergy, sample_shape: tuple[int, ...], dtype: jnp.dtype
 ) -> Learned:
-    """The tree of a model that learns images and penalty weights alone.
+    """The tree of a model that learns prototypes and penalty weights alone.
 
     Args:
-        model: The model.
-        sample_shape: Height, width and channels of the images.
+        count: Number of clusters.
+        energy: What the penalties are part of.
+        sample_shape: Shape of one sample.
         dtype: Floating dtype.
 
     Returns:
         A tree of zeros.
     """
-    count, terms = model.num_clusters, model.energy(sample_shape[2]).num_penalties
+    terms = energy.num_penalties
     return Learned(
         Clusters(jnp.zeros((count, *sample_shape), dtype), jnp.zeros((count, terms), dtype))
     )
-
-
-@eqx.filter_jit
-def _align(energy: TransformedDistance, params: Array, images: Array) -> Array:
-    return jax.vmap(energy.aligned)(params, images)
 
 
 @eqx.filter_jit

@@ -23,6 +23,7 @@ from diffclust.alignment import (
 )
 from diffclust.energies import TransformedDistance
 from diffclust.image_source import Images
+from diffclust.models.base import AbstractModel
 from diffclust.models.images import AbstractImageModel, blank_clusters, check_landmarks
 from diffclust.models.settings import (
     AlignmentSettings,
@@ -76,7 +77,7 @@ _COARSE_SIDE = 14
 """Restarts run on images whose shorter side has about this many pixels."""
 
 
-class AbstractPrototypeModel(AbstractImageModel):
+class AbstractLloydModel(AbstractModel):
     """A clustering by prototypes that are fitted by Lloyd's algorithm."""
 
     max_passes: eqx.AbstractVar[int]
@@ -103,6 +104,18 @@ class AbstractPrototypeModel(AbstractImageModel):
     def penalty(self) -> tuple[float, ...]:
         """Weights of the energy's penalty terms."""
 
+    @abc.abstractmethod
+    def coarsening(self, height: int, width: int) -> int:
+        """How many times coarser the samples of the restarts are.
+
+        Args:
+            height: Rows of the images, or length of the series.
+            width: Columns of the images, or channels of the series.
+
+        Returns:
+            A whole number; 1 for the samples as they are.
+        """
+
     @property
     def penalty_learning(self) -> tuple[int, bool]:
         """Rounds in which penalty weights are learned, and whether every cluster learns its own."""
@@ -119,11 +132,11 @@ class AbstractPrototypeModel(AbstractImageModel):
         return Lloyd(*parts, warm_starts=self.warm_starts)
 
     def plan(self, height: int, width: int) -> LloydPlan:
-        """How a fit of images proceeds.
+        """How a fit proceeds.
 
         Args:
-            height: Rows of the images.
-            width: Columns of the images.
+            height: Rows of the images, or length of the series.
+            width: Columns of the images, or channels of the series.
 
         Returns:
             The plan.
@@ -157,18 +170,22 @@ class AbstractPrototypeModel(AbstractImageModel):
         return int(shape[0] * (4 * math.prod(shape[1:]) * (1.0 + coarser) + 4 * row + 64))
 
     def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
-        """Images and penalty weights."""
-        return blank_clusters(self, sample_shape, dtype)
+        """Prototypes and penalty weights."""
+        return blank_clusters(self.num_clusters, self.energy(), sample_shape, dtype)
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
-        """Every image goes where its energy is least."""
+        """Every sample goes where its energy is least."""
         return assign_samples(self.solver(), outcome.learned, data, callback=callback)
 
     def energies(
         self, outcome: Outcome, data: Data, *, callback: Callback = ignore
     ) -> Float[np.ndarray, "n clusters"]:
-        """The energy of every image in every cluster."""
+        """The energy of every sample in every cluster."""
         return all_energies(self.solver(), outcome.learned, data, callback=callback)
+
+
+class AbstractPrototypeModel(AbstractLloydModel, AbstractImageModel):
+    """A clustering of images by prototypes that are fitted by Lloyd's algorithm."""
 
 
 class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
@@ -453,7 +470,7 @@ def after_rotations(
     return Sequential(GridSearch(grid), dataclasses.replace(descent, stages=descent.stages[-1:]))
 
 
-def check_counts(model: AbstractPrototypeModel) -> None:
+def check_counts(model: AbstractLloydModel) -> None:
     """Refuses numbers of clusters, restarts and passes that mean nothing.
 
     Args:

@@ -7,12 +7,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner
 from diffclust.energies import AbstractSampleEnergy
 from diffclust.methods import Method, Words
+from diffclust.models.base import moved_samples
 from diffclust.models.kmeans import AbstractPrototypeModel, check_counts
 from diffclust.models.settings import SearchSettings
 from diffclust.parallel import Description
@@ -145,15 +146,4 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
 
     def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> Any:
         """Moves samples by their params."""
-        size, given = outcome.chunk_size, (params, samples)
-        chunks = [
-            jax.tree.map(lambda leaf, i=i: leaf[i : i + size], given)
-            for i in range(0, len(params), size)
-        ]
-        parts = [_align(self.lloyd.energy, *chunk) for chunk in chunks]
-        return jax.tree.map(lambda *part: np.concatenate([np.asarray(x) for x in part]), *parts)
-
-
-@eqx.filter_jit
-def _align(energy: AbstractSampleEnergy, params: Array, samples: PyTree) -> PyTree:
-    return jax.vmap(energy.aligned)(jnp.asarray(params), jax.tree.map(jnp.asarray, samples))
+        return moved_samples(self.lloyd.energy, params, samples, outcome.chunk_size)

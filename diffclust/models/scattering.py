@@ -271,7 +271,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
 
     def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
         """Images and penalty weights."""
-        return blank_clusters(self, sample_shape, dtype)
+        return blank_clusters(self.num_clusters, self.energy(), sample_shape, dtype)
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
         """To the nearest centre, by the features that were fitted."""

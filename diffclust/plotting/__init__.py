@@ -23,10 +23,12 @@ from diffclust.plotting.pictures import (
     save_prototypes,
     shape_sheet,
 )
+from diffclust.plotting.series import CurveFrame
 from diffclust.plotting.shapes import ShapeFrame, landmark_covariances, shape_frame
 from diffclust.plotting.training import LossHistory, loss_history, training_curve
 
 __all__ = [
+    "CurveFrame",
     "Film",
     "Frame",
     "LossHistory",

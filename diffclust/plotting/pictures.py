@@ -69,10 +69,10 @@ def prototype_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
 
     Returns:
         An RGB picture; each image is scaled to its own range of intensities, and mean shapes are
-        drawn on one scale with their ellipses.
+        drawn on one scale with their ellipses; of a series every channel is a line.
     """
-    is_shape = result.model.descriptor.sample_kind == "shape"
-    return shape_sheet(result) if is_shape else _image_sheet(result)
+    sheets = {"image": _image_sheet, "shape": shape_sheet, "series": _series_sheet}
+    return sheets[result.model.descriptor.sample_kind](result)
 
 
 def _image_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
@@ -144,6 +144,26 @@ def shape_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
             panel.plot(*points.T, ".", color="C0", markersize=2.5)
         panel.set(xlim=(0, frame.width), ylim=(frame.height, 0), aspect="equal")
         panel.set_title(f"{cluster}:  n = {result.counts[cluster]}", fontsize=9)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def _series_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
+    """All mean series in a grid, on one scale."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    means = result.prototypes
+    columns = min(len(means), _MOST_WIDE)
+    rows = -(-len(means) // columns)
+    figure = Figure(figsize=(columns * _PANEL, rows * _PANEL / 2), dpi=120, layout="tight")
+    canvas = FigureCanvasAgg(figure)
+    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for panel in panels.flat:
+        panel.set_axis_off()
+    for cluster, mean in enumerate(means):
+        panels.flat[cluster].plot(mean)
+        panels.flat[cluster].set_title(f"{cluster}:  n = {result.counts[cluster]}", fontsize=9)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 

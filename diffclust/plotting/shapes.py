@@ -31,6 +31,40 @@ Shapes = Float[np.ndarray, "n landmarks dims"]
 Covariances = Float[np.ndarray, "landmarks dims dims"]
 
 
+def stroked(path: str) -> str:
+    """A line in the colour of the surrounding text, `--stroke` pixels wide.
+
+    Args:
+        path: The `d` attribute of an SVG path.
+
+    Returns:
+        An SVG element.
+    """
+    return (
+        f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity="var(--line, .4)" '
+        'stroke-width="var(--stroke, 1)" stroke-linejoin="round" '
+        'vector-effect="non-scaling-stroke"/>'
+    )
+
+
+def drawing(width: int, height: int, content: str, *, alt: str) -> str:
+    """A whole drawing.
+
+    Args:
+        width: Units from left to right.
+        height: Units from top to bottom.
+        content: SVG of what is inside.
+        alt: A description for those who cannot see it.
+
+    Returns:
+        An `<svg>` element.
+    """
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'role="img" aria-label="{html.escape(alt)}">{content}</svg>'
+    )
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShapeFrame:
     """Where landmarks are drawn: one frame for all shapes that are to be compared.
@@ -166,11 +200,7 @@ class ShapeFrame:
             SVG elements.
         """
         dots = self.dotted(shape[None]) if len(shape) <= DENSE else ""
-        return (
-            f'<path d="{self.outline(shape)}" fill="none" stroke="currentColor" '
-            'stroke-opacity="var(--line, .4)" stroke-width="var(--stroke, 1)" '
-            f'stroke-linejoin="round" vector-effect="non-scaling-stroke"/>{dots}'
-        )
+        return f"{stroked(self.outline(shape))}{dots}"
 
     def dotted(self, shapes: Shapes) -> str:
         """The landmarks of shapes as dots.
@@ -225,10 +255,7 @@ class ShapeFrame:
         Returns:
             An `<svg>` element.
         """
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
-            f'role="img" aria-label="{html.escape(alt)}">{content}</svg>'
-        )
+        return drawing(self.width, self.height, content, alt=alt)
 
 
 def shape_frame(

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from diffclust.data import Collection
-from diffclust.methods import Words
+from diffclust.methods import Words, plural
 from diffclust.models import Result
 from diffclust.report.images import ImageRenderer
 from diffclust.report.page import figure_list
 from diffclust.report.selection import ClusterView, Group, SampleInfo, certainties, class_shares
+from diffclust.report.series import SeriesRenderer
 from diffclust.report.shapes import ShapeRenderer
 from diffclust.report.text import count, escape, number, percent, whole
 
@@ -40,7 +41,7 @@ class Gallery:
     dataset: Collection
     views: list[ClusterView]
     samples: Mapping[int, SampleInfo]
-    renderer: ImageRenderer | ShapeRenderer
+    renderer: ImageRenderer | ShapeRenderer | SeriesRenderer
     bridges: list[tuple[int, int]]
     note: str
 
@@ -85,7 +86,7 @@ def overview(gallery: Gallery) -> str:
     cards = "".join(
         f'<a class="card" href="#cluster-{view.index}" {_sort_keys(gallery, view)}>'
         f"{gallery.renderer.thumbnail(view.index)}<b><u>Cluster </u>{view.index}</b>"
-        f'<span title="{percent(view.share)} of all {noun}s">{count(view.size, noun)}</span>'
+        f'<span title="{percent(view.share)} of all {plural(noun)}">{count(view.size, noun)}</span>'
         f'<i style="--share:{100 * view.size / largest:.1f}%"></i></a>\n'
         for view in gallery.views
     )
@@ -127,7 +128,7 @@ def sample_order(gallery: Gallery) -> str:
     choices["distance"] = gallery.words.distance_short
     if gallery.dataset.labels is not None:
         choices["label"] = "class"
-    return _choice(f"Show {gallery.words.noun}s by", "order-samples", choices, "sort order")
+    return _choice(f"Show {plural(gallery.words.noun)} by", "order-samples", choices, "sort order")
 
 
 def _choice(legend: str, name: str, choices: Mapping[str, str], css_class: str) -> str:
@@ -183,8 +184,8 @@ def _figures(gallery: Gallery, view: ClusterView) -> str:
     if view.size:
         text = ""
         figures = {
-            words.noun if view.size == 1 else f"{words.noun}s": whole(view.size),
-            f"of all {words.noun}s": percent(view.share),
+            words.noun if view.size == 1 else plural(words.noun): whole(view.size),
+            f"of all {plural(words.noun)}": percent(view.share),
             f"mean {words.distance_short}": number(view.mean_distance),
         }
     figures |= gallery.renderer.figures(view.index)
@@ -202,7 +203,7 @@ def _figures(gallery: Gallery, view: ClusterView) -> str:
 def _group(gallery: Gallery, view: ClusterView, group: Group) -> str:
     words, long, short = gallery.words, gallery.words.distance, gallery.words.distance_short
     title, note = {
-        "all": (f"All {words.noun}s", f"{words.nearest} first, with the {long}"),
+        "all": (f"All {plural(words.noun)}", f"{words.nearest} first, with the {long}"),
         "nearest": (words.nearest.capitalize(), f"with the {long}"),
         "farthest": (words.farthest.capitalize(), f"the worst fit first, with the {short}"),
         "random": ("Random", f"drawn from the whole cluster, with the {short}"),
@@ -295,10 +296,11 @@ def how_to_read(gallery: Gallery) -> str:
         HTML.
     """
     method, words, renderer = gallery.result.model.descriptor, gallery.words, gallery.renderer
-    article, place = ("an", "file") if words.noun == "image" else ("a", "name")
+    place = {"image": ", file", "shape": ", name"}.get(method.sample_kind, "")
+    article = "an" if words.noun == "image" else "a"
     notes = (
         f'{_density_note(gallery)}<p class="soft">Point at {article} {words.noun}, or tap it, for '
-        f"its index, {place}, {words.distance_short} and {gallery.certainty}.{gallery.note}</p>"
+        f"its index{place}, {words.distance_short} and {gallery.certainty}.{gallery.note}</p>"
     )
     if not (items := renderer.legend()):
         subject = f"A {escape(method.title)}" if method.is_mixture else escape(method.title)

@@ -68,6 +68,9 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     figures: dict[str, object] = {"Data": f"{dataset.name}, {count(len(dataset), noun)}"}
     if model.descriptor.sample_kind == "shape":
         figures["Landmarks"] = "{} in {} dimensions".format(*result.sample_shape)
+    elif model.descriptor.sample_kind == "series":
+        length, channels = result.sample_shape
+        figures["Length"] = f"{count(length, 'value')} of {count(channels, 'channel')}"
     else:
         height, width, channels = result.sample_shape
         colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from diffclust import metrics
 from diffclust.analysis import CommonStart
 from diffclust.data import Collection, Dataset
+from diffclust.methods import plural
 from diffclust.models import Result, of_images
 from diffclust.plotting import Film, Frame, as_picture, map_svg, neighbour_map
 from diffclust.report.page import data_uris, picture_uri, shaded_cell, shaded_table
@@ -169,7 +170,7 @@ def confusion_table(result: Result, dataset: Collection) -> str:
     total, noun = int(table.sum()), dataset.noun
     return (
         f'{shown}<p class="note">Rows are classes, columns clusters; framed is the one-to-one '
-        f"match with the most {noun}s in it, {whole(agree)} of {count(total, noun)} "
+        f"match with the most {plural(noun)} in it, {whole(agree)} of {count(total, noun)} "
         f"({percent(agree / total)}). The fit never saw the classes.</p>"
     )
 

@@ -5,7 +5,7 @@ from jaxtyping import Float
 
 from diffclust.data import LandmarkSet
 from diffclust.models import Result
-from diffclust.plotting import ShapeFrame, landmark_covariances, shape_frame
+from diffclust.plotting import CurveFrame, ShapeFrame, landmark_covariances, shape_frame
 from diffclust.plotting.shapes import DENSE, SIDE, fitted_frame
 from diffclust.report.page import svg_definitions, svg_icon, titled_svg
 from diffclust.report.text import count, number, plain, whole
@@ -67,7 +67,7 @@ class ShapeRenderer:
         self.registered = result.align(dataset.landmarks, params).astype(np.float64)
         self.frame = shape_frame(self.means, self.covariances, self.registered)
         # Of each cluster all registered shapes, or a random draw.
-        self.members = [self.registered[drawn] for drawn in _drawn_members(result, seed)]
+        self.members = [self.registered[drawn] for drawn in drawn_members(result, seed)]
         # The samples as they came with their frames, and whether these have one scale.
         self.raw, self.one_scale = {}, True
         if result.model.settings()["registration"] != "none":
@@ -135,22 +135,7 @@ class ShapeRenderer:
 
     def overlay(self) -> str:
         """All mean shapes laid over each other."""
-        clusters = len(self.means)
-        if not 2 <= clusters <= _MOST_TOGETHER:
-            return ""
-        drawn = "".join(
-            f'<g class="colour-{i}">{self.frame.drawn_shape(mean)}</g>'
-            for i, mean in enumerate(self.means)
-        )
-        legend = "".join(
-            f'<li><a href="#cluster-{i}"><i class="colour-{i}"></i>Cluster {i}</a></li>'
-            for i in range(clusters)
-        )
-        svg = self.frame.svg(drawn, alt=f"The {clusters} mean shapes laid over each other")
-        return (
-            '<figure class="together"><figcaption><h3>Mean shapes laid over each other</h3>'
-            f"<ul>{legend}</ul></figcaption>{svg}</figure>"
-        )
+        return overlay(self.frame, self.means, "mean shapes")
 
     def definitions(self) -> str:
         """The mean shapes."""
@@ -211,6 +196,35 @@ class ShapeRenderer:
         return self.landmark_names if are_short else numbers, titles
 
 
+def overlay(frame: ShapeFrame | CurveFrame, means: np.ndarray, what: str) -> str:
+    """All prototypes laid over each other, each in a colour of its own.
+
+    Args:
+        frame: Where they are drawn.
+        means: The prototypes.
+        what: What they are called.
+
+    Returns:
+        HTML; nothing for one, and for more than can be distinguished.
+    """
+    clusters = len(means)
+    if not 2 <= clusters <= _MOST_TOGETHER:
+        return ""
+    drawn = "".join(
+        f'<g class="colour-{i}">{frame.drawn_shape(mean)}</g>' for i, mean in enumerate(means)
+    )
+    legend = "".join(
+        f'<li><a href="#cluster-{i}"><i class="colour-{i}"></i>Cluster {i}</a></li>'
+        for i in range(clusters)
+    )
+    svg = frame.svg(drawn, alt=f"The {clusters} {what} laid over each other")
+    heading = f"{what} laid over each other".capitalize()
+    return (
+        f'<figure class="together"><figcaption><h3>{heading}</h3>'
+        f"<ul>{legend}</ul></figcaption>{svg}</figure>"
+    )
+
+
 def affordable_shapes(landmarks: int, most: int) -> int:
     """Shapes that a report can show in all, so that it stays a file that opens.
 
@@ -225,8 +239,16 @@ def affordable_shapes(landmarks: int, most: int) -> int:
     return max(1, min(most, _MOST_DRAWN // (landmarks * dotted_too)))
 
 
-def _drawn_members(result: Result, seed: int) -> list[np.ndarray]:
-    """Positions of the shapes behind each mean shape."""
+def drawn_members(result: Result, seed: int) -> list[np.ndarray]:
+    """The samples that are drawn behind each prototype.
+
+    Args:
+        result: A fitted model of shapes or series.
+        seed: Seed of the draw, where a cluster has too many.
+
+    Returns:
+        Positions of samples, for each cluster.
+    """
     clusters, landmarks = result.prototypes.shape[:2]
     most = max(1, min(_MOST_MEMBERS, _MOST_DOTS // (clusters * landmarks)))
     drawn = []

@@ -4,6 +4,8 @@ import html
 import math
 import unicodedata
 
+from diffclust.methods import plural
+
 SCORES = {"acc": "accuracy", "nmi": "NMI", "ari": "ARI"}
 """Scores against labels, by their names in a summary."""
 
@@ -99,18 +101,6 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
-
-
-def plural(one: str) -> str:
-    """The word for several things.
-
-    Args:
-        one: The word for one of them.
-
-    Returns:
-        Such as `images` or `passes`.
-    """
-    return f"{one}es" if one.endswith("s") else f"{one}s"
 
 
 def count(n: int, one: str) -> str:

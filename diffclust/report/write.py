@@ -6,15 +6,18 @@ from pathlib import Path
 import numpy as np
 
 from diffclust.analysis import CommonStart
-from diffclust.data import Collection, Dataset
+from diffclust.data import Collection, Dataset, LandmarkSet, SeriesSet
+from diffclust.methods import plural
 from diffclust.models import Result, of_images
 from diffclust.plotting import Film, loss_history
+from diffclust.plotting.series import MOST_POINTS
 from diffclust.report import clusters, sections, selection
 from diffclust.report.fit import fit_section
 from diffclust.report.images import ImageRenderer
 from diffclust.report.page import document, figure_list, section
+from diffclust.report.series import SeriesRenderer
 from diffclust.report.shapes import ShapeRenderer, affordable_shapes
-from diffclust.report.text import SCORES, count, duration, escape, number, plural, whole
+from diffclust.report.text import SCORES, count, duration, escape, number, whole
 from diffclust.solvers.result import Status
 
 
@@ -43,7 +46,7 @@ def write_report(
     Args:
         path: The file; one that exists is replaced.
         result: A fitted model.
-        dataset: The images or shapes it was fitted to, in the same order, with what is known about
+        dataset: The samples it was fitted to, in the same order, with what is known about
             them.
         scores: Scores against labels by name (`acc`, `nmi`, `ari`), or None.
         seed: Seed of the run, which is shown; it also draws the random samples.
@@ -68,14 +71,14 @@ def write_report(
         given = (given[0], *of_images(result).frame.shape(given[1:]))
     if given != fitted:
         raise ValueError(
-            f"the report needs the {noun}s that were fitted, of shape {fitted}; this data set has "
-            f"{dataset.noun}s of shape {dataset.samples.shape}"
+            f"the report needs the {plural(noun)} that were fitted, of shape {fitted}; this data "
+            f"set has {plural(dataset.noun)} of shape {dataset.samples.shape}"
         )
     sections.check_map_samples(map_samples, "map_samples")
     title = dataset.name if title is None else title
     gallery = _gallery(result, dataset, samples_per_group, seed)
     first, second = (clusters.cluster_order(gallery, f"sort-{n}") for n in ("overview", "clusters"))
-    heading, all_clusters = f"{gallery.words.prototype}s".capitalize(), clusters.overview(gallery)
+    heading, all_clusters = plural(gallery.words.prototype).capitalize(), clusters.overview(gallery)
     maps = sections.map_section(result, dataset, others, most=map_samples, seed=seed)
     every = f"{clusters.how_to_read(gallery)}{clusters.cluster_list(gallery)}"
     starts = sections.common_start_rows(result, dataset, others)
@@ -100,9 +103,14 @@ def write_report(
 def _gallery(result: Result, dataset: Collection, wanted: int, seed: int) -> clusters.Gallery:
     """All that is shown of the clusters, with as many samples a group as the file can hold."""
     most, many = selection.MOST_SAMPLES, "clusters"
-    if not isinstance(dataset, Dataset):
-        most = affordable_shapes(result.sample_shape[0], most)
-        many = "clusters" if most == selection.MOST_SAMPLES else "landmarks"
+    points, what = 0, "landmarks"
+    if isinstance(dataset, LandmarkSet):
+        points = result.sample_shape[0]
+    elif isinstance(dataset, SeriesSet):
+        points, what = min(result.sample_shape[0], MOST_POINTS) * result.sample_shape[1], "values"
+    if points:
+        most = affordable_shapes(points, most)
+        many = "clusters" if most == selection.MOST_SAMPLES else what
     groups = selection.NUM_KINDS * result.model.num_clusters
     affordable = max(1, min(wanted, most // groups))
     views = selection.select(result, samples_per_group=affordable, seed=seed)
@@ -111,6 +119,8 @@ def _gallery(result: Result, dataset: Collection, wanted: int, seed: int) -> clu
     positions = np.unique(np.concatenate([*shown, np.ravel(bridges).astype(np.int64)]))
     if isinstance(dataset, Dataset):
         renderer = ImageRenderer(result, dataset, positions)
+    elif isinstance(dataset, SeriesSet):
+        renderer = SeriesRenderer(result, dataset, seed=seed)
     else:
         renderer = ShapeRenderer(result, dataset, positions, seed=seed)
     samples = selection.sample_info(result, dataset, positions)

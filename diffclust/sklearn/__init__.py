@@ -15,6 +15,7 @@ from diffclust.sklearn.estimators import (
     KMeans,
     ProjectedScatteringSpectralClustering,
     ScatteringKMeans,
+    SeriesKMeans,
     ShapeKMeans,
     TransformationInvariantKMeans,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "KMeans",
     "ProjectedScatteringSpectralClustering",
     "ScatteringKMeans",
+    "SeriesKMeans",
     "ShapeKMeans",
     "TransformationInvariantKMeans",
     "expected_failed_checks",

@@ -408,3 +408,13 @@ class ShapeKMeans(AnyOrder, model=models.ShapeKMeans):
                 "coordinates; set num_dimensions"
             )
         return X.reshape(len(X), -1, self.num_dimensions)
+
+
+class SeriesKMeans(AnyOrder, Distances, model=models.SeriesKMeans):
+    """K-means of series: see `diffclust.SeriesKMeans`; a row of numbers is a series."""
+
+    def _least_features(self) -> int:
+        return 2
+
+    def _samples(self, X: np.ndarray) -> np.ndarray:
+        return X

@@ -26,8 +26,12 @@ from diffclust.prototypes import Learned
 from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, memory_of, reduction_now
 from diffclust.types import Count, Key, Scalar
 
-ADAM = optax.scale_by_adam()
-"""One object for all solvers, so that they share what was compiled."""
+ADAM = optax.scale_by_adam(eps_root=1e-30)
+"""One object for all solvers, so that they share what was compiled.
+
+The root of a second moment of zero, as weights of idle units have it, has no derivative; this one
+has, and changes no update.
+"""
 
 
 class GradientTally(eqx.Module):
@@ -173,11 +177,7 @@ class GradientEM(AbstractSolver):
         Returns:
             One number a sample.
         """
-        # Weights of penalties are chosen, not learned: the loss would fall by making them small.
-        clusters = eqx.tree_at(
-            lambda c: c.penalty, learned.clusters, jax.lax.stop_gradient(learned.clusters.penalty)
-        )
-        reduction = self.reduction_of(learned)
+        clusters, reduction = learned.clusters, self.reduction_of(learned)
         offsets = reduction.offsets(learned.objective, len(clusters))
 
         def one(sample: PyTree, index: Array, params: Array) -> Float[Array, " followed"]:
@@ -225,6 +225,8 @@ class GradientEM(AbstractSolver):
 
         value_and_grad = eqx.filter_value_and_grad(total, has_aux=True)
         (loss, (found, running)), gradient = value_and_grad(state.learned)
+        # Weights of penalties are chosen, not learned: the loss would fall by making them small.
+        gradient = eqx.tree_at(lambda g: g.clusters.penalty, gradient, replace_fn=jnp.zeros_like)
         number = jnp.arange(len(state.learned.clusters), dtype=jnp.int32)
         count = batch.weight @ (found.cluster[:, :1] == number[None]).astype(batch.weight.dtype)
         sums = self._reduction_sums(state.learned, found.energy, batch.weight)

@@ -3,6 +3,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optimistix
 import pytest
 
 from diffclust import testing
@@ -12,6 +13,7 @@ from diffclust.alignment import (
     Descent,
     NoAlignment,
     OptaxMinimiser,
+    OptimistixMinimiser,
     PreconditionedLBFGS,
     Stage,
 )
@@ -83,6 +85,11 @@ def test_known_affine_map_is_found(prototypes: np.ndarray) -> None:
 
 def test_optax_minimiser_finds_it_too(prototypes: np.ndarray) -> None:
     check_affine(Descent((Stage(80),), minimiser=OptaxMinimiser(optax.adam(2e-2))), prototypes)
+
+
+def test_optimistix_minimiser_finds_it_too(prototypes: np.ndarray) -> None:
+    minimiser = OptimistixMinimiser(optimistix.BFGS(rtol=1e-5, atol=1e-7))
+    check_affine(Descent((Stage(150),), minimiser=minimiser), prototypes)
 
 
 @pytest.mark.slow
@@ -176,6 +183,7 @@ MINIMISERS = {
     "lbfgs": PreconditionedLBFGS(),
     "adam": OptaxMinimiser(optax.adam(0.1)),
     "overshooting": OptaxMinimiser(optax.sgd(0.9)),
+    "optimistix": OptimistixMinimiser(optimistix.BFGS(rtol=1e-6, atol=1e-6)),
 }
 
 

@@ -150,5 +150,5 @@ def test_help_speaks_of_shapes_too(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             main([command, "--help"])
         text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-        assert "images or shapes" in text
-        assert "At most so many images or shapes" in text
+        assert "images, shapes or series" in text
+        assert "At most so many images, shapes or series" in text

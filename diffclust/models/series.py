@@ -1,0 +1,127 @@
+"""K-means of series over time, each warped onto the mean of its cluster."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from diffclust import _validation
+from diffclust.alignment import (
+    AbstractAligner,
+    Descent,
+    GridSearch,
+    NoAlignment,
+    Sequential,
+    Stage,
+)
+from diffclust.energies import TransformedDistance
+from diffclust.models.base import Result, moved_samples
+from diffclust.models.kmeans import AbstractLloydModel, check_counts
+from diffclust.models.settings import SearchSettings
+from diffclust.prototypes import AbstractPrototypeFamily, MeanSeries
+from diffclust.solvers import Outcome
+from diffclust.transforms import TimeWarp, params_grid
+
+
+class SeriesKMeans(SearchSettings, AbstractLloydModel):
+    """K-means of series of one or several channels, under monotone warps of time.
+
+    Series of unit norm are compared by the squared Euclidean distance. Where values are missing
+    (NaN), as beyond the end of the shorter ones, what was seen counts for all.
+
+    Attributes:
+        num_clusters: K.
+        warps: Whether series are warped; otherwise it is K-means of the series as they are.
+        num_intervals: Intervals of a warp of time, which is linear in each of them.
+        warp_penalty: Weight of the variance over time of the logarithm of a warp's slope.
+        standardise: Whether each channel of a series has zero mean and unit variance first.
+
+    References:
+        Srivastava and Klassen (2016), Functional and shape data analysis, Ch. 8.
+    """
+
+    num_clusters: int = eqx.field(static=True)
+    warps: bool = eqx.field(static=True, default=True, kw_only=True)
+    num_intervals: int = eqx.field(static=True, default=8, kw_only=True)
+    warp_penalty: float = eqx.field(static=True, default=0.05, kw_only=True)
+    standardise: bool = eqx.field(static=True, default=True, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        check_counts(self)
+        _validation.count(self.num_intervals, "num_intervals", least=2)
+        _validation.positive(self.warp_penalty, "warp_penalty", least=0)
+
+    def energy(self, channels: int = 1) -> TransformedDistance:
+        """The squared Euclidean distance after the warp."""
+        del channels
+        return TransformedDistance(TimeWarp(self.num_intervals), missing=True)
+
+    def aligner(self) -> AbstractAligner:
+        """The best of 45 smooth warps, and descent from there."""
+        if not self.warps:
+            return NoAlignment()
+        # Slopes that rise or fall over time, and in the middle.
+        at = (np.arange(self.num_intervals) + 0.5) / self.num_intervals * 2 - 1
+        shapes = np.stack([at, at**2 - np.mean(at**2)])
+        rates = params_grid(np.linspace(-1.5, 1.5, 9), np.linspace(-1, 1, 5))
+        grid = rates @ jnp.asarray(shapes, dtype=rates.dtype)
+        return Sequential(GridSearch(grid), Descent((Stage(10),)))
+
+    def family(self) -> AbstractPrototypeFamily:
+        """Means of series of unit norm."""
+        return MeanSeries()
+
+    def penalty(self) -> tuple[float, ...]:
+        """`warp_penalty`."""
+        return (self.warp_penalty,)
+
+    def coarsening(self, height: int, width: int) -> int:
+        """1: restarts run on the series as they are."""
+        del height, width
+        return 1
+
+    def validated(self, series: Any, /) -> np.ndarray:
+        """Checks series, and standardises them where that is asked for."""
+        array = _validation.series(series)
+        if not self.standardise:
+            return array
+        mean = np.nanmean(array, axis=1, keepdims=True)
+        deviation = np.nanstd(array, axis=1, keepdims=True)
+        return (array - mean) / np.where(deviation > 0, deviation, 1.0)
+
+    def aligned(
+        self, outcome: Outcome, series: np.ndarray, params: np.ndarray, /
+    ) -> Float[np.ndarray, "n length channels"]:
+        """Warped series; NaN where nothing was seen."""
+        seen = np.isfinite(series).all(axis=2, keepdims=True).astype(series.dtype)
+        moved, share = (
+            moved_samples(self.energy(), params, each, outcome.chunk_size)
+            for each in (series, seen)
+        )
+        return np.where(share > 0, moved, np.nan)
+
+
+def warped_times(
+    result: Result, times: Float[np.ndarray, " times"]
+) -> Float[np.ndarray, "n times 1"]:
+    """Where in time each series is read.
+
+    Args:
+        result: A fitted model of series.
+        times: Times of a mean series, in [0, 1].
+
+    Returns:
+        Times of each series in [0, 1], as series of one channel.
+
+    Raises:
+        ValueError: If it clusters something else.
+    """
+    if not isinstance(result.model, SeriesKMeans):
+        raise ValueError(f"{result.model.method} does not cluster series")
+    params = jnp.asarray(result.outcome.assignment.params)
+    warp = jax.vmap(TimeWarp(result.model.num_intervals).warp, (0, None))
+    return np.asarray(warp(params, jnp.asarray(times, dtype=params.dtype)))[..., None]

@@ -1,0 +1,97 @@
+"""Series as SVG: curves over time, with gaps where values are missing."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+
+from diffclust.plotting.shapes import SIDE, drawing, stroked
+
+MOST_POINTS = 120
+"""Of a curve that is drawn; of longer series every second value, or every third."""
+
+_BAND = 360
+"""Height of the curve of each channel; of several, two thirds of it."""
+
+_MARGIN = 0.06
+"""Above and below a curve, as a share of its height."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CurveFrame:
+    """Where series are drawn: one frame for all that are to be compared, one channel below another.
+
+    Attributes:
+        low: Least value of each channel.
+        high: Greatest value of each channel.
+    """
+
+    low: Float[np.ndarray, " channels"]
+    high: Float[np.ndarray, " channels"]
+
+    width = SIDE
+
+    @staticmethod
+    def around(series: Float[np.ndarray, "n length channels"]) -> "CurveFrame":
+        """The frame that holds some series.
+
+        Args:
+            series: Values, NaN where one is missing.
+
+        Returns:
+            The frame.
+        """
+        low, high = np.nanmin(series, axis=(0, 1)), np.nanmax(series, axis=(0, 1))
+        return CurveFrame(low, np.where(high > low, high, low + 1.0))
+
+    @property
+    def height(self) -> int:
+        """Height of the drawing, in units of `SIDE`."""
+        channels = len(self.low)
+        return _BAND if channels == 1 else 2 * _BAND // 3 * channels
+
+    def path(self, series: Float[np.ndarray, "length channels"]) -> str:
+        """A series as lines between its values, one channel below another.
+
+        Args:
+            series: Values, NaN where one is missing.
+
+        Returns:
+            The `d` attribute of an SVG path.
+        """
+        length, band = len(series), self.height / len(self.low)
+        kept = np.arange(0, length, -(-length // MOST_POINTS))
+        x = (kept + 0.5) / length * SIDE
+        share = 1.0 - np.clip((series[kept] - self.low) / (self.high - self.low), -0.1, 1.1)
+        y = band * (_MARGIN + (1.0 - 2.0 * _MARGIN) * share + np.arange(len(self.low)))
+        parts = []
+        for channel in y.T:
+            seen = np.flatnonzero(np.isfinite(channel))
+            for run in np.split(seen, np.flatnonzero(np.diff(seen) > 1) + 1):
+                points = np.round(np.stack([x[run], channel[run]], axis=1)).astype(int)
+                steps = " ".join(f"{right} {down}" for right, down in np.diff(points, axis=0))
+                parts += [f"M{points[0, 0]} {points[0, 1]}l{steps}"] if len(run) > 1 else []
+        return "".join(parts)
+
+    def drawn_shape(self, series: Float[np.ndarray, "length channels"]) -> str:
+        """A series as a line.
+
+        Args:
+            series: Values, NaN where one is missing.
+
+        Returns:
+            An SVG element.
+        """
+        return stroked(self.path(series))
+
+    def svg(self, content: str, *, alt: str) -> str:
+        """A whole drawing.
+
+        Args:
+            content: SVG of what is inside the frame.
+            alt: A description for those who cannot see it.
+
+        Returns:
+            An `<svg>` element.
+        """
+        return drawing(self.width, self.height, content, alt=alt)

@@ -1,0 +1,116 @@
+"""`diffclust fit series.npz --method series-kmeans`, and what follows it."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import diffclust
+from tests.cli.commands import Run, entries, runner
+
+FIT = ["-k", "2", "--method", "series-kmeans", "--restarts", "1", "--max-passes", "4"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Run:
+    monkeypatch.chdir(tmp_path)
+    np.savez("series.npz", series=waves(), labels=np.arange(20) % 2)
+    return runner(capsys)
+
+
+def waves() -> np.ndarray:
+    """One bump or two at warped times; some series end early."""
+    rng = np.random.default_rng(0)
+    times = np.linspace(0, 1, 24)[None] ** np.exp(rng.normal(0, 0.2, (20, 1)))
+    both = [np.sin(np.pi * times[::2]), np.sin(2 * np.pi * times[1::2]) ** 2]
+    series = np.stack(both, axis=1).reshape(20, 24) * rng.uniform(1, 9, (20, 1)) + 50.0
+    series[3, 22:] = np.nan
+    return series
+
+
+def table(path: str) -> list[dict[str, str]]:
+    with Path(path).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_fit_predict_and_export(run: Run) -> None:
+    status, out, _ = run("fit", "series.npz", *FIT, "--out", "run")
+    assert status == 0
+    assert "20 series in 2 clusters" in out
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert summary["acc"] == 1.0
+    assert summary["source"]["sample_shape"] == [24, 1]
+    names = ["assignments.csv", "model", "prototypes.png", "report.html", "summary.json"]
+    assert entries("run") == names
+
+    # Shorter ones end with missing values.
+    np.savez("others.npz", series=waves()[:7, :23])
+    assert run("predict", "run", "others.npz", "--out", "new")[0] == 0
+    clusters = [row["cluster"] for row in table("run/assignments.csv")]
+    assert [row["cluster"] for row in table("new/assignments.csv")] == clusters[:7]
+    assert "7 series in 2 clusters" in Path("new/report.html").read_text().replace("\u00a0", " ")
+
+    status, out, _ = run("export", "run", "--what", "aligned", "--out", "a.npz")
+    assert "20 series, aligned" in out
+    aligned = np.load("a.npz")["aligned"]
+    assert aligned.shape == (20, 24, 1)
+    assert np.isnan(aligned[3]).any()
+    assert not np.isnan(np.delete(aligned, 3, axis=0)).any()
+    assert run("export", "run", "--what", "params", "--out", "p.csv")[0] == 0
+    assert len(table("p.csv")[0]) == 2 + diffclust.load("run").model.num_intervals
+    assert run("export", "run", "--what", "prototypes", "--out", "p.npz")[0] == 0
+    assert np.load("p.npz")["prototypes"].shape == (2, 24, 1)
+    for what in ("aligned", "prototypes", "folders"):
+        status, _, err = run("export", "run", "--what", what, "--out", "folder")
+        assert (status, err.count("\n")) == (2, 1)
+        assert "series are no" in err
+
+
+def test_tables_of_unequal_lengths(run: Run) -> None:
+    rows = [",".join(map(str, row[: 24 - i % 3])) for i, row in enumerate(np.nan_to_num(waves()))]
+    Path("series.csv").write_text("\n".join(rows))
+    options = [*FIT, "--no-warps", "--no-standardise", "--no-report", "--limit", "15"]
+    assert run("fit", "series.csv", *options, "--out", "run")[0] == 0
+    result = diffclust.load("run")
+    assert not result.outcome.assignment.params.any()
+    assert len(result.assignments) == 15
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("series.npz", ["--size", "8"], "--size is for images, and these are series"),
+        ("series.npz", ["--labels", "x"], "--labels is for a table of landmarks"),
+        ("series.npz", ["--mask", "m.png"], "series-kmeans clusters series and takes no --mask"),
+        ("series.npz", ["-k", "21"], "only 20 series for 21 clusters; give at most -k 20"),
+        ("series.npz", ["--intervals", "1"], "num_intervals must be at least 2, not 1"),
+        ("series.npz", ["--landmarks", "5"], "series-kmeans has no option --landmarks"),
+        ("series.npz", ["--method", "kmeans"], "holds series, not images; cluster them with "),
+        ("gone.npz", [], "'gone.npz' is no file of .npz, .csv, .ts"),
+        ("images.npz", [], "has no key 'series'"),
+        ("short.csv", [], "holds fewer than two values at index 1"),
+        ("table.csv", [], "'table.csv' cannot be read"),
+    ],
+)
+def test_errors_are_one_line(run: Run, source: str, options: list[str], message: str) -> None:
+    np.savez("images.npz", x=np.zeros((4, 8, 8)))
+    Path("short.csv").write_text("1,2,3\n4\n")
+    Path("table.csv").write_text("shape,landmark,x,y\n")
+    known = [word for word in FIT if not (options[:1] == ["--method"] and word in FIT[4:])]
+    before = entries()
+    status, _, err = run("fit", source, *known, *options, "--out", "run")
+    last = err.strip().splitlines()[-1]
+    assert status == 2
+    assert last.startswith("error: ")
+    assert message in last.replace("--intervals", "num_intervals")
+    assert entries() == before
+
+
+def test_series_of_another_length_are_not_predicted(run: Run) -> None:
+    assert run("fit", "series.npz", *FIT, "--no-warps", "--no-report", "--out", "run")[0] == 0
+    np.savez("long.npz", series=np.random.default_rng(0).normal(size=(3, 30)))
+    status, _, err = run("predict", "run", "long.npz", "--out", "new")
+    assert status == 2
+    assert "samples must have the fitted shape (24, 1), not (30, 1)" in err

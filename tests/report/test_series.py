@@ -1,0 +1,90 @@
+"""Reports on clusters of series: means over members, medoids, warps."""
+
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from diffclust.data import SeriesSet
+from diffclust.models import KMeans, Result, SeriesKMeans, warped_times
+from diffclust.plotting import CurveFrame, prototype_sheet
+from diffclust.report import write_report
+
+
+def fitted(channels: int = 1, **settings) -> tuple[Result, SeriesSet]:
+    rng = np.random.default_rng(0)
+    bases = rng.normal(size=(2, 30, channels)).cumsum(axis=1)
+    series = bases[np.arange(16) % 2] + 0.1 * rng.normal(size=(16, 30, channels))
+    series[5, 20:] = np.nan
+    dataset = SeriesSet(series.astype(np.float32), labels=np.arange(16) % 2)
+    model = SeriesKMeans(2, num_restarts=1, max_passes=3, **settings)
+    return model.fit(dataset.series, key=jax.random.key(0)), dataset
+
+
+def page(folder: Path, result: Result, dataset: SeriesSet) -> str:
+    write_report(folder / "report.html", result, dataset)
+    return (folder / "report.html").read_text()
+
+
+def test_means_members_medoids_and_warps_are_drawn(tmp_path: Path) -> None:
+    result, dataset = fitted()
+    html = page(tmp_path, result, dataset)
+    assert "seriess" not in html
+    assert "Mean series laid over each other" in html
+    assert "Warps of time in cluster 1" in html
+    portraits = re.findall(r'<figure class="portrait">.*?</figure>', html)
+    assert len(portraits) == 2
+    counts = result.counts.tolist()
+    for portrait, count in zip(portraits, counts, strict=True):
+        curves, warps = re.findall(r"<svg.*?</svg>", portrait)
+        # The members and the medoid; the members' warps and the straight line.
+        assert curves.count("<path") == count + 1
+        assert warps.count("<path") == count + 1
+        assert 'class="mean"' in curves
+
+
+def test_without_warps_there_are_none_to_be_seen(tmp_path: Path) -> None:
+    html = page(tmp_path, *fitted(channels=3, warps=False))
+    assert "Warps of time" not in html
+    assert "channel below channel" in html
+    assert "30\u00a0values of 3\u00a0channels" in html
+
+
+def test_curves_have_gaps_and_few_points() -> None:
+    series = np.linspace(0.0, 1.0, 1000)[:, None]
+    series[400:600] = np.nan
+    frame = CurveFrame.around(series[None])
+    path = frame.path(series)
+    assert path.count("M") == 2
+    assert len(re.findall(r"-?\d+ -?\d+", path)) <= 120
+    assert path.startswith(f"M0 {round(frame.height * 0.94)}")
+    both = CurveFrame.around(np.concatenate([series, series], axis=1)[None])
+    assert both.path(np.concatenate([series, series], axis=1)).count("M") == 4
+
+
+def test_medoid_is_the_member_nearest_to_the_mean(tmp_path: Path) -> None:
+    result, dataset = fitted()
+    html = page(tmp_path, result, dataset)
+    nearest = min(np.flatnonzero(result.assignments == 0), key=result.distances.item)
+    norm = np.sqrt(np.nansum(np.asarray(result.registered(dataset.series)) ** 2, axis=(1, 2)))
+    warped = result.align(dataset.series, result.outcome.assignment.params) / norm[:, None, None]
+    frame = CurveFrame.around(np.concatenate([result.prototypes, warped]))
+    portrait = re.search(r'<figure class="portrait">.*?</figure>', html)
+    assert portrait is not None
+    over = re.search(r'<g class="over"><path d="([^"]*)"', portrait[0])
+    assert over is not None
+    assert over[1] == frame.path(warped[nearest])
+
+
+def test_sheet_and_times() -> None:
+    result, _ = fitted()
+    assert prototype_sheet(result).ndim == 3
+    times = warped_times(result, np.linspace(0, 1, 9))
+    assert times.shape == (16, 9, 1)
+    assert np.all(np.diff(times[..., 0], axis=1) > 0)
+    np.testing.assert_allclose(times[:, [0, -1], 0], [[0.0, 1.0]] * 16, atol=1e-6)
+    images = KMeans(1, num_restarts=1).fit(np.eye(4)[None].repeat(2, 0), key=jax.random.key(0))
+    with pytest.raises(ValueError, match="kmeans does not cluster series"):
+        warped_times(images, np.zeros(1))

@@ -1,0 +1,177 @@
+"""Derivatives of losses by pixels and by settings, through every model, against differences."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jaxtyping import Array
+
+from diffclust.alignment import Descent, NoAlignment, Stage
+from diffclust.energies import Entropic, TransformedDistance
+from diffclust.methods import METHODS
+from diffclust.models import (
+    AffineInvariantKMeans,
+    Clustering,
+    DeformationInvariantKMeans,
+    DTIGaussianMixture,
+    DTIKMeans,
+    GaussianMixture,
+    KMeans,
+    SeriesKMeans,
+    ShapeKMeans,
+    TransformationInvariantKMeans,
+)
+from diffclust.parallel.chunks import Batch
+from diffclust.prototypes import Learned, MeanImages
+from diffclust.solvers import GradientEM, Lloyd, compiled_lloyd
+from diffclust.solvers.lloyd_run import clusters_of
+from diffclust.testing.drawing import smooth_image
+from diffclust.transforms import Affine, Identity
+
+K, N, SIDE = 2, 6, 16
+KIND = np.arange(N) % K
+
+
+def images() -> Array:
+    """Two smooth pictures with a plain border, each moved a little three times."""
+    key, transform = jax.random.key(3), Affine()
+    base = [smooth_image(k, SIDE, SIDE) for k in jax.random.split(key, K)]
+    moves = 0.1 * jax.random.normal(key, (N, transform.num_params))
+    return jnp.stack([transform(move, base[kind]) for move, kind in zip(moves, KIND, strict=True)])
+
+
+def series() -> Array:
+    times = jnp.linspace(0, 1, 20) ** jnp.linspace(0.8, 1.2, N)[:, None]
+    waves = jnp.sin(jnp.pi * (1 + KIND[:, None]) * times)[..., None]
+    return waves.at[1, 18:].set(jnp.nan)
+
+
+def shapes() -> Array:
+    key = jax.random.key(1)
+    return jax.random.normal(key, (K, 5, 2))[KIND] + 0.2 * jax.random.normal(key, (N, 5, 2))
+
+
+def shape_solver(floor: Array, samples: Array) -> Lloyd:
+    model, reference = ShapeKMeans(K), jnp.mean(samples, axis=0)
+    solver = model.solver(reference, model.initial_covariance(samples, reference))
+    return eqx.tree_at(lambda s: s.family.floor, solver, floor)
+
+
+def entropic(temperature: Array) -> Clustering:
+    energy = TransformedDistance(Identity())
+    return Clustering(K, Lloyd(energy, NoAlignment(), MeanImages(), Entropic(temperature)))
+
+
+Solver = Callable[[Array, Array], tuple[Lloyd, tuple[Array, ...]]]
+"""From a setting and the samples a solver and penalty weights."""
+
+LLOYD: dict[str, tuple[Callable[[], Array], float, Solver]] = {
+    "kmeans": (images, 0.0, lambda v, _: (KMeans(K).solver(), ())),
+    "ai-kmeans": (images, 0.5, lambda v, _: (AffineInvariantKMeans(K).solver(), (v,))),
+    "di-kmeans": (
+        images,
+        0.5,
+        lambda v, _: (DeformationInvariantKMeans(K, landmarks=(3, 3)).solver(), (v, 0.1 * v)),
+    ),
+    "series-kmeans": (series, 0.1, lambda v, _: (SeriesKMeans(K, num_intervals=4).solver(), (v,))),
+    "shape-kmeans": (shapes, 0.05, lambda v, x: (shape_solver(v, x), ())),
+    "clustering": (images, 5.0, lambda v, _: (entropic(v).solver(), ())),
+}
+
+
+def check(loss: Callable[[Array], Array], at: tuple[float, ...], *, exact: bool = True) -> None:
+    """Reverse mode is finite, and within 1 % of central differences."""
+    point, step = jnp.asarray(at), 1e-4
+    loss = jax.jit(loss)
+    slope = np.asarray(jax.jit(jax.grad(loss))(point))
+    assert np.isfinite(slope).all()
+    if not exact:
+        return
+    moves = step * jnp.eye(len(at))
+    expected = np.asarray([loss(point + m) - loss(point - m) for m in moves]) / (2 * step)
+    np.testing.assert_allclose(slope, expected, rtol=1e-2, atol=1e-6)
+    assert np.abs(slope[0]) > 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LLOYD)
+def test_fits_by_lloyds_algorithm(name: str) -> None:
+    with jax.enable_x64(True):
+        draw, setting, make = LLOYD[name]
+        samples = draw()
+
+        def last_loss(values: Array, passes: int, exact: bool) -> Array:
+            given = samples.at[(3,) + (4,) * (samples.ndim - 2) + (0,)].add(values[0])
+            if not exact and draw is not shapes:
+                given = given.at[N - 1].set(0.0)  # has no norm to be divided by
+            solver, penalty = make(values[1], given)
+            if exact and solver.energy.num_params:
+                # Until the search has ended, as the envelope theorem asks.
+                solver = eqx.tree_at(lambda s: s.aligner, solver, Descent((Stage(300),)))
+            units = jax.vmap(solver.normalise)(given)
+            start = clusters_of(solver, units[:K], penalty and jnp.stack(penalty))
+            given = (solver, Batch(units, jnp.ones(N)), start)
+            return compiled_lloyd(*given, num_clusters=K, max_passes=passes, fixed=True).loss
+
+        at, searched = (0.01, setting), make(jnp.asarray(setting), samples)[0].energy.num_params
+        check(functools.partial(last_loss, passes=3, exact=False), at, exact=False)
+        # The means of warped samples follow their params, and come to rest slowly.
+        check(functools.partial(last_loss, passes=1 if searched else 12, exact=True), at)
+
+
+def trained(solver: GradientEM, learned: Learned, samples: Array, steps: int) -> Array:
+    """The loss of all samples after some steps."""
+    state, weight = solver.init(learned), jnp.ones(N)
+    memory = solver.training_memory(N, K, weight.dtype)
+    for _ in range(steps):
+        state, memory = solver.step(state, Batch(samples, weight), memory, jnp.asarray(1e-2))
+    found = solver.assign(state.learned, samples, memory)
+    return jnp.sum(solver.losses(state.learned, samples, found))
+
+
+GRADIENT = {
+    "ti-kmeans": TransformationInvariantKMeans(K, align_steps=300),
+    "dti-kmeans": DTIKMeans(K, transforms="col-aff"),
+    "dti-gmm": DTIGaussianMixture(K, transforms="aff"),
+    "gmm": GaussianMixture(K),
+}
+
+
+def test_every_model_with_prototypes_is_there() -> None:
+    prototypes = {name for name, method in METHODS.items() if method.has_prototypes}
+    assert prototypes == {*LLOYD, *GRADIENT} - {"clustering"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", [None, optax.sgd(1e-3)], ids=["adam", "sgd"])
+@pytest.mark.parametrize("name", GRADIENT)
+def test_gradient_steps(name: str, optimizer: optax.GradientTransformation | None) -> None:
+    with jax.enable_x64(True):
+        samples, model = images(), GRADIENT[name]
+        count = len(model.sequence(1))
+        solver = dataclasses.replace(model.solver(count, 1), optimizer=optimizer)
+        # Zero heads predict the identity, where bilinear sampling has a kink.
+        first = jax.tree.map(
+            lambda leaf: leaf + 0.01 if eqx.is_inexact_array(leaf) else leaf,
+            model.init(samples[:K], jax.random.key(0)),
+        )
+        terms = first.clusters.penalty.shape
+
+        def loss(values: Array, steps: int = 1) -> Array:
+            given = samples.at[3, 4, 4, 0].add(values[0])
+            penalty = jnp.broadcast_to(values[1], terms)
+            learned = eqx.tree_at(lambda t: t.clusters.penalty, first, penalty)
+            return trained(solver, learned, given, steps)
+
+        # Adam's first step has the size of its rate: its slope at small gradients is vast. Params
+        # that are searched for are held fixed, so that the slope of a step is not whole.
+        searched = name == "ti-kmeans"
+        check(loss, (0.01, 0.3), exact=optimizer is not None and not searched)
+        if optimizer is not None and searched:
+            check(functools.partial(loss, steps=0), (0.01, 0.3))
