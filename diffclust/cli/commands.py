@@ -22,7 +22,7 @@ from diffclust.cli.distributed import Processes
 from diffclust.cli.options import Demo, Fit, Predict, Sweep
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.summary import print_summary
-from diffclust.data import Collection, load_mask
+from diffclust.data import Collection, Recordings, load_mask
 from diffclust.estimate import Estimate, StageCost, estimate
 from diffclust.image_source import ImageSource
 from diffclust.methods import METHODS
@@ -310,6 +310,8 @@ def write_run(
         "settings": result.model.settings(),
         "source": {
             **{name: getattr(options, name) for name in _SOURCE},
+            # Those that were found, where they were not given: new recordings are read like these.
+            **(dataset.steps if isinstance(dataset, Recordings) else {}),
             **{name: getattr(options, name, None) for name in ("weights", "start")},
             "sample_shape": result.sample_shape,
             "skipped": dataset.skipped,

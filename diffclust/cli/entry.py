@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = _parse(arguments)
         _use_compilation_cache()
-        with _termination_raises():
+        with interruptions():
             _run(options)
     except KeyboardInterrupt as interrupt:
         terminated = isinstance(interrupt, Terminated)
@@ -173,8 +173,15 @@ def _use_compilation_cache() -> None:
 
 
 @contextlib.contextmanager
-def _termination_raises() -> Iterator[None]:
-    """Makes an exception of SIGTERM while the block runs."""
+def interruptions() -> Iterator[None]:
+    """Makes an exception of SIGTERM while the block runs, and sends lost interruptions again.
+
+    Python ignores what a signal raises within a destructor or a callback of the garbage collector,
+    of which JAX has one, and only tells `sys.unraisablehook`.
+
+    Yields:
+        Nothing.
+    """
 
     def stop(number: int, frame: Any) -> None:
         del frame
@@ -182,11 +189,24 @@ def _termination_raises() -> Iterator[None]:
         signal.signal(number, signal.SIG_IGN)
         raise Terminated
 
+    def send_again(lost: Any) -> None:
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
+            hook(lost)
+            return
+        number = signal.SIGINT
+        if isinstance(lost.exc_value, Terminated):
+            number = signal.SIGTERM
+            signal.signal(number, stop)
+        # Not from within the hook, where it would be lost again.
+        threading.Timer(0.01, signal.raise_signal, [number]).start()
+
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(signal.SIGTERM, stop)
+    hook, sys.unraisablehook = sys.unraisablehook, send_again
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)

@@ -38,6 +38,8 @@ ChunkSize = Annotated[
     int | None, arg(metavar="N", help_behavior_hint="(default: from the device's memory)")
 ]
 Maps = Annotated[int, arg(metavar="N")]
+Rate = Annotated[int | None, arg(metavar="HZ", help_behavior_hint="")]
+Seconds = Annotated[float | None, arg(metavar="S", help_behavior_hint="")]
 Settings = Mapping[str, Any]
 """Settings of a method that were given, by the names of its model's fields."""
 
@@ -111,7 +113,7 @@ class _Clustering:
             do, or a .npy file; a picture is resized as the images are.
         settings: Settings of the method.
         chunk_size: Images or shapes that are in memory at once.
-        skip_bad: Leave out files that cannot be read.
+        skip_bad: Leave out files that cannot be read, and blank images.
     """
 
     source: Source
@@ -146,8 +148,10 @@ class Fit(_Clustering):
             method.
         overwrite: Replace the run that the folder holds, or a fit that was broken off.
         maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
-        rate: Samples a second that recordings are resampled to.
-        seconds: Length of what is read of each recording, about its middle.
+        rate: Samples a second that recordings are resampled to; by default the lowest rate among
+            them, at most 48000.
+        seconds: Length of what is read of each recording, about its middle; by default 1, or less
+            where nine tenths of them are shorter.
         weights: A .npy file with the weight of each sample of the source.
         start: Folder of an earlier run of the same source with as many clusters; the fit begins
             with those, whatever method found them.
@@ -167,8 +171,8 @@ class Fit(_Clustering):
     """
 
     clusters: Annotated[int, arg(name="k", aliases=["-k"], metavar="K")]
-    rate: Annotated[int | None, arg(metavar="HZ", help_behavior_hint="(default: 48000)")] = None
-    seconds: Annotated[float | None, arg(metavar="S", help_behavior_hint="(default: 1)")] = None
+    rate: Rate = None
+    seconds: Seconds = None
     weights: File = None
     start: Run = None
     checkpoint_every: Annotated[float, arg(metavar="SECONDS")] = 60.0
@@ -201,7 +205,7 @@ class Predict:
         stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
             file, or a folder of pictures. Without being asked to where, as 32-bit numbers, they
             would take more than half of the memory.
-        skip_bad: Leave out files that cannot be read.
+        skip_bad: Leave out files that cannot be read, and blank images.
         overwrite: Replace the run that the folder holds.
         maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
         no_report: Do not write report.html.
@@ -214,8 +218,8 @@ class Predict:
     labels: Labels = None
     limit: Limit = None
     seed: int = 0
-    rate: Annotated[int | None, arg(metavar="HZ", help_behavior_hint="")] = None
-    seconds: Annotated[float | None, arg(metavar="S", help_behavior_hint="")] = None
+    rate: Rate = None
+    seconds: Seconds = None
     stream: Flag = False
     skip_bad: Flag = False
     overwrite: Flag = False
@@ -309,7 +313,7 @@ class Align:
         channels: 1 to make all images grey, 3 to make all RGB.
         limit: At most so many images, drawn at random.
         seed: Seed of all that is random.
-        skip_bad: Leave out files that cannot be read.
+        skip_bad: Leave out files that cannot be read, and blank images.
         overwrite: Replace what an earlier call wrote.
     """
 

@@ -27,7 +27,7 @@ from diffclust.models import AbstractModel, Result
 from diffclust.solvers import Assignment
 from diffclust.storage import checkpoint
 from diffclust.storage.snapshots import SnapshotFolder
-from diffclust.storage.staging import check_target, staged
+from diffclust.storage.staging import check_target, read_object, staged
 
 _SUMMARY, _ASSIGNMENTS = "summary.json", "assignments.csv"
 
@@ -84,11 +84,8 @@ def summary_of(folder: Path) -> dict[str, Any]:
     Returns:
         What `summary.json` holds; empty where the folder holds no whole run, or does not exist.
     """
-    try:
-        summary = json.loads((folder / _SUMMARY).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return summary if isinstance(summary, dict) and "method" in summary else {}
+    summary = read_object(folder / _SUMMARY)
+    return summary if "method" in summary else {}
 
 
 def is_run(folder: Path, command: str | None = None) -> bool:

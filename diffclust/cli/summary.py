@@ -75,7 +75,7 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
     """
     if dataset.skipped:
         names = some(map(repr, dataset.skipped))
-        print(f"skipped {len(dataset.skipped)} unreadable files: {names}", file=sys.stderr)
+        print(f"skipped {len(dataset.skipped)} unreadable or blank: {names}", file=sys.stderr)
     screen = console()
     # Not every terminal has a proper minus sign.
     distance = result.model.words.distance_short.replace("−", "-")

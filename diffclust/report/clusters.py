@@ -12,7 +12,14 @@ from diffclust.methods import Words
 from diffclust.models import Result
 from diffclust.report.images import ImageRenderer
 from diffclust.report.page import figure_list
-from diffclust.report.selection import ClusterView, Group, SampleInfo, certainties, class_shares
+from diffclust.report.selection import (
+    ClusterView,
+    Group,
+    SampleInfo,
+    certainties,
+    class_shares,
+    words_of,
+)
 from diffclust.report.shapes import ShapeRenderer
 from diffclust.report.text import count, escape, number, percent, whole
 
@@ -34,6 +41,7 @@ class Gallery:
         renderer: What draws prototypes and samples.
         bridges: Positions of pairs that are much alike and yet in different clusters.
         note: What is said where fewer samples are shown than were asked for.
+        sounds: Players of recordings, HTML, by position; each is taken out where it is shown.
     """
 
     result: Result
@@ -43,11 +51,12 @@ class Gallery:
     renderer: ImageRenderer | ShapeRenderer
     bridges: list[tuple[int, int]]
     note: str
+    sounds: dict[int, str] = dataclasses.field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def words(self) -> Words:
-        """What the method's figures are called."""
-        return self.result.model.words
+        """What figures and samples are called."""
+        return words_of(self.result, self.dataset)
 
     @functools.cached_property
     def certainty(self) -> str:
@@ -214,7 +223,7 @@ def _group(gallery: Gallery, view: ClusterView, group: Group) -> str:
     figures = "".join(
         _figure(
             gallery.drawing(position, f"s{view.index}-{group.kind}-{place}"),
-            _caption(gallery.samples[position]),
+            gallery.sounds.pop(position, "") + _caption(gallery.samples[position]),
             _sample_keys(gallery.samples[position], position),
         )
         for place, position in enumerate(group.positions.tolist())
@@ -295,7 +304,8 @@ def how_to_read(gallery: Gallery) -> str:
         HTML.
     """
     method, words, renderer = gallery.result.model.descriptor, gallery.words, gallery.renderer
-    article, place = ("an", "file") if words.noun == "image" else ("a", "name")
+    article = "an" if words.noun == "image" else "a"
+    place = "name" if method.sample_kind == "shape" else "file"
     notes = (
         f'{_density_note(gallery)}<p class="soft">Point at {article} {words.noun}, or tap it, for '
         f"its index, {place}, {words.distance_short} and {gallery.certainty}.{gallery.note}</p>"

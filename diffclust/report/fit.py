@@ -5,10 +5,11 @@ from collections.abc import Mapping
 import equinox as eqx
 import jax
 
-from diffclust.data import Collection
+from diffclust.data import Collection, Recordings
 from diffclust.masks import mask_in_words
 from diffclust.models import Result, of_images
 from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
+from diffclust.report.selection import words_of
 from diffclust.report.text import count, escape, number, whole
 from diffclust.solvers.result import Status
 
@@ -61,7 +62,7 @@ def _listed(items: Mapping[str, str], css_class: str) -> str:
 
 def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object]:
     """What is said of the fit, by name."""
-    model, outcome, noun = result.model, result.outcome, result.model.words.noun
+    model, outcome, noun = result.model, result.outcome, words_of(result, dataset).noun
     reasons = _REASONS | (_STEP_REASONS if model.descriptor.solver == "gradient" else {})
     described, counted = model.describe(), outcome.figures
     network = described.pop("Network", "")
@@ -72,6 +73,11 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
         height, width, channels = result.sample_shape
         colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
         figures["Image size"] = f"{height} × {width} pixels, {colours}"
+        if isinstance(dataset, Recordings):
+            figures["Image size"] += (
+                f": pitches up to {dataset.rate / 2000:g} kHz, evenly spaced in mel, and "
+                f"{dataset.seconds:g} s"
+            )
     figures |= described
     if "floor" in counted:
         figures["Least variance"] = (
@@ -101,7 +107,7 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     if "eigenvalues" in outcome.extras:
         figures |= _graph_figures(result)
     if dataset.skipped:
-        figures["Left out"] = f"{len(dataset.skipped)} files that could not be read"
+        figures["Left out"] = f"{len(dataset.skipped)} files or images, unreadable or blank"
     return figures
 
 

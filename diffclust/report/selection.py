@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from diffclust.data import Collection
+from diffclust.data import Collection, Recordings
 from diffclust.methods import Words
 from diffclust.models import Result
 from diffclust.report.text import escape, number, percent
@@ -156,6 +156,23 @@ def select_bridges(result: Result) -> list[tuple[int, int]]:
         (first, second) if clusters[first] <= clusters[second] else (second, first)
         for first, second in pairs[:_MOST_BRIDGES].tolist()
     ]
+
+
+def words_of(result: Result, dataset: Collection) -> Words:
+    """What figures and samples are called.
+
+    Args:
+        result: A fitted model.
+        dataset: The data it was fitted to.
+
+    Returns:
+        The method's words; of recordings it is not said that they are images.
+    """
+    words = result.model.words
+    if not isinstance(dataset, Recordings):
+        return words
+    empty = words.empty.replace("image", dataset.noun)
+    return dataclasses.replace(words, noun=dataset.noun, empty=empty)
 
 
 def certainties(result: Result) -> Float[np.ndarray, " n"] | None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from diffclust.analysis import CommonStart
-from diffclust.data import Collection, Dataset
+from diffclust.data import Collection, Dataset, Recordings
 from diffclust.models import Result, of_images
 from diffclust.plotting import Film, loss_history
-from diffclust.report import clusters, sections, selection
+from diffclust.report import clusters, sections, selection, sounds
 from diffclust.report.fit import fit_section
 from diffclust.report.images import ImageRenderer
 from diffclust.report.page import document, figure_list, section
@@ -114,8 +114,12 @@ def _gallery(result: Result, dataset: Collection, wanted: int, seed: int) -> clu
     else:
         renderer = ShapeRenderer(result, dataset, positions, seed=seed)
     samples = selection.sample_info(result, dataset, positions)
-    less = f" With so many {many}, each group shows {affordable}." * (affordable < wanted)
-    return clusters.Gallery(result, dataset, views, samples, renderer, bridges, less)
+    note = f" With so many {many}, each group shows {affordable}." * (affordable < wanted)
+    players = {}
+    if isinstance(dataset, Recordings):
+        players, told = sounds.players(dataset, views)
+        note += told
+    return clusters.Gallery(result, dataset, views, samples, renderer, bridges, note, players)
 
 
 def _header(title: str, result: Result, dataset: Collection, scores: Mapping[str, float]) -> str:
@@ -127,7 +131,7 @@ def _header(title: str, result: Result, dataset: Collection, scores: Mapping[str
     figures["time"] = duration(outcome.seconds)
     named = {SCORES.get(name, name): value for name, value in scores.items()}
     figures |= {name: f"{value:.3f}".replace("-", "−") for name, value in named.items()}
-    samples = count(len(dataset), result.model.words.noun)
+    samples = count(len(dataset), selection.words_of(result, dataset).noun)
     groups = count(result.model.num_clusters, "cluster")
     article, note = "a " if method.is_mixture else "", ""
     if named:

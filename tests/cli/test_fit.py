@@ -4,8 +4,10 @@ import csv
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 from PIL import Image
 
 import diffclust
-from diffclust.cli.entry import condense
+from diffclust.cli.entry import condense, interruptions
 from diffclust.cli.options import method_options, parse_grid
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.runs import write_assignments
@@ -125,9 +127,56 @@ def test_skipped_files_are_named_and_counted(run: Run) -> None:
     Path("photos", "2.png").write_bytes(b"no picture")
     status, _, err = run("fit", "photos", *QUICK, "--skip-bad", "--out", "run")
     assert status == 0
-    assert err == f"skipped 1 unreadable files: {str(Path('photos', '2.png'))!r}\n"
+    assert err == f"skipped 1 unreadable or blank: {str(Path('photos', '2.png'))!r}\n"
     assert summary("run")["source"]["skipped"] == [str(Path("photos", "2.png"))]
     assert [row["index"] for row in rows("run")] == ["0", "1", "3"]
+
+
+def test_what_was_written_is_not_read_again(run: Run) -> None:
+    Path("photos").mkdir()
+    for number, pixels in enumerate(squares(6)):
+        Image.fromarray(pixels).save(f"photos/{number}.png")
+    fit = ("fit", "photos", *QUICK, "--no-report", "--out")
+    assert run(*fit, "photos/run")[0] == 0
+    assert run("export", "photos/run", "--what", "folders", "--out", "photos/sorted")[0] == 0
+    quick = ("--method", "ai-kmeans", "--out", "photos/aligned")
+    assert run("align", "photos", *quick)[0] == 0
+    assert run(*fit, "photos/again")[0] == 0
+    assert summary("photos/again")["n"] == 6
+
+
+def test_blank_images_are_named_and_left_out_on_request(run: Run) -> None:
+    images = squares(8)
+    images[3], images[5] = 0, 255
+    np.save("blank.npy", images)
+    fit = ("fit", "blank.npy", *QUICK, "--no-report", "--out")
+    status, _, err = run(*fit, "all")
+    assert (status, summary("all")["n"]) == (0, 8)
+    assert "2 of 8 images are blank (of a single colour), at index 3, 5;" in err
+    status, _, err = run(*fit, "some", "--skip-bad")
+    assert (status, summary("some")["n"]) == (0, 6)
+    assert [row["index"] for row in rows("some")] == ["0", "1", "2", "4", "6", "7"]
+    assert "skipped 2" in err
+    assert run("predict", "some", "blank.npy", "--out", "new", "--skip-bad", "--no-report")[0] == 0
+    assert summary("new")["source"]["skipped"] == ["image 3", "image 5"]
+
+
+def test_an_interruption_that_a_destructor_swallows_comes_again() -> None:
+    class Dies:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def swallow() -> None:
+        with interruptions():
+            Dies()
+            time.sleep(5)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            swallow()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_options_reach_the_model(run: Run) -> None:
