@@ -16,7 +16,7 @@ import numpy as np
 
 from diffclust import metrics
 from diffclust._version import __version__
-from diffclust.analysis import COMPARABLE, CommonStart, fit_from_common_start
+from diffclust.analysis import COMPARABLE, RARE, CommonStart, fit_from_common_start, p_values
 from diffclust.cli import runs, samples
 from diffclust.cli.distributed import Processes
 from diffclust.cli.options import Demo, Fit, Predict, Sweep
@@ -31,7 +31,7 @@ from diffclust.plotting import Film, save_prototypes
 from diffclust.report import write_report
 from diffclust.report.sections import check_map_samples
 from diffclust.solvers import Callback, Progress
-from diffclust.solvers.result import ignore
+from diffclust.solvers.result import Status, ignore
 from diffclust.storage import checkpoint
 from diffclust.storage.staging import staged_file
 
@@ -41,6 +41,9 @@ _LARGEST_SEED = 2**32 - 1
 _SOURCE = ("source", "split", "limit", "rate", "seconds")
 """Options that say what was read, which a summary keeps."""
 
+
+_OF_THE_FIT = ("bridges", "certainties", "responsibilities", "phases", "eigenvalues")
+"""What an outcome tells of the samples that were fitted, and not of others."""
 
 _LONG = 60.0
 """A fit of more seconds than that is announced."""
@@ -194,23 +197,22 @@ def predict(options: Predict) -> None:
         dataset = samples.load_samples(options, fitted, bar)
         start = time.perf_counter()
         assignment = fitted.predict(dataset.samples, callback=bar)
-        figures = {
-            "method": fitted.model.method,
-            "k": fitted.model.num_clusters,
-            "n": len(dataset),
-            "loss": float(np.sum(assignment.distances, dtype=np.float64)),
-            "iterations": 0,
-            "status": "predicted",
-            "chunk_size": fitted.outcome.chunk_size,
-            "seconds": time.perf_counter() - start,
-        }
-        # Bridges are pairs of the images that were fitted, and certainties theirs, not of these.
-        of_the_fit = ("bridges", "certainties")
-        extras = {n: a for n, a in fitted.outcome.extras.items() if n not in of_the_fit}
-        outcome = dataclasses.replace(fitted.outcome, assignment=assignment, extras=extras)
+        seconds = time.perf_counter() - start
+        rarity = p_values(fitted.outcome.assignment, assignment)
+        extras = {n: a for n, a in fitted.outcome.extras.items() if n not in _OF_THE_FIT}
+        outcome = dataclasses.replace(
+            fitted.outcome,
+            assignment=assignment,
+            history=(float(np.sum(assignment.distances, dtype=np.float64)),),
+            restarts=(),
+            status=Status.PREDICTED,
+            seconds=seconds,
+            extras={**extras, "p_values": rarity},
+            figures={"far": float(np.sum(rarity <= RARE))},
+        )
         result = dataclasses.replace(fitted, outcome=outcome)
         bar.show("writing")
-        about = {"command": "predict", "figures": figures, "more": {"model": options.model}}
+        about = {"command": "predict", "more": {"model": options.model}}
         about["title"] = f"{dataset.name}, assigned by a model that was fitted before"
         summary = write_run(folder, result, dataset, options, **about)
     print_summary(options.out, result, dataset, summary)
@@ -276,7 +278,6 @@ def write_run(
     options: Fit | Predict,
     *,
     command: str = "fit",
-    figures: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] | None = None,
     title: str | None = None,
     film: Film | None = None,
@@ -290,8 +291,7 @@ def write_run(
         dataset: The samples.
         options: What was asked for.
         command: What the run is said to be.
-        figures: The figures of the run; those of the fit where they are not given.
-        more: What the summary holds beside them.
+        more: What the summary holds beside the figures of the result.
         title: Heading of the report, or None for the data's name.
         film: Prototypes in the course of the fit, for the report.
         others: Fits of other methods, for the report.
@@ -302,7 +302,7 @@ def write_run(
     labels = dataset.labels
     scores = {} if labels is None else metrics.scores(labels, result.assignments)
     summary = {
-        **(result.summary() if figures is None else figures),
+        **result.summary(),
         "seed": options.seed,
         "peak_memory_mb": runs.peak_memory_mb(),
         **scores,
@@ -319,7 +319,9 @@ def write_run(
         **runs.environment(),
         **(more or {}),
     }
-    runs.write_assignments(folder, dataset, result.outcome.assignment)
+    rarity = result.outcome.extras.get("p_values")
+    more_columns = {} if rarity is None else {"p_value": rarity}
+    runs.write_assignments(folder, dataset, result.outcome.assignment, **more_columns)
     save_prototypes(folder / "prototypes.png", result)
     if not options.no_report:
         samples.trim_memory()

@@ -128,8 +128,10 @@ def write_table(path: Path, header: Iterable[str], rows: Iterable[Iterable[Any]]
         writer.writerows(rows)
 
 
-def write_assignments(folder: Path, dataset: Collection, assignment: Assignment) -> None:
-    """Writes `assignments.csv`: index, path, cluster, distance, margin.
+def write_assignments(
+    folder: Path, dataset: Collection, assignment: Assignment, **more: np.ndarray
+) -> None:
+    """Writes `assignments.csv`: index, path, cluster, distance, margin, and what else is given.
 
     The index is the sample's position in its source, the path empty where it is no file; shapes
     have a name in its stead. Numbers are written with the digits that give them back exactly.
@@ -138,6 +140,7 @@ def write_assignments(folder: Path, dataset: Collection, assignment: Assignment)
         folder: The run's folder.
         dataset: The samples.
         assignment: Their clusters, in the same order.
+        **more: Further numbers of each sample, by the names of their columns.
     """
     assert dataset.indices is not None
     column, places = dataset.places
@@ -145,8 +148,9 @@ def write_assignments(folder: Path, dataset: Collection, assignment: Assignment)
     distances, margins = assignment.distances, assignment.margins
     # NumPy's scalars know their precision: in double, float32's 0.1 has 17 digits. One at a time,
     # as lists of millions would take more than the images' memory.
-    numbers = zip(indices, places, clusters, map(str, distances), map(str, margins), strict=True)
-    header = ["index", column, "cluster", "distance", "margin"]
+    numbers = (map(str, values) for values in (distances, margins, *more.values()))
+    numbers = zip(indices, places, clusters, *numbers, strict=True)
+    header = ["index", column, "cluster", "distance", "margin", *more]
     write_table(folder / _ASSIGNMENTS, header, numbers)
 
 
@@ -243,7 +247,7 @@ def read_run(path: str) -> SavedRun:
             raise ValueError("another number of rows, or other columns")
         indices, places, *numbers = zip(*rows, strict=True)
         kinds = (np.int32, np.float64, np.float64)
-        arrays = (np.array(n).astype(kind) for n, kind in zip(numbers, kinds, strict=True))
+        arrays = (np.array(n).astype(kind) for n, kind in zip(numbers[:3], kinds, strict=True))
         positions = np.array(indices).astype(np.int64)
         return SavedRun(folder, summary, column, positions, places, *arrays)
     except (OSError, ValueError, KeyError, TypeError, IndexError, csv.Error) as error:

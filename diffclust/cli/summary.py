@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 
 from diffclust._validation import some
+from diffclust.analysis import RARE
 from diffclust.data import Collection
 from diffclust.models import Result
 from diffclust.plotting import loss_history
+from diffclust.solvers.result import Status
 
 _MOST_ROWS = 20
 
 _UNSTABLE = "single graphs group these samples otherwise; look at the margins and the bridges"
+
+_MANY_FAR = 4 * RARE
+"""Where a larger share of new samples is far from every cluster, they are of another kind."""
 
 _STEADY = 0.8
 """A mean adjusted Rand index; of plain groups it is above 0.9."""
@@ -80,7 +85,7 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
     # Not every terminal has a proper minus sign.
     distance = result.model.words.distance_short.replace("−", "-")
     screen.print(_clusters(result, dataset, distance))
-    predicted = summary["status"] == "predicted"
+    predicted = result.outcome.status is Status.PREDICTED
     name = f"summed {distance}" if predicted else result.model.criterion
     screen.print(
         f"{summary['method']}: {plural(summary['n'], dataset.noun)} in "
@@ -93,6 +98,12 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
         # How much the graphs agree whose mean was cut.
         line = f"stability {summary['stability']:.2f}"
         screen.print(f"{line}: {_UNSTABLE}" if summary["stability"] < _STEADY else line)
+    if summary.get("far", 0) > _MANY_FAR * summary["n"]:
+        screen.print(
+            f"{summary['far']:.0f} of {plural(summary['n'], dataset.noun)} are farther from their "
+            f"cluster than {1 - RARE:.0%} of those that were fitted to it ({RARE:.0%} would be "
+            "usual): they may belong to none; see p_value in assignments.csv"
+        )
     if "acc" in summary:
         screen.print(
             f"accuracy {summary['acc']:.3f}, NMI {summary['nmi']:.3f}, ARI {summary['ari']:.3f} "

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 import equinox as eqx
 import jax
 
+from diffclust.analysis import RARE
 from diffclust.data import Collection, Recordings
 from diffclust.masks import mask_in_words
 from diffclust.models import Result, of_images
 from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
 from diffclust.report.selection import words_of
 from diffclust.report.text import count, escape, number, whole
-from diffclust.solvers.result import Status
+from diffclust.solvers.result import Outcome, Status
 
 _REASONS = {
     Status.ASSIGNMENTS: "no {noun} changed its cluster",
@@ -88,7 +89,7 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
         "Method": f"{model.descriptor.title} ({model.method})",
         "Clusters": model.num_clusters,
         "Seed": seed,
-        "Stopped because": reasons.get(outcome.status, outcome.status.value).format(noun=noun),
+        **_ending(outcome, reasons, noun),
         f"{noun.capitalize()}s a chunk": outcome.chunk_size,
     }
     history = loss_history(result)
@@ -109,6 +110,17 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     if dataset.skipped:
         figures["Left out"] = f"{len(dataset.skipped)} files or images, unreadable or blank"
     return figures
+
+
+def _ending(outcome: Outcome, reasons: Mapping[Status, str], noun: str) -> dict[str, str]:
+    """Why a fit stopped; of a prediction, how many samples are far from their cluster."""
+    if outcome.status is not Status.PREDICTED:
+        return {"Stopped because": reasons.get(outcome.status, "").format(noun=noun)}
+    far = count(round(outcome.figures["far"]), noun)
+    return {
+        "Far from every cluster": f"{far}: farther from their cluster than {1 - RARE:.0%} of the "
+        f"{noun}s that were fitted to it, which {RARE:.0%} would be by chance"
+    }
 
 
 def _num_weights(tree: object) -> int:
@@ -149,7 +161,7 @@ def _curve(result: Result) -> str:
                 f"{count(clusters, 'cluster')}; a larger one elsewhere for another number."
             )
         return f'<h3>Leading eigenvalues of the graph</h3>{chart}<p class="note">{note}</p>'
-    if outcome.status is Status.SOLVED:
+    if outcome.status in (Status.SOLVED, Status.PREDICTED):
         return ""
     history = loss_history(result)
     if history is None:

@@ -23,6 +23,7 @@ from diffclust.cli.runs import write_assignments
 from diffclust.cli.summary import print_summary
 from diffclust.data import Dataset, load
 from diffclust.models import MODELS
+from diffclust.report import text as report_text
 from diffclust.solvers import Assignment, Progress
 from tests.cli.commands import Run, entries, runner, squares
 
@@ -297,10 +298,36 @@ def test_predict_assigns_new_images_of_another_size(run: Run) -> None:
     assert found["loss"] == pytest.approx(sum(distances), rel=1e-6)
 
 
+def test_a_prediction_has_figures_of_its_own_and_says_what_belongs_to_no_cluster(run: Run) -> None:
+    np.save("many.npy", squares(60))
+    assert run("fit", "many.npy", *QUICK, "--out", "run")[0] == 0
+    strangers = squares(10)
+    strangers[4:] = 255 - strangers[4:]
+    np.save("more.npy", strangers)
+    status, out, _ = run("predict", "run", "more.npy", "--out", "new")
+    assert status == 0
+    assert "6 of 10 images are farther from their cluster than 95% of those" in out
+    assert summary("new")["far"] == 6
+    assert [float(row["p_value"]) <= 0.05 for row in rows("new")] == [False] * 4 + [True] * 6
+    fitted, page = (Path(name, "report.html").read_text("utf-8") for name in ("run", "new"))
+    # Not the passes, the curve, the restarts or the reasons of the fit.
+    for words in ("<dt>passes</dt>", "after each pass", "Stopped because"):
+        assert words in fitted
+        assert words not in page
+    assert f"<dt>summed distance</dt><dd>{report_text.number(summary('new')['loss'])}</dd>" in page
+    assert "<dt>far from every cluster</dt><dd>6 (60.0" in page
+    assert run("compare", "run", "new")[0] == 0
+    assert run("predict", "run", "many.npy", "--out", "same")[0] == 0
+    assert summary("same")["far"] <= 4
+
+
 def test_predicting_what_was_fitted_gives_the_fit(run: Run) -> None:
     assert run("fit", "images.npz", *QUICK, "--out", "run")[0] == 0
     assert run("predict", "run", "images.npz", "--out", "again")[0] == 0
-    assert rows("again") == rows("run")
+    again = rows("again")
+    # All are as far as themselves.
+    assert all(float(row.pop("p_value")) > 1 / 13 for row in again)
+    assert again == rows("run")
 
 
 def test_overwrite_replaces_a_run(run: Run) -> None:

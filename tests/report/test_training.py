@@ -271,7 +271,10 @@ def test_the_terminal_is_told_the_same(
     steps = sum(MODELS[name].training.steps or ())
     assert f" in 3 clusters, loss {result.loss:.6g} after {steps} steps, 3.0 s" in lines[4]
     assert lines[5] == "tiny clusters refilled 3 times, clusters split and others removed once"
-    print_summary(str(tmp_path), result, dataset, {**result.summary(), "status": "predicted"})
+    outcome = dataclasses.replace(result.outcome, status=Status.PREDICTED)
+    print_summary(
+        str(tmp_path), dataclasses.replace(result, outcome=outcome), dataset, result.summary()
+    )
     out = capsys.readouterr().out
     assert f"summed {measure} " in out
     assert "steps" not in out
