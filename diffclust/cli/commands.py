@@ -16,7 +16,14 @@ import numpy as np
 
 from diffclust import metrics
 from diffclust._version import __version__
-from diffclust.analysis import COMPARABLE, RARE, CommonStart, fit_from_common_start, p_values
+from diffclust.analysis import (
+    COMPARABLE,
+    RARE,
+    CommonStart,
+    fit_from_common_start,
+    movement,
+    p_values,
+)
 from diffclust.cli import runs, samples
 from diffclust.cli.distributed import Processes
 from diffclust.cli.options import Demo, Fit, Predict, Sweep
@@ -140,6 +147,15 @@ def _fit(
         others = fit_from_common_start(
             result, dataset.samples, methods, key=key, sample_weight=weight, callback=bar
         )
+    if processes.mesh is None:
+        bar.show("comparing with no movement")
+        by_method = {fit.model.method: fit for fit in others.results} if others else {}
+        moved = movement(
+            result, dataset.samples, key=key, kmeans=by_method.get("kmeans"), **arguments
+        )
+        figures = {**result.outcome.figures, **moved}
+        outcome = dataclasses.replace(result.outcome, figures=figures)
+        result = dataclasses.replace(result, outcome=outcome)
     return result, dataset, {"film": film, "others": others}
 
 

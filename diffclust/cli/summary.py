@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from diffclust._validation import some
-from diffclust.analysis import RARE
+from diffclust.analysis import RARE, describe_movement
 from diffclust.data import Collection
 from diffclust.models import Result
 from diffclust.plotting import loss_history
@@ -94,6 +94,8 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
     )
     if not predicted and (changes := _changes(result)):
         screen.print(changes)
+    if moved := describe_movement(summary, dataset.noun):
+        screen.print(moved)
     if not predicted and "stability" in summary:
         # How much the graphs agree whose mean was cut.
         line = f"stability {summary['stability']:.2f}"

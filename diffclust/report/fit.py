@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import equinox as eqx
 import jax
 
-from diffclust.analysis import RARE
+from diffclust.analysis import RARE, describe_movement
 from diffclust.data import Collection, Recordings
 from diffclust.masks import mask_in_words
 from diffclust.models import Result, of_images
@@ -105,6 +105,8 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
         if name in counted:
             times = round(counted[name])
             figures[name.capitalize()] = f"{count(times, 'time')} {words}" if times else "none"
+    if moved := describe_movement(counted, noun):
+        figures["Movement"] = moved
     if "eigenvalues" in outcome.extras:
         figures |= _graph_figures(result)
     if dataset.skipped:
