@@ -101,7 +101,7 @@ def _displacement(
     return jnp.mean(jax.vmap(of_one)(params))
 
 
-def describe_movement(figures: Mapping[str, float], noun: str = "image") -> str:
+def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
     """What `movement` found, in words.
 
     Args:

@@ -363,7 +363,7 @@ def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: P
     Raises:
         ValueError: If there is not enough memory.
     """
-    cost = _rehearse(options, model, dataset, bar, short=0.0)
+    cost = rehearse_fit(options, model, dataset, bar)
     if cost.shortage is not None:
         raise ValueError(f"{cost.shortage}; {_REMEDY}")
     _keep(options, model, dataset, cost)
@@ -395,7 +395,7 @@ def announce_long_fit(
         return
     cost = _kept(options, model, dataset)
     if cost is None:
-        cost = _rehearse(options, model, dataset, bar, short=_LONG)
+        cost = rehearse_fit(options, model, dataset, bar, short=_LONG)
         _keep(options, model, dataset, cost)
     if cost.shortage is not None:
         # An estimate is good to a factor of two: only what cannot be is refused.
@@ -406,9 +406,21 @@ def announce_long_fit(
         print(f"this will take {cost.describe()}", file=sys.stderr, flush=True)
 
 
-def _rehearse(
-    options: Fit, model: AbstractModel, dataset: Collection, bar: ProgressBar, *, short: float
+def rehearse_fit(
+    options: Fit, model: AbstractModel, dataset: Collection, bar: ProgressBar, *, short: float = 0.0
 ) -> Estimate:
+    """What a fit will take.
+
+    Args:
+        options: What was asked for.
+        model: The model.
+        dataset: The samples.
+        bar: Shows that the fit is rehearsed.
+        short: As for `estimate`.
+
+    Returns:
+        The estimate.
+    """
     bar.show("rehearsing")
     # Another key than the fit's: a rehearsal shall not look like it.
     key = jax.random.fold_in(jax.random.key(options.seed), 1)

@@ -311,13 +311,13 @@ class SavedStates:
         """
         if self._options.overwrite and not self._options.resume:
             self.remove()
-        given = {name: _checksum(array) for name, array in arguments.items()}
+        given = {name: checksum(array) for name, array in arguments.items()}
         run = {
             "method": self._model.method,
             "settings": self._model.settings(),
             "seed": self._options.seed,
             "precision": str(jnp.result_type(float)),
-            "samples": [*dataset.samples.shape, _checksum(dataset.samples)],
+            "samples": [*dataset.samples.shape, checksum(dataset.samples)],
             "weights": given.get("sample_weight"),
             "start": given.get("assignments"),
         }
@@ -352,7 +352,15 @@ class SavedStates:
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def _checksum(samples: Images) -> int:
+def checksum(samples: Images) -> int:
+    """The CRC-32 of samples.
+
+    Args:
+        samples: Images or another array.
+
+    Returns:
+        The checksum.
+    """
     if isinstance(samples, ImageSource):
         return samples.checksum()
     return zlib.crc32(np.ascontiguousarray(samples).data)
