@@ -16,6 +16,7 @@ from typing import Any
 
 import tyro
 
+from diffclust._version import __version__
 from diffclust.cli import options as cli_options
 from diffclust.cli.options import COMMANDS, Options
 
@@ -38,6 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: With status 0, after printing help.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments == ["--version"]:
+        print(f"diffclust {__version__}")
+        return 0
     try:
         options = _parse(arguments)
         _use_compilation_cache()
@@ -104,7 +108,10 @@ def _parse(arguments: list[str]) -> Options:
             options = tyro.extras.subcommand_cli_from_dict(
                 kinds,
                 prog="diffclust",
-                description="Cluster images that look different only because they were moved.",
+                description=(
+                    "Cluster images that look different only because they were moved. --version "
+                    "says which diffclust this is."
+                ),
                 args=arguments,
                 config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
             )

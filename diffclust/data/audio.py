@@ -146,7 +146,7 @@ def _require_soundfile(root: Path) -> None:
     except (ImportError, OSError) as error:
         raise DataError(
             f"folder {str(root)!r} holds recordings, which need soundfile ({error}); "
-            f"pip install 'diffclust[audio]'."
+            "pip install soundfile."
         ) from error
 
 

@@ -267,7 +267,7 @@ def test_settings_for_what_is_no_recording(tmp_path):
 
 def test_without_soundfile(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "soundfile", None)
-    with pytest.raises(DataError, match=r"need soundfile .*pip install 'diffclust\[audio\]'"):
+    with pytest.raises(DataError, match=r"need soundfile .*pip install soundfile"):
         load(folder)
 
 
