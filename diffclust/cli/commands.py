@@ -421,7 +421,7 @@ def rehearse_fit(
     Returns:
         The estimate.
     """
-    bar.show("rehearsing")
+    bar.show("estimating the time")
     # Another key than the fit's: a rehearsal shall not look like it.
     key = jax.random.fold_in(jax.random.key(options.seed), 1)
     return estimate(model, dataset.samples, key=key, chunk_size=options.chunk_size, short=short)

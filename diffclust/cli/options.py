@@ -393,7 +393,8 @@ def _typed(name: str, about: dict[str, Any]) -> tuple[Any, Any]:
     typed, metavar = _KINDS.get(kind) or (Literal[tuple(choices)], f"{{{','.join(choices)}}}")
     if isinstance(default, list):
         default = ("x" if kind == "grid" else ",").join(map(str, default))
-    hint = f"(default: {'none' if default is None else default})"
+    # What happens where it is not given, the help says.
+    hint = "" if default is None else f"(default: {default})"
     described = arg(help=about["help"], metavar=metavar, help_behavior_hint=hint)
     return Annotated[(str if _is_list(name) else typed) | None, described], None
 

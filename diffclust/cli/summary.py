@@ -16,7 +16,10 @@ from diffclust.solvers.result import Status
 
 _MOST_ROWS = 20
 
-_UNSTABLE = "single graphs group these samples otherwise; look at the margins and the bridges"
+_UNSTABLE = (
+    "other settings of the graph group these samples otherwise; in the report, look at the least "
+    "certain of each cluster, and at those that are alike and yet apart"
+)
 
 _MANY_FAR = 4 * RARE
 """Where a larger share of new samples is far from every cluster, they are of another kind."""

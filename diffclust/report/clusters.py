@@ -324,9 +324,9 @@ def how_to_read(gallery: Gallery) -> str:
     means = (
         ""
         if method.has_prototypes
-        else "<p>Prototypes did not decide. Each is the mean of the aligned images of its finished "
-        f"cluster. The distance is that to the cluster's centre in the {words.space}, and the "
-        "margin is how much farther the next centre is.</p>"
+        else "<p>Images were not compared with prototypes: each prototype is the mean of the "
+        "aligned images of a finished cluster. The distance is that to the cluster's centre in the "
+        f"{words.space}, and the margin is how much farther the next centre is.</p>"
     )
     listed = "".join(f"<li>{item}</li>" for item in items)
     return f'<div class="how">{drawing}<div><ol>{listed}</ol>{means}{notes}</div></div>'

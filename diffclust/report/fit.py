@@ -28,7 +28,7 @@ _STEP_REASONS = {
 }
 
 _CHANGES = {
-    "refills": "a cluster with hardly an image began anew as the twin of the largest",
+    "refills": "an almost empty cluster was replaced by a copy of the largest one",
     "moves": "a cluster was split in two and another removed, as that lowered the loss",
 }
 
@@ -83,18 +83,18 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     if "floor" in counted:
         figures["Least variance"] = (
             f"{number(counted['floor'])}, to which {whole(round(counted['floored']))} of "
-            f"{whole(result.prototypes.size)} were lifted"
+            f"{whole(result.prototypes.size)} were raised"
         )
     figures |= {
         "Method": f"{model.descriptor.title} ({model.method})",
         "Clusters": model.num_clusters,
         "Seed": seed,
         **_ending(outcome, reasons, noun),
-        f"{noun.capitalize()}s a chunk": outcome.chunk_size,
+        f"{noun.capitalize()}s in memory at once": outcome.chunk_size,
     }
     history = loss_history(result)
     if history is not None and history.batch_size is not None:
-        figures["Images a step"] = history.batch_size
+        figures["Batch size"] = history.batch_size
     if outcome.learned.shared is not None:
         heads = _num_weights(outcome.learned.clusters.predictor) // model.num_clusters
         figures["Network"] = (

@@ -84,11 +84,11 @@ def write_report(
     parts = [
         section("overview", heading, all_clusters, first),
         section("fit", done, fit_section(result, dataset, seed)),
-        section("film", "The course of the prototypes", film_of_it),
-        section("starts", "From one start", starts),
+        section("film", "Prototypes during the fit", film_of_it),
+        section("starts", "Other methods from the same start", starts),
         section("confusion", "Classes and clusters", sections.confusion_table(result, dataset)),
         section("maps", "Maps", maps),
-        section("bridges", "Bridges", clusters.bridge_list(gallery)),
+        section("bridges", "Alike, yet in different clusters", clusters.bridge_list(gallery)),
         section("clusters", "Clusters", every, f"{second}{clusters.sample_order(gallery)}"),
     ]
     header = _header(title, result, dataset, scores or {})
