@@ -7,7 +7,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow lint docs shape clean
+.PHONY: help demo test test-slow test-lowest pytest lint docs shape dist clean
 
 help: ## List these commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
@@ -19,12 +19,23 @@ demo: $(VENV)/.installed ## Cluster the digits that scikit-learn bundles, and wr
 SHAPE := tests/test_layout.py tests/test_docstrings.py tests/test_renamed.py
 
 # Quick tests compile far more than they compute; `make test-slow` has programs as users have them.
-test: export JAX_DISABLE_MOST_OPTIMIZATIONS ?= 1
-test: lint docs shape ## Check the format, lint, check the types, and run all tests but the slow ones
+test: lint docs shape pytest ## Check format, lint and types, and run all tests but the slow ones
+
+pytest: export JAX_DISABLE_MOST_OPTIMIZATIONS ?= 1
+pytest: $(VENV)/.installed-test
 	@$(BIN)/python -m pytest -n 2 -rs -m "not slow" $(SHAPE:%=--ignore=%) $(ARGS)
 
 test-slow: lint docs shape ## The same with the slow tests
 	@$(BIN)/python -m pytest -n 2 -rs $(SHAPE:%=--ignore=%) $(ARGS)
+
+# pip takes the versions from the file that PIP_CONSTRAINT names.
+test-lowest: $(VENV)/.created ## Run the tests with the lowest versions that pyproject.toml allows
+	@mkdir -p build && $(BIN)/python tests/lowest.py > build/lowest.txt
+	@PIP_CONSTRAINT=$(CURDIR)/build/lowest.txt $(MAKE) VENV=.venv-lowest pytest
+
+dist: $(VENV)/.created ## Build the wheel and the source distribution, in dist/
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	@$(BIN)/python -m build --outdir dist .
 
 lint: $(VENV)/.installed-test ## Check the format, lint, and check the types
 	@$(BIN)/ruff format --check .
@@ -38,7 +49,7 @@ docs: $(VENV)/.installed-test ## Make the documentation's site, in site/; a brok
 	@NO_MKDOCS_2_WARNING=1 JAX_PLATFORMS=cpu $(BIN)/mkdocs build --strict --quiet
 
 clean: ## Remove the virtual environment, the caches, the site and the demo's output
-	rm -rf $(VENV) .hypothesis .pytest_cache .ruff_cache build dist site diffclust-demo
+	rm -rf $(VENV) .venv-lowest .hypothesis .pytest_cache .ruff_cache build dist site diffclust-demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps are empty files. The installation is editable, so that it is only stale when the

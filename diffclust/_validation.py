@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from diffclust.image_source import Images, ImageSource
+from diffclust.image_source import Images, ImageSource, uniform
 from diffclust.methods import plural
 
 _FLAT = 1e-6
@@ -128,6 +128,20 @@ def blank_images(array: Images) -> Int[np.ndarray, " some"]:
     if isinstance(array, ImageSource):
         return array.faults.blank
     return np.flatnonzero(~np.any(array.reshape(len(array), -1), axis=1))
+
+
+def uniform_images(array: Images) -> Int[np.ndarray, " some"]:
+    """Images of a single colour, in which there is nothing to see.
+
+    Args:
+        array: Images.
+
+    Returns:
+        Their indices.
+    """
+    return (
+        array.faults.uniform if isinstance(array, ImageSource) else np.flatnonzero(uniform(array))
+    )
 
 
 def not_blank(array: Images, name: str = "images") -> None:

@@ -26,10 +26,24 @@ class Faults:
     Attributes:
         not_finite: Indices of those with NaN or infinity.
         blank: Indices of those without any ink.
+        uniform: Indices of those of a single colour, the former among them.
     """
 
     not_finite: Int[np.ndarray, " some"]
     blank: Int[np.ndarray, " others"]
+    uniform: Int[np.ndarray, " more"]
+
+
+def uniform(images: Float[np.ndarray, "n height width channels"]) -> Bool[np.ndarray, " n"]:
+    """Whether all pixels of an image have the same colour.
+
+    Args:
+        images: Images in memory.
+
+    Returns:
+        A truth for each.
+    """
+    return (images == images[:, :1, :1]).all(axis=(1, 2, 3))
 
 
 class ImageSource(abc.ABC):
@@ -119,10 +133,11 @@ class ImageSource(abc.ABC):
     @functools.cached_property
     def faults(self) -> Faults:
         """What is wrong with some of the images; found by reading all of them once."""
-        flat = (block.reshape(len(block), -1) for block in self.blocks())
-        faults = [(~np.isfinite(rows).all(axis=1), ~rows.any(axis=1)) for rows in flat]
-        not_finite, blank = np.concatenate([np.zeros((2, 0), bool), *faults], axis=1)
-        return Faults(np.flatnonzero(not_finite), np.flatnonzero(blank))
+        faults = [
+            (~np.isfinite(block).all(axis=(1, 2, 3)), ~block.any(axis=(1, 2, 3)), uniform(block))
+            for block in self.blocks()
+        ]
+        return Faults(*map(np.flatnonzero, np.concatenate([np.zeros((3, 0), bool), *faults], 1)))
 
     def checksum(self) -> int:
         """The CRC-32 of all intensities, as that of an array which holds them."""

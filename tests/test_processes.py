@@ -231,7 +231,7 @@ def test_process_0_writes_and_speaks(tmp_path: Path) -> None:
     assert not outs[1].exists()
     assert "37 images in 3 clusters" in first[1]
     assert "Gloo" not in first[1]
-    assert "skipped 1 unreadable files" in first[2]
+    assert "skipped 1 unreadable or blank" in first[2]
     summary = json.loads((outs[0] / "summary.json").read_text())
     assert (summary["n"], summary["processes"], summary["devices"]) == (37, 2, 4)
     assert {"acc", "nmi", "ari"} <= summary.keys()

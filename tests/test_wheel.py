@@ -1,4 +1,4 @@
-"""The wheel holds all that the package needs, away from the checkout."""
+"""Wheel and source distribution hold all that the package needs, away from the checkout."""
 
 import os
 import subprocess
@@ -8,6 +8,8 @@ import venv
 from pathlib import Path
 
 import pytest
+
+from diffclust._version import __version__
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,18 +26,21 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh virtual environment with the wheel, and the dependencies of the one that runs."""
-    directory = tmp_path_factory.mktemp("wheel")
+@pytest.fixture(scope="module", params=["wheel", "sdist"])
+def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh virtual environment with diffclust, and the dependencies of the one that runs."""
+    directory = tmp_path_factory.mktemp(request.param)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    run(*pip, "wheel", "--quiet", "--no-deps", ROOT, "-w", directory, cwd=directory)
-    (wheel,) = directory.glob("diffclust-*.whl")
+    venv.create(directory / "tools")
+    tools = directory / "tools" / "bin" / "python"
+    run(*pip, "--python", tools, "install", "--quiet", "hatchling>=1.26", cwd=directory)
+    run(tools, "-m", "hatchling", "build", "-t", request.param, "-d", directory, cwd=ROOT)
+    (built,) = directory.glob("diffclust-*")
 
     environment = directory / "venv"
     venv.create(environment)
     python = environment / "bin" / "python"
-    run(*pip, "--python", python, "install", "--quiet", "--no-deps", wheel, cwd=directory)
+    run(*pip, "--python", python, "install", "--quiet", "--no-deps", built, cwd=directory)
     # After the wheel, or pip would find the checkout's own installation there. The files that
     # make that one editable are not read from here.
     purelib = run(
@@ -47,7 +52,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_command_line_runs(installed: Path, tmp_path: Path) -> None:
-    assert "fit" in run(installed / "bin" / "diffclust", "--help", cwd=tmp_path)
+    diffclust = installed / "bin" / "diffclust"
+    assert run(diffclust, "--version", cwd=tmp_path) == f"diffclust {__version__}\n"
+    quick = ("-k", "2", "--method", "kmeans", "--limit", "40", "--restarts", "1", "--maps", "0")
+    assert "2 clusters" in run(diffclust, "fit", "digits", *quick, "--out", "run", cwd=tmp_path)
+    assert (tmp_path / "run" / "report.html").is_file()
 
 
 def test_package_is_the_installed_one_and_typed(installed: Path, tmp_path: Path) -> None:

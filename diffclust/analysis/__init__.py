@@ -1,21 +1,28 @@
 """What is asked of finished fits: which K or grid, how steady, what speaks for a hierarchy.
 
 Take `validation_curve` and `evidence_of` to choose settings without labels, `fit_from_common_start`
-to lay methods side by side, and `shape_hierarchy` for a dendrogram of shapes.
+to lay methods side by side, `shape_hierarchy` for a dendrogram of shapes, and `p_values` to see
+which new samples belong to no cluster, and `movement` to see whether alignment did anything.
 """
 
 from diffclust.analysis.common_start import COMPARABLE, CommonStart, fit_from_common_start
 from diffclust.analysis.evidence import evidence_of
 from diffclust.analysis.hierarchy import Hierarchy, registered_gaussians, shape_hierarchy
 from diffclust.analysis.model_selection import ValidationScores, validation_curve
+from diffclust.analysis.movement import describe_movement, movement
+from diffclust.analysis.novelty import RARE, p_values
 
 __all__ = [
     "COMPARABLE",
+    "RARE",
     "CommonStart",
     "Hierarchy",
     "ValidationScores",
+    "describe_movement",
     "evidence_of",
     "fit_from_common_start",
+    "movement",
+    "p_values",
     "registered_gaussians",
     "shape_hierarchy",
     "validation_curve",

@@ -101,7 +101,7 @@ def fit_from_common_start(
     indices = _seeds(model, data, result, key)
     start = np.asarray(array[np.asarray(indices)])
     fits = tuple(
-        _other(model, name).fit(
+        other_method(model, name).fit(
             array,
             key=key,
             prototypes=start,
@@ -123,7 +123,16 @@ def _seeds(model: AbstractPrototypeModel, data: Data, result: Result, key: Key) 
     return kmeans_plus_plus(chunks, model.num_clusters, SquaredEuclidean().to_all, key=best)
 
 
-def _other(model: AbstractPrototypeModel, name: str) -> AbstractPrototypeModel:
+def other_method(model: AbstractPrototypeModel, name: str) -> AbstractPrototypeModel:
+    """Another method with the settings that it shares with a model, for one run.
+
+    Args:
+        model: The model.
+        name: The method, one of `COMPARABLE`.
+
+    Returns:
+        A model with as many clusters.
+    """
     kind = COMPARABLE[name]
     fields = {field.name for field in dataclasses.fields(kind)}
     shared = {n: getattr(model, n) for n in _SHARED if n in fields and hasattr(model, n)}

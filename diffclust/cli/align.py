@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from diffclust.cli.commands import fit
-from diffclust.cli.export import export
+from diffclust.cli.export import export, mark_export
 from diffclust.cli.options import Align, Export, Fit
 
 
@@ -27,3 +27,4 @@ def align(options: Align) -> None:
     fit(Fit(**{**shared, "out": run}, clusters=1, settings={"num_restarts": 1}))
     export(Export(run, "aligned", str(out / "aligned"), overwrite=replace))
     export(Export(run, "prototypes", str(out / "mean.png"), overwrite=replace))
+    mark_export(out, "align", run)

@@ -16,13 +16,20 @@ import numpy as np
 
 from diffclust import metrics
 from diffclust._version import __version__
-from diffclust.analysis import COMPARABLE, CommonStart, fit_from_common_start
+from diffclust.analysis import (
+    COMPARABLE,
+    RARE,
+    CommonStart,
+    fit_from_common_start,
+    movement,
+    p_values,
+)
 from diffclust.cli import runs, samples
 from diffclust.cli.distributed import Processes
 from diffclust.cli.options import Demo, Fit, Predict, Sweep
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.summary import print_summary
-from diffclust.data import Collection, load_mask
+from diffclust.data import Collection, Recordings, load_mask
 from diffclust.estimate import Estimate, StageCost, estimate
 from diffclust.image_source import ImageSource
 from diffclust.methods import METHODS, plural
@@ -31,7 +38,7 @@ from diffclust.plotting import Film, save_prototypes
 from diffclust.report import write_report
 from diffclust.report.sections import check_map_samples
 from diffclust.solvers import Callback, Progress
-from diffclust.solvers.result import ignore
+from diffclust.solvers.result import Status, ignore
 from diffclust.storage import checkpoint
 from diffclust.storage.staging import staged_file
 
@@ -41,6 +48,9 @@ _LARGEST_SEED = 2**32 - 1
 _SOURCE = ("source", "split", "limit", "rate", "seconds")
 """Options that say what was read, which a summary keeps."""
 
+
+_OF_THE_FIT = ("bridges", "certainties", "responsibilities", "phases", "eigenvalues")
+"""What an outcome tells of the samples that were fitted, and not of others."""
 
 _LONG = 60.0
 """A fit of more seconds than that is announced."""
@@ -137,6 +147,15 @@ def _fit(
         others = fit_from_common_start(
             result, dataset.samples, methods, key=key, sample_weight=weight, callback=bar
         )
+    if processes.mesh is None:
+        bar.show("comparing with no movement")
+        by_method = {fit.model.method: fit for fit in others.results} if others else {}
+        moved = movement(
+            result, dataset.samples, key=key, kmeans=by_method.get("kmeans"), **arguments
+        )
+        figures = {**result.outcome.figures, **moved}
+        outcome = dataclasses.replace(result.outcome, figures=figures)
+        result = dataclasses.replace(result, outcome=outcome)
     return result, dataset, {"film": film, "others": others}
 
 
@@ -194,23 +213,22 @@ def predict(options: Predict) -> None:
         dataset = samples.load_samples(options, fitted, bar)
         start = time.perf_counter()
         assignment = fitted.predict(dataset.samples, callback=bar)
-        figures = {
-            "method": fitted.model.method,
-            "k": fitted.model.num_clusters,
-            "n": len(dataset),
-            "loss": float(np.sum(assignment.distances, dtype=np.float64)),
-            "iterations": 0,
-            "status": "predicted",
-            "chunk_size": fitted.outcome.chunk_size,
-            "seconds": time.perf_counter() - start,
-        }
-        # Bridges are pairs of the images that were fitted, and certainties theirs, not of these.
-        of_the_fit = ("bridges", "certainties")
-        extras = {n: a for n, a in fitted.outcome.extras.items() if n not in of_the_fit}
-        outcome = dataclasses.replace(fitted.outcome, assignment=assignment, extras=extras)
+        seconds = time.perf_counter() - start
+        rarity = p_values(fitted.outcome.assignment, assignment)
+        extras = {n: a for n, a in fitted.outcome.extras.items() if n not in _OF_THE_FIT}
+        outcome = dataclasses.replace(
+            fitted.outcome,
+            assignment=assignment,
+            history=(float(np.sum(assignment.distances, dtype=np.float64)),),
+            restarts=(),
+            status=Status.PREDICTED,
+            seconds=seconds,
+            extras={**extras, "p_values": rarity},
+            figures={"far": float(np.sum(rarity <= RARE))},
+        )
         result = dataclasses.replace(fitted, outcome=outcome)
         bar.show("writing")
-        about = {"command": "predict", "figures": figures, "more": {"model": options.model}}
+        about = {"command": "predict", "more": {"model": options.model}}
         about["title"] = f"{dataset.name}, assigned by a model that was fitted before"
         summary = write_run(folder, result, dataset, options, **about)
     print_summary(options.out, result, dataset, summary)
@@ -286,7 +304,6 @@ def write_run(
     options: Fit | Predict,
     *,
     command: str = "fit",
-    figures: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] | None = None,
     title: str | None = None,
     film: Film | None = None,
@@ -300,8 +317,7 @@ def write_run(
         dataset: The samples.
         options: What was asked for.
         command: What the run is said to be.
-        figures: The figures of the run; those of the fit where they are not given.
-        more: What the summary holds beside them.
+        more: What the summary holds beside the figures of the result.
         title: Heading of the report, or None for the data's name.
         film: Prototypes in the course of the fit, for the report.
         others: Fits of other methods, for the report.
@@ -312,7 +328,7 @@ def write_run(
     labels = dataset.labels
     scores = {} if labels is None else metrics.scores(labels, result.assignments)
     summary = {
-        **(result.summary() if figures is None else figures),
+        **result.summary(),
         "seed": options.seed,
         "peak_memory_mb": runs.peak_memory_mb(),
         **scores,
@@ -320,6 +336,8 @@ def write_run(
         "settings": result.model.settings(),
         "source": {
             **{name: getattr(options, name) for name in _SOURCE},
+            # Those that were found, where they were not given: new recordings are read like these.
+            **(dataset.steps if isinstance(dataset, Recordings) else {}),
             **{name: getattr(options, name, None) for name in ("weights", "start")},
             "sample_shape": result.sample_shape,
             "skipped": dataset.skipped,
@@ -327,7 +345,9 @@ def write_run(
         **runs.environment(),
         **(more or {}),
     }
-    runs.write_assignments(folder, dataset, result.outcome.assignment)
+    rarity = result.outcome.extras.get("p_values")
+    more_columns = {} if rarity is None else {"p_value": rarity}
+    runs.write_assignments(folder, dataset, result.outcome.assignment, **more_columns)
     save_prototypes(folder / "prototypes.png", result)
     if not options.no_report:
         samples.trim_memory()
@@ -353,7 +373,7 @@ def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: P
     Raises:
         ValueError: If there is not enough memory.
     """
-    cost = _rehearse(options, model, dataset, bar, short=0.0)
+    cost = rehearse_fit(options, model, dataset, bar)
     if cost.shortage is not None:
         raise ValueError(f"{cost.shortage}; {_REMEDY}")
     _keep(options, model, dataset, cost)
@@ -385,7 +405,7 @@ def announce_long_fit(
         return
     cost = _kept(options, model, dataset)
     if cost is None:
-        cost = _rehearse(options, model, dataset, bar, short=_LONG)
+        cost = rehearse_fit(options, model, dataset, bar, short=_LONG)
         _keep(options, model, dataset, cost)
     if cost.shortage is not None:
         # An estimate is good to a factor of two: only what cannot be is refused.
@@ -396,10 +416,22 @@ def announce_long_fit(
         print(f"this will take {cost.describe()}", file=sys.stderr, flush=True)
 
 
-def _rehearse(
-    options: Fit, model: AbstractModel, dataset: Collection, bar: ProgressBar, *, short: float
+def rehearse_fit(
+    options: Fit, model: AbstractModel, dataset: Collection, bar: ProgressBar, *, short: float = 0.0
 ) -> Estimate:
-    bar.show("rehearsing")
+    """What a fit will take.
+
+    Args:
+        options: What was asked for.
+        model: The model.
+        dataset: The samples.
+        bar: Shows that the fit is rehearsed.
+        short: As for `estimate`.
+
+    Returns:
+        The estimate.
+    """
+    bar.show("estimating the time")
     # Another key than the fit's: a rehearsal shall not look like it.
     key = jax.random.fold_in(jax.random.key(options.seed), 1)
     return estimate(model, dataset.samples, key=key, chunk_size=options.chunk_size, short=short)

@@ -167,7 +167,8 @@ class Processes:
             )
         if path.is_dir() and kinds_in(path, FORMATS) == (True,) and options.rate is None:
             part = (jax.process_index(), jax.process_count())
-            return load_folder(path, part=part, **common), None
+            own = load_folder(path, part=part, **common)
+            return samples.without_blank(own) if options.skip_bad else own, None
         everything = None
         if options.source.endswith((".npy", ".npz")):
             # Where it is compressed, say, or what is wrong with it, the loader will know.

@@ -16,6 +16,7 @@ from typing import Any
 
 import tyro
 
+from diffclust._version import __version__
 from diffclust.cli import options as cli_options
 from diffclust.cli.options import COMMANDS, Options
 
@@ -38,10 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: With status 0, after printing help.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments == ["--version"]:
+        print(f"diffclust {__version__}")
+        return 0
     try:
         options = _parse(arguments)
         _use_compilation_cache()
-        with _termination_raises():
+        with interruptions():
             _run(options)
     except KeyboardInterrupt as interrupt:
         terminated = isinstance(interrupt, Terminated)
@@ -104,7 +108,10 @@ def _parse(arguments: list[str]) -> Options:
             options = tyro.extras.subcommand_cli_from_dict(
                 kinds,
                 prog="diffclust",
-                description="Cluster images that look different only because they were moved.",
+                description=(
+                    "Cluster images that look different only because they were moved. --version "
+                    "says which diffclust this is."
+                ),
                 args=arguments,
                 config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
             )
@@ -173,8 +180,15 @@ def _use_compilation_cache() -> None:
 
 
 @contextlib.contextmanager
-def _termination_raises() -> Iterator[None]:
-    """Makes an exception of SIGTERM while the block runs."""
+def interruptions() -> Iterator[None]:
+    """Makes an exception of SIGTERM while the block runs, and sends lost interruptions again.
+
+    Python ignores what a signal raises within a destructor or a callback of the garbage collector,
+    of which JAX has one, and only tells `sys.unraisablehook`.
+
+    Yields:
+        Nothing.
+    """
 
     def stop(number: int, frame: Any) -> None:
         del frame
@@ -182,11 +196,24 @@ def _termination_raises() -> Iterator[None]:
         signal.signal(number, signal.SIG_IGN)
         raise Terminated
 
+    def send_again(lost: Any) -> None:
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
+            hook(lost)
+            return
+        number = signal.SIGINT
+        if isinstance(lost.exc_value, Terminated):
+            number = signal.SIGTERM
+            signal.signal(number, stop)
+        # Not from within the hook, where it would be lost again.
+        threading.Timer(0.01, signal.raise_signal, [number]).start()
+
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(signal.SIGTERM, stop)
+    hook, sys.unraisablehook = sys.unraisablehook, send_again
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)

@@ -17,10 +17,7 @@ from diffclust.data import Collection, Dataset
 from diffclust.methods import METHODS, plural
 from diffclust.models import Result
 from diffclust.plotting import as_picture, displayable
-from diffclust.storage.staging import check_target, staged, staged_file
-
-_MARK = "export.json"
-"""A folder that holds it was written by this command, and may be replaced."""
+from diffclust.storage.staging import EXPORT_MARK, check_target, staged, staged_file
 
 _AT_ONCE = 512
 """Aligned images that are in memory at once when they are written one by one."""
@@ -79,13 +76,24 @@ def export(options: Export) -> None:
         refuse_inputs(out, target, [str(run.folder), run.summary["source"]["source"]])
         with staged(target, replace=replace) as folder, ProgressBar() as bar:
             message = write(_Export(folder, ending, run, options, bar))
-            mark = {"what": options.what, "run": options.run}
-            (folder / _MARK).write_text(json.dumps(mark, indent=2) + "\n", "utf-8")
+            mark_export(folder, options.what, options.run)
     print(f"{message}: {options.out}")
 
 
+def mark_export(folder: Path, what: str, run: str) -> None:
+    """Says in a folder that this command wrote it, so that it may be replaced and is not read.
+
+    Args:
+        folder: The folder.
+        what: What it holds.
+        run: The run that this is from.
+    """
+    mark = {"what": what, "run": run}
+    (folder / EXPORT_MARK).write_text(json.dumps(mark, indent=2) + "\n", "utf-8")
+
+
 def _is_export(folder: Path) -> bool:
-    return (folder / _MARK).is_file()
+    return (folder / EXPORT_MARK).is_file()
 
 
 def _ending(options: Export, allowed: Sequence[str]) -> str:

@@ -38,6 +38,8 @@ ChunkSize = Annotated[
     int | None, arg(metavar="N", help_behavior_hint="(default: from the device's memory)")
 ]
 Maps = Annotated[int, arg(metavar="N")]
+Rate = Annotated[int | None, arg(metavar="HZ", help_behavior_hint="")]
+Seconds = Annotated[float | None, arg(metavar="S", help_behavior_hint="")]
 Settings = Mapping[str, Any]
 """Settings of a method that were given, by the names of its model's fields."""
 
@@ -112,7 +114,17 @@ class _Clustering:
         as_published: Take the settings that the method's paper has, but for those that are given.
         settings: Settings of the method.
         chunk_size: Images, shapes or series that are in memory at once.
-        skip_bad: Leave out files that cannot be read.
+        skip_bad: Leave out files that cannot be read, and blank images.
+        rate: Samples a second that recordings are resampled to; by default the lowest rate among
+            them, at most 48000.
+        seconds: Length of what is read of each recording, about its middle; by default 1, or less
+            where nine tenths of them are shorter.
+        weights: A .npy file with the weight of each sample of the source.
+        resume: Go on with what was broken off.
+        stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
+            file, or a folder of pictures. Without being asked to where, as 32-bit numbers, they
+            would take more than half of the memory.
+        dry_run: Say how long it would take and how much memory, and write nothing.
     """
 
     source: Source
@@ -132,6 +144,12 @@ class _Clustering:
     skip_bad: Flag = False
     overwrite: Flag = False
     maps: Maps = 1_000
+    rate: Rate = None
+    seconds: Seconds = None
+    weights: File = None
+    resume: Flag = False
+    stream: Flag = False
+    dry_run: Flag = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,40 +166,26 @@ class Fit(_Clustering):
             method.
         overwrite: Replace the run that the folder holds, or a fit that was broken off.
         maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
-        rate: Samples a second that recordings are resampled to.
-        seconds: Length of what is read of each recording, about its middle.
-        weights: A .npy file with the weight of each sample of the source.
         start: Folder of an earlier run of the same source with as many clusters; the fit begins
             with those, whatever method found them.
         checkpoint_every: Seconds between two saved states of a long fit.
         checkpoints_kept: How many saved states are kept; the one before is there where the last
             one is damaged.
-        resume: Go on with a fit that was broken off.
-        stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
-            file, or a folder of pictures. Without being asked to where, as 32-bit numbers, they
-            would take more than half of the memory.
         compare_with: Let these methods, such as kmeans,ai-kmeans, begin with the same prototypes,
             and lay theirs beside those of the fit in the report; with kmeans, ai-kmeans and
             di-kmeans. Each takes another run.
         no_report: Do not write report.html.
-        dry_run: Say how long it would take and how much memory, and write nothing.
         distribution: One fit by several processes.
     """
 
     clusters: Annotated[int, arg(name="k", aliases=["-k"], metavar="K")]
-    rate: Annotated[int | None, arg(metavar="HZ", help_behavior_hint="(default: 48000)")] = None
-    seconds: Annotated[float | None, arg(metavar="S", help_behavior_hint="(default: 1)")] = None
-    weights: File = None
     start: Run = None
     checkpoint_every: Annotated[float, arg(metavar="SECONDS")] = 60.0
     checkpoints_kept: Annotated[int, arg(metavar="N")] = 2
-    resume: Flag = False
-    stream: Flag = False
     compare_with: Annotated[
         str | None, arg(metavar="METHOD[,METHOD...]", help_behavior_hint="")
     ] = None
     no_report: Flag = False
-    dry_run: Flag = False
     distribution: Annotated[ProcessOptions, arg(name="")] = ProcessOptions()
 
 
@@ -203,7 +207,7 @@ class Predict:
         stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
             file, or a folder of pictures. Without being asked to where, as 32-bit numbers, they
             would take more than half of the memory.
-        skip_bad: Leave out files that cannot be read.
+        skip_bad: Leave out files that cannot be read, and blank images.
         overwrite: Replace the run that the folder holds.
         maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
         no_report: Do not write report.html.
@@ -216,8 +220,8 @@ class Predict:
     labels: Labels = None
     limit: Limit = None
     seed: int = 0
-    rate: Annotated[int | None, arg(metavar="HZ", help_behavior_hint="")] = None
-    seconds: Annotated[float | None, arg(metavar="S", help_behavior_hint="")] = None
+    rate: Rate = None
+    seconds: Seconds = None
     stream: Flag = False
     skip_bad: Flag = False
     overwrite: Flag = False
@@ -245,7 +249,8 @@ class Sweep(_Clustering):
     """Try several numbers of clusters, or landmark grids, and choose one without labels.
 
     Numbers of clusters are chosen at the elbow of the loss, with spectral methods at the widest
-    eigengap; landmark grids by the evidence.
+    eigengap, where these are clear; landmark grids by the evidence. Fits that were done when a
+    sweep was broken off are kept for --resume.
 
     Attributes:
         source: What to cluster, as for 'diffclust fit'.
@@ -311,7 +316,7 @@ class Align:
         channels: 1 to make all images grey, 3 to make all RGB.
         limit: At most so many images, drawn at random.
         seed: Seed of all that is random.
-        skip_bad: Leave out files that cannot be read.
+        skip_bad: Leave out files that cannot be read, and blank images.
         overwrite: Replace what an earlier call wrote.
     """
 
@@ -390,7 +395,8 @@ def _typed(name: str, about: dict[str, Any]) -> tuple[Any, Any]:
     typed, metavar = _KINDS.get(kind) or (Literal[tuple(choices)], f"{{{','.join(choices)}}}")
     if isinstance(default, list):
         default = ("x" if kind == "grid" else ",").join(map(str, default))
-    hint = f"(default: {'none' if default is None else default})"
+    # What happens where it is not given, the help says.
+    hint = "" if default is None else f"(default: {default})"
     described = arg(help=about["help"], metavar=metavar, help_behavior_hint=hint)
     return Annotated[(str if _is_list(name) else typed) | None, described], None
 

@@ -74,7 +74,10 @@ def _documentation(kind: type) -> dict[str, str]:
     for parameter in (p for text in documents for p in docstring_parser.parse(text).params):
         text = " ".join((parameter.description or "").split())
         # What is to be seen there is Python.
-        texts[parameter.arg_name] = re.sub("; see `[^`]+`", "", text).replace("`", "")
+        text = re.sub("; see `[^`]+`", "", text).replace("`", "")
+        # On the command line there is no None.
+        text = re.sub(r"(?<=[.] )None\b", "The default", text)
+        texts[parameter.arg_name] = re.sub(r"\bNone\b", "the default", text)
     return texts
 
 

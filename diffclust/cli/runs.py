@@ -27,7 +27,7 @@ from diffclust.models import AbstractModel, Result
 from diffclust.solvers import Assignment
 from diffclust.storage import checkpoint
 from diffclust.storage.snapshots import SnapshotFolder
-from diffclust.storage.staging import check_target, staged
+from diffclust.storage.staging import check_target, read_object, staged
 
 _SUMMARY, _ASSIGNMENTS = "summary.json", "assignments.csv"
 
@@ -84,11 +84,8 @@ def summary_of(folder: Path) -> dict[str, Any]:
     Returns:
         What `summary.json` holds; empty where the folder holds no whole run, or does not exist.
     """
-    try:
-        summary = json.loads((folder / _SUMMARY).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return summary if isinstance(summary, dict) and "method" in summary else {}
+    summary = read_object(folder / _SUMMARY)
+    return summary if "method" in summary else {}
 
 
 def is_run(folder: Path, command: str | None = None) -> bool:
@@ -131,8 +128,10 @@ def write_table(path: Path, header: Iterable[str], rows: Iterable[Iterable[Any]]
         writer.writerows(rows)
 
 
-def write_assignments(folder: Path, dataset: Collection, assignment: Assignment) -> None:
-    """Writes `assignments.csv`: index, path, cluster, distance, margin.
+def write_assignments(
+    folder: Path, dataset: Collection, assignment: Assignment, **more: np.ndarray
+) -> None:
+    """Writes `assignments.csv`: index, path, cluster, distance, margin, and what else is given.
 
     The index is the sample's position in its source, the path empty where it is no file; shapes
     have a name in its stead. Numbers are written with the digits that give them back exactly.
@@ -141,6 +140,7 @@ def write_assignments(folder: Path, dataset: Collection, assignment: Assignment)
         folder: The run's folder.
         dataset: The samples.
         assignment: Their clusters, in the same order.
+        **more: Further numbers of each sample, by the names of their columns.
     """
     assert dataset.indices is not None
     column, places = dataset.places
@@ -148,8 +148,9 @@ def write_assignments(folder: Path, dataset: Collection, assignment: Assignment)
     distances, margins = assignment.distances, assignment.margins
     # NumPy's scalars know their precision: in double, float32's 0.1 has 17 digits. One at a time,
     # as lists of millions would take more than the images' memory.
-    numbers = zip(indices, places, clusters, map(str, distances), map(str, margins), strict=True)
-    header = ["index", column, "cluster", "distance", "margin"]
+    numbers = (map(str, values) for values in (distances, margins, *more.values()))
+    numbers = zip(indices, places, clusters, *numbers, strict=True)
+    header = ["index", column, "cluster", "distance", "margin", *more]
     write_table(folder / _ASSIGNMENTS, header, numbers)
 
 
@@ -246,7 +247,7 @@ def read_run(path: str) -> SavedRun:
             raise ValueError("another number of rows, or other columns")
         indices, places, *numbers = zip(*rows, strict=True)
         kinds = (np.int32, np.float64, np.float64)
-        arrays = (np.array(n).astype(kind) for n, kind in zip(numbers, kinds, strict=True))
+        arrays = (np.array(n).astype(kind) for n, kind in zip(numbers[:3], kinds, strict=True))
         positions = np.array(indices).astype(np.int64)
         return SavedRun(folder, summary, column, positions, places, *arrays)
     except (OSError, ValueError, KeyError, TypeError, IndexError, csv.Error) as error:
@@ -310,13 +311,13 @@ class SavedStates:
         """
         if self._options.overwrite and not self._options.resume:
             self.remove()
-        given = {name: _checksum(array) for name, array in arguments.items()}
+        given = {name: checksum(array) for name, array in arguments.items()}
         run = {
             "method": self._model.method,
             "settings": self._model.settings(),
             "seed": self._options.seed,
             "precision": str(jnp.result_type(float)),
-            "samples": [*dataset.samples.shape, _checksum(dataset.samples)],
+            "samples": [*dataset.samples.shape, checksum(dataset.samples)],
             "weights": given.get("sample_weight"),
             "start": given.get("assignments"),
         }
@@ -351,7 +352,15 @@ class SavedStates:
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def _checksum(samples: Images) -> int:
+def checksum(samples: Images) -> int:
+    """The CRC-32 of samples.
+
+    Args:
+        samples: Images or another array.
+
+    Returns:
+        The checksum.
+    """
     if isinstance(samples, ImageSource):
         return samples.checksum()
     return zlib.crc32(np.ascontiguousarray(samples).data)

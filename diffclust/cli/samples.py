@@ -79,7 +79,8 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
     _refuse_given(options, ("labels",), "a table of landmarks, and these are images")
     size, limit = common["size"], options.limit
     if not (options.stream or outgrows_memory(options.source, size=size, limit=limit)):
-        return load(options.source, rate=options.rate, seconds=options.seconds, **common)
+        dataset = load(options.source, rate=options.rate, seconds=options.seconds, **common)
+        return without_blank(dataset) if options.skip_bad else dataset
     _refuse_given(options, _DECODING, "recordings, and these are pictures")
     map_large_blocks()
     dataset = open_stream(options.source, **common)
@@ -89,7 +90,7 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
         f"{needed:.1f} GiB of memory",
         file=sys.stderr,
     )
-    return dataset
+    return without_blank(dataset) if options.skip_bad else dataset
 
 
 def loader_arguments(
@@ -283,10 +284,30 @@ def _refuse_given(options: Fit | Predict, names: Sequence[str], of_what: str) ->
             raise ValueError(f"{option(name)} is for {of_what}; leave it out")
 
 
+def without_blank(dataset: Dataset) -> Dataset:
+    """Leaves out the images of a single colour, and counts them as skipped.
+
+    Args:
+        dataset: The images.
+
+    Returns:
+        The others.
+    """
+    blank, indices = _validation.uniform_images(dataset.images), dataset.indices
+    if not blank.size:
+        return dataset
+    assert indices is not None
+    names = dataset.paths or [f"image {index}" for index in indices]
+    skipped = (*dataset.skipped, *(names[i] for i in blank))
+    kept = dataset.take(np.delete(np.arange(len(dataset)), blank))
+    return dataclasses.replace(kept, skipped=skipped)
+
+
 def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = False) -> None:
     """Refuses samples that the model cannot cluster.
 
     The message names blank images by their files or indices, and shapes on a line by their names.
+    Blank images that the model can cluster are named on stderr.
 
     Args:
         model: The model.
@@ -304,19 +325,24 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
     if isinstance(dataset, LandmarkSet):
         # The model knows only their indices, which a limit changes.
         check_landmarks(dataset.landmarks, shapes=dataset.names)
+    blank, told = np.empty(0, np.int64), ""
+    if isinstance(dataset, Dataset):
+        assert dataset.indices is not None
+        blank = _validation.uniform_images(dataset.images)
+        names = [f" ({path!r})" for path in dataset.paths or ()] or [""] * len(dataset)
+        places = [f"{dataset.indices[i]}{names[i]}" for i in blank]
+        told = (
+            f"{blank.size} of {len(dataset)} images are blank (of a single colour), at index "
+            f"{_validation.some(places)}; remove them, or leave them out with --skip-bad"
+        )
     try:
         model.validated(dataset.samples)
     except ValueError as error:
-        if not isinstance(dataset, Dataset) or "blank" not in str(error):
+        if not blank.size or "blank" not in str(error):
             raise
-        blank = _validation.blank_images(dataset.images)
-        assert dataset.indices is not None
-        names = [f" ({path!r})" for path in dataset.paths or ()] or [""] * len(dataset)
-        places = [f"{dataset.indices[i]}{names[i]}" for i in blank]
-        raise DataError(
-            f"{blank.size} of {len(dataset)} images are blank (all zero) and cannot be scaled to "
-            f"unit norm, at index {_validation.some(places)}; remove them."
-        ) from error
+        raise DataError(told) from error
+    if blank.size:
+        print(f"warning: {told}", file=sys.stderr, flush=True)
 
 
 _MMAP_THRESHOLD = -3

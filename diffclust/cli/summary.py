@@ -9,13 +9,21 @@ import numpy as np
 
 from diffclust import methods
 from diffclust._validation import some
+from diffclust.analysis import RARE, describe_movement
 from diffclust.data import Collection
 from diffclust.models import Result
 from diffclust.plotting import loss_history
+from diffclust.solvers.result import Status
 
 _MOST_ROWS = 20
 
-_UNSTABLE = "single graphs group these samples otherwise; look at the margins and the bridges"
+_UNSTABLE = (
+    "other settings of the graph group these samples otherwise; in the report, look at the least "
+    "certain of each cluster, and at those that are alike and yet apart"
+)
+
+_MANY_FAR = 4 * RARE
+"""Where a larger share of new samples is far from every cluster, they are of another kind."""
 
 _STEADY = 0.8
 """A mean adjusted Rand index; of plain groups it is above 0.9."""
@@ -76,12 +84,12 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
     """
     if dataset.skipped:
         names = some(map(repr, dataset.skipped))
-        print(f"skipped {len(dataset.skipped)} unreadable files: {names}", file=sys.stderr)
+        print(f"skipped {len(dataset.skipped)} unreadable or blank: {names}", file=sys.stderr)
     screen = console()
     # Not every terminal has a proper minus sign.
     distance = result.model.words.distance_short.replace("−", "-")
     screen.print(_clusters(result, dataset, distance))
-    predicted = summary["status"] == "predicted"
+    predicted = result.outcome.status is Status.PREDICTED
     name = f"summed {distance}" if predicted else result.model.criterion
     screen.print(
         f"{summary['method']}: {plural(summary['n'], dataset.noun)} in "
@@ -90,10 +98,18 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
     )
     if not predicted and (changes := _changes(result)):
         screen.print(changes)
+    if moved := describe_movement(summary, dataset.noun):
+        screen.print(moved)
     if not predicted and "stability" in summary:
         # How much the graphs agree whose mean was cut.
         line = f"stability {summary['stability']:.2f}"
         screen.print(f"{line}: {_UNSTABLE}" if summary["stability"] < _STEADY else line)
+    if summary.get("far", 0) > _MANY_FAR * summary["n"]:
+        screen.print(
+            f"{summary['far']:.0f} of {plural(summary['n'], dataset.noun)} are farther from their "
+            f"cluster than {1 - RARE:.0%} of those that were fitted to it ({RARE:.0%} would be "
+            "usual): they may belong to none; see p_value in assignments.csv"
+        )
     if "acc" in summary:
         screen.print(
             f"accuracy {summary['acc']:.3f}, NMI {summary['nmi']:.3f}, ARI {summary['ari']:.3f} "

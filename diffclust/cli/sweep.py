@@ -2,31 +2,34 @@
 
 import dataclasses
 import functools
+import math
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
 
-import jax
 import numpy as np
 
-from diffclust import metrics
-from diffclust.analysis import evidence_of
-from diffclust.cli.commands import check_options, make_model, write_run
+from diffclust.cli.choice import Choice, Fitter, choose
+from diffclust.cli.commands import check_options, make_model, rehearse_fit, write_run
 from diffclust.cli.options import Fit, Sweep, parse_grid
 from diffclust.cli.progress_bar import ProgressBar
-from diffclust.cli.runs import environment, new_run, peak_memory_mb, write_summary, write_table
+from diffclust.cli.runs import (
+    environment,
+    new_run,
+    peak_memory_mb,
+    write_summary,
+    write_table,
+)
 from diffclust.cli.samples import check_samples, inputs_of, load_samples
 from diffclust.cli.summary import console, text_table
 from diffclust.data import Collection
 from diffclust.methods import METHODS
-from diffclust.models import Result
-from diffclust.plotting import criterion_chart, criterion_curve, elbow
+from diffclust.models import AbstractModel
+from diffclust.plotting import criterion_chart, criterion_curve
 from diffclust.report.page import document, section, svg_icon, table
 from diffclust.report.sections import prototype_row
 from diffclust.report.text import SCORES, count, duration, escape, number, whole
-from diffclust.solvers import Progress
 from diffclust.storage import checkpoint
 
 CHOSEN = "chosen"
@@ -42,58 +45,6 @@ _MOST_TRIALS = 100
 
 _OWN = ("clusters", "grids")
 """Options that say what is tried; all others are those of the fits."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Trial:
-    """One setting.
-
-    Attributes:
-        name: Number of clusters, or the grid as rows × columns.
-        position: Where it stands along the curve.
-        options: The options of a fit of it.
-        value: What the criterion looks at: the loss, the eigengap, or the evidence of an image.
-        result: Its fit; None where only its eigengap was needed.
-        scores: Scores against the labels, where there are any; they play no part in the choice.
-    """
-
-    name: str
-    position: float
-    options: Fit
-    value: float
-    result: Result | None = None
-    scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Choice:
-    """All trials, and which was chosen.
-
-    Attributes:
-        criterion: What was looked at.
-        swept: What was varied: `"clusters"` or `"landmarks"`.
-        measure: What the values are.
-        trials: The trials, in order.
-        chosen: The one that was chosen, fitted; None where nothing speaks for any.
-        reason: Why, in a sentence or two.
-    """
-
-    criterion: Literal["elbow", "eigengap", "evidence"]
-    swept: str
-    measure: str
-    trials: Sequence[Trial]
-    chosen: Trial | None
-    reason: str
-
-    def curve(self) -> dict[str, Any]:
-        """What a drawing of the values needs: positions, values, names, and which was chosen."""
-        return {
-            "positions": [trial.position for trial in self.trials],
-            "values": [trial.value for trial in self.trials],
-            "names": [trial.name for trial in self.trials],
-            "chosen": None if self.chosen is None else self.chosen.position,
-            "axis": self.swept,
-        }
 
 
 def fits_of(options: Sweep) -> list[Fit]:
@@ -152,127 +103,6 @@ def _counts(text: str) -> list[int]:
     return sorted(counts)
 
 
-def choose(fits: Sequence[Fit], dataset: Collection, bar: ProgressBar, *, by_grid: bool) -> Choice:
-    """Fits what has to be fitted, and chooses.
-
-    Args:
-        fits: What is tried.
-        dataset: The samples.
-        bar: Shows the progress.
-        by_grid: Whether landmark grids are tried, not numbers of clusters.
-
-    Returns:
-        The choice.
-
-    Raises:
-        ValueError: If a setting cannot be fitted.
-        FitError: If a fit breaks down.
-    """
-    if by_grid:
-        return _by_evidence(fits, dataset, bar)
-    if METHODS[fits[0].method].selection == "eigengap":
-        return _by_eigengap(fits, dataset, bar)
-    return _by_elbow(fits, dataset, bar)
-
-
-def _by_elbow(fits: Sequence[Fit], dataset: Collection, bar: ProgressBar) -> Choice:
-    trials = []
-    for place, options in enumerate(fits):
-        result = _fit(options, dataset, bar, f"K = {options.clusters}", place, len(fits))
-        trials.append(_trial(options, result.loss, dataset, result))
-    chosen = elbow([t.options.clusters for t in trials], [t.value for t in trials])
-    if chosen is None:
-        reason = (
-            "The loss has no elbow over these K: it takes at least three, and a bend. Nothing was "
-            "chosen; try other numbers of clusters, or choose by eye."
-        )
-        return Choice("elbow", "clusters", "loss", trials, None, reason)
-    (best,) = (trial for trial in trials if trial.options.clusters == chosen)
-    reason = (
-        f"At K = {chosen} the loss lies farthest below the straight line between its ends (its "
-        f"elbow), by {_depth(trials, best):.0%} of its whole fall: up to there each cluster more "
-        "gains much, from there on little. Data without any clusters reach 25 to 45 % too, so look "
-        "at the curve. The choice depends on the range of K that was tried."
-    )
-    if best in (trials[0], trials[-1]):
-        reason += " It stands at the end of the range: try a wider one."
-    return Choice("elbow", "clusters", "loss", trials, best, reason)
-
-
-def _depth(trials: Sequence[Trial], elbow: Trial) -> float:
-    """How far a loss lies below the chord, as a share of the whole fall.
-
-    Without clusters losses go like K^(-2/d) in d dimensions (Zador, 1982): for K from 2 to 14 that
-    reaches 0.45 in the plane and 0.24 in very many dimensions.
-    """
-    first, last = trials[0], trials[-1]
-    share = (elbow.position - first.position) / (last.position - first.position)
-    fall = first.value - last.value
-    return (first.value - elbow.value) / fall - share if fall > 0.0 else 0.0
-
-
-def _by_eigengap(fits: Sequence[Fit], dataset: Collection, bar: ProgressBar) -> Choice:
-    """All gaps follow from the eigenvalues of the fit of most clusters."""
-    result = _fit(fits[-1], dataset, bar, f"K = {fits[-1].clusters}", 0, 2)
-    eigenvalues = np.asarray(result.outcome.extras["eigenvalues"], np.float64)
-    gaps = dict(enumerate(-np.diff(eigenvalues), start=1))
-    trials = [_trial(options, gaps.get(options.clusters, 0.0), dataset) for options in fits]
-    # One part is what every connected graph has; its gap says nothing of clusters.
-    best = max((t for t in trials if t.options.clusters > 1), key=lambda trial: trial.value)
-    if best is not trials[-1]:
-        result = _fit(best.options, dataset, bar, f"K = {best.name}", 1, 2)
-    chosen = _trial(best.options, best.value, dataset, result)
-    trials = [chosen if trial is best else trial for trial in trials]
-    reason = (
-        f"The widest gap between eigenvalues of the graph, {chosen.value:.4g}, lies between number "
-        f"{chosen.name} and the next: the graph falls into {chosen.name} parts more clearly than "
-        "into another number that was tried."
-    )
-    return Choice("eigengap", "clusters", "eigengap", trials, chosen, reason)
-
-
-def _by_evidence(fits: Sequence[Fit], dataset: Collection, bar: ProgressBar) -> Choice:
-    trials, pixels = [], None
-    for place, options in enumerate(fits):
-        rows, columns = options.settings["landmarks"]
-        result = _fit(options, dataset, bar, f"grid {rows}x{columns}", place, len(fits))
-        value, pixels = evidence_of(result, dataset.samples, pixels=pixels)
-        trial = _trial(options, value, dataset, result)
-        trials.append(dataclasses.replace(trial, name=f"{rows}×{columns}", position=place + 1.0))
-    best = max(trials, key=lambda trial: trial.value)
-    reason = (
-        f"The log-evidence of an image is greatest for a grid of {best.name}, {best.value:.4g}. It "
-        "weighs how well the warps fit against how much they could fit; the loss alone falls with "
-        "every landmark more, and cannot choose. Where it is nearly flat, the smaller grid is the "
-        "quicker one."
-    )
-    return Choice("evidence", "landmarks", "log-evidence of an image", trials, best, reason)
-
-
-def _fit(
-    options: Fit, dataset: Collection, bar: ProgressBar, name: str, number: int, total: int
-) -> Result:
-    model, place = make_model(options), f"({number + 1} of {total})"
-
-    def show(progress: Progress) -> None:
-        bar.show(f"{name} {place}, {bar.describe(progress)}", progress.done, progress.total)
-
-    key, chunk_size = jax.random.key(options.seed), options.chunk_size
-    result = model.fit(dataset.samples, key=key, chunk_size=chunk_size, callback=show)
-    if not sys.stderr.isatty():
-        done = f"{name} done, {model.criterion} {result.loss:.6g} {place}"
-        print(done, file=sys.stderr, flush=True)
-    return result
-
-
-def _trial(options: Fit, value: float, dataset: Collection, result: Result | None = None) -> Trial:
-    scores = {}
-    if result is not None and dataset.labels is not None:
-        scores = metrics.scores(dataset.labels, result.assignments)
-    count = options.clusters
-    return Trial(str(count), float(count), options, float(value), result, scores)
-
-
 def sweep(options: Sweep) -> None:
     """Tries settings and writes a folder with a report, a curve, a table and the chosen run.
 
@@ -288,6 +118,10 @@ def sweep(options: Sweep) -> None:
     fits = fits_of(options)
     models = [make_model(fit) for fit in fits]
     by_grid = options.grids is not None
+    if options.dry_run:
+        with ProgressBar() as bar:
+            print(_describe(fits, models, load_samples(fits[0], models[0], bar), bar))
+        return
     inputs, replace = inputs_of(fits[0]), options.overwrite
     with (
         new_run(options.out, overwrite=replace, inputs=inputs, command="sweep") as folder,
@@ -297,10 +131,35 @@ def sweep(options: Sweep) -> None:
         # Before hours are spent on the small ones.
         for model in models if by_grid else models[-1:]:
             check_samples(model, dataset)
-        choice = choose(fits, dataset, bar, by_grid=by_grid)
-        bar.show("writing")
-        _write(folder, choice, dataset, options)
+        fitter = Fitter(fits, dataset, bar)
+        try:
+            choice = choose(fits, fitter, by_grid=by_grid)
+            bar.show("writing")
+            _write(folder, choice, dataset, options)
+        except KeyboardInterrupt as interrupt:
+            interrupt.args = ("go on with the same command and --resume",)
+            raise
+    shutil.rmtree(fitter.folder)
     _print(options, choice)
+
+
+def _describe(
+    fits: Sequence[Fit], models: Sequence[AbstractModel], dataset: Collection, bar: ProgressBar
+) -> str:
+    """What a sweep would take, by what its first and its last fit would."""
+    ends = [rehearse_fit(fits[i], models[i], dataset, bar) for i in (0, -1)]
+    # Of graphs all gaps follow from the fit of most clusters, and one other is fitted.
+    number, of = (
+        (2, ends[1:]) if models[0].descriptor.selection == "eigengap" else (len(fits), ends)
+    )
+    least, most = (
+        duration(number * sum(getattr(cost, name) for cost in of) / len(of))
+        for name in ("least", "most")
+    )
+    return (
+        f"{len(fits)} fits by {models[0].method} of {len(dataset)} {dataset.noun}s would take "
+        f"{least} to {most}, and second fits for the stability (dry run: nothing was written)"
+    )
 
 
 def _write(folder: Path, choice: Choice, dataset: Collection, options: Sweep) -> None:
@@ -353,6 +212,10 @@ def _columns(
         "seconds": [seconds(outcome.seconds) if outcome else "" for outcome in outcomes],
     }
     names = next((trial.scores for trial in trials if trial.scores), ())
+    for name in ("silhouette", "stability"):
+        values = [getattr(trial, name) for trial in trials]
+        if not np.isnan(values).all():
+            columns[name] = ["" if math.isnan(each) else score(each) for each in values]
     scores = {n: [score(t.scores[n]) if t.scores else "" for t in trials] for n in names}
     return columns, scores
 
@@ -366,7 +229,8 @@ def _marked(choice: Choice, *columns: Columns) -> Columns:
 def _print(options: Sweep, choice: Choice) -> None:
     screen = console()
     columns, scores = _columns(choice, "{:.6g}".format)
-    shown = {name: columns[name] for name in (choice.swept, choice.measure)}
+    hidden = {"loss", "seconds"} - {choice.measure}
+    shown = {name: column for name, column in columns.items() if name not in hidden}
     screen.print(text_table(_marked(choice, shown, scores)))
     screen.print(choice.reason)
     if scores:
@@ -390,7 +254,7 @@ def sweep_page(choice: Choice, dataset: Collection, options: Sweep) -> str:
     """
     by_clusters, chosen = choice.swept == "clusters", choice.chosen
     what = "numbers of clusters" if by_clusters else "landmark grids"
-    heading, link = "Nothing was chosen", ""
+    heading, link = "No clear choice", ""
     if chosen is not None:
         named = f"{escape(chosen.name)} landmarks"
         heading = f"Chosen: {count(chosen.options.clusters, 'cluster') if by_clusters else named}"

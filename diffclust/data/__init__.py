@@ -8,7 +8,14 @@ series, `load_series` reads `[n, length, channels]`.
 
 from diffclust.data.arrays import LoadSettings, as_images
 from diffclust.data.audio import load_recordings, spectrogram
-from diffclust.data.dataset import Collection, DataError, Dataset, LandmarkSet, SeriesSet
+from diffclust.data.dataset import (
+    Collection,
+    DataError,
+    Dataset,
+    LandmarkSet,
+    Recordings,
+    SeriesSet,
+)
 from diffclust.data.files import load_array, load_mask, load_weights
 from diffclust.data.folder import load_folder
 from diffclust.data.generated import affine_mnist, affnist_like, diffeo_mnist, mnist_color
@@ -39,6 +46,7 @@ __all__ = [
     "LoadSettings",
     "RawImages",
     "RecordImages",
+    "Recordings",
     "SeriesSet",
     "affine_mnist",
     "affnist_like",

@@ -7,14 +7,15 @@ You need it for spoken digits and the like, where speakers differ by small bends
 import functools
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
 
 from diffclust.data.arrays import LoadOptions, LoadSettings
-from diffclust.data.dataset import DataError, Dataset, FileError, reason_of
-from diffclust.data.folder import choose_files, gather, list_files
+from diffclust.data.dataset import DataError, FileError, Recordings, reason_of
+from diffclust.data.folder import choose_files, decode_each, gather, list_files
 
 FORMATS = (".wav", ".flac", ".ogg")
 """What is read, by suffix; which of them a file is is told from its bytes."""
@@ -43,7 +44,7 @@ def load_recordings(
     rate: int | None = None,
     seconds: float | None = None,
     **settings: Unpack[LoadSettings],
-) -> Dataset:
+) -> Recordings:
     """Load the WAV, FLAC and OGG files of a folder and its subfolders as images.
 
     Each recording is mixed down to one channel, resampled, cut or filled up with silence to one
@@ -53,8 +54,10 @@ def load_recordings(
     Args:
         path: The folder.
         rate: Samples a second that recordings are resampled to, which settles the highest pitch;
-            None for 48,000.
-        seconds: Length of what is read of each; None for 1.
+            None for the lowest rate among the files, at most 48,000, so that no image is black
+            above what its file can hold.
+        seconds: Length of what is read of each; None for 1, or less where nine tenths of the
+            files are shorter.
         **settings: As for `load`; where `size` is None, there are 64 bands and 24 frames, and the
             images are grey unless `channels` is 3.
 
@@ -72,18 +75,47 @@ def load_recordings(
     root = Path(path)
     options = LoadOptions(**settings)
     bands, frames = options.target or SIZE
-    rate, hop = _steps(
-        RATE if rate is None else rate, SECONDS if seconds is None else seconds, frames
-    )
     paths = list_files(root, (*FORMATS, *OTHER_SUFFIXES), "recordings", ", ".join(FORMATS))
     _require_soundfile(root)
     files = choose_files(root, paths, options, noun="recordings")
+    if rate is None or seconds is None:
+        usual = _usual(files.paths, frames)
+        rate = usual[0] if rate is None else rate
+        seconds = usual[1] if seconds is None else seconds
+    rate, hop = _steps(rate, seconds, frames)
 
     def decode(file: Path) -> np.ndarray:
         wave = read_recording(file, rate, hop * frames)
         return spectrogram(wave, rate, bands=bands, frames=frames)[..., None]
 
-    return files.dataset(*gather(decode, files.paths, files.listing, options))
+    dataset = files.dataset(*gather(decode, files.paths, files.listing, options))
+    return Recordings(**vars(dataset), rate=rate, seconds=seconds)
+
+
+def _usual(files: Sequence[Path], frames: int) -> tuple[int, float]:
+    """A rate that all files reach, and a length that few exceed, as headers say."""
+    headers = [h for h in decode_each(_read_header, files) if not isinstance(h, FileError)]
+    if not headers:
+        return RATE, SECONDS
+    rates, seconds = np.array(headers).T
+    rate = int(min(RATE, rates.min()))
+    # Every frame needs some samples.
+    shortest = 8 * frames / rate
+    return rate, round(float(np.clip(np.quantile(seconds, 0.9), shortest, SECONDS)), 3)
+
+
+def _read_header(path: Path) -> np.ndarray:
+    """Rate and length in seconds of a recording; no more of the file is read."""
+    import soundfile
+
+    try:
+        about = soundfile.info(path)
+    # What is wrong with a file is told where it is read.
+    except Exception as error:
+        raise FileError(reason_of(error)) from error
+    if about.frames < 1 or not _LOWEST_RATE <= about.samplerate <= _HIGHEST_RATE:
+        raise FileError("no recording")
+    return np.array([about.samplerate, about.frames / about.samplerate])
 
 
 def _steps(rate: int, seconds: float, frames: int) -> tuple[int, int]:
@@ -114,7 +146,7 @@ def _require_soundfile(root: Path) -> None:
     except (ImportError, OSError) as error:
         raise DataError(
             f"folder {str(root)!r} holds recordings, which need soundfile ({error}); "
-            f"pip install 'diffclust[audio]'."
+            "pip install soundfile."
         ) from error
 
 
@@ -160,6 +192,25 @@ def spectrogram(
     return np.clip(1.0 + levels[::-1] / decibels, 0.0, 1.0).astype(np.float32)
 
 
+def height_of_pitch(hertz: float, rate: int, bands: int) -> float:
+    """Where a pitch lies in an image that `spectrogram` made.
+
+    Args:
+        hertz: The pitch.
+        rate: Samples a second.
+        bands: Height of the image.
+
+    Returns:
+        0 at the lower edge of the image, 1 at the upper one.
+    """
+    # Centres of bands are evenly spaced between those of two more, at 0 Hz and at half the rate.
+    return (_mel(hertz) / _mel(rate / 2) * (bands + 1) - 0.5) / bands
+
+
+def _mel(hertz: float) -> float:
+    return 2595.0 * math.log10(1.0 + hertz / 700.0)
+
+
 @functools.lru_cache(maxsize=8)
 def _mel_bands(rate: int, bands: int, window: int) -> tuple[np.ndarray, int]:
     """Weights `[bands, frequencies]`, each band's summing to 1, and the transform's length.
@@ -168,8 +219,7 @@ def _mel_bands(rate: int, bands: int, window: int) -> tuple[np.ndarray, int]:
     """
     from scipy import fft
 
-    top = 2595.0 * math.log10(1.0 + rate / 2 / 700.0)
-    edges = 700.0 * (10.0 ** (np.linspace(0.0, top, bands + 2) / 2595.0) - 1.0)
+    edges = 700.0 * (10.0 ** (np.linspace(0.0, _mel(rate / 2), bands + 2) / 2595.0) - 1.0)
     length = fft.next_fast_len(max(window, math.ceil(rate / (edges[1] - edges[0]))), real=True)
     frequencies = fft.rfftfreq(length, 1.0 / rate)
     rising = (frequencies - edges[:-2, None]) / np.diff(edges)[:-1, None]

@@ -169,6 +169,26 @@ class Dataset(AbstractSamples):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Recordings(Dataset):
+    """Recordings as images, time to the right and pitch upwards.
+
+    Attributes:
+        rate: Samples a second that they were resampled to; the highest pitch is half of it.
+        seconds: What the width of an image stands for.
+    """
+
+    rate: int = 48_000
+    seconds: float = 1.0
+
+    noun = "recording"
+
+    @property
+    def steps(self) -> dict[str, float]:
+        """Rate and seconds by name."""
+        return {"rate": self.rate, "seconds": self.seconds}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class LandmarkSet(AbstractSamples):
     """Shapes, and what is known about them.
 

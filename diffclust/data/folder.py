@@ -14,6 +14,7 @@ from diffclust._validation import some
 from diffclust.data.arrays import LoadOptions, LoadSettings, convert_channels
 from diffclust.data.dataset import DataError, Dataset, FileError, encode_labels
 from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES, quiet_decoding, read_picture
+from diffclust.storage.staging import EXPORT_MARK, is_output
 
 _READERS = 8
 """Threads; decoding releases Python's lock, and the disk is slower than so many."""
@@ -241,8 +242,8 @@ def find_pictures(root: Path) -> list[Path]:
 def list_files(root: Path, suffixes: Collection[str], noun: str, wanted: str) -> list[Path]:
     """All files with one of some suffixes, relative to the folder, in sorted order.
 
-    Hidden files and folders are passed over. Linked folders are followed, each real folder once,
-    so that a loop of links ends.
+    Hidden files and folders are passed over, and so are runs, sweeps and exports. Linked folders
+    are followed, each real folder once, so that a loop of links ends.
 
     Args:
         root: The folder.
@@ -269,7 +270,9 @@ def list_files(root: Path, suffixes: Collection[str], noun: str, wanted: str) ->
     paths: list[Path] = []
     others: set[str] = set()
     for folder, names in _walk(root, refuse):
-        for name in names:
+        if names is None:
+            others.add("what diffclust wrote")
+        for name in names or ():
             suffix = Path(name).suffix.lower()
             if suffix in suffixes:
                 paths.append((Path(folder) / name).relative_to(root))
@@ -295,7 +298,7 @@ def kinds_in(root: Path, *kinds: Collection[str]) -> tuple[bool, ...]:
     """
     present = [False] * len(kinds)
     for _, names in _walk(root, None):
-        for name in names:
+        for name in names or ():
             suffix = Path(name).suffix.lower()
             present = [seen or suffix in kind for seen, kind in zip(present, kinds, strict=True)]
         if all(present):
@@ -303,15 +306,24 @@ def kinds_in(root: Path, *kinds: Collection[str]) -> tuple[bool, ...]:
     return tuple(present)
 
 
-def _walk(root: Path, refuse: Callable[[OSError], None] | None) -> Iterator[tuple[str, list[str]]]:
-    """`os.walk` over what is not hidden; linked folders too, but each real one once."""
+def _walk(
+    root: Path, refuse: Callable[[OSError], None] | None
+) -> Iterator[tuple[str, list[str] | None]]:
+    """`os.walk` over what is not hidden; linked folders too, but each real one once.
+
+    Of folders that diffclust wrote, there are no names: None.
+    """
     visited: set[str] = set()
     for folder, subfolders, names in os.walk(root, followlinks=True, onerror=refuse):
         real = os.path.realpath(folder)
         # In sorted order, so that which of two links to one folder counts is no accident.
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        if real in visited:
+        # An export that is asked for by name is read as it is.
+        written = is_output(Path(folder), {*names} - {EXPORT_MARK if folder == str(root) else ""})
+        if real in visited or written:
             subfolders.clear()
+            if written:
+                yield folder, None
             continue
         visited.add(real)
         yield folder, [name for name in names if not name.startswith(".")]

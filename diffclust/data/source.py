@@ -46,8 +46,8 @@ def load(
             file (`load_array`); or `"tfds:"` and the name of a set of TensorFlow Datasets
             (`load_tfds`). A folder that bears one of these names is reached as `"./mnist"` or as a
             `Path`.
-        rate: Samples a second that recordings are resampled to; None for 48,000.
-        seconds: Length of what is read of each recording; None for 1.
+        rate: Samples a second that recordings are resampled to; by default see `load_recordings`.
+        seconds: Length of what is read of each recording; by default see `load_recordings`.
         **settings: What every loader takes by name: `split`, `size`, `channels`, `skip_bad`,
             `limit`, `seed` and `progress`; see `LoadSettings`.
 

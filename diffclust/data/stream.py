@@ -36,7 +36,7 @@ from diffclust.data.folder import (
     intensities,
 )
 from diffclust.data.pictures import quiet_decoding, read_picture
-from diffclust.image_source import Faults, ImageSource, SizedImages
+from diffclust.image_source import Faults, ImageSource, SizedImages, uniform
 
 _LOCAL_HEADER = 30
 """Bytes of what precedes a member of a zip file, but for its name and extra field."""
@@ -470,13 +470,13 @@ def _open_member(path: Path, file: BinaryIO, member: zipfile.ZipInfo) -> RawImag
 
 def _open_folder(files: FolderFiles, options: LoadOptions) -> Dataset:
     """Decodes all once, for what has to be known before: faults, one size, grey or not."""
-    kept, bad, blank, shape = [], [], [], (0, 0, 0)
+    kept, bad, flat, shape = [], [], [], (0, 0, 0)
     decode = functools.partial(read_picture, size=options.target)
     with quiet_decoding():
         for position, pixels in decode_listed(decode, files.paths, files.listing, options, bad):
             shape = (*pixels.shape[:2], max(shape[2], pixels.shape[2]))
-            if not intensities(pixels, options.channels or pixels.shape[2]).any():
-                blank.append(len(kept))
+            shown = intensities(pixels, options.channels or pixels.shape[2])[None]
+            flat.append((False, not shown.any(), uniform(shown)[0]))
             kept.append(position)
     height, width, depth = shape
     images = FolderImages(
@@ -485,5 +485,5 @@ def _open_folder(files: FolderFiles, options: LoadOptions) -> Dataset:
         size=options.target,
     )
     # Known already: else all would be decoded once more. Pixels of files are always numbers.
-    images.faults = Faults(np.zeros(0, np.int64), np.asarray(blank, np.int64))
+    images.faults = Faults(*map(np.flatnonzero, np.array(flat).T))
     return files.dataset(images, np.array(kept, np.int64), bad)

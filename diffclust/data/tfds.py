@@ -89,7 +89,7 @@ def _find(name: str) -> Any:
     except ImportError as error:
         raise DataError(
             f"'{PREFIX}{name}' needs tensorflow-datasets, which is not installed ({error}); "
-            f"pip install 'diffclust[tfds]'."
+            "pip install array-record tensorflow-datasets."
         ) from error
     folder = os.path.expanduser(os.environ.get(DATA_DIR) or "~/tensorflow_datasets")
     try:

@@ -12,7 +12,14 @@ from diffclust.methods import Words, plural
 from diffclust.models import Result
 from diffclust.report.images import ImageRenderer
 from diffclust.report.page import figure_list
-from diffclust.report.selection import ClusterView, Group, SampleInfo, certainties, class_shares
+from diffclust.report.selection import (
+    ClusterView,
+    Group,
+    SampleInfo,
+    certainties,
+    class_shares,
+    words_of,
+)
 from diffclust.report.series import SeriesRenderer
 from diffclust.report.shapes import ShapeRenderer
 from diffclust.report.text import count, escape, number, percent, whole
@@ -35,6 +42,7 @@ class Gallery:
         renderer: What draws prototypes and samples.
         bridges: Positions of pairs that are much alike and yet in different clusters.
         note: What is said where fewer samples are shown than were asked for.
+        sounds: Players of recordings, HTML, by position; each is taken out where it is shown.
     """
 
     result: Result
@@ -44,11 +52,12 @@ class Gallery:
     renderer: ImageRenderer | ShapeRenderer | SeriesRenderer
     bridges: list[tuple[int, int]]
     note: str
+    sounds: dict[int, str] = dataclasses.field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def words(self) -> Words:
-        """What the method's figures are called."""
-        return self.result.model.words
+        """What figures and samples are called."""
+        return words_of(self.result, self.dataset)
 
     @functools.cached_property
     def certainty(self) -> str:
@@ -215,7 +224,7 @@ def _group(gallery: Gallery, view: ClusterView, group: Group) -> str:
     figures = "".join(
         _figure(
             gallery.drawing(position, f"s{view.index}-{group.kind}-{place}"),
-            _caption(gallery.samples[position]),
+            gallery.sounds.pop(position, "") + _caption(gallery.samples[position]),
             _sample_keys(gallery.samples[position], position),
         )
         for place, position in enumerate(group.positions.tolist())
@@ -316,9 +325,9 @@ def how_to_read(gallery: Gallery) -> str:
     means = (
         ""
         if method.has_prototypes
-        else "<p>Prototypes did not decide. Each is the mean of the aligned images of its finished "
-        f"cluster. The distance is that to the cluster's centre in the {words.space}, and the "
-        "margin is how much farther the next centre is.</p>"
+        else "<p>Images were not compared with prototypes: each prototype is the mean of the "
+        "aligned images of a finished cluster. The distance is that to the cluster's centre in the "
+        f"{words.space}, and the margin is how much farther the next centre is.</p>"
     )
     listed = "".join(f"<li>{item}</li>" for item in items)
     return f'<div class="how">{drawing}<div><ol>{listed}</ol>{means}{notes}</div></div>'

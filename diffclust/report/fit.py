@@ -5,12 +5,14 @@ from collections.abc import Mapping
 import equinox as eqx
 import jax
 
-from diffclust.data import Collection
+from diffclust.analysis import RARE, describe_movement
+from diffclust.data import Collection, Recordings
 from diffclust.masks import mask_in_words
 from diffclust.models import Result, of_images
 from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
+from diffclust.report.selection import words_of
 from diffclust.report.text import count, escape, number, whole
-from diffclust.solvers.result import Status
+from diffclust.solvers.result import Outcome, Status
 
 _REASONS = {
     Status.ASSIGNMENTS: "no {noun} changed its cluster",
@@ -26,7 +28,7 @@ _STEP_REASONS = {
 }
 
 _CHANGES = {
-    "refills": "a cluster with hardly an image began anew as the twin of the largest",
+    "refills": "an almost empty cluster was replaced by a copy of the largest one",
     "moves": "a cluster was split in two and another removed, as that lowered the loss",
 }
 
@@ -61,7 +63,7 @@ def _listed(items: Mapping[str, str], css_class: str) -> str:
 
 def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object]:
     """What is said of the fit, by name."""
-    model, outcome, noun = result.model, result.outcome, result.model.words.noun
+    model, outcome, noun = result.model, result.outcome, words_of(result, dataset).noun
     reasons = _REASONS | (_STEP_REASONS if model.descriptor.solver == "gradient" else {})
     described, counted = model.describe(), outcome.figures
     network = described.pop("Network", "")
@@ -75,22 +77,27 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
         height, width, channels = result.sample_shape
         colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
         figures["Image size"] = f"{height} × {width} pixels, {colours}"
+        if isinstance(dataset, Recordings):
+            figures["Image size"] += (
+                f": pitches up to {dataset.rate / 2000:g} kHz, evenly spaced in mel, and "
+                f"{dataset.seconds:g} s"
+            )
     figures |= described
     if "floor" in counted:
         figures["Least variance"] = (
             f"{number(counted['floor'])}, to which {whole(round(counted['floored']))} of "
-            f"{whole(result.prototypes.size)} were lifted"
+            f"{whole(result.prototypes.size)} were raised"
         )
     figures |= {
         "Method": f"{model.descriptor.title} ({model.method})",
         "Clusters": model.num_clusters,
         "Seed": seed,
-        "Stopped because": reasons.get(outcome.status, outcome.status.value).format(noun=noun),
-        f"{noun.capitalize()}s a chunk": outcome.chunk_size,
+        **_ending(outcome, reasons, noun),
+        f"{noun.capitalize()}s in memory at once": outcome.chunk_size,
     }
     history = loss_history(result)
     if history is not None and history.batch_size is not None:
-        figures["Images a step"] = history.batch_size
+        figures["Batch size"] = history.batch_size
     if outcome.learned.shared is not None:
         heads = _num_weights(outcome.learned.clusters.predictor) // model.num_clusters
         figures["Network"] = (
@@ -101,11 +108,24 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
         if name in counted:
             times = round(counted[name])
             figures[name.capitalize()] = f"{count(times, 'time')} {words}" if times else "none"
+    if moved := describe_movement(counted, noun):
+        figures["Movement"] = moved
     if "eigenvalues" in outcome.extras:
         figures |= _graph_figures(result)
     if dataset.skipped:
-        figures["Left out"] = f"{len(dataset.skipped)} files that could not be read"
+        figures["Left out"] = f"{len(dataset.skipped)} files or images, unreadable or blank"
     return figures
+
+
+def _ending(outcome: Outcome, reasons: Mapping[Status, str], noun: str) -> dict[str, str]:
+    """Why a fit stopped; of a prediction, how many samples are far from their cluster."""
+    if outcome.status is not Status.PREDICTED:
+        return {"Stopped because": reasons.get(outcome.status, "").format(noun=noun)}
+    far = count(round(outcome.figures["far"]), noun)
+    return {
+        "Far from every cluster": f"{far}: farther from their cluster than {1 - RARE:.0%} of the "
+        f"{noun}s that were fitted to it, which {RARE:.0%} would be by chance"
+    }
 
 
 def _num_weights(tree: object) -> int:
@@ -146,7 +166,7 @@ def _curve(result: Result) -> str:
                 f"{count(clusters, 'cluster')}; a larger one elsewhere for another number."
             )
         return f'<h3>Leading eigenvalues of the graph</h3>{chart}<p class="note">{note}</p>'
-    if outcome.status is Status.SOLVED:
+    if outcome.status in (Status.SOLVED, Status.PREDICTED):
         return ""
     history = loss_history(result)
     if history is None:

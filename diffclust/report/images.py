@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from diffclust.data import Dataset
+from diffclust.data import Dataset, Recordings
+from diffclust.data.audio import height_of_pitch
 from diffclust.models import Result, of_images, warped_prototypes
 from diffclust.plotting import warped_grids
 from diffclust.prototypes import variance_of
@@ -20,6 +21,9 @@ SIDE = 1000
 _GAP, _MARGIN = 80, 50
 """Between the pictures of a sample, and around them for what sticks out of a grid, in the units of
 `SIDE`."""
+
+_TICKS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+"""Pitches that are marked beside prototypes of recordings, in kHz."""
 
 _SMALL = 64
 """Images with no more pixels a side than this are shown pixel by pixel, larger ones smoothly."""
@@ -130,6 +134,7 @@ class ImageRenderer:
             positions: Positions of the samples that are shown.
         """
         self.descriptor, self.transforms = result.model.descriptor, result.model.transform_names
+        self.recordings = dataset if isinstance(dataset, Recordings) else None
         self.registers = of_images(result).registers
         height, width = self.shape = result.sample_shape[:2]
         factor = SIDE / max(self.shape)
@@ -144,6 +149,7 @@ class ImageRenderer:
             "tall": height > 1.5 * width,
             "wide": width > 1.5 * height,
             "staged": bool(self.transforms),
+            "recordings": self.recordings is not None,
         }
         self.css_classes = tuple(name for name, holds in classes.items() if holds)
         self.untransformed = _uris(result.prototypes) if self.transforms else []
@@ -163,7 +169,10 @@ class ImageRenderer:
             origin = "is the mean of its cluster's Gaussian and "
         elif not self.descriptor.has_prototypes:
             origin = "is the mean of its cluster's aligned images and "
-        return f"Each {origin}is drawn in its own range of intensities."
+        note = f"Each {origin}is drawn in its own range of intensities."
+        if self.recordings is not None:
+            note += " Time runs to the right, pitch upwards; the brighter, the louder."
+        return note
 
     def thumbnail(self, cluster: int) -> str:
         """The prototype in its own range of intensities, small, as HTML."""
@@ -171,6 +180,8 @@ class ImageRenderer:
 
     def prototype(self, cluster: int) -> str:
         """The prototype at the head of its cluster, as HTML; of a mixture the deviation too."""
+        if self.recordings is not None:
+            return self._with_axes(cluster, self.recordings)
         if not self.descriptor.is_mixture:
             return self.thumbnail(cluster)
         deviation = self.deviations[cluster]
@@ -181,6 +192,23 @@ class ImageRenderer:
             f"</figure><figure>{picture}<figcaption>deviation<br>{' to '.join(ends)}</figcaption>"
             "</figure></div>"
         )
+
+    def _with_axes(self, cluster: int, recordings: Recordings) -> str:
+        """The prototype of recordings with ticks of pitch and time, as SVG."""
+        width, height, rate = self.width, self.height, recordings.rate
+        places = {k: height_of_pitch(1000 * k, rate, self.shape[0]) for k in _TICKS}
+        ticks = {f"{k:g} kHz": 1 - y for k, y in places.items() if 0.0 <= y <= 1.0}
+        texts = "".join(
+            f'<text x="-20" y="{height * y + 35:.0f}" text-anchor="end">{name}</text>'
+            f'<path d="M-12 {height * y:.0f}H0"/>'
+            for name, y in ticks.items()
+        )
+        texts += f'<text y="{height + 110}">0</text>'
+        texts += f'<text x="{width}" y="{height + 110}">{recordings.seconds:g} s</text>'
+        image = f'<image {self.full} href="{self.prototypes[cluster]}"/>'
+        box = f"-340 -40 {width + 460} {height + 170}"
+        drawing = titled_svg(box, f"Prototype of cluster {cluster}", image + texts)
+        return drawing.replace("<svg", '<svg class="axes"', 1)
 
     def figures(self, cluster: int) -> dict[str, str]:
         """Figures of a cluster that only this kind of prototype has: the mixture weight."""
@@ -265,6 +293,8 @@ class ImageRenderer:
     def legend(self) -> list[str]:
         """What the pictures below each other are, as HTML; nothing where there is but one."""
         samples, items = self.samples.values(), ["The image as it came."]
+        if self.recordings is not None:
+            items = ["The recording as an image: time runs to the right, pitch upwards."]
         if self.registers:
             items.append("The image registered: what was taken out of it before all else.")
         if self.transforms:

@@ -56,7 +56,7 @@ def document(
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # The browser itself then refuses the network, and any script but this one.
     policy = (
-        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
     return (

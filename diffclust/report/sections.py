@@ -277,16 +277,16 @@ def map_section(
         return ""
     which = "All" if len(chosen) == size else "A random draw of"
     note = (
-        " Each image is aligned to the prototype of its own cluster, which alone draws clusters "
-        "together: look for colours that mix."
+        f" Each {dataset.noun} is aligned to the prototype of its own cluster, which alone draws "
+        "clusters together: look for colours that mix."
         if len(panels) > 1
         else " This method aligns no images, so there is one map."
     )
     return (
         f'<div class="maps">{"".join(panels)}</div><p class="note">{which} '
-        f"{count(len(chosen), 'image')}, placed by t-SNE so that images that are much alike lie "
-        "close together; colours and numbers are clusters. Distances between groups, their sizes "
-        f"and the directions mean nothing.{note}</p>"
+        f"{count(len(chosen), dataset.noun)}, placed by t-SNE so that those that are much alike "
+        "lie close together; colours and numbers are clusters. Distances between groups, their "
+        f"sizes and the directions mean nothing.{note}</p>"
     )
 
 

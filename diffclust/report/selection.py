@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from diffclust.data import Collection
+from diffclust.data import Collection, Recordings
 from diffclust.methods import Words
 from diffclust.models import Result
 from diffclust.report.text import escape, number, percent
@@ -67,6 +67,8 @@ class SampleInfo:
         margin: How much more the second-best cluster would have cost; may be infinite.
         runner_up: The second-best cluster, or -1.
         certainty: Its greatest responsibility, or None where the method has none.
+        p_value: Share of the fitted samples of its cluster that are at least as far; None where it
+            was fitted itself.
     """
 
     index: int
@@ -76,6 +78,7 @@ class SampleInfo:
     margin: float
     runner_up: int
     certainty: float | None
+    p_value: float | None = None
 
     @property
     def has_margin(self) -> bool:
@@ -99,6 +102,9 @@ class SampleInfo:
         lines.append(f"{words.distance_short} {number(self.distance)}")
         if self.certainty is not None:
             lines.append(f"responsibility {percent(self.certainty)}")
+        if self.p_value is not None:
+            farther = percent(1.0 - self.p_value)
+            lines.append(f"farther than {farther} of the {words.noun}s fitted to this cluster")
         if self.has_margin:
             lines.append(f"margin {number(self.margin)} to cluster {self.runner_up}")
         return "\n".join(lines)
@@ -158,6 +164,23 @@ def select_bridges(result: Result) -> list[tuple[int, int]]:
     ]
 
 
+def words_of(result: Result, dataset: Collection) -> Words:
+    """What figures and samples are called.
+
+    Args:
+        result: A fitted model.
+        dataset: The data it was fitted to.
+
+    Returns:
+        The method's words; of recordings it is not said that they are images.
+    """
+    words = result.model.words
+    if not isinstance(dataset, Recordings):
+        return words
+    empty = words.empty.replace("image", dataset.noun)
+    return dataclasses.replace(words, noun=dataset.noun, empty=empty)
+
+
 def certainties(result: Result) -> Float[np.ndarray, " n"] | None:
     """The greatest responsibility of each sample, that of its own cluster.
 
@@ -195,6 +218,7 @@ def sample_info(
         What is known, by position.
     """
     assignment, own = result.outcome.assignment, certainties(result)
+    rarity = result.outcome.extras.get("p_values")
     places, labels = dataset.places[1], dataset.labels
     assert dataset.indices is not None
     infos = {}
@@ -209,6 +233,7 @@ def sample_info(
             margin=float(assignment.margins[position]),
             runner_up=int(assignment.runners_up[position]),
             certainty=None if own is None else float(own[position]),
+            p_value=None if rarity is None else float(rarity[position]),
         )
     return infos
 

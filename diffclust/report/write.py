@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 
 from diffclust.analysis import CommonStart
-from diffclust.data import Collection, Dataset, LandmarkSet, SeriesSet
+from diffclust.data import Collection, Dataset, LandmarkSet, Recordings, SeriesSet
 from diffclust.methods import plural
 from diffclust.models import Result, of_images
 from diffclust.plotting import Film, loss_history
 from diffclust.plotting.series import MOST_POINTS
-from diffclust.report import clusters, sections, selection
+from diffclust.report import clusters, sections, selection, sounds
 from diffclust.report.fit import fit_section
 from diffclust.report.images import ImageRenderer
 from diffclust.report.page import document, figure_list, section
 from diffclust.report.series import SeriesRenderer
 from diffclust.report.shapes import ShapeRenderer, affordable_shapes
-from diffclust.report.text import SCORES, count, duration, escape, number, whole
+from diffclust.report.text import SCORES, count, duration, escape, number, percent, whole
 from diffclust.solvers.result import Status
 
 
@@ -82,15 +82,16 @@ def write_report(
     maps = sections.map_section(result, dataset, others, most=map_samples, seed=seed)
     every = f"{clusters.how_to_read(gallery)}{clusters.cluster_list(gallery)}"
     starts = sections.common_start_rows(result, dataset, others)
+    done = "The prediction" if result.outcome.status is Status.PREDICTED else "The fit"
     film_of_it = sections.film_section(result, film)
     parts = [
         section("overview", heading, all_clusters, first),
-        section("fit", "The fit", fit_section(result, dataset, seed)),
-        section("film", "The course of the prototypes", film_of_it),
-        section("starts", "From one start", starts),
+        section("fit", done, fit_section(result, dataset, seed)),
+        section("film", "Prototypes during the fit", film_of_it),
+        section("starts", "Other methods from the same start", starts),
         section("confusion", "Classes and clusters", sections.confusion_table(result, dataset)),
         section("maps", "Maps", maps),
-        section("bridges", "Bridges", clusters.bridge_list(gallery)),
+        section("bridges", "Alike, yet in different clusters", clusters.bridge_list(gallery)),
         section("clusters", "Clusters", every, f"{second}{clusters.sample_order(gallery)}"),
     ]
     header = _header(title, result, dataset, scores or {})
@@ -124,27 +125,37 @@ def _gallery(result: Result, dataset: Collection, wanted: int, seed: int) -> clu
     else:
         renderer = ShapeRenderer(result, dataset, positions, seed=seed)
     samples = selection.sample_info(result, dataset, positions)
-    less = f" With so many {many}, each group shows {affordable}." * (affordable < wanted)
-    return clusters.Gallery(result, dataset, views, samples, renderer, bridges, less)
+    note = f" With so many {many}, each group shows {affordable}." * (affordable < wanted)
+    players = {}
+    if isinstance(dataset, Recordings):
+        players, told = sounds.players(dataset, views)
+        note += told
+    return clusters.Gallery(result, dataset, views, samples, renderer, bridges, note, players)
 
 
 def _header(title: str, result: Result, dataset: Collection, scores: Mapping[str, float]) -> str:
     method, outcome, history = result.model.descriptor, result.outcome, loss_history(result)
     done, unit = (outcome.num_passes, "pass") if history is None else (history.total, history.unit)
-    figures = {result.model.criterion: number(result.loss)}
-    if outcome.status is not Status.SOLVED:
+    predicted = outcome.status is Status.PREDICTED
+    summed = f"summed {result.model.words.distance_short}"
+    figures = {summed if predicted else result.model.criterion: number(result.loss)}
+    if outcome.status not in (Status.SOLVED, Status.PREDICTED):
         figures[unit if done == 1 else plural(unit)] = whole(done)
     figures["time"] = duration(outcome.seconds)
     named = {SCORES.get(name, name): value for name, value in scores.items()}
     figures |= {name: f"{value:.3f}".replace("-", "−") for name, value in named.items()}
-    samples = count(len(dataset), result.model.words.noun)
+    done_by = "which were found before" if predicted else "found"
+    samples = count(len(dataset), selection.words_of(result, dataset).noun)
     groups = count(result.model.num_clusters, "cluster")
     article, note = "a " if method.is_mixture else "", ""
+    if predicted:
+        far = round(outcome.figures["far"])
+        figures["far from every cluster"] = f"{whole(far)} ({percent(far / len(dataset))})"
     if named:
         *first, last = map(escape, named)
         names = " and ".join([", ".join(first), last] if first else [last])
         note = f'<p class="note">The labels were used for {names} only; the fit never saw them.</p>'
     return (
-        f'<h1>{escape(title)}</h1>\n<p class="lead">{samples} in {groups}, found by {article}'
+        f'<h1>{escape(title)}</h1>\n<p class="lead">{samples} in {groups}, {done_by} by {article}'
         f"{escape(method.title)}.</p>\n{figure_list(figures)}\n{note}"
     )

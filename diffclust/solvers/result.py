@@ -21,6 +21,7 @@ class Status(enum.Enum):
             the pass before is kept.
         MAX_PASSES: The limit on passes was reached first.
         SOLVED: There was nothing to repeat: a direct solution.
+        PREDICTED: Nothing was fitted: samples were assigned to the clusters of a model.
     """
 
     ASSIGNMENTS = "assignments"
@@ -28,6 +29,7 @@ class Status(enum.Enum):
     ROSE = "rose"
     MAX_PASSES = "max_passes"
     SOLVED = "solved"
+    PREDICTED = "predicted"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -2,11 +2,46 @@
 
 import contextlib
 import functools
+import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+EXPORT_MARK = "export.json"
+"""A folder that holds it was written by `diffclust export` or `align`."""
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object in a file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The object; empty where the file is missing, or holds something else.
+    """
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def is_output(folder: Path, names: Iterable[str]) -> bool:
+    """Whether a folder is a run, a sweep or an export.
+
+    Args:
+        folder: The folder.
+        names: What it holds.
+
+    Returns:
+        False for a folder of one's own that happens to have files of the same names.
+    """
+    marks = {"summary.json": {"method", "command"}, EXPORT_MARK: {"what", "run"}}
+    return any(marks[name] <= read_object(folder / name).keys() for name in marks.keys() & {*names})
 
 
 def check_target(

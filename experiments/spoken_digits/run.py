@@ -74,7 +74,7 @@ def read(args):
         if not args.source:
             write_words(Path(made), args.each, np.random.default_rng(args.seed))
         begun = time.perf_counter()
-        dataset = load(source, limit=args.limit, seed=args.seed)
+        dataset = load(source, rate=48_000, seconds=1.0, limit=args.limit, seed=args.seed)
         return dataset, time.perf_counter() - begun
 
 

@@ -288,7 +288,7 @@ def both_kinds() -> None:
         (silence, "sounds", "kmeans", ["1 of 2 recordings", "silence.wav", "silent"]),
         (header_without_sound, "sounds", "kmeans", ["nothing.wav", "a header without sound"]),
         (one_recording, "sounds/good.wav", "kmeans", ["single recording"]),
-        (one_recording, "sounds", "kmeans", ["only 1 images for 2 clusters"]),
+        (one_recording, "sounds", "kmeans", ["only 1 recordings for 2 clusters"]),
         (both_kinds, "sounds", "kmeans", ["images and recordings"]),
         (photos, "tfds:../mnist", "kmeans", ["'tfds:../mnist' is no name of a set"]),
         (one_picture, "one.png", "kmeans", ["single image"]),

@@ -4,8 +4,10 @@ import csv
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -14,13 +16,14 @@ import pytest
 from PIL import Image
 
 import diffclust
-from diffclust.cli.entry import condense
+from diffclust.cli.entry import condense, interruptions
 from diffclust.cli.options import method_options, parse_grid
 from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.runs import write_assignments
 from diffclust.cli.summary import print_summary
 from diffclust.data import Dataset, load
 from diffclust.models import MODELS
+from diffclust.report import text as report_text
 from diffclust.solvers import Assignment, Progress
 from tests.cli.commands import Run, entries, runner, squares
 
@@ -125,9 +128,56 @@ def test_skipped_files_are_named_and_counted(run: Run) -> None:
     Path("photos", "2.png").write_bytes(b"no picture")
     status, _, err = run("fit", "photos", *QUICK, "--skip-bad", "--out", "run")
     assert status == 0
-    assert err == f"skipped 1 unreadable files: {str(Path('photos', '2.png'))!r}\n"
+    assert err == f"skipped 1 unreadable or blank: {str(Path('photos', '2.png'))!r}\n"
     assert summary("run")["source"]["skipped"] == [str(Path("photos", "2.png"))]
     assert [row["index"] for row in rows("run")] == ["0", "1", "3"]
+
+
+def test_what_was_written_is_not_read_again(run: Run) -> None:
+    Path("photos").mkdir()
+    for number, pixels in enumerate(squares(6)):
+        Image.fromarray(pixels).save(f"photos/{number}.png")
+    fit = ("fit", "photos", *QUICK, "--no-report", "--out")
+    assert run(*fit, "photos/run")[0] == 0
+    assert run("export", "photos/run", "--what", "folders", "--out", "photos/sorted")[0] == 0
+    quick = ("--method", "ai-kmeans", "--out", "photos/aligned")
+    assert run("align", "photos", *quick)[0] == 0
+    assert run(*fit, "photos/again")[0] == 0
+    assert summary("photos/again")["n"] == 6
+
+
+def test_blank_images_are_named_and_left_out_on_request(run: Run) -> None:
+    images = squares(8)
+    images[3], images[5] = 0, 255
+    np.save("blank.npy", images)
+    fit = ("fit", "blank.npy", *QUICK, "--no-report", "--out")
+    status, _, err = run(*fit, "all")
+    assert (status, summary("all")["n"]) == (0, 8)
+    assert "2 of 8 images are blank (of a single colour), at index 3, 5;" in err
+    status, _, err = run(*fit, "some", "--skip-bad")
+    assert (status, summary("some")["n"]) == (0, 6)
+    assert [row["index"] for row in rows("some")] == ["0", "1", "2", "4", "6", "7"]
+    assert "skipped 2" in err
+    assert run("predict", "some", "blank.npy", "--out", "new", "--skip-bad", "--no-report")[0] == 0
+    assert summary("new")["source"]["skipped"] == ["image 3", "image 5"]
+
+
+def test_an_interruption_that_a_destructor_swallows_comes_again() -> None:
+    class Dies:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def swallow() -> None:
+        with interruptions():
+            Dies()
+            time.sleep(5)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            swallow()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_options_reach_the_model(run: Run) -> None:
@@ -188,7 +238,7 @@ def test_a_cut_is_told_and_its_bridges_are_those_of_the_fit(
     assert found["eigengap"] > 0
     assert f"stability {found['stability']:.2f}" in out
     again = diffclust.load("run"), load("images.npz")
-    for stability, hint in ((0.79, ": single graphs group these samples otherwise; "), (0.8, "\n")):
+    for stability, hint in ((0.79, ": other settings of the graph group these"), (0.8, "\n")):
         print_summary("run", *again, {**found, "stability": stability})
         assert f"stability {stability:.2f}{hint}" in capsys.readouterr().out
     bridges = diffclust.load("run").outcome.extras["bridges"]
@@ -248,10 +298,36 @@ def test_predict_assigns_new_images_of_another_size(run: Run) -> None:
     assert found["loss"] == pytest.approx(sum(distances), rel=1e-6)
 
 
+def test_a_prediction_has_figures_of_its_own_and_says_what_belongs_to_no_cluster(run: Run) -> None:
+    np.save("many.npy", squares(60))
+    assert run("fit", "many.npy", *QUICK, "--out", "run")[0] == 0
+    strangers = squares(10)
+    strangers[4:] = 255 - strangers[4:]
+    np.save("more.npy", strangers)
+    status, out, _ = run("predict", "run", "more.npy", "--out", "new")
+    assert status == 0
+    assert "6 of 10 images are farther from their cluster than 95% of those" in out
+    assert summary("new")["far"] == 6
+    assert [float(row["p_value"]) <= 0.05 for row in rows("new")] == [False] * 4 + [True] * 6
+    fitted, page = (Path(name, "report.html").read_text("utf-8") for name in ("run", "new"))
+    # Not the passes, the curve, the restarts or the reasons of the fit.
+    for words in ("<dt>passes</dt>", "after each pass", "Stopped because"):
+        assert words in fitted
+        assert words not in page
+    assert f"<dt>summed distance</dt><dd>{report_text.number(summary('new')['loss'])}</dd>" in page
+    assert "<dt>far from every cluster</dt><dd>6 (60.0" in page
+    assert run("compare", "run", "new")[0] == 0
+    assert run("predict", "run", "many.npy", "--out", "same")[0] == 0
+    assert summary("same")["far"] <= 4
+
+
 def test_predicting_what_was_fitted_gives_the_fit(run: Run) -> None:
     assert run("fit", "images.npz", *QUICK, "--out", "run")[0] == 0
     assert run("predict", "run", "images.npz", "--out", "again")[0] == 0
-    assert rows("again") == rows("run")
+    again = rows("again")
+    # All are as far as themselves.
+    assert all(float(row.pop("p_value")) > 1 / 13 for row in again)
+    assert again == rows("run")
 
 
 def test_overwrite_replaces_a_run(run: Run) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -147,3 +148,12 @@ def test_help_is_there_at_once(words: list[str]) -> None:
     end = os.times()
     seconds = end.children_user + end.children_system - start.children_user - start.children_system
     assert seconds < SLOW * QUICK_ENOUGH
+
+
+def test_help_says_numbers_and_no_words_of_python() -> None:
+    for table in method_options().values():
+        for name, about in table.items():
+            assert "None" not in about["help"], name
+            if about["default"] is None:
+                said = r"not given|the default"
+                assert re.search(said, about["help"], re.IGNORECASE), name

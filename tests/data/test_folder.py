@@ -56,6 +56,25 @@ def test_grey_can_be_made_rgb(folder):
     assert load_folder(folder, channels=3).images.shape == (3, 5, 4, 3)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("summary.json", '{"method": "kmeans", "command": "fit"}'),
+        ("export.json", '{"what": "folders", "run": "run"}'),
+    ],
+)
+def test_folders_that_diffclust_wrote_are_passed_over(folder, name, text):
+    written = folder / "deep" / "run"
+    save(written / "cluster-0" / "a.png", noise(5, 4))
+    assert len(load(folder)) == 4
+    (written / name).write_text('{"title": "a gallery of one\'s own"}')
+    assert len(load(folder)) == 4
+    (written / name).write_text(text)
+    assert len(load(folder)) == 3
+    with pytest.raises(DataError, match="holds no images: only other files .what diffclust wrote"):
+        load(folder / "deep")
+
+
 def test_subfolders_are_labels(tmp_path):
     for name in ("cat/a.png", "cat/deeper/b.jpg", "dog/c.jpeg"):
         save(tmp_path / name, noise(5, 4))

@@ -8,12 +8,13 @@ from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 
-from diffclust.data import Dataset
+from diffclust.data import Dataset, load
 from diffclust.energies import TransformedDistance
 from diffclust.models import (
     AbstractModel,
@@ -377,7 +378,7 @@ def test_a_cut_is_told_by_its_eigenvalues(model: AbstractModel, name: str, tmp_p
         "0.875, the mean adjusted Rand index",
         "all stages were done",
         "with the distance in the spectral embedding",
-        "Prototypes did not decide",
+        "Images were not compared with prototypes",
         "centre in the spectral embedding",
     ):
         assert fact in text, fact
@@ -411,7 +412,7 @@ def test_kmeans_in_feature_space_has_no_curve(tmp_path: Path) -> None:
     assert "K-means in scattering space" in text
     assert "with the distance in the feature space" in text
     assert page.all("circle") == []
-    for wrong in ("Loss after each pass", "One run", "eigenvalue", "Bridges"):
+    for wrong in ("Loss after each pass", "One run", "eigenvalue", "yet in different clusters"):
         assert wrong not in text
 
 
@@ -490,3 +491,32 @@ def test_texts() -> None:
         "1 h 0 min",
         "2 h 5 min",
     ]
+
+
+def test_recordings_have_axes_and_can_be_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    random = np.random.default_rng(0)
+    for i in range(12):
+        wave = np.sin((0.2 + 0.4 * (i % 2)) * np.arange(3200))
+        soundfile.write(tmp_path / f"{i:02}.wav", wave * random.uniform(0.3, 0.5, 3200), 8000)
+    dataset = load(tmp_path)
+    model = KMeans(2, num_restarts=1, max_passes=3, split_merge=False)
+    result = model.fit(dataset.images, key=jax.random.key(0))
+    write_report(tmp_path / "all.html", result, dataset, map_samples=0)
+    text = (tmp_path / "all.html").read_text("utf-8")
+    page, seen = Page(text), " ".join(Page(text).text)
+    players = [about for tag, about in page.elements if tag == "audio"]
+    assert len(players) == 12
+    assert "12 of these 12 recordings can be played" in seen
+    sound, rate = soundfile.read(io.BytesIO(base64.b64decode(players[0]["src"].split(",")[1])))
+    assert (len(sound), rate) == (3200, 8000)
+    assert "12\u00a0recordings in 2\u00a0clusters" in seen
+    assert {"2 kHz", "0.4 s"} <= set(page.text)
+    assert "8 kHz" not in page.text
+    monkeypatch.setattr("diffclust.report.sounds._MOST_CHARACTERS", 30_000)
+    write_report(tmp_path / "few.html", result, dataset, map_samples=0)
+    text = (tmp_path / "few.html").read_text("utf-8")
+    assert 0 < text.count("<audio") < 12
+    assert "a page holds 0.03 MB of sound" in text

@@ -116,9 +116,9 @@ def test_every_sample_is_shown_with_what_its_prototype_became(
         assert text.count(f" {stage} ") > 3 * 4
     assert ("aligns nothing" in text) == (not stages)
     assert "all steps were done" in text
-    assert "3\u00a0times a cluster with hardly an image" in " ".join(page.text)
+    assert "3\u00a0times an almost empty cluster was replaced" in " ".join(page.text)
     assert "1\u00a0time a cluster was split" in " ".join(page.text)
-    for wrong in ("passes", "Prototypes did not decide"):
+    for wrong in ("passes", "Images were not compared with prototypes"):
         assert wrong not in text
 
 
@@ -271,7 +271,10 @@ def test_the_terminal_is_told_the_same(
     steps = sum(MODELS[name].training.steps or ())
     assert f" in 3 clusters, loss {result.loss:.6g} after {steps} steps, 3.0 s" in lines[4]
     assert lines[5] == "tiny clusters refilled 3 times, clusters split and others removed once"
-    print_summary(str(tmp_path), result, dataset, {**result.summary(), "status": "predicted"})
+    outcome = dataclasses.replace(result.outcome, status=Status.PREDICTED)
+    print_summary(
+        str(tmp_path), dataclasses.replace(result, outcome=outcome), dataset, result.summary()
+    )
     out = capsys.readouterr().out
     assert f"summed {measure} " in out
     assert "steps" not in out

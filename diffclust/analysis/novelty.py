@@ -1,0 +1,36 @@
+"""Whether new samples are like those that a model was fitted to."""
+
+import numpy as np
+from jaxtyping import Float
+
+from diffclust.solvers import Assignment
+
+RARE = 0.05
+"""A p-value at which a sample is called far from its cluster."""
+
+
+def p_values(fitted: Assignment, new: Assignment) -> Float[np.ndarray, " n"]:
+    """How rare it is among the fitted samples of a cluster to be as far from it as a new sample.
+
+    The conformal p-value with the distance as the measure of nonconformity. Of samples drawn like
+    the fitted ones a share of at most p has a value of at most p; but prototypes lie nearer to the
+    samples they are means of, so that small clusters give somewhat more small values.
+
+    Args:
+        fitted: The samples of the fit.
+        new: Other samples, assigned by the same model.
+
+    Returns:
+        `(1 + m) / (1 + n)` for each new sample, where m of its cluster's n fitted samples are at
+        least as far.
+
+    References:
+        Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World", 2005, Sec. 2.2.
+    """
+    values = np.ones(len(new))
+    for cluster in np.unique(new.clusters):
+        own = np.sort(fitted.distances[fitted.clusters == cluster])
+        here = new.clusters == cluster
+        values[here] = 1 + len(own) - np.searchsorted(own, new.distances[here])
+        values[here] /= 1 + len(own)
+    return values

@@ -1,0 +1,63 @@
+"""Recordings that can be played in a report."""
+
+import base64
+import io
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from diffclust.data import Recordings
+from diffclust.data.audio import read_recording
+from diffclust.data.dataset import FileError
+from diffclust.report.selection import ClusterView
+
+_MOST_CHARACTERS = 4_000_000
+"""Of all recordings in a page."""
+
+_RATE = 16_000
+"""Samples a second at most, which do for speech."""
+
+
+def players(dataset: Recordings, views: Sequence[ClusterView]) -> tuple[dict[int, str], str]:
+    """Players of the recordings that are shown, as many as the page can hold.
+
+    Args:
+        dataset: The recordings.
+        views: The samples that are shown of each cluster.
+
+    Returns:
+        HTML by position, and what the page says of them.
+    """
+    shown = list(dict.fromkeys(_in_turn(views)))
+    made, size = {}, 0
+    for position in shown:
+        try:
+            player = _player(dataset, position)
+        except FileError:  # It has gone since it was read.
+            continue
+        size += len(player)
+        if size > _MOST_CHARACTERS:
+            break
+        made[position] = player
+    told = f" {len(made)} of these {len(shown)} recordings can be played"
+    if len(made) < len(shown):
+        told += f": a page holds {_MOST_CHARACTERS / 1e6:g} MB of sound"
+    return made, f"{told}."
+
+
+def _in_turn(views: Sequence[ClusterView]) -> Iterator[int]:
+    """Positions of samples, the first of every cluster before the second of any."""
+    clusters = [[p for group in view.groups for p in group.positions.tolist()] for view in views]
+    for row in itertools.zip_longest(*clusters):
+        yield from (position for position in row if position is not None)
+
+
+def _player(dataset: Recordings, position: int) -> str:
+    import soundfile
+
+    assert dataset.paths is not None
+    rate, file = min(dataset.rate, _RATE), io.BytesIO()
+    wave = read_recording(Path(dataset.paths[position]), rate, round(rate * dataset.seconds))
+    soundfile.write(file, wave, rate, format="FLAC", subtype="PCM_16")
+    sound = base64.b64encode(file.getvalue()).decode()
+    return f'<audio controls preload="none" src="data:audio/flac;base64,{sound}"></audio>'
