@@ -88,7 +88,8 @@ def nearest_neighbour_descent(
         candidates: Indices of neighbours to begin with, one row a sample; random ones are added for
             samples that have fewer than K. None for random ones alone.
         symmetric: Whether d(x, c) = d(c, x), so that one evaluation serves both samples.
-        direction: As for `CandidateDistances`; `"min"` and `"mean"` evaluate every pair both ways.
+        direction: As for `CandidateDistances`; `"min"` and `"mean"` evaluate every pair both ways,
+            unless the distance is symmetric.
         sample_rate: ρ, the share of K that each sample judges in a round (the paper: of K, of its
             neighbours of either direction that are joined). A smaller one takes more rounds and
             fewer pairs.
@@ -111,58 +112,6 @@ def nearest_neighbour_descent(
     """
     samples = _validation.samples(samples)
     count = len(jax.tree.leaves(samples)[0])
-    _check(count, num_neighbours, candidates, direction, sample_rate, delta)
-    wanted = min(num_neighbours, count - 1)
-    both = direction != "forward" and not symmetric
-    unordered = both or symmetric
-    rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
-    most = max(1, round(sample_rate * wanted))
-
-    def evaluated(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        trees = distance, samples, samples
-        found = pair_distances(*trees, sources, targets, mesh=mesh, **settings)
-        if np.isnan(found).any():
-            bad = int(np.flatnonzero(np.isnan(found))[0])
-            raise ValueError(f"the distance of samples {sources[bad]} and {targets[bad]} is NaN")
-        return found
-
-    def judge(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        sources, targets = np.divmod(pairs, count)
-        found = evaluated(sources, targets)
-        if both:
-            back = evaluated(targets, sources)
-            found = np.minimum(found, back) if direction == "min" else 0.5 * (found + back)
-        if unordered:
-            ends = np.concatenate([sources, targets])
-            return ends, np.concatenate([targets, sources]), np.concatenate([found, found])
-        return sources, targets, found
-
-    pairs = _first_pairs(candidates, count, wanted, unordered, rng)
-    judged, near = np.zeros(0, np.int64), None
-    while True:
-        judged = np.union1d(judged, pairs)
-        near, changes = _merged(near, *judge(pairs), count, wanted)
-        converged = changes < delta * near.index.size
-        if not converged:
-            pairs = _proposed(near, judged, most, unordered, rng)
-            converged = not pairs.size
-        result = DescentResult(near, (1 + both) * len(judged), converged)
-        if callback is not None:
-            callback(result)
-        total = (1 + both) * (len(judged) + len(pairs))
-        if converged or (max_pairs is not None and total > max_pairs * count):
-            return result
-
-
-def _check(
-    count: int,
-    num_neighbours: int,
-    candidates: np.ndarray | None,
-    direction: str,
-    sample_rate: float,
-    delta: float,
-) -> None:
-    """Refuses arguments that mean nothing."""
     if count < 2:
         raise ValueError("a single sample has no neighbours but itself; give at least two samples")
     _validation.count(num_neighbours, "num_neighbours")
@@ -171,26 +120,34 @@ def _check(
         raise ValueError(f"sample_rate must be above 0 and at most 1, not {sample_rate}")
     if direction not in ("forward", "min", "mean"):
         raise ValueError(f"direction must be 'forward', 'min' or 'mean', not {direction!r}")
-    if candidates is not None:
-        inside = (candidates >= 0) & (candidates < count)
-        if candidates.ndim != 2 or len(candidates) != count or not inside.all():
-            raise ValueError(
-                f"candidates must be indices below {count} of shape ({count}, candidates), one row "
-                f"for each sample; got shape {candidates.shape}"
-            )
-
-
-def _numbered(
-    sources: np.ndarray, targets: np.ndarray, count: int, unordered: bool
-) -> Int[np.ndarray, " pairs"]:
-    """One number for each pair, sources · N + targets, each once; of unordered ones i < j."""
-    if unordered:
-        sources, targets = np.minimum(sources, targets), np.maximum(sources, targets)
-    return np.unique(sources.astype(np.int64) * count + targets)
+    wanted = min(num_neighbours, count - 1)
+    ways: Direction = "forward" if symmetric else direction
+    unordered = symmetric or ways != "forward"
+    evaluations = 1 if ways == "forward" else 2
+    rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
+    most = max(1, round(sample_rate * wanted))
+    pairs = _first_pairs(candidates, count, wanted, unordered, rng)
+    judged = np.zeros(0, np.int64)
+    near = Neighbours(np.zeros((count, 0), np.int32), np.zeros((count, 0), np.float32))
+    while True:
+        judged = np.union1d(judged, pairs)
+        ends = np.divmod(pairs, count)
+        found = _evaluated(distance, samples, *ends, direction=ways, mesh=mesh, **settings)
+        near, changes = _merged(near, *ends, found, wanted, unordered)
+        converged = changes < delta * near.index.size
+        if not converged:
+            pairs = _proposed(near, judged, most, unordered, rng)
+            converged = not pairs.size
+        result = DescentResult(near, evaluations * len(judged), converged)
+        if callback is not None:
+            callback(result)
+        total = evaluations * (len(judged) + len(pairs))
+        if converged or (max_pairs is not None and total > max_pairs * count):
+            return result
 
 
 def _first_pairs(
-    candidates: Int[np.ndarray, "n candidates"] | None,
+    candidates: np.ndarray | None,
     count: int,
     wanted: int,
     unordered: bool,
@@ -198,15 +155,49 @@ def _first_pairs(
 ) -> Int[np.ndarray, " pairs"]:
     """The candidates' pairs, and random ones for samples that have too few."""
     index = np.zeros((count, 0), np.int64) if candidates is None else candidates
+    if index.ndim != 2 or len(index) != count or not ((index >= 0) & (index < count)).all():
+        raise ValueError(
+            f"candidates must be indices below {count} of shape ({count}, candidates), one row for "
+            f"each sample; got shape {index.shape}"
+        )
     rows, columns = np.repeat(np.arange(count), index.shape[1]), index.ravel()
-    other = rows != columns
-    given = _numbered(rows[other], columns[other], count, False)
+    given = np.unique(_numbered(rows, columns, count)[rows != columns])
     short = np.flatnonzero(np.bincount(given // count, minlength=count) < wanted)
     drawn = [rng.choice(count - 1, wanted, replace=False) for _ in short]
     drawn = np.asarray(drawn, np.int64).reshape(len(short), wanted)
     drawn += drawn >= short[:, None]
     sources = np.concatenate([given // count, np.repeat(short, wanted)])
-    return _numbered(sources, np.concatenate([given % count, drawn.ravel()]), count, unordered)
+    targets = np.concatenate([given % count, drawn.ravel()])
+    return np.unique(_numbered(sources, targets, count, unordered))
+
+
+def _numbered(
+    sources: np.ndarray, targets: np.ndarray, count: int, unordered: bool = False
+) -> Int[np.ndarray, " pairs"]:
+    """One number for each pair, sources · N + targets; the same both ways where unordered."""
+    if unordered:
+        sources, targets = np.minimum(sources, targets), np.maximum(sources, targets)
+    return sources.astype(np.int64) * count + targets
+
+
+def _evaluated(
+    distance: AbstractDistance,
+    samples: PyTree,
+    sources: np.ndarray,
+    targets: np.ndarray,
+    *,
+    direction: Direction,
+    **settings: Any,
+) -> Float[np.ndarray, " pairs"]:
+    """Distances of pairs, there or there and back; refuses NaN."""
+    found = pair_distances(distance, samples, samples, sources, targets, **settings)
+    if direction != "forward":
+        back = pair_distances(distance, samples, samples, targets, sources, **settings)
+        found = np.minimum(found, back) if direction == "min" else 0.5 * (found + back)
+    if np.isnan(found).any():
+        bad = int(np.argmax(np.isnan(found)))
+        raise ValueError(f"the distance of samples {sources[bad]} and {targets[bad]} is NaN")
+    return found
 
 
 def _place(groups: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
@@ -215,32 +206,29 @@ def _place(groups: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
 
 
 def _merged(
-    near: Neighbours | None,
-    sources: Int[np.ndarray, " pairs"],
-    targets: Int[np.ndarray, " pairs"],
-    found: Float[np.ndarray, " pairs"],
-    count: int,
+    near: Neighbours,
+    sources: np.ndarray,
+    targets: np.ndarray,
+    found: np.ndarray,
     wanted: int,
+    unordered: bool,
 ) -> tuple[Neighbours, int]:
     """The nearest among neighbours and newly judged ones, and how many of these are new."""
-    old = 0 if near is None else near.index.size
-    if near is not None:
-        sources = np.concatenate([np.repeat(np.arange(count), wanted), sources])
-        targets = np.concatenate([near.index.ravel(), targets])
-        found = np.concatenate([near.distance.ravel(), found])
+    if unordered:
+        sources, targets = np.concatenate([[sources, targets], [targets, sources]], axis=1)
+        found = np.tile(found, 2)
+    count, had = near.index.shape
+    sources = np.concatenate([np.repeat(np.arange(count), had), sources])
+    targets = np.concatenate([near.index.ravel(), targets])
+    found = np.concatenate([near.distance.ravel(), found])
     order = np.lexsort((targets, found, sources))
-    order = order[_place(sources[order]) < wanted]
-    index = targets[order].astype(np.int32).reshape(count, wanted)
-    changes = int(np.count_nonzero(order >= old))
-    return Neighbours(index, found[order].reshape(count, wanted)), changes
+    order = order[_place(sources[order]) < wanted].reshape(count, wanted)
+    merged = Neighbours(targets[order].astype(np.int32), found[order])
+    return merged, int(np.count_nonzero(order >= count * had))
 
 
 def _proposed(
-    near: Neighbours,
-    judged: Int[np.ndarray, " judged"],
-    most: int,
-    unordered: bool,
-    rng: np.random.Generator,
+    near: Neighbours, judged: np.ndarray, most: int, unordered: bool, rng: np.random.Generator
 ) -> Int[np.ndarray, " pairs"]:
     """For each sample the few pairs never judged that have the most common neighbours.
 
@@ -259,10 +247,8 @@ def _proposed(
         part = graph[start : start + _ROWS]
         # Reverse neighbours themselves come first where the way back was never judged.
         common = scipy.sparse.coo_array(part @ graph + wanted * part)
-        row, column = common.row.astype(np.int64) + start, common.col.astype(np.int64)
-        pair = row * count + column
-        if unordered:
-            pair = np.minimum(pair, column * count + row)
+        row, column = common.row.astype(np.int64) + start, common.col
+        pair = _numbered(row, column, count, unordered)
         at = np.minimum(np.searchsorted(judged, pair), len(judged) - 1)
         fresh = (row != column) & (judged[at] != pair)
         row, pair, score = row[fresh], pair[fresh], common.data[fresh]
