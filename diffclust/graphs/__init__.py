@@ -1,8 +1,8 @@
 """Neighbour graphs: who is near whom, how much that counts, and where to cut.
 
-Take `nearest_neighbours` and one of the affinities to make a graph, `spectral_embedding` (or
-`transfer_cut`, through representatives) to embed its samples, and `normalised_cut` to judge a
-clustering of them.
+Take `nearest_neighbours`, or `nearest_neighbour_descent` where samples have no features, and one of
+the affinities to make a graph, `spectral_embedding` (or `transfer_cut`, through representatives) to
+embed its samples, and `normalised_cut` to judge a clustering of them.
 """
 
 from diffclust.graphs.affinity import (
@@ -14,6 +14,7 @@ from diffclust.graphs.affinity import (
     weighted_graph,
 )
 from diffclust.graphs.embedding import SpectralEmbedding, eigengap, spectral_embedding, transfer_cut
+from diffclust.graphs.neighbour_descent import DescentResult, nearest_neighbour_descent
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
 from diffclust.graphs.normalised_cut import bipartite_cut, normalised_cut, strongest_bridges
 from diffclust.graphs.refine import (
@@ -26,6 +27,7 @@ from diffclust.graphs.refine import (
 
 __all__ = [
     "CandidateDistances",
+    "DescentResult",
     "Neighbours",
     "SpectralEmbedding",
     "affinity_to_references",
@@ -34,6 +36,7 @@ __all__ = [
     "eigengap",
     "gaussian_affinity",
     "mean_graph",
+    "nearest_neighbour_descent",
     "nearest_neighbours",
     "nested_neighbours",
     "normalised_cut",

@@ -1,0 +1,257 @@
+"""Approximate nearest neighbours under any distance: neighbours of neighbours are neighbours.
+
+Take it where samples have no features in which `nearest_neighbours` could look for candidates, and
+all pairs are too many to judge.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import scipy
+from jax.sharding import Mesh
+from jaxtyping import Float, Int, PyTree
+
+from diffclust import _validation
+from diffclust.distances import AbstractDistance
+from diffclust.graphs.neighbours import Neighbours
+from diffclust.graphs.refine import Direction, pair_distances
+from diffclust.types import Key
+
+if TYPE_CHECKING:
+    # At run time they are imported when they are first used.
+    import scipy.sparse
+
+_DECAY = 0.9
+"""A neighbour counts so much less than the one before it when common neighbours are counted."""
+
+_ROWS = 4096
+"""Samples whose neighbours' neighbours are in memory at a time."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DescentResult:
+    """What neighbour descent found.
+
+    Attributes:
+        neighbours: The nearest samples found for every sample, itself excluded, nearest first; of
+            equally near ones those of lower index. Distances are as the given distance has them.
+        num_judged: How many times the distance was evaluated.
+        converged: Whether the last round changed hardly anything; otherwise `max_pairs` ended it.
+    """
+
+    neighbours: Neighbours
+    num_judged: int
+    converged: bool
+
+    @property
+    def pairs_per_sample(self) -> float:
+        """Evaluations of the distance, divided by the number of samples."""
+        return self.num_judged / len(self.neighbours)
+
+
+def nearest_neighbour_descent(
+    distance: AbstractDistance,
+    samples: PyTree,
+    num_neighbours: int,
+    *,
+    key: Key,
+    candidates: Int[np.ndarray, "n candidates"] | None = None,
+    symmetric: bool = False,
+    direction: Direction = "forward",
+    sample_rate: float = 0.5,
+    delta: float = 0.001,
+    max_pairs: int | None = None,
+    callback: Callable[[DescentResult], None] | None = None,
+    mesh: Mesh | None = None,
+    **settings: Any,
+) -> DescentResult:
+    """The nearest other samples of every sample, approximately, by neighbour descent.
+
+    Needs no features and no triangle inequality, only that a neighbour of a neighbour is likely to
+    be a neighbour. From random neighbours, every round judges for each sample the ρK most promising
+    of the samples two steps away in the graph of neighbours and reverse neighbours that were never
+    judged for it, and keeps the K nearest. Two departures from the paper make fewer pairs do: its
+    local join draws its pairs by chance, here those with the most (and nearest) common neighbours
+    come first; and no pair is judged twice. Index work and memory are linear in the number of
+    samples: 8 bytes for each judged pair.
+
+    Args:
+        distance: Any distance of one sample to another, invariant or not.
+        samples: An array with a leading axis, or a tree of such arrays, as the distance takes them.
+        num_neighbours: K; all other samples where there are not as many. A third more than are
+            needed finds these better, and so does more than the largest group of duplicates has:
+            else their lists hold nothing but each other.
+        key: Random key of the first neighbours and of ties.
+        candidates: Indices of neighbours to begin with, one row a sample; random ones are added for
+            samples that have fewer than K. None for random ones alone.
+        symmetric: Whether d(x, c) = d(c, x), so that one evaluation serves both samples.
+        direction: As for `CandidateDistances`; `"min"` and `"mean"` evaluate every pair both ways,
+            unless the distance is symmetric.
+        sample_rate: ρ, the share of K that each sample judges in a round (the paper: of K, of its
+            neighbours of either direction that are joined). A smaller one takes more rounds and
+            fewer pairs.
+        delta: δ; it ends where a round changes fewer than δKN neighbours.
+        max_pairs: Most evaluations of the distance, times the number of samples; None for as many
+            as it takes. A round that would exceed it is not begun.
+        callback: Called with what there is after every round, or None.
+        mesh: Devices that share the pairs, or None for one.
+        **settings: `chunk_size` and `report` of `pair_distances`.
+
+    Returns:
+        Neighbours, and what they cost.
+
+    Raises:
+        ValueError: If an argument is not what it should be, or a distance is NaN.
+
+    References:
+        Dong, Moses and Li (2011), Efficient k-nearest neighbor graph construction for generic
+        similarity measures, WWW, Algorithm 2.
+    """
+    samples = _validation.samples(samples)
+    count = len(jax.tree.leaves(samples)[0])
+    if count < 2:
+        raise ValueError("a single sample has no neighbours but itself; give at least two samples")
+    _validation.count(num_neighbours, "num_neighbours")
+    _validation.positive(delta, "delta", least=0)
+    if not 0 < sample_rate <= 1:
+        raise ValueError(f"sample_rate must be above 0 and at most 1, not {sample_rate}")
+    if direction not in ("forward", "min", "mean"):
+        raise ValueError(f"direction must be 'forward', 'min' or 'mean', not {direction!r}")
+    wanted = min(num_neighbours, count - 1)
+    ways: Direction = "forward" if symmetric else direction
+    unordered = symmetric or ways != "forward"
+    evaluations = 1 if ways == "forward" else 2
+    rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
+    most = max(1, round(sample_rate * wanted))
+    pairs = _first_pairs(candidates, count, wanted, unordered, rng)
+    judged = np.zeros(0, np.int64)
+    near = Neighbours(np.zeros((count, 0), np.int32), np.zeros((count, 0), np.float32))
+    while True:
+        judged = np.union1d(judged, pairs)
+        ends = np.divmod(pairs, count)
+        found = _evaluated(distance, samples, *ends, direction=ways, mesh=mesh, **settings)
+        near, changes = _merged(near, *ends, found, wanted, unordered)
+        converged = changes < delta * near.index.size
+        if not converged:
+            pairs = _proposed(near, judged, most, unordered, rng)
+            converged = not pairs.size
+        result = DescentResult(near, evaluations * len(judged), converged)
+        if callback is not None:
+            callback(result)
+        total = evaluations * (len(judged) + len(pairs))
+        if converged or (max_pairs is not None and total > max_pairs * count):
+            return result
+
+
+def _first_pairs(
+    candidates: np.ndarray | None,
+    count: int,
+    wanted: int,
+    unordered: bool,
+    rng: np.random.Generator,
+) -> Int[np.ndarray, " pairs"]:
+    """The candidates' pairs, and random ones for samples that have too few."""
+    index = np.zeros((count, 0), np.int64) if candidates is None else candidates
+    if index.ndim != 2 or len(index) != count or not ((index >= 0) & (index < count)).all():
+        raise ValueError(
+            f"candidates must be indices below {count} of shape ({count}, candidates), one row for "
+            f"each sample; got shape {index.shape}"
+        )
+    rows, columns = np.repeat(np.arange(count), index.shape[1]), index.ravel()
+    given = np.unique(_numbered(rows, columns, count)[rows != columns])
+    short = np.flatnonzero(np.bincount(given // count, minlength=count) < wanted)
+    drawn = [rng.choice(count - 1, wanted, replace=False) for _ in short]
+    drawn = np.asarray(drawn, np.int64).reshape(len(short), wanted)
+    drawn += drawn >= short[:, None]
+    sources = np.concatenate([given // count, np.repeat(short, wanted)])
+    targets = np.concatenate([given % count, drawn.ravel()])
+    return np.unique(_numbered(sources, targets, count, unordered))
+
+
+def _numbered(
+    sources: np.ndarray, targets: np.ndarray, count: int, unordered: bool = False
+) -> Int[np.ndarray, " pairs"]:
+    """One number for each pair, sources · N + targets; the same both ways where unordered."""
+    if unordered:
+        sources, targets = np.minimum(sources, targets), np.maximum(sources, targets)
+    return sources.astype(np.int64) * count + targets
+
+
+def _evaluated(
+    distance: AbstractDistance,
+    samples: PyTree,
+    sources: np.ndarray,
+    targets: np.ndarray,
+    *,
+    direction: Direction,
+    **settings: Any,
+) -> Float[np.ndarray, " pairs"]:
+    """Distances of pairs, there or there and back; refuses NaN."""
+    found = pair_distances(distance, samples, samples, sources, targets, **settings)
+    if direction != "forward":
+        back = pair_distances(distance, samples, samples, targets, sources, **settings)
+        found = np.minimum(found, back) if direction == "min" else 0.5 * (found + back)
+    if np.isnan(found).any():
+        bad = int(np.argmax(np.isnan(found)))
+        raise ValueError(f"the distance of samples {sources[bad]} and {targets[bad]} is NaN")
+    return found
+
+
+def _place(groups: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """The place of each entry among those of its group, from 0; groups are sorted."""
+    return np.arange(len(groups)) - np.searchsorted(groups, groups)
+
+
+def _merged(
+    near: Neighbours,
+    sources: np.ndarray,
+    targets: np.ndarray,
+    found: np.ndarray,
+    wanted: int,
+    unordered: bool,
+) -> tuple[Neighbours, int]:
+    """The nearest among neighbours and newly judged ones, and how many of these are new."""
+    if unordered:
+        sources, targets = np.concatenate([[sources, targets], [targets, sources]], axis=1)
+        found = np.tile(found, 2)
+    count, had = near.index.shape
+    sources = np.concatenate([np.repeat(np.arange(count), had), sources])
+    targets = np.concatenate([near.index.ravel(), targets])
+    found = np.concatenate([near.distance.ravel(), found])
+    order = np.lexsort((targets, found, sources))
+    order = order[_place(sources[order]) < wanted].reshape(count, wanted)
+    merged = Neighbours(targets[order].astype(np.int32), found[order])
+    return merged, int(np.count_nonzero(order >= count * had))
+
+
+def _proposed(
+    near: Neighbours, judged: np.ndarray, most: int, unordered: bool, rng: np.random.Generator
+) -> Int[np.ndarray, " pairs"]:
+    """For each sample the few pairs never judged that have the most common neighbours.
+
+    Reverse neighbours count like neighbours, as many of them as there are neighbours.
+    """
+    count, wanted = near.index.shape
+    rows, columns = np.repeat(np.arange(count), wanted), near.index.ravel()
+    order = np.lexsort((rows, near.distance.ravel(), columns))
+    place = _place(columns[order])
+    order, place = order[place < wanted], place[place < wanted]
+    weights = _DECAY ** np.concatenate([np.tile(np.arange(wanted), count), place])
+    ends = np.concatenate([rows, columns[order]]), np.concatenate([columns, rows[order]])
+    graph = scipy.sparse.csr_array((weights, ends), shape=(count, count))
+    chosen = []
+    for start in range(0, count, _ROWS):
+        part = graph[start : start + _ROWS]
+        # Reverse neighbours themselves come first where the way back was never judged.
+        common = scipy.sparse.coo_array(part @ graph + wanted * part)
+        row, column = common.row.astype(np.int64) + start, common.col
+        pair = _numbered(row, column, count, unordered)
+        at = np.minimum(np.searchsorted(judged, pair), len(judged) - 1)
+        fresh = (row != column) & (judged[at] != pair)
+        row, pair, score = row[fresh], pair[fresh], common.data[fresh]
+        order = np.lexsort((rng.random(len(row)), -score, row))
+        chosen.append(pair[order][_place(row[order]) < most])
+    return np.unique(np.concatenate(chosen))
