@@ -59,6 +59,8 @@ _FEW_PIXELS = 4_000_000
 """Methods on graphs have to be rehearsed as a whole; on fewer pixels that would be a good part of
 them, and they take no more than a minute or two."""
 
+_TOO_SMALL = "a few minutes at most, about as long as a rehearsal would"
+
 _REMEDY = "try a smaller --limit, --size or --chunk-size"
 
 
@@ -373,14 +375,23 @@ def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: P
     Raises:
         ValueError: If there is not enough memory.
     """
-    cost = rehearse_fit(options, model, dataset, bar)
-    if cost.shortage is not None:
-        raise ValueError(f"{cost.shortage}; {_REMEDY}")
-    _keep(options, model, dataset, cost)
+    told = _TOO_SMALL
+    if not _is_small_graph(model, dataset):
+        cost = rehearse_fit(options, model, dataset, bar)
+        if cost.shortage is not None:
+            raise ValueError(f"{cost.shortage}; {_REMEDY}")
+        _keep(options, model, dataset, cost)
+        told = cost.describe()
     return (
         f"{model.method} of {len(dataset)} {plural(dataset.noun)} in {model.num_clusters} clusters "
-        f"would take {cost.describe()} (dry run: nothing was written)"
+        f"would take {told} (dry run: nothing was written)"
     )
+
+
+def _is_small_graph(model: AbstractModel, dataset: Collection) -> bool:
+    """Whether a rehearsal would take about as long as the fit."""
+    small = int(np.prod(dataset.samples.shape)) < _FEW_PIXELS
+    return small and model.descriptor.solver == "graph"
 
 
 def announce_long_fit(
@@ -400,8 +411,7 @@ def announce_long_fit(
     Raises:
         ValueError: If there is not nearly enough memory.
     """
-    small = int(np.prod(dataset.samples.shape)) < _FEW_PIXELS
-    if options.resume or (small and model.descriptor.solver == "graph"):
+    if options.resume or _is_small_graph(model, dataset):
         return
     cost = _kept(options, model, dataset)
     if cost is None:

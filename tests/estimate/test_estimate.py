@@ -169,6 +169,16 @@ def test_a_dry_run_tells_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_of_a_small_graph_costs_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diffclust.cli.commands.estimate", None)
+    graph = [word if word != "kmeans" else "pssc" for word in FIT[:-2]]
+    assert main([*graph, "--dry-run", "--out", str(tmp_path / "run")]) == 0
+    assert "would take a few minutes at most" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("extra", [["--dry-run"], []], ids=["dry run", "fit"])
 def test_a_fit_that_cannot_have_its_memory_is_refused(
     extra: list[str],
