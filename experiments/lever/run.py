@@ -31,7 +31,7 @@ def composition(page: str) -> tuple[int, float, str]:
     """Lines of code of a page, the seconds that they take, and the last line that they print."""
     text = (DOCS / f"{page}.md").read_text("utf-8")
     # But for what is said not to run: it needs a second process.
-    blocks = re.findall(r"(?<!-->\n\n)```python\n(.*?)```", text, re.DOTALL)
+    blocks = re.findall(r"(?<!-->\n)(?<!-->\n\n)```python\n(.*?)```", text, re.DOTALL)
     code, printed = "\n".join(blocks), io.StringIO()
     lines = sum(bool(line.strip()) for line in code.splitlines())
     start, here = time.perf_counter(), Path.cwd()

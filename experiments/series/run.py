@@ -3,8 +3,8 @@
     python -m experiments.series.run [--seed 0] [--seeds 2] [--quick]
 
 Made series of four kinds under random warps, which no knots can undo exactly, with noise; and the
-same, some cut short. K-means, K-means under time warps of the values and
-of square-root velocities, and tslearn's K-means by DTW and soft-DTW where tslearn is installed
+same, some cut short. K-means, K-means under time warps of the values and of square-root velocities,
+and tslearn's K-means by DTW and soft-DTW where tslearn is installed
 (experiments/series/requirements.txt). Labels score, and do nothing else.
 """
 
