@@ -2,9 +2,9 @@
 
     python -m experiments.series.run [--seed 0] [--seeds 2] [--quick]
 
-Made series of four kinds under random warps, which no knots can undo exactly, with noise; the same,
-some cut short; and Trace, which tslearn brings. K-means, K-means under time warps of the values and
-of square-root velocities, and tslearn's K-means by DTW and soft-DTW where tslearn is installed
+Made series of four kinds under random warps, which no knots can undo exactly, with noise; and the
+same, some cut short. K-means, K-means under time warps of the values and of square-root velocities,
+and tslearn's K-means by DTW and soft-DTW where tslearn is installed
 (experiments/series/requirements.txt). Labels score, and do nothing else.
 """
 
@@ -49,15 +49,6 @@ def made(count, length, seed, *, cut=False):
     return series[..., None].astype(np.float32), labels
 
 
-def trace():
-    """The Trace set of the UCR archive."""
-    from tslearn.datasets import CachedDatasets
-
-    train, labels, test, others = CachedDatasets().load_dataset("Trace")
-    series, labels = np.concatenate([train, test]), np.concatenate([labels, others])
-    return series[:, ::2].astype(np.float32), labels - labels.min()
-
-
 def searched():
     """Warps that go ever faster or slower, and faster or slower in the middle, then descent."""
     at = (np.arange(8) + 0.5) / 4 - 1
@@ -90,8 +81,6 @@ def main():
     count, length, seeds = (40, 32, 1) if args.quick else (120, 64, args.seeds)
     sets = {"made": made(count, length, 0), "made, cut": made(count, length, 0, cut=True)}
     rivals = importlib.util.find_spec("tslearn") is not None
-    if rivals and not args.quick:
-        sets["Trace"] = trace()
     key = jax.random.key
     ways = {
         "K-means": lambda x, k, s: kmeans(x, k, key(s)),
