@@ -245,7 +245,7 @@ class Training(AbstractSettings):
         steps: Most steps of each phase: without transforms, then with one transform more each, and
             at last with all at a tenth of the learning rate. Where they are not given, `max_steps`
             are shared out.
-        epochs: The same in passes over all images, in place of `steps`.
+        epochs: The same in passes over all images; where it is not given, `steps` count.
         max_steps: Most steps of a run.
         tolerance: A phase ends early where the loss falls by less than this fraction; 0 does all
             steps.

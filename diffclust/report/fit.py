@@ -68,21 +68,7 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     described, counted = model.describe(), outcome.figures
     network = described.pop("Network", "")
     figures: dict[str, object] = {"Data": f"{dataset.name}, {count(len(dataset), noun)}"}
-    if model.descriptor.sample_kind == "shape":
-        figures["Landmarks"] = "{} in {} dimensions".format(*result.sample_shape)
-    elif model.descriptor.sample_kind == "series":
-        length, channels = result.sample_shape
-        figures["Length"] = f"{count(length, 'value')} of {count(channels, 'channel')}"
-    else:
-        height, width, channels = result.sample_shape
-        colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
-        figures["Image size"] = f"{height} × {width} pixels, {colours}"
-        if isinstance(dataset, Recordings):
-            figures["Image size"] += (
-                f": pitches up to {dataset.rate / 2000:g} kHz, evenly spaced in mel, and "
-                f"{dataset.seconds:g} s"
-            )
-    figures |= described
+    figures |= {**_size(result, dataset), **described}
     if "floor" in counted:
         figures["Least variance"] = (
             f"{number(counted['floor'])}, to which {whole(round(counted['floored']))} of "
@@ -115,6 +101,25 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     if dataset.skipped:
         figures["Left out"] = f"{len(dataset.skipped)} files or images, unreadable or blank"
     return figures
+
+
+def _size(result: Result, dataset: Collection) -> dict[str, str]:
+    """What the size of a sample is."""
+    kind = result.model.descriptor.sample_kind
+    if kind == "shape":
+        return {"Landmarks": "{} in {} dimensions".format(*result.sample_shape)}
+    if kind == "series":
+        length, channels = result.sample_shape
+        return {"Length": f"{count(length, 'value')} of {count(channels, 'channel')}"}
+    height, width, channels = result.sample_shape
+    colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
+    size = f"{height} × {width} pixels, {colours}"
+    if isinstance(dataset, Recordings):
+        kilohertz = dataset.rate / 2000
+        size += (
+            f": pitches up to {kilohertz:g} kHz, evenly spaced in mel, and {dataset.seconds:g} s"
+        )
+    return {"Image size": size}
 
 
 def _ending(outcome: Outcome, reasons: Mapping[Status, str], noun: str) -> dict[str, str]:
