@@ -57,7 +57,7 @@ def draw(rows, path):
         line[0].text(-0.15, 0.5, ROWS[name], ha="right", va="center", transform=line[0].transAxes)
     for group, title in enumerate(("as they came", "placed", "upright")):
         axes[0, group * (SHOWN + 1) + SHOWN // 2].set_title(title)
-    figure.savefig(path, dpi=80)
+    figure.savefig(path, dpi=75)
 
 
 if __name__ == "__main__":

@@ -198,6 +198,7 @@ def test_without_tensorflow_datasets(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     monkeypatch.setitem(sys.modules, "tensorflow_datasets.core.read_only_builder", None)
     with pytest.raises(
-        DataError, match=r"needs tensorflow-datasets, .* pip install 'diffclust\[tfds\]'"
+        DataError,
+        match="needs tensorflow-datasets, .* pip install array-record tensorflow-datasets",
     ):
         load("tfds:mnist")

@@ -38,6 +38,7 @@ QUICK: dict[str, dict[str, Any]] = {
         "num_candidates": 3, **SCATTERING,
     },
     "ShapeKMeans": {"max_iter": 2},
+    "SeriesKMeans": {"max_iter": 2, "split_merge": False},
 }  # fmt: skip
 """Settings under which a fit takes next to no time, most of which is compilation."""
 
