@@ -47,7 +47,7 @@ def images() -> Array:
 
 
 def series() -> Array:
-    times = jnp.linspace(0, 1, 20) ** jnp.linspace(0.8, 1.2, N)[:, None]
+    times = jnp.linspace(0, 1, 20)[None] ** jnp.linspace(0.8, 1.2, N)[:, None]
     waves = jnp.sin(jnp.pi * (1 + KIND[:, None]) * times)[..., None]
     return waves.at[1, 18:].set(jnp.nan)
 
