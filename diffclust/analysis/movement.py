@@ -111,20 +111,22 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
     Returns:
         A sentence for each figure that is there, with a hint where alignment did next to nothing.
     """
-    told = []
+    sentences = []
     if "gain" in figures:
-        told.append(
+        sentences.append(
             f"Alignment moved {noun}s by {figures['displacement']:.2g} pixels on average, which "
             f"took away {figures['gain']:.0%} of their distances."
         )
         if any(figures[name] < least for name, least in LITTLE.items()):
-            told.append(
+            sentences.append(
                 "That is next to nothing: an uneven ground, colours or clutter may hide what could "
                 "be moved; try --register, --ground, or --method pssc."
             )
     if "kmeans_ari" in figures:
         ari = figures["kmeans_ari"]
-        told.append(f"Plain K-means from the same start agrees with this by an ARI of {ari:.2f}.")
+        sentences.append(
+            f"Plain K-means from the same start agrees with this by an ARI of {ari:.2f}."
+        )
     if "start_kept" in figures:
-        told.append(f"{figures['start_kept']:.0%} are still in the cluster they began in.")
-    return " ".join(told)
+        sentences.append(f"{figures['start_kept']:.0%} are still in the cluster they began in.")
+    return " ".join(sentences)

@@ -30,7 +30,7 @@ ADAM = optax.scale_by_adam(eps_root=1e-30)
 """One object for all solvers, so that they share what was compiled.
 
 The root of a second moment of zero, as weights of idle units have it, has no derivative; this one
-has, and changes no update.
+has, and is far below `eps`.
 """
 
 
@@ -82,7 +82,7 @@ class GradientEM(AbstractSolver):
             all. One is exact for a hard minimum; clusters of negligible responsibility have none to
             speak of.
         decay: Weight decay of the networks.
-        warm_starts: How many candidates' params are memory_of of each sample.
+        warm_starts: How many candidates' params are remembered of each sample.
         adjoint: How losses are differentiated; see `diffclust.solvers.base.Adjoint`.
         optimizer: Any complete optimiser of optax's; None for Adam at the rate of the phase. Where
             its state holds a `learning_rate` (`optax.inject_hyperparams`), that is the phase's;

@@ -1,7 +1,6 @@
 """Gradient EM as a problem: transforms are added one by one, and tiny clusters refilled."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -186,9 +185,8 @@ class GradientProblem(AbstractProblem):
     def _score(self, data: Data, arrays: GradientArrays, at: GradientPosition, key: Key) -> float:
         """The mean loss of the samples by which the runs of a race are compared."""
         assert arrays.state is not None
-        index = _judged(data, self.plan, key, 0)
-        past = jax.tree.map(functools.partial(_rows, index), arrays.memory)
-        loss = float(_mean_loss(self._solver(at), arrays.state.learned, data.some(index), past))
+        some = _judged(data, self.plan, arrays.memory, key, 0)
+        loss = float(_mean_loss(self._solver(at), arrays.state.learned, *some))
         # What is no number comes last, and would not be equal to itself.
         return loss if np.isfinite(loss) else np.finfo(np.float64).max
 
@@ -250,10 +248,10 @@ class GradientProblem(AbstractProblem):
         total, least = sum(each.steps for each in plan.phases), min(at.losses, default=None)
         progress = (len(at.losses), at.phase, taken, total, loss, least)
         seen = taken * plan.batch_size
-        # What a run learns that may not be kept is nobody's to look at.
-        told = {"learned": None if at.round < len(plan.race) else state.learned}
-        stage = "step" if told["learned"] is not None else "race"
-        callback(Progress(stage, *progress, sizes=sizes, samples=seen, **told))
+        # A run of a race may yet be dropped: what it learned is not shown.
+        racing = at.round < len(plan.race)
+        stage, learned = ("race", None) if racing else ("step", state.learned)
+        callback(Progress(stage, *progress, sizes=sizes, samples=seen, learned=learned))
         return dataclasses.replace(arrays, state=state, memory=memory), at
 
     def _restart_done(
@@ -358,10 +356,8 @@ def _move(
     key: Key,
 ) -> GradientState | None:
     """The state after the best split and removal, judged by some samples; None for none."""
-    index = _judged(data, plan, key, int(state.step))
     # Where devices share the samples, there are few of these, and seldom: each weighs all moves.
-    some = data.some(index)
-    past = jax.tree.map(functools.partial(_rows, index), memory)
+    some, past = _judged(data, plan, memory, key, int(state.step))
     move = propose(solver, state.learned, some, past)
     pair = best_move(move, least=plan.least_gain)
     if pair is None:
@@ -370,17 +366,17 @@ def _move(
     return apply_move(state, move.children, split, removed)
 
 
-def _judged(data: Data, plan: GradientPlan, key: Key, step: int) -> np.ndarray:
-    """Which samples moves and races are judged by, at a step."""
+def _judged(
+    data: Data, plan: GradientPlan, memory: Memory | None, key: Key, step: int
+) -> tuple[Batch, Memory | None]:
+    """The samples by which moves and races are judged at a step, and the memory of them."""
     rng = np.random.default_rng([step, *np.asarray(jax.random.key_data(key)).tolist()])
     judged = min(data.num_samples, plan.move_samples)
     # One of few numbers, eight to a doubling: other data sets are judged by the same program.
     judged -= judged % 2 ** max(0, judged.bit_length() - 4)
-    return rng.choice(data.num_samples, judged, replace=False)
-
-
-def _rows(index: np.ndarray, leaf: Array) -> Array:
-    return leaf[jnp.asarray(index)]
+    index = rng.choice(data.num_samples, judged, replace=False)
+    places = jnp.asarray(index)
+    return data.some(index), jax.tree.map(lambda leaf: leaf[places], memory)
 
 
 @eqx.filter_jit
