@@ -4,8 +4,9 @@
 
 Made series of four kinds under random warps, which no knots can undo exactly, with noise; and the
 same, some cut short. K-means, K-means under time warps of the values and of square-root velocities,
-and tslearn's K-means by DTW and soft-DTW where tslearn is installed
-(experiments/series/requirements.txt). Labels score, and do nothing else.
+the cut of a graph of neighbours under time warps, found without features (of whole series alone: a
+neighbour, unlike a mean, must not have missing values), and tslearn's K-means by DTW and soft-DTW
+where tslearn is installed (experiments/series/requirements.txt). Labels score, and do nothing else.
 """
 
 import importlib.util
@@ -15,11 +16,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffclust.alignment import Descent, GridSearch, NoAlignment, Sequential, Stage
+from diffclust.alignment import (
+    Descent,
+    GridSearch,
+    InvariantDistance,
+    NoAlignment,
+    Sequential,
+    Stage,
+)
 from diffclust.energies import TransformedDistance
 from diffclust.features import square_root_velocity
+from diffclust.graphs import Neighbours, nearest_neighbour_descent
 from diffclust.metrics import scores
 from diffclust.models import Clustering
+from diffclust.models.spectral import cut_mean_graph
 from diffclust.prototypes import MeanSeries
 from diffclust.solvers import Lloyd
 from diffclust.transforms import TimeWarp, params_grid
@@ -67,6 +77,16 @@ def kmeans(series, clusters, key, *, velocity=False, align=STILL, penalty=0.05):
     return model.fit(given, key=key).assignments
 
 
+def graph(series, clusters, key, *, penalty=0.05):
+    """The mean graph's cut of neighbours under warps of time, which descent finds and judges."""
+    units = np.asarray(jax.vmap(MeanSeries().normalise)(series))
+    invariant = InvariantDistance(TransformedDistance(TimeWarp(8), missing=True), searched())
+    distance = invariant.prepared(jnp.asarray(units), jnp.asarray([penalty]))
+    found = nearest_neighbour_descent(distance, units, 15, key=key, direction="mean").neighbours
+    roots = Neighbours(found.index, np.sqrt(np.maximum(found.distance, 0)))
+    return cut_mean_graph([roots], (4, 5, 6, 7), clusters, 10, key).points.assignments
+
+
 def by_tslearn(series, clusters, seed, metric):
     from tslearn.clustering import TimeSeriesKMeans
 
@@ -89,6 +109,7 @@ def main():
         "K-means, warped velocities": lambda x, k, s: kmeans(
             x, k, key(s), align=searched(), velocity=True
         ),
+        "graph, warped": lambda x, k, s: graph(x, k, key(s)),
     }
     if rivals:
         for metric in ("dtw", "softdtw"):
@@ -96,6 +117,8 @@ def main():
     rows = {}
     for name, (series, labels) in sets.items():
         for way, cluster in ways.items():
+            if way.startswith("graph") and np.isnan(series).any():
+                continue
             found = []
             for seed in range(args.seed, args.seed + seeds):
                 begun = time.perf_counter()
