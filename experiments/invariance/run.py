@@ -1,4 +1,4 @@
-"""How invariant and how symmetric a spline distance of digits is, with Jacobian weights and without.
+"""How invariant and how symmetric a spline distance of digits is, with Jacobian weights or not.
 
     python -m experiments.invariance.run [--seed 0] [--quick] [--pairs 500]
 
