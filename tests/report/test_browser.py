@@ -118,12 +118,14 @@ def test_the_film_is_animated_and_its_stills_are_larger(report: Path) -> None:
         size = picture.size
         assert picture.convert("RGBA").getpixel((size[0] - 1, 0))[3] == 0
     with Image.open(io.BytesIO(base64.b64decode(stills))) as picture:
-        assert picture.width > 2 * size[0]
+        assert picture.height > 3 * size[1]
 
 
 def test_the_table_of_classes_is_scikit_learns(report: Path) -> None:
     table = report.read_text("utf-8").split('<table class="confusion">')[1].split("</table>")[0]
-    head, *rows = table.split("<tr>")[1:]
+    axes, head, *rows = table.split("<tr>")[1:]
+    assert ">cluster<" in axes
+    assert head.startswith('<th class="axis">class</th>')
     order = [int(cluster) for cluster in re.findall(r"#cluster-(\d+)", head)]
     cells = [re.findall(r"<td[^>]*>(\d*)</td>", row) for row in rows]
     labels = np.random.default_rng(0)
