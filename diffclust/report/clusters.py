@@ -298,12 +298,11 @@ def member_figure(
     Returns:
         HTML.
     """
-    large = f' data-full="{full}"' if full else ""
-    keys = f"{_sample_keys(sample, position)}{large}"
-    return _figure(drawing, player + _caption(sample, words), keys)
+    return _figure(drawing, player + _caption(sample, words), full, _sample_keys(sample, position))
 
 
-def _figure(drawing: str, caption: str, attributes: str = "") -> str:
+def _figure(drawing: str, caption: str, full: str, attributes: str = "") -> str:
+    attributes += f' data-full="{full}"' if full else ""
     return (
         f'<figure class="sample"{attributes}>{drawing}<figcaption>{caption}</figcaption></figure>\n'
     )
@@ -354,7 +353,7 @@ def bridge_list(gallery: Gallery) -> str:
         sample, cluster = gallery.samples[position], gallery.result.assignments[position]
         drawing = gallery.renderer.original(position, sample.tooltip(gallery.words))
         link = f'<span><a href="#cluster-{cluster}">cluster {cluster}</a></span>'
-        return _figure(drawing, link + _class_line(sample))
+        return _figure(drawing, link + _class_line(sample), gallery.members.full.get(position, ""))
 
     listed = "".join(f"<li>{''.join(map(figure, pair))}</li>\n" for pair in gallery.bridges)
     below = " Below each are its cluster and its class."

@@ -6,12 +6,15 @@ larger.
 """
 
 import contextlib
+import dataclasses
 import io
 import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import numpy as np
 
@@ -22,7 +25,7 @@ from diffclust.report.clusters import Gallery, Members, member_figure
 from diffclust.report.page import titled_svg
 from diffclust.report.selection import SampleInfo, sample_info
 from diffclust.report.sounds import encoded
-from diffclust.storage.staging import REPORT_MARK
+from diffclust.storage.staging import REPORT_MARK, check_target, staged
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -48,24 +51,40 @@ _BLOCK = 4096
 _SHOWN_BY_BROWSERS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 
 
-def write_members(folder: Path, url: str, gallery: Gallery, most_bytes: int) -> Members:
-    """Writes pages of the members of all clusters, those nearest to the prototype first.
+@contextlib.contextmanager
+def member_files(path: str | Path, gallery: Gallery, most_bytes: int) -> Iterator[Gallery]:
+    """Writes the folder beside a report, which takes its place at the end of the block.
 
-    The first page of every cluster comes before the second of any, until the files would be larger
-    than allowed. Images are read a few at a time.
+    It has pages of the members of all clusters, the nearest to the prototype first, and the first
+    page of every cluster comes before the second of any, until the files would be larger than
+    allowed. Images are read a few at a time.
 
     Args:
-        folder: Where to write; it is empty.
-        url: The folder as the report refers to it.
+        path: The report.
         gallery: What is shown of the clusters.
-        most_bytes: The size of all files together.
+        most_bytes: The size of all files together; 0 for no folder.
 
-    Returns:
-        What was written.
+    Yields:
+        The gallery with what was written.
+
+    Raises:
+        ValueError: If something that no report wrote is where the folder shall be.
     """
-    mark = {"report": url, "files": "members"}
-    (folder / REPORT_MARK).write_text(json.dumps(mark) + "\n", "utf-8")
-    return _Writer(folder, url, gallery, most_bytes).write()
+    if not most_bytes:
+        yield gallery
+        return
+    beside = Path(path).with_name(f"{Path(path).stem}_files")
+    target = check_target(beside, kind="folder of a report", is_one=_has_mark, overwrite=True)
+    url = quote(os.fsencode(beside.name))
+    with staged(target, replace=True) as folder:
+        mark = {"report": url, "files": "members"}
+        (folder / REPORT_MARK).write_text(json.dumps(mark) + "\n", "utf-8")
+        members = _Writer(folder, url, gallery, most_bytes).write()
+        yield dataclasses.replace(gallery, members=members)
+
+
+def _has_mark(folder: Path) -> bool:
+    return (folder / REPORT_MARK).is_file()
 
 
 class _Writer:

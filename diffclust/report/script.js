@@ -160,15 +160,16 @@ function fullView(where) {
 
 function showLarge(figure) {
   const drawing = figure.querySelector("svg[role]");
-  const views = [drawing.cloneNode(true)];
+  const copy = drawing.cloneNode(true);
+  const views = [copy];
   if ("full" in figure.dataset) {
     const full = fullView(figure.dataset.full);
     // A picture without its alignment would be the same again.
     const same = full.localName !== "audio" && drawing.querySelectorAll("image, path").length === 1;
-    full.addEventListener("error", () => full.replaceWith(views[0]), true);
+    full.addEventListener("error", () => full.replaceWith(copy), true);
     views.splice(0, same ? 1 : 0, full);
   }
-  for (const view of views) {
+  for (const view of new Set([...views, copy])) {
     if (!view.viewBox) {
       view.addEventListener("click", () => view.classList.toggle("whole"));
       continue;
@@ -258,7 +259,10 @@ addEventListener("keydown", (event) => {
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
   if (dialog.open && step && event.target.localName !== "audio") goOn(step);
   const sample = event.target.closest?.(".sample > svg")?.parentElement;
-  if (event.key === "Enter" && sample && !dialog.open) showLarge(sample);
+  if (event.key !== "Enter" || !sample || dialog.open) return;
+  // Or it would press the button that comes into focus.
+  event.preventDefault();
+  showLarge(sample);
 });
 dialog.addEventListener("click", (event) => {
   const value = event.target.closest("button")?.value;

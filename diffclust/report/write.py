@@ -1,11 +1,7 @@
 """Writing the report of a fit."""
 
-import contextlib
-import dataclasses
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import quote
 
 import numpy as np
 
@@ -18,13 +14,13 @@ from diffclust.plotting.series import MOST_POINTS
 from diffclust.report import clusters, sections, selection, sounds
 from diffclust.report.fit import fit_section
 from diffclust.report.images import ImageRenderer
-from diffclust.report.members import MOST_BYTES, write_members
+from diffclust.report.members import MOST_BYTES, member_files
 from diffclust.report.page import contents, document, figure_list, section
 from diffclust.report.series import SeriesRenderer
 from diffclust.report.shapes import ShapeRenderer, affordable_shapes
 from diffclust.report.text import SCORES, count, duration, escape, number, percent, whole
 from diffclust.solvers.result import Status
-from diffclust.storage.staging import REPORT_MARK, check_target, staged, staged_file
+from diffclust.storage.staging import staged_file
 
 
 def write_report(
@@ -89,22 +85,10 @@ def write_report(
     sections.check_map_samples(map_samples, "map_samples")
     title = dataset.name if title is None else title
     gallery = _gallery(result, dataset, samples_per_group, seed)
-    with contextlib.ExitStack() as stack:
-        if members_bytes:
-            beside = Path(path).with_name(f"{Path(path).stem}_files")
-            kind = "folder of a report"
-            target = check_target(beside, kind=kind, is_one=_has_files, overwrite=True)
-            folder = stack.enter_context(staged(target, replace=True))
-            url = quote(os.fsencode(beside.name))
-            members = write_members(folder, url, gallery, members_bytes)
-            gallery = dataclasses.replace(gallery, members=members)
+    files = member_files(path, gallery, members_bytes)
+    with files as gallery, staged_file(path, overwrite=True) as file:
         page = _page(gallery, title, scores or {}, film, others, map_samples, seed)
-        with staged_file(path, overwrite=True) as file:
-            file.write_text(page, encoding="utf-8")
-
-
-def _has_files(folder: Path) -> bool:
-    return (folder / REPORT_MARK).is_file()
+        file.write_text(page, encoding="utf-8")
 
 
 def _page(
@@ -165,7 +149,7 @@ def _gallery(result: Result, dataset: Collection, wanted: int, seed: int) -> clu
     elif isinstance(dataset, SeriesSet):
         renderer = SeriesRenderer(result, dataset, seed=seed)
     else:
-        renderer = ShapeRenderer(result, dataset, np.arange(len(dataset)), seed=seed)
+        renderer = ShapeRenderer(result, dataset, seed=seed)
     samples = selection.sample_info(result, dataset, positions)
     note = f" With so many {many}, each group shows {affordable}." * (affordable < wanted)
     players = {}
