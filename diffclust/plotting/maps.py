@@ -105,9 +105,11 @@ def map_svg(
         # The sample nearest to the median: the median itself may lie where none is.
         x, y = own[np.abs(own - np.median(own, axis=0)).sum(axis=1).argmin()].tolist()
         name = str(group if names is None else names[group])
-        texts.append(f'<text x="{x:.0f}" y="{y:.0f}">{html.escape(name)}</text>')
+        place = f'x="{x:.0f}" y="{y:.0f}"'
+        texts.append(f'<text data-group="{group}" {place}>{html.escape(name)}</text>')
+    crowded = ' class="crowded"' if len(texts) > NUM_MARKERS else ""
     return (
         f'<svg viewBox="0 0 {_SIDE} {_SIDE}" role="img" aria-label="{html.escape(alt)}">'
         '<g fill="none" stroke="currentColor" stroke-linecap="round">'
-        f"{''.join(dots)}</g><g>{''.join(texts)}</g></svg>"
+        f"{''.join(dots)}</g><g{crowded}>{''.join(texts)}</g></svg>"
     )

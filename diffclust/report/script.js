@@ -180,6 +180,12 @@ function showLarge(figure) {
     view.style.width = `${Math.min(factor, (0.7 * innerHeight) / height) * width}px`;
   }
   dialog.querySelector(".views").replaceChildren(...views);
+  // What the rows of the drawing are, where these have names.
+  const names = figure.parentElement.querySelector(":scope > .rows")?.cloneNode(true);
+  if (names) {
+    names.style.width = copy.style.width;
+    copy.before(names);
+  }
   const cluster = figure.closest(".cluster")?.id.replace("-", " ");
   const title = drawing.querySelector("title").textContent;
   dialog.querySelector("p").textContent = [cluster, ...title.split("\n")].filter(Boolean).join(" · ");

@@ -34,7 +34,7 @@ _MOST_BYTES = 90_000
 _TILE = 80
 """Pixels that the longer side of a prototype in a film has at least."""
 
-_GAP, _LETTERS = 8, 0.045
+_GAP, _LETTERS = 8, 0.03
 """Between tiles in pixels; size of all letters as a part of a film's width, at least 14 pixels."""
 
 _GREY = (128, 128, 128, 255)

@@ -349,7 +349,8 @@ def test_one_cluster_alone_on_the_maps(browser: "Browser", report: Path) -> None
     button = page.locator(".legend button").nth(2)
     dim = "document.querySelectorAll('.maps .dim').length"
     button.click()
-    assert page.evaluate(dim) == 2 * (CLUSTERS - 1)
+    # On both maps, with their numbers.
+    assert page.evaluate(dim) == 4 * (CLUSTERS - 1)
     assert button.get_attribute("aria-pressed") == "true"
     button.click()
     assert page.evaluate(dim) == 0
