@@ -53,11 +53,27 @@ def _in_turn(views: Sequence[ClusterView]) -> Iterator[int]:
 
 
 def _player(dataset: Recordings, position: int) -> str:
+    sound = base64.b64encode(encoded(dataset, position)).decode()
+    return f'<audio controls preload="none" src="data:audio/flac;base64,{sound}"></audio>'
+
+
+def encoded(dataset: Recordings, position: int) -> bytes:
+    """A recording as it was read.
+
+    Args:
+        dataset: The recordings.
+        position: Which one.
+
+    Returns:
+        A FLAC file of 16,000 samples a second at most.
+
+    Raises:
+        FileError: If it cannot be read any more.
+    """
     import soundfile
 
     assert dataset.paths is not None
     rate, file = min(dataset.rate, _RATE), io.BytesIO()
     wave = read_recording(Path(dataset.paths[position]), rate, round(rate * dataset.seconds))
     soundfile.write(file, wave, rate, format="FLAC", subtype="PCM_16")
-    sound = base64.b64encode(file.getvalue()).decode()
-    return f'<audio controls preload="none" src="data:audio/flac;base64,{sound}"></audio>'
+    return file.getvalue()
