@@ -12,6 +12,11 @@ from diffclust.prototypes import Clusters
 from diffclust.types import Scalar
 
 
+@eqx.filter_jit
+def _prepared(aligner: AbstractAligner, energy: AbstractPairEnergy, clusters: Clusters) -> PyTree:
+    return aligner.prepare(energy, clusters, None)
+
+
 class InvariantDistance(eqx.Module):
     """d(x, c) = min over ν of the energy of T(x; ν) against c: a distance that sees through T.
 
@@ -45,7 +50,7 @@ class InvariantDistance(eqx.Module):
             penalty = jnp.zeros((self.energy.num_penalties,), dtype=jnp.result_type(float))
         count = jax.tree.leaves(examples)[0].shape[0]
         clusters = Clusters(examples, jnp.tile(penalty[None], (count, 1)))
-        preparation = self.aligner.prepare(self.energy, clusters, None)
+        preparation = _prepared(self.aligner, self.energy, clusters)
         return PreparedDistance(self.energy, self.aligner, penalty, preparation)
 
     def __call__(

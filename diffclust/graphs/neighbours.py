@@ -179,9 +179,9 @@ def _search(
         padding = (0, chunk_size - (stop - start))
         padded = np.pad(queries[start:stop] - centre, (padding, (0, 0)))
         own = np.pad(numbers[start:stop], padding, constant_values=-1)
-        best = jnp.full((chunk_size, keep), jnp.inf, padded.dtype)
-        place = jnp.full((chunk_size, keep), -1, jnp.int32)
-        rows = jnp.asarray(padded), jnp.asarray(own), best, place
+        best = np.full((chunk_size, keep), np.inf, padded.dtype)
+        place = np.full((chunk_size, keep), -1, np.int32)
+        rows = jax.tree.map(jnp.asarray, (padded, own, best, place))
         chunk, own, best, place = shard_rows(rows, mesh)
         for number, (block, norms) in enumerate(blocks):
             offset = jnp.asarray(number * size, jnp.int32)

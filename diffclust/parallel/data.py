@@ -118,7 +118,17 @@ def rows_of(tree: PyTree, index: Int[Array, " m"]) -> PyTree:
 
 
 @eqx.filter_jit
-def _with_rows(tree: PyTree, index: Int[Array, " m"], rows: PyTree) -> PyTree:
+def with_rows(tree: PyTree, index: Int[Array, " m"], rows: PyTree) -> PyTree:
+    """Arrays on the device with some rows replaced.
+
+    Args:
+        tree: Arrays with a common leading axis.
+        index: Which rows.
+        rows: What takes their place.
+
+    Returns:
+        The new arrays.
+    """
     return jax.tree.map(lambda old, new: old.at[index].set(new), tree, rows)
 
 
@@ -248,7 +258,7 @@ class Data:
         places = jnp.asarray(index)
         batch, past = rows_of((self.resident, memory), places)
         state, present = step_on_devices(step, state, batch, past, others, None)
-        return state, None if memory is None else _with_rows(memory, places, present)
+        return state, None if memory is None else with_rows(memory, places, present)
 
     def some(self, index: Int[np.ndarray, " m"]) -> Batch:
         """Some of the samples, all of them on every device.

@@ -101,6 +101,7 @@ class Clusters(eqx.Module):
         """The floating dtype of the prototypes."""
         return jnp.result_type(*jax.tree.leaves(self.prototype))
 
+    @eqx.filter_jit
     def take(self, index: Array) -> "Clusters":
         """The clusters at the given indices, every leaf alike.
 

@@ -83,6 +83,7 @@ class Lloyd(AbstractSolver):
     warm_starts: int = eqx.field(static=True, default=1, kw_only=True)
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
 
+    @eqx.filter_jit
     def init(self, clusters: Clusters, objective: PyTree = None) -> LloydState:
         """A state before the first step.
 
@@ -234,6 +235,7 @@ class Lloyd(AbstractSolver):
             return True
         return abs(previous - loss) <= 1e-6 * abs(loss)
 
+    @eqx.filter_jit
     def end_pass(self, state: LloydState, *, keep: bool = False) -> LloydState:
         """Moves every prototype to the mean of its aligned samples; empty ones stay.
 

@@ -102,11 +102,6 @@ def sum_over_chunks(
     return state, tuple(new)
 
 
-@eqx.filter_jit
-def _end_pass(solver: Lloyd, state: LloydState, keep: bool) -> LloydState:
-    return solver.end_pass(state, keep=keep)
-
-
 def _releasing(memory: list[Memory]) -> Iterator[Memory]:
     """Yields each chunk's memory and drops the reference to it."""
     memory.reverse()
@@ -172,7 +167,7 @@ def run_pass(
             "range of its dtype. Check the samples' scale and the penalty weights"
         )
     history = (*history, loss)
-    state = _end_pass(solver, state, solver.sums_persist)
+    state = solver.end_pass(state, keep=solver.sums_persist)
     empty = np.asarray(tally.count) == 0
     status = None
     if not empty.any() and _is_settled(state.learned.objective, learned.objective):
@@ -332,6 +327,7 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 # Where a run starts.
 
 
+@eqx.filter_jit
 def clusters_of(
     solver: Lloyd, samples: PyTree, penalty: tuple[float, ...] | Float[Array, " terms"]
 ) -> Clusters:

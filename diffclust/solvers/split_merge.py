@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.parallel.chunks import Batch, Chunks
+from diffclust.parallel.data import with_rows
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.gradient import GradientEM, GradientState, cleared, regrouped
@@ -182,9 +183,7 @@ def moved_clusters(clusters: Clusters, split: int, removed: int, children: Clust
     Returns:
         The clusters.
     """
-    return jax.tree.map(
-        lambda all_, new: all_.at[jnp.asarray([split, removed])].set(new), clusters, children
-    )
+    return with_rows(clusters, jnp.asarray([split, removed]), children)
 
 
 def changed_clusters(chunks: Chunks, before: Run, after: Run) -> set[int]:
