@@ -52,12 +52,28 @@ def _in_turn(views: Sequence[ClusterView]) -> Iterator[int]:
         yield from (position for position in row if position is not None)
 
 
-def _player(dataset: Recordings, position: int) -> str:
+def encoded_recording(dataset: Recordings, position: int) -> bytes:
+    """A recording as a browser plays it.
+
+    Args:
+        dataset: The recordings.
+        position: Position of the recording in the data set.
+
+    Returns:
+        A FLAC file.
+
+    Raises:
+        FileError: If it cannot be read any more.
+    """
     import soundfile
 
     assert dataset.paths is not None
     rate, file = min(dataset.rate, _RATE), io.BytesIO()
     wave = read_recording(Path(dataset.paths[position]), rate, round(rate * dataset.seconds))
     soundfile.write(file, wave, rate, format="FLAC", subtype="PCM_16")
-    sound = base64.b64encode(file.getvalue()).decode()
+    return file.getvalue()
+
+
+def _player(dataset: Recordings, position: int) -> str:
+    sound = base64.b64encode(encoded_recording(dataset, position)).decode()
     return f'<audio controls preload="none" src="data:audio/flac;base64,{sound}"></audio>'
