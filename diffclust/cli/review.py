@@ -114,7 +114,7 @@ class _Exports:
 
     def _folders(self, review: Review) -> str:
         labels = review.labelling.labels()
-        names = formats.folder_names(labels)
+        names = formats.folder_names(sorted(set(labels)))
         with self._folder("folders") as folder:
             for name in names.values():
                 (folder / name).mkdir()

@@ -47,7 +47,7 @@ def folder_names(labels: Iterable[str]) -> dict[str, str]:
     for label in dict.fromkeys(labels):
         kept = "".join("_" if c in '<>:"/\\|?*' else c for c in plain(label))
         base = kept.encode("utf-8", "replace")[:_LONGEST].decode("utf-8", "ignore").strip(". ")
-        base = f"{base}_" if base.split(".")[0].upper() in _RESERVED else base or "_"
+        base = f"_{base}" if base.split(".")[0].upper() in {*_RESERVED, ""} else base
         name, number = base, 2
         while name.casefold() in taken:
             name, number = f"{base}-{number}", number + 1
