@@ -63,7 +63,7 @@ class ReviewSamples:
         self._dataset, self.noun = dataset, dataset.noun
         places, indices = dataset.places[1], dataset.indices.tolist()
         self.names = [
-            plain(place) or f"{self.noun} {index}"
+            f"{self.noun} {index}" if place in ("", str(index)) else plain(place)
             for place, index in zip(places, indices, strict=True)
         ]
         self.has_sound = isinstance(dataset, Recordings)
@@ -72,7 +72,7 @@ class ReviewSamples:
         if isinstance(dataset, Dataset):
             self.compared = f"pixels, at most {_SMALL_SIDE} x {_SMALL_SIDE}"
             if coordinates is not None:
-                self.compared = "features that the fit has kept"
+                self.compared = "scattering coefficients, as the fit has kept them"
         elif isinstance(dataset, LandmarkSet):
             self.compared = "coordinates of registered landmarks"
             self._aligned = result.align(dataset.landmarks, result.outcome.assignment.params)

@@ -364,9 +364,12 @@ function drawActions() {
   move.id = "move";
   const mark = (doubtful) => () =>
     edit({ kind: "mark", samples: ids, doubtful }, `${count(ids.length)} marked`);
+  const shownLast = { src: picture(ids[ids.length - 1]), alt: "" };
+  const closer = { type: "button", id: "closer", title: "Look closer", onclick: lookCloser };
+  const chosen = element("b", {}, `${count(ids.length)} selected`);
   actions.replaceChildren(
-    element("img", { src: picture(ids[ids.length - 1]), alt: "" }),
-    element("span", { class: "chosen" }, element("b", {}, `${count(ids.length)} selected`), element("i", {}, first ? first.name : "")),
+    element("button", closer, element("img", shownLast)),
+    element("span", { class: "chosen" }, chosen, element("i", {}, first ? first.name : "")),
     ...(state.sound && ids.length === 1
       ? [element("audio", { controls: true, src: `sound?sample=${ids[0]}&v=${session}` })]
       : []),
@@ -374,11 +377,22 @@ function drawActions() {
     button("doubtful", "Doubtful", mark(true)),
     button("certain", "Not doubtful", mark(false)),
     ...(ids.length === 1 ? [button("like", "More like this one", () => searchLike(ids[0]))] : []),
-    button("clear", "Clear", () => {
-      selected.clear();
-      drawActions();
-    }),
+    button("clear", "Clear", clear),
   );
+}
+
+function clear() {
+  selected.clear();
+  drawActions();
+}
+
+// The last sample that was chosen, large; a click or Escape closes it.
+function lookCloser() {
+  const image = find("actions").querySelector("img").cloneNode();
+  const dialog = element("dialog", { onclick: () => dialog.close(), onclose: () => dialog.remove() });
+  dialog.append(image, element("p", { class: "note" }, find("actions").querySelector("i").textContent));
+  document.body.append(dialog);
+  dialog.showModal();
 }
 
 const write = guarded(async (event) => {
@@ -396,6 +410,7 @@ find("undo").addEventListener("click", undo);
 find("export").addEventListener("change", write);
 addEventListener("keydown", (event) => {
   const typing = event.target.closest("input, select, textarea") !== null;
+  if (event.key === "Escape" && document.querySelector("dialog") === null) clear();
   if ((event.ctrlKey || event.metaKey) && event.key === "z" && !typing && state?.undo.length) {
     event.preventDefault();
     undo();

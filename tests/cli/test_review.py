@@ -76,7 +76,11 @@ def table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_it_serves_until_ctrl_c(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "did"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_it_serves_until_it_is_ended(run: Run, number: int, status: int, did: str) -> None:
     fitted(run, "images.npz")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "diffclust", "review", "run/"]
@@ -89,11 +93,11 @@ def test_it_serves_until_ctrl_c(run: Run) -> None:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(address, timeout=20) as answer:
             assert b"diffclust review" in answer.read()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 130
+        process.send_signal(number)
+        assert process.wait(timeout=30) == status
         told = process.stderr.read()
     assert told.count("\n") == 1
-    assert "error: interrupted; every edit is saved in" in told
+    assert f"error: {did}; every edit is saved in" in told
     assert entries() == ["images.npz", "run"], "nothing is written before something is edited"
 
 

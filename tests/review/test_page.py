@@ -166,6 +166,15 @@ def test_keys_and_ranges(page: Browser) -> None:
     )
     page.wait_for("#message", "Undone")
     assert "Doubtful" not in page.text("#clusters")
+    page.click(".sample:nth-child(2)")
+    page.click("#closer")
+    assert page.count("dialog[open] img") == 1
+    page.click("dialog")
+    assert page.count("dialog") == 0
+    assert len(ids(page, "[aria-pressed=true]")) == 1
+    escape = "new KeyboardEvent('keydown', {key: 'Escape', bubbles: true})"
+    page.run(f"document.body.dispatchEvent({escape})")
+    assert ids(page, "[aria-pressed=true]") == []
 
 
 def test_nothing_leaves_the_page(page: Browser) -> None:

@@ -3,6 +3,7 @@
 import errno
 import http.client
 import json
+import resource
 import socket
 import struct
 import threading
@@ -300,8 +301,25 @@ def test_edits_outlive_the_server(client: Client, result_and_data: Any, tmp_path
     assert reviewer_of(*result_and_data, tmp_path).state()["clusters"][0]["name"] == "kept"
 
 
+def test_a_full_disk_changes_nothing(client: Client, tmp_path: Path) -> None:
+    client.edit(0, kind="name", cluster=0, name="before")
+    before = (tmp_path / "review.json").read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        status, told = client.edit(1, kind="name", cluster=0, name="after")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert status == 507
+    assert told["error"] == "nothing was changed: it cannot be written (File too large)"
+    assert saved(client) == (1, 1)
+    assert (tmp_path / "review.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["review.json"]
+    assert client.edit(1, kind="name", cluster=0, name="after")[0] == 200
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
-def test_a_full_disk_changes_nothing(
+def test_a_failed_save_changes_nothing(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     client.edit(0, kind="name", cluster=0, name="before")
