@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import shutil
@@ -23,9 +24,6 @@ from diffclust.review.samples import ReviewSamples
 from diffclust.review.server import ReviewServer
 from diffclust.review.storage import ReviewFile
 from diffclust.storage.staging import staged_file
-
-_AT_ONCE = 256
-"""Images that are in memory at once when they are written one by one."""
 
 
 def review(options: ReviewOptions) -> None:
@@ -54,14 +52,13 @@ def review(options: ReviewOptions) -> None:
             result, dataset = assign_again(run, result, options.source, bar)
         samples = ReviewSamples(result, dataset, coordinates)
     exports = _Exports(run, result, dataset, out)
-    reviewer = Reviewer(
-        folder.name,
-        samples,
-        file,
-        distances=run.distances,
-        margins=run.margins,
-        exports=exports.by_name(),
-    )
+    orders = {
+        "nearest first": run.distances,
+        "farthest first": -run.distances,
+        "least certain first": run.margins,
+        "as they came": run.indices,
+    }
+    reviewer = Reviewer(folder.name, samples, file, orders, exports.by_name())
     with ReviewServer(reviewer) as server:
         print(f"open {server.address}")
         print(f"every edit is saved in {file.path}; Ctrl-C ends", flush=True)
@@ -106,11 +103,7 @@ class _Exports:
         content = formats.cluster_labels(review, self.result, self._nouns)
         with staged_file(path, overwrite=True) as written:
             written.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
-        model = self.run.summary.get("model", self.run.folder)
-        return (
-            f"{path}: {content['note']}; use it as in: diffclust predict {model} SOURCE "
-            f"--cluster-labels {path} --out DIR"
-        )
+        return f"{path}, for diffclust predict --cluster-labels: {content['note']}"
 
     def _folders(self, review: Review) -> str:
         labels = review.labelling.labels()
@@ -122,39 +115,28 @@ class _Exports:
         return f"{len(labels)} {self._nouns} in {len(names)} folders: {self.out / 'folders'}"
 
     def _fiftyone(self, review: Review) -> str:
-        labels = review.labelling.labels()
-        with self._folder("fiftyone") as folder:
-            files = self._save_data(folder)
-            content = formats.fiftyone_labels(labels, files)
-            (folder / "labels.json").write_text(json.dumps(content), "utf-8")
-        return (
-            f"a FiftyOneImageClassificationDataset of {len(labels)} images: {self.out / 'fiftyone'}"
-        )
+        write = functools.partial(formats.fiftyone, review.labelling.labels())
+        return f"a FiftyOneImageClassificationDataset: {self._dataset('fiftyone', write)}"
 
     def _label_studio(self, review: Review) -> str:
-        labels, kind = review.labelling.labels(), "image"
-        if isinstance(self.dataset, Recordings):
-            kind = "audio"
-        with self._folder("label-studio") as folder:
-            files = [path.relative_to(folder) for path in self._save_data(folder)]
-            doubtful = review.labelling.doubtful.tolist()
-            tasks = formats.label_studio_tasks(labels, doubtful, files, kind)
-            (folder / "tasks.json").write_text(json.dumps(tasks), "utf-8")
-            (folder / "config.xml").write_text(formats.label_studio_config(labels, kind), "utf-8")
-        return (
-            f"tasks of {len(labels)} {self._nouns}: {self.out / 'label-studio'}, which is Label "
-            "Studio's document root (LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT)"
-        )
+        labels, doubtful = review.labelling.labels(), review.labelling.doubtful.tolist()
+        kind = "audio" if isinstance(self.dataset, Recordings) else "image"
+        write = functools.partial(formats.label_studio, labels, doubtful=doubtful, kind=kind)
+        return f"tasks and Label Studio's document root: {self._dataset('label-studio', write)}"
+
+    def _dataset(self, what: str, write: Callable[[list[Path]], dict[str, str]]) -> Path:
+        """A folder with all samples in `data`, their indices before their names, and the labels."""
+        with self._folder(what) as folder:
+            (folder / "data").mkdir()
+            files = self._save_samples([folder / "data"] * len(self.dataset), numbered=True)
+            for name, text in write([path.relative_to(folder) for path in files]).items():
+                (folder / name).write_text(text, "utf-8")
+        return self.out / what
 
     def _folder(self, what: str) -> contextlib.AbstractContextManager[Path]:
         inputs = [str(self.run.folder), self.run.summary["source"]["source"]]
         out = str(self.out / what)
         return export_folder(out, what, str(self.run.folder), inputs, overwrite=True)
-
-    def _save_data(self, folder: Path) -> list[Path]:
-        """All samples in one folder `data`, each with its index before its name."""
-        (folder / "data").mkdir()
-        return self._save_samples([folder / "data"] * len(self.dataset), numbered=True)
 
     def _save_samples(self, folders: list[Path], *, numbered: bool) -> list[Path]:
         """Copies files into folders, one for each; what is no file is written as PNG."""
@@ -165,9 +147,8 @@ class _Exports:
             names = [f"{i}-{name}" for i, name in zip(indices, names, strict=True)]
         paths = list(distinct_paths(folders, map(Path, names), indices))
         if sources is None:
-            starts = range(0, len(paths), _AT_ONCE)
-            images = self.dataset.images
-            save_pictures(paths, (images[i : i + _AT_ONCE] for i in starts))
+            # One by one: there may be more than fit into memory.
+            save_pictures(paths, (self.dataset.images[i : i + 1] for i in range(len(paths))))
         for source, path in zip(sources or (), paths, strict=False):
             shutil.copyfile(source, path)
         return paths

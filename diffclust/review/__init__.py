@@ -6,22 +6,10 @@ this machine alone; `formats` writes labels for other programs.
 You need it to turn clusters into labels: `diffclust review RUN` serves the page.
 """
 
-from diffclust.review.edits import Edit, Labelling, Mark, Merge, Move, Rename, Review
+from diffclust.review.edits import Labelling, Review
 from diffclust.review.reviewer import Reviewer
 from diffclust.review.samples import ReviewSamples
 from diffclust.review.server import ReviewServer
 from diffclust.review.storage import ReviewFile
 
-__all__ = [
-    "Edit",
-    "Labelling",
-    "Mark",
-    "Merge",
-    "Move",
-    "Rename",
-    "Review",
-    "ReviewFile",
-    "ReviewSamples",
-    "ReviewServer",
-    "Reviewer",
-]
+__all__ = ["Labelling", "Review", "ReviewFile", "ReviewSamples", "ReviewServer", "Reviewer"]

@@ -70,7 +70,7 @@ class Mark:
 Edit = Rename | Merge | Move | Mark
 """All that can be changed."""
 
-_KINDS: dict[str, type[Edit]] = {"name": Rename, "merge": Merge, "move": Move, "mark": Mark}
+_KINDS = {"name": Rename, "merge": Merge, "move": Move, "mark": Mark}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -264,28 +264,22 @@ def parse_edit(content: Any) -> Edit:
     Raises:
         ValueError: If it is none.
     """
-    kind = _KINDS.get(str(content.get("kind"))) if isinstance(content, dict) else None
-    if kind is None:
-        raise ValueError(f"an edit has a kind among {', '.join(_KINDS)}")
-    values: dict[str, Any] = {name: x for name, x in content.items() if name != "kind"}
-    for name in values.keys() & {"samples", "clusters"}:
-        if isinstance(values[name], list):
-            values[name] = tuple(values[name])
-    fields = {field.name: field.type for field in dataclasses.fields(kind)}
-    if values.keys() != fields.keys() or not all(
-        map(_is_a, values.values(), map(fields.get, values))
-    ):
-        raise ValueError(
-            f"an edit of this kind has {', '.join(fields)}, and they are of other types"
-        )
-    return kind(**values)
+    match content:
+        case {"kind": "name", "cluster": int(cluster), "name": str(name)}:
+            return Rename(cluster, name)
+        case {"kind": "merge", "clusters": [*clusters], "into": int(into)}:
+            return Merge(_numbers(clusters), into)
+        case {"kind": "move", "samples": [*samples], "to": int(to) | (None as to)}:
+            return Move(_numbers(samples), to)
+        case {"kind": "mark", "samples": [*samples], "doubtful": bool(doubtful)}:
+            return Mark(_numbers(samples), doubtful)
+    raise ValueError(f"an edit has a kind among {', '.join(_KINDS)}, and what belongs to it")
 
 
-def _is_a(value: Any, kind: Any) -> bool:
-    if isinstance(value, tuple):
-        return kind == tuple[int, ...] and all(type(x) is int for x in value)
-    # A truth is no number here.
-    return type(value) is kind or (kind == int | None and type(value) in (int, type(None)))
+def _numbers(values: list[Any]) -> tuple[int, ...]:
+    if not all(type(value) is int for value in values):
+        raise ValueError("an edit names samples and clusters by whole numbers")
+    return tuple(values)
 
 
 def to_json(edit: Edit) -> dict[str, Any]:
@@ -299,25 +293,3 @@ def to_json(edit: Edit) -> dict[str, Any]:
     """
     kind = next(name for name, each in _KINDS.items() if isinstance(edit, each))
     return {"kind": kind, **dataclasses.asdict(edit)}
-
-
-def describe(edit: Edit, noun: str) -> str:
-    """An edit in words.
-
-    Args:
-        edit: The edit.
-        noun: What samples are called, in the plural.
-
-    Returns:
-        Such as `move 12 images to cluster 3`.
-    """
-    match edit:
-        case Rename(cluster, name):
-            return f"name cluster {cluster} {name!r}"
-        case Merge(clusters, into):
-            return f"merge {', '.join(map(str, clusters))} into cluster {into}"
-        case Move(samples, to):
-            target = "a new cluster" if to is None else f"cluster {to}"
-            return f"move {len(samples)} {noun} to {target}"
-        case Mark(samples, doubtful):
-            return f"mark {len(samples)} {noun} as {'doubtful' if doubtful else 'certain'}"

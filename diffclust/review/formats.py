@@ -1,6 +1,7 @@
 """Labels as other programs read them, and as `diffclust predict` does."""
 
 import html
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,62 +75,49 @@ def table_rows(
     yield from zip(indices, map(safe_cell, places), fitted, labels, doubtful, strict=True)
 
 
-def fiftyone_labels(labels: Sequence[str], files: Sequence[Path]) -> dict[str, Any]:
-    """The `labels.json` of FiftyOne's format FiftyOneImageClassificationDataset.
+def fiftyone(labels: Sequence[str], files: Sequence[Path]) -> dict[str, str]:
+    """FiftyOne's format FiftyOneImageClassificationDataset.
 
     Args:
         labels: The label of each image.
         files: Its file, in the folder `data`; no two names alike but for their endings.
 
     Returns:
-        What JSON holds.
+        Contents of files by name.
     """
     classes = sorted(set(labels))
-    codes = {label: code for code, label in enumerate(classes)}
     pairs = zip(files, labels, strict=True)
-    return {"classes": classes, "labels": {file.stem: codes[label] for file, label in pairs}}
+    codes = {file.stem: classes.index(label) for file, label in pairs}
+    return {"labels.json": json.dumps({"classes": classes, "labels": codes})}
 
 
-def label_studio_tasks(
-    labels: Sequence[str], doubtful: Sequence[bool], files: Sequence[Path], kind: str
-) -> list[dict[str, Any]]:
+def label_studio(
+    labels: Sequence[str], files: Sequence[Path], doubtful: Iterable[bool], kind: str
+) -> dict[str, str]:
     """Label Studio's tasks: labels as annotations, doubtful ones as predictions to be confirmed.
 
     Args:
         labels: The label of each sample.
-        doubtful: Whether it is doubtful.
         files: Its file, relative to Label Studio's document root.
+        doubtful: Whether the label is doubtful.
         kind: What the samples are, `"image"` or `"audio"`.
 
     Returns:
-        What JSON holds.
+        Contents of files by name: the tasks, and the labelling interface for them.
     """
     tasks = []
-    for label, unsure, file in zip(labels, doubtful, files, strict=True):
+    for label, file, unsure in zip(labels, files, doubtful, strict=True):
         value = {"choices": [label]}
         choice = {"from_name": "label", "to_name": kind, "type": "choices", "value": value}
         data = {kind: f"/data/local-files/?d={quote(file.as_posix(), errors='surrogateescape')}"}
-        found = {"result": [choice]}
-        tasks.append({"data": data, "predictions" if unsure else "annotations": [found]})
-    return tasks
-
-
-def label_studio_config(labels: Iterable[str], kind: str) -> str:
-    """Label Studio's labelling interface for these tasks.
-
-    Args:
-        labels: All labels.
-        kind: What the samples are, `"image"` or `"audio"`.
-
-    Returns:
-        XML.
-    """
-    choices = "".join(f'    <Choice value="{html.escape(x)}"/>\n' for x in sorted(set(labels)))
-    return (
-        f'<View>\n  <{kind.title()} name="{kind}" value="${kind}"/>\n'
-        f'  <Choices name="label" toName="{kind}" choice="single">\n{choices}  </Choices>\n'
-        "</View>\n"
+        group = "predictions" if unsure else "annotations"
+        tasks.append({"data": data, group: [{"result": [choice]}]})
+    choices = "".join(f'<Choice value="{html.escape(x)}"/>' for x in sorted(set(labels)))
+    interface = (
+        f'<View><{kind.title()} name="{kind}" value="${kind}"/><Choices name="label" '
+        f'toName="{kind}" choice="single">{choices}</Choices></View>\n'
     )
+    return {"tasks.json": json.dumps(tasks), "config.xml": interface}
 
 
 def cluster_labels(review: Review, result: Result, nouns: str) -> dict[str, Any]:

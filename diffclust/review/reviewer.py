@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from diffclust.methods import plural
-from diffclust.review.edits import Labelling, Review, describe, parse_edit
+from diffclust.review.edits import Labelling, Review, parse_edit, to_json
 from diffclust.review.samples import ReviewSamples
 from diffclust.review.storage import ReviewFile
 
@@ -15,7 +15,10 @@ _PAGE = 120
 """Samples that are shown at once."""
 
 _COVER = 4
-"""Samples that stand for a cluster, those nearest to what it was fitted as."""
+"""Samples that stand for a cluster, the first ones in the first order."""
+
+Orders = Mapping[str, np.ndarray]
+Exports = Mapping[str, Callable[[Review], str]]
 
 
 class StaleError(Exception):
@@ -34,14 +37,7 @@ class Reviewer:
     samples: ReviewSamples
 
     def __init__(
-        self,
-        title: str,
-        samples: ReviewSamples,
-        file: ReviewFile,
-        *,
-        distances: np.ndarray,
-        margins: np.ndarray,
-        exports: Mapping[str, Callable[[Review], str]],
+        self, title: str, samples: ReviewSamples, file: ReviewFile, orders: Orders, exports: Exports
     ) -> None:
         """Reads the review.
 
@@ -49,17 +45,15 @@ class Reviewer:
             title: What the run is called.
             samples: Its samples.
             file: Where edits are kept.
-            distances: Distance of each sample to its fitted cluster.
-            margins: How much farther its second-best cluster is.
+            orders: By name, a number for each sample, by which samples can be ordered.
             exports: By name, what writes the labels somewhere and says where.
 
         Raises:
             ValueError: If the file is of another run, or damaged.
             OSError: If it cannot be read.
         """
-        self.title, self.samples = title, samples
-        self._file, self._review, self._exports = file, file.read(), exports
-        self._orders = {"margin": margins, "near": distances, "far": -distances, "source": None}
+        self.title, self.samples, self._file = title, samples, file
+        self._review, self._orders, self._exports = file.read(), orders, exports
         self._editing, self._exporting = threading.RLock(), threading.Lock()
 
     def review(self) -> Review:
@@ -70,31 +64,25 @@ class Reviewer:
             return self._review
 
     def state(self) -> dict[str, Any]:
-        """The revision, what would be undone, and all clusters."""
-        review, order = self.review(), np.argsort(self._orders["near"], kind="stable")
-        labelling, last = review.labelling, review.edits[-1:]
+        """The revision, what would be undone, all clusters, and what can be done."""
+        review, order = self.review(), np.argsort(next(iter(self._orders.values())), kind="stable")
+        labelling = review.labelling
         by_cluster = order[np.argsort(labelling.clusters[order], kind="stable")]
         sizes = np.bincount(labelling.clusters, minlength=max(labelling.names) + 1)
-        starts = np.cumsum(sizes) - sizes
         clusters = [
-            {
-                "id": cluster,
-                "name": name,
-                "size": int(sizes[cluster]),
-                "cover": by_cluster[starts[cluster] :][: min(_COVER, sizes[cluster])].tolist(),
-            }
-            for cluster, name in labelling.names.items()
+            {"id": k, "name": name, "size": int(sizes[k]), "cover": members[:_COVER].tolist()}
+            for k, members in enumerate(np.split(by_cluster, np.cumsum(sizes)[:-1]))
+            if (name := labelling.names.get(k)) is not None
         ]
         return {
-            "revision": review.revision,
             "title": self.title,
             "noun": self.samples.noun,
             "nouns": plural(self.samples.noun),
-            "sound": self.samples.has_sound,
-            "small": self.samples.is_small,
-            "undo": [describe(edit, plural(self.samples.noun)) for edit in last],
+            "revision": review.revision,
+            "undo": [to_json(edit) for edit in review.edits[-1:]],
             "doubtful": int(labelling.doubtful.sum()),
             "clusters": clusters,
+            "orders": list(self._orders),
             "exports": list(self._exports),
         }
 
@@ -103,8 +91,7 @@ class Reviewer:
 
         Args:
             cluster: The cluster; None for all samples that are marked as doubtful.
-            order: `margin`, the least certain first, `near` or `far`, by the distance to the
-                fitted cluster, or `source`.
+            order: Which of the orders.
             page: Number of the page, from 0.
 
         Returns:
@@ -117,9 +104,8 @@ class Reviewer:
         if order not in self._orders or (cluster is not None and cluster not in labelling.names):
             raise LookupError("there is no such cluster or order")
         chosen = labelling.doubtful if cluster is None else labelling.clusters == cluster
-        members, keys = np.flatnonzero(chosen), self._orders[order]
-        if keys is not None:
-            members = members[np.argsort(keys[members], kind="stable")]
+        members = np.flatnonzero(chosen)
+        members = members[np.argsort(self._orders[order][members], kind="stable")]
         shown = members[page * _PAGE : (page + 1) * _PAGE]
         return {"samples": self._shown(shown, labelling), "total": len(members), "page": _PAGE}
 
@@ -135,22 +121,9 @@ class Reviewer:
         Raises:
             LookupError: If there is no such sample.
         """
-        self.check_sample(sample)
         nearest = self.samples.nearest(sample, _PAGE)
         shown = self._shown(nearest, self.review().labelling)
         return {"samples": shown, "compared": self.samples.compared}
-
-    def check_sample(self, sample: int) -> None:
-        """Refuses a position that is out of range.
-
-        Args:
-            sample: The position.
-
-        Raises:
-            LookupError: If there is no such sample.
-        """
-        if not 0 <= sample < len(self.samples):
-            raise LookupError(f"there is no {self.samples.noun} {sample}")
 
     def _shown(self, positions: np.ndarray, labelling: Labelling) -> list[dict[str, Any]]:
         return [
@@ -181,7 +154,7 @@ class Reviewer:
             OSError: If it cannot be saved; then nothing was done.
         """
         if isinstance(content, dict) and content.get("kind") == "split":
-            content = self._split(revision, content.get("cluster"))
+            content = self._split(content.get("cluster"))
         edit = parse_edit(content)
         return self._change(revision, lambda review: review.edited(edit))
 
@@ -203,23 +176,19 @@ class Reviewer:
 
     def _change(self, revision: int, change: Callable[[Review], Review]) -> dict[str, Any]:
         with self._editing:
-            changed = change(self._current(revision))
+            review = self.review()
+            if revision != review.revision:
+                raise StaleError("this was changed elsewhere in the meantime; look again")
+            changed = change(review)
             self._file.write(changed)
             self._review = changed
             return self.state()
 
-    def _current(self, revision: int) -> Review:
-        review = self.review()
-        if revision != review.revision:
-            raise StaleError("this was changed elsewhere in the meantime; look again")
-        return review
-
-    def _split(self, revision: int, cluster: Any) -> dict[str, Any]:
+    def _split(self, cluster: Any) -> dict[str, Any]:
         """A split as the move that it comes to, found without holding others up."""
-        labelling = self._current(revision).labelling
-        if type(cluster) is not int or cluster not in labelling.names:
-            raise LookupError("there is no such cluster")
-        members = np.flatnonzero(labelling.clusters == cluster)
+        if type(cluster) is not int:
+            raise ValueError("a split names a cluster by its number")
+        members = np.flatnonzero(self.review().labelling.clusters == cluster)
         moved = members[self.samples.halves(members)]
         return {"kind": "move", "samples": moved.tolist(), "to": None}
 

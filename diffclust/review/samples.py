@@ -2,14 +2,12 @@
 
 import functools
 import io
-from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from diffclust.data import Collection, Dataset, LandmarkSet, Recordings
 from diffclust.data.dataset import FileError
-from diffclust.image_source import ImageSource
 from diffclust.models import Result
 from diffclust.plotting import as_picture, displayable, landmark_covariances, shape_frame
 from diffclust.report.series import SeriesRenderer
@@ -36,15 +34,11 @@ class ReviewSamples:
         noun: What a sample is called.
         names: File or name of each sample, on one line; what it is and its index where it has none.
         compared: What is compared where similar samples are looked for.
-        has_sound: Whether samples can be played.
-        is_small: Whether pictures are so small that their pixels are to be seen.
     """
 
     noun: str
     names: list[str]
     compared: str
-    has_sound: bool
-    is_small: bool
 
     def __init__(
         self,
@@ -66,8 +60,6 @@ class ReviewSamples:
             f"{self.noun} {index}" if place in ("", str(index)) else plain(place)
             for place, index in zip(places, indices, strict=True)
         ]
-        self.has_sound = isinstance(dataset, Recordings)
-        self.is_small = isinstance(dataset, Dataset) and max(result.sample_shape[:2]) <= 64
         self._coordinates = coordinates
         if isinstance(dataset, Dataset):
             self.compared = f"pixels, at most {_SMALL_SIDE} x {_SMALL_SIDE}"
@@ -87,6 +79,10 @@ class ReviewSamples:
         """Number of samples."""
         return len(self.names)
 
+    def _check(self, sample: int) -> None:
+        if not 0 <= sample < len(self):
+            raise LookupError(f"there is no {self.noun} {sample}")
+
     def picture(self, sample: int) -> tuple[str, bytes]:
         """A sample as a picture.
 
@@ -95,7 +91,11 @@ class ReviewSamples:
 
         Returns:
             The type of the content, and the content: a PNG or SVG file.
+
+        Raises:
+            LookupError: If there is no such sample.
         """
+        self._check(sample)
         if not isinstance(self._dataset, Dataset):
             drawn = self._frame.drawn_shape(self._aligned[sample])
             svg = self._frame.svg(drawn, alt=f"{self.noun} {sample}")
@@ -115,8 +115,9 @@ class ReviewSamples:
             A FLAC file.
 
         Raises:
-            LookupError: If samples are no recordings, or this one is gone.
+            LookupError: If there is no such recording, or it is gone.
         """
+        self._check(sample)
         if not isinstance(self._dataset, Recordings):
             raise LookupError("these are no recordings")
         try:
@@ -131,14 +132,9 @@ class ReviewSamples:
             return np.asarray(self._coordinates, np.float32).reshape(len(self), -1)
         if not isinstance(self._dataset, Dataset):
             return np.nan_to_num(np.asarray(self._aligned, np.float32)).reshape(len(self), -1)
-        return np.concatenate([_small(block).reshape(len(block), -1) for block in self._blocks()])
-
-    def _blocks(self) -> Iterator[np.ndarray]:
-        images = self._dataset.samples
-        if isinstance(images, ImageSource):
-            yield from images.blocks()
-        else:
-            yield from (images[i : i + _AT_ONCE] for i in range(0, len(images), _AT_ONCE))
+        images, starts = self._dataset.images, range(0, len(self), _AT_ONCE)
+        parts = (_small(np.asarray(images[i : i + _AT_ONCE])) for i in starts)
+        return np.concatenate([part.reshape(len(part), -1) for part in parts])
 
     def nearest(self, sample: int, count: int) -> Int[np.ndarray, " m"]:
         """The samples that are most like one, by the Euclidean distance of `points`.
@@ -149,7 +145,11 @@ class ReviewSamples:
 
         Returns:
             Positions, the sample itself first.
+
+        Raises:
+            LookupError: If there is no such sample.
         """
+        self._check(sample)
         squared = np.square(self.points - self.points[sample]).sum(axis=1)
         squared[sample] = -1.0
         return np.argsort(squared, kind="stable")[:count]

@@ -1,7 +1,7 @@
 "use strict";
 
 // What is shown: a cluster (its number, or "doubtful"), or the samples that are like one of them.
-const view = { cluster: null, order: "margin", page: 0, similar: null };
+const view = { cluster: null, order: "least certain first", page: 0, similar: null };
 // Pictures are kept by the browser; their address tells this session's from another one's.
 const session = Math.random().toString(36).slice(2);
 const selected = new Set();
@@ -111,7 +111,7 @@ async function draw() {
   const { cluster, order, page, similar } = view;
   const found = await ask(
     similar === null
-      ? `members?cluster=${cluster}&order=${order}&page=${page}`
+      ? `members?cluster=${cluster}&order=${encodeURIComponent(order)}&page=${page}`
       : `similar?sample=${similar}`,
   );
   if (turn !== drawing) return; // another view was asked for in the meantime
@@ -124,7 +124,6 @@ async function draw() {
   const focused = document.activeElement;
   document.title = `${state.title}: diffclust review`;
   find("title").textContent = state.title;
-  document.body.classList.toggle("small", state.small);
   document.body.classList.toggle("drawn", !["image", "recording"].includes(state.noun));
   drawUndo();
   drawClusters();
@@ -145,10 +144,19 @@ function keepFocus(focused) {
   else if (sample) document.querySelector(`[data-sample="${sample}"]`)?.focus();
 }
 
+// An edit in words; clusters by their numbers, as they may be gone.
+function describe(edited) {
+  const { kind, samples, doubtful } = edited;
+  if (kind === "name") return `name cluster ${edited.cluster} “${edited.name}”`;
+  if (kind === "merge") return `merge ${edited.clusters.join(", ")} into cluster ${edited.into}`;
+  if (kind === "mark") return `mark ${count(samples.length)} ${doubtful ? "as doubtful" : "as certain"}`;
+  return `move ${count(samples.length)} to ${edited.to === null ? "a new cluster" : `cluster ${edited.to}`}`;
+}
+
 function drawUndo() {
   const undo = find("undo");
   undo.disabled = state.undo.length === 0;
-  undo.title = state.undo.length ? `Undo: ${state.undo[0]}` : "Nothing to undo";
+  undo.title = state.undo.length ? `Undo: ${describe(state.undo[0])}` : "Nothing to undo";
   const choice = find("export");
   if (choice.length === 1) choice.append(...state.exports.map((name) => element("option", {}, name)));
 }
@@ -163,6 +171,12 @@ function drawClusters() {
   const top = list.scrollTop;
   list.replaceChildren(...cards);
   list.scrollTop = top;
+}
+
+// Small pictures are shown pixel by pixel, larger ones smoothly.
+function sharpen(event) {
+  const { naturalWidth, naturalHeight } = event.target;
+  if (Math.max(naturalWidth, naturalHeight) <= 64) document.body.classList.add("small");
 }
 
 function card(id, name, size, cover) {
@@ -194,12 +208,6 @@ const others = (id) =>
   state.clusters.filter((one) => one.id !== id).map((one) => [String(one.id), label(one)]);
 
 function orderChoice() {
-  const orders = [
-    ["margin", "least certain first"],
-    ["far", "farthest first"],
-    ["near", "nearest first"],
-    ["source", "as they came"],
-  ];
   const select = element(
     "select",
     {
@@ -209,9 +217,7 @@ function orderChoice() {
         await draw();
       }),
     },
-    ...orders.map(([value, text]) =>
-      element("option", { value, selected: value === view.order }, text),
-    ),
+    ...state.orders.map((name) => element("option", { selected: name === view.order }, name)),
   );
   return element("label", {}, "Order", select);
 }
@@ -293,7 +299,7 @@ function drawSamples() {
           title: sample.name,
           onclick: (event) => choose(place, event.shiftKey),
         },
-        element("img", { src: picture(sample.id), alt: "", loading: "lazy" }),
+        element("img", { src: picture(sample.id), alt: "", loading: "lazy", onload: sharpen }),
         ...(crossing ? [element("span", {}, named(sample.cluster))] : []),
       ),
     ),
@@ -370,7 +376,7 @@ function drawActions() {
   actions.replaceChildren(
     element("button", closer, element("img", shownLast)),
     element("span", { class: "chosen" }, chosen, element("i", {}, first ? first.name : "")),
-    ...(state.sound && ids.length === 1
+    ...(state.noun === "recording" && ids.length === 1
       ? [element("audio", { controls: true, src: `sound?sample=${ids[0]}&v=${session}` })]
       : []),
     move,
@@ -404,7 +410,7 @@ const write = guarded(async (event) => {
   say(`Written: ${message}`);
 });
 
-const undo = () => change("undo", {}, `Undone: ${state.undo[0]}.`);
+const undo = () => change("undo", {}, `Undone: ${describe(state.undo[0])}.`);
 
 find("undo").addEventListener("click", undo);
 find("export").addEventListener("change", write);

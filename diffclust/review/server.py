@@ -16,7 +16,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from importlib import resources
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from diffclust.review.reviewer import Reviewer, StaleError
 
@@ -26,70 +26,50 @@ LARGEST_BODY = 2**20
 _SECONDS = 30.0
 """After which a connection that sends nothing is closed."""
 
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
-)
 _HEADERS = {
-    "Content-Security-Policy": _POLICY,
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; media-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
 }
+_KEPT = {"Cache-Control": "private, max-age=86400, immutable"}
+"""Of pictures: their address holds the session, so that another run's are not taken for these."""
+
 _FILES = {
-    "/script.js": ("text/javascript", "script.js"),
-    "/style.css": ("text/css", "style.css"),
-    "/report.css": ("text/css", "../report/style.css"),
+    "/": ("text/html; charset=utf-8", "page.html"),
+    "/script.js": ("text/javascript; charset=utf-8", "script.js"),
+    "/style.css": ("text/css; charset=utf-8", "style.css"),
+    "/report.css": ("text/css; charset=utf-8", "../report/style.css"),
 }
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_STATUS = {StaleError: 409, LookupError: 404, ValueError: 400, RecursionError: 400}
 
 
-class RequestError(Exception):
-    """A request that is refused, with the status that says why."""
-
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        """Names status and reason.
-
-        Args:
-            status: The status of the answer.
-            message: The reason, in a line.
-        """
-        super().__init__(message)
-        self.status = status
+class RefusedError(Exception):
+    """A request that is refused, with the status and a line that says why."""
 
 
 class ReviewServer(http.server.ThreadingHTTPServer):
-    """Serves a review on 127.0.0.1, at a port that is free.
+    """Serves what a `Reviewer` answers, at the address that `address` has, with its token."""
 
-    Attributes:
-        reviewer: What answers.
-        host: Address and port.
-        address: What opens the page; it holds the token.
-        token: What tells who may open the page.
-        cookie: The cookie that the token is exchanged for.
-    """
-
-    reviewer: Reviewer
-    host: str
-    address: str
-    token: str
-    cookie: str
     daemon_threads = True
 
     def __init__(self, reviewer: Reviewer) -> None:
-        """Takes a port; `serve_forever` serves.
+        """Takes a port that is free; `serve_forever` serves.
 
         Args:
             reviewer: What answers.
         """
         super().__init__(("127.0.0.1", 0), _Handler)
         self.reviewer, self.host = reviewer, f"127.0.0.1:{self.server_port}"
-        self.token, port = secrets.token_urlsafe(24), self.server_port
+        self.token = secrets.token_urlsafe(24)
         self.address = f"http://{self.host}/?token={self.token}"
         # Browsers send the cookies of one port of a host to all others.
-        self.cookie = f"diffclust-review-{port}={secrets.token_urlsafe(24)}"
+        self.cookie = f"diffclust-review-{self.server_port}={secrets.token_urlsafe(24)}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Says nothing of browsers that have gone, and shows a fault of ours.
@@ -106,20 +86,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     """One connection."""
 
     server: ReviewServer
-    protocol_version = "HTTP/1.1"
+    protocol_version, server_version, sys_version = "HTTP/1.1", "diffclust", ""
     timeout = _SECONDS
-
-    def version_string(self) -> str:
-        """What the server calls itself."""
-        return "diffclust"
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing is logged: addresses may hold the token."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuses what is no HTTP request, or of another method, like everything else."""
+        """Refuses a request; nothing that follows it on the connection is read."""
         del explain
-        self._send_json({"error": message or HTTPStatus(code).phrase}, HTTPStatus(code), close=True)
+        # What is left of the request's body would be taken for the next request.
+        content = json.dumps({"error": " ".join((message or HTTPStatus(code).phrase).split())})
+        self._send("application/json", content.encode(), {"Connection": "close"}, code)
 
     def do_GET(self) -> None:
         """Answers what changes nothing."""
@@ -133,134 +111,100 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Answers, or says in a line why not."""
         try:
             answer()
-            return
-        except RequestError as error:
-            status, message = error.status, str(error)
-        except StaleError as error:
-            status, message = HTTPStatus.CONFLICT, str(error)
-        except LookupError as error:
-            status, message = HTTPStatus.NOT_FOUND, str(error)
-        except (ValueError, RecursionError) as error:
-            status, message = HTTPStatus.BAD_REQUEST, str(error)
+        except RefusedError as error:
+            self.send_error(*error.args)
+        except tuple(_STATUS) as error:
+            kind = next(kind for kind in _STATUS if isinstance(error, kind))
+            self.send_error(_STATUS[kind], str(error))
         except (ConnectionError, TimeoutError):
             raise
         except OSError as error:
-            full = error.errno in _FULL
-            status = HTTPStatus.INSUFFICIENT_STORAGE if full else HTTPStatus.INTERNAL_SERVER_ERROR
-            message = f"nothing was changed: it cannot be written ({error.strerror or error})"
-        # After a refusal, what is left of the request's body would be taken for the next request.
-        self._send_json({"error": " ".join(message.split())}, status, close=True)
+            reason = f"nothing was changed: it cannot be written ({error.strerror or error})"
+            self.send_error(507 if error.errno in _FULL else 500, reason)
 
     def _get(self) -> None:
-        address = urlsplit(self.path)
-        path, query = address.path, {k: v[-1] for k, v in parse_qs(address.query).items()}
-        self._check_host()
-        if path == "/" and "token" in query:
-            if not _equal(query["token"], self.server.token):
-                raise RequestError(HTTPStatus.FORBIDDEN, "this is not the address that was printed")
-            self._send_page(with_cookie=True)
-            return
-        self._check_cookie()
-        reviewer = self.server.reviewer
-        if path == "/":
-            self._send_page()
-        elif path in _FILES:
+        address, reviewer = urlsplit(self.path), self.server.reviewer
+        path, query = address.path, dict(parse_qsl(address.query))
+        given = query.get("token") if path == "/" else None
+        self._check_origin(with_cookie=given is None)
+        if path in _FILES:
             kind, name = _FILES[path]
-            self._send(_file(name), f"{kind}; charset=utf-8")
+            more = {"Set-Cookie": f"{self.server.cookie}; Path=/; HttpOnly; SameSite=Strict"}
+            known = given is None or _equal(given, self.server.token)
+            _require(known, 403, "this is not the address that was printed")
+            content = resources.files("diffclust.review").joinpath(name).read_bytes()
+            self._send(kind, content, {} if given is None else more)
         elif path == "/state":
             self._send_json(reviewer.state())
         elif path == "/members":
             cluster = None if query.get("cluster") == "doubtful" else _number(query, "cluster")
-            order, page = query.get("order", "margin"), _number(query, "page")
-            self._send_json(reviewer.members(cluster, order, page))
+            page = _number(query, "page")
+            self._send_json(reviewer.members(cluster, query.get("order", ""), page))
         elif path == "/similar":
             self._send_json(reviewer.similar(_number(query, "sample")))
-        elif path in ("/picture", "/sound"):
-            reviewer.check_sample(sample := _number(query, "sample"))
-            if path == "/sound":
-                self._send(reviewer.samples.sound(sample), "audio/flac")
-            else:
-                kind, content = reviewer.samples.picture(sample)
-                # The address holds the session, so that another run's are not taken for these.
-                self._send(content, kind, {"Cache-Control": "private, max-age=86400, immutable"})
+        elif path == "/picture":
+            self._send(*reviewer.samples.picture(_number(query, "sample")), _KEPT)
+        elif path == "/sound":
+            self._send("audio/flac", reviewer.samples.sound(_number(query, "sample")))
         else:
-            raise RequestError(HTTPStatus.NOT_FOUND, "there is nothing at this address")
+            raise LookupError("there is nothing at this address")
 
     def _post(self) -> None:
-        self._check_host()
-        self._check_cookie()
-        if self.headers.get("Origin") != f"http://{self.server.host}":
-            raise RequestError(HTTPStatus.FORBIDDEN, "this request is from elsewhere")
+        self._check_origin()
         content, reviewer = self._body(), self.server.reviewer
         revision = content.get("revision")
         if self.path == "/export":
             self._send_json(reviewer.export(content.get("format")))
         elif self.path not in ("/edit", "/undo"):
-            raise RequestError(HTTPStatus.NOT_FOUND, "there is nothing at this address")
+            raise LookupError("there is nothing at this address")
         elif type(revision) is not int:
-            raise RequestError(HTTPStatus.BAD_REQUEST, "an edit names the revision it is made of")
+            raise ValueError("an edit names the revision it is made of")
         elif self.path == "/edit":
             self._send_json(reviewer.edit(revision, content.get("edit")))
         else:
             self._send_json(reviewer.undo(revision))
 
-    def _check_host(self) -> None:
-        if self.headers.get_all("Host") != [self.server.host]:
-            raise RequestError(HTTPStatus.FORBIDDEN, "this server has another name")
-
-    def _check_cookie(self) -> None:
-        """Refuses whoever has not opened the address with the token, and pages of other origins."""
-        cookies = ";".join(self.headers.get_all("Cookie", [])).split(";")
-        known = any(_equal(cookie.strip(), self.server.cookie) for cookie in cookies)
-        site = self.headers.get("Sec-Fetch-Site", "none")
-        if not known or site not in ("same-origin", "none"):
-            message = "open the address that was printed, with its token"
-            raise RequestError(HTTPStatus.FORBIDDEN, message)
+    def _check_origin(self, *, with_cookie: bool = True) -> None:
+        """Refuses other names of this machine, pages elsewhere, and who never had the token."""
+        known = self.headers.get_all("Host") == [self.server.host]
+        if with_cookie:
+            cookies = ";".join(self.headers.get_all("Cookie", [])).split(";")
+            known &= any(_equal(cookie.strip(), self.server.cookie) for cookie in cookies)
+            known &= self.headers.get("Sec-Fetch-Site", "none") in ("same-origin", "none")
+        if self.command == "POST":
+            known &= self.headers.get("Origin") == f"http://{self.server.host}"
+        _require(known, 403, "open the address that was printed, with its token")
 
     def _body(self) -> dict[str, Any]:
+        """The object that a request holds; one that is too large is not read."""
         lengths = self.headers.get_all("Content-Length", [])
-        if len(lengths) != 1 or not re.fullmatch("[0-9]{1,18}", lengths[0], re.ASCII):
-            raise RequestError(HTTPStatus.LENGTH_REQUIRED, "give the length of the request once")
-        if int(lengths[0]) > LARGEST_BODY:
-            message = f"a request has at most {LARGEST_BODY} bytes; change fewer samples at once"
-            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
-        if self.headers.get_content_type() != "application/json":
-            raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a request is application/json")
+        known = len(lengths) == 1 and _is_number(lengths[0], 18)
+        _require(known, 411, "give the length of the request once")
+        message = f"a request has at most {LARGEST_BODY} bytes; change fewer samples at once"
+        _require(int(lengths[0]) <= LARGEST_BODY, 413, message)
+        is_json = self.headers.get_content_type() == "application/json"
+        _require(is_json, 415, "a request is application/json")
         content = json.loads(self.rfile.read(int(lengths[0])).decode("utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError("a request is a JSON object")
+        _require(isinstance(content, dict), 400, "a request is an object")
         return content
 
-    def _send_page(self, *, with_cookie: bool = False) -> None:
-        more = {}
-        if with_cookie:
-            more["Set-Cookie"] = f"{self.server.cookie}; Path=/; HttpOnly; SameSite=Strict"
-        self._send(_file("page.html"), "text/html; charset=utf-8", more)
-
-    def _send_json(
-        self, content: Any, status: HTTPStatus = HTTPStatus.OK, *, close: bool = False
-    ) -> None:
-        more = {"Connection": "close"} if close else {}
-        self._send(json.dumps(content).encode(), "application/json", more, status)
+    def _send_json(self, content: Any) -> None:
+        self._send("application/json", json.dumps(content).encode())
 
     def _send(
-        self,
-        content: bytes,
-        kind: str,
-        more: dict[str, str] | None = None,
-        status: HTTPStatus = HTTPStatus.OK,
+        self, kind: str, content: bytes, more: dict[str, str] | None = None, status: int = 200
     ) -> None:
         self.send_response(status)
         headers = {"Content-Type": kind, "Content-Length": str(len(content))}
-        headers |= {"Cache-Control": "no-store", **_HEADERS, **(more or {})}
-        for name, value in headers.items():
+        for name, value in {**headers, **_HEADERS, **(more or {})}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
 
 
-def _file(name: str) -> bytes:
-    return resources.files("diffclust.review").joinpath(name).read_bytes()
+def _require(holds: bool, status: int, message: str) -> None:
+    if not holds:
+        raise RefusedError(status, message)
 
 
 def _equal(given: str, expected: str) -> bool:
@@ -268,7 +212,10 @@ def _equal(given: str, expected: str) -> bool:
     return secrets.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode())
 
 
+def _is_number(text: str, digits: int) -> bool:
+    return re.fullmatch(f"[0-9]{{1,{digits}}}", text) is not None
+
+
 def _number(query: dict[str, str], name: str) -> int:
-    if not re.fullmatch("[0-9]{1,9}", query.get(name, ""), re.ASCII):
-        raise RequestError(HTTPStatus.NOT_FOUND, f"{name} must be a number")
+    _require(_is_number(query.get(name, ""), 9), 404, f"{name} must be a number")
     return int(query[name])

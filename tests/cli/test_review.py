@@ -320,7 +320,7 @@ def test_recordings_can_be_played(run: Run, serve: Serve) -> None:
 
     def do(reviewer: Reviewer) -> None:
         check_samples(reviewer, "image/png")
-        assert reviewer.state()["sound"]
+        assert reviewer.state()["noun"] == "recording"
         assert reviewer.samples.sound(2).startswith(b"fLaC")
         Path("words/2.wav").unlink()
         with pytest.raises(LookupError, match="recording 2 cannot be read"):

@@ -27,11 +27,10 @@ def reviewer_of(result: Result, dataset: Dataset, folder: Path) -> Reviewer:
     """A review that keeps its edits in a folder, with one export that says what it was given."""
     initial = Labelling.of_run(result.assignments, CLUSTERS)
     file = ReviewFile(folder / "review.json", initial)
-    return Reviewer(
-        "<b>run</b>",
-        ReviewSamples(result, dataset),
-        file,
-        distances=result.distances,
-        margins=result.margins,
-        exports={"Names": lambda review: ", ".join(review.labelling.names.values())},
-    )
+    orders = {
+        "nearest first": result.distances,
+        "least certain first": result.margins,
+        "as they came": np.arange(COUNT),
+    }
+    exports = {"Names": lambda review: ", ".join(review.labelling.names.values())}
+    return Reviewer("<b>run</b>", ReviewSamples(result, dataset), file, orders, exports)

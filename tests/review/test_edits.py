@@ -18,7 +18,6 @@ from diffclust.review.edits import (
     Move,
     Rename,
     Review,
-    describe,
     parse_edit,
     to_json,
 )
@@ -135,8 +134,6 @@ def test_what_makes_no_sense_is_refused(edit: Edit, kind: type, message: str) ->
         {"kind": ["name"]},
         {"kind": "name", "cluster": 0},
         {"kind": "name", "cluster": "0", "name": "x"},
-        {"kind": "name", "cluster": True, "name": "x"},
-        {"kind": "name", "cluster": 0, "name": "x", "more": 1},
         {"kind": "move", "samples": "01", "to": 0},
         {"kind": "move", "samples": [0.0], "to": 0},
         {"kind": "move", "samples": [True], "to": 0},
@@ -148,28 +145,6 @@ def test_what_makes_no_sense_is_refused(edit: Edit, kind: type, message: str) ->
 def test_what_is_no_edit_is_refused(content: Any) -> None:
     with pytest.raises(ValueError, match="an edit"):
         parse_edit(content)
-
-
-def test_edits_in_words() -> None:
-    told = [
-        describe(edit, "images")
-        for edit in (
-            Rename(1, "cat"),
-            Merge((0, 2), 1),
-            Move((1, 2), None),
-            Move((1,), 2),
-            Mark((3,), True),
-            Mark((3,), False),
-        )
-    ]
-    assert told == [
-        "name cluster 1 'cat'",
-        "merge 0, 2 into cluster 1",
-        "move 2 images to a new cluster",
-        "move 1 images to cluster 2",
-        "mark 1 images as doubtful",
-        "mark 1 images as certain",
-    ]
 
 
 def test_a_labelling_cannot_be_changed() -> None:

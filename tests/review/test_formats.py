@@ -67,18 +67,17 @@ def test_plain_labels_are_folders_as_they_are(tmp_path: Path) -> None:
 
 def test_label_studio_reads_labels_and_doubts() -> None:
     labels, files = ["cat", '<"dog">'], [Path("data/0-a b.png"), Path("data/1-é.png")]
-    tasks = formats.label_studio_tasks(labels, [False, True], files, "image")
-    assert json.loads(json.dumps(tasks)) == tasks
-    assert tasks[0]["data"] == {"image": "/data/local-files/?d=data/0-a%20b.png"}
+    written = formats.label_studio(labels, files, [False, True], "audio")
+    tasks = json.loads(written["tasks.json"])
+    assert tasks[0]["data"] == {"audio": "/data/local-files/?d=data/0-a%20b.png"}
     (annotation,) = tasks[0]["annotations"]
-    assert annotation["result"][0]["value"] == {"choices": ["cat"]}
+    (found,) = annotation["result"]
+    assert found["value"] == {"choices": ["cat"]}
     assert "annotations" not in tasks[1]
     assert tasks[1]["predictions"][0]["result"][0]["value"] == {"choices": ['<"dog">']}
-    config = ET.fromstring(formats.label_studio_config(labels, "audio"))
+    config = ET.fromstring(written["config.xml"])
     assert [one.get("value") for one in config.iter("Choice")] == sorted(labels)
     (choices,), (audio,) = config.iter("Choices"), config.iter("Audio")
-    result = formats.label_studio_tasks(labels, [False] * 2, files, "audio")[0]["annotations"][0]
-    (found,) = result["result"]
     # What a task names is there in the interface.
     assert found["from_name"] == choices.get("name")
     assert found["to_name"] == choices.get("toName") == audio.get("name")
@@ -87,7 +86,7 @@ def test_label_studio_reads_labels_and_doubts() -> None:
 
 def test_fiftyone_names_images_without_their_endings() -> None:
     files = [Path("data/0-a.b.png"), Path("data/1-a.jpg"), Path("data/2-a.png")]
-    found = formats.fiftyone_labels(["dog", "cat", "dog"], files)
+    found = json.loads(formats.fiftyone(["dog", "cat", "dog"], files)["labels.json"])
     assert found == {"classes": ["cat", "dog"], "labels": {"0-a.b": 1, "1-a": 0, "2-a": 1}}
 
 
