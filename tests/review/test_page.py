@@ -170,7 +170,7 @@ def test_keys_and_ranges(page: Browser) -> None:
     page.click("#closer")
     assert page.count("dialog[open] img") == 1
     page.click("dialog")
-    assert page.count("dialog") == 0
+    page.wait(lambda: page.count("dialog") == 0)
     assert len(ids(page, "[aria-pressed=true]")) == 1
     escape = "new KeyboardEvent('keydown', {key: 'Escape', bubbles: true})"
     page.run(f"document.body.dispatchEvent({escape})")
