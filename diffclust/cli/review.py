@@ -38,7 +38,7 @@ def review(options: ReviewOptions) -> None:
         KeyboardInterrupt: In the end; its message says where the edits are.
     """
     run, folder = read_run(options.run), Path(os.path.realpath(options.run))
-    out = folder.with_name(f"{folder.name}.review") if options.out is None else Path(options.out)
+    out = Path(options.out or folder.with_name(f"{folder.name}.review"))
     initial = Labelling.of_run(run.clusters, run.num_clusters)
     file = ReviewFile(out / "review.json", initial)
     file.read()  # before the samples, which may take long

@@ -308,6 +308,26 @@ def test_series(run: Run, serve: Serve) -> None:
     serve(lambda reviewer: check_samples(reviewer, "image/svg+xml"), "run")
 
 
+@pytest.mark.slow
+def test_features_that_a_fit_has_kept_are_compared(run: Run, serve: Serve) -> None:
+    np.savez("images.npz", x=squares(60))
+    assert (
+        run("fit", "images.npz", "-k", "3", "--method", "pssc", "--no-report", "--out", "run")[0]
+        == 0
+    )
+    run("predict", "run", "images.npz", "--no-report", "--out", "new")
+
+    def compared(what: str) -> Callable[[Reviewer], None]:
+        def look(reviewer: Reviewer) -> None:
+            assert what in reviewer.similar(3)["compared"]
+
+        return look
+
+    serve(compared("scattering coefficients"), "run")
+    # Those are of the fitted images, not of these.
+    serve(compared("pixels"), "new")
+
+
 def test_recordings_can_be_played(run: Run, serve: Serve) -> None:
     soundfile = pytest.importorskip("soundfile", reason="no soundfile is installed")
     Path("words").mkdir()
