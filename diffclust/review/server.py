@@ -23,9 +23,6 @@ from diffclust.review.reviewer import Reviewer, StaleError
 LARGEST_BODY = 2**20
 """Bytes of a request; the numbers of more than 100,000 samples."""
 
-_SECONDS = 30.0
-"""After which a connection that sends nothing is closed."""
-
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; media-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -87,7 +84,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     server: ReviewServer
     protocol_version, server_version, sys_version = "HTTP/1.1", "diffclust", ""
-    timeout = _SECONDS
+    timeout = 30.0  # seconds, after which a connection that sends nothing is closed
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing is logged: addresses may hold the token."""
