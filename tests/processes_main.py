@@ -22,6 +22,7 @@ from jax.sharding import Mesh
 from diffclust.models import (
     DeformationInvariantKMeans,
     DTIKMeans,
+    GaussianMixture,
     KMeans,
     ProjectedScatteringSpectralClustering,
     ShapeKMeans,
@@ -38,6 +39,10 @@ COUNT = 37
 TRAINING = Training(steps=(6, 6, 2), batch_size=12)
 CASES: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
     "kmeans": lambda: (KMeans(3, num_restarts=1), {"chunk_size": 5, "weighted": True}),
+    "gmm": lambda: (
+        GaussianMixture(3, training=Training(steps=(8, 4), batch_size=12)),
+        {"weighted": True},
+    ),
     "shape-kmeans": lambda: (
         ShapeKMeans(3, num_restarts=2),
         {"chunk_size": 5, "weighted": True},

@@ -103,7 +103,7 @@ def compare(found: list[dict[str, np.ndarray]], wanted: dict[str, np.ndarray]) -
 
 
 # One pair of processes for several fits: starting takes longer than fitting.
-QUICK = ("kmeans",)
+QUICK = ("kmeans", "gmm")
 SLOW = ("shape-kmeans", "di-kmeans", "dti-kmeans", "ti-kmeans", "pssc")
 
 

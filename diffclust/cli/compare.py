@@ -270,7 +270,7 @@ def comparison_page(comparison: Comparison) -> str:
         for values in comparison.similarity.tolist()
     ]
     numbers = map(str, range(1, len(names) + 1))
-    matrix = shaded_table(numbers, zip(names, cells, strict=True))
+    matrix = shaded_table(numbers, zip(names, cells, strict=True), ("run", "run"))
     about = (
         '<p class="note">The adjusted Rand index between the clusters of two runs: 1 where they '
         "are the same, about 0 where they are independent. Labels play no part in it.</p>"

@@ -24,6 +24,9 @@ from diffclust.registration import Frame, choose_ink, votes_of
 from diffclust.solvers import Outcome
 from diffclust.transforms import AbstractTransform, ThinPlateSpline
 
+_LEAST_SIDE = 28
+"""Pixels to which the shorter side of smaller images is enlarged before these are moved."""
+
 
 class AbstractImageModel(RegistrationSettings, AbstractModel):
     """A clustering of images, registered first where that is asked for."""
@@ -34,7 +37,9 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
     def frame(self) -> Frame:
         """What is taken out of images one by one."""
         place = "none" if self.register == "auto" else self.register
-        return Frame(place, "none" if self.ground == "auto" else self.ground, mask=self.mask)
+        ink = "none" if self.ground == "auto" else self.ground
+        least_side = 1 if self.register == "none" else _LEAST_SIDE
+        return Frame(place, ink, mask=self.mask, least_side=least_side)
 
     @property
     def registers(self) -> bool:
@@ -186,10 +191,10 @@ def restored(
     if model.register == "auto":
         frame = dataclasses.replace(frame, place="upright")
     array, others = _validation.images(images), _validation.images(drawn, "drawn")
-    params, channels = jnp.asarray(frame.found(array)), array.shape[3]
+    params, shape = jnp.asarray(frame.found(array)), array.shape[1:]
     starts, size = range(0, len(array), result.outcome.chunk_size), result.outcome.chunk_size
     chunks = ((params[i : i + size], jnp.asarray(others[i : i + size])) for i in starts)
-    return np.concatenate([np.asarray(_restore(frame, *chunk, channels)) for chunk in chunks])
+    return np.concatenate([np.asarray(_restore(frame, *chunk, shape)) for chunk in chunks])
 
 
 def blank_clusters(
@@ -213,5 +218,5 @@ def blank_clusters(
 
 
 @eqx.filter_jit
-def _restore(frame: Frame, params: Array, drawn: Array, channels: int) -> Array:
-    return jax.vmap(lambda p, x: frame.restore(p, x, channels))(params, drawn)
+def _restore(frame: Frame, params: Array, drawn: Array, shape: tuple[int, ...]) -> Array:
+    return jax.vmap(lambda p, x: frame.restore(p, x, shape))(params, drawn)

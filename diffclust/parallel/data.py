@@ -216,8 +216,8 @@ class Data:
             The batch.
         """
         if place is shard_rows:
-            part = index[own_share(index.size, self.mesh)]
-            samples = self._rows(part - self.own.start)
+            index = index[own_share(index.size, self.mesh)]
+            samples = self._rows(index - self.own.start)
         else:
             samples = self.gather(index)
         batch = (samples, self.all_weights[index].astype(self.dtype))

@@ -18,6 +18,21 @@ _LEAST = 30
 
 _COMPONENTS = 50
 
+NUM_MARKERS = 20
+"""Groups that can be told apart: dots of ten colours, and rings of the same."""
+
+
+def marker(group: int) -> str:
+    """CSS classes of a group's markers.
+
+    Args:
+        group: Its number.
+
+    Returns:
+        `colour-0` to `colour-9`, with `ring` beside every second ten of them.
+    """
+    return f"colour-{group % 10}{' ring' * (group // 10 % 2)}"
+
 
 def neighbour_map(samples: np.ndarray, *, seed: int = 0) -> Float[np.ndarray, "n 2"] | None:
     """Samples in the plane by t-SNE, from their leading 50 principal components.
@@ -65,7 +80,7 @@ def map_svg(
 ) -> str:
     """A map as an inline SVG, each group in its colour and with its name in its midst.
 
-    Colours are the CSS classes `colour-0` to `colour-9`, again and again.
+    Colours are the CSS classes of `marker`, again and again.
 
     Args:
         points: Places of the samples.
@@ -84,13 +99,17 @@ def map_svg(
     for group in np.unique(groups).tolist():
         own = drawn[groups == group]
         path = "".join(f"M{x:.0f} {y:.0f}h0" for x, y in own.tolist())
-        dots.append(f'<path class="colour-{group % 10}" d="{path}"/>')
+        drawn_as = marker(group)
+        holes = f'<path class="hole" d="{path}"/>' if "ring" in drawn_as else ""
+        dots.append(f'<g data-group="{group}"><path class="{drawn_as}" d="{path}"/>{holes}</g>')
         # The sample nearest to the median: the median itself may lie where none is.
         x, y = own[np.abs(own - np.median(own, axis=0)).sum(axis=1).argmin()].tolist()
         name = str(group if names is None else names[group])
-        texts.append(f'<text x="{x:.0f}" y="{y:.0f}">{html.escape(name)}</text>')
+        place = f'x="{x:.0f}" y="{y:.0f}"'
+        texts.append(f'<text data-group="{group}" {place}>{html.escape(name)}</text>')
+    crowded = ' class="crowded"' if len(texts) > NUM_MARKERS else ""
     return (
         f'<svg viewBox="0 0 {_SIDE} {_SIDE}" role="img" aria-label="{html.escape(alt)}">'
         '<g fill="none" stroke="currentColor" stroke-linecap="round">'
-        f"{''.join(dots)}</g><g>{''.join(texts)}</g></svg>"
+        f"{''.join(dots)}</g><g{crowded}>{''.join(texts)}</g></svg>"
     )

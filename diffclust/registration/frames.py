@@ -17,14 +17,15 @@ from diffclust.parallel.chunks import largest_read
 from diffclust.registration.colours import Ink, choose_ink, colour, ground, ink_votes
 from diffclust.registration.colours import without_ground as less_ground
 from diffclust.registration.images import place, upright
+from diffclust.sampling import bilinear_sample, pixel_grid
 from diffclust.transforms import AbstractTransform, Affine, Colour, compose
 from diffclust.types import Image, Params
 
 Place = Literal["none", "place", "upright"]
 """What is taken out: nothing; place and size; slant, size and place."""
 
-Registered = Float[Array, "height width framed"]
-"""A registered image, whose channels may be fewer."""
+Registered = Float[Array, "rows columns framed"]
+"""A registered image, whose channels may be fewer, and which may be larger."""
 
 _COPIES = 8
 """Arrays of an image's size that are alive while it is registered."""
@@ -46,15 +47,18 @@ class Frame(eqx.Module):
         ink: What is taken for ink; with `"colour"` a registered image is grey.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike. Hidden
             pixels are ground, and all pixels of a registered image count.
+        least_side: Images whose shorter side has fewer pixels are read at so many: a figure that is
+            made smaller would lose its detail.
     """
 
     place: Place = eqx.field(static=True, default="upright")
     ink: Ink = eqx.field(static=True, default="none")
     mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
+    least_side: int = eqx.field(static=True, default=1, kw_only=True)
 
     @property
     def is_identity(self) -> bool:
-        """Whether nothing is taken out."""
+        """Whether nothing is taken out; images may be enlarged all the same."""
         return self.place == "none" and self.ink == "none"
 
     def transform(self, channels: int) -> AbstractTransform:
@@ -75,9 +79,12 @@ class Frame(eqx.Module):
             sample_shape: Height, width and channels of images.
 
         Returns:
-            The same, with one channel where colours are taken out.
+            The same, with one channel where colours are taken out, and larger where it is small.
         """
-        return (*sample_shape[:2], 1) if self.ink == "colour" else tuple(sample_shape)
+        height, width, channels = sample_shape
+        factor = max(1.0, self.least_side / min(height, width))
+        channels = 1 if self.ink == "colour" else channels
+        return round(factor * height), round(factor * width), channels
 
     def find(self, image: Image) -> Params:
         """What is to be taken out of an image.
@@ -116,8 +123,9 @@ class Frame(eqx.Module):
             The registered image, of the shape that `shape` says.
         """
         shift, mix, move = self._split(params, image.shape[2])
-        inked = self._inked(shift, mix, image)
-        return inked if self.place == "none" else Affine()(move, inked)
+        inked, shape = self._inked(shift, mix, image), self.shape(image.shape)
+        stays = self.place == "none" and shape[:2] == inked.shape[:2]
+        return inked if stays else _read(move, inked, shape)
 
     def __call__(self, image: Image) -> Registered:
         """Registers an image.
@@ -130,20 +138,23 @@ class Frame(eqx.Module):
         """
         return self.apply(self.find(image), image)
 
-    def restore(self, params: Params, registered: Registered, channels: int) -> Image:
+    def restore(
+        self, params: Params, registered: Registered, sample_shape: tuple[int, ...]
+    ) -> Image:
         """Draws a registered image, or a prototype, where and in the colours an image was.
 
         Args:
             params: What was taken out of the image.
             registered: What is drawn.
-            channels: Channels of the image.
+            sample_shape: Height, width and channels of the image.
 
         Returns:
             An image on the original canvas, on the original ground.
         """
+        channels = sample_shape[2]
         shift, mix, move = self._split(params, channels)
-        drawn = Affine()(Affine().inverse(move), registered)
-        drawn = jnp.broadcast_to(drawn, (*drawn.shape[:2], channels))
+        drawn = _read(Affine().inverse(move), registered, sample_shape)
+        drawn = jnp.broadcast_to(drawn, tuple(sample_shape))
         if self.ink == "none":
             return drawn
         matrix = mix[: channels**2].reshape(channels, channels) + jnp.eye(channels, dtype=mix.dtype)
@@ -160,9 +171,10 @@ class Frame(eqx.Module):
         Returns:
             Registered images of the same kind.
         """
-        if self.is_identity:
+        shape = self.shape(images.shape[1:])
+        if self.is_identity and shape == images.shape[1:]:
             return images
-        return mapped(images, functools.partial(_each, self), self.shape(images.shape[1:]))
+        return mapped(images, functools.partial(_each, self), shape)
 
     def found(self, images: Images) -> Float[np.ndarray, "n params"]:
         """What is to be taken out of many images.
@@ -188,6 +200,13 @@ class Frame(eqx.Module):
     def _split(self, params: Params, channels: int) -> list[Float[Array, " _"]]:
         first = Colour(channels, gradient=True).num_params
         return jnp.split(params, (first, first + Colour(channels, full=True).num_params))
+
+
+def _read(
+    move: Params, image: Registered, shape: tuple[int, ...]
+) -> Float[Array, "height width framed"]:
+    """An image under an affine map, with as many rows and columns as a shape says."""
+    return bilinear_sample(image, Affine().warp(move, pixel_grid(shape[0], shape[1], image.dtype)))
 
 
 def ink_of(images: Images, *, mask: Any = None) -> Ink | None:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -30,6 +31,26 @@ _MANY_CLUSTERS = 30
 """From here on clusters are folded up, or the page would be too long to scroll."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Members:
+    """The files beside a report that show every member of the clusters.
+
+    Attributes:
+        url: Their folder, as the report refers to it.
+        step: Samples on a page.
+        shown: How many members of each cluster are on its pages.
+        full: Where samples are shown at full size, by position: a file, or a file and which part of
+            it (left, top, width, height) of the whole (width, height).
+        most_bytes: How large all files together may be.
+    """
+
+    url: str = ""
+    most_bytes: int = 0
+    step: int = 1
+    shown: tuple[int, ...] = ()
+    full: Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Gallery:
     """All that is shown of the clusters, ready to be drawn.
@@ -43,6 +64,7 @@ class Gallery:
         bridges: Positions of pairs that are much alike and yet in different clusters.
         note: What is said where fewer samples are shown than were asked for.
         sounds: Players of recordings, HTML, by position; each is taken out where it is shown.
+        members: Files beside the report.
     """
 
     result: Result
@@ -53,6 +75,7 @@ class Gallery:
     bridges: list[tuple[int, int]]
     note: str
     sounds: dict[int, str] = dataclasses.field(default_factory=dict)
+    members: Members = dataclasses.field(default_factory=Members)
 
     @functools.cached_property
     def words(self) -> Words:
@@ -182,7 +205,7 @@ def _cluster(gallery: Gallery, view: ClusterView) -> str:
         f'<{tag} class="cluster" id="cluster-{view.index}" {_sort_keys(gallery, view)}>{outside}'
         f'<div class="about">{gallery.renderer.prototype(view.index)}<div><{bar} class="bar">'
         f"{inside}{back}All clusters</a></{bar}>{_figures(gallery, view)}</div></div>{samples}"
-        f"</{tag}>\n"
+        f"{_all_members(gallery, view)}</{tag}>\n"
     )
 
 
@@ -222,10 +245,13 @@ def _group(gallery: Gallery, view: ClusterView, group: Group) -> str:
         ),
     }[group.kind]
     figures = "".join(
-        _figure(
+        member_figure(
             gallery.drawing(position, f"s{view.index}-{group.kind}-{place}"),
-            gallery.sounds.pop(position, "") + _caption(gallery.samples[position]),
-            _sample_keys(gallery.samples[position], position),
+            gallery.samples[position],
+            position,
+            words,
+            player=gallery.sounds.pop(position, ""),
+            full=gallery.members.full.get(position, ""),
         )
         for place, position in enumerate(group.positions.tolist())
     )
@@ -235,7 +261,48 @@ def _group(gallery: Gallery, view: ClusterView, group: Group) -> str:
     )
 
 
-def _figure(drawing: str, caption: str, attributes: str = "") -> str:
+def _all_members(gallery: Gallery, view: ClusterView) -> str:
+    """Where the pages of members are shown when somebody asks for them; hidden until then."""
+    shown = gallery.members.shown[view.index] if gallery.members.shown else 0
+    if not shown or view.groups[0].kind == "all":
+        return ""
+    size = count(view.size, gallery.words.noun)
+    which = f"all {size}" if shown == view.size else f"{whole(shown)} of {size}"
+    return (
+        f'<div class="group everyone" data-cluster="{view.index}" data-shown="{shown}" '
+        f'data-step="{gallery.members.step}" hidden>'
+        f'<div class="bar"><button type="button">Show {which}</button><span class="soft">'
+        f"{gallery.words.nearest} first</span></div></div>"
+    )
+
+
+def member_figure(
+    drawing: str,
+    sample: SampleInfo,
+    position: int,
+    words: Words,
+    *,
+    player: str = "",
+    full: str = "",
+) -> str:
+    """A sample with what is known about it.
+
+    Args:
+        drawing: The sample, SVG.
+        sample: What is known about it.
+        position: Its position in the data set.
+        words: What the method's figures are called.
+        player: Plays a recording, HTML.
+        full: Where it is shown at full size (see `Members`), if anywhere.
+
+    Returns:
+        HTML.
+    """
+    return _figure(drawing, player + _caption(sample, words), full, _sample_keys(sample, position))
+
+
+def _figure(drawing: str, caption: str, full: str, attributes: str = "") -> str:
+    attributes += f' data-full="{full}"' if full else ""
     return (
         f'<figure class="sample"{attributes}>{drawing}<figcaption>{caption}</figcaption></figure>\n'
     )
@@ -249,14 +316,17 @@ def _sample_keys(sample: SampleInfo, position: int) -> str:
     return f' data-position="{position}" data-distance="{sample.distance:.6g}"{known}{label}'
 
 
-def _caption(sample: SampleInfo) -> str:
+def _caption(sample: SampleInfo, words: Words) -> str:
     """Distance and certainty, of which the style shows what the order is by."""
-    text, own = f'<span class="far">{number(sample.distance, digits=3)}</span>', sample.certainty
+    far = f"{words.distance_short} <b>{number(sample.distance, digits=3)}</b>"
+    text, own = f'<span class="far">{far}</span>', sample.certainty
     if sample.has_margin:
-        certainty = number(sample.margin, digits=3) if own is None else percent(own)
+        sure = f"margin <b>{number(sample.margin, digits=3)}</b>"
+        if own is not None:
+            sure = f"responsibility <b>{percent(own)}</b>"
         text += (
-            f'<span class="sure">{certainty}</span><span class="sure">or '
-            f'<a href="#cluster-{sample.runner_up}"><u>cluster </u>{sample.runner_up}</a></span>'
+            f'<span class="sure">{sure}</span><span class="sure">or '
+            f'<a href="#cluster-{sample.runner_up}">cluster {sample.runner_up}</a></span>'
         )
     return text + _class_line(sample)
 
@@ -264,7 +334,7 @@ def _caption(sample: SampleInfo) -> str:
 def _class_line(sample: SampleInfo) -> str:
     if sample.label is None:
         return ""
-    return f'<span class="soft" title="class">{escape(sample.label)}</span>'
+    return f'<span class="soft class">class {escape(sample.label)}</span>'
 
 
 def bridge_list(gallery: Gallery) -> str:
@@ -283,7 +353,7 @@ def bridge_list(gallery: Gallery) -> str:
         sample, cluster = gallery.samples[position], gallery.result.assignments[position]
         drawing = gallery.renderer.original(position, sample.tooltip(gallery.words))
         link = f'<span><a href="#cluster-{cluster}">cluster {cluster}</a></span>'
-        return _figure(drawing, link + _class_line(sample))
+        return _figure(drawing, link + _class_line(sample), gallery.members.full.get(position, ""))
 
     listed = "".join(f"<li>{''.join(map(figure, pair))}</li>\n" for pair in gallery.bridges)
     below = " Below each are its cluster and its class."
@@ -308,8 +378,9 @@ def how_to_read(gallery: Gallery) -> str:
     place = {"image": ", file", "shape": ", name"}.get(method.sample_kind, "")
     article = "an" if words.noun == "image" else "a"
     notes = (
-        f'{_density_note(gallery)}<p class="soft">Point at {article} {words.noun}, or tap it, for '
-        f"its index{place}, {words.distance_short} and {gallery.certainty}.{gallery.note}</p>"
+        f'{_density_note(gallery)}<p class="soft">Point at {article} {words.noun} for its '
+        f"index{place}, {words.distance_short} and {gallery.certainty}; click it, tap it or press "
+        f"Enter to see it large.{gallery.note}</p>{_files_note(gallery)}"
     )
     if not (items := renderer.legend()):
         subject = f"A {escape(method.title)}" if method.is_mixture else escape(method.title)
@@ -331,6 +402,25 @@ def how_to_read(gallery: Gallery) -> str:
     )
     listed = "".join(f"<li>{item}</li>" for item in items)
     return f'<div class="how">{drawing}<div><ol>{listed}</ol>{means}{notes}</div></div>'
+
+
+def _files_note(gallery: Gallery) -> str:
+    """Where the members are, and which of them are nowhere."""
+    members, total, noun = gallery.members, len(gallery.result.assignments), gallery.words.noun
+    if not members.url:
+        return ""
+    shown, every, more = sum(members.shown), f"Every {noun}", ""
+    if shown < total:
+        every = f"{whole(shown)} of {count(total, noun)}, the {gallery.words.nearest} first,"
+        every += f" as many as {members.most_bytes / 1e6:g} MB hold,"
+        more = "; <code>assignments.csv</code> lists all"
+        if noun == "image":
+            more = "; <code>diffclust export RUN --what folders --out DIR</code> writes all of them"
+    return (
+        f'<p class="soft">{every} can be shown below the clusters, from the folder '
+        f"<code>{escape(unquote(members.url))}</code> beside this file{more}. Without the folder "
+        "this file still shows all else.</p>"
+    )
 
 
 def _density_note(gallery: Gallery) -> str:

@@ -1,6 +1,7 @@
 """Images drawn for a report: prototypes, and samples beside what they were aligned to, and how."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import jax
@@ -24,6 +25,9 @@ _GAP, _MARGIN = 80, 50
 
 _TICKS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Pitches that are marked beside prototypes of recordings, in kHz."""
+
+_LETTERS = 110
+"""Size of the letters beside prototypes of recordings, in the same units."""
 
 _SMALL = 64
 """Images with no more pixels a side than this are shown pixel by pixel, larger ones smoothly."""
@@ -197,7 +201,11 @@ class ImageRenderer:
         """The prototype of recordings with ticks of pitch and time, as SVG."""
         width, height, rate = self.width, self.height, recordings.rate
         places = {k: height_of_pitch(1000 * k, rate, self.shape[0]) for k in _TICKS}
-        ticks = {f"{k:g} kHz": 1 - y for k, y in places.items() if 0.0 <= y <= 1.0}
+        ticks, below = {}, math.inf
+        for kilohertz, y in places.items():
+            # Low pitches lie close together.
+            if 0.0 <= y <= 1.0 and below - height * (1 - y) > _LETTERS:
+                ticks[f"{kilohertz:g} kHz"], below = 1 - y, height * (1 - y)
         texts = "".join(
             f'<text x="-20" y="{height * y + 35:.0f}" text-anchor="end">{name}</text>'
             f'<path d="M-12 {height * y:.0f}H0"/>'
@@ -206,7 +214,7 @@ class ImageRenderer:
         texts += f'<text y="{height + 110}">0</text>'
         texts += f'<text x="{width}" y="{height + 110}">{recordings.seconds:g} s</text>'
         image = f'<image {self.full} href="{self.prototypes[cluster]}"/>'
-        box = f"-340 -40 {width + 460} {height + 170}"
+        box = f"-530 -40 {width + 730} {height + 170}"
         drawing = titled_svg(box, f"Prototype of cluster {cluster}", image + texts)
         return drawing.replace("<svg", '<svg class="axes"', 1)
 

@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -26,6 +27,14 @@ _DARK = 0.55
 """From this share on a cell is so dark that its number must be light."""
 
 
+_DIALOG = (
+    '<dialog class="large"><div class="bar"><p></p><div><button type="button" value="-1">Previous'
+    '</button> <button type="button" value="1">Next</button> <button type="button" value="0">Close'
+    '</button></div></div><div class="views"></div></dialog>\n'
+)
+"""A sample at full size, and buttons for those beside it."""
+
+
 def document(
     kind: str,
     title: str,
@@ -34,6 +43,7 @@ def document(
     *,
     icon: str,
     css_classes: Iterable[str] = (),
+    files: str = "",
 ) -> str:
     """A whole page that needs no network and, by its own policy, gets none.
 
@@ -44,6 +54,7 @@ def document(
         sections: What it shows, HTML; empty ones are left out.
         icon: A small picture that stands for it, a `data:` URI.
         css_classes: CSS classes of the page.
+        files: A folder beside the page that it may load files from, as a URL; nothing for none.
 
     Returns:
         A whole HTML document.
@@ -54,23 +65,34 @@ def document(
     )
     main = "\n".join(filter(None, sections))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # The browser itself then refuses the network, and any script but this one.
-    policy = (
-        "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; "
-        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    # The browser itself then refuses the network, and any script but this one. Firefox knows files
+    # of one's own by their scheme, and a second policy that has to hold as well lets none but this
+    # script load others.
+    local = " 'self' file:" if files else ""
+    policies = [
+        f"default-src 'none'; img-src data:{local}; media-src data:{local}; style-src "
+        f"'unsafe-inline'; script-src 'sha256-{digest}'{local}; base-uri 'none'; form-action 'none'"
+    ]
+    if files:
+        policies.append(f"script-src 'sha256-{digest}' 'strict-dynamic'")
+    metas = "".join(
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n' for policy in policies
     )
+    end = "nothing from elsewhere"
+    if files:
+        end = f"nothing but what is asked for from <code>{escape(unquote(files))}</code> beside it"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'{metas}<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escape(title)}</title>\n"
         f'<link rel="icon" type="{icon[5 : icon.index(";")]}" href="{icon}">\n'
         f"<style>\n{style}</style>\n</head>\n"
-        f'<body class="{" ".join(css_classes)}">\n<header>\n<p class="eyebrow">diffclust {kind}</p>'
+        f'<body class="{" ".join(css_classes)}" data-files="{escape(files)}">\n<header>\n'
+        f'<p class="eyebrow">diffclust {kind}</p>'
         f"\n{header}</header>\n<main>\n{main}\n</main>\n"
-        f"<footer>Made by diffclust {__version__}. This file holds everything it shows "
-        'and loads nothing from elsewhere.</footer>\n<output class="tooltip" hidden></output>\n'
+        f"<footer>Made by diffclust {__version__}. This file holds everything it shows and loads "
+        f'{end}.</footer>\n<output class="tooltip" hidden></output>\n{_DIALOG}'
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
 
@@ -120,6 +142,19 @@ def section(name: str, heading: str, body: str, controls: str = "") -> str:
     return f'<section id="{name}">\n{bar}{body}\n</section>'
 
 
+def contents(headings: Mapping[str, str]) -> str:
+    """Links to the sections of a page.
+
+    Args:
+        headings: HTML by the id of the section.
+
+    Returns:
+        HTML.
+    """
+    links = "".join(f'<a href="#{name}">{heading}</a>' for name, heading in headings.items())
+    return f'<nav aria-label="Contents">{links}</nav>'
+
+
 def figure_list(figures: Mapping[str, str]) -> str:
     """Figures in large letters, each above its name.
 
@@ -149,19 +184,24 @@ def table(columns: Mapping[str, Iterable[str]]) -> str:
     return _table("table", "".join(f"<th>{escape(name)}</th>" for name in columns), listed)
 
 
-def shaded_table(header: Iterable[str], rows: Iterable[tuple[str, Iterable[str]]]) -> str:
+def shaded_table(
+    header: Iterable[str], rows: Iterable[tuple[str, Iterable[str]]], axes: tuple[str, str]
+) -> str:
     """A table of shares, each row with a name before it.
 
     Args:
         header: Names of the columns, HTML.
         rows: Name, any text, and cells (see `shaded_cell`) of each row.
+        axes: What the rows are and what the columns are, any text.
 
     Returns:
         HTML.
     """
+    names = [f"<th>{name}</th>" for name in header]
+    of_rows, of_columns = map(escape, axes)
     listed = (f"<th>{escape(name)}</th>{''.join(cells)}" for name, cells in rows)
-    head = "".join(f"<th>{name}</th>" for name in header)
-    return _table("confusion", f"<td></td>{head}", listed)
+    head = f'<td></td><th class="axis" colspan="{len(names)}">{of_columns}</th></tr><tr>'
+    return _table("confusion", f'{head}<th class="axis">{of_rows}</th>{"".join(names)}', listed)
 
 
 def _table(css_class: str, head: str, rows: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from diffclust.data import Collection, Dataset
 from diffclust.methods import plural
 from diffclust.models import Result, of_images
 from diffclust.plotting import Film, Frame, as_picture, map_svg, neighbour_map
+from diffclust.plotting.maps import NUM_MARKERS, marker
 from diffclust.report.page import data_uris, picture_uri, shaded_cell, shaded_table
 from diffclust.report.selection import class_name
 from diffclust.report.text import count, escape, percent, whole
@@ -33,10 +34,14 @@ _MOST_BYTES = 90_000
 _TILE = 80
 """Pixels that the longer side of a prototype in a film has at least."""
 
-_GAP, _LINE = 8, 18
+_GAP, _LETTERS = 8, 0.03
+"""Between tiles in pixels; size of all letters as a part of a film's width, at least 14 pixels."""
 
 _GREY = (128, 128, 128, 255)
 """Of all writing in pictures: legible on light and on dark pages."""
+
+_NARROW = 300
+"""Moments of a film that are no wider than this many pixels stand side by side as stills."""
 
 _FRAME_MS, _HELD_MS = 140, 1800
 """How long a frame is shown, and the first and the last one."""
@@ -67,8 +72,10 @@ def film_section(result: Result, film: Film | None) -> str:
     factor = max(1, math.ceil(_TILE / max(height, width)))
     sheets = [_sheet(frame, unit, (width * factor, height * factor)) for frame in frames]
     moments = np.unique(np.linspace(0, len(sheets) - 1, 4).round().astype(int)).tolist()
-    stills = picture_uri(_tiled([sheets[i] for i in moments], 2), "webp", quality=75)
     width, height = sheets[0].size
+    # Wide ones below each other, so that a telephone does not make their letters smaller still.
+    beside = 2 if width < _NARROW else 1
+    stills = picture_uri(_tiled([sheets[i] for i in moments], beside), "webp", quality=75)
     prototypes = count(len(frames[-1].pictures), "prototype")
     first, last = frames[0].done, frames[-1].done
     ends = f"{unit} {first} to {unit} {last}"
@@ -91,16 +98,18 @@ def _sheet(frame: Frame, unit: str, size: tuple[int, int]) -> "Image":
     # Of large images restarts see coarse ones, which need not look coarser than they are.
     small = max(size) % max(frame.pictures.shape[1:3]) == 0 and max(size) < 2 * _TILE
     way = Image.Resampling.NEAREST if small else Image.Resampling.BICUBIC
-    font, tiles = ImageFont.load_default(12), []
+    columns = min(clusters, 5) if clusters <= 20 else min(8, math.ceil(math.sqrt(2 * clusters)))
+    letters = max(14, round(_LETTERS * columns * (width + _GAP)))
+    font, tiles = ImageFont.load_default(letters), []
     for cluster, pixels in enumerate(frame.pictures):
-        tile = Image.new("RGBA", (width, height + _LINE))
+        tile = Image.new("RGBA", (width, height + letters + _GAP))
         tile.paste(as_picture(pixels).convert("RGB").resize(size, way))
         place = (width / 2, height + 2)
         ImageDraw.Draw(tile).text(place, str(cluster), _GREY, font, anchor="ma")
         tiles.append(tile)
-    columns = clusters if clusters <= 5 else min(8, math.ceil(math.sqrt(2 * clusters)))
-    sheet = _tiled(tiles, columns, below=_LINE)
-    ImageDraw.Draw(sheet).text((0, sheet.height - _LINE), f"{unit} {frame.done}", _GREY, font)
+    sheet = _tiled(tiles, columns, below=letters + _GAP)
+    place = (0, sheet.height - letters - _GAP)
+    ImageDraw.Draw(sheet).text(place, f"{unit} {frame.done}", _GREY, font)
     return sheet
 
 
@@ -165,7 +174,8 @@ def confusion_table(result: Result, dataset: Collection) -> str:
         )
         for label, counts in zip(classes, table[:, order].tolist(), strict=True)
     )
-    shown = shaded_table((f'<a href="#cluster-{k}">{k}</a>' for k in order), rows)
+    links = (f'<a href="#cluster-{k}">{k}</a>' for k in order)
+    shown = shaded_table(links, rows, ("class", "cluster"))
     agree = sum(int(table[classes.index(label), k]) for k, label in matched.items())
     total, noun = int(table.sum()), dataset.noun
     return (
@@ -275,6 +285,12 @@ def map_section(
             panels.append(f"<figure><figcaption>{title}</figcaption>{svg}</figure>")
     if not panels:
         return ""
+    groups = np.unique(result.assignments[chosen]).tolist()
+    legend = "".join(
+        f'<button type="button" value="{group}" aria-label="Show cluster {group} alone">'
+        f'<i class="{marker(group)}"></i>{group}</button>'
+        for group in groups
+    )
     which = "All" if len(chosen) == size else "A random draw of"
     note = (
         f" Each {dataset.noun} is aligned to the prototype of its own cluster, which alone draws "
@@ -282,11 +298,14 @@ def map_section(
         if len(panels) > 1
         else " This method aligns no images, so there is one map."
     )
+    again = ", and colours repeat: press a number above the maps to see that cluster alone"
+    again = again if groups[-1] >= NUM_MARKERS else ""
     return (
+        f'<div class="legend"><span class="soft">Cluster</span>{legend}</div>'
         f'<div class="maps">{"".join(panels)}</div><p class="note">{which} '
         f"{count(len(chosen), dataset.noun)}, placed by t-SNE so that those that are much alike "
-        "lie close together; colours and numbers are clusters. Distances between groups, their "
-        f"sizes and the directions mean nothing.{note}</p>"
+        f"lie close together; colours and numbers are clusters{again}. Distances between groups, "
+        f"their sizes and the directions mean nothing.{note}</p>"
     )
 
 

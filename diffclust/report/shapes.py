@@ -49,15 +49,12 @@ class ShapeRenderer:
     icon: str
     css_classes: tuple[str, ...]
 
-    def __init__(
-        self, result: Result, dataset: LandmarkSet, positions: np.ndarray, *, seed: int
-    ) -> None:
+    def __init__(self, result: Result, dataset: LandmarkSet, *, seed: int) -> None:
         """Registers the shapes and draws members at random.
 
         Args:
             result: A fitted model of shapes.
             dataset: The shapes it was fitted to.
-            positions: Positions of the samples that are shown.
             seed: Seed of the draw of members, where a cluster has too many.
         """
         self.means = result.prototypes.astype(np.float64)
@@ -68,13 +65,10 @@ class ShapeRenderer:
         self.frame = shape_frame(self.means, self.covariances, self.registered)
         # Of each cluster all registered shapes, or a random draw.
         self.members = [self.registered[drawn] for drawn in drawn_members(result, seed)]
-        # The samples as they came with their frames, and whether these have one scale.
-        self.raw, self.one_scale = {}, True
+        # Frames of the samples as they came, and whether these have one scale.
+        self.shapes, self.frames, self.one_scale = dataset.landmarks, [], True
         if result.model.settings()["registration"] != "none":
-            chosen = np.unique(positions).tolist()
-            shapes = dataset.landmarks[chosen]
-            frames, self.one_scale = _raw_frames(shapes, self.frame)
-            self.raw = dict(zip(chosen, zip(frames, shapes, strict=True), strict=True))
+            self.frames, self.one_scale = _raw_frames(self.shapes, self.frame)
         clusters, landmarks, _ = self.means.shape
         self.is_detailed = clusters * landmarks <= _MOST_DETAILED
         self.deviations = (2.0, 1.0) if self.is_detailed else (2.0,)
@@ -150,9 +144,9 @@ class ShapeRenderer:
         """The shape as it came, and over its mean shape."""
         del name
         parts, top = [], 0
-        if position in self.raw:
-            frame, shape = self.raw[position]
-            parts, top = [frame.drawn_shape(shape)], frame.height + _GAP
+        if self.frames:
+            frame = self.frames[position]
+            parts, top = [frame.drawn_shape(self.shapes[position])], frame.height + _GAP
         registered = self.frame.drawn_shape(self.registered[position])
         over = f'<g class="over">{registered}</g>'
         parts.append(f'<g transform="translate(0 {top})">{_use(self.clusters[position])}{over}</g>')
@@ -161,9 +155,9 @@ class ShapeRenderer:
 
     def original(self, position: int, tooltip: str) -> str:
         """The shape as it came."""
-        frame, shape = self.raw.get(position, (self.frame, self.registered[position]))
+        frame = self.frames[position] if self.frames else self.frame
         box = f"0 0 {frame.width} {frame.height}"
-        return titled_svg(box, tooltip, frame.drawn_shape(shape))
+        return titled_svg(box, tooltip, frame.drawn_shape(self.shapes[position]))
 
     def row_names(self) -> str:
         """Names of the rows of drawings: nothing, as there are two at most."""
@@ -172,7 +166,7 @@ class ShapeRenderer:
     def legend(self) -> list[str]:
         """What the drawings below each other are."""
         over = "over the mean shape of its cluster"
-        if not self.raw:
+        if not self.frames:
             return [f"The shape as it came, {over}: this is what is compared."]
         scale = "all on one scale" if self.one_scale else "each on its own scale"
         seen = "" if self.means.shape[2] == 2 else ", seen along the same axes"

@@ -52,15 +52,20 @@ def _in_turn(views: Sequence[ClusterView]) -> Iterator[int]:
         yield from (position for position in row if position is not None)
 
 
-def encoded_recording(dataset: Recordings, position: int) -> bytes:
-    """A recording as a browser plays it.
+def _player(dataset: Recordings, position: int) -> str:
+    sound = base64.b64encode(encoded(dataset, position)).decode()
+    return f'<audio controls preload="none" src="data:audio/flac;base64,{sound}"></audio>'
+
+
+def encoded(dataset: Recordings, position: int) -> bytes:
+    """A recording as it was read.
 
     Args:
         dataset: The recordings.
-        position: Position of the recording in the data set.
+        position: Which one.
 
     Returns:
-        A FLAC file.
+        A FLAC file of 16,000 samples a second at most.
 
     Raises:
         FileError: If it cannot be read any more.
@@ -72,8 +77,3 @@ def encoded_recording(dataset: Recordings, position: int) -> bytes:
     wave = read_recording(Path(dataset.paths[position]), rate, round(rate * dataset.seconds))
     soundfile.write(file, wave, rate, format="FLAC", subtype="PCM_16")
     return file.getvalue()
-
-
-def _player(dataset: Recordings, position: int) -> str:
-    sound = base64.b64encode(encoded_recording(dataset, position)).decode()
-    return f'<audio controls preload="none" src="data:audio/flac;base64,{sound}"></audio>'

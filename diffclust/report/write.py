@@ -14,11 +14,13 @@ from diffclust.plotting.series import MOST_POINTS
 from diffclust.report import clusters, sections, selection, sounds
 from diffclust.report.fit import fit_section
 from diffclust.report.images import ImageRenderer
-from diffclust.report.page import document, figure_list, section
+from diffclust.report.members import MOST_BYTES, member_files
+from diffclust.report.page import contents, document, figure_list, section
 from diffclust.report.series import SeriesRenderer
 from diffclust.report.shapes import ShapeRenderer, affordable_shapes
 from diffclust.report.text import SCORES, count, duration, escape, number, percent, whole
 from diffclust.solvers.result import Status
+from diffclust.storage.staging import staged_file
 
 
 def write_report(
@@ -33,8 +35,12 @@ def write_report(
     film: Film | None = None,
     others: CommonStart | None = None,
     map_samples: int = 1_000,
+    members_bytes: int = MOST_BYTES,
 ) -> None:
     """Writes one HTML file that shows a fit and needs nothing else, no network either.
+
+    All members of the clusters are written into a folder beside it, `report_files` for
+    `report.html`, which it loads from when somebody asks for them.
 
     It holds the prototypes, how the fit went, the doubtful pairs of images between clusters where
     the method has any, and for each cluster its nearest, farthest, random and least certain
@@ -58,10 +64,12 @@ def write_report(
             None.
         others: Fits of other methods from the same start, for a row of prototypes each, or None.
         map_samples: Most images that are placed on maps by t-SNE, 2,000 at most; 0 for no maps.
+        members_bytes: Size of the folder with all members at most, in bytes; 0 for no folder.
 
     Raises:
         ValueError: If the data set is not the one that was fitted, `samples_per_group` is below
-            1, or `map_samples` is not between 0 and 2,000.
+            1, `map_samples` is not between 0 and 2,000, or the folder's name is taken by something
+            that no report wrote.
     """
     if samples_per_group < 1:
         raise ValueError(f"samples_per_group must be at least 1, not {samples_per_group}")
@@ -77,28 +85,46 @@ def write_report(
     sections.check_map_samples(map_samples, "map_samples")
     title = dataset.name if title is None else title
     gallery = _gallery(result, dataset, samples_per_group, seed)
+    files = member_files(path, gallery, members_bytes)
+    with files as gallery, staged_file(path, overwrite=True) as file:
+        page = _page(gallery, title, scores or {}, film, others, map_samples, seed)
+        file.write_text(page, encoding="utf-8")
+
+
+def _page(
+    gallery: clusters.Gallery,
+    title: str,
+    scores: Mapping[str, float],
+    film: Film | None,
+    others: CommonStart | None,
+    map_samples: int,
+    seed: int,
+) -> str:
+    """The report as HTML."""
+    result, dataset = gallery.result, gallery.dataset
     first, second = (clusters.cluster_order(gallery, f"sort-{n}") for n in ("overview", "clusters"))
     heading, all_clusters = plural(gallery.words.prototype).capitalize(), clusters.overview(gallery)
     maps = sections.map_section(result, dataset, others, most=map_samples, seed=seed)
     every = f"{clusters.how_to_read(gallery)}{clusters.cluster_list(gallery)}"
     starts = sections.common_start_rows(result, dataset, others)
     done = "The prediction" if result.outcome.status is Status.PREDICTED else "The fit"
-    film_of_it = sections.film_section(result, film)
     parts = [
-        section("overview", heading, all_clusters, first),
-        section("fit", done, fit_section(result, dataset, seed)),
-        section("film", "Prototypes during the fit", film_of_it),
-        section("starts", "Other methods from the same start", starts),
-        section("confusion", "Classes and clusters", sections.confusion_table(result, dataset)),
-        section("maps", "Maps", maps),
-        section("bridges", "Alike, yet in different clusters", clusters.bridge_list(gallery)),
-        section("clusters", "Clusters", every, f"{second}{clusters.sample_order(gallery)}"),
+        ("overview", heading, all_clusters, first),
+        ("fit", done, fit_section(result, dataset, seed)),
+        ("film", "Prototypes during the fit", sections.film_section(result, film)),
+        ("starts", "Other methods from the same start", starts),
+        ("confusion", "Classes and clusters", sections.confusion_table(result, dataset)),
+        ("maps", "Maps", maps),
+        ("bridges", "Alike, yet in different clusters", clusters.bridge_list(gallery)),
+        ("clusters", "Clusters", every, f"{second}{clusters.sample_order(gallery)}"),
     ]
-    header = _header(title, result, dataset, scores or {})
+    names = {name: words for name, words, body, *_ in parts if body}
+    header = f"{_header(title, result, dataset, scores)}{contents(names)}"
     classes = [*gallery.renderer.css_classes, *["many"] * gallery.folded]
-    icon = gallery.renderer.icon
-    page = document("report", title, header, parts, icon=icon, css_classes=classes)
-    Path(path).write_text(page, encoding="utf-8")
+    sheets, icon = [section(*part) for part in parts], gallery.renderer.icon
+    return document(
+        "report", title, header, sheets, icon=icon, css_classes=classes, files=gallery.members.url
+    )
 
 
 def _gallery(result: Result, dataset: Collection, wanted: int, seed: int) -> clusters.Gallery:
@@ -123,7 +149,7 @@ def _gallery(result: Result, dataset: Collection, wanted: int, seed: int) -> clu
     elif isinstance(dataset, SeriesSet):
         renderer = SeriesRenderer(result, dataset, seed=seed)
     else:
-        renderer = ShapeRenderer(result, dataset, positions, seed=seed)
+        renderer = ShapeRenderer(result, dataset, seed=seed)
     samples = selection.sample_info(result, dataset, positions)
     note = f" With so many {many}, each group shows {affordable}." * (affordable < wanted)
     players = {}

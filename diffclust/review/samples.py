@@ -11,7 +11,7 @@ from diffclust.data.dataset import FileError
 from diffclust.models import Result
 from diffclust.plotting import as_picture, displayable, landmark_covariances, shape_frame
 from diffclust.report.series import SeriesRenderer
-from diffclust.report.sounds import encoded_recording
+from diffclust.report.sounds import encoded
 from diffclust.report.text import plain
 
 _LONGEST_SIDE = 320
@@ -121,7 +121,7 @@ class ReviewSamples:
         if not isinstance(self._dataset, Recordings):
             raise LookupError("these are no recordings")
         try:
-            return encoded_recording(self._dataset, sample)
+            return encoded(self._dataset, sample)
         except FileError as error:
             raise LookupError(f"recording {sample} cannot be read: {error}") from error
 

@@ -60,10 +60,11 @@ def _aligned(everywhere: PyTree, rows: PyTree) -> Alignment:
 def _add(
     solver: Lloyd, state: LloydState, batch: Batch, memory: Memory, *, axis_name: str | None = None
 ) -> tuple[LloydState, Memory]:
-    alignment = _aligned((solver, state.learned), (batch.samples, memory))
-    state = solver.accumulate(state, batch, alignment, memory.cluster[:, 0], axis_name=axis_name)
-    energy = memory.energy.at[:, 0].set(alignment.energy[:, 0])
-    return state, Memory(memory.cluster, energy, alignment.params)
+    """Adds a batch whose memory holds the alignment of each sample to its own cluster."""
+    own = Memory(memory.cluster[:, :1], memory.energy[:, :1], memory.params[:, :1])
+    alignment = jax.vmap(lambda m: Alignment(m.cluster, m.params, m.energy))(own)
+    cluster = memory.cluster[:, 0]
+    return solver.accumulate(state, batch, alignment, cluster, axis_name=axis_name), memory
 
 
 def aligned_means(
@@ -104,7 +105,11 @@ def aligned_means(
     for _ in range(_PASSES):
         state, new = data.replicate(state), []
         for batch, past in zip(level.batches, memory, strict=True):
-            state, present = level.step(step, state, batch, past)
+            # The program that aligns all samples in the end, so that it is compiled once.
+            found = level.map(_aligned, (solver, state.learned), (batch.samples, past))
+            energy = past.energy.at[:, 0].set(found.energy[:, 0])
+            present = Memory(past.cluster, energy, found.params)
+            state, present = level.step(step, state, batch, present)
             new.append(present)
         memory, state = tuple(new), solver.end_pass(state)
     return unreplicated(state.learned.clusters, data.mesh)

@@ -13,6 +13,9 @@ from typing import Any
 EXPORT_MARK = "export.json"
 """A folder that holds it was written by `diffclust export` or `align`."""
 
+REPORT_MARK = "report.json"
+"""A folder that holds it has the files of a report."""
+
 
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON object in a file.
@@ -31,7 +34,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def is_output(folder: Path, names: Iterable[str]) -> bool:
-    """Whether a folder is a run, a sweep or an export.
+    """Whether a folder is a run, a sweep, an export, or has the files of a report.
 
     Args:
         folder: The folder.
@@ -40,7 +43,11 @@ def is_output(folder: Path, names: Iterable[str]) -> bool:
     Returns:
         False for a folder of one's own that happens to have files of the same names.
     """
-    marks = {"summary.json": {"method", "command"}, EXPORT_MARK: {"what", "run"}}
+    marks = {
+        "summary.json": {"method", "command"},
+        EXPORT_MARK: {"what", "run"},
+        REPORT_MARK: {"report", "files"},
+    }
     return any(marks[name] <= read_object(folder / name).keys() for name in marks.keys() & {*names})
 
 

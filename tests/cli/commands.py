@@ -11,6 +11,11 @@ from diffclust.cli import main
 Run = Callable[..., tuple[int, str, str]]
 """Runs a command; gives status, stdout and stderr."""
 
+RUN_FILES = [
+    *("assignments.csv", "model", "prototypes.png", "report.html", "report_files", "summary.json")
+]
+"""What a fit writes."""
+
 
 def squares(count: int) -> np.ndarray:
     """Grey images of 8 × 8 pixels, each a bright rectangle somewhere on noise."""

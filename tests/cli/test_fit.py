@@ -25,11 +25,10 @@ from diffclust.data import Dataset, load
 from diffclust.models import MODELS
 from diffclust.report import text as report_text
 from diffclust.solvers import Assignment, Progress
-from tests.cli.commands import Run, entries, runner, squares
+from tests.cli.commands import RUN_FILES, Run, entries, runner, squares
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["--method", "kmeans", "-k", "2", "--restarts", "1", "--max-passes", "2"]
-RUN_FILES = ["assignments.csv", "model", "prototypes.png", "report.html", "summary.json"]
 
 
 @pytest.fixture

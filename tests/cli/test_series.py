@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import diffclust
-from tests.cli.commands import Run, entries, runner
+from tests.cli.commands import RUN_FILES, Run, entries, runner
 
 FIT = ["-k", "2", "--method", "series-kmeans", "--restarts", "1", "--max-passes", "4"]
 
@@ -42,8 +42,7 @@ def test_fit_predict_and_export(run: Run) -> None:
     summary = json.loads(Path("run/summary.json").read_text())
     assert summary["acc"] == 1.0
     assert summary["source"]["sample_shape"] == [24, 1]
-    names = ["assignments.csv", "model", "prototypes.png", "report.html", "summary.json"]
-    assert entries("run") == names
+    assert entries("run") == RUN_FILES
 
     # Shorter ones end with missing values.
     np.savez("others.npz", series=waves()[:7, :23])

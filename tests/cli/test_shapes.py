@@ -10,6 +10,7 @@ import diffclust
 from diffclust.cli import main
 from diffclust.data import load, simulated_shapes
 from diffclust.models import ShapeKMeans
+from tests.cli.commands import RUN_FILES, entries
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +45,7 @@ def test_fit_and_predict(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     summary = json.loads(Path("run/summary.json").read_text())
     assert summary["acc"] == 1.0
     assert summary["source"]["sample_shape"] == [5, 2]
-    names = {path.name for path in Path("run").iterdir()}
-    assert names == {"assignments.csv", "model", "prototypes.png", "report.html", "summary.json"}
+    assert entries("run") == RUN_FILES
     with Path("run/assignments.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows] == [str(i) for i in range(18)]

@@ -61,6 +61,7 @@ def test_grey_can_be_made_rgb(folder):
     [
         ("summary.json", '{"method": "kmeans", "command": "fit"}'),
         ("export.json", '{"what": "folders", "run": "run"}'),
+        ("report.json", '{"report": "report_files", "files": "members"}'),
     ],
 )
 def test_folders_that_diffclust_wrote_are_passed_over(folder, name, text):

@@ -69,7 +69,7 @@ def test_colours_do_not_matter_any_more(coloured):
     _, found = coloured
     assert found.model.ground == "colour"
     assert metrics.adjusted_rand_index(LABELS, found.assignments) == 1.0
-    assert found.prototypes.shape == (3, 20, 20, 1)
+    assert found.prototypes.shape == (3, 28, 28, 1)
 
 
 def test_new_images_are_registered_as_those_that_were_fitted(coloured):

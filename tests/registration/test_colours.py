@@ -103,8 +103,32 @@ def test_pictures_are_brought_back(seed, front, back):
     image, frame = jnp.asarray(coloured(ink, front, back)), Frame("upright", "colour")
     params = frame.find(image)
     assert params.shape == (frame.transform(3).num_params,)
-    restored = frame.restore(params, frame.apply(params, image), 3)
+    restored = frame.restore(params, frame.apply(params, image), image.shape)
     np.testing.assert_allclose(restored, image, atol=0.06)
+
+
+@pytest.mark.parametrize("ink", ["none", "colour"])
+def test_small_images_are_read_at_more_pixels(ink):
+    small = jnp.asarray(coloured(blobs(12, 16, 0, matrix=0.5 * np.eye(2)), (1, 1, 0), (0, 0, 0)))
+    alone, frame = Frame("none", ink), Frame("none", ink, least_side=24)
+    assert frame.shape(small.shape) == (24, 32, 1 if ink == "colour" else 3)
+    # The border is black.
+    wanted = jax.image.resize(alone(small), frame.shape(small.shape), "linear")
+    np.testing.assert_allclose(frame(small), wanted, atol=1e-6)
+    upright = Frame("upright", ink, least_side=24)
+    params = upright.find(small)
+    np.testing.assert_array_equal(params, Frame("upright", ink).find(small))
+    back = upright.restore(params, upright.apply(params, small), small.shape)
+    np.testing.assert_allclose(back, small, atol=0.06)
+
+
+def test_large_images_stay_and_streamed_ones_are_enlarged_too():
+    images = made(3, "black")
+    assert Frame("none", least_side=20).registered(images) is images
+    frame = Frame("none", least_side=28)
+    found = frame.registered(Stored(images))
+    assert found.shape == (3, 28, 28, 1)
+    np.testing.assert_array_equal(found[np.arange(3)], frame.registered(images))
 
 
 def made(count: int, kind: str) -> np.ndarray:

@@ -17,7 +17,7 @@ from PIL import Image
 from sklearn.metrics.cluster import contingency_matrix
 
 from diffclust.analysis import CommonStart
-from diffclust.data import Dataset
+from diffclust.data import Dataset, load
 from diffclust.metrics import scores
 from diffclust.models import AffineInvariantKMeans, KMeans, Result
 from diffclust.plotting import Film
@@ -27,7 +27,7 @@ from diffclust.solvers import Progress
 from diffclust.solvers.result import Assignment, Outcome, Status
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 CLUSTERS, SIDE, COUNT = 4, 8, 60
@@ -106,6 +106,15 @@ def opened(browser: "Browser", report: Path, **settings) -> tuple["Page", list[s
     return page, wrong
 
 
+def eventually(page: "Page", expression: str) -> None:
+    """Waits until something holds; the policy lets Playwright's own waiting evaluate nothing."""
+    for _ in range(200):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(50)
+    pytest.fail(expression)
+
+
 def test_the_film_is_animated_and_its_stills_are_larger(report: Path) -> None:
     source = report.read_text("utf-8")
     film, stills = (
@@ -118,12 +127,14 @@ def test_the_film_is_animated_and_its_stills_are_larger(report: Path) -> None:
         size = picture.size
         assert picture.convert("RGBA").getpixel((size[0] - 1, 0))[3] == 0
     with Image.open(io.BytesIO(base64.b64decode(stills))) as picture:
-        assert picture.width > 2 * size[0]
+        assert picture.height > 3 * size[1]
 
 
 def test_the_table_of_classes_is_scikit_learns(report: Path) -> None:
     table = report.read_text("utf-8").split('<table class="confusion">')[1].split("</table>")[0]
-    head, *rows = table.split("<tr>")[1:]
+    axes, head, *rows = table.split("<tr>")[1:]
+    assert ">cluster<" in axes
+    assert head.startswith('<th class="axis">class</th>')
     order = [int(cluster) for cluster in re.findall(r"#cluster-(\d+)", head)]
     cells = [re.findall(r"<td[^>]*>(\d*)</td>", row) for row in rows]
     labels = np.random.default_rng(0)
@@ -240,3 +251,119 @@ def test_a_film_for_some_and_stills_for_others(browser: "Browser", report: Path)
         page.wait_for_function(f"({still}) === {str(not stands).lower()}")
         page.click("button.stills")
         page.wait_for_function(f"({still}) === {str(stands).lower()}")
+
+
+@pytest.fixture
+def photographs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A report of files that are larger than what was fitted, with ten members on a page."""
+    monkeypatch.setattr("diffclust.report.members._MOST_ON_PAGE", 10)
+    rng = np.random.default_rng(0)
+    (tmp_path / "photographs").mkdir()
+    for i in range(COUNT):
+        pixels = rng.integers(256, size=(50, 50), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"photographs/{i:02}.png")
+    dataset = load(tmp_path / "photographs", size=SIDE)
+    path = tmp_path / "run 1/report.html"
+    write_report(path, made(AffineInvariantKMeans(CLUSTERS), 0), dataset)
+    return path
+
+
+def members_of(page: "Page", wrong: list[str], report: Path) -> "Locator":
+    """The first cluster's members, after a press on the button that shows them."""
+    box = page.locator(".everyone").first
+    box.get_by_role("button").click()
+    box.locator(".sample").first.wait_for()
+    folder = report.with_name("report_files").as_uri()
+    assert [text for text in wrong if not text.startswith(folder)] == []
+    return box
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_every_member_can_be_shown(browser: "Browser", photographs: Path, width: int) -> None:
+    page, wrong = opened(browser, photographs, viewport={"width": width, "height": 700})
+    size = int(np.sum(made(AffineInvariantKMeans(CLUSTERS), 0).assignments == 0))
+    assert 10 < size < 20
+    assert page.get_by_role("button", name=f"Show all {size}\u00a0images").count() == 1
+    box = members_of(page, wrong, photographs)
+    assert box.locator(".sample").count() == 10
+    first = box.locator(".sample").first.get_attribute("data-position")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    loaded = (
+        "Promise.all([...document.querySelectorAll('.everyone image')].map((i) => {"
+        " const one = new Image(); one.src = i.getAttribute('href');"
+        " return one.decode().then(() => one.naturalWidth); }))"
+    )
+    assert page.evaluate(loaded) == [4 * SIDE] * 10
+    box.get_by_role("button", name="Next page").click()
+    eventually(page, f"document.querySelectorAll('.everyone .sample').length === {size - 10}")
+    assert box.get_by_role("button").count() == 0
+    box.locator("select").select_option(index=0)
+    eventually(page, "document.querySelectorAll('.everyone .sample').length === 10")
+    assert box.locator(".sample").first.get_attribute("data-position") == first
+    page.check(".order input[value=certainty]")
+    shown = box.locator(".sample").all()
+    margins = [float(one.get_attribute("data-certainty") or "nan") for one in shown]
+    assert margins == sorted(margins)
+
+
+def test_a_sample_is_shown_at_full_size(browser: "Browser", photographs: Path) -> None:
+    page, wrong = opened(browser, photographs)
+    box, dialog = members_of(page, wrong, photographs), page.locator("dialog")
+    box.locator(".sample > svg").nth(9).focus()
+    page.keyboard.press("Enter")
+    picture = dialog.locator("img")
+    picture.wait_for()
+    eventually(page, "document.querySelector('dialog img').naturalWidth === 50")
+    assert "cluster 0 · index " in dialog.locator("p").inner_text()
+    here = picture.get_attribute("src")
+    # On to the next page, and back.
+    page.keyboard.press("ArrowRight")
+    eventually(page, f"document.querySelector('dialog img')?.src.endsWith('{here}') === false")
+    assert box.locator("select").input_value().startswith("11 to")
+    page.keyboard.press("ArrowLeft")
+    eventually(page, f"document.querySelector('dialog img').src.endsWith('{here}')")
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="hidden")
+    # A sample of the report itself: the original, and how it was aligned.
+    page.locator(".group .sample > svg").first.click()
+    eventually(page, "document.querySelector('dialog img').naturalWidth === 50")
+    assert dialog.locator(".views > svg .grid").count() == 1
+    dialog.get_by_role("button", name="Close").click()
+    dialog.wait_for(state="hidden")
+
+
+def test_a_report_without_its_folder_says_so(browser: "Browser", photographs: Path) -> None:
+    alone = photographs.rename(photographs.parent.parent / "sent.html")
+    page, _ = opened(browser, alone)
+    page.locator(".everyone button").first.click()
+    page.get_by_text(
+        "They are in the folder report_files, which is not beside this file"
+    ).wait_for()
+    page.locator(".group .sample > svg").first.click()
+    page.locator("dialog .views > svg .grid").wait_for()
+    eventually(page, "document.querySelector('dialog img') === null")
+
+
+def test_one_cluster_alone_on_the_maps(browser: "Browser", report: Path) -> None:
+    page, _ = opened(browser, report)
+    button = page.locator(".legend button").nth(2)
+    dim = "document.querySelectorAll('.maps .dim').length"
+    button.click()
+    # On both maps, with their numbers.
+    assert page.evaluate(dim) == 4 * (CLUSTERS - 1)
+    assert button.get_attribute("aria-pressed") == "true"
+    button.click()
+    assert page.evaluate(dim) == 0
+
+
+def test_contents_lead_to_every_section(browser: "Browser", report: Path) -> None:
+    page, _ = opened(browser, report, viewport={"width": 360, "height": 700})
+    sections = page.eval_on_selector_all("main > section", "all => all.map((one) => '#' + one.id)")
+    links = page.eval_on_selector_all("nav a", "all => all.map((one) => one.getAttribute('href'))")
+    assert links == sections
+    heights = page.eval_on_selector_all("nav a", "all => all.map((one) => one.offsetHeight)")
+    assert min(heights) >= 40
+    page.get_by_role("link", name="Clusters", exact=True).click()
+    eventually(page, "scrollY > 1000")
+    # They stay in sight.
+    assert page.locator("nav").bounding_box()["y"] == 0

@@ -137,7 +137,7 @@ def test_the_report_speaks_of_shapes(tmp_path: Path) -> None:
         "of all shapes",
         "The shape as it came, all on one scale.",
         "the density of a shape in its cluster",
-        "Point at a shape, or tap it, for its index, name, −log density and margin.",
+        "Point at a shape for its index, name, −log density and margin; click it",
         "skull 17 class male −log density",
         "Classes:",
         "mean deviation of a landmark",
@@ -183,7 +183,7 @@ def test_every_cluster_shows_all_its_members_where_they_are(
     source, page = written(tmp_path, result, dataset)
     behind = re.findall(r'<g class="members"><path d="(.*?)"', source)
     assert len(behind) == 3
-    renderer = ShapeRenderer(result, dataset, np.arange(3), seed=0)
+    renderer = ShapeRenderer(result, dataset, seed=0)
     for cluster, path in enumerate(behind):
         own = registered[result.assignments == cluster]
         placed = renderer.frame.place(own).swapaxes(0, 1).reshape(-1, 2)
@@ -205,7 +205,7 @@ def test_ellipses_are_two_and_one_deviations_of_the_cluster(tmp_path: Path) -> N
     result, dataset, _ = made(ShapeKMeans(2))
     source, _ = written(tmp_path, result, dataset)
     radii = np.array(re.findall(r'<ellipse rx="(\S+)" ry="(\S+)"', source), float)
-    unit = ShapeRenderer(result, dataset, np.arange(2), seed=0).frame.unit
+    unit = ShapeRenderer(result, dataset, seed=0).frame.unit
     variances = np.asarray(result.outcome.learned.clusters.prototype.covariance, np.float64)
     expected = unit * np.sort(np.sqrt(variances), axis=2)[:, None, :, ::-1] * [[[[2.0]], [[1.0]]]]
     np.testing.assert_allclose(radii.reshape(2, 2, 6, 2), expected, rtol=2e-3)
@@ -217,7 +217,7 @@ def test_samples_are_drawn_as_they_came_and_over_their_mean(tmp_path: Path) -> N
     assert len(page.all("figure", class_="sample")) == 3 * 4 * 3
     views = select(result, samples_per_group=3, seed=4)
     positions = [p for view in views for group in view.groups for p in group.positions.tolist()]
-    renderer = ShapeRenderer(result, dataset, np.array(positions), seed=4)
+    renderer = ShapeRenderer(result, dataset, seed=4)
     drawn = re.findall(
         r'<figure class="sample"[^>]*>(.*?)<figcaption>', section(source, "clusters"), re.S
     )
@@ -227,7 +227,7 @@ def test_samples_are_drawn_as_they_came_and_over_their_mean(tmp_path: Path) -> N
         assert f'href="#mean-{result.assignments[position]}"' in markup
         raw, over = markup.split('<g class="over">')
         np.testing.assert_allclose(dots(over), renderer.frame.place(registered[position]), atol=0.6)
-        frame, _ = renderer.raw[position]
+        frame = renderer.frames[position]
         units.add(round(frame.unit, 9))
         placed = (dataset.landmarks[position] - [frame.left, frame.top]) * [frame.unit, -frame.unit]
         np.testing.assert_allclose(dots(raw), placed, atol=0.51)
@@ -240,8 +240,8 @@ def test_shapes_of_very_unlike_sizes_are_drawn_each_on_its_own_scale(tmp_path: P
     result, dataset, _ = made(ShapeKMeans(2), sizes=(1.0, 1000.0))
     _, page = written(tmp_path, result, dataset)
     assert "The shape as it came, each on its own scale." in said(page)
-    renderer = ShapeRenderer(result, dataset, np.arange(60), seed=0)
-    for frame, shape in renderer.raw.values():
+    renderer = ShapeRenderer(result, dataset, seed=0)
+    for frame, shape in zip(renderer.frames, dataset.landmarks, strict=True):
         extent = np.ptp(frame.place(shape), axis=0)
         assert extent.max() > 0.4 * min(frame.width, frame.height)
         assert (extent <= [frame.width, frame.height]).all()
