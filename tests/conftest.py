@@ -48,6 +48,7 @@ ALLOWED_SKIPS = {
     "no Chromium": lambda: (
         not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
     ),
+    "no chromedriver": lambda: shutil.which("chromedriver") is None,
     "no GPU": lambda: jax.default_backend() != "gpu",
 }
 """How the reason of a skip may begin, and when. Any other skip fails the run: a test that quietly

@@ -47,6 +47,7 @@ ORDER = [
     "data",
     "plotting",
     "report",
+    "review",
     "cli",
     "__init__",
     "__main__",

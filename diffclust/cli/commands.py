@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from diffclust.models import MODELS, AbstractModel, Result
 from diffclust.plotting import Film, save_prototypes
 from diffclust.report import write_report
 from diffclust.report.sections import check_map_samples
+from diffclust.review.formats import read_cluster_labels, safe_cell
 from diffclust.solvers import Callback, Progress
 from diffclust.solvers.result import Status, ignore
 from diffclust.storage import checkpoint
@@ -45,7 +46,7 @@ from diffclust.storage.staging import staged_file
 _LARGEST_SEED = 2**32 - 1
 """Larger ones need JAX's double precision."""
 
-_SOURCE = ("source", "split", "limit", "rate", "seconds")
+_SOURCE = ("source", "split", "limit", "rate", "seconds", "label_pattern")
 """Options that say what was read, which a summary keeps."""
 
 
@@ -206,12 +207,14 @@ def predict(options: Predict) -> None:
     """
     check_options(options)
     options = samples.as_fitted(options)
-    inputs = [options.source, options.model]
+    inputs = [options.source, options.model, *filter(None, [options.cluster_labels])]
     with (
         runs.new_run(options.out, overwrite=options.overwrite, inputs=inputs) as folder,
         ProgressBar() as bar,
     ):
-        fitted = checkpoint.load(options.model)
+        fitted, labels, note = checkpoint.load(options.model), None, ""
+        if options.cluster_labels is not None:
+            labels, note = read_cluster_labels(options.cluster_labels, fitted)
         dataset = samples.load_samples(options, fitted, bar)
         start = time.perf_counter()
         assignment = fitted.predict(dataset.samples, callback=bar)
@@ -230,10 +233,13 @@ def predict(options: Predict) -> None:
         )
         result = dataclasses.replace(fitted, outcome=outcome)
         bar.show("writing")
-        about = {"command": "predict", "more": {"model": options.model}}
+        about: dict[str, Any] = {"command": "predict", "labels": labels}
+        about["more"] = {"model": options.model, "cluster_labels": options.cluster_labels}
         about["title"] = f"{dataset.name}, assigned by a model that was fitted before"
         summary = write_run(folder, result, dataset, options, **about)
     print_summary(options.out, result, dataset, summary)
+    if labels is not None:
+        print(f"labels: in assignments.csv; {note}")
 
 
 def demo(options: Demo) -> None:
@@ -307,6 +313,7 @@ def write_run(
     *,
     command: str = "fit",
     more: Mapping[str, Any] | None = None,
+    labels: Sequence[str] | None = None,
     title: str | None = None,
     film: Film | None = None,
     others: CommonStart | None = None,
@@ -320,6 +327,7 @@ def write_run(
         options: What was asked for.
         command: What the run is said to be.
         more: What the summary holds beside the figures of the result.
+        labels: Label of each cluster, for a column of the table; or None.
         title: Heading of the report, or None for the data's name.
         film: Prototypes in the course of the fit, for the report.
         others: Fits of other methods, for the report.
@@ -327,8 +335,9 @@ def write_run(
     Returns:
         The summary.
     """
-    labels = dataset.labels
-    scores = {} if labels is None else metrics.scores(labels, result.assignments)
+    scores = {}
+    if dataset.labels is not None:
+        scores = metrics.scores(dataset.labels, result.assignments)
     summary = {
         **result.summary(),
         "seed": options.seed,
@@ -349,6 +358,8 @@ def write_run(
     }
     rarity = result.outcome.extras.get("p_values")
     more_columns = {} if rarity is None else {"p_value": rarity}
+    if labels is not None:
+        more_columns["label"] = np.array([safe_cell(x) for x in labels])[result.assignments]
     runs.write_assignments(folder, dataset, result.outcome.assignment, **more_columns)
     save_prototypes(folder / "prototypes.png", result)
     if not options.no_report:

@@ -130,6 +130,7 @@ class Processes:
         with self.raise_everywhere():
             # That there are enough of all, the fit will check.
             samples.check_samples(model, own, fitted=True)
+            everything = samples.with_labels(options, everything)
         return own, everything
 
     def own_part(

@@ -1,5 +1,6 @@
 """`diffclust export`: what a run holds as tables, arrays, pictures, or a folder a cluster."""
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -72,12 +73,40 @@ def export(options: Export) -> None:
             message = write(_Export(path, ending, run, options, bar))
     else:
         out, replace = options.out, options.overwrite
-        target = check_target(out, kind="export", is_one=_is_export, overwrite=replace)
-        refuse_inputs(out, target, [str(run.folder), run.summary["source"]["source"]])
-        with staged(target, replace=replace) as folder, ProgressBar() as bar:
+        inputs = [str(run.folder), run.summary["source"]["source"]]
+        with (
+            export_folder(out, options.what, options.run, inputs, overwrite=replace) as folder,
+            ProgressBar() as bar,
+        ):
             message = write(_Export(folder, ending, run, options, bar))
-            mark_export(folder, options.what, options.run)
     print(f"{message}: {options.out}")
+
+
+@contextlib.contextmanager
+def export_folder(
+    out: str, what: str, run: str, inputs: Iterable[str], *, overwrite: bool
+) -> Iterator[Path]:
+    """A folder for an export, which takes its place only when the block ends without an error.
+
+    Args:
+        out: Where it shall be.
+        what: What it holds.
+        run: The run that this is from.
+        inputs: Files and folders that are read, and so must not be replaced.
+        overwrite: Whether the folder of an earlier export is replaced.
+
+    Yields:
+        The folder to write into.
+
+    Raises:
+        ValueError: If something else is there, or an input.
+        OSError: If it cannot be written.
+    """
+    target = check_target(out, kind="export", is_one=_is_export, overwrite=overwrite)
+    refuse_inputs(out, target, inputs)
+    with staged(target, replace=overwrite) as folder:
+        yield folder
+        mark_export(folder, what, run)
 
 
 def mark_export(folder: Path, what: str, run: str) -> None:
@@ -124,7 +153,7 @@ def _params(job: _Export) -> str:
     """How each sample, or its prototype, was moved."""
     run, result = job.run, job.run.result()
     if "model" in run.summary:
-        result, _ = _assign_again(job, result)
+        result, _ = assign_again(run, result, job.options.source, job.bar)
     params = result.outcome.assignment.params
     if params.shape[1] == 0:
         raise ValueError(f"{result.model.method} moves nothing, so there are no params to export")
@@ -137,14 +166,28 @@ def _params(job: _Export) -> str:
     return f"{job.samples()}, {params.shape[1]} params each"
 
 
-def _assign_again(job: _Export, result: Result) -> tuple[Result, Collection]:
+def assign_again(
+    run: SavedRun, result: Result, source: str | None, bar: ProgressBar
+) -> tuple[Result, Collection]:
     """The result, assigned to the run's samples, and these.
 
     A prediction is made again, as runs of it keep no alignments.
+
+    Args:
+        run: The run.
+        result: Its model.
+        source: Where the samples are now; None where they were.
+        bar: Shows how far it has come.
+
+    Returns:
+        The result and the samples.
+
+    Raises:
+        ValueError: If they cannot be read, or are others than those of the run.
     """
-    dataset = reload_samples(job.run, result, job.options.source, job.bar)
-    if "model" in job.run.summary:
-        assignment = result.predict(dataset.samples, callback=job.bar)
+    dataset = reload_samples(run, result, source, bar)
+    if "model" in run.summary:
+        assignment = result.predict(dataset.samples, callback=bar)
         outcome = dataclasses.replace(result.outcome, assignment=assignment)
         result = dataclasses.replace(result, outcome=outcome)
     return result, dataset
@@ -163,7 +206,7 @@ def _aligned(job: _Export) -> str:
         raise ValueError(f"{method} moves nothing, so no image is aligned")
     if not job.ending and result.prototypes.ndim != 4:
         raise ValueError(f"aligned {job.noun} are no images; give an --out that ends in .npz")
-    result, dataset = _assign_again(job, result)
+    result, dataset = assign_again(job.run, result, job.options.source, job.bar)
     params, samples = result.outcome.assignment.params, dataset.samples
     places = _parts(job, "aligning")
     parts = (result.align(np.asarray(samples[here]), params[here]) for here in places)
@@ -218,8 +261,8 @@ def _folders(job: _Export) -> str:
             f"{len(lost)} of {len(files)} files are gone, such as {str(lost[0])!r}; say where they "
             "are now with --source"
         )
-    doing = "linking" if link else "copying"
-    for position, (file, path) in enumerate(zip(files, _paths(job, files), strict=True), start=1):
+    doing, paths = "linking" if link else "copying", _paths(job, files)
+    for position, (file, path) in enumerate(zip(files, paths, strict=True), start=1):
         if link:
             path.symlink_to(file.absolute())
         else:
@@ -229,13 +272,29 @@ def _folders(job: _Export) -> str:
 
 
 def _paths(job: _Export, files: Iterable[Path]) -> Iterator[Path]:
-    """Where files go, in a folder for each cluster, no two paths alike on any file system."""
+    """Where files go, in a folder for each cluster."""
     for cluster in range(job.run.num_clusters):
         job.folder(cluster).mkdir()
+    folders = map(job.folder, job.run.clusters.tolist())
+    yield from distinct_paths(folders, files, job.run.indices.tolist())
+
+
+def distinct_paths(
+    folders: Iterable[Path], files: Iterable[Path], indices: Iterable[int]
+) -> Iterator[Path]:
+    """Where files go, no two paths alike on any file system.
+
+    Args:
+        folders: Folder for each file.
+        files: Files, whose names are kept where they can be.
+        indices: A number for each file, which is added to a name that is taken.
+
+    Yields:
+        A path for each file.
+    """
     taken: set[str] = set()
-    indices, clusters = job.run.indices.tolist(), job.run.clusters.tolist()
-    for file, index, cluster in zip(files, indices, clusters, strict=True):
-        path, more = job.folder(cluster) / file.name, f"-{index}"
+    for folder, file, index in zip(folders, files, indices, strict=True):
+        path, more = folder / file.name, f"-{index}"
         while str(path).casefold() in taken:
             path = path.with_name(f"{file.stem}{more}{file.suffix}")
             more += "-"
@@ -245,8 +304,17 @@ def _paths(job: _Export, files: Iterable[Path]) -> Iterator[Path]:
 
 def _save_pictures(job: _Export, parts: Iterable[Any]) -> None:
     """Writes images as PNG files that are named by their indices, in a folder for each cluster."""
+    save_pictures(_paths(job, (Path(f"{index}.png") for index in job.run.indices)), parts)
+
+
+def save_pictures(paths: Iterable[Path], parts: Iterable[Any]) -> None:
+    """Writes images as files.
+
+    Args:
+        paths: A file for each image.
+        parts: Images, some at a time.
+    """
     images = (image for part in parts for image in np.asarray(part))
-    paths = _paths(job, (Path(f"{index}.png") for index in job.run.indices))
     for path, image in zip(paths, images, strict=True):
         as_picture(displayable(image)).save(path)
 

@@ -29,6 +29,7 @@ Source = Annotated[Positional[str], arg(metavar="SOURCE")]
 File = Annotated[str | None, arg(metavar="FILE", help_behavior_hint="")]
 Run = Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")]
 Labels = Annotated[str | None, arg(metavar="COLUMN", help_behavior_hint="")]
+LabelPattern = Annotated[str | None, arg(metavar="REGEX", help_behavior_hint="")]
 Limit = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: all)")]
 Size = Annotated[str | None, arg(metavar="PIXELS", help_behavior_hint="(default: as they are)")]
 Channels = Annotated[
@@ -106,6 +107,8 @@ class _Clustering:
         seed: Seed of all that is random.
         split: Which part of the source.
         labels: Column of a table of landmarks that holds the classes; for scores only.
+        label_pattern: A regular expression with one group, which holds the class in the name of a
+            file, such as '^([a-z]+)_' for cat_12.png; for scores only.
         limit: At most so many images, shapes or series, drawn at random.
         size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
         channels: 1 to make all images grey, 3 to make all RGB.
@@ -134,6 +137,7 @@ class _Clustering:
     seed: int = 0
     split: Split = "all"
     labels: Labels = None
+    label_pattern: LabelPattern = None
     limit: Limit = None
     size: Size = None
     channels: Channels = None
@@ -200,6 +204,8 @@ class Predict:
         out: Folder to write, new or empty.
         split: Which part of the source.
         labels: Column of a table of landmarks that holds the classes; for scores only.
+        label_pattern: A regular expression with one group, which holds the class in the name of a
+            file, such as '^([a-z]+)_' for cat_12.png; for scores only.
         limit: At most so many images, shapes or series, drawn at random.
         seed: Seed of that draw, and of the examples in the report.
         rate: Samples a second that recordings are resampled to; by default as for the fit.
@@ -211,6 +217,8 @@ class Predict:
         overwrite: Replace the run that the folder holds.
         maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
         no_report: Do not write report.html.
+        cluster_labels: The file labels.json that 'diffclust review' exports; its labels become a
+            column of assignments.csv.
     """
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
@@ -218,6 +226,7 @@ class Predict:
     out: Folder
     split: Split = "all"
     labels: Labels = None
+    label_pattern: LabelPattern = None
     limit: Limit = None
     seed: int = 0
     rate: Rate = None
@@ -227,6 +236,7 @@ class Predict:
     overwrite: Flag = False
     maps: Maps = 1_000
     no_report: Flag = False
+    cluster_labels: File = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,6 +302,24 @@ class Export:
 
 
 @dataclasses.dataclass(frozen=True)
+class Review:
+    """Serve a page to this machine alone, on which clusters are named, corrected and exported.
+
+    It prints the address to open. Every edit is saved and can be undone; Ctrl-C ends it.
+
+    Attributes:
+        run: Folder of a run of 'diffclust fit' or 'diffclust predict'.
+        out: Folder for the edits and what is exported; by default beside the run, its name with
+            .review after it.
+        source: Where the samples are now, if they have been moved since.
+    """
+
+    run: Annotated[Positional[str], arg(metavar="RUN")]
+    out: Annotated[str | None, arg(metavar="DIR", help_behavior_hint="")] = None
+    source: Annotated[str | None, arg(metavar="SOURCE", help_behavior_hint="")] = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Demo:
     """Cluster the 1,797 handwritten digits that scikit-learn bundles with DI K-means.
 
@@ -331,7 +359,7 @@ class Align:
     overwrite: Flag = False
 
 
-Options = Fit | Predict | Align | Compare | Sweep | Export | Demo
+Options = Fit | Predict | Align | Compare | Sweep | Export | Review | Demo
 
 COMMANDS: dict[str, type] = {kind.__name__.lower(): kind for kind in get_args(Options)}
 

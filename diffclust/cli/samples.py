@@ -5,6 +5,7 @@ import ctypes
 import dataclasses
 import math
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ from diffclust.data import (
     load_series,
     load_weights,
 )
+from diffclust.data.dataset import encode_labels
 from diffclust.data.stream import open_stream, outgrows_memory
 from diffclust.methods import plural
 from diffclust.models import AbstractModel, Result
@@ -60,7 +62,48 @@ def load_samples(
         length = like.sample_shape[0] if isinstance(like, Result) else None
         dataset = load_table(options, model, length)
     check_samples(model, dataset, fitted=isinstance(like, Result))
-    return dataset
+    return with_labels(options, dataset)
+
+
+def with_labels(options: Fit | Predict, dataset: Collection) -> Collection:
+    """The samples with labels from the names of their files, where that was asked for.
+
+    Args:
+        options: What was asked for.
+        dataset: The samples.
+
+    Returns:
+        The same samples.
+
+    Raises:
+        ValueError: If the pattern is no regular expression with one group, a name does not match,
+            or the samples are no files.
+    """
+    pattern = options.label_pattern
+    if pattern is None:
+        return dataset
+    try:
+        expression = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(
+            f"--label-pattern {pattern!r} is no regular expression: {error}"
+        ) from error
+    if expression.groups != 1:
+        raise ValueError(
+            f"--label-pattern {pattern!r} has {expression.groups} groups; put the class, and "
+            "nothing else, in parentheses, as in '^([a-z]+)_'; (?:...) groups without capturing"
+        )
+    if not isinstance(dataset, Dataset) or dataset.paths is None:
+        raise ValueError("--label-pattern is for a folder of files; leave it out")
+    names = file_names(dataset.paths)
+    found = [match[1] if (match := expression.search(name)) else None for name in names]
+    if lost := [repr(n) for n, label in zip(names, found, strict=True) if not label]:
+        raise ValueError(
+            f"--label-pattern {pattern!r} finds no class in the names of {len(lost)} of "
+            f"{len(names)} files: {_validation.some(lost)}; give one that fits all"
+        )
+    labels, label_names = encode_labels([label for label in found if label])
+    return dataclasses.replace(dataset, labels=labels, label_names=label_names)
 
 
 def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:

@@ -183,7 +183,7 @@ class Recordings(Dataset):
     noun = "recording"
 
     @property
-    def steps(self) -> dict[str, float]:
+    def steps(self) -> dict[str, int | float]:
         """Rate and seconds by name."""
         return {"rate": self.rate, "seconds": self.seconds}
 

@@ -1,0 +1,183 @@
+"""The samples of a run for a page: drawn one by one, and compared with each other."""
+
+import functools
+import io
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from diffclust.data import Collection, Dataset, LandmarkSet, Recordings
+from diffclust.data.dataset import FileError
+from diffclust.models import Result
+from diffclust.plotting import as_picture, displayable, landmark_covariances, shape_frame
+from diffclust.report.series import SeriesRenderer
+from diffclust.report.sounds import encoded
+from diffclust.report.text import plain
+
+_LONGEST_SIDE = 320
+"""Pixels of a picture; larger ones are made smaller."""
+
+_SMALL_SIDE = 16
+"""Pixels a side of the images that are compared."""
+
+_AT_ONCE = 512
+"""Images that are read at once."""
+
+_COLOUR = "#4a90c2"
+"""Of lines; to be seen on white and on black."""
+
+
+class ReviewSamples:
+    """Draws samples, and finds the similar ones.
+
+    Attributes:
+        noun: What a sample is called.
+        names: File or name of each sample, on one line; what it is and its index where it has none.
+        compared: What is compared where similar samples are looked for.
+    """
+
+    noun: str
+    names: list[str]
+    compared: str
+
+    def __init__(
+        self,
+        result: Result,
+        dataset: Collection,
+        coordinates: Float[np.ndarray, "n *dims"] | None = None,
+    ) -> None:
+        """Aligns shapes and series; images are read as they are asked for.
+
+        Args:
+            result: The fitted model; of shapes and series, assigned to these.
+            dataset: The samples.
+            coordinates: What images are compared by; None for their pixels.
+        """
+        assert dataset.indices is not None
+        self._dataset, self.noun = dataset, dataset.noun
+        places, indices = dataset.places[1], dataset.indices.tolist()
+        self.names = [
+            f"{self.noun} {index}" if place in ("", str(index)) else plain(place)
+            for place, index in zip(places, indices, strict=True)
+        ]
+        self._coordinates = coordinates
+        if isinstance(dataset, Dataset):
+            self.compared = f"pixels, at most {_SMALL_SIDE} x {_SMALL_SIDE}"
+            if coordinates is not None:
+                self.compared = "scattering coefficients, as the fit has kept them"
+        elif isinstance(dataset, LandmarkSet):
+            self.compared = "coordinates of registered landmarks"
+            self._aligned = result.align(dataset.landmarks, result.outcome.assignment.params)
+            means = result.prototypes.astype(np.float64)
+            self._frame = shape_frame(means, landmark_covariances(result), self._aligned)
+        else:
+            self.compared = "values of scaled and warped series"
+            renderer = SeriesRenderer(result, dataset, seed=0)
+            self._aligned, self._frame = renderer.warped, renderer.frame
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self.names)
+
+    def _check(self, sample: int) -> None:
+        if not 0 <= sample < len(self):
+            raise LookupError(f"there is no {self.noun} {sample}")
+
+    def picture(self, sample: int) -> tuple[str, bytes]:
+        """A sample as a picture.
+
+        Args:
+            sample: Its position.
+
+        Returns:
+            The type of the content, and the content: a PNG or SVG file.
+
+        Raises:
+            LookupError: If there is no such sample.
+        """
+        self._check(sample)
+        if not isinstance(self._dataset, Dataset):
+            drawn = self._frame.drawn_shape(self._aligned[sample])
+            svg = self._frame.svg(drawn, alt=f"{self.noun} {sample}")
+            return "image/svg+xml", svg.replace("<svg ", f'<svg color="{_COLOUR}" ', 1).encode()
+        picture = as_picture(displayable(np.asarray(self._dataset.images[[sample]])[0]))
+        picture.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
+        picture.save(file := io.BytesIO(), format="PNG")
+        return "image/png", file.getvalue()
+
+    def sound(self, sample: int) -> bytes:
+        """A recording.
+
+        Args:
+            sample: Its position.
+
+        Returns:
+            A FLAC file.
+
+        Raises:
+            LookupError: If there is no such recording, or it is gone.
+        """
+        self._check(sample)
+        if not isinstance(self._dataset, Recordings):
+            raise LookupError("these are no recordings")
+        try:
+            return encoded(self._dataset, sample)
+        except FileError as error:
+            raise LookupError(f"recording {sample} cannot be read: {error}") from error
+
+    @functools.cached_property
+    def points(self) -> Float[np.ndarray, "n dims"]:
+        """What is compared, as one point for each sample."""
+        if self._coordinates is not None:
+            return np.asarray(self._coordinates, np.float32).reshape(len(self), -1)
+        if not isinstance(self._dataset, Dataset):
+            return np.nan_to_num(np.asarray(self._aligned, np.float32)).reshape(len(self), -1)
+        images, starts = self._dataset.images, range(0, len(self), _AT_ONCE)
+        parts = (_small(np.asarray(images[i : i + _AT_ONCE])) for i in starts)
+        return np.concatenate([part.reshape(len(part), -1) for part in parts])
+
+    def nearest(self, sample: int, count: int) -> Int[np.ndarray, " m"]:
+        """The samples that are most like one, by the Euclidean distance of `points`.
+
+        Args:
+            sample: Its position.
+            count: How many at most.
+
+        Returns:
+            Positions, the sample itself first.
+
+        Raises:
+            LookupError: If there is no such sample.
+        """
+        self._check(sample)
+        squared = np.square(self.points - self.points[sample]).sum(axis=1)
+        squared[sample] = -1.0
+        return np.argsort(squared, kind="stable")[:count]
+
+    def halves(self, members: Int[np.ndarray, " m"]) -> Bool[np.ndarray, " m"]:
+        """Two groups of samples by K-means of `points`, seeded.
+
+        Args:
+            members: Positions.
+
+        Returns:
+            Whether a sample is in the smaller group.
+
+        Raises:
+            ValueError: If all are alike.
+        """
+        points = self.points[members]
+        if len(members) < 2 or (points == points[0]).all():
+            raise ValueError("there are no two kinds of samples in this cluster to be told apart")
+        from sklearn.cluster import KMeans
+
+        second = KMeans(2, n_init=4, random_state=0).fit_predict(points) == 1
+        return second if 2 * second.sum() <= len(second) else ~second
+
+
+def _small(images: Float[np.ndarray, "m height width channels"]) -> np.ndarray:
+    """Means of square blocks of pixels, at most `_SMALL_SIDE` a side; at the edge, their parts."""
+    side = -(-max(images.shape[1:3]) // _SMALL_SIDE)
+    for axis in (1, 2):
+        images = np.add.reduceat(images, np.arange(0, images.shape[axis], side), axis=axis)
+    return (images / side**2).astype(np.float32)

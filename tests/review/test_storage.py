@@ -1,0 +1,108 @@
+"""The file of a review: whole or as it was, of one run, and never trusted."""
+
+import json
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from diffclust.review.edits import Labelling, Mark, Merge, Move, Rename, Review
+from diffclust.review.storage import ReviewFile
+from tests.data.test_fuzz import damaged
+
+FOUND = np.array([0, 0, 1, 2, 2, 2], np.int32)
+EDITS = (Rename(0, "Käse"), Move((0, 5), None), Mark((1,), True), Merge((1,), 3))
+
+
+def begun(found: np.ndarray = FOUND) -> Labelling:
+    return Labelling.of_run(found, 3)
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    file = ReviewFile(tmp_path / "new" / "review.json", begun())
+    review = file.read()
+    assert (review.edits, review.revision) == ((), 0)
+    assert list(tmp_path.iterdir()) == []
+    for edit in EDITS:
+        review = review.edited(edit)
+        file.write(review)
+    read = ReviewFile(tmp_path / "new" / "review.json", begun()).read()
+    assert (read.edits, read.revision) == (EDITS, len(EDITS))
+    np.testing.assert_array_equal(read.labelling.clusters, review.labelling.clusters)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["review.json"]
+
+
+def test_it_is_seen_when_another_process_has_written(tmp_path: Path) -> None:
+    one, two = (ReviewFile(tmp_path / "review.json", begun()) for _ in range(2))
+    review = one.read()
+    two.write(two.read().edited(EDITS[0]))
+    assert one.has_changed()
+    assert not two.has_changed()
+    assert one.read().edits == EDITS[:1]
+    assert not one.has_changed()
+    assert review.edits == ()
+
+
+def test_a_review_of_another_run_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "review.json"
+    ReviewFile(path, begun()).write(Review.replayed(begun(), EDITS, 4))
+    with pytest.raises(ValueError, match=r"review.json' is of another run; move it away"):
+        ReviewFile(path, begun(FOUND[::-1].copy())).read()
+
+
+def test_a_failed_write_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = ReviewFile(tmp_path / "review.json", begun())
+    file.write(Review.replayed(begun(), EDITS[:2], 2))
+    before = file.path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        file.write(Review.replayed(begun(), EDITS, 4))
+    assert file.path.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["review.json"]
+
+
+def test_damaged_files_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "review.json"
+    ReviewFile(path, begun()).write(Review.replayed(begun(), EDITS, 4))
+    whole, refused = path.read_bytes(), []
+
+    @hypothesis.settings(max_examples=200)
+    @hypothesis.given(damaged(whole) | st.just(b"[" * 100_000) | st.just(b'{"run": 1e999}'))
+    def check(content: bytes) -> None:
+        path.write_bytes(content)
+        try:
+            ReviewFile(path, begun()).read()
+        except ValueError as error:
+            refused.append(str(error))
+        assert path.read_bytes() == content
+
+    check()
+    assert len(refused) > 50
+    assert not any("\n" in message for message in refused)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"edits": [{"kind": "move", "samples": [99], "to": 0}]},
+        {"edits": 5},
+        {"edits": [5]},
+        {"revision": None},
+        {"revision": 1e400},
+        {"run": None},
+    ],
+)
+def test_what_cannot_be_is_refused(change: dict, tmp_path: Path) -> None:
+    path = tmp_path / "review.json"
+    ReviewFile(path, begun()).write(Review.replayed(begun(), EDITS, 4))
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match="is damaged|of another run"):
+        ReviewFile(path, begun()).read()
