@@ -360,7 +360,10 @@ def bridges_of(result: Result, most: int) -> np.ndarray:
     ("model", "name"),
     [
         (ProjectedScatteringSpectralClustering(4), "PSSC"),
-        (DeformationInvariantSpectralClustering(4), "deformation-invariant spectral clustering"),
+        (
+            DeformationInvariantSpectralClustering(4, register="none"),
+            "deformation-invariant spectral clustering",
+        ),
     ],
     ids=["pssc", "di-spectral"],
 )
@@ -417,7 +420,7 @@ def test_kmeans_in_feature_space_has_no_curve(tmp_path: Path) -> None:
 
 
 def test_bridges_are_pairs_with_their_clusters_and_classes(tmp_path: Path) -> None:
-    model = DeformationInvariantSpectralClustering(4)
+    model = DeformationInvariantSpectralClustering(4, register="none")
     result, dataset = cut(model, {"eigenvalues": EIGENVALUES})
     pairs = bridges_of(result, most=5)
     extras = {"eigenvalues": EIGENVALUES, "bridges": pairs}
