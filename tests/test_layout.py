@@ -38,6 +38,7 @@ ORDER = [
     "alignment",
     "graphs",
     "solvers",
+    "progress_bar",
     "models",
     "analysis",
     "storage",

@@ -25,7 +25,6 @@ import pytest
 import diffclust
 from diffclust.alignment import Descent, Stage
 from diffclust.cli import main
-from diffclust.cli.progress_bar import ProgressBar
 from diffclust.energies import TransformedDistance
 from diffclust.models import (
     DeformationInvariantSpectralClustering,
@@ -36,6 +35,7 @@ from diffclust.models import (
     ShapeKMeans,
 )
 from diffclust.parallel import Data, data_mesh
+from diffclust.progress_bar import ProgressBar
 from diffclust.prototypes import Clusters, Learned, UnitNormImages
 from diffclust.solvers import (
     Assignment,

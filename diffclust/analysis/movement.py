@@ -18,6 +18,7 @@ from diffclust.models.base import Result
 from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.parallel import Data
 from diffclust.sampling import pixel_grid
+from diffclust.solvers import ignore
 from diffclust.solvers.assign import assign_samples
 from diffclust.transforms import AbstractSpatialTransform, as_spatial
 from diffclust.types import Key
@@ -76,7 +77,11 @@ def movement(
     if type(model) is not COMPARABLE.get(model.method) or isinstance(images, ImageSource):
         return figures
     if kmeans is None and assignments is not None:
-        given = {"sample_weight": sample_weight, "assignments": assignments}
+        given = {
+            "sample_weight": sample_weight,
+            "assignments": assignments,
+            "callback": ignore,
+        }
         kmeans = other_method(model, "kmeans").fit(model.validated(images), key=key, **given)
     elif kmeans is None:
         fits = fit_from_common_start(

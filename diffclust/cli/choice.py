@@ -16,13 +16,13 @@ from diffclust import metrics
 from diffclust.analysis import evidence_of
 from diffclust.cli.commands import make_model
 from diffclust.cli.options import Fit
-from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.runs import checksum
 from diffclust.cli.samples import sample_arguments
 from diffclust.data import Collection
 from diffclust.methods import METHODS
 from diffclust.models import Result
 from diffclust.plotting import elbow
+from diffclust.progress_bar import ProgressBar
 from diffclust.solvers import Progress
 from diffclust.storage import checkpoint
 from diffclust.storage.staging import read_object

@@ -27,7 +27,6 @@ from diffclust.analysis import (
 from diffclust.cli import runs, samples
 from diffclust.cli.distributed import Processes
 from diffclust.cli.options import Demo, Fit, Predict, Sweep
-from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.summary import print_summary
 from diffclust.data import Collection, Recordings, load_mask
 from diffclust.estimate import Estimate, StageCost, estimate
@@ -35,6 +34,7 @@ from diffclust.image_source import ImageSource
 from diffclust.methods import METHODS, plural
 from diffclust.models import MODELS, AbstractModel, Result
 from diffclust.plotting import Film, save_prototypes
+from diffclust.progress_bar import ProgressBar
 from diffclust.report import write_report
 from diffclust.report.sections import check_map_samples
 from diffclust.review.formats import read_cluster_labels, safe_cell

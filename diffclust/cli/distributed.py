@@ -18,7 +18,6 @@ from jaxtyping import Int
 
 from diffclust.cli import samples
 from diffclust.cli.options import Fit, option
-from diffclust.cli.progress_bar import ProgressBar
 from diffclust.data import Collection, DataError, Dataset
 from diffclust.data.arrays import convert_channels
 from diffclust.data.folder import kinds_in, load_folder
@@ -34,6 +33,7 @@ from diffclust.parallel.processes import (
     own_share,
     raise_everywhere,
 )
+from diffclust.progress_bar import ProgressBar
 from diffclust.storage.snapshots import SharedSnapshots, SnapshotFolder
 
 _LAST = 2.0

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from diffclust.cli.options import Export, What
-from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.runs import SavedRun, read_run, refuse_inputs, write_table
 from diffclust.cli.samples import reload_samples
 from diffclust.data import Collection, Dataset
 from diffclust.methods import METHODS, plural
 from diffclust.models import Result
 from diffclust.plotting import as_picture, displayable
+from diffclust.progress_bar import ProgressBar
 from diffclust.storage.staging import EXPORT_MARK, check_target, staged, staged_file
 
 _AT_ONCE = 512

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from diffclust.cli.export import assign_again, distinct_paths, export_folder, save_pictures
 from diffclust.cli.options import Review as ReviewOptions
-from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.runs import SavedRun, file_names, read_run, write_table
 from diffclust.cli.samples import reload_samples
 from diffclust.data import Collection, Dataset, Recordings
 from diffclust.methods import plural
 from diffclust.models import Result
+from diffclust.progress_bar import ProgressBar
 from diffclust.review import formats
 from diffclust.review.edits import Labelling, Review
 from diffclust.review.reviewer import Reviewer

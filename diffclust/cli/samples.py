@@ -15,7 +15,6 @@ import numpy as np
 
 from diffclust import _validation
 from diffclust.cli.options import Fit, Predict, Sweep, option, parse_grid
-from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.runs import SavedRun, file_names, read_run, summary_of
 from diffclust.data import (
     Collection,
@@ -33,6 +32,7 @@ from diffclust.data.dataset import encode_labels
 from diffclust.data.stream import open_stream, outgrows_memory
 from diffclust.methods import plural
 from diffclust.models import AbstractModel, Result
+from diffclust.progress_bar import ProgressBar
 from diffclust.solvers import Progress
 
 _DECODING = ("rate", "seconds")

@@ -13,7 +13,6 @@ import numpy as np
 from diffclust.cli.choice import Choice, Fitter, choose
 from diffclust.cli.commands import check_options, make_model, rehearse_fit, write_run
 from diffclust.cli.options import Fit, Sweep, parse_grid
-from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.runs import (
     environment,
     new_run,
@@ -27,6 +26,7 @@ from diffclust.data import Collection
 from diffclust.methods import METHODS
 from diffclust.models import AbstractModel
 from diffclust.plotting import criterion_chart, criterion_curve
+from diffclust.progress_bar import ProgressBar
 from diffclust.report.page import document, section, svg_icon, table
 from diffclust.report.sections import prototype_row
 from diffclust.report.text import SCORES, count, duration, escape, number, whole

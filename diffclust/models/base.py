@@ -21,6 +21,7 @@ from diffclust.methods import Method, Words, method_of, plural
 from diffclust.models.settings import AbstractSettings
 from diffclust.parallel import Data, Description, check_mesh, default_chunk_size, own_mesh
 from diffclust.parallel.processes import allgather_rows, raise_everywhere
+from diffclust.progress_bar import on_terminal
 from diffclust.prototypes import Learned, exemplar_of
 from diffclust.solvers import (
     Assignment,
@@ -300,7 +301,7 @@ class AbstractModel(eqx.Module):
         assignments: Any = None,
         sample_weight: Any = None,
         chunk_size: int | None = None,
-        callback: Callback = ignore,
+        callback: Callback | None = None,
         snapshots: Snapshots | None = None,
         mesh: Mesh | None = None,
     ) -> "Result":
@@ -321,7 +322,8 @@ class AbstractModel(eqx.Module):
             chunk_size: Samples a chunk, and a device, which bounds the memory; chosen where it is
                 not given.
             callback: Called after every chunk, or window of steps; an exception raised in it stops
-                the fit.
+                the fit. None for a progress bar where standard error is a terminal, and for
+                nothing where it is none; `diffclust.solvers.ignore` for nothing at all.
             snapshots: Where the fit saves its state as it goes, and goes on from where it finds
                 one; see `diffclust.storage.SnapshotFolder`.
             mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for
@@ -359,10 +361,11 @@ class AbstractModel(eqx.Module):
         if chunk_size is None:
             data = dataclasses.replace(data, chunk_size=model.chunk_size_for(data.description))
         stages = model.compose(data.description, start)
-        outcome = run(stages, data, key, callback=callback, snapshots=snapshots)
-        outcome = selection.completed(
-            model.finished(outcome), functools.partial(model.assign, callback=callback)
-        )
+        with on_terminal(callback, model.num_restarts) as shown:
+            outcome = run(stages, data, key, callback=shown, snapshots=snapshots)
+            outcome = selection.completed(
+                model.finished(outcome), functools.partial(model.assign, callback=shown)
+            )
         return Result(model=model, sample_shape=shape_of(array), outcome=outcome)
 
     def _checked_start(self, samples: Any, prototypes: Any, groups: np.ndarray | None) -> Start:

@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
 
 from diffclust import models
 from diffclust.models import AbstractModel, Result
-from diffclust.solvers import Assignment
+from diffclust.solvers import Assignment, ignore
 
 _SKLEARN_NAMES = {
     "num_clusters": "n_clusters",
@@ -167,7 +167,8 @@ class Clusterer(ClusterMixin, BaseEstimator):
         order = self._order(array)
         weight = None if sample_weight is None else sample_weight[order]
         with self._precision(array):
-            result = model.fit(self._samples(array[order]), key=key, sample_weight=weight)
+            samples = self._samples(array[order])
+            result = model.fit(samples, key=key, sample_weight=weight, callback=ignore)
             self.result_ = _restored(result, order)
         self._shape = array.shape[1:]
         self.labels_ = self.result_.assignments

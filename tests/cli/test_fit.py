@@ -18,11 +18,11 @@ from PIL import Image
 import diffclust
 from diffclust.cli.entry import condense, interruptions
 from diffclust.cli.options import method_options, parse_grid
-from diffclust.cli.progress_bar import ProgressBar
 from diffclust.cli.runs import write_assignments
 from diffclust.cli.summary import print_summary
 from diffclust.data import Dataset, load
 from diffclust.models import MODELS
+from diffclust.progress_bar import ProgressBar
 from diffclust.report import text as report_text
 from diffclust.solvers import Assignment, Progress
 from tests.cli.commands import RUN_FILES, Run, entries, runner, squares
@@ -506,7 +506,7 @@ def test_steps_leave_room_for_the_bar(
     monkeypatch.setenv("COLUMNS", columns)
     clock = itertools.count(0, 100)
     watch = types.SimpleNamespace(monotonic=lambda: float(next(clock)))
-    monkeypatch.setattr("diffclust.cli.progress_bar.time", watch)
+    monkeypatch.setattr("diffclust.progress_bar.time", watch)
     with ProgressBar() as bar:
         for progress in windows(0)[:5]:
             bar(progress)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffclust.cli.progress_bar import ProgressBar
+from diffclust.progress_bar import ProgressBar
 from diffclust.solvers import Progress
 from tests.cli.commands import Run, entries, runner
 

@@ -1,10 +1,12 @@
-"""Progress on the terminal: a bar, or where there is none a line for each restart or phase."""
+"""Progress of fits on the terminal: a bar, or a line for each restart or phase."""
 
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
-from diffclust.solvers import Progress
+from diffclust.solvers import Callback, Progress, ignore
 
 _STAGES = {
     "predict": "assigning images",
@@ -179,3 +181,21 @@ class ProgressBar:
         if progress.least is not None:
             words.append(f"least of a restart {progress.least:.6g}")
         return words
+
+
+@contextlib.contextmanager
+def on_terminal(callback: Callback | None, restarts: int = 1) -> Iterator[Callback]:
+    """A callback, or where none is given a progress bar if standard error is a terminal.
+
+    Args:
+        callback: The callback, or None.
+        restarts: How many restarts there will be.
+
+    Yields:
+        What is to be called.
+    """
+    if callback is None and sys.stderr.isatty():
+        with ProgressBar(restarts) as bar:
+            yield bar
+    else:
+        yield callback or ignore
