@@ -101,9 +101,9 @@ def align_samples(
         ]
     elif params.shape[1] > 0:
         versions.append(result.align(images, params))
-    # One size for all, so that an image and its aligned version can be compared, and one number of
-    # channels.
-    versions = [np.broadcast_to(version, images.shape) for version in versions]
+    # One number of channels, so that an image and its aligned version can be compared.
+    channels = images.shape[3]
+    versions = [np.broadcast_to(version, (*version.shape[:3], channels)) for version in versions]
     uris = data_uris([image for version in versions for image in version], most_bytes=_MOST_BYTES)
     has_map = has_grids(result)
     grids = warped_grids(result, params, longest=SIDE) if has_map else [None] * len(chosen)

@@ -29,7 +29,7 @@ def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
     assert json.loads(Path("again/summary.json").read_text())["acc"] == 1.0
     assert run("export", "run", "--what", "aligned", "--out", "aligned.npz")[0] == 0
     with np.load("aligned.npz") as found:
-        assert found["aligned"].shape == (len(LABELS), 20, 20, 1)
+        assert found["aligned"].shape == (len(LABELS), 28, 28, 1)
     assert load("run").model.ground == "colour"
 
 
