@@ -153,7 +153,7 @@ def test_images_have_snapshots_devices_and_a_report(key: jax.Array, tmp_path: Pa
     shared = model.fit(images, key=key, chunk_size=8, mesh=data_mesh())
     np.testing.assert_allclose(shared.loss, result.loss, rtol=1e-4)
     write_report(tmp_path / "report.html", result, Dataset(images))
-    assert "clustering of one's own" in (tmp_path / "report.html").read_text("utf-8")
+    assert "clustering of one&#x27;s own" in (tmp_path / "report.html").read_text("utf-8")
 
 
 @pytest.mark.slow
