@@ -17,7 +17,7 @@ import time
 _CHILD = """
 import os, sys, time
 from diffclust.cli import main
-from diffclust.cli.progress_bar import ProgressBar
+from diffclust.progress_bar import ProgressBar
 
 def stop_at_the_first_step(self, progress):
     if progress.done > 0 and progress.stage != "seeding":
