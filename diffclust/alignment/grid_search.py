@@ -14,6 +14,7 @@ from diffclust.alignment.base import (
 )
 from diffclust.energies import AbstractPairEnergy, TransformedDistance
 from diffclust.prototypes import Clusters
+from diffclust.transforms import AbstractSequence
 
 
 class GridSearch(AbstractAligner):
@@ -28,6 +29,8 @@ class GridSearch(AbstractAligner):
         grid: The params that are tried, one vector a row; see `diffclust.transforms.params_grid`.
         candidates: How many clusters an alignment holds, best first; None for all.
         fourier: Whether inner products by FFT are used where there are some.
+        part: Which of the transforms of a sequence the grid is for, the others at the identity;
+            None where the grid is for all params of the energy.
 
     References:
         Joyeux and Penczek (2002), Efficiency of 2D alignment methods (angles by FFT in polar
@@ -37,6 +40,7 @@ class GridSearch(AbstractAligner):
     grid: Float[Array, "points params"]
     candidates: int | None = eqx.field(static=True, default=3, kw_only=True)
     fourier: bool = eqx.field(static=True, default=True, kw_only=True)
+    part: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self):
         """Refuses what is not a grid, and to leave no margin."""
@@ -74,8 +78,13 @@ class GridSearch(AbstractAligner):
         del shared, prepared
         grid, bound = self.grid.astype(start.params.dtype), energy.bind(sample)
         found = None
+        if (part := self.part) is not None:
+            transform = getattr(energy, "transform", None)
+            if not isinstance(transform, AbstractSequence):
+                raise ValueError(f"part={part} is for composed transforms, not {transform}")
+            grid = jax.vmap(lambda params: transform.embed(part, params))(grid)
         if self.fourier and isinstance(energy, TransformedDistance):
-            found = energy.correlated(grid, sample, clusters)
+            found = energy.correlated(grid, sample, clusters, part)
         if found is None:
             everywhere = jax.vmap(bound, in_axes=(None, None, 0))
             found = jax.lax.map(lambda params: everywhere(params, sample, clusters), grid)

@@ -20,6 +20,7 @@ from diffclust.masks import mask_weights
 from diffclust.prototypes import Clusters, GaussianImages, exemplar_of
 from diffclust.sampling import gaussian_window, low_pass, pixel_grid
 from diffclust.transforms import (
+    AbstractSequence,
     AbstractSpatialTransform,
     AbstractTransform,
     bind_spatial_variance,
@@ -178,7 +179,11 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         return _to_all(self.distance, sample, clusters.prototype, root**2)
 
     def correlated(
-        self, grid: Float[Array, "points params"], sample: Sample, clusters: Clusters
+        self,
+        grid: Float[Array, "points params"],
+        sample: Sample,
+        clusters: Clusters,
+        part: int | None = None,
     ) -> Float[Array, "points clusters"] | None:
         """Energies at all points of a grid from inner products, which the transform finds by FFT.
 
@@ -188,12 +193,19 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
             grid: Params, one vector a row.
             sample: One sample.
             clusters: All clusters.
+            part: Where all but one of a sequence's transforms are at the identity, its place; None
+                for the whole transform.
 
         Returns:
             The energies, as exact as the transform's `bind_correlation`; None where it has none,
             or where the distance is not the squared Euclidean one with uniform pixel weights.
         """
-        bind = getattr(self.transform, "bind_correlation", None)
+        transform, moving = self.transform, grid
+        if part is not None:
+            assert isinstance(transform, AbstractSequence)
+            split, transform = transform.split, transform.transforms[part]
+            moving = jax.vmap(lambda params: split(params)[part])(grid)
+        bind = getattr(transform, "bind_correlation", None)
         squared = type(self.distance) is SquaredEuclidean and self.mask is None and not self.missing
         if bind is None or not squared or self.pixel_weights != "uniform":
             return None
@@ -201,8 +213,8 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         if correlate is None:
             return None
         prototypes = clusters.prototype
-        norm = correlate(grid, sample**2, jnp.ones_like(sample)[None])
-        product = correlate(grid, sample, prototypes)
+        norm = correlate(moving, sample**2, jnp.ones_like(sample)[None])
+        product = correlate(moving, sample, prototypes)
         norms = jnp.sum(prototypes**2, axis=tuple(range(1, prototypes.ndim)))
         penalty = jax.vmap(self.penalties)(grid) @ clusters.penalty.T
         return norm - 2.0 * product + norms[None] + penalty

@@ -57,7 +57,6 @@ from diffclust.transforms import (
     ThinPlateSpline,
     compose,
     named_sequence,
-    rotations_grid,
 )
 
 PUBLISHED_RATES = (1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2)
@@ -464,10 +463,13 @@ def after_rotations(
     Returns:
         The descent itself where there are no rotations.
     """
-    grid = rotations_grid(transforms, 64 if len(transforms) == 1 else 32)
-    if grid is None:
+    turns = [(n, part) for n, part in enumerate(transforms) if isinstance(part, Rotation)]
+    if not turns:
         return descent
-    return Sequential(GridSearch(grid), dataclasses.replace(descent, stages=descent.stages[-1:]))
+    place, rotation = turns[0]
+    part = place if len(transforms) > 1 else None
+    search = GridSearch(rotation.grid(64), part=part)
+    return Sequential(search, dataclasses.replace(descent, stages=descent.stages[-1:]))
 
 
 def check_counts(model: AbstractLloydModel) -> None:

@@ -14,12 +14,12 @@ from diffclust.transforms.base import (
 from diffclust.transforms.colour import Colour
 from diffclust.transforms.compose import (
     NAMES,
+    AbstractSequence,
     Compose,
     SpatialChain,
     bind_spatial_variance,
     compose,
     named_sequence,
-    rotations_grid,
 )
 from diffclust.transforms.isometries import Rotation, Translation, params_grid
 from diffclust.transforms.morphology import Morphology
@@ -28,6 +28,7 @@ from diffclust.transforms.time_warp import TimeWarp
 
 __all__ = [
     "NAMES",
+    "AbstractSequence",
     "AbstractSpatialTransform",
     "AbstractTransform",
     "Affine",
@@ -47,5 +48,4 @@ __all__ = [
     "landmark_grid",
     "named_sequence",
     "params_grid",
-    "rotations_grid",
 ]

@@ -12,7 +12,7 @@ from diffclust.sampling import Boundary
 from diffclust.transforms.affine import Affine, Projective
 from diffclust.transforms.base import AbstractSpatialTransform, AbstractTransform
 from diffclust.transforms.colour import Colour
-from diffclust.transforms.isometries import Grid, Rotation, Translation
+from diffclust.transforms.isometries import Rotation, Translation
 from diffclust.transforms.morphology import Morphology
 from diffclust.transforms.thin_plate_spline import ThinPlateSpline
 from diffclust.types import Image, Params, Points
@@ -39,10 +39,31 @@ class AbstractSequence(AbstractTransform):
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
         """The parts' sizes, one after another; see `AbstractTransform.deformation`."""
-        parts = zip(self.transforms, self._split(params), strict=True)
+        parts = zip(self.transforms, self.split(params), strict=True)
         return jnp.concatenate([t.deformation(p) for t, p in parts])
 
-    def _split(self, params: Float[Array, " _"]) -> list[Params]:
+    def embed(self, part: int, params: Params) -> Float[Array, " all"]:
+        """Params of the sequence that do what one part does, the others at the identity.
+
+        Args:
+            part: Its place among the transforms.
+            params: Its params.
+
+        Returns:
+            Params of the sequence.
+        """
+        parts = [jnp.zeros((t.num_params,), dtype=params.dtype) for t in self.transforms]
+        return jnp.concatenate([*parts[:part], params, *parts[part + 1 :]])
+
+    def split(self, params: Float[Array, " _"]) -> list[Params]:
+        """The params of each part.
+
+        Args:
+            params: Params of the sequence.
+
+        Returns:
+            One vector a part.
+        """
         ends = np.cumsum([t.num_params for t in self.transforms])
         return jnp.split(params, ends[:-1].tolist())
 
@@ -88,7 +109,7 @@ class SpatialChain(AbstractSequence, AbstractSpatialTransform):
         last = self.transforms[-1].bind_map(points)
 
         def coordinates(params: Params) -> Points:
-            *parts, part = self._split(params)
+            *parts, part = self.split(params)
             moved = last(part)
             for transform, part in zip(self.transforms[-2::-1], parts[::-1], strict=True):
                 moved = transform.warp(part, moved)
@@ -124,7 +145,7 @@ class Compose(AbstractSequence):
         """
 
         def apply(params: Params, image: Image) -> Image:
-            for transform, part in zip(bound, self._split(params), strict=True):
+            for transform, part in zip(bound, self.split(params), strict=True):
                 image = transform(part, image)
             return image
 
@@ -175,27 +196,6 @@ def bind_spatial_variance(
     if _is_spatial(transform):
         return transform.bind_variance(height, width)
     return lambda params, variance: variance
-
-
-def rotations_grid(transforms: tuple[AbstractTransform, ...], num_angles: int) -> Grid | None:
-    """All angles of the rotations in a sequence, with everything else at rest, for `GridSearch`.
-
-    Args:
-        transforms: The transforms, in the order in which they act.
-        num_angles: How many angles in the whole turn.
-
-    Returns:
-        Params of the composed transforms; None where there are no rotations.
-    """
-    if not any(isinstance(part, Rotation) for part in transforms):
-        return None
-    grid = jnp.zeros((1, 0))
-    for part in transforms:
-        rests = jnp.zeros((1, part.num_params))
-        own = part.grid(num_angles) if isinstance(part, Rotation) else rests
-        every, again = jnp.repeat(grid, len(own), axis=0), jnp.tile(own, (len(grid), 1))
-        grid = jnp.concatenate([every, again], axis=1)
-    return grid
 
 
 def _is_spatial(transform: AbstractTransform) -> bool:

@@ -9,7 +9,14 @@ from diffclust.alignment import Alignment, Descent, GridSearch, Sequential, Stag
 from diffclust.distances import SquaredEuclidean
 from diffclust.energies import TransformedDistance, TransformedPrototype
 from diffclust.prototypes import Clusters
-from diffclust.transforms import Affine, Rotation, Translation, params_grid
+from diffclust.transforms import (
+    Affine,
+    Rotation,
+    ThinPlateSpline,
+    Translation,
+    compose,
+    params_grid,
+)
 
 SHAPE = (20, 20, 1)
 O2 = Rotation(reflection=True)
@@ -124,6 +131,12 @@ def test_settings_that_mean_nothing_are_refused() -> None:
         GridSearch(jnp.zeros((3, 1)), candidates=1)
 
 
+def test_a_part_of_what_is_one_is_refused(prototypes: jax.Array) -> None:
+    search = GridSearch(Rotation().grid(4), part=0)
+    with pytest.raises(ValueError, match="part=0 is for composed transforms, not Rotation"):
+        align(search, TransformedDistance(Rotation()), prototypes[0], prototypes)
+
+
 def test_a_grid_of_any_transform(prototypes: jax.Array) -> None:
     grid = params_grid((-0.3, 0.0, 0.3), (0.0,), (0.0,), (0.0,), (0.0,), (-0.2, 0.0, 0.2))
     energy = TransformedDistance(Affine())
@@ -131,3 +144,25 @@ def test_a_grid_of_any_transform(prototypes: jax.Array) -> None:
     found = align(GridSearch(grid), energy, sample, prototypes)
     least = brute_force(energy, grid, sample, prototypes).min()
     np.testing.assert_allclose(found.energy[0], least, rtol=1e-4)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_one_part_of_a_sequence_is_searched_by_fft(prototypes: jax.Array, place: int) -> None:
+    spline = ThinPlateSpline((3, 3), boundary="zero")
+    transform = compose(*((O2, spline) if place == 0 else (spline, O2)))
+    energy, grid = TransformedDistance(transform), O2.grid(16)
+    params = transform.embed(place, jnp.asarray([2.0, 1.0]))
+    assert params.shape == (20,)
+    np.testing.assert_array_equal(transform.split(params)[place], [2.0, 1.0])
+    sample = transform(params, prototypes[3])
+    by_fft, plain = (
+        align(GridSearch(grid, part=place, fourier=fourier), energy, sample, prototypes)
+        for fourier in (True, False)
+    )
+    assert int(by_fft.cluster[0]) == int(plain.cluster[0]) == 3
+    np.testing.assert_array_equal(by_fft.params[0], plain.params[0])
+    np.testing.assert_allclose(by_fft.energy[0], plain.energy[0], rtol=1e-5)
+    # Inner products of the part alone choose as the whole does on the grid.
+    alone = align(GridSearch(grid), TransformedDistance(O2), sample, prototypes)
+    np.testing.assert_array_equal(transform.split(by_fft.params[0])[place], alone.params[0])
+    np.testing.assert_array_equal(transform.split(by_fft.params[0])[1 - place], 0.0)
