@@ -4,6 +4,7 @@ The jaxtyping hook, which checks the annotations of `diffclust` with beartype, i
 pytest that pyproject.toml sets; `--jaxtyping-packages=` switches it off.
 """
 
+import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -16,8 +17,15 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
 FAKE_DEVICES = "--xla_force_host_platform_device_count"
-if FAKE_DEVICES not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FAKE_DEVICES}=4".strip()
+FLAGS = {FAKE_DEVICES: "4"}
+if "JAX_DISABLE_MOST_OPTIMIZATIONS" in os.environ:
+    # Two thirds of the time to compile. JAX 0.11 has no such switch any more.
+    FLAGS["--xla_cpu_parallel_codegen_split_count"] = "1"
+    if importlib.metadata.version("jaxlib").startswith("0.10."):
+        FLAGS["--xla_cpu_use_fusion_emitters"] = "false"
+given = os.environ.get("XLA_FLAGS", "")
+added = [f"{name}={value}" for name, value in FLAGS.items() if name not in given]
+os.environ["XLA_FLAGS"] = " ".join([*given.split(), *added])
 
 import hypothesis
 import jax

@@ -84,7 +84,8 @@ class ShapeKMeans(AbstractModel):
             no distance but the classification likelihood, in which shapes are points, and an
             `"alpha-divergence"` is not symmetric unless α is 0.
         alpha: α of that divergence of a shape from a centre, between -1, Kullback and Leibler's,
-            and 1, the same with the two exchanged.
+            and 1, the same with the two exchanged. Between the two it is bounded: groups that lie
+            far apart are equally far, and others may have less loss.
         variances: What has variances of its own: one for all landmarks (`"round"`), every
             landmark and coordinate, or these in every cluster.
         covariances: Whether coordinates of a landmark vary by themselves, or together.

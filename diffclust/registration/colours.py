@@ -58,7 +58,8 @@ def _border(height: int, width: int, mask: str | None) -> tuple[tuple[np.ndarray
     x, y = np.broadcast_arrays(x[None, :], y[:, None])
     beside = np.abs(x) >= np.abs(y)
     parts = (beside & (x < 0), beside & (x > 0), ~beside & (y < 0), ~beside & (y > 0))
-    indices = tuple(np.flatnonzero(ring & part) for part in (*parts, True))
+    # JAX remembers the type of a constant: one of 64 bits fails where x64 is switched on later.
+    indices = tuple(np.flatnonzero(ring & part).astype(np.int32) for part in (*parts, True))
     return indices, np.stack([x.ravel(), y.ravel()], axis=1)
 
 

@@ -88,7 +88,7 @@ def check_cut(found: Result, images: np.ndarray) -> None:
     if clusters > 1:
         assert (outcome.assignment.runners_up != found.assignments).all()
         assert np.isfinite(found.margins).all()
-    assert found.prototypes.shape == (clusters, *images.shape[1:])
+    assert found.prototypes.shape == (clusters, *found.registered(images[:1]).shape[1:])
     assert np.isfinite(found.prototypes).all()
     assert not found.prototypes[found.counts == 0].any()
     assert np.isfinite(found.align(images, outcome.assignment.params)).all()

@@ -58,7 +58,8 @@ def test_where_shapes_lie_makes_no_difference(drawn, registration, scale):
     model = ShapeKMeans(GROUPS, num_restarts=3, registration=registration)
     plain = model.fit(shapes, key=jax.random.key(1))
     moved = model.fit(turned(shapes, scale=scale), key=jax.random.key(1))
-    np.testing.assert_array_equal(plain.assignments, moved.assignments)
+    # Restarts that end alike may name the clusters in another order.
+    assert scores(plain.assignments, moved.assignments)["acc"] == 1.0
     np.testing.assert_allclose(plain.loss, moved.loss, rtol=1e-3)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from diffclust.image_source import SizedImages
 from diffclust.registration import Frame, choose_ink, ground, ink_of, ink_votes
 from diffclust.registration.colours import without_ground
+from diffclust.registration.frames import votes_of
 from diffclust.sampling import pixel_grid
 from tests.registration.test_images import blobs
 
@@ -196,3 +197,11 @@ def test_streamed_images_are_registered_as_they_are_read():
     found = frame.found(Stored(images))
     np.testing.assert_allclose(found, frame.found(images), atol=1e-6)
     np.testing.assert_allclose(every[4], seen(frame, images[4]), atol=1e-5)
+
+
+def test_double_precision_may_follow_single():
+    images = np.random.default_rng(0).uniform(size=(3, 9, 9, 1))
+    single = votes_of(images.astype(np.float32))
+    with jax.enable_x64(True):
+        double = votes_of(images)
+    np.testing.assert_allclose(single, double, atol=1e-4)
