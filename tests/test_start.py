@@ -194,16 +194,18 @@ def test_a_callback_ends_a_fit(after: int, key: jax.Array) -> None:
     assert len(reports) == after
 
 
-def test_first_step_is_timed_from_the_start_of_the_process(
+def test_a_first_result_is_timed_from_the_start_of_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from experiments.benchmarks.first_step import to_first_step
+    from experiments.benchmarks.first_result import timed
 
     # A folder of programs that this test has not filled: nothing else may be measured.
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", os.devnull)
     arguments = ["fit", "digits", "-k", "2", "--method", "kmeans", "--limit", "32"]
-    wall, cpu, stage = to_first_step(arguments, str(tmp_path))
-    assert stage == "pass"
-    assert wall > 0.5
-    assert cpu > 0.5
+    row = timed("command", arguments, str(tmp_path))
+    assert 0.5 < row["before_fit"] < row["first_step"] < row["before_fit"] + row["fit"]
+    assert row["before_fit"] + row["fit"] + row["after_fit"] == pytest.approx(row["wall"], abs=0.01)
+    assert row["compiling"] > 0.0
+    assert row["programs"] > 5
+    assert row["cpu"] > 0.5
     assert any((tmp_path / "diffclust" / "jax").iterdir())

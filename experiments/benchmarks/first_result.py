@@ -2,9 +2,10 @@
 
 Every row is a process of its own. The command runs with an empty cache of compiled programs, and
 then with the one that it has filled; Python keeps none. Seconds on the wall clock from before the
-process starts: to the fit (imports, options, images), of the fit (with the rehearsal that says how
-long it will take), and after it (report, model). Of all three, what tracing takes, and compiling or
-reading from the cache; also seconds of the processor and how many programs were compiled or read.
+process starts: to the fit (imports, options, images), to the first chunk or window of steps that is
+done, of the fit (with the rehearsal that says how long it will take), and after it (report, model).
+Of all of them, what tracing takes, and compiling or reading from the cache; also seconds of the
+processor and how many programs were compiled or read.
 
     python -m experiments.benchmarks.first_result [--methods kmeans di-kmeans] [--counts 300 2000]
 """
@@ -40,7 +41,12 @@ from diffclust.models.base import AbstractModel
 fit = AbstractModel.fit
 def timed(*args, **kwargs):
     at.setdefault("before_fit", now())  # of the rehearsal, where there is one
-    result = fit(*args, **kwargs)
+    inner = kwargs.get("callback") or (lambda progress: None)
+    def callback(progress):
+        if progress.done > 0 and progress.stage != "seeding":
+            at.setdefault("first_step", now())
+        inner(progress)
+    result = fit(*args, **{**kwargs, "callback": callback})
     at["fit"] = now() - at["before_fit"]
     return result
 AbstractModel.fit = timed
