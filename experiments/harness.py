@@ -124,6 +124,44 @@ def scored(prefix: str, runs: list[tuple[int, Any, float]], labels: np.ndarray) 
     }
 
 
+RESULTS: dict[str, dict[str, Any]] = {
+    "results": {"help": "keeps every run; those that it has are not run again"}
+}
+"""The option of experiments that take hours; see `missing_runs`."""
+
+
+def missing_runs(
+    results: str | None,
+    names: tuple[str, ...],
+    asked: Iterable[tuple[Any, ...]],
+    run: Callable[..., dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """The rows of all runs, of which those are made now that the file of results does not have.
+
+    Args:
+        results: A file of JSON lines, to which every run is added as it ends; None for none.
+        names: What tells runs apart.
+        asked: Values of these names, for each run.
+        run: Makes one run from its values.
+
+    Returns:
+        One row a run, those of the file first.
+    """
+    kept = Path(results) if results else None
+    lines = kept.read_text("utf-8").splitlines() if kept and kept.is_file() else []
+    rows = [json.loads(line) for line in lines]
+    done = {tuple(row[name] for name in names) for row in rows}
+    for each in asked:
+        if each in done:
+            continue
+        rows.append({**dict(zip(names, each, strict=True)), **run(*each)})
+        print(json.dumps(rows[-1]), flush=True)
+        if kept:
+            with kept.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+    return rows
+
+
 def finish(figures: dict[str, Any]) -> None:
     """Prints the figures as the last line."""
     print(json.dumps({**figures, "machine": machine()}), flush=True)

@@ -68,7 +68,7 @@ PUBLISHED_LANDMARKS = ((3, 3), (4, 4), (5, 5), (6, 6), (7, 7), (8, 8))
 _PUBLISHED = {
     "num_restarts": 1,
     "max_passes": 150,
-    "tolerance": 0.0,
+    "tolerance": None,
     "split_merge": False,
     "affine_penalty": 0.0,
 }
@@ -80,7 +80,7 @@ class AbstractLloydModel(AbstractModel):
     """A clustering by prototypes that are fitted by Lloyd's algorithm."""
 
     max_passes: eqx.AbstractVar[int]
-    tolerance: eqx.AbstractVar[float]
+    tolerance: eqx.AbstractVar[float | None]
     split_merge: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
@@ -200,7 +200,7 @@ class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
     num_clusters: int = eqx.field(static=True)
     num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
     max_passes: int = eqx.field(static=True, default=300, kw_only=True)
-    tolerance: float = eqx.field(static=True, default=0.0, kw_only=True)
+    tolerance: float | None = eqx.field(static=True, default=0.0, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
@@ -483,7 +483,8 @@ def check_counts(model: AbstractLloydModel) -> None:
     """
     for name in ("num_clusters", "num_restarts", "max_passes"):
         _validation.count(getattr(model, name), name)
-    _validation.positive(model.tolerance, "tolerance", least=0)
+    if model.tolerance is not None:
+        _validation.positive(model.tolerance, "tolerance", least=0)
 
 
 def _check_weights(model: AbstractPrototypeModel) -> None:

@@ -68,14 +68,14 @@ class SearchSettings(eqx.Module):
         num_restarts: Runs from different seeds; the one of least loss is kept.
         max_passes: Most passes of a run.
         tolerance: Least relative fall of the loss that is worth another pass; 0 goes on until no
-            image changes its cluster.
+            image changes its cluster, None for all passes.
         split_merge: Whether runs try to leave poor optima by splitting one cluster and removing
             another.
     """
 
     num_restarts: int = eqx.field(static=True, default=2, kw_only=True)
     max_passes: int = eqx.field(static=True, default=30, kw_only=True)
-    tolerance: float = eqx.field(static=True, default=1e-3, kw_only=True)
+    tolerance: float | None = eqx.field(static=True, default=1e-3, kw_only=True)
     split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
 
 

@@ -59,11 +59,11 @@ class Stopping:
 
     Attributes:
         max_passes: Most passes of a run.
-        tolerance: Least relative fall of the loss that is worth another pass.
+        tolerance: Least relative fall of the loss that is worth another pass; None for all passes.
     """
 
     max_passes: int
-    tolerance: float
+    tolerance: float | None
 
 
 Report = Callable[[int, int, int, float | None, Learned], None]
@@ -238,7 +238,7 @@ def _verdict(
     solver: Lloyd, history: tuple[float, ...], changed: int, stopping: Stopping
 ) -> Status | None:
     """Whether the loss stands still; the first pass has nothing to be compared with."""
-    if len(history) < 2:
+    if len(history) < 2 or stopping.tolerance is None:
         return None
     if stopping.tolerance == 0.0:
         # The loss's last digits say nothing: only assignments tell.

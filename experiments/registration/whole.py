@@ -9,9 +9,7 @@ seed. FILE (JSON lines) keeps every run, and those that it has are not run again
 prints its means. Labels score, and nothing else.
 """
 
-import json
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -21,7 +19,7 @@ from diffclust.metrics import scores
 from diffclust.models import MODELS
 from experiments.di_spectral_ablation.removed import CLASSES
 from experiments.di_spectral_ablation.removed import SETS as SUBSETS
-from experiments.harness import arguments, finish, peak_memory_mb
+from experiments.harness import RESULTS, arguments, finish, missing_runs, peak_memory_mb
 from experiments.registration.run import SETS as MADE
 
 WHOLE = {
@@ -73,10 +71,6 @@ def row_of(name, method, register, seed, limit):
     result = MODELS[method].from_settings(settings).fit(images, key=jax.random.key(seed))
     figures = {"loss": result.loss, **scores(labels, result.assignments), **result.outcome.figures}
     return {
-        "set": name,
-        "method": method,
-        "register": register,
-        "seed": seed,
         "n": len(images),
         **{k: round(float(v), 4) for k, v in figures.items()},
         "seconds": round(time.perf_counter() - begun, 1),
@@ -112,15 +106,11 @@ def main():
         sets={"nargs": "+", "default": list(SETS), "choices": SETS, "metavar": "SET"},
         methods={"nargs": "+", "default": ["di-spectral"], "choices": METHODS},
         registers={"nargs": "+", "default": ["none", "auto"], "choices": ["none", "auto"]},
-        results={"help": "keeps every run; those that it has are not run again"},
+        **RESULTS,
         table={"action": "store_true", "help": "only print the means of the results"},
     )
     if args.quick:
         args.sets, args.registers, args.seeds = ["digits 0,1", "white"], ["auto"], 1
-    kept = Path(args.results) if args.results else None
-    lines = kept.read_text("utf-8").splitlines() if kept and kept.is_file() else []
-    rows = [json.loads(line) for line in lines]
-    done = {(row["set"], row["method"], row["register"], row["seed"]) for row in rows}
     asked = [
         (name, method, register, seed)
         for method in args.methods
@@ -128,15 +118,12 @@ def main():
         for register in args.registers
         for seed in range(args.seed, args.seed + min(args.seeds, SEEDS.get(method, args.seeds)))
     ]
-    for each in [] if args.table else asked:
-        if each in done:
-            continue
-        limit = 150 if args.quick else LIMITS.get(each[1])
-        rows.append(row_of(*each, limit))
-        print(json.dumps(rows[-1]), flush=True)
-        if kept:
-            with kept.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(rows[-1]) + "\n")
+    rows = missing_runs(
+        args.results,
+        ("set", "method", "register", "seed"),
+        [] if args.table else asked,
+        lambda *each: row_of(*each, 150 if args.quick else LIMITS.get(each[1])),
+    )
     means = table(rows)
     for place, row in means.items():
         print(f"{place:40s} {row}")

@@ -54,6 +54,8 @@ def test_adam_tries_all_clusters_and_remembers_them(model: Any) -> None:
     # Equal models share what was compiled.
     assert aligner == model.as_published(3, learning_rate=PUBLISHED_RATES[2]).aligner()
     assert made.plan(28, 28).coarsening == 1
+    # All of the paper's passes: at small rates alignments go on while no image changes.
+    assert made.tolerance is None
 
 
 def test_di_kmeans_lowers_the_distortion_pass_by_pass() -> None:
@@ -63,6 +65,9 @@ def test_di_kmeans_lowers_the_distortion_pass_by_pass() -> None:
     assert np.all(np.diff(result.history) < 1e-4 * result.history[0])
     assert result.history[-1] < 0.9 * result.history[0]
     np.testing.assert_allclose(np.linalg.norm(result.prototypes.reshape(3, -1), axis=1), 1.0, 1e-5)
+    slow = DeformationInvariantKMeans.as_published(3, landmarks=(2, 2), learning_rate=1e-4)
+    slow = DeformationInvariantKMeans.from_settings({**slow.settings(), "max_passes": 6})
+    assert len(slow.fit(blobs(24), key=KEY).history) == 6
 
 
 @pytest.mark.parametrize("model", [DTIKMeans, DTIGaussianMixture])
