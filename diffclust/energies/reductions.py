@@ -5,7 +5,7 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 
 class AbstractReduction(eqx.Module):
@@ -20,19 +20,18 @@ class AbstractReduction(eqx.Module):
         """Whether every sample belongs to its best cluster alone."""
         return False
 
-    @abc.abstractmethod
     def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
-        """What the objective learns, before the first step.
+        """What the objective learns by gradient steps, before the first one.
 
         Args:
             num_clusters: Number of clusters.
             dtype: Floating dtype.
 
         Returns:
-            A tree whose leaves have a leading cluster axis, or None.
+            A tree whose leaves have a leading cluster axis; by default None, for nothing.
         """
+        return None
 
-    @abc.abstractmethod
     def offsets(self, learned: PyTree, num_clusters: int) -> Float[Array, " clusters"] | None:
         """What is added to the energies of each cluster.
 
@@ -41,8 +40,9 @@ class AbstractReduction(eqx.Module):
             num_clusters: Number of clusters.
 
         Returns:
-            One number a cluster, or None for nothing.
+            One number a cluster; by default None, for nothing.
         """
+        return None
 
     @abc.abstractmethod
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
@@ -81,19 +81,23 @@ class AbstractAdaptiveReduction(AbstractReduction):
         del num_clusters
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self)
 
-    @abc.abstractmethod
     def statistics(
-        self, scores: Float[Array, "n candidates"], weight: Float[Array, " n"]
+        self,
+        scores: Float[Array, "n candidates"],
+        weight: Float[Array, " n"],
+        cluster: Int[Array, "n candidates"],
     ) -> PyTree:
         """Sums over a batch of samples, to be added over chunks and devices.
 
         Args:
             scores: Scores of the candidates of each sample, ascending.
             weight: Weights of the samples; padding weighs nothing.
+            cluster: Which clusters the candidates are.
 
         Returns:
-            A tree of arrays, or None.
+            A tree of arrays; by default None, for nothing.
         """
+        return None
 
     @abc.abstractmethod
     def update(self, statistics: PyTree) -> "AbstractAdaptiveReduction":
@@ -119,14 +123,6 @@ class HardMinimum(AbstractReduction):
         """True."""
         return True
 
-    def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
-        """Nothing; see `AbstractReduction.init`."""
-        return None
-
-    def offsets(self, learned: PyTree, num_clusters: int) -> Float[Array, " clusters"] | None:
-        """None; see `AbstractReduction.offsets`."""
-        return None
-
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
         """The least score; see `AbstractReduction.__call__`."""
         return jnp.min(scores, axis=-1)
@@ -150,14 +146,6 @@ class Entropic(AbstractReduction):
 
     temperature: Float[Array, ""] = eqx.field(converter=jnp.asarray)
 
-    def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
-        """Nothing; see `AbstractReduction.init`."""
-        return None
-
-    def offsets(self, learned: PyTree, num_clusters: int) -> Float[Array, " clusters"] | None:
-        """None; see `AbstractReduction.offsets`."""
-        return None
-
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
         """-T log Σ exp(-score / T); see `AbstractReduction.__call__`."""
         scale = self.temperature.astype(scores.dtype)
@@ -179,14 +167,6 @@ class Fuzzy(AbstractReduction):
     """
 
     fuzzifier: Float[Array, ""] = eqx.field(default=2.0, converter=jnp.asarray)
-
-    def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
-        """Nothing; see `AbstractReduction.init`."""
-        return None
-
-    def offsets(self, learned: PyTree, num_clusters: int) -> Float[Array, " clusters"] | None:
-        """None; see `AbstractReduction.offsets`."""
-        return None
 
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
         """(Σ score^(-1/(m-1)))^(1-m); see `AbstractReduction.__call__`."""

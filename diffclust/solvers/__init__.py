@@ -13,7 +13,7 @@ from diffclust.solvers.gradient import GradientEM, GradientPlan, GradientState, 
 from diffclust.solvers.gradient_problem import GradientProblem
 from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
 from diffclust.solvers.lloyd_problem import LloydPlan, LloydProblem, Start
-from diffclust.solvers.lloyd_run import Run, Stopping, run_lloyd
+from diffclust.solvers.lloyd_run import Run, Stopping, clusters_of, run_lloyd
 from diffclust.solvers.point_clusters import PointClusters, kmeans, nearest_centres, representatives
 from diffclust.solvers.result import (
     Assignment,
@@ -68,6 +68,7 @@ __all__ = [
     "all_energies",
     "assign_samples",
     "assign_softly",
+    "clusters_of",
     "compiled_lloyd",
     "compiled_seeds",
     "ignore",

@@ -117,6 +117,17 @@ class AbstractSolver(eqx.Module):
 
         return jax.vmap(by_score)(found)
 
+    def num_remembered(self, num_clusters: int) -> int:
+        """How many candidates' params are remembered of each sample.
+
+        Args:
+            num_clusters: Number of clusters.
+
+        Returns:
+            Their number.
+        """
+        return min(self.warm_starts, self.aligner.num_candidates(num_clusters))
+
     def init_memory(self, size: int, num_clusters: int, dtype: jnp.dtype) -> Memory:
         """The memory of samples before the first pass.
 
@@ -129,7 +140,7 @@ class AbstractSolver(eqx.Module):
             Memory without candidates.
         """
         places = self.aligner.num_candidates(num_clusters)
-        warm = min(self.warm_starts, places)
+        warm = self.num_remembered(num_clusters)
         return Memory(
             jnp.full((size, places), -1, dtype=jnp.int32),
             jnp.full((size, places), jnp.inf, dtype=dtype),
@@ -146,7 +157,7 @@ class AbstractSolver(eqx.Module):
             Their number.
         """
         places = self.aligner.num_candidates(num_clusters)
-        return 8 * places + 4 * min(self.warm_starts, places) * self.energy.num_params
+        return 8 * places + 4 * self.num_remembered(num_clusters) * self.energy.num_params
 
     def align(self, learned: Learned, samples: PyTree, memory: Memory | None) -> Alignment:
         """Aligns a batch to its best clusters.

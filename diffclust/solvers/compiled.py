@@ -6,17 +6,19 @@ penalties or the samples of a simulation. With a fixed number of passes gradient
 """
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from diffclust import _validation
 from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
-from diffclust.solvers.lloyd import Lloyd, LloydState
+from diffclust.solvers.lloyd import Lloyd, LloydState, has_settled
 from diffclust.solvers.lloyd_run import clusters_of, refilled
 from diffclust.solvers.seeding import distances_to_seeds
 from diffclust.types import Count, Key, Scalar
@@ -100,8 +102,12 @@ def compiled_lloyd(
         fixed: Whether all of `max_passes` are made, so that reverse mode goes through them.
 
     Returns:
-        Where it ended.
+        Where it ended. That a loss has risen, which stops a `LloydProblem`, is not looked for.
+
+    Raises:
+        ValueError: Where shapes or types do not fit; values of a traced start are not looked at.
     """
+    _check(solver, batch, start, num_clusters, penalty)
     state, memory = _first_state(solver, batch, start, num_clusters, penalty)
 
     def goes_on(carry: tuple[PyTree, ...]) -> Bool[Array, ""]:
@@ -116,6 +122,7 @@ def compiled_lloyd(
         loss = state.tally.loss
         at_rest = (state.tally.changed == 0) & ~jnp.any(empty) & solver.is_at_rest(loss, last)
         state = solver.end_pass(state)
+        at_rest &= has_settled(state.learned.objective, learned.objective)
         chosen = _worst(memory, batch, empty)
         clusters = refilled(
             solver,
@@ -136,6 +143,32 @@ def compiled_lloyd(
     _, memory, learned, loss, passes, at_rest = carry
     params = memory.params[:, 0]
     return CompiledRun(learned, memory.cluster[:, 0], loss, passes, at_rest, params)
+
+
+def _check(
+    solver: Lloyd, batch: Batch, start: Any, num_clusters: int, penalty: tuple[float, ...] | Array
+) -> None:
+    leaves = jax.tree.leaves(batch.samples)
+    _validation.sample_arrays(leaves)
+    size, terms = leaves[0].shape[0], solver.energy.num_penalties
+    _validation.count(num_clusters, "num_clusters")
+    _validation.cluster_count(num_clusters, size, "samples")
+    if batch.weight.shape != (size,):
+        raise ValueError(f"{size} samples have {size} weights, not {batch.weight.shape}")
+    if isinstance(start, Clusters):
+        if len(start) != num_clusters:
+            raise ValueError(f"the start has {len(start)} clusters, num_clusters is {num_clusters}")
+        return
+    given = penalty.shape if isinstance(penalty, Array) else (len(penalty),)
+    if given != (terms,):
+        raise ValueError(f"the energy has {terms} penalties, one weight for each; got {given}")
+    if jnp.issubdtype(start.dtype, jax.dtypes.prng_key):
+        return
+    if start.shape != (size,) or not jnp.issubdtype(start.dtype, jnp.integer):
+        raise ValueError(
+            f"a start must be {size} whole numbers, one for each sample; got {start.dtype} of "
+            f"shape {start.shape}"
+        )
 
 
 def _first_state(

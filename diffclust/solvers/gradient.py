@@ -140,15 +140,18 @@ class GradientEM(AbstractSolver):
         """
         none, count, dtype = jnp.zeros((), jnp.int32), len(learned.clusters), learned.clusters.dtype
         scores = jnp.zeros((1, self.aligner.num_candidates(count)), dtype)
-        sums = eqx.filter_eval_shape(self._reduction_sums, learned, scores, scores[:, 0])
+        places = jnp.zeros(scores.shape, jnp.int32)
+        sums = eqx.filter_eval_shape(self._reduction_sums, learned, scores, scores[:, 0], places)
         sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), sums)
         tally = GradientTally(jnp.zeros((count,), dtype), jnp.zeros((), dtype), sums)
         return GradientState(learned, self._transformation.init(learned), tally, none, none - 1)
 
-    def _reduction_sums(self, learned: Learned, scores: Array, weight: Array) -> PyTree:
+    def _reduction_sums(
+        self, learned: Learned, scores: Array, weight: Array, cluster: Array
+    ) -> PyTree:
         reduction = self.reduction_of(learned)
         follows = isinstance(reduction, AbstractAdaptiveReduction)
-        return reduction.statistics(scores, weight) if follows else None
+        return reduction.statistics(scores, weight, cluster) if follows else None
 
     def training_memory(self, size: int, num_clusters: int, dtype: jnp.dtype) -> Memory | None:
         """The memory of samples before the first step.
@@ -229,7 +232,7 @@ class GradientEM(AbstractSolver):
         gradient = eqx.tree_at(lambda g: g.clusters.penalty, gradient, replace_fn=jnp.zeros_like)
         number = jnp.arange(len(state.learned.clusters), dtype=jnp.int32)
         count = batch.weight @ (found.cluster[:, :1] == number[None]).astype(batch.weight.dtype)
-        sums = self._reduction_sums(state.learned, found.energy, batch.weight)
+        sums = self._reduction_sums(state.learned, found.energy, batch.weight, found.cluster)
         if axis_name is not None:
             loss, gradient, count, sums = jax.lax.psum((loss, gradient, count, sums), axis_name)
         # An empty batch has no gradient, and so no step to take.
@@ -240,7 +243,7 @@ class GradientEM(AbstractSolver):
         # Optax mixes weak and strong types, which strict promotion would refuse.
         with jax.numpy_dtype_promotion("standard"):
             before = _with_rate(state.moments, rate) if self.optimizer else state.moments
-            updates, moments = self._transformation.update(gradient, before, state.learned)
+            updates, moments = self._updates(gradient, before, state.learned, loss / mass)
             if not self.optimizer:
                 updates = jax.tree.map(lambda u: -rate * u, updates)
             learned = optax.apply_updates(state.learned, updates)
@@ -257,6 +260,21 @@ class GradientEM(AbstractSolver):
         if memory is None:
             return state, None
         return state, memory_of(found, memory.params.shape[1])
+
+    def _updates(
+        self, gradient: Learned, moments: PyTree, learned: Learned, loss: Scalar
+    ) -> tuple[Learned, PyTree]:
+        """What the optimiser adds to what is learned, and its state after that."""
+        transformation = optax.with_extra_args_support(self._transformation)
+        try:
+            return transformation.update(gradient, moments, learned, value=loss)
+        except TypeError as error:
+            if "value_fn" not in str(error):
+                raise
+            raise ValueError(
+                "the optimizer has a line search, which needs the loss as a function; steps on "
+                "batches have none: take one without, such as optax.adam"
+            ) from error
 
     def _batch_normalised(self, learned: Learned) -> AbstractBatchBackbone | None:
         """The network, where it is in use and normalised over batches."""
@@ -312,11 +330,12 @@ class GradientEM(AbstractSolver):
 
 
 def _with_rate(moments: PyTree, rate: Scalar) -> PyTree:
-    """The optimiser's state with another learning rate, where it holds one."""
-    present = optax.tree.get(moments, "learning_rate")
-    if present is None:
+    """The optimiser's state with another learning rate, where it holds one that has no schedule."""
+    present = optax.tree.get_all_with_path(moments, "learning_rate")
+    if len(present) != 1:
         return moments
-    return optax.tree.set(moments, learning_rate=rate.astype(present.dtype))
+    [(_, value)] = present
+    return optax.tree.set(moments, learning_rate=rate.astype(value.dtype))
 
 
 def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> GradientState:

@@ -16,7 +16,7 @@ from diffclust.parallel.mesh import check_batch_size, replicate, unreplicated
 from diffclust.prototypes import Learned
 from diffclust.solvers.assign import SoftAssignment, assign_softly
 from diffclust.solvers.base import Memory
-from diffclust.solvers.driver import AbstractProblem, Position, State, tuples
+from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, tuples
 from diffclust.solvers.gradient import BatchOrder, GradientEM, GradientPlan, GradientState, Phase
 from diffclust.solvers.result import Callback, FitError, Outcome, Progress, Status, ignore
 from diffclust.solvers.split_merge import apply_move, best_move, propose
@@ -122,6 +122,7 @@ class GradientProblem(AbstractProblem):
 
     def init(self, data: Data, key: Key) -> State:
         """The state before the first restart."""
+        check_data(data, len(eqx.filter_eval_shape(self._template).clusters))
         check_batch_size(self.plan.batch_size, data.mesh)
         arrays = GradientArrays(data.replicate(jax.random.key_data(key)))
         return State(arrays, dataclasses.asdict(GradientPosition()))

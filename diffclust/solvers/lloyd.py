@@ -83,6 +83,21 @@ class Lloyd(AbstractSolver):
     warm_starts: int = eqx.field(static=True, default=1, kw_only=True)
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
 
+    def __check_init__(self):
+        """Refuses a reduction that learns by gradient steps."""
+        follows = isinstance(self.reduction, AbstractAdaptiveReduction)
+        if not follows and self.reduction.init(2, jnp.result_type(float)) is not None:
+            name = type(self.reduction).__name__
+            raise ValueError(
+                f"{name} learns by gradient steps: take it to GradientEM, or make it an "
+                "AbstractAdaptiveReduction, which Lloyd's algorithm updates after every pass"
+            )
+
+    def num_remembered(self, num_clusters: int) -> int:
+        """All candidates where a sample belongs to all of them; else as many as warm starts."""
+        places = self.aligner.num_candidates(num_clusters)
+        return min(self.warm_starts, places) if self.reduction.is_hard else places
+
     @eqx.filter_jit
     def init(self, clusters: Clusters, objective: PyTree = None) -> LloydState:
         """A state before the first step.
@@ -170,7 +185,7 @@ class Lloyd(AbstractSolver):
             statistics = self._statistics(state.learned, batch, alignment)
         reduction, sums = self.reduction_of(state.learned), None
         if isinstance(reduction, AbstractAdaptiveReduction):
-            sums = reduction.statistics(alignment.energy, batch.weight)
+            sums = reduction.statistics(alignment.energy, batch.weight, alignment.cluster)
         margin = jax.vmap(lambda a: a.margin)(alignment)
         loss, counted = alignment.energy[:, 0], membership
         if not reduction.is_hard:
@@ -222,16 +237,16 @@ class Lloyd(AbstractSolver):
         return self.energy.num_params == 0 and self.family.is_additive and self.reduction.is_hard
 
     def is_at_rest(self, loss: Scalar | float, previous: Scalar | float) -> Bool[Array, ""] | bool:
-        """Whether centres that are found step by step have come to rest, assignments being fixed.
+        """Whether clusters have come to rest, the best cluster of every sample being fixed.
 
         Args:
             loss: The loss of a pass.
             previous: That of the pass before.
 
         Returns:
-            True for families that find them at once.
+            True where every sample is its best cluster's alone, and centres are found at once.
         """
-        if self.family.is_additive:
+        if self.family.is_additive and self.reduction.is_hard:
             return True
         return abs(previous - loss) <= 1e-6 * abs(loss)
 
@@ -309,6 +324,21 @@ def _moved_only(
     return jax.lax.cond(jnp.sum(changed, dtype=jnp.int32) <= most, few, many)
 
 
+def has_settled(now: PyTree, before: PyTree) -> Bool[Array, ""]:
+    """Whether a reduction that follows the samples has come to rest.
+
+    Args:
+        now: What it is after a pass (`Learned.objective`).
+        before: What it was in this pass.
+
+    Returns:
+        Whether no leaf has changed by more than a thousandth; true where there are none.
+    """
+    pairs = zip(jax.tree.leaves(now), jax.tree.leaves(before), strict=True)
+    close = [jnp.all(jnp.abs(a - b) <= 1e-3 * jnp.abs(b)) for a, b in pairs]
+    return jnp.all(jnp.asarray(close, bool))
+
+
 def empty_state(solver: Lloyd, learned: Learned) -> LloydState:
     """A state with empty sums of the right shapes.
 
@@ -332,7 +362,8 @@ def empty_state(solver: Lloyd, learned: Learned) -> LloydState:
         if not isinstance(learned.objective, AbstractAdaptiveReduction):
             return sums, None
         scores = jnp.zeros((1, solver.aligner.num_candidates(count)), clusters.penalty.dtype)
-        return sums, learned.objective.statistics(scores, scores[:, 0])
+        places = jnp.zeros(scores.shape, jnp.int32)
+        return sums, learned.objective.statistics(scores, scores[:, 0], places)
 
     statistics, of_reduction = jax.tree.map(
         lambda s: jnp.zeros(s.shape, s.dtype), eqx.filter_eval_shape(shapes)

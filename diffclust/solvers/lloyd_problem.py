@@ -286,7 +286,7 @@ class LloydProblem(AbstractProblem):
                 assert arrays.children is not None
                 children = arrays.children.take(jnp.asarray(proposed[0]))
                 clusters = moved_clusters(clusters, *proposed, children)
-            state = solver.init(clusters)
+            state = solver.init(clusters, run.learned.objective)
         return replace(arrays, state=state, memory=memory), replace(at, history=())
 
     def _restart_key(self, arrays: LloydArrays, at: LloydPosition) -> Key:

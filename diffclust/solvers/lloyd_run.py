@@ -18,7 +18,14 @@ from diffclust.parallel.mesh import ready_on_cpu, replicate, shard_rows
 from diffclust.parallel.processes import broadcast_one_to_all
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
-from diffclust.solvers.lloyd import Lloyd, LloydState, Tally, empty_state, total_share
+from diffclust.solvers.lloyd import (
+    Lloyd,
+    LloydState,
+    Tally,
+    empty_state,
+    has_settled,
+    total_share,
+)
 from diffclust.solvers.result import FitError, Status
 
 _BLOCK = 2**16
@@ -170,7 +177,7 @@ def run_pass(
     state = solver.end_pass(state, keep=solver.sums_persist)
     empty = np.asarray(tally.count) == 0
     status = None
-    if not empty.any() and _is_settled(state.learned.objective, learned.objective):
+    if not empty.any() and has_settled(state.learned.objective, learned.objective):
         status = _verdict(solver, history, int(tally.changed), stopping)
     if last is not None and previous is not None and _has_risen(solver, learned, previous, history):
         # The better pass is made again, for its assignments: they were not kept.
@@ -226,12 +233,6 @@ def _has_risen(
         return False
     rounding = 100.0 * float(jnp.finfo(learned.clusters.dtype).eps)
     return history[-1] > history[-2] + rounding * abs(history[-2])
-
-
-def _is_settled(now: PyTree, before: PyTree) -> bool:
-    """Whether a reduction that follows the samples has come to rest."""
-    pairs = zip(jax.tree.leaves(now), jax.tree.leaves(before), strict=True)
-    return all(np.allclose(a, b, rtol=1e-3, atol=0.0) for a, b in pairs)
 
 
 def _verdict(

@@ -138,8 +138,12 @@ def try_split(
     children = _children(solver, samples, jnp.asarray(padded), jnp.asarray(part.weights), parent)
     memory = tuple(solver.init_memory(part.own_size, 2, params.dtype) for _ in range(part.count))
     stopping = Stopping(settings.split_passes, 1e-3)
-    trial = run_lloyd(solver, part, solver.init(children), memory, stopping)
-    before = float(np.sum(past.energy[:, 0] * weight[some]))
+    state = solver.init(children, run.learned.objective)
+    trial = run_lloyd(solver, part, state, memory, stopping)
+    losses = past.energy[:, 0]
+    if not solver.reduction.is_hard:
+        losses = np.asarray(solver.reduction_of(run.learned)(jnp.asarray(past.energy)))
+    before = float(np.sum(losses * weight[some]))
     scale = float(weight[members].sum() / weight[some].sum())
     return (before - trial.loss) * scale, trial.learned.clusters
 

@@ -17,7 +17,8 @@ def check_reduction(
     """Checks that a reduction looks at one sample at a time, whatever the chunks and devices.
 
     Losses and memberships of a batch are those of its samples alone; memberships are not negative,
-    add up to one at most, and are the loss's derivative by the scores. Of a reduction that follows
+    add up to one at most, and are the loss's derivative by the scores; a loss does not fall where a
+    score rises. Of a reduction that follows
     the samples, sums over two parts add up to those over both, samples of weight zero do not count,
     and the update keeps structure, shapes and dtypes.
 
@@ -31,13 +32,16 @@ def check_reduction(
         AssertionError: With the law that is broken.
     """
     name = type(reduction).__name__
-    first, second = jax.random.split(key)
+    first, second, third = jax.random.split(key, 3)
     scores = jnp.sort(jax.random.uniform(first, (samples, candidates), minval=0.1), axis=1)
     weight = jax.random.uniform(second, (samples,), minval=0.5).at[-1].set(0.0)
+    cluster = jnp.argsort(jax.random.uniform(third, scores.shape), axis=1).astype(jnp.int32)
     if isinstance(reduction, AbstractAdaptiveReduction):
         # Two passes bring it to a state that is not the first.
-        first_pass = _law_of_sums(name, reduction.init(candidates, scores.dtype), scores, weight)
-        reduction = _law_of_sums(name, first_pass, scores, weight)
+        first_pass = _law_of_sums(
+            name, reduction.init(candidates, scores.dtype), scores, weight, cluster
+        )
+        reduction = _law_of_sums(name, first_pass, scores, weight, cluster)
     close = 1e2 * rounding(np.asarray(scores))
     alone = jax.vmap(lambda one: reduction(one[None])[0])(scores)
     agree(f"{name}: the loss of a sample is its own", reduction(scores), alone, close)
@@ -47,17 +51,20 @@ def check_reduction(
     require(bool(jnp.all(shares >= 0)), f"{name}: memberships are not negative")
     total = float(jnp.max(jnp.sum(shares, axis=-1)))
     require(total <= 1.0 + close, f"{name}: memberships add up to one at most")
+    steps = jnp.linspace(0.5, 2.0, 16)[:, None, None]
+    rising = jnp.diff(jax.vmap(reduction)(steps * scores[None]), axis=0)
+    require(bool(jnp.all(rising >= -close)), f"{name}: a loss does not fall where scores rise")
     slope = jax.grad(lambda s: jnp.sum(reduction(s)))(scores)
     agree(f"{name}: memberships are the loss's derivative", shares, slope, 10 * close)
 
 
 def _law_of_sums(
-    name: str, reduction: AbstractAdaptiveReduction, scores: Array, weight: Array
+    name: str, reduction: AbstractAdaptiveReduction, scores: Array, weight: Array, cluster: Array
 ) -> AbstractAdaptiveReduction:
     half = len(weight) // 3
 
     def sums(part: slice) -> PyTree:
-        return reduction.statistics(scores[part], weight[part])
+        return reduction.statistics(scores[part], weight[part], cluster[part])
 
     whole = sums(slice(None))
     parts = jax.tree.map(jnp.add, sums(slice(None, half)), sums(slice(half, None)))

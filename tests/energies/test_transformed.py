@@ -1,6 +1,7 @@
 """Energies of moved prototypes: DTI clustering's Appendix B, and closed forms."""
 
-import equinox as eqx
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,8 +9,8 @@ import pytest
 import scipy.stats
 
 from diffclust.alignment import (
+    Alignment,
     Descent,
-    InvariantDistance,
     NoAlignment,
     Prediction,
     Sequential,
@@ -29,6 +30,14 @@ def clusters_of(prototypes: np.ndarray, terms: int = 2) -> Clusters:
     return Clusters(jnp.asarray(prototypes), jnp.zeros((len(prototypes), terms)))
 
 
+def align(energy, aligner, sample, clusters: Clusters, shared=None) -> Alignment:
+    """Aligns one sample to clusters, from the identity."""
+    none = jnp.zeros((0,), clusters.dtype)
+    start = Alignment(none.astype(jnp.int32), none.reshape(0, energy.num_params), none)
+    prepared = aligner.prepare(energy, clusters, shared)
+    return aligner.align(energy, jnp.asarray(sample), clusters, shared, start, prepared)
+
+
 def least_squares(sample: np.ndarray, prototype: np.ndarray) -> float:
     columns = np.stack([prototype.ravel(), np.ones(prototype.size)], axis=1).astype(np.float64)
     solution = np.linalg.lstsq(columns, sample.ravel().astype(np.float64), rcond=None)[0]
@@ -38,9 +47,9 @@ def least_squares(sample: np.ndarray, prototype: np.ndarray) -> float:
 @pytest.mark.slow
 def test_minimum_over_colours_is_least_squares() -> None:
     samples, prototypes = blobs(4), blobs(3, seed=1)
-    distance = InvariantDistance(COLOUR, Descent((Stage(20),), candidates=None))
+    descent = Descent((Stage(20),), candidates=None)
     for sample in samples:
-        found = distance.align(jnp.asarray(sample), clusters_of(prototypes))
+        found = align(COLOUR, descent, sample, clusters_of(prototypes))
         got = np.asarray(found.energy)[np.argsort(np.asarray(found.cluster))]
         expected = [least_squares(sample, prototype) for prototype in prototypes]
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-5)
@@ -53,10 +62,11 @@ def test_prototypes_may_be_moved_by_the_group() -> None:
     elsewhere = np.stack(
         [g * p + b for g, b, p in zip([0.5, 1.6, 0.9], [0.3, -0.2, 0.1], prototypes, strict=True)]
     ).astype(np.float32)
-    distance = InvariantDistance(COLOUR, Descent((Stage(20),), candidates=None))
+    descent = Descent((Stage(20),), candidates=None)
 
     def loss(given: np.ndarray) -> float:
-        found = jax.vmap(lambda x: distance.align(x, clusters_of(given)))(jnp.asarray(samples))
+        one = functools.partial(align, COLOUR, descent, clusters=clusters_of(given))
+        found = jax.vmap(one)(jnp.asarray(samples))
         return float(jnp.sum(found.energy[:, 0]))
 
     np.testing.assert_allclose(loss(elsewhere), loss(prototypes), rtol=1e-3)
@@ -188,8 +198,8 @@ def test_a_prediction_that_is_refined_is_no_worse(key: jax.Array) -> None:
     energy = TransformedPrototype(compose(*transforms))
 
     def energies(aligner) -> np.ndarray:
-        distance = InvariantDistance(energy, aligner)
-        found = eqx.filter_jit(jax.vmap(lambda x: distance.align(x, clusters, backbone)))(samples)
+        one = functools.partial(align, energy, aligner, clusters=clusters, shared=backbone)
+        found = jax.jit(jax.vmap(one))(samples)
         rows = np.arange(4)[:, None]
         out = np.zeros((4, 3))
         out[rows, np.asarray(found.cluster)] = np.asarray(found.energy)

@@ -13,12 +13,24 @@ from diffclust import load, save
 from diffclust.alignment import Descent, NoAlignment, Stage
 from diffclust.data import Dataset
 from diffclust.distances import SquaredEuclidean
-from diffclust.energies import AbstractSampleEnergy, Entropic, TransformedDistance
+from diffclust.energies import AbstractSampleEnergy, Entropic, HardMinimum, TransformedDistance
 from diffclust.models import Clustering, Result
 from diffclust.parallel import Data, data_mesh
-from diffclust.prototypes import AbstractPrototypeFamily, MeanImages, UnitNormImages
+from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages
 from diffclust.report import write_report
-from diffclust.solvers import Lloyd, LloydPlan, LloydProblem, SplitMerge, Stopping, run
+from diffclust.solvers import (
+    GradientEM,
+    GradientPlan,
+    GradientProblem,
+    Lloyd,
+    LloydPlan,
+    LloydProblem,
+    Phase,
+    SplitMerge,
+    Stopping,
+    clusters_of,
+    run,
+)
 from diffclust.storage import SnapshotFolder
 from diffclust.transforms import Affine, Identity
 from tests.registry import blobs
@@ -73,6 +85,8 @@ class Pair(AbstractSampleEnergy):
         return None
 
     def coarser(self, sample, factor: int, *, sigma=None):
+        if factor > 1 or sigma:
+            raise ValueError("there is no coarser one; leave coarser= at 1")
         return sample
 
 
@@ -201,6 +215,26 @@ def test_problems_check_what_they_are_given(key: jax.Array) -> None:
     }.items():
         with pytest.raises(ValueError, match=message):
             solve(*given)
+
+
+def test_gradient_problems_check_what_they_are_given(key: jax.Array) -> None:
+    learned = Learned(clusters_of(plain().lloyd, jnp.zeros((K, 2, 2, 1)), ()))
+    solver = GradientEM(plain().lloyd.energy, NoAlignment(), HardMinimum())
+    problem = GradientProblem(
+        (solver,),
+        solver,
+        GradientPlan((Phase(0, 2, 1e-3),), 4),
+        init_learned=lambda data, key: learned,
+        template=lambda: learned,
+    )
+    good = np.zeros((6, 2, 2, 1), np.float32)
+    for message, given in {
+        "samples must be floating numbers, not int64": np.zeros((6, 2), int),
+        "num_clusters": good[:2],
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            run((problem,), Data(given, None, 8), key)
+    assert run((problem,), Data(good, None, 8), key).loss == 0.0
 
 
 def test_penalties_must_be_the_energys() -> None:

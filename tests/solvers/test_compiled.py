@@ -93,3 +93,25 @@ def test_the_most_passes_are_kept():
 def test_random_assignments_are_even():
     counts = np.bincount(random_assignments(jax.random.key(0), 11, 3))
     assert sorted(counts) == [3, 4, 4]
+
+
+def test_what_does_not_fit_is_one_line():
+    images, solver = images_and_solver()
+    start = jnp.zeros(N, jnp.int32)
+
+    def solve(images, start, count=K, weight=N, **settings):
+        batch = Batch(jnp.asarray(images), jnp.ones(weight))
+        return compiled_lloyd(solver, batch, start, num_clusters=count, **settings)
+
+    clusters = solve(images, start).learned.clusters
+    for message, given in {
+        "samples must be floating numbers, not int32": (images.astype(np.int32), start),
+        "only 48 samples": (images, start, 100),
+        "48 whole numbers, one for each sample; got int32": (images, start[:1]),
+        "the start has 3 clusters, num_clusters is 5": (images, clusters, 5),
+        r"48 samples have 48 weights, not \(1,\)": (images, start, K, 1),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            solve(*given)
+    with pytest.raises(ValueError, match="the energy has 0 penalties, one weight for each"):
+        solve(images, start, penalty=(1.0,))

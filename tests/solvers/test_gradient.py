@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
 import pytest
 import scipy.special
 import scipy.stats
@@ -325,6 +326,28 @@ def test_optimisers_of_optax_descend(optimizer: optax.GradientTransformation) ->
 def test_rates_reach_optimisers_that_hold_one() -> None:
     before, after = descended(optax.inject_hyperparams(optax.sgd)(learning_rate=1.0), rate=0.0)
     assert after == before
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        optax.inject_hyperparams(optax.adam)(learning_rate=optax.constant_schedule(1e-2)),
+        optax.chain(
+            optax.inject_hyperparams(optax.scale_by_learning_rate)(learning_rate=-1e-1),
+            optax.inject_hyperparams(optax.scale_by_learning_rate)(learning_rate=1e-1),
+        ),
+        optax.chain(optax.sgd(1e-2), optax.contrib.reduce_on_plateau()),
+    ],
+    ids=["schedule", "two rates", "plateau"],
+)
+def test_optimisers_keep_rates_of_their_own(optimizer: optax.GradientTransformation) -> None:
+    before, after = descended(optimizer, rate=0.0)
+    assert after < before
+
+
+def test_line_searches_are_refused() -> None:
+    with pytest.raises(ValueError, match="the optimizer has a line search"):
+        descended(optax.lbfgs())
 
 
 def test_the_former_optimiser_warns() -> None:

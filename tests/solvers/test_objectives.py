@@ -1,5 +1,7 @@
 """Objectives of one's own under Lloyd's algorithm: reductions, families, seeds, gradients."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,9 +17,10 @@ from diffclust.energies import (
     Entropic,
     Fuzzy,
     HardMinimum,
+    MixtureLikelihood,
     TransformedDistance,
 )
-from diffclust.parallel import Batch, Data
+from diffclust.parallel import Batch, Data, data_mesh
 from diffclust.prototypes import Learned, MeanImages, UnitNormImages
 from diffclust.solvers import (
     Lloyd,
@@ -27,13 +30,14 @@ from diffclust.solvers import (
     SplitMerge,
     Status,
     Stopping,
+    clusters_of,
     compiled_lloyd,
     run,
 )
-from diffclust.solvers.lloyd_run import clusters_of
 from diffclust.testing import check_family, check_reduction, smooth_image
 from diffclust.transforms import Affine, Identity
 from tests.registry import blobs
+from tests.test_resume import Breaking, Broken, assert_same
 
 K = 3
 
@@ -44,18 +48,14 @@ class Trimmed(AbstractAdaptiveReduction):
     share: float = eqx.field(static=True, default=0.1)
     threshold: Float[Array, ""] = eqx.field(default=1e6, converter=jnp.asarray)
 
-    def offsets(self, learned: object, num_clusters: int) -> None:
-        return None
-
     def __call__(self, scores: Array) -> Array:
-        best = jnp.min(scores, axis=-1)
-        return jnp.where(best <= self.threshold, best, 0.0)
+        return jnp.minimum(jnp.min(scores, axis=-1), self.threshold)
 
     def responsibilities(self, scores: Array) -> Array:
         kept = jnp.min(scores, axis=-1, keepdims=True) <= self.threshold
         return jnp.where(kept, HardMinimum().responsibilities(scores), 0.0)
 
-    def statistics(self, scores: Array, weight: Array) -> tuple[Array, Array]:
+    def statistics(self, scores: Array, weight: Array, cluster: Array) -> tuple[Array, Array]:
         below = scores[:, :1] <= self._edges(scores.dtype)[None]
         return weight @ below.astype(weight.dtype), jnp.sum(weight)
 
@@ -74,30 +74,52 @@ class Annealed(AbstractAdaptiveReduction):
 
     temperature: Float[Array, ""] = eqx.field(converter=jnp.asarray)
 
-    def offsets(self, learned: object, num_clusters: int) -> None:
-        return None
-
     def __call__(self, scores: Array) -> Array:
         return Entropic(self.temperature)(scores)
 
     def responsibilities(self, scores: Array) -> Array:
         return Entropic(self.temperature).responsibilities(scores)
 
-    def statistics(self, scores: Array, weight: Array) -> None:
-        return None
-
     def update(self, statistics: None) -> "Annealed":
         return Annealed(jnp.maximum(0.8 * self.temperature, 0.01))
 
 
+class Balanced(AbstractAdaptiveReduction):
+    """K-means in which a cluster that holds more than its share costs more."""
+
+    price: Float[Array, " clusters"] = eqx.field(default=0.0, converter=jnp.asarray)
+
+    def init(self, num_clusters: int, dtype: jnp.dtype) -> "Balanced":
+        return Balanced(jnp.zeros((num_clusters,), dtype))
+
+    def offsets(self, learned: "Balanced", num_clusters: int) -> Array:
+        return learned.price
+
+    def __call__(self, scores: Array) -> Array:
+        return HardMinimum()(scores)
+
+    def responsibilities(self, scores: Array) -> Array:
+        return HardMinimum().responsibilities(scores)
+
+    def statistics(self, scores: Array, weight: Array, cluster: Array) -> Array:
+        shares = weight[:, None] * self.responsibilities(scores)
+        return jnp.zeros_like(self.price).at[cluster].add(shares)
+
+    def update(self, statistics: Array) -> "Balanced":
+        even = statistics / jnp.mean(statistics) - 1.0
+        return Balanced(self.price + 0.2 * even)
+
+
+class Forgiving(Trimmed):
+    """Wrong: a sample that is left out costs nothing, so that the loss falls as it moves away."""
+
+    def __call__(self, scores: Array) -> Array:
+        best = jnp.min(scores, axis=-1)
+        return jnp.where(best <= self.threshold, best, 0.0)
+
+
 class OfTheBatch(AbstractReduction):
     """Wrong: what a sample counts depends on the others of its batch."""
-
-    def init(self, num_clusters: int, dtype: jnp.dtype) -> None:
-        return None
-
-    def offsets(self, learned: object, num_clusters: int) -> None:
-        return None
 
     def __call__(self, scores: Array) -> Array:
         return jnp.min(scores, axis=-1) - jnp.mean(scores)
@@ -109,7 +131,7 @@ class OfTheBatch(AbstractReduction):
 class TrimmedByBatch(Trimmed):
     """Wrong: its sums are of the batch's own quantile, which do not add up."""
 
-    def statistics(self, scores: Array, weight: Array) -> tuple[Array, Array]:
+    def statistics(self, scores: Array, weight: Array, cluster: Array) -> tuple[Array, Array]:
         cut = jnp.quantile(scores[:, 0], 0.9)
         below = scores[:, :1] <= jnp.minimum(cut, self._edges(scores.dtype))[None]
         return weight @ below.astype(weight.dtype), jnp.sum(weight)
@@ -131,25 +153,37 @@ def points(outliers: int = 0, *, seed: int = 0, n: int = 60) -> np.ndarray:
     return x[:, None, None, :].astype(np.float32)
 
 
-def fitted(reduction: AbstractReduction, samples: np.ndarray, chunk_size: int = 16) -> Outcome:
-    solver = Lloyd(
+def of_points(reduction: AbstractReduction) -> Lloyd:
+    return Lloyd(
         TransformedDistance(Identity()), NoAlignment(candidates=K), MeanImages(), reduction
     )
-    plan = LloydPlan(K, (), 2, Stopping(40, 1e-6), SplitMerge(rounds=0))
-    return run((LloydProblem(solver, plan),), Data(samples, None, chunk_size), jax.random.key(0))
+
+
+def fitted(
+    reduction: AbstractReduction,
+    samples: np.ndarray,
+    chunk_size: int = 16,
+    *,
+    moves: int = 0,
+    tolerance: float = 1e-6,
+    mesh: Any = None,
+    snapshots: Any = None,
+) -> Outcome:
+    plan = LloydPlan(K, (), 2, Stopping(40, tolerance), SplitMerge(rounds=moves))
+    problem = LloydProblem(of_points(reduction), plan)
+    data = Data(samples, None, chunk_size, mesh)
+    return run((problem,), data, jax.random.key(0), snapshots=snapshots)
 
 
 @pytest.mark.parametrize(
-    "reduction", [HardMinimum(), Entropic(0.3), Fuzzy(), Trimmed(0.2), Annealed(2.0)]
+    "reduction", [HardMinimum(), Entropic(0.3), Fuzzy(), Trimmed(0.2), Annealed(2.0), Balanced()]
 )
 def test_reductions_obey_the_laws(reduction: AbstractReduction, key: jax.Array) -> None:
     check_reduction(reduction, key=key)
 
 
-@pytest.mark.parametrize("reduction", [OfTheBatch(), TrimmedByBatch(0.2)])
-def test_the_laws_notice_reductions_of_the_batch(
-    reduction: AbstractReduction, key: jax.Array
-) -> None:
+@pytest.mark.parametrize("reduction", [OfTheBatch(), TrimmedByBatch(0.2), Forgiving(0.2)])
+def test_the_laws_notice_wrong_reductions(reduction: AbstractReduction, key: jax.Array) -> None:
     with pytest.raises(AssertionError, match=type(reduction).__name__):
         check_reduction(reduction, key=key)
 
@@ -189,6 +223,83 @@ def test_annealed_ends_as_hard_memberships_do() -> None:
     hard = fitted(HardMinimum(), samples)
     assert float(outcome.learned.objective.temperature) < 0.1
     np.testing.assert_allclose(outcome.loss, hard.loss, rtol=1e-3)
+
+
+def test_balanced_clusters_are_even_where_samples_are_not() -> None:
+    samples = (4.0 * np.linspace(0, 1, 90) ** 3).astype(np.float32)[:, None, None, None]
+    counts = np.bincount(fitted(Balanced(), samples).assignment.clusters, minlength=K)
+    plain = np.bincount(fitted(HardMinimum(), samples).assignment.clusters, minlength=K)
+    assert counts.max() <= 32
+    assert plain.max() >= 45
+
+
+ADAPTIVE = [Trimmed(0.1), Annealed(5.0), Balanced()]
+
+
+@pytest.mark.parametrize("reduction", ADAPTIVE, ids=lambda r: type(r).__name__)
+def test_reductions_that_follow_the_samples_move_resume_and_share_devices(
+    reduction: AbstractAdaptiveReduction,
+) -> None:
+    samples = points(outliers=4)
+    whole = fitted(reduction, samples, moves=2)
+    state = whole.learned.objective
+    assert not eqx.tree_equal(state, reduction.init(K, jnp.dtype("float32")))
+    # Broken off after every step, through JSON, it is the same to the last bit.
+    broken, outcome = Breaking(every=1), None
+    while outcome is None:
+        try:
+            outcome = fitted(reduction, samples, moves=2, snapshots=broken)
+        except Broken:
+            continue
+    assert_same(outcome, whole)
+    assert eqx.tree_equal(outcome.learned, whole.learned)
+    shared = fitted(reduction, samples, 8, moves=2, mesh=data_mesh(jax.devices()[:2]))
+    np.testing.assert_array_equal(shared.assignment.clusters, whole.assignment.clusters)
+    for one, other in zip(
+        jax.tree.leaves(shared.learned), jax.tree.leaves(whole.learned), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("reduction", [Entropic(0.05), Fuzzy(), Annealed(20.0)])
+def test_soft_clusters_are_not_at_rest_while_prototypes_move(reduction: AbstractReduction) -> None:
+    samples = points()
+    batch = Batch(jnp.asarray(samples), jnp.ones(len(samples)))
+    start = jnp.arange(len(samples), dtype=jnp.int32) % K
+    solver = of_points(reduction)
+    found = compiled_lloyd(solver, batch, start, num_clusters=K, max_passes=200)
+    assert bool(found.at_rest)
+    state = solver.init(found.learned.clusters, found.learned.objective)
+    memory = solver.init_memory(len(samples), K, jnp.dtype("float32"))
+    after = solver.end_pass(solver.step(state, batch, memory)[0]).learned
+    np.testing.assert_allclose(
+        after.clusters.prototype, found.learned.clusters.prototype, atol=5e-3
+    )
+    if isinstance(reduction, Annealed):
+        assert float(found.learned.objective.temperature) == pytest.approx(0.01)
+    host = fitted(reduction, samples, tolerance=0.0)
+    assert host.status is Status.ASSIGNMENTS
+    assert abs(host.history[-1] - host.history[-2]) <= 1e-6 * abs(host.history[-1])
+
+
+def test_soft_memberships_remember_how_every_candidate_is_aligned(key: jax.Array) -> None:
+    images, transform = blobs(12), Affine()
+    solver = Lloyd(
+        TransformedDistance(transform),
+        Descent((Stage(2),), candidates=None),
+        UnitNormImages(),
+        Entropic(0.2),
+    )
+    memory = solver.init_memory(4, K, jnp.dtype("float32"))
+    assert memory.params.shape == (4, K, transform.num_params)
+    plan = LloydPlan(K, (0.2,), 1, Stopping(12, 0.0), SplitMerge(rounds=0))
+    outcome = run((LloydProblem(solver, plan),), Data(images, None, 16), key)
+    assert outcome.status is not Status.ROSE
+
+
+def test_what_learns_by_gradients_is_refused() -> None:
+    with pytest.raises(ValueError, match="MixtureLikelihood learns by gradient steps: take it to"):
+        of_points(MixtureLikelihood())
 
 
 def test_a_family_that_does_not_descend_stops_the_run(key: jax.Array) -> None:
