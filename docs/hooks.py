@@ -1,7 +1,8 @@
 """What mkdocs does to pages: links that lead out of docs/ work on the site as in the repository.
 
 Every file that a page links to is put on the site too (the experiments' READMEs, say), at its place
-in the repository; what is in docs/ stands one folder higher there than in the repository.
+in the repository; what is in docs/ stands one folder higher there than in the repository. Of each
+page with Python code there is a notebook too.
 """
 
 import posixpath
@@ -12,11 +13,15 @@ from urllib.parse import unquote
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
+from notebooks import notebook
 
 ROOT = Path(__file__).parents[1]
 DOCS = "docs/"
 HOME = {"README.md": "index.md"}
 """What the site has another page for."""
+
+NOTEBOOKS = "notebooks"
+"""The site's folder of notebooks."""
 
 LINK = re.compile(r"(\]\(\s*)(?![a-z+]+:|[#/<])([^)#\s]+)(#[^)\s]*)?(\s*\))")
 FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
@@ -63,11 +68,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
                 files.append(added)
                 if added.is_documentation_page():
                     waiting.append(added)
+    for page in sorted((ROOT / DOCS).glob("*.md")):
+        if content := notebook(page):
+            name = f"{NOTEBOOKS}/{page.stem}.ipynb"
+            files.append(File.generated(config, name, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links as they are on the site; one that leads nowhere is left for mkdocs to complain of."""
+    """Links as on the site, and one to the page's notebook below its title.
+
+    A link that leads nowhere is left for mkdocs to complain of.
+    """
     here = page.file.src_uri
 
     def moved(match: re.Match) -> str:
@@ -80,4 +92,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     parts = prose(markdown)
     parts[::2] = [LINK.sub(moved, part) for part in parts[::2]]
-    return "".join(parts)
+    markdown = "".join(parts)
+    name = f"{NOTEBOOKS}/{here.removesuffix('.md')}.ipynb"
+    if files.get_file_from_path(name) is not None:
+        title, _, rest = markdown.partition("\n")
+        markdown = f"{title}\n\n[Run this page as a notebook]({name}){{ download }}\n{rest}"
+    return markdown

@@ -1,10 +1,11 @@
-"""The pages: their code runs, their links lead somewhere, and what they name is there."""
+"""The pages: their notebooks run, their links lead somewhere, and what they name is there."""
 
 import ast
 import contextlib
 import dataclasses
 import importlib
 import io
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from diffclust.distances import SquaredEuclidean
 from diffclust.methods import METHODS
 from diffclust.models import PrototypeObjective, WithObjective
 from diffclust.solvers import GradientPlan
+from docs.notebooks import notebook
 from tests.test_docstrings import PACKAGE, public_modules
 
 ROOT = Path(__file__).parents[1]
@@ -54,12 +56,60 @@ def prose(path: Path) -> str:
 
 def run(path: Path, count: int | None = None) -> dict:
     names: dict = {"__name__": path.stem}
-    for block in blocks(path, "python")[:count]:
-        exec(compile(block, path.name, "exec"), names)
+    for cell in code_cells(path)[:count]:
+        exec(compile(cell, path.name, "exec"), names)
     return names
 
 
+def cells(path: Path) -> list[dict]:
+    """The cells of a page's notebook."""
+    content = notebook(path)
+    assert content is not None
+    return json.loads(content)["cells"]
+
+
+def code_cells(path: Path) -> list[str]:
+    return ["".join(cell["source"]) for cell in cells(path) if cell["cell_type"] == "code"]
+
+
 WITH_CODE = [path for path in PAGES if blocks(path, "python")]
+
+
+@pytest.mark.parametrize("path", WITH_CODE, ids=name_of)
+def test_notebook_has_the_code_of_the_page(path: Path) -> None:
+    assert code_cells(path) == [block.strip("\n") for block in blocks(path, "python")]
+
+
+@pytest.mark.parametrize("path", WITH_CODE, ids=name_of)
+def test_notebook_is_of_format_4_5(path: Path) -> None:
+    whole = json.loads(notebook(path) or "")
+    assert (whole.pop("nbformat"), whole.pop("nbformat_minor")) == (4, 5)
+    assert set(whole) == {"metadata", "cells"}
+    assert set(whole["metadata"]["kernelspec"]) >= {"name", "display_name"}
+    identities = [cell["id"] for cell in whole["cells"]]
+    assert len(set(identities)) == len(identities)
+    for cell in whole["cells"]:
+        assert re.fullmatch(r"[\w-]{1,64}", cell["id"], re.ASCII)
+        assert all(isinstance(line, str) for line in cell["source"])
+        keys = {"id", "cell_type", "metadata", "source"}
+        if cell["cell_type"] == "code":
+            assert set(cell) == keys | {"execution_count", "outputs"}
+        else:
+            assert cell["cell_type"] == "markdown"
+            assert set(cell) - {"attachments"} == keys
+            shown = re.findall(r"\(attachment:([^)]+)\)", "".join(cell["source"]))
+            assert set(shown) == set(cell.get("attachments", {}))
+
+
+def test_notebook_needs_no_other_file() -> None:
+    for path in WITH_CODE:
+        text = "".join("".join(c["source"]) for c in cells(path) if c["cell_type"] == "markdown")
+        targets = re.findall(r"\]\(\s*([^)\s]+)\s*\)", FENCE.sub("", text))
+        assert all(re.match(r"(https?|attachment):", target) for target in targets), path.name
+
+
+def test_page_without_code_has_no_notebook() -> None:
+    assert notebook(DOCS / "gallery.md") is None
 
 
 @pytest.mark.slow

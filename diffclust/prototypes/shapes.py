@@ -114,9 +114,11 @@ class MeanShapes(AbstractPrototypeFamily):
         return LandmarkSums(first, second, jnp.sum(membership, axis=0))
 
     def update(self, statistics: LandmarkSums, previous: LandmarkGaussians) -> LandmarkGaussians:
-        mean = statistics.first / column(jnp.maximum(statistics.count, 1e-30), 3)
-        covariance = self._clipped(self._covariance(statistics, mean))
         filled = statistics.count > 0
+        # Sums that follow moves keep digits of the last shapes to leave.
+        first = jnp.where(column(filled, 3), statistics.first, 0.0)
+        mean = first / column(jnp.maximum(statistics.count, 1e-30), 3)
+        covariance = self._clipped(self._covariance(statistics, mean))
         mean = jnp.where(column(filled, 3), self.reference[None] + mean, previous.centre.mean)
         covariance = jnp.where(column(filled, covariance.ndim), covariance, previous.covariance)
         return LandmarkGaussians(gaussians(mean, covariance), covariance)

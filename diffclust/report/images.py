@@ -35,6 +35,9 @@ _SMALL = 64
 _MOST_BYTES = 900_000
 """Of the pictures of all samples."""
 
+_ROUND = 64
+"""Samples are moved in multiples of so many."""
+
 _MOST_PROTOTYPE_BYTES = 120_000
 """Of one set of pictures; each is shown twice."""
 
@@ -93,6 +96,11 @@ def align_samples(
     clusters, params = result.assignments[chosen], result.outcome.assignment.params[chosen]
     moved = result.model.descriptor.moves == "prototypes"
     images, registers = np.asarray(dataset.images[chosen]), of_images(result).registers
+    # A round number is moved, so that the next report of a process finds its programs compiled.
+    count = -(-len(chosen) // _ROUND) * _ROUND
+    images, clusters, params = (
+        np.resize(each, (count, *each.shape[1:])) for each in (images, clusters, params)
+    )
     versions = [images, *([np.asarray(result.registered(images))] if registers else [])]
     if moved:
         versions += [
@@ -103,7 +111,10 @@ def align_samples(
         versions.append(result.align(images, params))
     # One number of channels, so that an image and its aligned version can be compared.
     channels = images.shape[3]
-    versions = [np.broadcast_to(version, (*version.shape[:3], channels)) for version in versions]
+    versions = [
+        np.broadcast_to(version, (*version.shape[:3], channels))[: len(chosen)]
+        for version in versions
+    ]
     uris = data_uris([image for version in versions for image in version], most_bytes=_MOST_BYTES)
     has_map = has_grids(result)
     grids = warped_grids(result, params, longest=SIDE) if has_map else [None] * len(chosen)

@@ -70,7 +70,8 @@ class Clusterer(ClusterMixin, BaseEstimator):
         if model is None:
             return
         cls._model = model
-        defaults = model.from_settings({"num_clusters": 8}).settings()
+        least = {"num_clusters": 8}
+        defaults = least | model.from_settings(least).settings()
         named = {_SKLEARN_NAMES.get(name, name): value for name, value in defaults.items()}
         parameters = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)

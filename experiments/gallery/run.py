@@ -1,10 +1,11 @@
-"""Every picture of the documentation, from real data.
+"""Every picture of the documentation.
 
     python -m experiments.gallery.run [--seed 0] [--only aligned skulls ...] [--out docs/images]
         [--quick]
 
 One function a picture; each fits what it shows. Images are MNIST's test digits, shapes the skulls
-of rats. No label is looked at. `--quick` draws from few digits into a folder that is thrown away.
+of rats, letters those of the fonts that matplotlib carries; words and series are made. No label is
+looked at. `--quick` draws from few samples into a folder that is thrown away.
 """
 
 import functools
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 import diffclust
 from diffclust.analysis import shape_hierarchy
@@ -27,11 +28,17 @@ from diffclust.models import Training, warped_prototypes
 from diffclust.plotting import dendrogram, displayable, scattering_filters
 from experiments.di_spectral import pictures
 from experiments.harness import arguments, data_file, finish
+from experiments.series.run import made
+from experiments.spoken_digits.run import write_words
 
 LARGEST = 150_000
 """Bytes of a picture: a page shows several."""
 
 DIGITS = 10
+LETTERS = "ABCDEFGH"
+FONTS = "DejaVuSans[!D]*ttf", "DejaVuSerif[!D]*ttf", "STIXGeneral*.ttf", "cm[brst][!ey]*.ttf"
+"""Those of matplotlib's fonts that have letters in the usual places."""
+
 matplotlib.rcParams["font.size"] = 8
 
 
@@ -73,20 +80,24 @@ def nearest(result, cluster, count):
     return order[np.linspace(0, 0.9 * (len(order) - 1), count).astype(int)] if len(order) else order
 
 
+def beside(result, images, noun, *, side=0.62):
+    """Prototypes, and of each cluster three samples as they were and as they were aligned."""
+    moved = result.align(images, result.outcome.assignment.params)
+    figure, axes = panels(7, len(result.prototypes), left=0.6, side=side)
+    for cluster, column in enumerate(axes.T):
+        show(column[0], result.prototypes[cluster], own_range=True)
+        for place, sample in enumerate(nearest(result, cluster, 3)):
+            show(column[1 + 2 * place], images[sample])
+            show(column[2 + 2 * place], moved[sample])
+    by_row(axes, ["prototype", *[noun, "aligned"] * 3])
+    return figure
+
+
 def aligned(args):
     """Ten prototypes of DI K-means, and digits as they were and as they were aligned."""
     model = diffclust.DeformationInvariantKMeans(DIGITS)
-    result = fitted(model, args.count, args.seed)
-    images, params = digits(args.count, args.seed), result.outcome.assignment.params
-    moved = result.align(images, params)
-    figure, axes = panels(7, DIGITS, left=0.6)
-    for cluster in range(DIGITS):
-        show(axes[0, cluster], result.prototypes[cluster], own_range=True)
-        for place, sample in enumerate(nearest(result, cluster, 3)):
-            show(axes[1 + 2 * place, cluster], images[sample])
-            show(axes[2 + 2 * place, cluster], moved[sample])
-    by_row(axes, ["prototype", *["digit", "aligned"] * 3])
-    return figure
+    images = digits(args.count, args.seed)
+    return beside(fitted(model, args.count, args.seed), images, "digit")
 
 
 def methods(args):
@@ -214,12 +225,66 @@ def tree(args):
     return dendrogram(found, names=age[chosen])
 
 
+def letter(character, font, rng):
+    """A letter of a font, of any size and place within bounds, and turned by up to 20 degrees."""
+    canvas = Image.new("L", (112, 112))
+    face = ImageFont.truetype(font, int(rng.integers(64, 92)))
+    place = tuple(56 + rng.uniform(-8, 8, 2))
+    ImageDraw.Draw(canvas).text(place, character, fill=255, font=face, anchor="mm")
+    turned = canvas.rotate(rng.uniform(-20, 20), Image.Resampling.BICUBIC)
+    return np.asarray(turned.resize((28, 28), Image.Resampling.BOX), np.float32) / 255
+
+
+def letters(args):
+    """Letters of many fonts, in as many clusters as there are letters."""
+    rng = np.random.default_rng(args.seed)
+    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    fonts = sorted(font for pattern in FONTS for font in folder.glob(pattern))
+    fonts, each = (fonts[:2], 1) if args.quick else (fonts, 2)
+    images = [letter(c, font, rng) for font in fonts for c in LETTERS for _ in range(each)]
+    images = np.stack(images)[..., None]
+    model = diffclust.DeformationInvariantKMeans(len(LETTERS))
+    return beside(model.fit(images, key=jax.random.key(args.seed)), images, "letter")
+
+
+def words(args):
+    """Recordings of made-up words, as pictures of time and pitch."""
+    with tempfile.TemporaryDirectory() as folder:
+        rng = np.random.default_rng(args.seed)
+        write_words(Path(folder), 3 if args.quick else 20, rng)
+        images = load(folder, rate=48_000, seconds=1.0).images
+    result = diffclust.AffineInvariantKMeans(10).fit(images, key=jax.random.key(args.seed))
+    return beside(result, images, "word")
+
+
+def series(args):
+    """Series as they were made, and warped, with the mean of those."""
+    samples, _ = made(40 if args.quick else 120, 64, args.seed)
+    result = diffclust.SeriesKMeans(4).fit(samples, key=jax.random.key(args.seed))
+    warped = result.align(samples, result.outcome.assignment.params)
+    figure = Figure(figsize=(7.0, 3.2), layout="constrained")
+    axes = figure.subplots(2, 4, sharex=True, sharey="row")
+    for cluster, (above, below) in enumerate(axes.T):
+        members = result.assignments == cluster
+        above.plot(samples[members, :, 0].T, color=f"C{cluster}", linewidth=0.3)
+        below.plot(warped[members, :, 0].T, color=f"C{cluster}", linewidth=0.3)
+        below.plot(warped[members, :, 0].mean(0), color="black", linewidth=1.2)
+        above.set_title(f"{members.sum()} series", fontsize=8)
+    for axis in axes.flat:
+        axis.set(xticks=[], yticks=[])
+    by_row(axes, ["as made", "warped,\nwith mean"])
+    return figure
+
+
 def wavelets(args):
     """What the scattering transform sees."""
     return scattering_filters(Scattering(32, 32, num_scales=2 if args.quick else 3))
 
 
-PICTURES = (aligned, methods, stages, warps, refinement, skulls, tree, wavelets)
+PICTURES = (
+    *(aligned, methods, stages, warps, refinement, wavelets),
+    *(skulls, tree, letters, words, series),
+)
 
 
 def saved(picture, path):

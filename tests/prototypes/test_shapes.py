@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,6 +95,22 @@ def test_one_shape_has_the_floor_and_an_empty_cluster_stays(shapes, full):
     # The third cluster was begun with the third shape.
     np.testing.assert_allclose(found.centre.mean[2], shapes[2], rtol=1e-6)
     np.testing.assert_allclose(found.covariance[2], 1.0)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_digits_left_in_the_sums_of_an_emptied_cluster_do_no_harm(shapes, full):
+    member = np.eye(K, dtype=np.float32)[np.arange(N) % 2]
+    family = MeanShapes(
+        jnp.asarray(shapes.mean(0)),
+        jnp.ones((LANDMARKS, DIMS, DIMS) if full else (LANDMARKS, DIMS)),
+        jnp.float32(1e-6),
+        prior=4.0,
+    )
+    previous = jax.vmap(family.init)(jnp.asarray(shapes[:K]))
+    sums = family.statistics(jnp.asarray(shapes), None, jnp.asarray(member), previous)
+    left = eqx.tree_at(lambda s: s.first, sums, sums.first.at[2].set(1e-6))
+    clean, found = family.update(sums, previous), family.update(left, previous)
+    jax.tree.map(np.testing.assert_array_equal, found, clean)
 
 
 def test_sums_are_additive(shapes, member):

@@ -29,6 +29,7 @@ from diffclust.models import (
 )
 from diffclust.prototypes import Clusters, Learned
 from diffclust.report import write_report
+from diffclust.report.images import align_samples
 from diffclust.report.selection import select, select_bridges
 from diffclust.report.text import duration, escape, number
 from diffclust.solvers.result import Assignment, Outcome, Status
@@ -190,6 +191,22 @@ def test_samples_are_the_ones_they_are_said_to_be() -> None:
             result.margins[groups["uncertain"]], np.sort(result.margins[members])[:5]
         )
         np.testing.assert_allclose(view.mean_distance, ordered.mean(), rtol=1e-6)
+
+
+def test_another_number_of_samples_finds_its_programs_compiled() -> None:
+    events: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: events.append(event)
+    )
+    compilation = "/jax/core/compile/backend_compile_duration"
+    result, dataset = made(AffineInvariantKMeans(4), (9, 7, 1))  # a shape of no other test
+    few = align_samples(result, dataset, range(10))
+    assert compilation in events
+    events.clear()
+    more = align_samples(result, dataset, range(13))
+    assert compilation not in events
+    assert list(more) == list(range(13))
+    assert few == {position: more[position] for position in range(10)}
 
 
 def test_random_samples_follow_the_seed(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def test_parameters_are_the_models_settings(name: str) -> None:
     kind = ESTIMATORS[name]
     estimator = kind(n_clusters=3)
     assert kind._model.from_settings(estimator._settings()) == kind._model(3)
+    assert kind(3).get_params() == estimator.get_params()
     changed = clone(estimator).set_params(n_init=7)
     assert changed._settings()["num_restarts"] == 7
     assert estimator.get_params()["n_init"] != 7
