@@ -61,10 +61,14 @@ class Scattering(eqx.Module):
         num_angles: L.
         order: How many wavelets a path has at most: 1 or 2.
         padding: What lies outside the image: `"reflect"`, `"zero"` or `"periodic"`.
+        relative: Whether the coefficients x ∗ φ are left out and the others divided by the sum of
+            those of first order over all channels, so that an image's mean and contrast do not
+            matter.
 
     References:
         Bruna and Mallat (2013), Invariant scattering convolution networks; PSSC, Section 2.3;
-        Andreux et al. (2020), Kymatio.
+        Andreux et al. (2020), Kymatio; for relative coefficients Andén and Mallat (2014), Deep
+        scattering spectrum.
     """
 
     height: int = eqx.field(static=True)
@@ -73,6 +77,7 @@ class Scattering(eqx.Module):
     num_angles: int = eqx.field(static=True, default=8, kw_only=True)
     order: int = eqx.field(static=True, default=2, kw_only=True)
     padding: Padding = eqx.field(static=True, default="reflect", kw_only=True)
+    relative: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
         """Refuses what has no scattering transform."""
@@ -93,7 +98,8 @@ class Scattering(eqx.Module):
     @property
     def paths(self) -> tuple[ScatteringPath, ...]:
         """The paths in the order of the coefficients: first by order, then by scales and angles."""
-        return _paths(self.num_scales, self.num_angles, self.order)
+        paths = _paths(self.num_scales, self.num_angles, self.order)
+        return paths[1:] if self.relative else paths
 
     @property
     def grid_shape(self) -> tuple[int, int]:
@@ -130,7 +136,13 @@ class Scattering(eqx.Module):
                 "for a batch"
             )
         settings = (self.num_scales, self.num_angles, self.order, self.padding)
-        return _transform(self.height, self.width, *settings)(jnp.moveaxis(image, -1, 0))
+        found = _transform(self.height, self.width, *settings)(jnp.moveaxis(image, -1, 0))
+        if not self.relative:
+            return found
+        total = jnp.sum(found[:, 1 : 1 + self.num_scales * self.num_angles])
+        # What a blank image has left is rounding.
+        shown = total > 1e-5 * jnp.sum(jnp.abs(found[:, 0]))
+        return found[:, 1:] * jnp.where(shown, 1.0 / jnp.where(shown, total, 1.0), 0.0)
 
     def __call__(self, image: Image) -> Float[Array, " features"]:
         """The coefficients as one vector.

@@ -324,7 +324,10 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
             scales = max(1, round(math.log2(side / 4)))
         step = 2**scales
         rows, columns = (max(_LEAST_SIDE, step * -(-side // step)) for side in (height, width))
-        scattering = Scattering(rows, columns, num_scales=scales, num_angles=self.num_angles)
+        angles, relative = self.num_angles, self.relative
+        scattering = Scattering(
+            rows, columns, num_scales=scales, num_angles=angles, relative=relative
+        )
         return OnCanvas(scattering, rows, columns, enlargement)
 
     def project(

@@ -20,7 +20,7 @@ from diffclust.solvers import GradientPlan, Phase
 
 BackboneName = Literal["quick", "residual", "residual-batch-norm"]
 Register = Literal["none", "place", "upright", "auto"]
-Ground = Literal["auto", "none", "dark", "light", "colour"]
+Ground = Literal["auto", "none", "dark", "light", "colour", "keep"]
 
 
 class AbstractSettings(eqx.Module):
@@ -131,6 +131,8 @@ class ScatteringSettings(eqx.Module):
         num_scales: J of the scattering transform; chosen such that about 4×4 coefficients are left
             of each path where it is not given, which is 3 for images of up to 45 pixels.
         num_angles: L of the scattering transform.
+        relative: Whether coefficients are taken relative to an image's contrast, without its mean
+            colours; for photographs on several grounds or in changing light.
         num_restarts: Runs of the last step's k-means, of which the one of least loss is kept.
     """
 
@@ -138,6 +140,7 @@ class ScatteringSettings(eqx.Module):
     normalisation: Normalisation = eqx.field(static=True, default="root", kw_only=True)
     num_scales: int | None = eqx.field(static=True, default=None, kw_only=True)
     num_angles: int = eqx.field(static=True, default=8, kw_only=True)
+    relative: bool = eqx.field(static=True, default=False, kw_only=True)
     num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
 
     def check_scattering(self) -> None:

@@ -21,10 +21,11 @@ from diffclust.masks import as_mask, mask_weights
 from diffclust.transforms import Colour
 from diffclust.types import Image, Params, Scalar
 
-Ink = Literal["none", "dark", "light", "colour"]
+Ink = Literal["none", "dark", "light", "colour", "keep"]
 """What the ground is, and so what ink is: nothing is done; ink is brighter than a dark ground;
 darker than a light one; or whatever lies on the main axis of the colours, on the side where there
-is more of it, which makes a grey image."""
+is more of it, which makes a grey image. With `"keep"` whatever differs from the ground is ink where
+images are placed, and their colours and ground stay."""
 
 _LEAST_CONTRAST = 0.5 / 255
 """What differs from the ground by less than half of an 8-bit level is no ink."""
@@ -35,6 +36,10 @@ leaves of the border."""
 
 _STRAYS = 4.0
 """What is below so many times the median of what the border strays from the ground is no ink."""
+
+_ROUNDS, _SHADOW, _LEAST_SHARE = 6, 0.3, 0.15
+"""For `figure`: rounds of reweighting; what darker pixels of the ground's colour count; the share
+of the largest difference below which there is no figure."""
 
 _PLAIN, _BLACK, _AGREED, _TWO_COLOURED = 0.2, 0.1, 0.9, 0.99
 """For `choose_ink`: the most that the border of a plain ground strays, as a share of the contrast;
@@ -150,6 +155,59 @@ def colour(left: Image, ink: Ink, *, mask: Any = None) -> Params:
     scale = jnp.where(shown, 1.0 / jnp.where(shown, largest, 1.0), 0.0)
     shift = jnp.broadcast_to(-noise * scale, (channels,))
     return jnp.concatenate([(mix * scale - unit).reshape(-1), shift])
+
+
+def figure(image: Image, *, mask: Any = None) -> Float[Array, "height width 1"]:
+    """How much every pixel differs from a smooth ground, shadows less so.
+
+    The ground is a plane and a vignette in each channel, fitted by reweighted least squares from
+    the border inwards. A difference in brightness alone that is darker than the ground, as a shadow
+    is, counts three tenths.
+
+    Args:
+        image: Any image.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
+
+    Returns:
+        Differences, from 0; zero below four times what the border strays from the ground and below
+        0.15 of the largest.
+
+    References:
+        Holland and Welsch (1977), Robust regression using iteratively reweighted least-squares.
+    """
+    height, width, channels = image.shape
+    text = as_mask(mask)
+    indices, points = _border(height, width, text)
+    x, y = points.T
+    basis = jnp.asarray(np.stack([np.ones_like(x), x, y, x * x + y * y], axis=1), image.dtype)
+    flat, ring = image.reshape(-1, channels), indices[-1]
+    seen = jnp.ones((len(x), 1), image.dtype)
+    if text is not None:
+        seen = jnp.asarray(mask_weights(text).reshape(-1, 1) > 0.0, image.dtype)
+    weight = jnp.zeros_like(seen).at[ring].set(1.0)
+    smooth = stray = jnp.zeros_like(flat)
+    for _ in range(_ROUNDS):
+        scatter = product(basis.T, weight * basis) + 1e-6 * jnp.eye(4, dtype=image.dtype)
+        smooth = product(basis, jnp.linalg.solve(scatter, product(basis.T, weight * flat)))
+        stray = safe_sqrt(jnp.sum((flat - smooth) ** 2, axis=1, keepdims=True))
+        width_of = 3.0 * jnp.median(stray[ring]) + _LEAST_CONTRAST
+        weight = seen / (1.0 + (stray / width_of) ** 2) ** 2
+    hue = smooth / jnp.maximum(safe_sqrt(jnp.sum(smooth**2, axis=1, keepdims=True)), 1e-3)
+    lighter = jnp.sum((flat - smooth) * hue, axis=1, keepdims=True)
+    rest = flat - smooth - lighter * hue
+    lighter = jnp.where(lighter < 0.0, _SHADOW * lighter, lighter)
+    found = seen * safe_sqrt(jnp.sum(rest**2, axis=1, keepdims=True) + lighter**2)
+    found = _blurred(found.reshape(height, width))
+    noise = _STRAYS * jnp.median(found.reshape(-1)[ring])
+    least = jnp.maximum(jnp.maximum(noise, _LEAST_SHARE * jnp.max(found)), _LEAST_CONTRAST)
+    return jnp.where(found > least, found, 0.0)[..., None]
+
+
+def _blurred(plane: Float[Array, "height width"]) -> Float[Array, "height width"]:
+    """The mean over 3×3 pixels, the edge repeated."""
+    around = jnp.pad(plane, 1, mode="edge")
+    rows = around[:-2] + around[1:-1] + around[2:]
+    return (rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]) / 9.0
 
 
 def _principal_axis(left: Image) -> tuple[Float[Array, " channels"], Scalar]:

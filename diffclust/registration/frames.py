@@ -14,10 +14,10 @@ from diffclust.image_source import Images, mapped
 from diffclust.linalg import product
 from diffclust.masks import as_mask
 from diffclust.parallel.chunks import largest_read
-from diffclust.registration.colours import Ink, choose_ink, colour, ground, ink_votes
+from diffclust.registration.colours import Ink, choose_ink, colour, figure, ground, ink_votes
 from diffclust.registration.colours import without_ground as less_ground
-from diffclust.registration.images import place, upright
-from diffclust.sampling import bilinear_sample, pixel_grid
+from diffclust.registration.images import PHOTO_RADIUS, place, upright
+from diffclust.sampling import Boundary, bilinear_sample, pixel_grid
 from diffclust.transforms import AbstractTransform, Affine, Colour, compose
 from diffclust.types import Image, Params
 
@@ -59,7 +59,12 @@ class Frame(eqx.Module):
     @property
     def is_identity(self) -> bool:
         """Whether nothing is taken out; images may be enlarged all the same."""
-        return self.place == "none" and self.ink == "none"
+        return self.place == "none" and self.ink in ("none", "keep")
+
+    @property
+    def _boundary(self) -> Boundary:
+        """What lies outside an image: its ground, where that is kept."""
+        return "edge" if self.ink == "keep" else "zero"
 
     def transform(self, channels: int) -> AbstractTransform:
         """The transforms that the params are of, one after another.
@@ -98,7 +103,7 @@ class Frame(eqx.Module):
         channels = image.shape[2]
         shift = jnp.zeros((Colour(channels, gradient=True).num_params,), image.dtype)
         mix = jnp.zeros((Colour(channels, full=True).num_params,), image.dtype)
-        if self.ink != "none":
+        if self.ink not in ("none", "keep"):
             shift = ground(image, mask=self.mask)
             left = less_ground(image, shift, mask=self.mask)
             mix = colour(left, self.ink, mask=self.mask)
@@ -109,7 +114,12 @@ class Frame(eqx.Module):
         move = jnp.zeros((Affine().num_params,), image.dtype)
         if self.place != "none":
             find = {"place": place, "upright": upright}[self.place]
-            move = find(self._inked(shift, mix, image), mask=self.mask)
+            if self.ink == "keep":
+                # Specks of the ground may lie anywhere.
+                seen = figure(image, mask=self.mask)
+                move = find(seen, mask=self.mask, radius=PHOTO_RADIUS, whole=False)
+            else:
+                move = find(self._inked(shift, mix, image), mask=self.mask)
         return jnp.concatenate([shift, mix, move])
 
     def apply(self, params: Params, image: Image) -> Registered:
@@ -125,7 +135,7 @@ class Frame(eqx.Module):
         shift, mix, move = self._split(params, image.shape[2])
         inked, shape = self._inked(shift, mix, image), self.shape(image.shape)
         stays = self.place == "none" and shape[:2] == inked.shape[:2]
-        return inked if stays else _read(move, inked, shape)
+        return inked if stays else _read(move, inked, shape, self._boundary)
 
     def __call__(self, image: Image) -> Registered:
         """Registers an image.
@@ -153,9 +163,9 @@ class Frame(eqx.Module):
         """
         channels = sample_shape[2]
         shift, mix, move = self._split(params, channels)
-        drawn = _read(Affine().inverse(move), registered, sample_shape)
+        drawn = _read(Affine().inverse(move), registered, sample_shape, self._boundary)
         drawn = jnp.broadcast_to(drawn, tuple(sample_shape))
-        if self.ink == "none":
+        if self.ink in ("none", "keep"):
             return drawn
         matrix = mix[: channels**2].reshape(channels, channels) + jnp.eye(channels, dtype=mix.dtype)
         back = product(drawn - mix[None, None, channels**2 :], jnp.linalg.pinv(matrix).T)
@@ -190,8 +200,8 @@ class Frame(eqx.Module):
     def _inked(
         self, shift: Float[Array, " shift"], mix: Float[Array, " mix"], image: Image
     ) -> Registered:
-        """Bright ink on black."""
-        if self.ink == "none":
+        """Bright ink on black; an image whose ground is kept, as it is."""
+        if self.ink in ("none", "keep"):
             return image
         left = less_ground(image, shift, mask=self.mask)
         bright = jnp.maximum(Colour(image.shape[2], full=True)(mix, left), 0.0)
@@ -203,10 +213,11 @@ class Frame(eqx.Module):
 
 
 def _read(
-    move: Params, image: Registered, shape: tuple[int, ...]
+    move: Params, image: Registered, shape: tuple[int, ...], boundary: Boundary
 ) -> Float[Array, "height width framed"]:
     """An image under an affine map, with as many rows and columns as a shape says."""
-    return bilinear_sample(image, Affine().warp(move, pixel_grid(shape[0], shape[1], image.dtype)))
+    points = Affine().warp(move, pixel_grid(shape[0], shape[1], image.dtype))
+    return bilinear_sample(image, points, boundary=boundary)
 
 
 def ink_of(images: Images, *, mask: Any = None) -> Ink | None:

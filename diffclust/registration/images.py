@@ -26,6 +26,9 @@ RADIUS = 5.5 / 28
 """Root mean square distance of ink from its centre along an axis, as a fraction of the shorter
 side: about that of MNIST's digits."""
 
+PHOTO_RADIUS = 6.5 / 28
+"""The same for photographs, whose ground and neighbourhood are kept."""
+
 MOST_SHEAR = 1.0
 """The greatest shear that is taken out: the tangent of 45 degrees."""
 
@@ -82,12 +85,14 @@ def _shear(ink: _Ink) -> Scalar:
     )
 
 
-def _size(ink: _Ink, shear: Scalar, radius: float) -> Scalar:
-    """How many times larger than wanted ink is once it is upright; as much as fits at the least."""
+def _size(ink: _Ink, shear: Scalar, radius: float, whole: bool) -> Scalar:
+    """How many times larger than wanted ink is once it is upright; if whole, such that it fits."""
     x, y = planes(ink.points)
     x = x - shear * y
     square = 0.5 * jnp.sum(ink.weight * (x * x + y * y))
-    wanted = jnp.maximum(safe_sqrt(square) / (2.0 * radius), _reach(ink, x, y))
+    wanted = safe_sqrt(square) / (2.0 * radius)
+    if whole:
+        wanted = jnp.maximum(wanted, _reach(ink, x, y))
     return jnp.where(_is_extended(square, ink.pixel), wanted, 1.0)
 
 
@@ -117,23 +122,24 @@ def _affine(ink: _Ink, size: Scalar, shear: Scalar, shift: Float[Array, "2"]) ->
     return jnp.concatenate([linear, moved[0] / across, moved[1] / down])
 
 
-def place(image: Image, *, mask: Any = None, radius: float = RADIUS) -> Params:
+def place(image: Image, *, mask: Any = None, radius: float = RADIUS, whole: bool = True) -> Params:
     """Brings the centre of mass to the middle, and the root mean square radius to one size.
 
-    Ink that would leave the canvas keeps the figure smaller. An image without ink stays as it is;
+    An image without ink stays as it is;
     one whose ink is no larger than four pixels is moved and keeps its size.
 
     Args:
         image: Bright on dark.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
         radius: sqrt((v_x + v_y) / 2) that is wanted, as a fraction of the shorter side.
+        whole: Whether ink that would leave the canvas keeps the figure smaller.
 
     Returns:
         Params of `Affine`.
     """
     ink = _ink(image, mask)
     shear = jnp.zeros_like(ink.weight[0, 0])
-    return _affine(ink, _size(ink, shear, radius), shear, ink.centre)
+    return _affine(ink, _size(ink, shear, radius, whole), shear, ink.centre)
 
 
 def slant(image: Image, *, mask: Any = None) -> Params:
@@ -155,13 +161,16 @@ def slant(image: Image, *, mask: Any = None) -> Params:
     return _affine(ink, jnp.ones_like(shear), shear, shift)
 
 
-def upright(image: Image, *, mask: Any = None, radius: float = RADIUS) -> Params:
+def upright(
+    image: Image, *, mask: Any = None, radius: float = RADIUS, whole: bool = True
+) -> Params:
     """Takes out the slant, then the size, then the place; the image is sampled once.
 
     Args:
         image: Bright on dark.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
         radius: sqrt((v_x + v_y) / 2) that is wanted, as a fraction of the shorter side.
+        whole: Whether ink that would leave the canvas keeps the figure smaller.
 
     Returns:
         Params of `Affine`: those of `slant`, composed with those that `place` finds of the upright
@@ -169,4 +178,4 @@ def upright(image: Image, *, mask: Any = None, radius: float = RADIUS) -> Params
     """
     ink = _ink(image, mask)
     shear = _shear(ink)
-    return _affine(ink, _size(ink, shear, radius), shear, ink.centre)
+    return _affine(ink, _size(ink, shear, radius, whole), shear, ink.centre)
