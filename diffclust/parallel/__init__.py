@@ -24,7 +24,7 @@ from diffclust.parallel.mesh import (
     share,
     unreplicated,
 )
-from diffclust.parallel.processes import num_processes, spans, start_processes
+from diffclust.parallel.processes import num_processes, own_share, spans, start_processes
 
 __all__ = [
     "AXIS",
@@ -41,6 +41,7 @@ __all__ = [
     "num_processes",
     "own_mesh",
     "own_part",
+    "own_share",
     "own_size",
     "ready_on_cpu",
     "replicate",

@@ -98,9 +98,11 @@ def align_samples(
     images, registers = np.asarray(dataset.images[chosen]), of_images(result).registers
     # A round number is moved, so that the next report of a process finds its programs compiled.
     count = -(-len(chosen) // _ROUND) * _ROUND
-    images, clusters, params = (
-        np.resize(each, (count, *each.shape[1:])) for each in (images, clusters, params)
-    )
+
+    def rounded(each: np.ndarray) -> np.ndarray:
+        return np.resize(each, (count, *each.shape[1:]))
+
+    images, clusters, params = rounded(images), rounded(clusters), rounded(params)
     versions = [images, *([np.asarray(result.registered(images))] if registers else [])]
     if moved:
         versions += [
