@@ -97,12 +97,8 @@ def align_samples(
     moved = result.model.descriptor.moves == "prototypes"
     images, registers = np.asarray(dataset.images[chosen]), of_images(result).registers
     # A round number is moved, so that the next report of a process finds its programs compiled.
-    count = -(-len(chosen) // _ROUND) * _ROUND
-
-    def rounded(each: np.ndarray) -> np.ndarray:
-        return np.resize(each, (count, *each.shape[1:]))
-
-    images, clusters, params = rounded(images), rounded(clusters), rounded(params)
+    cycled = np.arange(-(-len(chosen) // _ROUND) * _ROUND) % max(len(chosen), 1)
+    images, clusters, params = images[cycled], clusters[cycled], params[cycled]
     versions = [images, *([np.asarray(result.registered(images))] if registers else [])]
     if moved:
         versions += [
