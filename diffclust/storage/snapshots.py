@@ -27,6 +27,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from diffclust._renamed import renamed_keyword
 from diffclust.parallel.mesh import data_mesh
 from diffclust.parallel.processes import (
     allgather_bytes,
@@ -84,6 +85,7 @@ class SnapshotFolder:
     that makes an exception of SIGTERM loses nothing to it.
     """
 
+    @renamed_keyword("tell", "log")
     def __init__(
         self,
         path: str | Path,
