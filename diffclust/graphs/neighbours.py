@@ -230,7 +230,7 @@ def _merge(
 
 
 def _merged(references: tuple[Array, ...], rows: tuple[Array, ...]) -> tuple[Array, Array]:
-    """See `_merge`.
+    """The k nearest to each query, of those found before and a block of references.
 
     A sort of whole rows is slow on a CPU. The k least entries lie in the k groups of least minima,
     so only these groups are sorted. Groups are runs of consecutive references and are kept in

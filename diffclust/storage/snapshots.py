@@ -207,7 +207,7 @@ class SnapshotFolder:
         return time.monotonic() - self._last_time >= self._every
 
     def save(self, state: State) -> None:
-        """See `solvers.Snapshots.save`.
+        """Saves a state in the background, where the last was saved `every` seconds ago.
 
         Args:
             state: Gives a tree of arrays, and about them what JSON can hold.
@@ -250,7 +250,7 @@ class SnapshotFolder:
     def latest(
         self, like: Callable[[dict[str, Any]], PyTree]
     ) -> tuple[PyTree, dict[str, Any]] | None:
-        """See `solvers.Snapshots.latest`.
+        """The newest state that can be read.
 
         Args:
             like: From what was saved about them, arrays of the right shapes; those of NumPy's come
@@ -331,7 +331,7 @@ class SharedSnapshots:
         self._folder, self._mesh = folder, data_mesh()
 
     def save(self, state: State) -> None:
-        """See `solvers.Snapshots.save`; to be called by all processes.
+        """Saves a state where it is time to; to be called by all processes.
 
         Args:
             state: Gives a tree of arrays, and about them what JSON can hold.
@@ -349,7 +349,7 @@ class SharedSnapshots:
     def latest(
         self, like: Callable[[dict[str, Any]], PyTree]
     ) -> tuple[PyTree, dict[str, Any]] | None:
-        """See `solvers.Snapshots.latest`; to be called by all processes.
+        """The newest state that can be read; to be called by all processes.
 
         Args:
             like: From what was saved about them, arrays of the right shapes.
@@ -369,7 +369,7 @@ class SharedSnapshots:
         return jax.tree.map(like_leaf, blank, broadcast_one_to_all(blank, self._mesh)), about
 
     def last(self) -> str | None:
-        """See `solvers.Snapshots.last`; None in all processes but 0."""
+        """Where the last good state is, in words; None in all processes but 0."""
         return None if self._folder is None else self._folder.last()
 
 
