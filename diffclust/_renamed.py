@@ -1,7 +1,7 @@
 """Names of version 0.1 that have moved: they warn in 0.2, and go in 0.3.
 
-`renamed.json` says for every module of 0.1 where the names went that are not there any more; null
-for those without a successor.
+`renamed.json` says for every module of 0.1 where the names went that are not there any more; for
+those without a successor what to use, or null.
 """
 
 import functools
@@ -15,7 +15,10 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @functools.cache
@@ -23,7 +26,8 @@ def table() -> dict[str, dict[str, str | None]]:
     """The successors of the names of version 0.1.
 
     Returns:
-        For each module its names, and for each of these `"module:name"` or None.
+        For each module its names, and for each of these `"module:name"`, a sentence that begins
+        with `"use"`, or None.
     """
     return json.loads(Path(__file__).with_name("renamed.json").read_text("utf-8"))
 
@@ -47,6 +51,9 @@ def former_names(module: str) -> Callable[[str], Any]:
             raise AttributeError(
                 f"{module}.{name} of diffclust 0.1 is gone; see the changelog for what replaces it"
             )
+        if place.startswith("use "):
+            # An AttributeError's words would be lost in an import statement.
+            raise ImportError(f"{module}.{name} of diffclust 0.1 is gone; {place}")
         target, new = place.split(":")
         warnings.warn(
             f"{module}.{name} is now {target}.{new}; the old name goes in diffclust 0.3",
@@ -56,6 +63,31 @@ def former_names(module: str) -> Callable[[str], Any]:
         return getattr(importlib.import_module(target), new)
 
     return successor
+
+
+def renamed_keyword(old: str, new: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A decorator of functions of which a keyword of version 0.1 has another name now.
+
+    Args:
+        old: The keyword's name in version 0.1.
+        new: Its name now.
+
+    Returns:
+        The decorator.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            if old in kwargs:
+                message = f"{old}= is now {new}=; the old name goes in diffclust 0.3"
+                warnings.warn(message, DeprecationWarning, stacklevel=2)
+                kwargs[new] = kwargs.pop(old)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
 
 
 class _Keeps(ModuleType):

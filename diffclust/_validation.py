@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int
 
 from diffclust.image_source import Images, ImageSource, uniform
-from diffclust.methods import plural
+from diffclust.methods import METHODS, plural
 
 _FLAT = 1e-6
 """Landmarks lie on a line where they stray from it by less than this share of its length."""
@@ -81,7 +81,8 @@ def in_memory(value: Any, name: str = "images") -> None:
         raise ValueError(
             f"{name} are read as they are needed, but this needs all of them in memory at once; "
             "give fewer or smaller ones as an array (without --stream), or take another method: "
-            "kmeans, ai-kmeans, di-kmeans, ti-kmeans, gmm, dti-kmeans and dti-gmm read as they go"
+            f"{', '.join(name for name, method in METHODS.items() if method.streams)} read as they "
+            "go"
         )
 
 

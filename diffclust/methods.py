@@ -53,6 +53,8 @@ class Method:
         moves: What is moved by the alignments that decide: the samples, the prototypes, or nothing.
         words: What its figures are called; a model's settings may change them (`model.words`).
         streams: Whether it clusters images that are read as they are needed.
+        published: Whether its paper has settings of its own: the model's `as_published`.
+        comparable: Whether it can be fitted from the k-means++ start of the others of that kind.
         takes_start: Whether a fit can start from given assignments.
         has_prototypes: Whether prototypes decide; otherwise they are the means of finished
             clusters.
@@ -70,6 +72,8 @@ class Method:
     moves: Literal["samples", "prototypes", "nothing"] = "samples"
     words: Words = Words()
     streams: bool = True
+    published: bool = False
+    comparable: bool = False
     takes_start: bool = True
     has_prototypes: bool = True
     is_mixture: bool = False
@@ -114,26 +118,36 @@ _gradient = functools.partial(Method, solver="gradient", moves="prototypes")
 _mixture = functools.partial(_gradient, words=DENSITY_WORDS, is_mixture=True)
 _shapes = functools.partial(Method, sample_kind="shape", words=_SHAPES, streams=False)
 
+DEFAULT = "di-kmeans"
+"""Name of the method that is taken where none is given."""
+
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("kmeans", "KMeans", "K-means", moves="nothing"),
-        Method("ai-kmeans", "AffineInvariantKMeans", "AI K-means"),
-        Method("di-kmeans", "DeformationInvariantKMeans", "DI K-means", has_evidence=True),
+        Method("kmeans", "KMeans", "K-means", moves="nothing", comparable=True),
+        Method("ai-kmeans", "AffineInvariantKMeans", "AI K-means", published=True, comparable=True),
+        Method(
+            DEFAULT,
+            "DeformationInvariantKMeans",
+            "DI K-means",
+            published=True,
+            comparable=True,
+            has_evidence=True,
+        ),
         _graph(
             "scattering-kmeans", "ScatteringKMeans", "K-means in scattering space", words=_FEATURES
         ),
-        _spectral("pssc", "ProjectedScatteringSpectralClustering", "PSSC"),
+        _spectral("pssc", "ProjectedScatteringSpectralClustering", "PSSC", published=True),
         _spectral(
             "di-spectral",
             "DeformationInvariantSpectralClustering",
             "deformation-invariant spectral clustering",
         ),
-        _gradient("dti-kmeans", "DTIKMeans", "DTI K-means", words=MOVED_WORDS),
-        _mixture("dti-gmm", "DTIGaussianMixture", "DTI Gaussian mixture"),
+        _gradient("dti-kmeans", "DTIKMeans", "DTI K-means", words=MOVED_WORDS, published=True),
+        _mixture("dti-gmm", "DTIGaussianMixture", "DTI Gaussian mixture", published=True),
         _gradient("ti-kmeans", "TransformationInvariantKMeans", "TI K-means", words=MOVED_WORDS),
         _mixture("gmm", "GaussianMixture", "Gaussian mixture"),
-        _shapes("shape-kmeans", "ShapeKMeans", "shape K-means"),
+        _shapes("shape-kmeans", "ShapeKMeans", "shape K-means", published=True),
         Method(
             "series-kmeans",
             "SeriesKMeans",

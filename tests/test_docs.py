@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import importlib
 import io
+import itertools
 import json
 import re
 import shlex
@@ -25,6 +26,7 @@ from diffclust.models import PrototypeObjective, WithObjective
 from diffclust.solvers import GradientPlan
 from docs.notebooks import notebook
 from tests.test_docstrings import PACKAGE, public_modules
+from tests.test_layout import ORDER
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -243,6 +245,44 @@ def is_there(name: str) -> bool:
 @pytest.mark.parametrize("path", [*PAGES, ROOT / "README.md"], ids=name_of)
 def test_names_exist(path: Path) -> None:
     assert [name for name in names_in(path) if not is_there(name)] == []
+
+
+def table_names(path: Path, column: str) -> list[str]:
+    """The names in backticks in the first column of a page's table whose header is given."""
+    head, *_, rows = re.split(
+        rf"^{re.escape(column)}.*\n\|[-|]+\n", path.read_text("utf-8"), flags=re.M
+    )
+    assert head
+    rows = itertools.takewhile(lambda line: line.startswith("|"), rows.splitlines())
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
+
+
+def test_tables_of_methods_have_all_of_them() -> None:
+    assert table_names(DOCS / "architecture.md", "| method |") == list(METHODS)
+    assert sorted(table_names(DOCS / "how-to-choose.md", "| method | invariant")) == sorted(METHODS)
+
+
+def test_the_layout_has_the_order_of_imports() -> None:
+    names = table_names(DOCS / "architecture.md", "| | what is there |")
+    assert names == [name for name in ORDER if not name.startswith("_")]
+
+
+def test_functions_of_the_walk_exist() -> None:
+    """`module.name` without the package's name, or `Class.method`."""
+    modules = map(importlib.import_module, public_modules())
+    things = {
+        (name, thing)
+        for module in modules
+        for name, thing in vars(module).items()
+        if isinstance(thing, type)
+    }
+    code = re.findall(r"`([^`\n]+)`", prose(DOCS / "architecture.md"))
+    names = {name for name in code if re.fullmatch(r"\w+(\.\w+)+", name)}
+    assert len(names) > 20
+    for name in names - {"methods.py", "run.py"}:
+        first, _, rest = name.partition(".")
+        found = any(hasattr(thing, rest) for kind, thing in things if kind == first)
+        assert found or is_there(name) or is_there(f"diffclust.{name}"), name
 
 
 def commands(path: Path) -> Iterator[list[str]]:

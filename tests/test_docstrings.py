@@ -61,6 +61,8 @@ def faults(name: str, thing: Callable) -> Iterator[str]:
     if not docstring or docstring.startswith(f"{getattr(thing, '__name__', '')}("):
         yield f"{name} has no docstring"
         return
+    if docstring.startswith("See "):
+        yield f"{name} only points elsewhere: say what it does, or leave it to be inherited"
     described = documented(docstring, "param")
     if described:
         try:
@@ -97,6 +99,12 @@ def test_faults_are_found() -> None:
         """
         return kept + missed
 
+    def pointing() -> None:
+        """See `wrong`."""
+
+    assert [line.partition(":")[0] for line in faults("it", pointing)] == [
+        "it only points elsewhere"
+    ]
     assert list(faults("wrong", wrong)) == [
         "wrong documents 'gone', which it does not take",
         "wrong documents its arguments, but not 'missed'",

@@ -1,10 +1,15 @@
 """Public names of version 0.1 that have moved can still be imported, with a warning."""
 
 import importlib
+import json
+import warnings
+from pathlib import Path
 
 import pytest
 
 from diffclust._renamed import table
+from diffclust.data import diffeo_mnist
+from diffclust.storage import SnapshotFolder
 
 
 @pytest.mark.parametrize("module", table())
@@ -14,6 +19,10 @@ def test_former_names_are_their_successors(module: str) -> None:
         if place is None:
             with pytest.raises(AttributeError, match="of diffclust 0.1 is gone"):
                 getattr(found, name)
+            continue
+        if place.startswith("use "):
+            with pytest.raises(ImportError, match=f"of diffclust 0.1 is gone; {place}"):
+                exec(f"from {module} import {name}")
             continue
         target, new = place.split(":")
         with pytest.warns(DeprecationWarning, match=f"{name} is now {target}.{new}"):
@@ -39,3 +48,28 @@ def test_import_statements_work() -> None:
         _ = solvers.nothing
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("diffclust.never")
+
+
+def test_every_public_name_of_version_0_1_is_there_or_accounted_for() -> None:
+    """`names_0_1.json` has what modules of 0.1 defined: `__all__`, or what had no underscore."""
+    names = json.loads(Path(__file__).with_name("names_0_1.json").read_text("utf-8"))
+    for module, own in names.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            found = importlib.import_module(module)
+        missing = set(own) - set(table().get(module, {}))
+        assert not [name for name in missing if not hasattr(found, name)], module
+
+
+def test_former_keywords_warn(tmp_path: Path) -> None:
+    lines: list[str] = []
+    with (
+        pytest.warns(DeprecationWarning, match="tell= is now log="),
+        SnapshotFolder(tmp_path, run={}, tell=lines.append) as folder,  # pyright: ignore
+    ):
+        assert folder.latest(lambda _: None) is None
+    with (
+        pytest.warns(DeprecationWarning, match="bend= is now displacement="),
+        pytest.raises(ValueError, match="displacement at least 0: got 100, 1.0 and -1"),
+    ):
+        diffeo_mnist([[[0.0, 1.0], [0.0, 1.0]]] * 2, [0, 1], bend=-1.0)  # pyright: ignore

@@ -50,6 +50,7 @@ from diffclust.solvers import (
     Stopping,
     run,
 )
+from diffclust.solvers.driver import STATE_FORMAT
 from diffclust.storage.snapshots import SnapshotFolder
 from diffclust.transforms import Affine
 from tests.fits import fit_prototypes
@@ -324,6 +325,28 @@ def test_a_folder_gives_back_what_it_was_given(tmp_path: Path) -> None:
     for name, array in state.items():
         np.testing.assert_array_equal(found[name], array)
         assert found[name].dtype == array.dtype
+
+
+def test_a_folder_belongs_to_one_fit_at_a_time(tmp_path: Path) -> None:
+    in_use = "is in use by another fit; wait until that one ends, or give another folder"
+    with SnapshotFolder(tmp_path, run={}), pytest.raises(ValueError, match=in_use):
+        SnapshotFolder(tmp_path, run={})
+    with pytest.raises(Broken), SnapshotFolder(tmp_path, run={}):
+        raise Broken
+    # One that is refused, or is dropped, holds no lock.
+    with pytest.raises(ValueError, match="had seed None, not 1"):
+        SnapshotFolder(tmp_path, run={"seed": 1})
+    SnapshotFolder(tmp_path, run={})
+    gc.collect()
+    with SnapshotFolder(tmp_path, run={}):
+        pass
+
+
+def test_snapshots_of_an_older_format_are_refused(tmp_path: Path) -> None:
+    for mark in ({"diffclust": "0.1.0", "run": {}}, {"format": STATE_FORMAT - 1, "run": {}}):
+        (tmp_path / "snapshots.json").write_text(json.dumps(mark), "utf-8")
+        with pytest.raises(ValueError, match="another format; go on with that one, or remove"):
+            SnapshotFolder(tmp_path, run={})
 
 
 # The command line.
@@ -665,6 +688,30 @@ def test_states_of_another_fit_are_refused(fit: Fit, monkeypatch: pytest.MonkeyP
         assert (status, err.count("\n")) == (2, 0)
         assert message in err
     resumed(fit, "di-kmeans", "other")
+
+
+def test_two_fits_in_one_folder(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = break_off(fit, monkeypatch, "shared")
+    holder = (
+        "import pathlib, sys, time\n"
+        "from diffclust.storage.snapshots import locked\n"
+        "with locked(pathlib.Path('shared.unfinished')):\n"
+        "    print('locked', flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", holder]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        before = snapshots_in(Path("shared"))
+        for more in (["--resume"], ["--overwrite"], ["--resume", "--overwrite"], []):
+            status, err = fit(*options, *more)
+            assert (status, err.count("\n")) == (2, 0)
+            assert "shared.unfinished' is in use by another fit; wait until" in err
+            assert snapshots_in(Path("shared")) == before
+        other.kill()
+    # The lock of a process that was killed is gone with it.
+    resumed(fit, "di-kmeans", "shared")
 
 
 def test_states_of_other_weights_are_refused(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:

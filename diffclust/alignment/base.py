@@ -184,7 +184,6 @@ class AbstractUnaligned(AbstractAligner):
         return min(self.candidates, num_clusters)
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
-        """Nothing; see `AbstractAligner.prepare`."""
         return None
 
     def align(

@@ -105,11 +105,11 @@ class Descent(AbstractAligner):
         return at_most(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
-        """See `AbstractAligner.working_copies`; coarse images count little."""
+        # Coarse images count little.
         return 24 * self.num_candidates(num_clusters)
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
-        """The preconditioner of each stage; see `AbstractAligner.prepare`."""
+        """The preconditioner of each stage."""
         del shared
         one = energy.exemplar(jax.tree.map(lambda leaf: leaf[0], clusters.prototype))
         dtype = clusters.dtype

@@ -59,11 +59,10 @@ class GridSearch(AbstractAligner):
         return at_most(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
-        """See `AbstractAligner.working_copies`; a polar grid has three times an image's points."""
+        # A polar grid has three times an image's points.
         return 12 + 8 * num_clusters
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
-        """Nothing; see `AbstractAligner.prepare`."""
         return None
 
     def align(

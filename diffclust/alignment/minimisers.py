@@ -152,7 +152,7 @@ class OptaxMinimiser(AbstractMinimiser):
     def minimise(
         self, function: Function, start: Params, preconditioner: Preconditioner, *, steps: int
     ) -> tuple[Params, Scalar]:
-        """See `AbstractMinimiser.minimise`; the best point of the path is returned."""
+        # The best point of the path is returned.
         del preconditioner
         evaluate = jax.value_and_grad(function)
 
@@ -187,7 +187,7 @@ class OptimistixMinimiser(AbstractMinimiser):
     def minimise(
         self, function: Function, start: Params, preconditioner: Preconditioner, *, steps: int
     ) -> tuple[Params, Scalar]:
-        """See `AbstractMinimiser.minimise`; where it ended, or the start if that is better."""
+        # It returns where it ended, or the start if that is better.
         import optimistix
 
         del preconditioner

@@ -44,11 +44,10 @@ class Prediction(AbstractAligner):
         return at_most(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
-        """See `AbstractAligner.working_copies`; the network's first layers are many images wide."""
+        # The network's first layers are many images wide.
         return 32 + 12 * num_clusters
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
-        """Nothing; see `AbstractAligner.prepare`."""
         return None
 
     def predict(

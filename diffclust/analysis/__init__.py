@@ -5,7 +5,7 @@ to lay methods side by side, `shape_hierarchy` for a dendrogram of shapes, and `
 which new samples belong to no cluster, and `movement` to see whether alignment did anything.
 """
 
-from diffclust.analysis.common_start import COMPARABLE, CommonStart, fit_from_common_start
+from diffclust.analysis.common_start import BASELINE, COMPARABLE, CommonStart, fit_from_common_start
 from diffclust.analysis.evidence import evidence_of
 from diffclust.analysis.hierarchy import Hierarchy, registered_gaussians, shape_hierarchy
 from diffclust.analysis.model_selection import ValidationScores, validation_curve
@@ -13,6 +13,7 @@ from diffclust.analysis.movement import describe_movement, movement
 from diffclust.analysis.novelty import RARE, p_values
 
 __all__ = [
+    "BASELINE",
     "COMPARABLE",
     "RARE",
     "CommonStart",

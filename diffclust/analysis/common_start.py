@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -11,24 +11,21 @@ from jaxtyping import Float
 
 from diffclust import _validation
 from diffclust.distances import SquaredEuclidean
-from diffclust.methods import method_of
-from diffclust.models.base import Result
-from diffclust.models.kmeans import (
-    AbstractPrototypeModel,
-    AffineInvariantKMeans,
-    DeformationInvariantKMeans,
-    KMeans,
-)
+from diffclust.methods import METHODS
+from diffclust.models import MODELS, AbstractPrototypeModel, Result
 from diffclust.parallel import Data
 from diffclust.solvers import Callback, LloydProblem, ignore, kmeans_plus_plus
 from diffclust.types import Key
 
 COMPARABLE: dict[str, type[AbstractPrototypeModel]] = {
-    method_of(kind.__name__).name: kind
-    for kind in (KMeans, AffineInvariantKMeans, DeformationInvariantKMeans)
+    name: cast(type[AbstractPrototypeModel], MODELS[name])
+    for name, method in METHODS.items()
+    if method.comparable
 }
 """The methods that can be laid side by side."""
 
+BASELINE = next(name for name in COMPARABLE if METHODS[name].moves == "nothing")
+"""The one of them that moves nothing."""
 
 _SHARED = ("affine_penalty", "unit_norm", "boundary", "pixel_weights", "mask", "split_merge")
 """Settings that the others take over from the method that was fitted."""
@@ -85,9 +82,7 @@ def fit_from_common_start(
         k-means++ prototypes.
     """
     model = result.model
-    if not isinstance(model, AbstractPrototypeModel) or COMPARABLE.get(model.method) is not type(
-        model
-    ):
+    if not isinstance(model, AbstractPrototypeModel) or not model.descriptor.comparable:
         raise ValueError(
             f"{model.method} has no start in common with others; this can be done for "
             f"{', '.join(COMPARABLE)}"

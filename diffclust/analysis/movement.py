@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from diffclust import metrics
 from diffclust.alignment import NoAlignment
-from diffclust.analysis.common_start import COMPARABLE, fit_from_common_start, other_method
+from diffclust.analysis.common_start import BASELINE, fit_from_common_start, other_method
 from diffclust.image_source import ImageSource
 from diffclust.models.base import Result
 from diffclust.models.kmeans import AbstractPrototypeModel
@@ -74,7 +74,7 @@ def movement(
     params = jnp.asarray(result.outcome.assignment.params[chosen])
     figures["displacement"] = float(_displacement(spatial, params, *part.shape[1:3]))
     figures["gain"] = float(1.0 - result.distances[chosen].sum() / before) if before > 0.0 else 0.0
-    if type(model) is not COMPARABLE.get(model.method) or isinstance(images, ImageSource):
+    if not model.descriptor.comparable or isinstance(images, ImageSource):
         return figures
     if kmeans is None and assignments is not None:
         given = {
@@ -82,10 +82,10 @@ def movement(
             "assignments": assignments,
             "callback": ignore,
         }
-        kmeans = other_method(model, "kmeans").fit(model.validated(images), key=key, **given)
+        kmeans = other_method(model, BASELINE).fit(model.validated(images), key=key, **given)
     elif kmeans is None:
         fits = fit_from_common_start(
-            result, images, ["kmeans"], key=key, sample_weight=sample_weight
+            result, images, [BASELINE], key=key, sample_weight=sample_weight
         )
         (kmeans,) = fits.results
     ari = metrics.adjusted_rand_index(result.assignments, kmeans.assignments)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from diffclust import metrics
 from diffclust._version import __version__
 from diffclust.analysis import (
+    BASELINE,
     COMPARABLE,
     RARE,
     CommonStart,
@@ -154,7 +155,7 @@ def _fit(
         bar.show("comparing with no movement")
         by_method = {fit.model.method: fit for fit in others.results} if others else {}
         moved = movement(
-            result, dataset.samples, key=key, kmeans=by_method.get("kmeans"), **arguments
+            result, dataset.samples, key=key, kmeans=by_method.get(BASELINE), **arguments
         )
         figures = {**result.outcome.figures, **moved}
         outcome = dataclasses.replace(result.outcome, figures=figures)
@@ -273,14 +274,13 @@ def make_model(options: Fit) -> AbstractModel:
         raise ValueError(f"-k must be at least 1, not {options.clusters}")
     settings = {"num_clusters": options.clusters, **options.settings}
     if options.as_published:
-        published = getattr(model, "as_published", None)
-        if published is None:
-            having = ", ".join(name for name, m in MODELS.items() if hasattr(m, "as_published"))
+        if not method.published:
+            having = ", ".join(name for name, other in METHODS.items() if other.published)
             raise ValueError(
                 f"{options.method} has no settings as published; leave out --as-published, or take "
                 f"one of {having}"
             )
-        settings = {**published(options.clusters).settings(), **settings}
+        settings = {**cast(Any, model).as_published(options.clusters).settings(), **settings}
     if options.start is not None and not method.takes_start:
         raise ValueError(f"{options.method} cannot begin with clusters; leave out --start")
     if options.mask is not None:

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from tyro.conf import Positional, arg
 
-from diffclust.methods import METHODS
+from diffclust.methods import DEFAULT, METHODS
 
 if TYPE_CHECKING:
     MethodName = str
+    MovingMethodName = str
 else:
     MethodName = Literal[tuple(METHODS)]
+    _MOVING = [name for name, m in METHODS.items() if m.comparable and m.moves == "samples"]
+    MovingMethodName = Literal[tuple(_MOVING)]
 
 What = Literal["assignments", "aligned", "params", "prototypes", "folders"]
 Split = Literal["all", "train", "test"]
@@ -133,7 +136,7 @@ class _Clustering:
     source: Source
     clusters: Annotated[Any, arg(name="k", aliases=["-k"])]
     out: Folder
-    method: MethodName = "di-kmeans"
+    method: MethodName = DEFAULT
     seed: int = 0
     split: Split = "all"
     labels: Labels = None
@@ -350,7 +353,7 @@ class Align:
 
     source: Source
     out: Folder
-    method: Literal["ai-kmeans", "di-kmeans"] = "di-kmeans"
+    method: MovingMethodName = DEFAULT
     size: Size = None
     channels: Channels = None
     limit: Limit = None

@@ -26,7 +26,7 @@ from diffclust.image_source import Images, ImageSource
 from diffclust.models import AbstractModel, Result
 from diffclust.solvers import Assignment
 from diffclust.storage import checkpoint
-from diffclust.storage.snapshots import SnapshotFolder
+from diffclust.storage.snapshots import SnapshotFolder, locked
 from diffclust.storage.staging import check_target, read_object, staged
 
 _SUMMARY, _ASSIGNMENTS = "summary.json", "assignments.csv"
@@ -266,8 +266,8 @@ class SavedStates:
             model: The model that is fitted.
 
         Raises:
-            ValueError: If a broken-off fit is there and neither `--resume` nor `--overwrite` was
-                given, or an option means nothing.
+            ValueError: If another fit uses the folder, if a broken-off fit is there and neither
+                `--resume` nor `--overwrite` was given, or if an option means nothing.
         """
         self._options, self._model = options, model
         self._out = Path(options.out).absolute()
@@ -279,6 +279,9 @@ class SavedStates:
             raise ValueError(
                 f"--checkpoints-kept must be at least 1, not {kept}; 2 outlive a damaged one"
             )
+        if self._folder.is_dir():
+            with locked(self._folder):
+                pass
         allowed = self.is_done() or options.resume or options.overwrite
         if self._folder.exists() and not allowed:
             raise ValueError(
@@ -340,12 +343,17 @@ class SavedStates:
         return any(path.name.isdigit() for path in self._folder.glob("states/*"))
 
     def remove(self) -> None:
-        """Removes the states, and what a process that was killed had begun to write or remove."""
+        """Removes the states, unless another fit uses them, and what a killed process left."""
         # Renamed first: states without their mark would pass for those of any fit.
         removed = self._folder.with_name(f".{self._folder.name}.removed")
         shutil.rmtree(removed, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            self._folder.rename(removed)
+        try:
+            with locked(self._folder):
+                self._folder.rename(removed)
+        except ValueError:
+            return
+        except OSError:
+            pass
         shutil.rmtree(removed, ignore_errors=True)
         if self._options.resume and self._out.exists():
             for left in self._out.parent.glob(f".{self._out.name}.????????.tmp"):

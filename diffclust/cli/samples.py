@@ -152,8 +152,7 @@ def loader_arguments(
     taken = {name: getattr(options, name) for name in ("split", "skip_bad", "limit", "seed")}
     if isinstance(like, Result):
         *size, channels = like.sample_shape
-        if getattr(like.model, "ground", "none") == "colour":
-            # Any number of channels becomes one when colours are taken out.
+        if like.model.makes_grey:
             channels = None
     else:
         assert isinstance(options, Fit)

@@ -111,10 +111,11 @@ def _holds_recordings(path: Path) -> bool:
 def _load_file(source: str, options: LoadOptions) -> Dataset:
     path = Path(source)
     if (held := table_of(path)) is not None:
-        method = "shape-kmeans" if held == "landmarks" else "series-kmeans"
+        kind = "shape" if held == "landmarks" else held
+        method = next(method for method in METHODS.values() if method.sample_kind == kind)
         raise DataError(
-            f"source {source!r} holds {held}, not images; cluster them with --method {method}, or "
-            f"in Python with {METHODS[method].model}, from load_{held}."
+            f"source {source!r} holds {held}, not images; cluster them with --method "
+            f"{method.name}, or in Python with {method.model}, from load_{held}."
         )
     suffix = path.suffix.lower()
     if suffix in _SUFFIXES or is_idx(path):

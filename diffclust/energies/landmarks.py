@@ -41,7 +41,7 @@ class LandmarkEnergy(AbstractSampleEnergy):
         return None
 
     def bind(self, sample: PyTree, *, scale: float = 1.0) -> BoundEnergy:
-        """See `AbstractPairEnergy.bind`; samples are arrays, or Gaussians."""
+        # Samples are arrays, or Gaussians.
         del sample
 
         def energy(params: Params, sample: PyTree, cluster: Clusters) -> Scalar:

@@ -118,7 +118,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         return energy
 
     def aligned(self, params: Params, sample: Sample) -> Sample:
-        """See `AbstractSampleEnergy.aligned`; what was not seen is zero."""
+        # What was not seen is zero.
         if self.num_params == 0:
             return sample
         return self._moved(params, sample, self.transform.bind(*sample.shape[:2]))
@@ -166,7 +166,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         return jnp.asarray(mask_weights(mask, *sample.shape[:2]) ** 0.5, dtype=sample.dtype)
 
     def unaligned(self, sample: Sample, clusters: Clusters) -> Float[Array, " clusters"]:
-        """See `AbstractPairEnergy.unaligned`; deformations are zero at the identity."""
+        # Deformations are zero at the identity.
         if self.missing:
             seen = _seen(sample)
             filled = jnp.where(seen > 0, sample, 0.0)
@@ -261,11 +261,8 @@ class TransformedPrototype(AbstractTransformedEnergy):
             raise ValueError(f"window must be positive, or None for none; not {self.window}")
 
     def bind(self, sample: Image, *, scale: float = 1.0) -> BoundEnergy:
-        """See `AbstractPairEnergy.bind`.
-
-        A cluster may have weights for more terms than the transform has: then the first count, so
-        that a curriculum can add transforms one by one.
-        """
+        # A cluster may have weights for more terms than the transform has: then the first count, so
+        # that a curriculum can add transforms one by one.
         weight = self.weight(sample.shape[0], sample.shape[1], sample.dtype)
 
         def energy(params: Params, sample: PyTree, cluster: Clusters) -> Scalar:
@@ -315,7 +312,7 @@ class TransformedPrototype(AbstractTransformedEnergy):
         return window if seen is None else window * seen
 
     def unaligned(self, sample: Image, clusters: Clusters) -> Float[Array, " clusters"]:
-        """See `AbstractPairEnergy.unaligned`; deformations are zero at the identity."""
+        # Deformations are zero at the identity.
         prototypes = clusters.prototype
         if isinstance(prototypes, GaussianImages):
             prototypes = prototypes.gaussian

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from diffclust.linalg import product
+from diffclust.parallel.chunks import samples_within
 from diffclust.parallel.mesh import (
     own_mesh,
     ready_on_cpu,
@@ -24,8 +25,7 @@ from diffclust.parallel.mesh import (
 from diffclust.parallel.processes import allgather_rows
 from diffclust.types import Scalar
 
-_CPU_CHUNK = 64 * 2**20
-_DEVICE_CHUNK = 512 * 2**20
+_BUDGETS = {"cpu": 64 * 2**20, "device": 512 * 2**20}
 
 
 def checked_features(
@@ -65,8 +65,7 @@ def checked_features(
 
 def _chunk_rows(width: int) -> int:
     """A multiple of 16, at most 8,192, such that a chunk is small beside the machine's memory."""
-    budget = _CPU_CHUNK if jax.default_backend() == "cpu" else _DEVICE_CHUNK
-    return int(np.clip(budget // (4 * width) // 16 * 16, 16, 8192))
+    return samples_within(4 * width, **_BUDGETS, most=8192) // 16 * 16
 
 
 def equal_chunks(

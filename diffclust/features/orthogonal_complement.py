@@ -29,6 +29,7 @@ from diffclust.features.moments import (
     rooted,
 )
 from diffclust.linalg import flip_signs, product
+from diffclust.parallel.chunks import samples_within
 from diffclust.parallel.in_flight import in_flight, num_workers
 from diffclust.parallel.mesh import (
     jitted_map_rows,
@@ -499,7 +500,7 @@ def features_of(
         The features of each chunk, on the host.
     """
     if chunk_size is None:
-        chunk_size = _CPU_CHUNK if jax.default_backend() == "cpu" else _DEVICE_CHUNK
+        chunk_size = samples_within(1, cpu=_CPU_CHUNK, device=_DEVICE_CHUNK)
     own = own_mesh(mesh)
     size = min(chunk_size * own_size(own), len(images))
 

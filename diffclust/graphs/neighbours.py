@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 from diffclust import _validation
 from diffclust.features.moments import checked_features
 from diffclust.linalg import product
+from diffclust.parallel.chunks import samples_within
 from diffclust.parallel.in_flight import in_flight, num_workers
 from diffclust.parallel.mesh import map_rows, own_mesh, own_size, replicate, shard_rows
 from diffclust.parallel.processes import allgather_rows, own_share
@@ -127,8 +128,8 @@ def nearest_neighbours(
         raise ValueError("a single sample has no neighbours but itself; give at least two samples")
     wanted = min(num_neighbours, available)
     if chunk_size is None:
-        entries = 2**22 if jax.default_backend() == "cpu" else 2**26
-        chunk_size = int(np.clip(entries // len(points), entries // _BLOCK, 2048))
+        entries = min(len(points), _BLOCK)
+        chunk_size = samples_within(entries, cpu=2**22, device=2**26, most=2048)
     _validation.positive(chunk_size, "chunk_size")
     own, here = own_mesh(mesh), own_share(len(asked), mesh)
     devices = own_size(own)
@@ -229,7 +230,7 @@ def _merge(
 
 
 def _merged(references: tuple[Array, ...], rows: tuple[Array, ...]) -> tuple[Array, Array]:
-    """See `_merge`.
+    """The k nearest to each query, of those found before and a block of references.
 
     A sort of whole rows is slow on a CPU. The k least entries lie in the k groups of least minima,
     so only these groups are sorted. Groups are runs of consecutive references and are kept in

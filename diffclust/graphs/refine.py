@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from diffclust.distances import AbstractDistance
 from diffclust.features.orthogonal_complement import drop_leading
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
+from diffclust.parallel.chunks import samples_within
 from diffclust.parallel.in_flight import Chunkwise, all_rows, in_flight, num_workers
 from diffclust.parallel.mesh import jitted_map_rows, own_mesh, own_size, shard_rows
 from diffclust.parallel.processes import allgather_rows, own_share
@@ -81,7 +82,7 @@ def pair_chunks(
     sources, targets = sources[here], targets[here]
     count, devices = len(sources), own_size(own)
     if chunk_size is None:
-        chunk_size = _CPU_CHUNK if jax.default_backend() == "cpu" else _DEVICE_CHUNK
+        chunk_size = samples_within(1, cpu=_CPU_CHUNK, device=_DEVICE_CHUNK)
     size = min(chunk_size, 16 * -(-count // (16 * devices))) * devices
 
     def rows_of(tree: PyTree, index: np.ndarray) -> PyTree:

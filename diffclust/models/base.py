@@ -168,6 +168,11 @@ class AbstractModel(eqx.Module):
         """Names of the transforms that move prototypes, in the order in which they act."""
         return ()
 
+    @property
+    def makes_grey(self) -> bool:
+        """Whether registration makes one channel of any number of them."""
+        return False
+
     def training_plan(self, description: Description) -> GradientPlan | None:
         """How a fit by gradient steps proceeds.
 

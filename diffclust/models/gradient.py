@@ -186,7 +186,7 @@ class AbstractGradientModel(AbstractImageModel):
         return 1
 
     def energy(self, channels: int = 1, transforms: int | None = None) -> TransformedPrototype:
-        """See `AbstractImageModel.energy`.
+        """What a sample costs beside its cluster's prototype, which is moved.
 
         Args:
             channels: Channels of the images.

@@ -47,6 +47,11 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
         return self.register != "none" or not self.frame.is_identity
 
     @property
+    def makes_grey(self) -> bool:
+        """Whether colours are taken out."""
+        return self.ground == "colour"
+
+    @property
     def pixel_mask(self) -> str | None:
         """Which pixels count where images are compared: all of those that were registered."""
         return None if self.registers else self.mask

@@ -39,6 +39,28 @@ _DEVICE_BUDGET = 2 * 2**30
 _FEW = 4096
 
 
+def samples_within(
+    each: int,
+    *,
+    cpu: int = _CPU_BUDGET,
+    device: int = _DEVICE_BUDGET,
+    most: int = 65536,
+) -> int:
+    """How many samples a budget of memory, or of other work, holds.
+
+    Args:
+        each: What one sample takes, in the unit of the budgets.
+        cpu: The budget of a CPU; 48 MiB by default, which its cache holds.
+        device: The budget of any other device.
+        most: The largest answer.
+
+    Returns:
+        At least 16.
+    """
+    budget = cpu if jax.default_backend() == "cpu" else device
+    return max(16, min(most, budget // each))
+
+
 def default_chunk_size(
     sample: PyTree, num_samples: int, copies: int, *, streamed: bool = False
 ) -> int:
@@ -57,9 +79,7 @@ def default_chunk_size(
         anew would take longer than an eighth more samples.
     """
     pixels = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(sample))
-    each = max(1, pixels * 4 * copies)
-    budget = _CPU_BUDGET if jax.default_backend() == "cpu" else _DEVICE_BUDGET
-    most = max(16, min(65536, budget // each))
+    most = samples_within(max(1, pixels * 4 * copies))
     if streamed:
         most = min(most, largest_read(pixels))
     chunks = -(-num_samples // most)
@@ -80,8 +100,7 @@ def largest_read(pixels: int) -> int:
     Returns:
         At least 16.
     """
-    budget = _CPU_BUDGET if jax.default_backend() == "cpu" else _DEVICE_BUDGET
-    return max(16, min(65536, budget // (12 * max(1, pixels))))
+    return samples_within(12 * max(1, pixels))
 
 
 class Batch(eqx.Module):

@@ -105,7 +105,6 @@ class MeanSeries(AbstractSummedImages):
     """The mean of aligned series of unit norm; NaN marks what was not seen."""
 
     def update(self, statistics: Sums, previous: Array) -> Array:
-        """See `AbstractPrototypeFamily.update`."""
         return MeanImages().update(statistics, previous)
 
     def normalise(self, sample: Array) -> Array:

@@ -1,6 +1,7 @@
 """The state of a long fit, saved with orbax as it goes, and found again."""
 
 import contextlib
+import errno
 import functools
 import json
 import logging
@@ -16,11 +17,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+try:
+    import fcntl
+except ImportError:
+    # Windows.
+    fcntl = None
+
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from diffclust._version import __version__
+from diffclust._renamed import renamed_keyword
 from diffclust.parallel.mesh import data_mesh
 from diffclust.parallel.processes import (
     allgather_bytes,
@@ -28,13 +35,45 @@ from diffclust.parallel.processes import (
     raise_everywhere,
     saving_alone,
 )
+from diffclust.solvers.driver import STATE_FORMAT
 from diffclust.solvers.result import FitError
 from diffclust.storage.arrays import checksum, leaf_name, like_leaf, named_leaves
 
-_MARK = "snapshots.json"
+_MARK, _LOCK = "snapshots.json", "lock"
 
 State = Callable[[], tuple[PyTree, dict[str, Any]]]
 """Gives the arrays of a state, and what JSON can hold about them."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Locks a folder of snapshots; the lock ends with the block, or with the process.
+
+    There is none on Windows, nor where the file system has no locks.
+
+    Args:
+        folder: The folder, which exists.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        ValueError: If another fit holds the lock.
+        OSError: If the folder cannot be written.
+    """
+    with (folder / _LOCK).open("a") as file:
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"{str(folder)!r} is in use by another fit; wait until that one ends, or give "
+                "another folder"
+            ) from error
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+        yield
 
 
 class SnapshotFolder:
@@ -46,6 +85,7 @@ class SnapshotFolder:
     that makes an exception of SIGTERM loses nothing to it.
     """
 
+    @renamed_keyword("tell", "log")
     def __init__(
         self,
         path: str | Path,
@@ -67,7 +107,8 @@ class SnapshotFolder:
                 for each that is damaged; where it is None, the latter are warnings.
 
         Raises:
-            ValueError: If the folder holds snapshots of another fit, or none would be kept.
+            ValueError: If another fit uses the folder, if it holds snapshots of another fit or of
+                an older format, or if none would be kept.
             OSError: If it cannot be read or written.
         """
         if kept < 1:
@@ -77,15 +118,15 @@ class SnapshotFolder:
         self._log = log
         self._pending: State | None = None
         self._failed = False
-        described = {"diffclust": __version__, "run": json.loads(json.dumps(run, default=str))}
-        mark = self._path / _MARK
-        if mark.is_file():
-            self._check(json.loads(mark.read_text("utf-8")), described)
-        else:
-            self._path.mkdir(parents=True, exist_ok=True)
-            new = mark.with_suffix(".tmp")
-            new.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
-            os.replace(new, mark)
+        self._path.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(locked(self._path))
+            self._mark({"format": STATE_FORMAT, "run": json.loads(json.dumps(run, default=str))})
+            self._open(kept)
+            self._lock = stack.pop_all()
+        self._quiet = _silence_orbax()
+
+    def _open(self, kept: int) -> None:
         import orbax.checkpoint as ocp
 
         self._ocp = ocp
@@ -97,9 +138,24 @@ class SnapshotFolder:
             ),
             item_names=("arrays", "about"),
         )
-        self._quiet = _silence_orbax()
+
+    def _mark(self, described: dict[str, Any]) -> None:
+        """Writes what the folder is for, or compares it with what was written."""
+        mark = self._path / _MARK
+        if mark.is_file():
+            self._check(json.loads(mark.read_text("utf-8")), described)
+            return
+        new = mark.with_suffix(".tmp")
+        new.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+        os.replace(new, mark)
 
     def _check(self, stored: dict[str, Any], expected: dict[str, Any]) -> None:
+        if stored.get("format") != STATE_FORMAT:
+            raise ValueError(
+                f"the unfinished run in {str(self._path)!r} was begun by another version of "
+                "diffclust, whose snapshots have another format; go on with that one, or remove "
+                "that folder to start anew"
+            )
         was, is_ = stored["run"], expected["run"]
         for name in expected["run"]:
             if was.get(name) != is_[name]:
@@ -107,12 +163,6 @@ class SnapshotFolder:
                     f"the unfinished run in {str(self._path)!r} had {name} {was.get(name)!r}, not "
                     f"{is_[name]!r}; ask for the same to go on, or remove that folder to start anew"
                 )
-        if stored["diffclust"] != expected["diffclust"]:
-            raise ValueError(
-                f"the unfinished run in {str(self._path)!r} was begun by diffclust "
-                f"{stored['diffclust']}, and this is {__version__}; go on with that one, or remove "
-                "that folder to start anew"
-            )
 
     def __enter__(self) -> "SnapshotFolder":
         """Returns itself."""
@@ -135,7 +185,7 @@ class SnapshotFolder:
             OSError: If a state could not be saved, and nothing else was wrong.
         """
         del kind, traceback
-        with _signals_deferred():
+        with self._lock, _signals_deferred():
             # What broke down by itself would do so again.
             if self._pending is not None and error is not None and not isinstance(error, FitError):
                 with contextlib.suppress(Exception):
@@ -157,7 +207,7 @@ class SnapshotFolder:
         return time.monotonic() - self._last_time >= self._every
 
     def save(self, state: State) -> None:
-        """See `solvers.Snapshots.save`.
+        """Saves a state in the background, where the last was saved `every` seconds ago.
 
         Args:
             state: Gives a tree of arrays, and about them what JSON can hold.
@@ -200,7 +250,7 @@ class SnapshotFolder:
     def latest(
         self, like: Callable[[dict[str, Any]], PyTree]
     ) -> tuple[PyTree, dict[str, Any]] | None:
-        """See `solvers.Snapshots.latest`.
+        """The newest state that can be read.
 
         Args:
             like: From what was saved about them, arrays of the right shapes; those of NumPy's come
@@ -281,7 +331,7 @@ class SharedSnapshots:
         self._folder, self._mesh = folder, data_mesh()
 
     def save(self, state: State) -> None:
-        """See `solvers.Snapshots.save`; to be called by all processes.
+        """Saves a state where it is time to; to be called by all processes.
 
         Args:
             state: Gives a tree of arrays, and about them what JSON can hold.
@@ -299,7 +349,7 @@ class SharedSnapshots:
     def latest(
         self, like: Callable[[dict[str, Any]], PyTree]
     ) -> tuple[PyTree, dict[str, Any]] | None:
-        """See `solvers.Snapshots.latest`; to be called by all processes.
+        """The newest state that can be read; to be called by all processes.
 
         Args:
             like: From what was saved about them, arrays of the right shapes.
@@ -319,7 +369,7 @@ class SharedSnapshots:
         return jax.tree.map(like_leaf, blank, broadcast_one_to_all(blank, self._mesh)), about
 
     def last(self) -> str | None:
-        """See `solvers.Snapshots.last`; None in all processes but 0."""
+        """Where the last good state is, in words; None in all processes but 0."""
         return None if self._folder is None else self._folder.last()
 
 

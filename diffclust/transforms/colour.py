@@ -67,7 +67,7 @@ class Colour(AbstractTransform):
         return jnp.split(params, ends)
 
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """See `AbstractTransform.bind`.
+        """Prepares nothing, as nothing depends on the size of images.
 
         Args:
             height: Rows of the images to come.

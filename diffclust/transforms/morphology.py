@@ -77,7 +77,7 @@ class Morphology(AbstractTransform):
         return params[:1] ** 2
 
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """See `AbstractTransform.bind`; nothing here depends on the image's size.
+        """Prepares the window; nothing depends on the size of images.
 
         Args:
             height: Rows of the images to come.

@@ -73,7 +73,7 @@ class TimeWarp(AbstractTransform):
         return moved, 1.0 + self.num_intervals * excess[cell]
 
     def bind(self, height: int, width: int) -> Callable[[Params, Series], Series]:
-        """See `AbstractTransform.bind`.
+        """Prepares to warp series of one length.
 
         Args:
             height: Length of the series to come.
