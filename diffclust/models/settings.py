@@ -62,13 +62,13 @@ class MaskSettings(eqx.Module):
 
 
 class SearchSettings(eqx.Module):
-    """How Lloyd's algorithm searches.
+    """How Lloyd's algorithm searches; with `tolerance=None` it makes all passes.
 
     Attributes:
         num_restarts: Runs from different seeds; the one of least loss is kept.
         max_passes: Most passes of a run.
         tolerance: Least relative fall of the loss that is worth another pass; 0 goes on until no
-            image changes its cluster, None for all passes.
+            image changes its cluster.
         split_merge: Whether runs try to leave poor optima by splitting one cluster and removing
             another.
     """
