@@ -73,7 +73,9 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
             ink = choose_ink(votes, array.shape[3])
             ground, plain = ink or "none", ink is not None
             register = register if plain or register != "auto" else "none"
-        if register == "auto" and not self.averages_frames:
+        if register == "auto" and ground == "keep":
+            register = "place"
+        elif register == "auto" and not self.averages_frames:
             register = "upright"
         return dataclasses.replace(self, register=register, ground=ground)
 

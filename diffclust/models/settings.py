@@ -37,7 +37,10 @@ class RegistrationSettings(eqx.Module):
         ground: What ink is: brighter than a `"dark"` ground or darker than a `"light"` one, whose
             colour is found from the border and taken out; with `"colour"` whatever differs from it
             along the main axis of each image's colours, which makes images grey. `"auto"` chooses
-            among these by the whole set, and with `register="none"` takes nothing out.
+            among these by the whole set, and with `register="none"` takes nothing out. `"keep"` is
+            for photographs: whatever differs from a smooth ground counts as ink where images are
+            placed, shadows less so, and colours and ground stay; `register="auto"` is then
+            `"place"`.
     """
 
     register: Register = eqx.field(static=True, default="none", kw_only=True)

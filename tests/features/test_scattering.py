@@ -313,3 +313,17 @@ def test_refuses_another_padding_and_size():
         Scattering(16, 16, padding="edge")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"takes an image of shape \(16, 16, channels\)"):
         SMALL.coefficients(jnp.zeros((16, 17, 1)))
+
+
+def test_relative_coefficients_know_no_light():
+    relative = Scattering(16, 16, num_scales=2, num_angles=4, relative=True)
+    image = jnp.concatenate([strokes()[0], 0.5 * strokes()[1]], axis=2)
+    found = np.asarray(relative.coefficients(image))
+    assert found.shape[1] == len(relative.paths) == len(SMALL.paths) - 1
+    assert relative.num_features(2) == found.size
+    np.testing.assert_allclose(found[:, :8].sum(), 1.0, rtol=1e-5)
+    plain = np.asarray(SMALL.coefficients(image))[:, 1:]
+    np.testing.assert_allclose(found / found[0, 0], plain / plain[0, 0], rtol=1e-4)
+    lit = np.asarray(relative.coefficients(0.4 * image + jnp.array([[[0.3, 0.1]]])))
+    np.testing.assert_allclose(lit, found, atol=1e-6)
+    np.testing.assert_array_equal(relative.coefficients(jnp.full((16, 16, 1), 0.7)), 0)

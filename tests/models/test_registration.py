@@ -13,7 +13,7 @@ from diffclust import DeformationInvariantSpectralClustering, KMeans, metrics
 from diffclust.methods import METHODS
 from diffclust.models import MODELS
 from diffclust.models.images import restored
-from diffclust.parallel import data_mesh
+from diffclust.parallel import Data, data_mesh
 from tests.models.cuts import quick_alignments
 from tests.models.test_di_spectral import by_bending
 from tests.registration.test_colours import Stored
@@ -138,6 +138,21 @@ def test_a_mask_acts_before_registration():
     assert found.model.pixel_mask is None
     assert metrics.adjusted_rand_index(LABELS, found.assignments) == 1.0
     np.testing.assert_array_equal(found.predict(images).clusters, found.assignments)
+
+
+def test_photographs_are_placed_and_keep_their_colours():
+    paints = np.array([[0.8, 0.1, 0.1], [0.1, 0.6, 0.2], [0.2, 0.2, 0.9]], np.float32)
+    ink, ground = moved(), np.array([0.7, 0.65, 0.6], np.float32)
+    images = ink * paints[LABELS][:, None, None] + (1 - ink) * ground
+    found = KMeans(3, register="auto", ground="keep").fit(images, key=KEY)
+    assert (found.model.register, found.model.ground) == ("place", "keep")
+    assert metrics.adjusted_rand_index(LABELS, found.assignments) == 1.0
+    assert found.prototypes.shape == (3, 28, 28, 3)
+    np.testing.assert_allclose(found.prototypes[:, 0, 0], np.tile(ground, (3, 1)), atol=0.1)
+    np.testing.assert_array_equal(found.predict(images).clusters, found.assignments)
+    # Its frames would be those of bright ink.
+    model = DeformationInvariantSpectralClustering(3, ground="keep").resolved(Data(images))
+    assert model.register == "place"
 
 
 def test_without_a_plain_ground_auto_takes_nothing_out():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from diffclust.image_source import SizedImages
 from diffclust.registration import Frame, choose_ink, ground, ink_of, ink_votes
-from diffclust.registration.colours import without_ground
+from diffclust.registration.colours import figure, without_ground
 from diffclust.registration.frames import votes_of
 from diffclust.sampling import pixel_grid
 from tests.registration.test_images import blobs
@@ -176,6 +176,39 @@ def test_a_set_decides_for_doubtful_images():
 
 def test_blank_images_have_no_vote():
     assert ink_of(np.zeros((3, 8, 8, 1), np.float32)) == "none"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_photographs_are_placed_and_keep_their_ground(seed):
+    x, y = np.asarray(pixel_grid(48, 48))
+    ground = 0.7 + 0.05 * x - 0.04 * y - 0.06 * (x * x + y * y)
+    ground = (ground[..., None] * np.array([1.0, 0.9, 0.8])).astype(np.float32)
+    inks = (
+        blobs(48, 48, seed, matrix=0.5 * np.eye(2)),
+        blobs(48, 48, seed, matrix=0.4 * np.eye(2), shift=(0.15, -0.1)),
+    )
+    middle, beside = (ink * np.array([0.8, 0.2, 0.1]) + (1.0 - ink) * ground for ink in inks)
+    frame, inside = Frame("place", "keep"), slice(8, -8)
+    expected, found = seen(frame, middle), seen(frame, beside)
+    assert found.shape == (48, 48, 3)
+    assert np.abs(middle - beside)[inside, inside].max() > 0.35
+    np.testing.assert_allclose(found[inside, inside], expected[inside, inside], atol=0.08)
+    assert (found[0, 0] > 0.4).all()
+    image = jnp.asarray(beside, jnp.float32)
+    params = frame.find(image)
+    restored = frame.restore(params, frame.apply(params, image), image.shape)
+    np.testing.assert_allclose(restored[inside, inside], image[inside, inside], atol=0.15)
+
+
+def test_shadows_are_less_of_a_figure_than_things():
+    image = np.full((32, 32, 3), 0.6, np.float32) * np.array([1.0, 0.9, 0.8], np.float32)
+    thing, shadow = (slice(12, 20), slice(4, 12)), (slice(12, 20), slice(20, 28))
+    image[thing] = (0.2, 0.5, 0.7)
+    image[shadow] *= 0.4
+    found = np.asarray(figure(jnp.asarray(image)))[..., 0]
+    assert found[15, 8] > 2 * found[15, 24] > 0
+    np.testing.assert_array_equal(found[:4], 0)
+    np.testing.assert_array_equal(figure(jnp.full((20, 20, 3), 0.5)), 0)
 
 
 class Stored(SizedImages):
