@@ -160,8 +160,8 @@ class Fitter:
             key = jax.random.fold_in(key, 1)
 
         def show(progress: Progress) -> None:
-            told = f"{name} {place}, {self._bar.describe(progress)}"
-            self._bar.show(told, progress.done, progress.total)
+            stage = f"{name} {place}, {self._bar.describe(progress)}"
+            self._bar.show(stage, progress.done, progress.total)
 
         size, samples = options.chunk_size, self.dataset.samples
         result = model.fit(samples, key=key, chunk_size=size, callback=show, **self._weights)

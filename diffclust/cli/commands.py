@@ -386,16 +386,16 @@ def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: P
     Raises:
         ValueError: If there is not enough memory.
     """
-    told = _TOO_SMALL
+    cost_text = _TOO_SMALL
     if not _is_small_graph(model, dataset):
         cost = rehearse_fit(options, model, dataset, bar)
         if cost.shortage is not None:
             raise ValueError(f"{cost.shortage}; {_REMEDY}")
         _keep(options, model, dataset, cost)
-        told = cost.describe()
+        cost_text = cost.describe()
     return (
         f"{model.method} of {len(dataset)} {plural(dataset.noun)} in {model.num_clusters} clusters "
-        f"would take {told} (dry run: nothing was written)"
+        f"would take {cost_text} (dry run: nothing was written)"
     )
 
 

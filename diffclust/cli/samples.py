@@ -367,13 +367,13 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
     if isinstance(dataset, LandmarkSet):
         # The model knows only their indices, which a limit changes.
         check_landmarks(dataset.landmarks, shapes=dataset.names)
-    blank, told = np.empty(0, np.int64), ""
+    blank, message = np.empty(0, np.int64), ""
     if isinstance(dataset, Dataset):
         assert dataset.indices is not None
         blank = _validation.uniform_images(dataset.images)
         names = [f" ({path!r})" for path in dataset.paths or ()] or [""] * len(dataset)
         places = [f"{dataset.indices[i]}{names[i]}" for i in blank]
-        told = (
+        message = (
             f"{blank.size} of {len(dataset)} images are blank (of a single colour), at index "
             f"{_validation.some(places)}; remove them, or leave them out with --skip-bad"
         )
@@ -382,9 +382,9 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
     except ValueError as error:
         if not blank.size or "blank" not in str(error):
             raise
-        raise DataError(told) from error
+        raise DataError(message) from error
     if blank.size:
-        print(f"warning: {told}", file=sys.stderr, flush=True)
+        print(f"warning: {message}", file=sys.stderr, flush=True)
 
 
 _MMAP_THRESHOLD = -3

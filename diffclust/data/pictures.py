@@ -60,7 +60,7 @@ def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.
     try:
         with Image.open(source, formats=sorted(set(FORMATS.values()))) as picture:
             _refuse_bomb(picture.size)
-            _refuse_several(picture)
+            _refuse_animation(picture)
             if size is not None:
                 # JPEG can be decoded at a half, a quarter or an eighth in a fraction of the time;
                 # twice the wanted size leaves the resizing something to average.
@@ -110,7 +110,7 @@ def _refuse_bomb(size: tuple[int, int]) -> None:
         raise FileError(f"without pixels: {width}x{height}")
 
 
-def _refuse_several(picture: "Image") -> None:
+def _refuse_animation(picture: "Image") -> None:
     """Taking the first of several frames would lose the others unsaid."""
     # A phone's JPEG may carry its own preview, or a view for another eye, behind the picture.
     if picture.format != "MPO" and getattr(picture, "is_animated", False):

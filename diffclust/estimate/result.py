@@ -63,7 +63,6 @@ class Estimate:
         device_bytes: The most memory on an accelerator; None where there is none.
         host_limit: Bytes of memory that the process may have; None where nobody knows.
         device_limit: Bytes of memory on the accelerator; None where nobody knows.
-        measuring: Seconds that it took to find out.
     """
 
     stages: tuple[StageCost, ...]
@@ -71,7 +70,6 @@ class Estimate:
     device_bytes: int | None = None
     host_limit: int | None = None
     device_limit: int | None = None
-    measuring: float = 0.0
 
     @property
     def seconds(self) -> float:

@@ -149,7 +149,6 @@ def estimate(
     """
     if chunk_size is not None:
         _validation.count(chunk_size, "chunk_size")
-    start = time.perf_counter()
     array = samples if isinstance(samples, ImageSource) else model.validated(samples)
     stages = stage_costs(PlannedFit(model, array, key, chunk_size, seconds, short))
     resident, working = model.state_bytes(array.shape), measure.working_bytes()
@@ -161,7 +160,6 @@ def estimate(
         resident + working if on_device else None,
         measure.installed_bytes(),
         measure.device_limit() if on_device else None,
-        time.perf_counter() - start,
     )
 
 

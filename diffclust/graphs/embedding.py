@@ -52,11 +52,6 @@ class SpectralEmbedding:
         """
         return SpectralEmbedding(eigenvalues, basis[:0], basis)
 
-    @property
-    def num_vectors(self) -> int:
-        """Eigenvectors kept, at most as many as were asked for."""
-        return self.vectors.shape[1]
-
     def extend(self, affinities: "scipy.sparse.csr_array") -> Float[np.ndarray, "m vectors"]:
         """Rows of new samples by Nyström's formula: y = D⁻¹ A v / λ, scaled to unit length.
 
@@ -287,9 +282,7 @@ def eigengap(eigenvalues: Float[np.ndarray, " values"], num_clusters: int) -> fl
     return float(eigenvalues[num_clusters - 1] - eigenvalues[num_clusters])
 
 
-def transfer_cut(
-    affinities: "scipy.sparse.csr_array", num_vectors: int, *, num_extra: int = 5
-) -> SpectralEmbedding:
+def transfer_cut(affinities: "scipy.sparse.csr_array", num_vectors: int) -> SpectralEmbedding:
     """The leading eigenvectors of the bipartite graph between samples and representatives.
 
     Ā = Aᵀ D_X⁻¹ A is a graph of the representatives alone. Its eigenvectors,
@@ -301,7 +294,6 @@ def transfer_cut(
     Args:
         affinities: A, `(n, representatives)`, non-negative.
         num_vectors: How many; fewer where there are not as many representatives.
-        num_extra: Eigenvalues beyond the vectors', for the eigengap.
 
     Returns:
         The embedding of the samples; its `extend` takes affinities of new samples to the
@@ -326,7 +318,8 @@ def transfer_cut(
     affinities = scipy.sparse.csr_array(affinities, dtype=np.float64)
     count = affinities.shape[1]
     kept = min(num_vectors, count)
-    wanted = min(kept + num_extra, count)
+    # Five more eigenvalues, for the eigengap.
+    wanted = min(kept + 5, count)
     shares = scipy.sparse.diags_array(safe_inverse(degrees(affinities))) @ affinities
     root = np.sqrt(safe_inverse(degrees(affinities, axis=0)))
     small = (affinities.T @ shares).toarray() * root[:, None] * root[None, :]

@@ -53,18 +53,20 @@ def normalised_cut(
     return float(np.sum(1.0 - within * safe_inverse(volume)))
 
 
+_MOST_BRIDGES = 24
+
+
 def strongest_bridges(
-    graph: "scipy.sparse.csr_array", assignments: Int[np.ndarray, " n"], *, most: int = 24
+    graph: "scipy.sparse.csr_array", assignments: Int[np.ndarray, " n"]
 ) -> Int[np.ndarray, "pairs 2"]:
-    """The edges of greatest affinity between different clusters: the most ambiguous samples.
+    """The 24 edges of greatest affinity between different clusters: the most ambiguous samples.
 
     Args:
         graph: Symmetric, non-negative affinities.
         assignments: A cluster for each sample.
-        most: How many at most; every sample is in one of them at most.
 
     Returns:
-        Pairs of samples, the strongest edge first.
+        Pairs of samples, the strongest edge first; every sample is in one of them at most.
     """
     edges = scipy.sparse.triu(graph, k=1).tocoo()
     across = np.flatnonzero((assignments[edges.row] != assignments[edges.col]) & (edges.data > 0))
@@ -76,7 +78,7 @@ def strongest_bridges(
         if not seen.intersection(pair):
             seen.update(pair)
             pairs.append(pair)
-        if len(pairs) == most:
+        if len(pairs) == _MOST_BRIDGES:
             break
     return np.asarray(pairs, np.int32).reshape(-1, 2)
 

@@ -41,7 +41,7 @@ _ROUNDS, _SHADOW, _LEAST_SHARE = 6, 0.3, 0.15
 """For `figure`: rounds of reweighting; what darker pixels of the ground's colour count; the share
 of the largest difference below which there is no figure."""
 
-_PLAIN, _BLACK, _AGREED, _TWO_COLOURED = 0.2, 0.1, 0.9, 0.99
+_PLAIN, _BLACK, _MAJORITY, _TWO_COLOURED = 0.2, 0.1, 0.9, 0.99
 """For `choose_ink`: the most that the border of a plain ground strays, as a share of the contrast;
 the lightest ground that counts as black; the share of votes that settles what is ink; the share of
 the main axis in pictures of two colours."""
@@ -269,10 +269,10 @@ def choose_ink(votes: Float[np.ndarray, "n 5"], channels: int) -> Ink | None:
     if np.median(stray / contrast) > _PLAIN:
         return None
     lighter = np.sum(np.maximum(vote, 0.0)) / max(float(np.sum(np.abs(vote))), 1e-12)
-    if channels > 1 and np.quantile(share, 1.0 - _AGREED) > _TWO_COLOURED:
+    if channels > 1 and np.quantile(share, 1.0 - _MAJORITY) > _TWO_COLOURED:
         return "colour"
-    if 1.0 - _AGREED < lighter < _AGREED:
+    if 1.0 - _MAJORITY < lighter < _MAJORITY:
         return "colour"
     if lighter < 0.5:
         return "light"
-    return "none" if np.quantile(level, _AGREED) < _BLACK else "dark"
+    return "none" if np.quantile(level, _MAJORITY) < _BLACK else "dark"

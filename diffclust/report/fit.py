@@ -65,13 +65,13 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     """What is said of the fit, by name."""
     model, outcome, noun = result.model, result.outcome, words_of(result, dataset).noun
     reasons = _REASONS | (_STEP_REASONS if model.descriptor.solver == "gradient" else {})
-    described, counted = model.describe(), outcome.figures
+    described, measured = model.describe(), outcome.figures
     network = described.pop("Network", "")
     figures: dict[str, object] = {"Data": f"{dataset.name}, {count(len(dataset), noun)}"}
     figures |= {**_size(result, dataset), **described}
-    if "floor" in counted:
+    if "floor" in measured:
         figures["Least variance"] = (
-            f"{number(counted['floor'])}, to which {whole(round(counted['floored']))} of "
+            f"{number(measured['floor'])}, to which {whole(round(measured['floored']))} of "
             f"{whole(result.prototypes.size)} were raised"
         )
     figures |= {
@@ -91,10 +91,10 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
             f"cluster {whole(heads)} more"
         )
     for name, words in _CHANGES.items():
-        if name in counted:
-            times = round(counted[name])
+        if name in measured:
+            times = round(measured[name])
             figures[name.capitalize()] = f"{count(times, 'time')} {words}" if times else "none"
-    if moved := describe_movement(counted, noun):
+    if moved := describe_movement(measured, noun):
         figures["Movement"] = moved
     if "eigenvalues" in outcome.extras:
         figures |= _graph_figures(result)

@@ -28,7 +28,7 @@ _MOST_DETAILED = 1500
 _MOST_ELLIPSES = 8000
 """With more landmarks in all clusters there are no ellipses."""
 
-_MOST_TOGETHER = 10
+_MAX_OVERLAID = 10
 """Mean shapes that can still be distinguished in one picture."""
 
 _UNLIKE = 4.0
@@ -202,7 +202,7 @@ def overlay(frame: ShapeFrame | CurveFrame, means: np.ndarray, what: str) -> str
         HTML; nothing for one, and for more than can be distinguished.
     """
     clusters = len(means)
-    if not 2 <= clusters <= _MOST_TOGETHER:
+    if not 2 <= clusters <= _MAX_OVERLAID:
         return ""
     drawn = "".join(
         f'<g class="colour-{i}">{frame.drawn_shape(mean)}</g>' for i, mean in enumerate(means)

@@ -28,7 +28,7 @@ def players(dataset: Recordings, views: Sequence[ClusterView]) -> tuple[dict[int
     Returns:
         HTML by position, and what the page says of them.
     """
-    shown = list(dict.fromkeys(_in_turn(views)))
+    shown = list(dict.fromkeys(_interleaved(views)))
     made, size = {}, 0
     for position in shown:
         try:
@@ -39,13 +39,13 @@ def players(dataset: Recordings, views: Sequence[ClusterView]) -> tuple[dict[int
         if size > _MOST_CHARACTERS:
             break
         made[position] = player
-    told = f" {len(made)} of these {len(shown)} recordings can be played"
+    note = f" {len(made)} of these {len(shown)} recordings can be played"
     if len(made) < len(shown):
-        told += f": a page holds {_MOST_CHARACTERS / 1e6:g} MB of sound"
-    return made, f"{told}."
+        note += f": a page holds {_MOST_CHARACTERS / 1e6:g} MB of sound"
+    return made, f"{note}."
 
 
-def _in_turn(views: Sequence[ClusterView]) -> Iterator[int]:
+def _interleaved(views: Sequence[ClusterView]) -> Iterator[int]:
     """Positions of samples, the first of every cluster before the second of any."""
     clusters = [[p for group in view.groups for p in group.positions.tolist()] for view in views]
     for row in itertools.zip_longest(*clusters):

@@ -154,8 +154,8 @@ def _gallery(result: Result, dataset: Collection, wanted: int, seed: int) -> clu
     note = f" With so many {many}, each group shows {affordable}." * (affordable < wanted)
     players = {}
     if isinstance(dataset, Recordings):
-        players, told = sounds.players(dataset, views)
-        note += told
+        players, players_note = sounds.players(dataset, views)
+        note += players_note
     return clusters.Gallery(result, dataset, views, samples, renderer, bridges, note, players)
 
 

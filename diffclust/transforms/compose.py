@@ -222,7 +222,6 @@ def named_sequence(
     channels: int,
     boundary: Boundary = "edge",
     landmarks: tuple[int, int] = (4, 4),
-    reach: int = 7,
 ) -> tuple[AbstractTransform, ...]:
     """Transforms from their names, in the order in which they act.
 
@@ -232,7 +231,6 @@ def named_sequence(
         channels: Channels of the images.
         boundary: What spatial transforms read outside the image.
         landmarks: Landmark grid of the splines.
-        reach: Side of the morphological window, in pixels; odd.
 
     Returns:
         The transforms.
@@ -252,7 +250,7 @@ def named_sequence(
         "rot": lambda: Rotation(boundary, reflection=True),
         "col": lambda: Colour(channels),
         "fullcol": lambda: Colour(channels, full=True),
-        "morpho": lambda: Morphology(reach),
+        "morpho": lambda: Morphology(),
     }
     parts = names.split("-") if names else []
     if not set(parts) <= set(makers):
