@@ -55,7 +55,8 @@ if kind == "python":
     from diffclust.models import MODELS
     source, clusters, method, count, options = sys.argv[4:]
     images = load(source, limit=int(count)).images
-    MODELS[method](int(clusters), **json.loads(options)).fit(images, key=jax.random.key(0))
+    settings = {"num_clusters": int(clusters), **json.loads(options)}
+    MODELS[method].from_settings(settings).fit(images, key=jax.random.key(0))
 else:
     from diffclust.cli import main
     if main(sys.argv[4:]):
