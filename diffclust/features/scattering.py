@@ -67,8 +67,8 @@ class Scattering(eqx.Module):
 
     References:
         Bruna and Mallat (2013), Invariant scattering convolution networks; PSSC, Section 2.3;
-        Andreux et al. (2020), Kymatio; for relative coefficients Andén and Mallat (2014), Deep
-        scattering spectrum.
+        Andreux et al. (2020), Kymatio; Andén and Mallat (2014), Deep scattering spectrum (relative
+        coefficients).
     """
 
     height: int = eqx.field(static=True)

@@ -235,6 +235,7 @@ def test_as_published(images: np.ndarray) -> None:
         "normalisation": "largest",
         "num_scales": None,
         "num_angles": 8,
+        "relative": False,
         "num_representatives": 1000,
         "num_candidates": 9000,
         "mask": None,
