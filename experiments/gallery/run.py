@@ -235,14 +235,17 @@ def letter(character, font, rng):
     return np.asarray(turned.resize((28, 28), Image.Resampling.BOX), np.float32) / 255
 
 
-def letters(args):
-    """Letters of many fonts, in as many clusters as there are letters."""
-    rng = np.random.default_rng(args.seed)
+def some_letters(each, rng):
+    """Pictures of every letter, in all fonts in turn, and their labels."""
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     fonts = sorted(font for pattern in FONTS for font in folder.glob(pattern))
-    fonts, each = (fonts[:2], 1) if args.quick else (fonts, 2)
-    images = [letter(c, font, rng) for font in fonts for c in LETTERS for _ in range(each)]
-    images = np.stack(images)[..., None]
+    images = [letter(c, fonts[i % len(fonts)], rng) for i in range(each) for c in LETTERS]
+    return np.stack(images)[..., None], np.tile(np.arange(len(LETTERS)), each)
+
+
+def letters(args):
+    """Letters of many fonts, in as many clusters as there are letters."""
+    images, _ = some_letters(2 if args.quick else 42, np.random.default_rng(args.seed))
     model = diffclust.DeformationInvariantKMeans(len(LETTERS))
     return beside(model.fit(images, key=jax.random.key(args.seed)), images, "letter")
 

@@ -138,14 +138,18 @@ def made(count: int, kind: str) -> np.ndarray:
     if kind == "colours":
         front, back = draw.uniform(size=(2, count, 1, 1, 3)).astype(np.float32)
         return ink * front + (1 - ink) * back
+    if kind == "colours and noise":
+        front, back = np.split(draw.uniform(0.0, 0.4, (2 * count, 1, 1, 3)), 2)
+        noise = 0.03 * draw.normal(size=(count, 20, 20, 3))
+        return (ink * front + (1 - ink) * (0.6 + back) + noise).astype(np.float32)
     if kind == "noise":
         return draw.uniform(size=ink.shape).astype(np.float32)
     if kind == "two grounds":
         turned = np.arange(count)[:, None, None, None] % 2
         return np.where(turned, ink, 1 - ink)
     if kind == "photographs":
-        front = draw.uniform(0.2, 0.8, (count, 20, 20, 3))
-        return (0.9 - ink * front).astype(np.float32)
+        front = np.kron(draw.uniform(0.0, 1.0, (count, 2, 2, 3)), np.ones((1, 10, 10, 1)))
+        return (ink * front + (1 - ink) * 0.5).astype(np.float32)
     return {"black": ink, "dark": 0.3 + 0.7 * ink, "light": 1 - ink}[kind]
 
 
@@ -157,7 +161,8 @@ def made(count: int, kind: str) -> np.ndarray:
         ("light", "light"),
         ("two grounds", "colour"),
         ("colours", "colour"),
-        ("photographs", "light"),
+        ("colours and noise", "colour"),
+        ("photographs", "keep"),
         ("noise", None),
     ],
 )
