@@ -24,13 +24,86 @@ _ACTIVITIES = {"seeding": "seeding", "split": "split and merge"}
 _BESIDE = 20
 """Columns that are kept for the bar and the time beside it."""
 
+_UNITS = 1000
+"""What a whole fit is on the bar."""
+
+_SHARES = {
+    "features": 0.2,
+    "directions": 0.02,
+    "neighbours": 0.1,
+    "pairs": 0.4,
+    "cut": 0.18,
+    "alignments": 0.1,
+}
+"""The stages of spectral methods in their order, and the share of the time that each takes."""
+
+_PASSES = 12
+"""Passes of the first restart, of which nobody knows how many there will be."""
+
+_FIRST_ESTIMATE, _LEAST_DONE = 3.0, 0.05
+"""Seconds and share of the fit after which the time that is left is estimated."""
+
+
+class Fraction:
+    """How much of a whole fit is done.
+
+    Gradient steps are counted. Passes of Lloyd's algorithm are as many as they were in the restarts
+    before, and the best restart on the full images takes half as long as another. Stages of
+    spectral methods have fixed shares. What is done never shrinks.
+
+    Attributes:
+        done: What is done of the whole fit, from 0 to 1.
+    """
+
+    def __init__(self, restarts: int = 1) -> None:
+        """Nothing is done yet.
+
+        Args:
+            restarts: How many restarts there will be.
+        """
+        self._restarts, self.done = restarts, 0.0
+        self._passes: dict[int, float] = {}
+
+    def __call__(self, progress: Progress) -> float:
+        """Takes note of a report.
+
+        Args:
+            progress: What the solver reports.
+
+        Returns:
+            What is done of the whole fit, from 0 to 1.
+        """
+        self.done = max(self.done, min(self._of(progress), 1.0))
+        return self.done
+
+    def _of(self, progress: Progress) -> float:
+        stage, part = progress.stage, progress.done / max(progress.total, 1)
+        if stage in _SHARES:
+            names = list(_SHARES)
+            before = names[: names.index(stage)]
+            return sum(_SHARES[name] for name in before) + part * _SHARES[stage]
+        if stage == "step":
+            return (progress.restart + part) / self._restarts
+        if stage == "predict":
+            return 0.98 + 0.02 * part
+        if stage == "race":
+            return 0.0
+        here = self._restarts if stage == "refine" else progress.restart
+        passes = progress.iteration + (part if stage in ("pass", "refine") else 0.0)
+        self._passes[here] = max(passes, self._passes.get(here, 0.0))
+        before = [count for at, count in self._passes.items() if at != here]
+        usual = max(sum(before) / len(before), 1.0) if before else _PASSES
+        # Ever more slowly towards the end of a restart that is longer than usual.
+        now = passes / max(usual, 1.25 * passes)
+        weight = 0.5 if stage == "refine" else 1.0
+        return (here + weight * now) / (self._restarts + 0.5)
+
 
 class ProgressBar:
     """A callback for `model.fit` and `result.predict`, to be used as a context.
 
-    It writes to stderr, so that what a command prints can be piped. The bar is that of the chunks
-    of one pass, as nobody knows how many passes there will be; of fits by gradient steps it is that
-    of all steps.
+    It writes to stderr, so that what a command prints can be piped. The bar is that of the whole
+    fit, as far as that can be known (`Fraction`), with the time that has passed and that is left.
     """
 
     def __init__(self, restarts: int = 1) -> None:
@@ -41,6 +114,8 @@ class ProgressBar:
         """
         self._restarts, self._last, self._compiled = restarts, ("", 0), True
         self._bar: Any = None
+        self._fraction = Fraction(restarts)
+        self._begun: float | None = None
         self._phase: tuple[int, int] | None = None
         self._pace: tuple[float, int, int] | None = None
 
@@ -55,10 +130,11 @@ class ProgressBar:
                 progress.TextColumn("{task.description}"),
                 progress.BarColumn(bar_width=None),
                 progress.TimeElapsedColumn(),
+                progress.TextColumn("{task.fields[left]}"),
                 console=Console(stderr=True),
                 transient=True,
             )
-            self._bar.add_task("starting", total=None)
+            self._bar.add_task("starting", total=None, left="")
             self._bar.start()
         return self
 
@@ -77,12 +153,14 @@ class ProgressBar:
         Args:
             progress: What the solver reports.
         """
-        is_new, words = self._starts_phase(progress), self._words(progress)
+        now = time.monotonic()
+        is_new, words = self._starts_phase(progress), self._words(progress, now)
         if self._bar is not None:
-            room = self._bar.console.width - _BESIDE
+            done, left = self._fraction(progress), self._left(progress, now)
+            room = self._bar.console.width - _BESIDE - len(left)
             while len(words) > 1 and len(", ".join(words)) > room:
                 words.pop()
-            self.show(", ".join(words), progress.done, progress.total)
+            self.show(", ".join(words), round(_UNITS * done), _UNITS, left=left)
             return
         self._print_restart(progress)
         if is_new and progress.iteration > 0:
@@ -100,6 +178,15 @@ class ProgressBar:
             print(f"restart {number} of {self._restarts} done{loss}", file=sys.stderr, flush=True)
         self._last = now
 
+    def _left(self, progress: Progress, now: float) -> str:
+        """How long the rest of the fit may take, in words."""
+        self._begun = now if self._begun is None else self._begun
+        seconds, done = now - self._begun, self._fraction.done
+        # Steps have their own estimate, of one phase.
+        if progress.stage == "step" or seconds < _FIRST_ESTIMATE or done < _LEAST_DONE:
+            return ""
+        return f"about {_clock(seconds * (1.0 - done) / done)} left"
+
     def reading(self, done: int, total: int) -> None:
         """Shows how many files have been read.
 
@@ -109,17 +196,18 @@ class ProgressBar:
         """
         self.show("reading images", done, total)
 
-    def show(self, text: str, done: int = 0, total: int | None = None) -> None:
+    def show(self, text: str, done: int = 0, total: int | None = None, left: str = "") -> None:
         """Shows a line of text before the bar; without a terminal, nothing.
 
         Args:
             text: What is being done.
             done: How much of it is done.
             total: How much there is to do, or None where nobody knows.
+            left: The time that is left, in words.
         """
         if self._bar is not None:
             task, total = self._bar.task_ids[0], total or None
-            self._bar.update(task, description=text, completed=done, total=total)
+            self._bar.update(task, description=text, completed=done, total=total, left=left)
 
     def describe(self, progress: Progress) -> str:
         """What a fit is doing, in a few words.
@@ -130,16 +218,16 @@ class ProgressBar:
         Returns:
             For example `restart 2 of 4, pass 5, loss 123.4, least 120.1`.
         """
-        return ", ".join(self._words(progress))
+        return ", ".join(self._words(progress, time.monotonic()))
 
-    def _words(self, progress: Progress) -> list[str]:
+    def _words(self, progress: Progress, now: float) -> list[str]:
         """What a fit is doing, the most important first."""
         stage, least = progress.stage, progress.least
         if stage in _STAGES:
             return [_STAGES[stage]]
         restart = f"restart {progress.restart + 1} of {self._restarts}"
         if stage == "step":
-            return [*([restart] if self._restarts > 1 else []), *self._steps(progress)]
+            return [*([restart] if self._restarts > 1 else []), *self._steps(progress, now)]
         words = ["best restart on the full images" if stage == "refine" else restart]
         words.append(_ACTIVITIES.get(stage, f"pass {progress.iteration + 1}"))
         if progress.loss is not None:
@@ -160,19 +248,19 @@ class ProgressBar:
         self._phase = here
         return here != before
 
-    def _steps(self, progress: Progress) -> list[str]:
+    def _steps(self, progress: Progress, now: float) -> list[str]:
         """How far a fit by gradient steps is, how fast in this phase, and how long it may take."""
         words = [f"step {progress.done} of {progress.total}"]
         if progress.loss is not None:
             words.append(f"loss {progress.loss:.4g} an image")
-        here = (time.monotonic(), progress.done, progress.samples or 0)
+        here = (now, progress.done, progress.samples or 0)
         if self._pace is None and self._compiled:
             self._pace = here
         seconds, steps, samples = (b - a for a, b in zip(self._pace or here, here, strict=True))
         if seconds > 0 and steps > 0:
-            minutes, rest = divmod(round((progress.total - progress.done) * seconds / steps), 60)
+            left = _clock((progress.total - progress.done) * seconds / steps)
             # Later phases have more transforms, and are slower.
-            words.append(f"{minutes}:{rest:02d} left or more")
+            words.append(f"{left} left or more")
             words.append(f"{samples / seconds:.0f} images/s")
         if progress.sizes is not None:
             words.append(
@@ -181,6 +269,12 @@ class ProgressBar:
         if progress.least is not None:
             words.append(f"least of a restart {progress.least:.6g}")
         return words
+
+
+def _clock(seconds: float) -> str:
+    """Minutes and seconds, as a clock shows them."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"
 
 
 @contextlib.contextmanager

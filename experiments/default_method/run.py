@@ -63,7 +63,9 @@ def row_of(name, method, register, seed, limit):
     result = MODELS[method].from_settings(settings).fit(images, key=jax.random.key(seed))
     return {
         "n": len(images),
-        **{key: round(float(value), 4) for key, value in scores(labels, result.assignments).items()},
+        **{
+            key: round(float(value), 4) for key, value in scores(labels, result.assignments).items()
+        },
         "seconds": round(time.perf_counter() - begun, 1),
     }
 
