@@ -55,13 +55,15 @@ class Fraction:
         done: What is done of the whole fit, from 0 to 1.
     """
 
+    done: float = 0.0
+
     def __init__(self, restarts: int = 1) -> None:
         """Nothing is done yet.
 
         Args:
             restarts: How many restarts there will be.
         """
-        self._restarts, self.done = restarts, 0.0
+        self._restarts = restarts
         self._passes: dict[int, float] = {}
 
     def __call__(self, progress: Progress) -> float:
