@@ -447,7 +447,7 @@ def resumed(fit: Fit, method: str, out: str) -> None:
 
 @pytest.mark.parametrize(
     "method",
-    [name if name == "di-kmeans" else pytest.param(name, marks=pytest.mark.slow) for name in CASES],
+    [name if name == "pssc" else pytest.param(name, marks=pytest.mark.slow) for name in CASES],
 )
 def test_killed_it_goes_on_bit_for_bit(fit: Fit, method: str) -> None:
     whole(fit, method)

@@ -236,7 +236,14 @@ def test_balanced_clusters_are_even_where_samples_are_not() -> None:
 ADAPTIVE = [Trimmed(0.1), Annealed(5.0), Balanced()]
 
 
-@pytest.mark.parametrize("reduction", ADAPTIVE, ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize(
+    "reduction",
+    [
+        each if isinstance(each, Balanced) else pytest.param(each, marks=pytest.mark.slow)
+        for each in ADAPTIVE
+    ],
+    ids=lambda r: type(r).__name__,
+)
 def test_reductions_that_follow_the_samples_move_resume_and_share_devices(
     reduction: AbstractAdaptiveReduction,
 ) -> None:
