@@ -7,7 +7,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-lowest pytest lint docs shape dist clean
+.PHONY: help demo test test-quick test-slow test-lowest pytest lint docs shape dist clean
 
 help: ## List these commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
@@ -24,6 +24,14 @@ test: lint docs shape pytest ## Check format, lint and types, and run all tests 
 pytest: export JAX_DISABLE_MOST_OPTIMIZATIONS ?= 1
 pytest: $(VENV)/.installed-test
 	@$(BIN)/python -m pytest -n 2 -rs -m "not slow" $(SHAPE:%=--ignore=%) $(ARGS)
+
+# While one writes code; programs that are compiled once are kept in .pytest_cache.
+test-quick: export JAX_DISABLE_MOST_OPTIMIZATIONS ?= 1
+test-quick: $(VENV)/.installed-test ## Check format and lint, and test what changed since the last commit
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/python -m pytest -q -n 2 -m "not slow" tests/test_layout.py \
+	  $$($(BIN)/python tests/changed.py) $(ARGS)
 
 test-slow: lint docs shape ## The same with the slow tests
 	@$(BIN)/python -m pytest -n 2 -rs $(SHAPE:%=--ignore=%) $(ARGS)

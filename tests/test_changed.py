@@ -1,0 +1,36 @@
+"""Which tests `make test-quick` runs."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.changed import ROOT, selected, files_for
+
+
+@pytest.mark.parametrize(
+    ("name", "tests"),
+    [
+        ("diffclust/linalg.py", ["tests/test_linalg.py"]),
+        ("diffclust/_validation.py", ["tests/test_validation.py"]),
+        ("diffclust/graphs/embedding.py", ["tests/graphs/test_embedding.py"]),
+        ("tests/test_linalg.py", ["tests/test_linalg.py"]),
+        ("tests/test_that_is_gone.py", []),
+        ("diffclust/that_is_gone.py", []),
+        ("diffclust/cli/options.json", []),
+        ("README.md", []),
+    ],
+)
+def test_a_file_has_tests(name: str, tests: list[str]) -> None:
+    assert [str(test) for test in files_for(name)] == tests
+
+
+def test_modules_without_a_test_file_are_tested_where_they_are_used() -> None:
+    found = files_for("diffclust/alignment/prediction.py")
+    assert 0 < len(found) < 9
+    assert all("Prediction" in (ROOT / path).read_text("utf-8") for path in found)
+
+
+def test_every_file_is_selected_once() -> None:
+    names = ["diffclust/linalg.py", "tests/test_linalg.py", "diffclust/metrics.py"]
+    assert selected(names) == ["tests/test_linalg.py", "tests/test_metrics.py"]
+    assert all(Path(ROOT, path).is_file() for path in selected(names))
