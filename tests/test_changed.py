@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.changed import ROOT, selected, files_for
+from tests.changed import ROOT, files_for, selected
 
 
 @pytest.mark.parametrize(
