@@ -28,7 +28,6 @@ from diffclust.models.settings import Register, SplineSettings, check_whole_numb
 from diffclust.models.spectral import AbstractGraphModel, extended
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import Chunkwise
-from diffclust.parallel.processes import allgather_rows
 from diffclust.registration import Frame
 from diffclust.solvers import Callback, Context, FitStage, Outcome, PointClusters
 
@@ -186,9 +185,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     def _pairs(self, frame: Frame, context: Context) -> Chunkwise:
         # A pair may be of two processes' images, and the fit keeps all for new ones anyway.
-        every = np.asarray(
-            frame.registered(allgather_rows(context.data.samples, context.data.mesh))
-        )
+        every = np.asarray(frame.registered(context.data.all_samples))
         report = reporter(context.callback, "pairs")
         distances = self.candidate_distances(every, mesh=context.data.mesh, report=report)
         return distances.chunks(neighbours_of(context.results["neighbours"]))
@@ -203,7 +200,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     def kept(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, the coordinates and the images, with which new ones are compared."""
-        every = allgather_rows(context.data.samples, context.data.mesh)
+        every = context.data.all_samples
         coordinates = context.results["features"]["coordinates"]
         return {"coordinates": coordinates, "images": every, **super().kept(context)}
 
@@ -212,7 +209,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         stored = outcome.extras
         coordinates = self.coordinates_of(outcome, data, callback)
         candidates = self.neighbours_among_fitted(coordinates, outcome, data)
-        every = allgather_rows(data.samples, data.mesh)
+        every = data.all_samples
         settings = {"mesh": data.mesh, "report": reporter(callback, "pairs")}
         judged: list[Neighbours] = []
         for frame in self._frames:

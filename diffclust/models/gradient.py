@@ -39,7 +39,6 @@ from diffclust.networks import (
     residual_backbone,
 )
 from diffclust.parallel import Data, Description
-from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all
 from diffclust.prototypes import Clusters, GaussianImages, Learned
 from diffclust.sampling import Boundary
 from diffclust.solvers import (
@@ -319,9 +318,7 @@ class AbstractGradientModel(AbstractImageModel):
     def _init_learned(self, start: Start, data: Data, key: Key) -> Learned:
         """What is learned at the start of a restart."""
         first = jnp.asarray(self._first(data, start, key))
-        return broadcast_one_to_all(
-            _init_compiled(self, first, jax.random.fold_in(key, 1)), data.mesh
-        )
+        return data.broadcast(_init_compiled(self, first, jax.random.fold_in(key, 1)))
 
     def working_copies(self, description: Description) -> int:
         """Those of the aligner of the final assignment."""
@@ -373,7 +370,7 @@ class AbstractGradientModel(AbstractImageModel):
             return given
         groups = np.asarray(given)
         sums = _sums(data.samples, groups[data.own], count)
-        total = allgather_rows(sums[None], data.mesh).sum(0)
+        total = data.allgather(sums[None]).sum(0)
         sizes = np.bincount(groups, minlength=count).astype(total.dtype)
         return (total / sizes[:, None, None, None]).astype(data.samples.dtype)
 

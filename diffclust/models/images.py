@@ -18,7 +18,6 @@ from diffclust.masks import check_mask_size, mask_weights
 from diffclust.models.base import AbstractModel, Result, moved_samples
 from diffclust.models.settings import RegistrationSettings
 from diffclust.parallel import Data
-from diffclust.parallel.processes import allgather_rows, raise_everywhere
 from diffclust.prototypes import Clusters, Learned
 from diffclust.registration import Frame, choose_ink, votes_of
 from diffclust.solvers import Outcome
@@ -67,9 +66,9 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
         if register == "none":
             return self
         if ground == "auto":
-            with raise_everywhere(given.mesh):
+            with given.raise_everywhere():
                 array = self._masked(given.samples)
-            votes = allgather_rows(votes_of(array, mask=self.mask), given.mesh)
+            votes = given.allgather(votes_of(array, mask=self.mask))
             ink = choose_ink(votes, array.shape[3])
             ground, plain = ink or "none", ink is not None
             register = register if plain or register != "auto" else "none"

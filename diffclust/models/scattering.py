@@ -22,7 +22,6 @@ from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.settings import MaskSettings, ScatteringSettings
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import all_rows
-from diffclust.parallel.processes import allgather_rows
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers import (
     Assignment,
@@ -279,7 +278,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         problem = self._alignment(data.samples.shape[1:])
         given = (problem, outcome.learned.clusters, self.in_frame(data), points.assignments)
         chunks = alignment_chunks(*given, callback=callback)
-        return _assignment(points, allgather_rows(all_rows(chunks), data.mesh))
+        return _assignment(points, data.allgather(all_rows(chunks)))
 
     def energies(
         self, outcome: Outcome, data: Data, *, callback: Callback = ignore

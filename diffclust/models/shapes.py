@@ -18,7 +18,6 @@ from diffclust.energies import LandmarkEnergy
 from diffclust.methods import Words
 from diffclust.models.base import AbstractModel
 from diffclust.parallel import Data, Description
-from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all
 from diffclust.prototypes import Clusters, FrechetShapes, Learned, MeanShapes
 from diffclust.prototypes.base import Covariance
 from diffclust.prototypes.shapes import Variances, covariance_about, num_clipped
@@ -326,15 +325,15 @@ class ShapeKMeans(AbstractModel):
     def _register(self, data: Data) -> tuple[Data, dict[str, np.ndarray]]:
         """Shapes laid on their mean, and the variances about it."""
         # They are small, and registered to each other.
-        array = allgather_rows(data.samples, data.mesh)
+        array = data.all_samples
         weight = None if data.weight is None else data.all_weights
         if len(array) == 1:
             raise ValueError(
                 f"one shape{'' if weight is None else ' of positive weight'} has no variance to be "
                 "found; give at least 2"
             )
-        registered, consensus, params, converged = broadcast_one_to_all(
-            register(array, self.registration, self.reflection, weight), data.mesh
+        registered, consensus, params, converged = data.broadcast(
+            register(array, self.registration, self.reflection, weight)
         )
         reference = jnp.asarray(consensus)
         each = None if weight is None else jnp.asarray(weight, dtype=reference.dtype)
@@ -390,7 +389,7 @@ class ShapeKMeans(AbstractModel):
         """
         registered, params, solver = self._registered(outcome, data)
         found = assign_samples(solver, outcome.learned, registered, callback=callback)
-        return dataclasses.replace(found, params=allgather_rows(params, data.mesh))
+        return dataclasses.replace(found, params=data.allgather(params))
 
     def _registered(self, outcome: Outcome, data: Data) -> tuple[Data, np.ndarray, Lloyd]:
         """New shapes registered to the mean of those fitted, how, and what compares them."""

@@ -12,7 +12,6 @@ from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch
 from diffclust.parallel.data import Data
 from diffclust.parallel.in_flight import Chunkwise, in_flight, num_workers
-from diffclust.parallel.mesh import own_part, unreplicated
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.lloyd import Lloyd, LloydState
@@ -112,7 +111,7 @@ def aligned_means(
             state, present = level.step(step, state, batch, present)
             new.append(present)
         memory, state = tuple(new), solver.end_pass(state)
-    return unreplicated(state.learned.clusters, data.mesh)
+    return data.unreplicate(state.learned.clusters)
 
 
 def alignment_chunks(
@@ -150,7 +149,7 @@ def alignment_chunks(
         computed = in_flight(compute, every[done:], workers=num_workers(data.mesh))
         for number, params in enumerate(computed, done):
             start = number * size
-            yield own_part(params, data.mesh)[max(begin - start, 0) : max(count - start, 0), 0]
+            yield data.unshard(params)[max(begin - start, 0) : max(count - start, 0), 0]
             callback(Progress("alignments", 0, 0, number + 1, level.count))
 
     return chunks

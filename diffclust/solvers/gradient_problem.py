@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 
 from diffclust.parallel.chunks import Batch
 from diffclust.parallel.data import Data, Description
-from diffclust.parallel.mesh import check_batch_size, replicate, unreplicated
+from diffclust.parallel.mesh import check_batch_size
 from diffclust.prototypes import Learned
 from diffclust.solvers.assign import SoftAssignment, assign_softly
 from diffclust.solvers.base import Memory
@@ -206,7 +206,7 @@ class GradientProblem(AbstractProblem):
             self._order = run, order
         # Placed alike in every window, so that no step is compiled twice.
         rate = jnp.asarray(phase.rate, dtype=data.dtype)
-        state, memory, rate = replicate((arrays.state, arrays.memory, rate), data.mesh)
+        state, memory, rate = data.replicate((arrays.state, arrays.memory, rate))
         taken = int(state.step)
         for step in range(taken, taken + min(plan.window, phase.steps - at.steps)):
             index = self._order[1].batch(step)
@@ -288,7 +288,7 @@ class GradientProblem(AbstractProblem):
         mass = float(np.sum(data.all_weights, dtype=np.float64))
         soft = {"certainties": shares[:, 0]} if data.streamed else {"responsibilities": shares}
         return Outcome(
-            unreplicated(best, data.mesh),
+            data.unreplicate(best),
             assignment,
             (*(mass * loss for loss in ended.history), min(at.losses)),
             at.losses,

@@ -13,7 +13,6 @@ from jaxtyping import Array, PyTree
 from diffclust import _validation
 from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.data import Data, Description, PerSample
-from diffclust.parallel.mesh import unreplicated
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.assign import assignment_of
 from diffclust.solvers.base import Memory
@@ -419,7 +418,7 @@ class LloydProblem(AbstractProblem):
         at, best = _position(state.position), state.arrays.best
         chunks = self.level(data, 1)
         return Outcome(
-            unreplicated(best.learned, data.mesh),
+            data.unreplicate(best.learned),
             Assignment(*chunks.collect(best.memory, assignment_of)),
             best.history,
             at.losses,

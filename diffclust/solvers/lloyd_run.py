@@ -14,8 +14,6 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch, Chunks
 from diffclust.parallel.data import PerSample
-from diffclust.parallel.mesh import ready_on_cpu, replicate, shard_rows
-from diffclust.parallel.processes import broadcast_one_to_all
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.lloyd import (
@@ -149,10 +147,10 @@ def run_pass(
     """
     if not history:
         # What one machine computed alone, another may have rounded differently.
-        state = broadcast_one_to_all(state, chunks.mesh)
+        state = chunks.broadcast(state)
     iteration, last = len(history), history[-1] if history else None
     # Placed alike in every pass, so that no step is compiled twice.
-    state, past = replicate(state, chunks.mesh), list(shard_rows(memory, chunks.mesh))
+    state, past = chunks.replicate(state), list(chunks.shard(memory))
     learned = state.learned
     # Each chunk's memory is dropped when the new one is there: of millions, one copy is enough.
     del memory
@@ -181,7 +179,7 @@ def run_pass(
         status = _verdict(solver, history, int(tally.changed), stopping)
     if last is not None and previous is not None and _has_risen(solver, learned, previous, history):
         # The better pass is made again, for its assignments: they were not kept.
-        again = empty_state(solver, replicate(previous, chunks.mesh))
+        again = empty_state(solver, chunks.replicate(previous))
         run = run_pass(solver, chunks, again, memory, Stopping(1, stopping.tolerance))
         assert isinstance(run, Run)
         return replace(run, history=history[:-1], status=Status.ROSE)
@@ -397,7 +395,7 @@ def means_of_aligned(
     state = initial.init(eqx.tree_at(lambda c: c.prototype, clusters, prototype))
     step = eqx.Partial(_add, initial)
     for batch, past in zip(chunks.batches, memory, strict=True):
-        state = ready_on_cpu(chunks.step(step, state, batch, past)[0], chunks.mesh)
+        state = chunks.step(step, state, batch, past)[0]
         # Chunks that are waited for by nobody would pile up before the device.
         jax.block_until_ready(state)
     return solver.init(initial.end_pass(state).learned.clusters)
