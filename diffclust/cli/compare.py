@@ -31,8 +31,8 @@ _ENDINGS = (".html", ".png", ".csv")
 
 _ICON = svg_icon("0 0 4 4", '<path fill="#2f6690" d="M0 0h2v2H0zM2 2h2v2H2z"/>')
 
-_SEARCH = {field.name for kind in (SearchSettings, Training) for field in dataclasses.fields(kind)}
-_SEARCH |= {"seeding", "refine_steps", "align_steps", "backbone", "initial_variance"}
+_SEARCH = {*SearchSettings.__annotations__, *Training.__annotations__} | {"num_restarts", "seeding"}
+_SEARCH |= {"refine_steps", "align_steps", "backbone", "initial_variance"}
 """Settings of how a fit searches; all others are part of what its loss means."""
 
 

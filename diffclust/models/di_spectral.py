@@ -24,7 +24,7 @@ from diffclust.graphs.refine import CandidateDistances, Direction, arranged
 from diffclust.image_source import Images
 from diffclust.models.kmeans import DeformationInvariantKMeans, after_rotations
 from diffclust.models.scattering import reporter
-from diffclust.models.settings import Register, SplineSettings, check_whole_numbers
+from diffclust.models.settings import Register, SplineSettings
 from diffclust.models.spectral import AbstractGraphModel, extended
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import Chunkwise
@@ -46,35 +46,30 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     images and judged twice, upright and with their slant; the graphs of both are averaged.
 
     Attributes:
-        num_clusters: K.
         num_candidates: How many neighbours in scattering space are judged for each image.
-        num_neighbours: How many of them are kept, in each of the graphs that are averaged.
         affine_penalty: Weight of the mean squared displacement of the affine part.
         transforms: How images are moved, as in DI K-means: `tps`, `turn-tps`, `rot-tps`. Candidates
             are sought in scattering space, which knows no rotations.
         direction: `"forward"` moves every image onto its candidates; `"min"` and `"mean"` go both
             ways.
-        num_removed: How many leading principal directions are removed in scattering space, for each
-            of several lists of candidates.
 
     References:
         Cosentino et al., DI K-means, Eq. 3; Villar-Corrales and Morgenshtern, PSSC; Zelnik-Manor
         and Perona (2004), Self-tuning spectral clustering.
     """
 
-    num_clusters: int = eqx.field(static=True)
     num_candidates: int = eqx.field(static=True, default=15, kw_only=True)
     num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(4, 5, 6, 7), kw_only=True)
     affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
     transforms: str = eqx.field(static=True, default="tps", kw_only=True)
     direction: Direction = eqx.field(static=True, default="forward", kw_only=True)
-    num_removed: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3, 4), kw_only=True)
     register: Register = eqx.field(static=True, default="auto", kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        self.check_graph()
-        check_whole_numbers((self.num_candidates,), "num_candidates", max(self.num_neighbours))
+        _validation.count(
+            self.num_candidates, "num_candidates", least=max(self.num_neighbours, default=1)
+        )
         if self.direction not in ("forward", "min", "mean"):
             raise ValueError(
                 f"direction must be 'forward', 'min' or 'mean', not {self.direction!r}"

@@ -156,6 +156,11 @@ class AbstractGradientModel(AbstractImageModel):
     deformation_penalty: eqx.AbstractVar[float]
     training: eqx.AbstractVar[Training]
 
+    def __check_init__(self):
+        """Refuses transforms and objectives that mean nothing."""
+        self.sequence(1)
+        self.objective()
+
     @abc.abstractmethod
     def objective(self) -> PrototypeObjective:
         """What is made small."""

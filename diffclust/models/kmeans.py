@@ -190,21 +190,13 @@ class AbstractPrototypeModel(AbstractLloydModel, AbstractImageModel):
 class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
     """Ordinary K-means in pixel space: no transform, plain means.
 
-    Attributes:
-        num_clusters: K.
-
     References:
         Lloyd (1982), Least squares quantization in PCM.
     """
 
-    num_clusters: int = eqx.field(static=True)
     num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
     max_passes: int = eqx.field(static=True, default=300, kw_only=True)
     tolerance: float | None = eqx.field(static=True, default=0.0, kw_only=True)
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        check_counts(self)
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance."""
@@ -240,7 +232,6 @@ class AbstractAlignedKMeans(
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        check_counts(self)
         self.parts()
         for name in self._penalties:
             _validation.positive(getattr(self, name, 0.0), name, least=0)
@@ -325,7 +316,6 @@ class AffineInvariantKMeans(AbstractAlignedKMeans):
     """AI K-means: every image is aligned to every prototype by its best affine map.
 
     Attributes:
-        num_clusters: K.
         transforms: How images are moved, in the order in which it acts: `aff`, `turn` (by any
             angle), `rot` (and perhaps mirrored) and `shift` joined by hyphens.
 
@@ -333,7 +323,6 @@ class AffineInvariantKMeans(AbstractAlignedKMeans):
         Cosentino et al., DI K-means, Sec. 4.2; Fitzgibbon and Zisserman (2002).
     """
 
-    num_clusters: int = eqx.field(static=True)
     transforms: str = eqx.field(static=True, default="aff", kw_only=True)
 
     @staticmethod
@@ -364,7 +353,6 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
     The size of the warps is limited by penalties, or every digit would become every other.
 
     Attributes:
-        num_clusters: K.
         regularisation: λ of Eq. 9.
         transforms: How images are moved, in the order in which it acts: `tps`, after `turn` (by any
             angle), `rot` (and perhaps mirrored) or `shift` where that is asked for, joined by
@@ -374,7 +362,6 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
         Cosentino et al., DI K-means, Eqs. 2 to 4, Algorithm 2; ST K-means, Algorithm 2.
     """
 
-    num_clusters: int = eqx.field(static=True)
     transforms: str = eqx.field(static=True, default="tps", kw_only=True)
     regularisation: float = eqx.field(static=True, default=0.0, kw_only=True)
 
@@ -470,21 +457,6 @@ def after_rotations(
     part = place if len(transforms) > 1 else None
     search = GridSearch(rotation.grid(64), part=part)
     return Sequential(search, dataclasses.replace(descent, stages=descent.stages[-1:]))
-
-
-def check_counts(model: AbstractLloydModel) -> None:
-    """Refuses numbers of clusters, restarts and passes that mean nothing.
-
-    Args:
-        model: The model.
-
-    Raises:
-        ValueError: With what came and what would do.
-    """
-    for name in ("num_clusters", "num_restarts", "max_passes"):
-        _validation.count(getattr(model, name), name)
-    if model.tolerance is not None:
-        _validation.positive(model.tolerance, "tolerance", least=0)
 
 
 def _check_weights(model: AbstractPrototypeModel) -> None:

@@ -14,7 +14,7 @@ from diffclust.alignment import AbstractAligner
 from diffclust.energies import AbstractSampleEnergy
 from diffclust.methods import Method, Words
 from diffclust.models.base import moved_samples
-from diffclust.models.kmeans import AbstractPrototypeModel, check_counts
+from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.models.settings import SearchSettings
 from diffclust.parallel import Description
 from diffclust.prototypes import AbstractPrototypeFamily, Learned
@@ -37,7 +37,6 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
     holds the numbers, not the parts: `diffclust.load(path, like=model)`.
 
     Attributes:
-        num_clusters: K.
         lloyd: The composition: `Lloyd(energy, aligner, family, reduction)`.
         penalties: Weights of the energy's penalty terms, one for each.
         coarser: Restarts run on samples that are so many times coarser, if the energy makes them.
@@ -46,7 +45,6 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
         has_missing: Whether samples may hold NaN, which the energy understands.
     """
 
-    num_clusters: int = eqx.field(static=True)
     lloyd: Lloyd = eqx.field(metadata={"in_files": False})
     penalties: tuple[float, ...] = eqx.field(static=True, default=(), kw_only=True)
     coarser: int = eqx.field(static=True, default=1, kw_only=True)
@@ -58,7 +56,6 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        check_counts(self)
         _validation.count(self.coarser, "coarser")
         wanted = self.lloyd.energy.num_penalties
         if len(self.penalties) != wanted:

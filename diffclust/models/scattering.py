@@ -423,7 +423,6 @@ class ScatteringKMeans(AbstractScatteringModel):
     With `num_removed=0` it is PSSC's ablation (6), otherwise (5).
 
     Attributes:
-        num_clusters: K.
         num_removed: How many leading principal directions are removed.
         max_passes: Most passes of a run.
 
@@ -431,14 +430,11 @@ class ScatteringKMeans(AbstractScatteringModel):
         Villar-Corrales and Morgenshtern, PSSC, Table 5 (5) and (6).
     """
 
-    num_clusters: int = eqx.field(static=True)
     num_removed: int = eqx.field(static=True, default=2, kw_only=True)
     max_passes: int = eqx.field(static=True, default=100, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        _validation.count(self.num_clusters, "num_clusters")
-        self.check_scattering()
         _validation.count(self.num_removed, "num_removed", least=0)
         _validation.count(self.max_passes, "max_passes")
 

@@ -17,6 +17,7 @@ from diffclust.distances.landmarks import LandmarkDistance, between_gaussians
 from diffclust.energies import LandmarkEnergy
 from diffclust.methods import Words
 from diffclust.models.base import AbstractModel
+from diffclust.models.settings import ClusterSettings
 from diffclust.parallel import Data, Description
 from diffclust.prototypes import Clusters, FrechetShapes, Learned, MeanShapes
 from diffclust.prototypes.base import Covariance
@@ -69,7 +70,7 @@ _DESCRIPTIONS = {
 }
 
 
-class ShapeKMeans(AbstractModel):
+class ShapeKMeans(ClusterSettings, AbstractModel):
     """K-means of shapes given by landmarks, each of them a Gaussian.
 
     Shapes are registered by generalised Procrustes analysis, then assigned to the mean shape that
@@ -78,7 +79,6 @@ class ShapeKMeans(AbstractModel):
     no objective, and its distances cannot be compared between runs; the likelihood can.
 
     Attributes:
-        num_clusters: K.
         distance: Between the Gaussians of a shape's landmarks and a centre's; `"likelihood"` is
             no distance but the classification likelihood, in which shapes are points, and an
             `"alpha-divergence"` is not symmetric unless α is 0.
@@ -104,7 +104,6 @@ class ShapeKMeans(AbstractModel):
             paper does, and the number of dimensions plus two for the likelihood, which a cluster
             of one shape would make infinite. It is no part of the loss.
         min_variance: The least variance, as a fraction of the mean variance of all shapes.
-        num_restarts: Runs from different seeds; the one of least loss is kept.
         max_passes: Most passes of a run.
 
     References:
@@ -112,7 +111,6 @@ class ShapeKMeans(AbstractModel):
         Bayesian regularization for normal mixture estimation (2007), for the prior's size.
     """
 
-    num_clusters: int = eqx.field(static=True)
     distance: ShapeDistance = eqx.field(static=True, default="likelihood", kw_only=True)
     variances: Variances = eqx.field(static=True, default="per_cluster", kw_only=True)
     covariances: Literal["diagonal", "full"] = eqx.field(
@@ -134,8 +132,7 @@ class ShapeKMeans(AbstractModel):
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        for name in ("num_clusters", "num_restarts", "max_passes"):
-            _validation.count(getattr(self, name), name)
+        _validation.count(self.max_passes, "max_passes")
         _validation.positive(0.0 if self.prior is None else self.prior, "prior", least=0)
         for field in dataclasses.fields(self):
             choices, value = get_args(field.type), getattr(self, field.name)

@@ -37,7 +37,7 @@ from diffclust.models.scattering import (
     relative_weight,
     reporter,
 )
-from diffclust.models.settings import check_whole_numbers
+from diffclust.models.settings import GraphSettings
 from diffclust.parallel import Data, Description
 from diffclust.solvers import (
     Callback,
@@ -57,22 +57,8 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 
-class AbstractGraphModel(AbstractScatteringModel):
+class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
     """A normalised cut of the mean of graphs, each without so many leading principal directions."""
-
-    num_removed: eqx.AbstractVar[tuple[int, ...]]
-    num_neighbours: eqx.AbstractVar[tuple[int, ...]]
-
-    def check_graph(self) -> None:
-        """Refuses settings that mean nothing.
-
-        Raises:
-            ValueError: With what came and what would do.
-        """
-        _validation.count(self.num_clusters, "num_clusters")
-        self.check_scattering()
-        check_whole_numbers(self.num_removed, "num_removed", 0)
-        check_whole_numbers(self.num_neighbours, "num_neighbours", 1)
 
     @property
     def most_removed(self) -> int:
@@ -242,11 +228,8 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
     own: `ProjectedScatteringSpectralClustering.as_published(num_clusters)`.
 
     Attributes:
-        num_clusters: K.
         affinity: `"graph"` compares all samples with each other; `"representatives"` (U-SPEC) with
             a few, for any number of samples; `"auto"` takes the graph up to 100,000 samples.
-        num_removed: How many leading principal directions are removed, in each of the graphs.
-        num_neighbours: How many neighbours a sample has, in each of the graphs.
         num_representatives: p of U-SPEC.
         num_candidates: p' of U-SPEC.
 
@@ -255,16 +238,12 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
         clustering.
     """
 
-    num_clusters: int = eqx.field(static=True)
     affinity: Affinity = eqx.field(static=True, default="auto", kw_only=True)
-    num_removed: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3, 4), kw_only=True)
-    num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(5, 8), kw_only=True)
     num_representatives: int = eqx.field(static=True, default=1000, kw_only=True)
     num_candidates: int = eqx.field(static=True, default=9000, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        self.check_graph()
         if self.affinity not in ("auto", "graph", "representatives"):
             raise ValueError(
                 f"affinity must be 'auto', 'graph' or 'representatives', not {self.affinity!r}"
