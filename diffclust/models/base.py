@@ -387,12 +387,11 @@ class AbstractModel(eqx.Module):
         return "prototypes", jnp.asarray(self.unregistered.validated(array))
 
     @abc.abstractmethod
-    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+    def blank(self, sample: PyTree) -> Learned:
         """What is learned, with arrays of the right shapes that mean nothing.
 
         Args:
-            sample_shape: Shape of one sample.
-            dtype: Floating dtype.
+            sample: Shape and floating dtype of one sample, as `jax.ShapeDtypeStruct`s.
 
         Returns:
             The tree that `load` fills.

@@ -304,8 +304,7 @@ class AbstractGradientModel(AbstractImageModel):
 
     def compose(self, description: Description, start: Start) -> Stages:
         """Gradient EM over a curriculum of transforms."""
-        shape, dtype = description.sample.shape, jnp.dtype(description.dtype)
-        channels = shape[2]
+        sample, channels = description.sample, description.sample.shape[2]
         count = len(self.sequence(channels))
         plan = self.training_plan(description)
         if start is not None:
@@ -315,7 +314,7 @@ class AbstractGradientModel(AbstractImageModel):
             self.solver(count, channels, final=True),
             plan,
             init_learned=functools.partial(self._init_learned, start),
-            template=lambda: self.blank(shape, dtype),
+            template=lambda: self.blank(sample),
             num_restarts=self.num_restarts,
         )
         return (problem,)
@@ -331,7 +330,8 @@ class AbstractGradientModel(AbstractImageModel):
 
     def state_bytes(self, shape: tuple[int, ...]) -> int:
         """The samples on the device, their memory, and all that is learned."""
-        learned = jax.eval_shape(lambda: jax.tree.leaves(self.blank(shape[1:], jnp.dtype("f4"))))
+        sample = jax.ShapeDtypeStruct(shape[1:], jnp.float32)
+        learned = jax.eval_shape(lambda: jax.tree.leaves(self.blank(sample)))
         weights = sum(4 * leaf.size for leaf in learned if hasattr(leaf, "size"))
         row = self._final(shape[3]).memory_bytes(self.num_clusters)
         # Responsibilities and scores of the final assignment are on the host as well.
@@ -345,9 +345,9 @@ class AbstractGradientModel(AbstractImageModel):
         """Refuses images that the transforms are not for."""
         check_landmarks(self.sequence(images.shape[3]), images)
 
-    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+    def blank(self, sample: PyTree) -> Learned:
         """What a fit begins with."""
-        images = jnp.zeros((self.num_clusters, *sample_shape), dtype)
+        images = jnp.zeros((self.num_clusters, *sample.shape), sample.dtype)
         return _init_compiled(self, images, jax.random.key(0))
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:

@@ -12,13 +12,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust import _validation
-from diffclust.energies import AbstractSampleEnergy, TransformedDistance, TransformedPrototype
+from diffclust.energies import TransformedDistance, TransformedPrototype
 from diffclust.image_source import Images, blanked
 from diffclust.masks import check_mask_size, mask_weights
 from diffclust.models.base import AbstractModel, Result, moved_samples
 from diffclust.models.settings import RegistrationSettings
 from diffclust.parallel import Data
-from diffclust.prototypes import Clusters, Learned
 from diffclust.registration import Frame, choose_ink, votes_of
 from diffclust.solvers import Outcome
 from diffclust.transforms import AbstractTransform, ThinPlateSpline
@@ -201,26 +200,6 @@ def restored(
     starts, size = range(0, len(array), result.outcome.chunk_size), result.outcome.chunk_size
     chunks = ((params[i : i + size], jnp.asarray(others[i : i + size])) for i in starts)
     return np.concatenate([np.asarray(_restore(frame, *chunk, shape)) for chunk in chunks])
-
-
-def blank_clusters(
-    count: int, energy: AbstractSampleEnergy, sample_shape: tuple[int, ...], dtype: jnp.dtype
-) -> Learned:
-    """The tree of a model that learns prototypes and penalty weights alone.
-
-    Args:
-        count: Number of clusters.
-        energy: What the penalties are part of.
-        sample_shape: Shape of one sample.
-        dtype: Floating dtype.
-
-    Returns:
-        A tree of zeros.
-    """
-    terms = energy.num_penalties
-    return Learned(
-        Clusters(jnp.zeros((count, *sample_shape), dtype), jnp.zeros((count, terms), dtype))
-    )
 
 
 @eqx.filter_jit

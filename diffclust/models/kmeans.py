@@ -6,10 +6,9 @@ import functools
 import math
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from diffclust import _validation
 from diffclust.alignment import (
@@ -24,7 +23,7 @@ from diffclust.alignment import (
 from diffclust.energies import TransformedDistance
 from diffclust.image_source import Images
 from diffclust.models.base import AbstractModel
-from diffclust.models.images import AbstractImageModel, blank_clusters, check_landmarks
+from diffclust.models.images import AbstractImageModel, check_landmarks
 from diffclust.models.settings import (
     AlignmentSettings,
     MaskSettings,
@@ -49,6 +48,7 @@ from diffclust.solvers import (
     assign_samples,
     ignore,
 )
+from diffclust.solvers.lloyd_run import blank_state
 from diffclust.transforms import (
     AbstractSpatialTransform,
     AbstractTransform,
@@ -168,9 +168,9 @@ class AbstractLloydModel(AbstractModel):
         # The memories of the pass before, of this one and of the best run, and a copy on the host.
         return int(shape[0] * (4 * math.prod(shape[1:]) * (1.0 + coarser) + 4 * row + 64))
 
-    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
-        """Prototypes and penalty weights."""
-        return blank_clusters(self.num_clusters, self.energy(), sample_shape, dtype)
+    def blank(self, sample: PyTree) -> Learned:
+        """What Lloyd's algorithm learns."""
+        return blank_state(self.solver(), sample, self.num_clusters, self.penalty()).learned
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
         """Every sample goes where its energy is least."""

@@ -4,10 +4,7 @@ import dataclasses
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner
@@ -17,9 +14,8 @@ from diffclust.models.base import moved_samples
 from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.models.settings import SearchSettings
 from diffclust.parallel import Description
-from diffclust.prototypes import AbstractPrototypeFamily, Learned
+from diffclust.prototypes import AbstractPrototypeFamily
 from diffclust.solvers import Lloyd, LloydProblem, Outcome, Stages, Start
-from diffclust.solvers.lloyd_run import clusters_of
 
 _METHOD = Method(
     "clustering",
@@ -113,29 +109,6 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
         """The normalised samples, and their memory in several runs."""
         row = self.lloyd.memory_bytes(self.num_clusters)
         return int(shape[0] * (4 * np.prod(shape[1:]) + 4 * row + 64))
-
-    def blank(self, sample_shape: Any, dtype: jnp.dtype) -> Learned:
-        """What a fit learns, with zeros."""
-        return self.blank_of(jax.ShapeDtypeStruct(sample_shape, dtype))
-
-    def blank_of(self, sample: PyTree) -> Learned:
-        """What a fit learns, with zeros, of samples of any kind.
-
-        Args:
-            sample: One sample, or its shapes and dtypes.
-
-        Returns:
-            The tree.
-        """
-
-        def init(samples: PyTree) -> Learned:
-            seeds = jax.vmap(self.lloyd.family.normalise)(samples)
-            return self.lloyd.init(clusters_of(self.lloyd, seeds, self.penalties)).learned
-
-        count = self.num_clusters
-        every = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), sample)
-        shapes = eqx.filter_eval_shape(init, every)
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
     def working_copies(self, description: Description) -> int:
         """The aligner's, and one for each cluster: an energy may compare a sample with all."""

@@ -10,14 +10,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from diffclust import _validation
 from diffclust.energies import TransformedDistance
 from diffclust.features import PrincipalDirections, Scattering, drop_leading
 from diffclust.features.orthogonal_complement import OnCanvas, fit_projection, project_images
 from diffclust.image_source import Images
-from diffclust.models.images import AbstractImageModel, blank_clusters
+from diffclust.models.images import AbstractImageModel
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.settings import MaskSettings, ScatteringSettings
 from diffclust.parallel import Data, Description
@@ -268,9 +268,9 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         row = 4 * (4 * self.num_dimensions + 2 * math.prod(shape[1:])) + 64 * 12
         return features + 3 * square + count * row
 
-    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+    def blank(self, sample: PyTree) -> Learned:
         """Images and penalty weights."""
-        return blank_clusters(self.num_clusters, self.energy(), sample_shape, dtype)
+        return self.alignment_model().blank(sample)
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
         """To the nearest centre, by the features that were fitted."""

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, ClusterVariances, NoAlignment
@@ -19,7 +18,7 @@ from diffclust.methods import Words
 from diffclust.models.base import AbstractModel
 from diffclust.models.settings import ClusterSettings
 from diffclust.parallel import Data, Description
-from diffclust.prototypes import Clusters, FrechetShapes, Learned, MeanShapes
+from diffclust.prototypes import FrechetShapes, Learned, MeanShapes
 from diffclust.prototypes.base import Covariance
 from diffclust.prototypes.shapes import Variances, covariance_about, num_clipped
 from diffclust.registration import apply_similarities, common_centroid, register, register_to
@@ -39,6 +38,7 @@ from diffclust.solvers import (
     assign_samples,
     ignore,
 )
+from diffclust.solvers.lloyd_run import blank_state
 from diffclust.types import Scalar
 
 ShapeDistance = Literal[
@@ -369,14 +369,12 @@ class ShapeKMeans(ClusterSettings, AbstractModel):
         assignment = dataclasses.replace(outcome.assignment, params=params)
         return dataclasses.replace(outcome, assignment=assignment, extras=extras, figures=figures)
 
-    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
-        """Mean shapes and variances; see `AbstractModel.blank`."""
-        full = (*sample_shape, sample_shape[1]) if self.covariances == "full" else sample_shape
-        family = self.family(jnp.zeros(sample_shape, dtype), jnp.ones(full, dtype))
-        shapes = jnp.zeros((self.num_clusters, *sample_shape), dtype)
-        return Learned(
-            Clusters(jax.vmap(family.init)(shapes), jnp.zeros((self.num_clusters, 0), dtype))
-        )
+    def blank(self, sample: PyTree) -> Learned:
+        """Mean shapes and variances."""
+        full, shape = self.covariances == "full", sample.shape
+        variances = jnp.ones((*shape, shape[1]) if full else shape, sample.dtype)
+        solver = self.solver(jnp.zeros(shape, sample.dtype), variances)
+        return blank_state(solver, sample, self.num_clusters, ()).learned
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
         """Every shape is registered to the mean of those fitted, and goes to the nearest centre.

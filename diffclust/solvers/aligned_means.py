@@ -14,9 +14,9 @@ from diffclust.parallel.data import Data
 from diffclust.parallel.in_flight import Chunkwise, in_flight, num_workers
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
-from diffclust.solvers.lloyd import Lloyd, LloydState
+from diffclust.solvers.lloyd import Lloyd
 from diffclust.solvers.lloyd_problem import LloydProblem
-from diffclust.solvers.lloyd_run import assigned_memory, clusters_of, means_of_aligned
+from diffclust.solvers.lloyd_run import add_aligned, assigned_memory, clusters_of, means_of_aligned
 from diffclust.solvers.result import Callback, Progress, ignore
 from diffclust.types import Key
 
@@ -56,16 +56,6 @@ def _aligned(everywhere: PyTree, rows: PyTree) -> Alignment:
     return align_to_own(solver, learned, samples, memory, prepared)
 
 
-def _add(
-    solver: Lloyd, state: LloydState, batch: Batch, memory: Memory, *, axis_name: str | None = None
-) -> tuple[LloydState, Memory]:
-    """Adds a batch whose memory holds the alignment of each sample to its own cluster."""
-    own = Memory(memory.cluster[:, :1], memory.energy[:, :1], memory.params[:, :1])
-    alignment = jax.vmap(lambda m: Alignment(m.cluster, m.params, m.energy))(own)
-    cluster = memory.cluster[:, 0]
-    return solver.accumulate(state, batch, alignment, cluster, axis_name=axis_name), memory
-
-
 def aligned_means(
     problem: LloydProblem,
     data: Data,
@@ -100,7 +90,7 @@ def aligned_means(
     first = level.gather(np.zeros(count, int))
     clusters = clusters_of(solver, first, problem.plan.penalty)
     state = means_of_aligned(solver, level, memory, clusters)
-    step = eqx.Partial(_add, solver)
+    step = eqx.Partial(add_aligned, solver)
     for _ in range(_PASSES):
         state, new = data.replicate(state), []
         for batch, past in zip(level.batches, memory, strict=True):

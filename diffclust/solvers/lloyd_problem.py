@@ -23,6 +23,7 @@ from diffclust.solvers.lloyd_run import (
     Run,
     Stopping,
     assigned_memory,
+    blank_state,
     clusters_of,
     means_of_aligned,
     run_pass,
@@ -454,19 +455,9 @@ class LloydProblem(AbstractProblem):
 
     def _blank(self, description: Description, factor: int) -> LloydState:
         """A state of zeros at one resolution."""
-        count, plan = self.plan.num_clusters, self.plan
-
-        def init(samples: PyTree) -> LloydState:
-            prepare = eqx.Partial(_prepare, solver=self.solver, factor=factor)
-            return self.solver.init(
-                clusters_of(self.solver, jax.vmap(prepare)(samples), plan.penalty)
-            )
-
-        samples = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), description.sample
-        )
-        shapes = eqx.filter_eval_shape(init, samples)
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        plan, prepare = self.plan, eqx.Partial(_prepare, solver=self.solver, factor=factor)
+        given = (description.sample, plan.num_clusters, plan.penalty)
+        return blank_state(self.solver, *given, prepare=prepare)
 
 
 def _pairs(clusters: Clusters) -> Clusters:

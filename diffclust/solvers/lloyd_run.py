@@ -346,6 +346,37 @@ def clusters_of(
     return Clusters(prototype, jnp.tile(weights[None], (leaves[0].shape[0], 1)))
 
 
+def blank_state(
+    solver: Lloyd,
+    sample: PyTree,
+    num_clusters: int,
+    penalty: tuple[float, ...],
+    prepare: Callable[[PyTree], PyTree] | None = None,
+) -> LloydState:
+    """Zeros in the place of every array of a state; no sample is read.
+
+    Args:
+        solver: The solver.
+        sample: Shape and dtype of one sample, as `jax.ShapeDtypeStruct`s.
+        num_clusters: K.
+        penalty: Weights of the penalty terms.
+        prepare: Applied to each sample before it is clustered; None for `solver.normalise`.
+
+    Returns:
+        A state.
+    """
+
+    def init(samples: PyTree) -> LloydState:
+        seeds = jax.vmap(prepare or solver.normalise)(samples)
+        return solver.init(clusters_of(solver, seeds, penalty))
+
+    every = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((num_clusters, *leaf.shape), leaf.dtype), sample
+    )
+    shapes = eqx.filter_eval_shape(init, every)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
 def assigned_memory(
     solver: Lloyd, chunks: Chunks, num_clusters: int, assignments: Int[np.ndarray, " n"]
 ) -> tuple[Memory, ...]:
@@ -365,9 +396,21 @@ def assigned_memory(
     return chunks.scatter(eqx.tree_at(lambda m: m.cluster, memory, cluster))
 
 
-def _add(
+def add_aligned(
     solver: Lloyd, state: LloydState, batch: Batch, memory: Memory, *, axis_name: str | None = None
 ) -> tuple[LloydState, Memory]:
+    """Adds a chunk to the sums as its memory says that it is aligned; see `Lloyd.accumulate`.
+
+    Args:
+        solver: The solver.
+        state: The state.
+        batch: The chunk.
+        memory: Cluster and params of each sample.
+        axis_name: Name of a mapped device axis over which the chunk's sums are added, or None.
+
+    Returns:
+        The state with the chunk added, and the memory as it was.
+    """
     alignment = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
     previous = memory.cluster[:, 0]
     return solver.accumulate(state, batch, alignment, previous, axis_name=axis_name), memory
@@ -393,7 +436,7 @@ def means_of_aligned(
     prototype = jax.vmap(solver.family.init)(blank)
     initial = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
     state = initial.init(eqx.tree_at(lambda c: c.prototype, clusters, prototype))
-    step = eqx.Partial(_add, initial)
+    step = eqx.Partial(add_aligned, initial)
     for batch, past in zip(chunks.batches, memory, strict=True):
         state = chunks.step(step, state, batch, past)[0]
         # Chunks that are waited for by nobody would pile up before the device.
