@@ -49,7 +49,7 @@ CASES: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
     ),
     "di-kmeans": lambda: (
         DeformationInvariantKMeans(
-            3, num_restarts=1, landmarks=(2, 2), max_passes=4, weight_rounds=1
+            3, num_restarts=1, landmarks=(2, 2), max_passes=4, penalty_rounds=1
         ),
         {"chunk_size": 5, "weighted": True},
     ),

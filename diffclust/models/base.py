@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust import _validation
+from diffclust._renamed import current_settings
 from diffclust.energies import AbstractSampleEnergy
 from diffclust.image_source import Images
 from diffclust.methods import Method, Words, method_of, plural
@@ -481,7 +482,7 @@ class AbstractModel(eqx.Module):
             ValueError: If a setting means nothing.
             TypeError: If the model has no such setting.
         """
-        given = dict(settings)
+        given = current_settings(settings)
         for field in dataclasses.fields(cls):
             group = _group(field)
             if group is not None:

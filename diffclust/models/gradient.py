@@ -136,7 +136,7 @@ def mixture(
 
 
 _BACKBONES: dict[str, Callable[..., AbstractBackbone]] = {
-    "quick": StridedBackbone,
+    "strided": StridedBackbone,
     "residual": residual_backbone,
     "residual-batch-norm": functools.partial(residual_backbone, normalisation="batch"),
 }

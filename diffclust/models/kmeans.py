@@ -461,11 +461,11 @@ def after_rotations(
 
 def _check_weights(model: AbstractPrototypeModel) -> None:
     rounds, per_cluster = model.penalty_learning
-    _validation.positive(rounds, "weight_rounds", least=0)
+    _validation.positive(rounds, "penalty_rounds", least=0)
     if per_cluster and rounds == 0:
-        raise ValueError("weights_per_cluster needs weight_rounds of at least 1; 5 will do")
+        raise ValueError("penalty_per_cluster needs penalty_rounds of at least 1; 5 will do")
     if rounds and min(model.penalty()) == 0.0:
         raise ValueError(
-            f"penalty weights of {model.penalty()} cannot be learned from: weight_rounds needs "
+            f"penalty weights of {model.penalty()} cannot be learned from: penalty_rounds needs "
             "all of them positive"
         )

@@ -18,7 +18,7 @@ from diffclust.parallel import Description
 from diffclust.sampling import Boundary
 from diffclust.solvers import GradientPlan, Phase
 
-BackboneName = Literal["quick", "residual", "residual-batch-norm"]
+BackboneName = Literal["strided", "residual", "residual-batch-norm"]
 Register = Literal["none", "place", "upright", "auto"]
 Ground = Literal["auto", "none", "dark", "light", "colour", "keep"]
 
@@ -112,9 +112,9 @@ class AlignmentSettings(eqx.Module):
         unit_norm: Whether samples and prototypes have unit norm, as Eq. 2 asks.
         boundary: What lies outside an image.
         pixel_weights: `"uniform"`, or `"jacobian"` for the symmetric distance of App. 7.1.
-        weight_rounds: Rounds in which the penalty weights are learned from the images by their
+        penalty_rounds: Rounds in which the penalty weights are learned from the images by their
             evidence; 0 keeps the given ones, which must be positive to be learned.
-        weights_per_cluster: Whether every cluster learns its own weights (ST K-means, Sec. 6).
+        penalty_per_cluster: Whether every cluster learns its own weights (ST K-means, Sec. 6).
         learning_rate: Of Adam, the papers' minimiser, which tries all clusters to the end; None
             takes preconditioned L-BFGS and follows the most promising ones.
         align_steps: Adam's steps, in each stage of a pass.
@@ -124,15 +124,15 @@ class AlignmentSettings(eqx.Module):
     unit_norm: bool = eqx.field(static=True, default=True, kw_only=True)
     boundary: Boundary = eqx.field(static=True, default="zero", kw_only=True)
     pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
-    weight_rounds: int = eqx.field(static=True, default=0, kw_only=True)
-    weights_per_cluster: bool = eqx.field(static=True, default=False, kw_only=True)
+    penalty_rounds: int = eqx.field(static=True, default=0, kw_only=True)
+    penalty_per_cluster: bool = eqx.field(static=True, default=False, kw_only=True)
     learning_rate: float | None = eqx.field(static=True, default=None, kw_only=True)
     align_steps: int = eqx.field(static=True, default=10, kw_only=True)
 
     @property
     def penalty_learning(self) -> tuple[int, bool]:
         """Rounds in which penalty weights are learned, and whether every cluster learns its own."""
-        return self.weight_rounds, self.weights_per_cluster
+        return self.penalty_rounds, self.penalty_per_cluster
 
 
 class SplineSettings(eqx.Module):
@@ -227,13 +227,13 @@ class PredictionSettings(eqx.Module):
     """How alignments are predicted.
 
     Attributes:
-        backbone: What reads an image: `"quick"`, `"residual"`, the papers' without its
+        backbone: What reads an image: `"strided"`, `"residual"`, the papers' without its
             normalisation, or `"residual-batch-norm"`, with it.
         refine_steps: Steps of descent that improve on predicted alignments where images are
             assigned in the end, and where new ones are.
     """
 
-    backbone: BackboneName = eqx.field(static=True, default="quick", kw_only=True)
+    backbone: BackboneName = eqx.field(static=True, default="strided", kw_only=True)
     refine_steps: int = eqx.field(static=True, default=0, kw_only=True)
 
     def __check_init__(self):

@@ -62,7 +62,7 @@ _DESCRIPTIONS = {
     "similarity": "generalised Procrustes analysis takes out place, rotation and scale",
     "rigid": "generalised Procrustes analysis takes out place and rotation, and keeps sizes",
     "none": "none, shapes are compared where they lie",
-    "round": "one that all landmarks of all clusters share",
+    "isotropic": "one that all landmarks of all clusters share",
     "per_landmark": "of each landmark, the same in all clusters",
     "per_cluster": "of each landmark in each cluster",
     "diagonal": "each coordinate by itself",
@@ -85,7 +85,7 @@ class ShapeKMeans(ClusterSettings, AbstractModel):
         alpha: α of that divergence of a shape from a centre, between -1, Kullback and Leibler's,
             and 1, the same with the two exchanged. Between the two it is bounded: groups that lie
             far apart are equally far, and others may have less loss.
-        variances: What has variances of its own: one for all landmarks (`"round"`), every
+        variances: What has variances of its own: one for all landmarks (`"isotropic"`), every
             landmark and coordinate, or these in every cluster.
         covariances: Whether coordinates of a landmark vary by themselves, or together.
         shape_variances: In Type II a shape has the variances of its `"own"` cluster, as the paper
@@ -139,7 +139,9 @@ class ShapeKMeans(ClusterSettings, AbstractModel):
             if get_origin(field.type) is Literal and value not in choices:
                 listed = ", ".join(map(repr, choices))
                 raise ValueError(f"{field.name} must be one of {listed}, not {value!r}")
-        if self._has_frechet_means and (self.covariances == "full" or self.variances == "round"):
+        if self._has_frechet_means and (
+            self.covariances == "full" or self.variances == "isotropic"
+        ):
             raise ValueError(
                 "centres='frechet' needs variances of each landmark and diagonal covariances, "
                 f"not variances={self.variances!r} and covariances={self.covariances!r}"
@@ -160,7 +162,7 @@ class ShapeKMeans(ClusterSettings, AbstractModel):
 
         The paper has no least variance, and does not say how many runs it makes, nor whether
         registration takes out scale: one, and it does. `variances="per_landmark"` is Type I (dd1,
-        and dw with `distance="wasserstein"`), `"round"` its round Gaussians (dr).
+        and dw with `distance="wasserstein"`), `"isotropic"` its round Gaussians (dr).
 
         Args:
             num_clusters: G.
@@ -235,7 +237,7 @@ class ShapeKMeans(ClusterSettings, AbstractModel):
         Returns:
             What clusters begin with.
         """
-        full, alike = self.covariances == "full", self.variances == "round"
+        full, alike = self.covariances == "full", self.variances == "isotropic"
         return covariance_about(
             reference, registered, weight, full=full, alike=alike, least=self.min_variance
         )

@@ -188,16 +188,16 @@ def cut_mean_graph(
     embedding = spectral_embedding(graph, num_clusters, key=key)
     settings = {"key": key, "weight": weight}
     points = kmeans(embedding.vectors, num_clusters, num_restarts=num_restarts, **settings)
-    agreement = []
+    indices = []
     for number, each in enumerate(alone):
         report(number + 1, 1 + len(alone))
         each = weighted_graph(each, rows=weight, columns=weight)
         single = spectral_embedding(each, num_clusters, key=key)
         theirs = kmeans(single.vectors, num_clusters, num_restarts=1, **settings)
-        agreement.append(metrics.adjusted_rand_index(points.assignments, theirs.assignments))
+        indices.append(metrics.adjusted_rand_index(points.assignments, theirs.assignments))
     figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
-    if agreement:
-        figures["stability"] = float(np.mean(agreement))
+    if indices:
+        figures["stability"] = float(np.mean(indices))
     scales = [
         self_tuning_scales(near, num_neighbours=k) for near in neighbours for k in num_neighbours
     ]

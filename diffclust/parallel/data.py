@@ -63,7 +63,7 @@ class HostRows(eqx.Module):
         return sum(map(len, self.parts))
 
     @property
-    def whole(self) -> np.ndarray:
+    def joined(self) -> np.ndarray:
         """All rows so far as one array."""
         return np.concatenate(self.parts)
 
@@ -344,7 +344,7 @@ class Data(Distributed):
 
         def canonical(node: Any) -> Any:
             if isinstance(node, HostRows):
-                return HostRows((node.whole,))
+                return HostRows((node.joined,))
             if isinstance(node, PerSample):
                 return PerSample(self._layout.collect(node.rows))
             return node

@@ -133,13 +133,13 @@ def alignment_chunks(
         batch, past = chunk
         return level.map(_aligned, (solver, learned), (batch.samples, past)).params
 
-    def chunks(begin: int) -> Iterator[np.ndarray]:
+    def chunks(first_row: int) -> Iterator[np.ndarray]:
         every = list(zip(level.batches, memory, strict=True))
-        done = sum(min((number + 1) * size, count) <= begin for number in range(len(every)))
+        done = sum(min((number + 1) * size, count) <= first_row for number in range(len(every)))
         computed = in_flight(compute, every[done:], workers=num_workers(data.mesh))
         for number, params in enumerate(computed, done):
             start = number * size
-            yield data.unshard(params)[max(begin - start, 0) : max(count - start, 0), 0]
+            yield data.unshard(params)[max(first_row - start, 0) : max(count - start, 0), 0]
             callback(Progress("alignments", 0, 0, number + 1, level.count))
 
     return chunks

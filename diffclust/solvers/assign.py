@@ -121,8 +121,8 @@ def assign_softly(
             np.put_along_axis(responsibilities, np.asarray(memory.cluster), share, axis=1)
         return assignment_of(memory), np.asarray(reduction(scores)), responsibilities
 
-    fields, losses, shares = _assign_chunks(solver, learned, data, part, callback)
-    return Assignment(*fields), losses, shares
+    fields, losses, responsibilities = _assign_chunks(solver, learned, data, part, callback)
+    return Assignment(*fields), losses, responsibilities
 
 
 def all_energies(

@@ -17,7 +17,7 @@ from diffclust import _validation
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
-from diffclust.solvers.lloyd import Lloyd, LloydState, has_settled
+from diffclust.solvers.lloyd import Lloyd, LloydState, has_converged
 from diffclust.solvers.lloyd_run import add_aligned, clusters_of, refilled
 from diffclust.solvers.seeding import distances_to_seeds
 from diffclust.types import Count, Key, Scalar
@@ -121,7 +121,7 @@ def compiled_lloyd(
         loss = state.tally.loss
         at_rest = (state.tally.changed == 0) & ~jnp.any(empty) & solver.is_at_rest(loss, last)
         state = solver.end_pass(state)
-        at_rest &= has_settled(state.learned.objective, learned.objective)
+        at_rest &= has_converged(state.learned.objective, learned.objective)
         chosen = _worst(memory, batch, empty)
         clusters = refilled(
             solver,

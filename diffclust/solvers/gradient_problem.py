@@ -284,9 +284,15 @@ class GradientProblem(AbstractProblem):
         at, best = GradientPosition(**tuples(state.position)), state.arrays.best
         assert at.best is not None
         ended = GradientPosition(**at.best)
-        assignment, _, shares = self._best_assignment or self._assign(best, data, callback)
+        assignment, _, responsibilities = self._best_assignment or self._assign(
+            best, data, callback
+        )
         mass = float(np.sum(data.all_weights, dtype=np.float64))
-        soft = {"certainties": shares[:, 0]} if data.streamed else {"responsibilities": shares}
+        soft = (
+            {"certainties": responsibilities[:, 0]}
+            if data.streamed
+            else {"responsibilities": responsibilities}
+        )
         return Outcome(
             data.unreplicate(best),
             assignment,
@@ -388,7 +394,7 @@ def _mean_loss(solver: GradientEM, learned: Learned, batch: Batch, memory: Memor
 
 
 def _window_loss(state: GradientState, at: GradientPosition) -> tuple[float, tuple[float, ...]]:
-    """The mean loss and the shares of the clusters in the window that has ended."""
+    """The mean loss and the responsibilities of the clusters in the window that has ended."""
     if int(state.failed) >= 0:
         raise FitError(
             f"step {int(state.failed)} of restart {len(at.losses)}, phase {at.phase}: the loss or "

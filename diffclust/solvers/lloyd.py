@@ -187,16 +187,16 @@ class Lloyd(AbstractSolver):
         if isinstance(reduction, AbstractAdaptiveReduction):
             sums = reduction.statistics(alignment.energy, batch.weight, alignment.cluster)
         margin = jax.vmap(lambda a: a.margin)(alignment)
-        loss, counted = alignment.energy[:, 0], membership
+        loss, mass = alignment.energy[:, 0], membership
         if not reduction.is_hard:
             loss = reduction(alignment.energy)
-            counted = membership * total_share(reduction, alignment.energy)[:, None]
+            mass = membership * total_share(reduction, alignment.energy)[:, None]
 
         def total(values: Array) -> Array:
             return jnp.matmul(membership.T, values, precision=jax.lax.Precision.HIGHEST)
 
         tally = Tally(
-            jnp.sum(counted, axis=0),
+            jnp.sum(mass, axis=0),
             total(loss),
             total(jax.vmap(self.energy.penalties)(params)),
             total(jnp.where(jnp.isfinite(margin), margin, 0.0)),
@@ -324,7 +324,7 @@ def _moved_only(
     return jax.lax.cond(jnp.sum(changed, dtype=jnp.int32) <= most, few, many)
 
 
-def has_settled(now: PyTree, before: PyTree) -> Bool[Array, ""]:
+def has_converged(now: PyTree, before: PyTree) -> Bool[Array, ""]:
     """Whether a reduction that follows the samples has come to rest.
 
     Args:

@@ -38,8 +38,8 @@ from diffclust.solvers.seeding import (
 from diffclust.solvers.split_merge import (
     SplitMerge,
     changed_clusters,
-    moved_clusters,
     proposals,
+    split_merged,
     try_split,
 )
 from diffclust.types import Key
@@ -222,7 +222,7 @@ class LloydProblem(AbstractProblem):
             proposed = self._proposed(arrays, at) if improving else None
             if improving and proposed is None:
                 return _state(*self._restart_done(arrays, at))
-            arrays, at = self._begin(data, chunks, arrays, at, proposed, callback)
+            arrays, at = self._next_run(data, chunks, arrays, at, proposed, callback)
         assert arrays.state is not None
         assert arrays.memory is not None
         lloyd, memory = arrays.state, [arrays.memory.rows]
@@ -252,9 +252,9 @@ class LloydProblem(AbstractProblem):
 
         return report
 
-    # Where runs begin.
+    # How runs start.
 
-    def _begin(
+    def _next_run(
         self,
         data: Data,
         chunks: Chunks,
@@ -285,7 +285,7 @@ class LloydProblem(AbstractProblem):
             else:
                 assert arrays.children is not None
                 children = arrays.children.take(jnp.asarray(proposed[0]))
-                clusters = moved_clusters(clusters, *proposed, children)
+                clusters = split_merged(clusters, *proposed, children)
             state = solver.init(clusters, run.learned.objective)
         return replace(arrays, state=state, memory=memory), replace(at, history=())
 
@@ -316,7 +316,7 @@ class LloydProblem(AbstractProblem):
         unseen = solver.init_memory(chunks.own_size, count, chunks.dtype)
         return solver.init(clusters_of(solver, seeds, plan.penalty)), (unseen,) * chunks.count
 
-    # Where runs end.
+    # How runs end.
 
     def _run_done(
         self, chunks: Chunks, arrays: LloydArrays, at: LloydPosition, run: Run

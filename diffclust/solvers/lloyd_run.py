@@ -21,7 +21,7 @@ from diffclust.solvers.lloyd import (
     LloydState,
     Tally,
     empty_state,
-    has_settled,
+    has_converged,
     total_share,
 )
 from diffclust.solvers.result import FitError, Status
@@ -175,7 +175,7 @@ def run_pass(
     state = solver.end_pass(state, keep=solver.sums_persist)
     empty = np.asarray(tally.count) == 0
     status = None
-    if not empty.any() and has_settled(state.learned.objective, learned.objective):
+    if not empty.any() and has_converged(state.learned.objective, learned.objective):
         status = _verdict(solver, history, int(tally.changed), stopping)
     if last is not None and previous is not None and _has_risen(solver, learned, previous, history):
         # The better pass is made again, for its assignments: they were not kept.

@@ -116,7 +116,7 @@ class StagedProblem(AbstractProblem):
         part = next(iterator, None)
         if part is None:
             self._running = None
-            return self._after(arrays, position, stage, {"rows": rows.whole})
+            return self._after(arrays, position, stage, {"rows": rows.joined})
         rows = HostRows((*rows.parts, part))
         self._running = (stage.name, len(rows), iterator)
         shape = [len(rows), *part.shape[1:]]

@@ -71,7 +71,7 @@ def test_shared_variances_are_total_or_within(shapes, member, full):
 
 @pytest.mark.parametrize("full", [False, True])
 def test_round_variances_are_one_number(shapes, member, full):
-    spread = np.asarray(updated(shapes, member, full=full, variances="round").covariance)
+    spread = np.asarray(updated(shapes, member, full=full, variances="isotropic").covariance)
     expected = shapes.astype(np.float64).var(0).mean()
     whole = expected * (np.eye(DIMS) if full else np.ones(DIMS))
     np.testing.assert_allclose(spread, np.broadcast_to(whole, spread.shape), rtol=1e-4, atol=1e-7)
@@ -134,7 +134,7 @@ def test_the_rank_says_which_gaussian(shapes):
 def test_passes_lead_to_the_frechet_mean(shapes, member):
     spread = np.random.default_rng(1).uniform(0.3, 2.0, (LANDMARKS, DIMS)).astype(np.float32)
     means = MeanShapes(
-        jnp.asarray(shapes.mean(0)), jnp.asarray(spread), jnp.float32(1e-6), variances="round"
+        jnp.asarray(shapes.mean(0)), jnp.asarray(spread), jnp.float32(1e-6), variances="isotropic"
     )
     family = FrechetShapes(means)
     found = jax.vmap(family.init)(jnp.asarray(shapes[:K]))
