@@ -1,6 +1,6 @@
 """Fits that tests run by several processes and by one; as a program, one of the processes.
 
-python tests/processes_main.py PROCESS PROCESSES PORT RESULTS NAMES...
+python tests/parallel/processes_main.py PROCESS PROCESSES PORT RESULTS NAMES...
 """
 
 import os
@@ -13,7 +13,7 @@ if __name__ == "__main__":
     # Read when JAX is first imported.
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import jax
 import numpy as np

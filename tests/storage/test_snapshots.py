@@ -55,7 +55,7 @@ from diffclust.storage.snapshots import SnapshotFolder
 from diffclust.transforms import Affine
 from tests.fits import fit_prototypes
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 KEY = jax.random.key(3)
 State = tuple[Any, dict[str, Any]]
 

@@ -29,7 +29,7 @@ from diffclust.parallel.processes import (
 )
 from diffclust.solvers import gradient_problem
 from diffclust.solvers.gradient import BatchOrder
-from tests.processes_main import COUNT, fitted
+from tests.parallel.processes_main import COUNT, fitted
 from tests.registry import blobs
 
 PROCESSES = 2

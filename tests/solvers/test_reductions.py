@@ -37,7 +37,7 @@ from diffclust.solvers import (
 from diffclust.testing import check_family, check_reduction, smooth_image
 from diffclust.transforms import Affine, Identity
 from tests.registry import blobs
-from tests.test_resume import Breaking, Broken, assert_same
+from tests.storage.test_snapshots import Breaking, Broken, assert_same
 
 K = 3
 
