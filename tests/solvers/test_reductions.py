@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -255,10 +256,7 @@ def test_reductions_that_follow_the_samples_move_resume_and_share_devices(
     assert eqx.tree_equal(outcome.learned, whole.learned)
     shared = fitted(reduction, samples, 8, moves=2, mesh=data_mesh(jax.devices()[:2]))
     np.testing.assert_array_equal(shared.assignment.clusters, whole.assignment.clusters)
-    for one, other in zip(
-        jax.tree.leaves(shared.learned), jax.tree.leaves(whole.learned), strict=True
-    ):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    chex.assert_trees_all_close(shared.learned, whole.learned, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("reduction", [Entropic(0.05), Fuzzy(), Annealed(20.0)])
