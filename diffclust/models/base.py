@@ -278,6 +278,18 @@ class AbstractModel(eqx.Module):
         """
         return shape[0] * (4 * math.prod(shape[1:]) + 32 * self.num_clusters + 64)
 
+    def coarsening(self, *sides: int) -> int:
+        """How many times coarser the samples are that restarts run on.
+
+        Args:
+            *sides: Rows and columns of the images, or length of the series.
+
+        Returns:
+            A whole number; 1, by default, for the samples as they are.
+        """
+        del sides
+        return 1
+
     @property
     def drops_weightless(self) -> bool:
         """Whether samples of weight zero are left out of a fit, and assigned as new ones."""

@@ -185,10 +185,6 @@ class AbstractGradientModel(AbstractImageModel):
             self.transforms, channels=channels, boundary=self.boundary, landmarks=self.landmarks
         )
 
-    def coarsening(self, height: int, width: int) -> int:
-        """One: restarts run on the images themselves; see `AbstractImageModel.coarsening`."""
-        return 1
-
     def energy(self, channels: int = 1, transforms: int | None = None) -> TransformedPrototype:
         """What a sample costs beside its cluster's prototype, which is moved.
 

@@ -93,21 +93,8 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
             channels: Channels of the images.
         """
 
-    @abc.abstractmethod
-    def coarsening(self, height: int, width: int) -> int:
-        """How many times coarser the images of the restarts are.
-
-        Args:
-            height: Rows of the images.
-            width: Columns of the images.
-
-        Returns:
-            A whole number; 1 for the images as they are.
-        """
-
-    @abc.abstractmethod
     def check(self, images: Images) -> None:
-        """Refuses images that the model cannot cluster.
+        """Refuses images that the model cannot cluster; by default it takes all.
 
         Args:
             images: Images that are finite and of the right rank.

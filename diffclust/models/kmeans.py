@@ -103,18 +103,6 @@ class AbstractLloydModel(AbstractModel):
     def penalty(self) -> tuple[float, ...]:
         """Weights of the energy's penalty terms."""
 
-    @abc.abstractmethod
-    def coarsening(self, height: int, width: int) -> int:
-        """How many times coarser the samples of the restarts are.
-
-        Args:
-            height: Rows of the images, or length of the series.
-            width: Columns of the images, or channels of the series.
-
-        Returns:
-            A whole number; 1 for the samples as they are.
-        """
-
     @property
     def penalty_learning(self) -> tuple[int, bool]:
         """Rounds in which penalty weights are learned, and whether every cluster learns its own."""
@@ -130,12 +118,11 @@ class AbstractLloydModel(AbstractModel):
         parts = self.energy(), self.aligner(), self.family()
         return Lloyd(*parts, warm_starts=self.warm_starts)
 
-    def plan(self, height: int, width: int) -> LloydPlan:
+    def plan(self, *sides: int) -> LloydPlan:
         """How a fit proceeds.
 
         Args:
-            height: Rows of the images, or length of the series.
-            width: Columns of the images, or channels of the series.
+            *sides: Rows and columns of the images, or length of the series.
 
         Returns:
             The plan.
@@ -146,7 +133,7 @@ class AbstractLloydModel(AbstractModel):
             self.num_restarts,
             Stopping(self.max_passes, self.tolerance),
             SplitMerge() if self.split_merge else SplitMerge(rounds=0),
-            self.coarsening(height, width),
+            self.coarsening(*sides),
             *self.penalty_learning,
         )
 
@@ -214,14 +201,6 @@ class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
         """None."""
         return ()
 
-    def coarsening(self, height: int, width: int) -> int:
-        """None: a pass costs next to nothing."""
-        del height, width
-        return 1
-
-    def check(self, images: Images) -> None:
-        """Takes all images."""
-
 
 class AbstractAlignedKMeans(
     AlignmentSettings, MaskSettings, SearchSettings, AbstractPrototypeModel
@@ -235,7 +214,15 @@ class AbstractAlignedKMeans(
         self.parts()
         for name in self._penalties:
             _validation.positive(getattr(self, name, 0.0), name, least=0)
-        _check_weights(self)
+        rounds, per_cluster = self.penalty_learning
+        _validation.positive(rounds, "penalty_rounds", least=0)
+        if per_cluster and rounds == 0:
+            raise ValueError("penalty_per_cluster needs penalty_rounds of at least 1; 5 will do")
+        if rounds and min(self.penalty()) == 0.0:
+            raise ValueError(
+                f"penalty weights of {self.penalty()} cannot be learned from: penalty_rounds needs "
+                "all of them positive"
+            )
         _validation.count(self.align_steps, "align_steps")
         if self.learning_rate is not None and not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be positive, not {self.learning_rate}")
@@ -293,11 +280,11 @@ class AbstractAlignedKMeans(
         """Means, of unit norm where that is asked for."""
         return UnitNormImages() if self.unit_norm else MeanImages()
 
-    def coarsening(self, height: int, width: int) -> int:
+    def coarsening(self, *sides: int) -> int:
         """Restarts run on images of about 14 pixels; with Adam on the images as they are."""
         if self.learning_rate is not None:
             return 1
-        return max(1, min(height, width) // _COARSE_SIDE)
+        return max(1, min(sides) // _COARSE_SIDE)
 
     def check(self, images: Images) -> None:
         """Refuses blank images where they have to be scaled to unit norm, and too few pixels."""
@@ -457,15 +444,3 @@ def after_rotations(
     part = place if len(transforms) > 1 else None
     search = GridSearch(rotation.grid(64), part=part)
     return Sequential(search, dataclasses.replace(descent, stages=descent.stages[-1:]))
-
-
-def _check_weights(model: AbstractPrototypeModel) -> None:
-    rounds, per_cluster = model.penalty_learning
-    _validation.positive(rounds, "penalty_rounds", least=0)
-    if per_cluster and rounds == 0:
-        raise ValueError("penalty_per_cluster needs penalty_rounds of at least 1; 5 will do")
-    if rounds and min(model.penalty()) == 0.0:
-        raise ValueError(
-            f"penalty weights of {model.penalty()} cannot be learned from: penalty_rounds needs "
-            "all of them positive"
-        )

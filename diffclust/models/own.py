@@ -88,27 +88,18 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
     def compose(self, description: Description, start: Start) -> Stages:
         """Lloyd's algorithm."""
         del description
-        # Samples need no sides, on which the plans of images depend.
-        plan = dataclasses.replace(self.plan(1, 1), seeding=self.seeding)
+        plan = dataclasses.replace(self.plan(), seeding=self.seeding)
         return (LloydProblem(self.lloyd, plan, start),)
 
-    def coarsening(self, height: int, width: int) -> int:
+    def coarsening(self, *sides: int) -> int:
         """`coarser`."""
         return self.coarser
-
-    def check(self, images: Any) -> None:
-        """Takes all samples."""
 
     def validated(self, samples: Any, /) -> Any:
         """Checks arrays with a common leading axis, or registers images."""
         if self.registers:
             return super().validated(samples)
         return _validation.samples(samples, finite=not self.has_missing)
-
-    def state_bytes(self, shape: Any) -> int:
-        """The normalised samples, and their memory in several runs."""
-        row = self.lloyd.memory_bytes(self.num_clusters)
-        return int(shape[0] * (4 * np.prod(shape[1:]) + 4 * row + 64))
 
     def working_copies(self, description: Description) -> int:
         """The aligner's, and one for each cluster: an energy may compare a sample with all."""

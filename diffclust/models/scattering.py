@@ -297,11 +297,6 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         """That of the prototypes, which decides nothing."""
         return self.alignment_model().energy()
 
-    def coarsening(self, height: int, width: int) -> int:
-        """1: nothing is repeated."""
-        del height, width
-        return 1
-
     def feature_map(self, height: int, width: int) -> OnCanvas:
         """The scattering transform of images laid on a canvas of at least 32×32 pixels.
 
@@ -362,7 +357,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
                 f"coefficients each, more than {most}; make the images smaller or grey, or "
                 "num_scales larger"
             )
-        weight = relative_weight(data)
+        weight = data.relative_weights
         return fit_projection(
             feature_map,
             images,
@@ -398,18 +393,6 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
 
 def _report(callback: Callback) -> Any:
     return lambda stage, done, total: callback(Progress(stage, 0, 0, done, total))
-
-
-def relative_weight(data: Data) -> Float[np.ndarray, " n"] | None:
-    """The weights of all samples divided by their mean.
-
-    Args:
-        data: The samples.
-
-    Returns:
-        The weights; None where all are one.
-    """
-    return None if data.weight is None else data.all_weights / data.all_weights.mean()
 
 
 def _assignment(points: PointClusters, params: np.ndarray) -> Assignment:
@@ -456,12 +439,10 @@ class ScatteringKMeans(AbstractScatteringModel):
             key=jax.random.split(context.key)[0],
             num_restarts=self.num_restarts,
             max_passes=self.max_passes,
-            weight=relative_weight(data),
+            weight=data.relative_weights,
             callback=context.callback,
         )
-        loss = points.loss
-        if data.weight is not None:
-            loss = float(np.sum(data.all_weights * points.distances**2))
+        loss = float(np.sum(data.all_weights * points.distances**2))
         return FeatureClustering(points, loss, {"centres": points.centres}).arrays()
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:

@@ -76,11 +76,6 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
         """`warp_penalty`."""
         return (self.warp_penalty,)
 
-    def coarsening(self, height: int, width: int) -> int:
-        """1: restarts run on the series as they are."""
-        del height, width
-        return 1
-
     def validated(self, series: Any, /) -> np.ndarray:
         """Checks series, and standardises them where that is asked for."""
         array = _validation.series(series)

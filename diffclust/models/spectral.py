@@ -34,7 +34,6 @@ from diffclust.graphs.refine import distinct_neighbours, windowed_neighbours
 from diffclust.models.scattering import (
     AbstractScatteringModel,
     FeatureClustering,
-    relative_weight,
     reporter,
 )
 from diffclust.models.settings import GraphSettings
@@ -129,7 +128,7 @@ class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
             self.num_restarts,
             jax.random.split(context.key)[0],
             context.callback,
-            weight=relative_weight(context.data),
+            weight=context.data.relative_weights,
         ).arrays()
 
 
@@ -368,7 +367,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
 
     def _cut_through_representatives(self, context: Context) -> dict[str, np.ndarray]:
         near = [context.results[f"representatives_{n}"] for n in self.num_removed]
-        weight, key = relative_weight(context.data), jax.random.split(context.key)[0]
+        weight, key = context.data.relative_weights, jax.random.split(context.key)[0]
         reporter(context.callback, "cut")(0, 1)
         return self.cut_through_representatives(near, key, weight=weight).arrays()
 

@@ -207,6 +207,11 @@ class Data(Distributed):
         ones = np.ones(self.own.stop - self.own.start, self.dtype)
         return self.allgather(ones if self.weight is None else self.weight)
 
+    @property
+    def relative_weights(self) -> Float[np.ndarray, " n"] | None:
+        """The weights of all samples divided by their mean; None where all are one."""
+        return None if self.weight is None else self.all_weights / self.all_weights.mean()
+
     def level(self, key: Hashable, prepare: Callable[[PyTree], PyTree]) -> Chunks:
         """The samples, prepared and cut into chunks; computed once for each key.
 

@@ -81,8 +81,7 @@ def aligned_means(
     """
     solver, count = problem.solver, problem.plan.num_clusters
     rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
-    weight = None if data.weight is None else data.all_weights / data.all_weights.mean()
-    chosen, weight = _sample_of_each(assignments, weight, count, most, rng)
+    chosen, weight = _sample_of_each(assignments, data.relative_weights, count, most, rng)
     subset = data.subset(chosen, weight)
     chosen = np.append(chosen, chosen[:1].repeat(subset.num_samples - chosen.size))
     level = problem.level(subset, 1)
