@@ -12,7 +12,7 @@ import importlib.util
 import json
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
@@ -88,6 +88,56 @@ def renamed_keyword(old: str, new: str) -> Callable[[Callable[P, T]], Callable[P
         return call
 
     return decorate
+
+
+SETTINGS = {"weight_rounds": "penalty_rounds", "weights_per_cluster": "penalty_per_cluster"}
+"""Settings of models that had other names in version 0.1."""
+
+VALUES = {("backbone", "quick"): "strided", ("variances", "round"): "isotropic"}
+"""Their values that had other names, by name and value."""
+
+
+def current_settings(given: Mapping[str, Any], *, warns_at: int | None = None) -> dict[str, Any]:
+    """Settings by the names, and with the values, that they have now.
+
+    Args:
+        given: Settings, perhaps of version 0.1.
+        warns_at: At which caller it warns of former ones, 2 for the direct one; None for silence,
+            as for files, which are read for ever.
+
+    Returns:
+        The settings.
+    """
+    now: dict[str, Any] = {}
+    for name, value in given.items():
+        new = SETTINGS.get(name, name)
+        now[new] = VALUES.get((new, value), value) if isinstance(value, str) else value
+        if warns_at is not None and (new != name or now[new] is not value):
+            message = (
+                f"{name}={value!r} is now {new}={now[new]!r}; the former goes in diffclust 0.3"
+            )
+            warnings.warn(message, DeprecationWarning, stacklevel=warns_at)
+    return now
+
+
+def takes_former_settings(kind: type[T]) -> type[T]:
+    """A class decorator: the constructor takes settings of version 0.1 as well, and warns.
+
+    Args:
+        kind: An equinox module with keyword-only settings.
+
+    Returns:
+        The class.
+    """
+    init = kind.__init__
+
+    @functools.wraps(init)
+    def current(self: Any, *args: Any, **kwargs: Any) -> None:
+        # Equinox stands between this and who makes a module.
+        init(self, *args, **current_settings(kwargs, warns_at=5))
+
+    kind.__init__ = current  # pyright: ignore[reportAttributeAccessIssue]
+    return kind
 
 
 class _Keeps(ModuleType):

@@ -208,7 +208,7 @@ def table(
         seeds={"type": int, "default": 5, "help": "number of seeds"},
         sets={"nargs": "+", "default": sets},
         methods={"nargs": "+", "default": ["dti-kmeans", "dti-gmm"]},
-        backbones={"nargs": "+", "default": ["quick"]},
+        backbones={"nargs": "+", "default": ["strided"]},
         every={"type": float, "default": 60.0, "help": "seconds between two looks"},
         limit={"type": int, "default": None, "help": "at most so many images"},
         steps={"type": int, "nargs": "+", "default": None, "help": "steps of each phase"},

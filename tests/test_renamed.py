@@ -4,11 +4,17 @@ import importlib
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
+import jax.numpy as jnp
 import pytest
 
+import diffclust
+from diffclust import sklearn
 from diffclust._renamed import table
 from diffclust.data import diffeo_mnist
+from diffclust.models import AbstractModel
+from diffclust.prototypes import MeanShapes
 from diffclust.storage import SnapshotFolder
 
 
@@ -73,3 +79,31 @@ def test_former_keywords_warn(tmp_path: Path) -> None:
         pytest.raises(ValueError, match="displacement at least 0: got 100, 1.0 and -1"),
     ):
         diffeo_mnist([[[0.0, 1.0], [0.0, 1.0]]] * 2, [0, 1], bend=-1.0)  # pyright: ignore
+
+
+FORMER = [
+    ("DeformationInvariantKMeans", "weight_rounds", 2, "penalty_rounds", 2),
+    ("DTIKMeans", "backbone", "quick", "backbone", "strided"),
+    ("ShapeKMeans", "variances", "round", "variances", "isotropic"),
+]
+
+
+@pytest.mark.parametrize(("model", "name", "value", "new", "now"), FORMER)
+def test_former_settings_warn(model: str, name: str, value: Any, new: str, now: Any) -> None:
+    kind: type[AbstractModel] = getattr(diffclust, model)
+    message = f"{name}={value!r} is now {new}={now!r}"
+    with pytest.warns(DeprecationWarning, match=message):
+        made = kind(3, **{name: value})  # pyright: ignore
+    expected = kind(3, **{new: now})  # pyright: ignore
+    assert made == expected
+    # Files are read for ever, without a word.
+    assert kind.from_settings({"num_clusters": 3, name: value}) == expected
+    with pytest.warns(DeprecationWarning, match=message):
+        estimator = getattr(sklearn, model)(**{name: value})
+    assert estimator.get_params()[new] == now
+
+
+def test_former_values_of_parts_warn() -> None:
+    parts = jnp.zeros((3, 2)), jnp.ones((3, 2)), jnp.float32(0.1)
+    with pytest.warns(DeprecationWarning, match="variances='round' is now"):
+        assert MeanShapes(*parts, variances="round").variances == "isotropic"  # pyright: ignore

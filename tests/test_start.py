@@ -126,7 +126,7 @@ FITS = {
         diffclust.DTIKMeans(
             3,
             transforms="aff",
-            backbone="quick",
+            backbone="strided",
             training=diffclust.Training(max_steps=10, batch_size=16),
         ),
         {},

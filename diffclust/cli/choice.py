@@ -16,7 +16,7 @@ from diffclust import metrics
 from diffclust.analysis import evidence_of
 from diffclust.cli.commands import make_model
 from diffclust.cli.options import Fit
-from diffclust.cli.runs import checksum
+from diffclust.cli.runs import checksum, partial_folder
 from diffclust.cli.samples import sample_arguments
 from diffclust.data import Collection
 from diffclust.methods import METHODS
@@ -120,7 +120,7 @@ class Fitter:
         """
         self.dataset, self._bar, options = dataset, bar, fits[0]
         self._weights: dict[str, Any] = sample_arguments(options, dataset)
-        self.folder = Path(f"{Path(options.out).absolute()}.unfinished")
+        self.folder = partial_folder(Path(options.out).absolute())
         about = {name: getattr(options, name) for name in ("method", "seed", "chunk_size", "mask")}
         about["settings"] = {n: v for n, v in options.settings.items() if n != "landmarks"}
         about["samples"] = [*dataset.samples.shape, checksum(dataset.samples)]

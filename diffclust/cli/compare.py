@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diffclust import metrics
+from diffclust._renamed import current_settings
 from diffclust.cli.options import Compare
 from diffclust.cli.runs import SavedRun, read_run, write_table
 from diffclust.cli.summary import console, text_table
@@ -31,8 +32,8 @@ _ENDINGS = (".html", ".png", ".csv")
 
 _ICON = svg_icon("0 0 4 4", '<path fill="#2f6690" d="M0 0h2v2H0zM2 2h2v2H2z"/>')
 
-_SEARCH = {field.name for kind in (SearchSettings, Training) for field in dataclasses.fields(kind)}
-_SEARCH |= {"seeding", "refine_steps", "align_steps", "backbone", "initial_variance"}
+_SEARCH = {*SearchSettings.__annotations__, *Training.__annotations__} | {"num_restarts", "seeding"}
+_SEARCH |= {"refine_steps", "align_steps", "backbone", "initial_variance"}
 """Settings of how a fit searches; all others are part of what its loss means."""
 
 
@@ -137,9 +138,10 @@ def _positions(run: SavedRun) -> dict[str, int]:
 def _loss_meaning(run: SavedRun, samples: dict[str, int]) -> str | None:
     """What the loss of a run means: the same for runs whose losses can be compared."""
     summary = run.summary
-    settings = {n: v for n, v in summary["settings"].items() if n not in _SEARCH}
+    settings = current_settings(summary["settings"])
+    settings = {n: v for n, v in settings.items() if n not in _SEARCH}
     # Weights that a fit learns itself make every run's loss its own; predictions sum distances.
-    if settings.get("weight_rounds") or summary["status"] == "predicted":
+    if settings.get("penalty_rounds") or summary["status"] == "predicted":
         return None
     source = summary["source"]
     about = [summary["method"], settings, source["sample_shape"], source.get("weights")]

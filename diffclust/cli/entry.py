@@ -95,6 +95,7 @@ def _explain(error: Exception) -> str | None:
 
 def _parse(arguments: list[str]) -> Options:
     """Parses, with what tyro would print in a box as the message of an error."""
+    arguments = cli_options.current_arguments(arguments)
     name = arguments[0] if arguments else ""
     kinds, method = dict(COMMANDS), None
     if name in ("fit", "sweep"):

@@ -8,12 +8,14 @@ import dataclasses
 import functools
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from tyro.conf import Positional, arg
 
+from diffclust._renamed import SETTINGS, VALUES
 from diffclust.methods import DEFAULT, METHODS
 
 if TYPE_CHECKING:
@@ -397,6 +399,29 @@ def option(field: str) -> str:
 def field_of(name: str) -> str:
     """The field of an option, such as `max_passes` of `--max-passes`."""
     return name.removeprefix("--").replace("-", "_")
+
+
+def current_arguments(arguments: Sequence[str]) -> list[str]:
+    """The command line with methods' options of version 0.1 under the names that they have now.
+
+    Args:
+        arguments: What stands on the command line.
+
+    Returns:
+        The same with former names and values replaced; what to write is said on standard error.
+    """
+    now, setting = [], ""
+    for word in arguments:
+        name, equals, value = word.partition("=")
+        new = VALUES.get((setting, word), word)
+        if name.startswith("--"):
+            setting = SETTINGS.get(field_of(name), field_of(name))
+            renamed = option(setting) if field_of(name) in SETTINGS else name
+            new = f"{renamed}{equals}{VALUES.get((setting, value), value)}"
+        if new != word:
+            print(f"{word} is now {new}; the former goes in diffclust 0.3", file=sys.stderr)
+        now.append(new)
+    return now
 
 
 def with_method_options(command: type, method: str | None) -> type:

@@ -255,6 +255,19 @@ def read_run(path: str) -> SavedRun:
         raise ValueError(f"the run in {path!r} is damaged ({reason}); make it again") from error
 
 
+def partial_folder(out: Path) -> Path:
+    """The folder beside that of a run that holds its states for as long as it is not done.
+
+    Args:
+        out: The folder of the run, absolute.
+
+    Returns:
+        The one that version 0.1 left there, else that of this version.
+    """
+    former = Path(f"{out}.unfinished")
+    return former if former.exists() else Path(f"{out}.partial")
+
+
 class SavedStates:
     """The states of one fit, in a folder beside that of its run, for as long as it is not done."""
 
@@ -271,7 +284,7 @@ class SavedStates:
         """
         self._options, self._model = options, model
         self._out = Path(options.out).absolute()
-        self._folder = Path(f"{self._out}.unfinished")
+        self._folder = partial_folder(self._out)
         every, kept = options.checkpoint_every, options.checkpoints_kept
         if not every >= 0.0:
             raise ValueError(f"--checkpoint-every must be at least 0, not {every}")

@@ -23,7 +23,7 @@ FORMATS = (".wav", ".flac", ".ogg")
 OTHER_SUFFIXES = (".aac", ".aif", ".aiff", ".m4a", ".mp3", ".opus", ".wma")
 """Recordings that are not read: leaving them out unsaid would lose data."""
 
-_BEGINNINGS = (b"RIFF", b"RIFX", b"RF64", b"fLaC", b"OggS")
+_SIGNATURES = (b"RIFF", b"RIFX", b"RF64", b"fLaC", b"OggS")
 _LOWEST_RATE, _HIGHEST_RATE = 1_000, 768_000
 _SILENCE = 2.0**-14
 """Two steps of 16 bits: below, there is nothing but rounding to hear."""
@@ -250,10 +250,10 @@ def read_recording(path: Path, rate: int, samples: int) -> np.ndarray:
 
     try:
         with path.open("rb") as file:
-            beginning = file.read(4)
+            signature = file.read(4)
             file.seek(0)
-            if beginning not in _BEGINNINGS:
-                raise FileError("empty" if not beginning else "not a WAV, FLAC or OGG recording")
+            if signature not in _SIGNATURES:
+                raise FileError("empty" if not signature else "not a WAV, FLAC or OGG recording")
             wave, own_rate = _decode_middle(file, samples / rate)
     except FileError:
         raise

@@ -119,7 +119,7 @@ def read_archive(path: Path, split: str = "all") -> Contents:
         raise DataError(f"{str(path)!r} is no file; give the path of a .npy or .npz file.")
     # Opened here, so that it is closed also when a member turns out to be damaged.
     with damage_explained(path), path.open("rb") as file:
-        _check_beginning(file, path)
+        _check_header(file, path)
         loaded = np.load(file, allow_pickle=False)
         if isinstance(loaded, NpzFile):
             with loaded:
@@ -166,13 +166,13 @@ def damage_explained(path: Path) -> Generator[None]:
         raise DataError(f"{str(path)!r} {wrong}") from error
 
 
-def _check_beginning(file: BinaryIO, path: Path) -> None:
+def _check_header(file: BinaryIO, path: Path) -> None:
     """Refuse what is neither `.npy` nor `.npz`, all of which `np.load` would take for pickle."""
-    beginning = file.read(8)
+    header = file.read(8)
     file.seek(0)
-    if not beginning.startswith((_NPY, _ZIP, _PICKLE)):
+    if not header.startswith((_NPY, _ZIP, _PICKLE)):
         raise DataError(
-            f"{str(path)!r} is {'empty' if not beginning else 'neither .npy nor .npz inside'}; "
+            f"{str(path)!r} is {'empty' if not header else 'neither .npy nor .npz inside'}; "
             f"save it again with np.save or np.savez."
         )
 

@@ -74,8 +74,8 @@ def read_csv(path: Path) -> StoredLandmarks:
             number, a shape lacks a landmark, or a further column varies within a shape.
     """
     text = read_text(path)
-    beginning = text.lstrip().split("\n", 1)[0]
-    delimiter = max(",;\t", key=beginning.count)
+    header = text.lstrip().split("\n", 1)[0]
+    delimiter = max(",;\t", key=header.count)
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True, strict=True)
     table: _Table | None = None
     try:

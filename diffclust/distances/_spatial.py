@@ -19,7 +19,7 @@ from diffclust.linalg import product, whiten
 from diffclust.types import Scalar
 
 _STEPS = 12
-_SHARES = (1 / 64, 1 / 8, 0.5, 2.0, 8.0)
+_FRACTIONS = (1 / 64, 1 / 8, 0.5, 2.0, 8.0)
 
 
 def squared_spatial(p: Gaussian, q: Gaussian) -> Scalar:
@@ -120,13 +120,13 @@ def _twist_to(base: Array) -> Array:
         other = jnp.einsum("nba,ab,mab->nm", turned, weights, turned, precision="highest")
         newton, cautious = jnp.linalg.solve(sure + other, slope), jnp.linalg.solve(sure, slope)
         # Far from the minimum Newton's step may lead upwards; what is best of all is taken.
-        shares = jnp.asarray(_SHARES, w.dtype)[:, None]
+        fractions = jnp.asarray(_FRACTIONS, w.dtype)[:, None]
         tried = jnp.concatenate(
             [
                 (w - newton)[None],
                 w[None],
-                w[None] - shares * newton[None],
-                w[None] - shares * cautious[None],
+                w[None] - fractions * newton[None],
+                w[None] - fractions * cautious[None],
             ]
         )
         lengths = jax.vmap(length)(tried)

@@ -101,19 +101,19 @@ def wasserstein_mean(
         Álvarez-Esteban et al., A fixed-point approach to barycenters in Wasserstein space (2016),
         Eq. 6.
     """
-    shares = _shares(gaussians, weights)
-    mean = _average(shares, gaussians.mean)
+    weights = _normalised(gaussians, weights)
+    mean = _average(weights, gaussians.mean)
     if isinstance(gaussians, DiagonalGaussian):
-        return DiagonalGaussian(mean, _average(shares, safe_sqrt(gaussians.variance)) ** 2)
+        return DiagonalGaussian(mean, _average(weights, safe_sqrt(gaussians.variance)) ** 2)
     covariances = 0.5 * (gaussians.covariance + gaussians.covariance.mT)
 
     def step(covariance: Array, _: None) -> tuple[Array, None]:
         maps = jax.vmap(transport, in_axes=(None, 0))(covariance, covariances)
-        move = _average(shares, maps)
+        move = _average(weights, maps)
         moved = product(move, covariance, move)
         return 0.5 * (moved + moved.T), None
 
-    covariance, _ = jax.lax.scan(step, _average(shares, covariances), None, length=num_steps)
+    covariance, _ = jax.lax.scan(step, _average(weights, covariances), None, length=num_steps)
     return Gaussian(mean, covariance)
 
 
@@ -141,7 +141,7 @@ def fisher_rao_mean(
         Afsari et al., On the convergence of gradient descent for finding the Riemannian center of
         mass (2013).
     """
-    shares = _shares(gaussians, weights)
+    weights = _normalised(gaussians, weights)
 
     def logarithm(p: Gaussian, q: Gaussian) -> Gaussian:
         return fisher_rao_log(p, q, scale=scale)
@@ -150,11 +150,11 @@ def fisher_rao_mean(
         tangents = jax.vmap(logarithm, in_axes=(None, 0))(p, gaussians)
         lengths = jax.vmap(lambda tangent: _length(p, tangent, scale))(tangents)
         # A step that descends surely: the curvature is never below -1 / 4K.
-        stride = 1.0 / jnp.dot(shares, hessian_bound(lengths / (4.0 * scale) ** 0.5))
-        move = jax.tree.map(lambda leaf: stride * _average(shares, leaf), tangents)
+        stride = 1.0 / jnp.dot(weights, hessian_bound(lengths / (4.0 * scale) ** 0.5))
+        move = jax.tree.map(lambda leaf: stride * _average(weights, leaf), tangents)
         return fisher_rao_exp(p, move, scale=scale), None
 
-    start = Gaussian(_average(shares, gaussians.mean), _average(shares, gaussians.covariance))
+    start = Gaussian(_average(weights, gaussians.mean), _average(weights, gaussians.covariance))
     return jax.lax.scan(step, start, None, length=num_steps)[0]
 
 
@@ -184,21 +184,21 @@ def diagonal_fisher_rao_mean(
     References:
         Shape K-means, Eq. 7, for the distance; Afsari et al. (2013).
     """
-    shares = _shares(gaussians, weights)
+    weights = _normalised(gaussians, weights)
     unit = 2.0 * scale**0.5
     means, deviations = gaussians.mean / unit, jnp.sqrt(gaussians.variance)
 
     def descend(x: Array, s: Array) -> tuple[Array, Array]:
         def step(at: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
             across, upwards, lengths = log_map(at, (x, s))
-            stride = 1.0 / jnp.dot(shares, hessian_bound(lengths))
-            move = stride * jnp.dot(shares, across), stride * jnp.dot(shares, upwards)
+            stride = 1.0 / jnp.dot(weights, hessian_bound(lengths))
+            move = stride * jnp.dot(weights, across), stride * jnp.dot(weights, upwards)
             return exp_map(at, *move), None
 
-        start = (jnp.dot(shares, x), jnp.exp(jnp.dot(shares, jnp.log(s))))
+        start = (jnp.dot(weights, x), jnp.exp(jnp.dot(weights, jnp.log(s))))
         return jax.lax.scan(step, start, None, length=num_steps)[0]
 
-    flat = (len(shares), -1)
+    flat = (len(weights), -1)
     x, s = jax.vmap(descend, in_axes=(1, 1))(means.reshape(flat), deviations.reshape(flat))
     shape = gaussians.mean.shape[1:]
     return DiagonalGaussian(unit * x.reshape(shape), s.reshape(shape) ** 2)
@@ -212,11 +212,11 @@ def _length(p: Gaussian, tangent: Gaussian, scale: float) -> Array:
     return safe_sqrt(squared + jnp.vdot(tangent.mean, product(inverse, tangent.mean)))
 
 
-def _average(shares: Weights, values: Array) -> Array:
-    return jnp.tensordot(shares, values, axes=1, precision=jax.lax.Precision.HIGHEST)
+def _average(weights: Weights, values: Array) -> Array:
+    return jnp.tensordot(weights, values, axes=1, precision=jax.lax.Precision.HIGHEST)
 
 
-def _shares(gaussians: Gaussian | DiagonalGaussian, weights: Weights | None) -> Weights:
+def _normalised(gaussians: Gaussian | DiagonalGaussian, weights: Weights | None) -> Weights:
     """Weights that add up to one."""
     shape = gaussians.mean.shape
     if not shape or (isinstance(gaussians, Gaussian) and len(shape) != 2):

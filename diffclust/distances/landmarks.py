@@ -149,7 +149,7 @@ def between_gaussians(distance: str, variances: str, alpha: float = 0.0) -> Call
 
     Args:
         distance: Its name.
-        variances: `"full"` for covariance matrices, `"round"` for one variance, else variances.
+        variances: `"full"` for covariance matrices, `"isotropic"` for one variance, else variances.
         alpha: α of an `"alpha-divergence"`.
 
     Returns:
@@ -159,7 +159,7 @@ def between_gaussians(distance: str, variances: str, alpha: float = 0.0) -> Call
         return functools.partial(alpha_divergence, alpha=alpha)
     if distance == "fisher-rao" and variances == "full":
         return fisher_rao
-    if distance == "fisher-rao" and variances == "round":
+    if distance == "fisher-rao" and variances in ("isotropic", "round"):
         return _isotropic
     return _BY_SETTING[distance]
 

@@ -44,6 +44,24 @@ class AbstractReduction(eqx.Module):
         """
         return None
 
+    def statistics(
+        self,
+        scores: Float[Array, "n candidates"],
+        weight: Float[Array, " n"],
+        cluster: Int[Array, "n candidates"],
+    ) -> PyTree:
+        """Sums over a batch of samples, to be added over chunks and devices.
+
+        Args:
+            scores: Scores of the candidates of each sample, ascending.
+            weight: Weights of the samples; padding weighs nothing.
+            cluster: Which clusters the candidates are.
+
+        Returns:
+            A tree of arrays; by default None, for nothing.
+        """
+        return None
+
     @abc.abstractmethod
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
         """The loss of each sample.
@@ -80,24 +98,6 @@ class AbstractAdaptiveReduction(AbstractReduction):
         """Itself, with arrays for leaves; see `AbstractReduction.init`."""
         del num_clusters
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self)
-
-    def statistics(
-        self,
-        scores: Float[Array, "n candidates"],
-        weight: Float[Array, " n"],
-        cluster: Int[Array, "n candidates"],
-    ) -> PyTree:
-        """Sums over a batch of samples, to be added over chunks and devices.
-
-        Args:
-            scores: Scores of the candidates of each sample, ascending.
-            weight: Weights of the samples; padding weighs nothing.
-            cluster: Which clusters the candidates are.
-
-        Returns:
-            A tree of arrays; by default None, for nothing.
-        """
-        return None
 
     @abc.abstractmethod
     def update(self, statistics: PyTree) -> "AbstractAdaptiveReduction":

@@ -320,9 +320,9 @@ def transfer_cut(affinities: "scipy.sparse.csr_array", num_vectors: int) -> Spec
     kept = min(num_vectors, count)
     # Five more eigenvalues, for the eigengap.
     wanted = min(kept + 5, count)
-    shares = scipy.sparse.diags_array(safe_inverse(degrees(affinities))) @ affinities
+    transitions = scipy.sparse.diags_array(safe_inverse(degrees(affinities))) @ affinities
     root = np.sqrt(safe_inverse(degrees(affinities, axis=0)))
-    small = (affinities.T @ shares).toarray() * root[:, None] * root[None, :]
+    small = (affinities.T @ transitions).toarray() * root[:, None] * root[None, :]
     values, vectors = scipy.linalg.eigh(
         0.5 * (small + small.T), subset_by_index=(count - wanted, count - 1)
     )

@@ -3,6 +3,7 @@
 Take one to cluster something; read one to see how to compose your own.
 """
 
+from diffclust._renamed import takes_former_settings
 from diffclust.methods import METHODS
 from diffclust.models.base import AbstractModel, Result
 from diffclust.models.di_spectral import DeformationInvariantSpectralClustering
@@ -35,7 +36,7 @@ from diffclust.models.shapes import ShapeKMeans
 from diffclust.models.spectral import ProjectedScatteringSpectralClustering
 
 MODELS: dict[str, type[AbstractModel]] = {
-    name: globals()[method.model] for name, method in METHODS.items()
+    name: takes_former_settings(globals()[method.model]) for name, method in METHODS.items()
 }
 """Every model under its name on the command line."""
 

@@ -15,12 +15,12 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust import _validation
+from diffclust._renamed import current_settings
 from diffclust.energies import AbstractSampleEnergy
 from diffclust.image_source import Images
 from diffclust.methods import Method, Words, method_of, plural
 from diffclust.models.settings import AbstractSettings
-from diffclust.parallel import Data, Description, check_mesh, default_chunk_size, own_mesh
-from diffclust.parallel.processes import allgather_rows, raise_everywhere
+from diffclust.parallel import Data, Description, default_chunk_size
 from diffclust.progress_bar import on_terminal
 from diffclust.prototypes import Learned, exemplar_of
 from diffclust.solvers import (
@@ -66,8 +66,8 @@ class Selection:
         Returns:
             The selection.
         """
-        weight, mesh = every.weight, every.mesh
-        if not np.any(allgather_rows(np.asarray([weight is not None]), mesh)):
+        weight = every.weight
+        if not np.any(every.allgather(np.asarray([weight is not None]))):
             return Selection(every, every, None, every.num_samples)
         if weight is None:
             weight = np.ones(every.own.stop - every.own.start)
@@ -99,7 +99,7 @@ class Selection:
         """
         if assignments is None:
             return None
-        every = allgather_rows(np.asarray(assignments), self.every.mesh)
+        every = self.every.allgather(np.asarray(assignments))
         groups = _validation.groups(every, self.every.num_samples, num_clusters, noun)
         if self.kept is None:
             return groups
@@ -118,13 +118,11 @@ class Selection:
         """
         if self.kept is None:
             return outcome
-        mesh, own = self.every.mesh, self.every.own
-        others = np.flatnonzero(~self.kept[own])
+        others = np.flatnonzero(~self.kept[self.every.own])
         # A process in which all are fitted assigns one in vain, for arrays of the right kinds.
         asked = others if others.size else np.zeros(1, np.int64)
-        part = Data(self.every.samples[asked], None, outcome.chunk_size, own_mesh(mesh))
-        rest = assign(outcome, part)
-        parts = allgather_rows([getattr(rest, name)[: others.size] for name in _FIELDS], mesh)
+        rest = assign(outcome, self.every.local(asked, outcome.chunk_size))
+        parts = self.every.allgather([getattr(rest, name)[: others.size] for name in _FIELDS])
         fitted = np.flatnonzero(self.kept)
         order = np.argsort(np.concatenate([fitted, np.flatnonzero(~self.kept)]))
         fields = (
@@ -280,6 +278,18 @@ class AbstractModel(eqx.Module):
         """
         return shape[0] * (4 * math.prod(shape[1:]) + 32 * self.num_clusters + 64)
 
+    def coarsening(self, *sides: int) -> int:
+        """How many times coarser the samples are that restarts run on.
+
+        Args:
+            *sides: Rows and columns of the images, or length of the series.
+
+        Returns:
+            A whole number; 1, by default, for the samples as they are.
+        """
+        del sides
+        return 1
+
     @property
     def drops_weightless(self) -> bool:
         """Whether samples of weight zero are left out of a fit, and assigned as new ones."""
@@ -342,10 +352,9 @@ class AbstractModel(eqx.Module):
             ValueError: If an argument is not what it should be.
             FitError: If the fit breaks down.
         """
-        check_mesh(mesh)
-        model = self.resolved(Data(samples, mesh=mesh))
-        noun = self.words.noun
-        with raise_everywhere(mesh):
+        given = Data(samples, mesh=mesh)
+        model, noun = self.resolved(given), self.words.noun
+        with given.raise_everywhere():
             array = model.validated(samples)
             count = jax.tree.leaves(array)[0].shape[0]
             weight = _validation.weights(sample_weight, count, what=noun)
@@ -391,12 +400,11 @@ class AbstractModel(eqx.Module):
         return "prototypes", jnp.asarray(self.unregistered.validated(array))
 
     @abc.abstractmethod
-    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+    def blank(self, sample: PyTree) -> Learned:
         """What is learned, with arrays of the right shapes that mean nothing.
 
         Args:
-            sample_shape: Shape of one sample.
-            dtype: Floating dtype.
+            sample: Shape and floating dtype of one sample, as `jax.ShapeDtypeStruct`s.
 
         Returns:
             The tree that `load` fills.
@@ -486,7 +494,7 @@ class AbstractModel(eqx.Module):
             ValueError: If a setting means nothing.
             TypeError: If the model has no such setting.
         """
-        given = dict(settings)
+        given = current_settings(settings)
         for field in dataclasses.fields(cls):
             group = _group(field)
             if group is not None:
@@ -622,10 +630,9 @@ class Result:
         Raises:
             ValueError: If they differ in shape from those fitted, or cannot be clustered.
         """
-        check_mesh(mesh)
-        with raise_everywhere(mesh):
-            array = self._checked(samples)
-        data = Data(array, None, self.outcome.chunk_size, mesh)
+        given = Data(samples, None, self.outcome.chunk_size, mesh)
+        with given.raise_everywhere():
+            data = dataclasses.replace(given, samples=self._checked(samples))
         return self.model.assign(self.outcome, data, callback=callback)
 
     def energies(

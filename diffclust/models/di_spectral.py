@@ -24,11 +24,10 @@ from diffclust.graphs.refine import CandidateDistances, Direction, arranged
 from diffclust.image_source import Images
 from diffclust.models.kmeans import DeformationInvariantKMeans, after_rotations
 from diffclust.models.scattering import reporter
-from diffclust.models.settings import Register, SplineSettings, check_whole_numbers
+from diffclust.models.settings import Register, SplineSettings
 from diffclust.models.spectral import AbstractGraphModel, extended
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import Chunkwise
-from diffclust.parallel.processes import allgather_rows
 from diffclust.registration import Frame
 from diffclust.solvers import Callback, Context, FitStage, Outcome, PointClusters
 
@@ -47,35 +46,30 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     images and judged twice, upright and with their slant; the graphs of both are averaged.
 
     Attributes:
-        num_clusters: K.
         num_candidates: How many neighbours in scattering space are judged for each image.
-        num_neighbours: How many of them are kept, in each of the graphs that are averaged.
         affine_penalty: Weight of the mean squared displacement of the affine part.
         transforms: How images are moved, as in DI K-means: `tps`, `turn-tps`, `rot-tps`. Candidates
             are sought in scattering space, which knows no rotations.
         direction: `"forward"` moves every image onto its candidates; `"min"` and `"mean"` go both
             ways.
-        num_removed: How many leading principal directions are removed in scattering space, for each
-            of several lists of candidates.
 
     References:
         Cosentino et al., DI K-means, Eq. 3; Villar-Corrales and Morgenshtern, PSSC; Zelnik-Manor
         and Perona (2004), Self-tuning spectral clustering.
     """
 
-    num_clusters: int = eqx.field(static=True)
     num_candidates: int = eqx.field(static=True, default=15, kw_only=True)
     num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(4, 5, 6, 7), kw_only=True)
     affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
     transforms: str = eqx.field(static=True, default="tps", kw_only=True)
     direction: Direction = eqx.field(static=True, default="forward", kw_only=True)
-    num_removed: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3, 4), kw_only=True)
     register: Register = eqx.field(static=True, default="auto", kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        self.check_graph()
-        check_whole_numbers((self.num_candidates,), "num_candidates", max(self.num_neighbours))
+        _validation.count(
+            self.num_candidates, "num_candidates", least=max(self.num_neighbours, default=1)
+        )
         if self.direction not in ("forward", "min", "mean"):
             raise ValueError(
                 f"direction must be 'forward', 'min' or 'mean', not {self.direction!r}"
@@ -186,9 +180,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     def _pairs(self, frame: Frame, context: Context) -> Chunkwise:
         # A pair may be of two processes' images, and the fit keeps all for new ones anyway.
-        every = np.asarray(
-            frame.registered(allgather_rows(context.data.samples, context.data.mesh))
-        )
+        every = np.asarray(frame.registered(context.data.all_samples))
         report = reporter(context.callback, "pairs")
         distances = self.candidate_distances(every, mesh=context.data.mesh, report=report)
         return distances.chunks(neighbours_of(context.results["neighbours"]))
@@ -203,7 +195,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     def kept(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, the coordinates and the images, with which new ones are compared."""
-        every = allgather_rows(context.data.samples, context.data.mesh)
+        every = context.data.all_samples
         coordinates = context.results["features"]["coordinates"]
         return {"coordinates": coordinates, "images": every, **super().kept(context)}
 
@@ -212,7 +204,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         stored = outcome.extras
         coordinates = self.coordinates_of(outcome, data, callback)
         candidates = self.neighbours_among_fitted(coordinates, outcome, data)
-        every = allgather_rows(data.samples, data.mesh)
+        every = data.all_samples
         settings = {"mesh": data.mesh, "report": reporter(callback, "pairs")}
         judged: list[Neighbours] = []
         for frame in self._frames:

@@ -39,7 +39,6 @@ from diffclust.networks import (
     residual_backbone,
 )
 from diffclust.parallel import Data, Description
-from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all
 from diffclust.prototypes import Clusters, GaussianImages, Learned
 from diffclust.sampling import Boundary
 from diffclust.solvers import (
@@ -137,7 +136,7 @@ def mixture(
 
 
 _BACKBONES: dict[str, Callable[..., AbstractBackbone]] = {
-    "quick": StridedBackbone,
+    "strided": StridedBackbone,
     "residual": residual_backbone,
     "residual-batch-norm": functools.partial(residual_backbone, normalisation="batch"),
 }
@@ -156,6 +155,11 @@ class AbstractGradientModel(AbstractImageModel):
     window: eqx.AbstractVar[float | None]
     deformation_penalty: eqx.AbstractVar[float]
     training: eqx.AbstractVar[Training]
+
+    def __check_init__(self):
+        """Refuses transforms and objectives that mean nothing."""
+        self.sequence(1)
+        self.objective()
 
     @abc.abstractmethod
     def objective(self) -> PrototypeObjective:
@@ -180,10 +184,6 @@ class AbstractGradientModel(AbstractImageModel):
         return named_sequence(
             self.transforms, channels=channels, boundary=self.boundary, landmarks=self.landmarks
         )
-
-    def coarsening(self, height: int, width: int) -> int:
-        """One: restarts run on the images themselves; see `AbstractImageModel.coarsening`."""
-        return 1
 
     def energy(self, channels: int = 1, transforms: int | None = None) -> TransformedPrototype:
         """What a sample costs beside its cluster's prototype, which is moved.
@@ -300,8 +300,7 @@ class AbstractGradientModel(AbstractImageModel):
 
     def compose(self, description: Description, start: Start) -> Stages:
         """Gradient EM over a curriculum of transforms."""
-        shape, dtype = description.sample.shape, jnp.dtype(description.dtype)
-        channels = shape[2]
+        sample, channels = description.sample, description.sample.shape[2]
         count = len(self.sequence(channels))
         plan = self.training_plan(description)
         if start is not None:
@@ -311,7 +310,7 @@ class AbstractGradientModel(AbstractImageModel):
             self.solver(count, channels, final=True),
             plan,
             init_learned=functools.partial(self._init_learned, start),
-            template=lambda: self.blank(shape, dtype),
+            template=lambda: self.blank(sample),
             num_restarts=self.num_restarts,
         )
         return (problem,)
@@ -319,9 +318,7 @@ class AbstractGradientModel(AbstractImageModel):
     def _init_learned(self, start: Start, data: Data, key: Key) -> Learned:
         """What is learned at the start of a restart."""
         first = jnp.asarray(self._first(data, start, key))
-        return broadcast_one_to_all(
-            _init_compiled(self, first, jax.random.fold_in(key, 1)), data.mesh
-        )
+        return data.broadcast(_init_compiled(self, first, jax.random.fold_in(key, 1)))
 
     def working_copies(self, description: Description) -> int:
         """Those of the aligner of the final assignment."""
@@ -329,7 +326,8 @@ class AbstractGradientModel(AbstractImageModel):
 
     def state_bytes(self, shape: tuple[int, ...]) -> int:
         """The samples on the device, their memory, and all that is learned."""
-        learned = jax.eval_shape(lambda: jax.tree.leaves(self.blank(shape[1:], jnp.dtype("f4"))))
+        sample = jax.ShapeDtypeStruct(shape[1:], jnp.float32)
+        learned = jax.eval_shape(lambda: jax.tree.leaves(self.blank(sample)))
         weights = sum(4 * leaf.size for leaf in learned if hasattr(leaf, "size"))
         row = self._final(shape[3]).memory_bytes(self.num_clusters)
         # Responsibilities and scores of the final assignment are on the host as well.
@@ -343,9 +341,9 @@ class AbstractGradientModel(AbstractImageModel):
         """Refuses images that the transforms are not for."""
         check_landmarks(self.sequence(images.shape[3]), images)
 
-    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+    def blank(self, sample: PyTree) -> Learned:
         """What a fit begins with."""
-        images = jnp.zeros((self.num_clusters, *sample_shape), dtype)
+        images = jnp.zeros((self.num_clusters, *sample.shape), sample.dtype)
         return _init_compiled(self, images, jax.random.key(0))
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
@@ -373,7 +371,7 @@ class AbstractGradientModel(AbstractImageModel):
             return given
         groups = np.asarray(given)
         sums = _sums(data.samples, groups[data.own], count)
-        total = allgather_rows(sums[None], data.mesh).sum(0)
+        total = data.allgather(sums[None]).sum(0)
         sizes = np.bincount(groups, minlength=count).astype(total.dtype)
         return (total / sizes[:, None, None, None]).astype(data.samples.dtype)
 

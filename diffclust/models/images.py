@@ -12,14 +12,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust import _validation
-from diffclust.energies import AbstractSampleEnergy, TransformedDistance, TransformedPrototype
+from diffclust.energies import TransformedDistance, TransformedPrototype
 from diffclust.image_source import Images, blanked
 from diffclust.masks import check_mask_size, mask_weights
 from diffclust.models.base import AbstractModel, Result, moved_samples
 from diffclust.models.settings import RegistrationSettings
 from diffclust.parallel import Data
-from diffclust.parallel.processes import allgather_rows, raise_everywhere
-from diffclust.prototypes import Clusters, Learned
 from diffclust.registration import Frame, choose_ink, votes_of
 from diffclust.solvers import Outcome
 from diffclust.transforms import AbstractTransform, ThinPlateSpline
@@ -67,9 +65,9 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
         if register == "none":
             return self
         if ground == "auto":
-            with raise_everywhere(given.mesh):
+            with given.raise_everywhere():
                 array = self._masked(given.samples)
-            votes = allgather_rows(votes_of(array, mask=self.mask), given.mesh)
+            votes = given.allgather(votes_of(array, mask=self.mask))
             ink = choose_ink(votes, array.shape[3])
             ground, plain = ink or "none", ink is not None
             register = register if plain or register != "auto" else "none"
@@ -95,21 +93,8 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
             channels: Channels of the images.
         """
 
-    @abc.abstractmethod
-    def coarsening(self, height: int, width: int) -> int:
-        """How many times coarser the images of the restarts are.
-
-        Args:
-            height: Rows of the images.
-            width: Columns of the images.
-
-        Returns:
-            A whole number; 1 for the images as they are.
-        """
-
-    @abc.abstractmethod
     def check(self, images: Images) -> None:
-        """Refuses images that the model cannot cluster.
+        """Refuses images that the model cannot cluster; by default it takes all.
 
         Args:
             images: Images that are finite and of the right rank.
@@ -202,26 +187,6 @@ def restored(
     starts, size = range(0, len(array), result.outcome.chunk_size), result.outcome.chunk_size
     chunks = ((params[i : i + size], jnp.asarray(others[i : i + size])) for i in starts)
     return np.concatenate([np.asarray(_restore(frame, *chunk, shape)) for chunk in chunks])
-
-
-def blank_clusters(
-    count: int, energy: AbstractSampleEnergy, sample_shape: tuple[int, ...], dtype: jnp.dtype
-) -> Learned:
-    """The tree of a model that learns prototypes and penalty weights alone.
-
-    Args:
-        count: Number of clusters.
-        energy: What the penalties are part of.
-        sample_shape: Shape of one sample.
-        dtype: Floating dtype.
-
-    Returns:
-        A tree of zeros.
-    """
-    terms = energy.num_penalties
-    return Learned(
-        Clusters(jnp.zeros((count, *sample_shape), dtype), jnp.zeros((count, terms), dtype))
-    )
 
 
 @eqx.filter_jit

@@ -6,10 +6,9 @@ import functools
 import math
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from diffclust import _validation
 from diffclust.alignment import (
@@ -24,7 +23,7 @@ from diffclust.alignment import (
 from diffclust.energies import TransformedDistance
 from diffclust.image_source import Images
 from diffclust.models.base import AbstractModel
-from diffclust.models.images import AbstractImageModel, blank_clusters, check_landmarks
+from diffclust.models.images import AbstractImageModel, check_landmarks
 from diffclust.models.settings import (
     AlignmentSettings,
     MaskSettings,
@@ -49,6 +48,7 @@ from diffclust.solvers import (
     assign_samples,
     ignore,
 )
+from diffclust.solvers.lloyd_run import blank_state
 from diffclust.transforms import (
     AbstractSpatialTransform,
     AbstractTransform,
@@ -103,18 +103,6 @@ class AbstractLloydModel(AbstractModel):
     def penalty(self) -> tuple[float, ...]:
         """Weights of the energy's penalty terms."""
 
-    @abc.abstractmethod
-    def coarsening(self, height: int, width: int) -> int:
-        """How many times coarser the samples of the restarts are.
-
-        Args:
-            height: Rows of the images, or length of the series.
-            width: Columns of the images, or channels of the series.
-
-        Returns:
-            A whole number; 1 for the samples as they are.
-        """
-
     @property
     def penalty_learning(self) -> tuple[int, bool]:
         """Rounds in which penalty weights are learned, and whether every cluster learns its own."""
@@ -130,12 +118,11 @@ class AbstractLloydModel(AbstractModel):
         parts = self.energy(), self.aligner(), self.family()
         return Lloyd(*parts, warm_starts=self.warm_starts)
 
-    def plan(self, height: int, width: int) -> LloydPlan:
+    def plan(self, *sides: int) -> LloydPlan:
         """How a fit proceeds.
 
         Args:
-            height: Rows of the images, or length of the series.
-            width: Columns of the images, or channels of the series.
+            *sides: Rows and columns of the images, or length of the series.
 
         Returns:
             The plan.
@@ -146,7 +133,7 @@ class AbstractLloydModel(AbstractModel):
             self.num_restarts,
             Stopping(self.max_passes, self.tolerance),
             SplitMerge() if self.split_merge else SplitMerge(rounds=0),
-            self.coarsening(height, width),
+            self.coarsening(*sides),
             *self.penalty_learning,
         )
 
@@ -168,9 +155,9 @@ class AbstractLloydModel(AbstractModel):
         # The memories of the pass before, of this one and of the best run, and a copy on the host.
         return int(shape[0] * (4 * math.prod(shape[1:]) * (1.0 + coarser) + 4 * row + 64))
 
-    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
-        """Prototypes and penalty weights."""
-        return blank_clusters(self.num_clusters, self.energy(), sample_shape, dtype)
+    def blank(self, sample: PyTree) -> Learned:
+        """What Lloyd's algorithm learns."""
+        return blank_state(self.solver(), sample, self.num_clusters, self.penalty()).learned
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
         """Every sample goes where its energy is least."""
@@ -190,21 +177,13 @@ class AbstractPrototypeModel(AbstractLloydModel, AbstractImageModel):
 class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
     """Ordinary K-means in pixel space: no transform, plain means.
 
-    Attributes:
-        num_clusters: K.
-
     References:
         Lloyd (1982), Least squares quantization in PCM.
     """
 
-    num_clusters: int = eqx.field(static=True)
     num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
     max_passes: int = eqx.field(static=True, default=300, kw_only=True)
     tolerance: float | None = eqx.field(static=True, default=0.0, kw_only=True)
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        check_counts(self)
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance."""
@@ -222,14 +201,6 @@ class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
         """None."""
         return ()
 
-    def coarsening(self, height: int, width: int) -> int:
-        """None: a pass costs next to nothing."""
-        del height, width
-        return 1
-
-    def check(self, images: Images) -> None:
-        """Takes all images."""
-
 
 class AbstractAlignedKMeans(
     AlignmentSettings, MaskSettings, SearchSettings, AbstractPrototypeModel
@@ -240,11 +211,18 @@ class AbstractAlignedKMeans(
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        check_counts(self)
         self.parts()
         for name in self._penalties:
             _validation.positive(getattr(self, name, 0.0), name, least=0)
-        _check_weights(self)
+        rounds, per_cluster = self.penalty_learning
+        _validation.positive(rounds, "penalty_rounds", least=0)
+        if per_cluster and rounds == 0:
+            raise ValueError("penalty_per_cluster needs penalty_rounds of at least 1; 5 will do")
+        if rounds and min(self.penalty()) == 0.0:
+            raise ValueError(
+                f"penalty weights of {self.penalty()} cannot be learned from: penalty_rounds needs "
+                "all of them positive"
+            )
         _validation.count(self.align_steps, "align_steps")
         if self.learning_rate is not None and not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be positive, not {self.learning_rate}")
@@ -302,11 +280,11 @@ class AbstractAlignedKMeans(
         """Means, of unit norm where that is asked for."""
         return UnitNormImages() if self.unit_norm else MeanImages()
 
-    def coarsening(self, height: int, width: int) -> int:
+    def coarsening(self, *sides: int) -> int:
         """Restarts run on images of about 14 pixels; with Adam on the images as they are."""
         if self.learning_rate is not None:
             return 1
-        return max(1, min(height, width) // _COARSE_SIDE)
+        return max(1, min(sides) // _COARSE_SIDE)
 
     def check(self, images: Images) -> None:
         """Refuses blank images where they have to be scaled to unit norm, and too few pixels."""
@@ -325,7 +303,6 @@ class AffineInvariantKMeans(AbstractAlignedKMeans):
     """AI K-means: every image is aligned to every prototype by its best affine map.
 
     Attributes:
-        num_clusters: K.
         transforms: How images are moved, in the order in which it acts: `aff`, `turn` (by any
             angle), `rot` (and perhaps mirrored) and `shift` joined by hyphens.
 
@@ -333,7 +310,6 @@ class AffineInvariantKMeans(AbstractAlignedKMeans):
         Cosentino et al., DI K-means, Sec. 4.2; Fitzgibbon and Zisserman (2002).
     """
 
-    num_clusters: int = eqx.field(static=True)
     transforms: str = eqx.field(static=True, default="aff", kw_only=True)
 
     @staticmethod
@@ -364,7 +340,6 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
     The size of the warps is limited by penalties, or every digit would become every other.
 
     Attributes:
-        num_clusters: K.
         regularisation: λ of Eq. 9.
         transforms: How images are moved, in the order in which it acts: `tps`, after `turn` (by any
             angle), `rot` (and perhaps mirrored) or `shift` where that is asked for, joined by
@@ -374,7 +349,6 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
         Cosentino et al., DI K-means, Eqs. 2 to 4, Algorithm 2; ST K-means, Algorithm 2.
     """
 
-    num_clusters: int = eqx.field(static=True)
     transforms: str = eqx.field(static=True, default="tps", kw_only=True)
     regularisation: float = eqx.field(static=True, default=0.0, kw_only=True)
 
@@ -470,30 +444,3 @@ def after_rotations(
     part = place if len(transforms) > 1 else None
     search = GridSearch(rotation.grid(64), part=part)
     return Sequential(search, dataclasses.replace(descent, stages=descent.stages[-1:]))
-
-
-def check_counts(model: AbstractLloydModel) -> None:
-    """Refuses numbers of clusters, restarts and passes that mean nothing.
-
-    Args:
-        model: The model.
-
-    Raises:
-        ValueError: With what came and what would do.
-    """
-    for name in ("num_clusters", "num_restarts", "max_passes"):
-        _validation.count(getattr(model, name), name)
-    if model.tolerance is not None:
-        _validation.positive(model.tolerance, "tolerance", least=0)
-
-
-def _check_weights(model: AbstractPrototypeModel) -> None:
-    rounds, per_cluster = model.penalty_learning
-    _validation.positive(rounds, "weight_rounds", least=0)
-    if per_cluster and rounds == 0:
-        raise ValueError("weights_per_cluster needs weight_rounds of at least 1; 5 will do")
-    if rounds and min(model.penalty()) == 0.0:
-        raise ValueError(
-            f"penalty weights of {model.penalty()} cannot be learned from: weight_rounds needs "
-            "all of them positive"
-        )

@@ -4,22 +4,18 @@ import dataclasses
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner
 from diffclust.energies import AbstractSampleEnergy
 from diffclust.methods import Method, Words
 from diffclust.models.base import moved_samples
-from diffclust.models.kmeans import AbstractPrototypeModel, check_counts
+from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.models.settings import SearchSettings
 from diffclust.parallel import Description
-from diffclust.prototypes import AbstractPrototypeFamily, Learned
+from diffclust.prototypes import AbstractPrototypeFamily
 from diffclust.solvers import Lloyd, LloydProblem, Outcome, Stages, Start
-from diffclust.solvers.lloyd_run import clusters_of
 
 _METHOD = Method(
     "clustering",
@@ -37,7 +33,6 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
     holds the numbers, not the parts: `diffclust.load(path, like=model)`.
 
     Attributes:
-        num_clusters: K.
         lloyd: The composition: `Lloyd(energy, aligner, family, reduction)`.
         penalties: Weights of the energy's penalty terms, one for each.
         coarser: Restarts run on samples that are so many times coarser, if the energy makes them.
@@ -46,7 +41,6 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
         has_missing: Whether samples may hold NaN, which the energy understands.
     """
 
-    num_clusters: int = eqx.field(static=True)
     lloyd: Lloyd = eqx.field(metadata={"in_files": False})
     penalties: tuple[float, ...] = eqx.field(static=True, default=(), kw_only=True)
     coarser: int = eqx.field(static=True, default=1, kw_only=True)
@@ -58,7 +52,6 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        check_counts(self)
         _validation.count(self.coarser, "coarser")
         wanted = self.lloyd.energy.num_penalties
         if len(self.penalties) != wanted:
@@ -95,50 +88,18 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
     def compose(self, description: Description, start: Start) -> Stages:
         """Lloyd's algorithm."""
         del description
-        # Samples need no sides, on which the plans of images depend.
-        plan = dataclasses.replace(self.plan(1, 1), seeding=self.seeding)
+        plan = dataclasses.replace(self.plan(), seeding=self.seeding)
         return (LloydProblem(self.lloyd, plan, start),)
 
-    def coarsening(self, height: int, width: int) -> int:
+    def coarsening(self, *sides: int) -> int:
         """`coarser`."""
         return self.coarser
-
-    def check(self, images: Any) -> None:
-        """Takes all samples."""
 
     def validated(self, samples: Any, /) -> Any:
         """Checks arrays with a common leading axis, or registers images."""
         if self.registers:
             return super().validated(samples)
         return _validation.samples(samples, finite=not self.has_missing)
-
-    def state_bytes(self, shape: Any) -> int:
-        """The normalised samples, and their memory in several runs."""
-        row = self.lloyd.memory_bytes(self.num_clusters)
-        return int(shape[0] * (4 * np.prod(shape[1:]) + 4 * row + 64))
-
-    def blank(self, sample_shape: Any, dtype: jnp.dtype) -> Learned:
-        """What a fit learns, with zeros."""
-        return self.blank_of(jax.ShapeDtypeStruct(sample_shape, dtype))
-
-    def blank_of(self, sample: PyTree) -> Learned:
-        """What a fit learns, with zeros, of samples of any kind.
-
-        Args:
-            sample: One sample, or its shapes and dtypes.
-
-        Returns:
-            The tree.
-        """
-
-        def init(samples: PyTree) -> Learned:
-            seeds = jax.vmap(self.lloyd.family.normalise)(samples)
-            return self.lloyd.init(clusters_of(self.lloyd, seeds, self.penalties)).learned
-
-        count = self.num_clusters
-        every = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), sample)
-        shapes = eqx.filter_eval_shape(init, every)
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
     def working_copies(self, description: Description) -> int:
         """The aligner's, and one for each cluster: an energy may compare a sample with all."""

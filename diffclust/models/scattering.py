@@ -10,19 +10,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PyTree
 
 from diffclust import _validation
 from diffclust.energies import TransformedDistance
 from diffclust.features import PrincipalDirections, Scattering, drop_leading
 from diffclust.features.orthogonal_complement import OnCanvas, fit_projection, project_images
 from diffclust.image_source import Images
-from diffclust.models.images import AbstractImageModel, blank_clusters
+from diffclust.models.images import AbstractImageModel
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.settings import MaskSettings, ScatteringSettings
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import all_rows
-from diffclust.parallel.processes import allgather_rows
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers import (
     Assignment,
@@ -269,9 +268,9 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         row = 4 * (4 * self.num_dimensions + 2 * math.prod(shape[1:])) + 64 * 12
         return features + 3 * square + count * row
 
-    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
+    def blank(self, sample: PyTree) -> Learned:
         """Images and penalty weights."""
-        return blank_clusters(self.num_clusters, self.energy(), sample_shape, dtype)
+        return self.alignment_model().blank(sample)
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
         """To the nearest centre, by the features that were fitted."""
@@ -279,7 +278,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         problem = self._alignment(data.samples.shape[1:])
         given = (problem, outcome.learned.clusters, self.in_frame(data), points.assignments)
         chunks = alignment_chunks(*given, callback=callback)
-        return _assignment(points, allgather_rows(all_rows(chunks), data.mesh))
+        return _assignment(points, data.allgather(all_rows(chunks)))
 
     def energies(
         self, outcome: Outcome, data: Data, *, callback: Callback = ignore
@@ -297,11 +296,6 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
     def energy(self, channels: int = 1) -> TransformedDistance:
         """That of the prototypes, which decides nothing."""
         return self.alignment_model().energy()
-
-    def coarsening(self, height: int, width: int) -> int:
-        """1: nothing is repeated."""
-        del height, width
-        return 1
 
     def feature_map(self, height: int, width: int) -> OnCanvas:
         """The scattering transform of images laid on a canvas of at least 32×32 pixels.
@@ -363,7 +357,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
                 f"coefficients each, more than {most}; make the images smaller or grey, or "
                 "num_scales larger"
             )
-        weight = relative_weight(data)
+        weight = data.relative_weights
         return fit_projection(
             feature_map,
             images,
@@ -401,18 +395,6 @@ def _report(callback: Callback) -> Any:
     return lambda stage, done, total: callback(Progress(stage, 0, 0, done, total))
 
 
-def relative_weight(data: Data) -> Float[np.ndarray, " n"] | None:
-    """The weights of all samples divided by their mean.
-
-    Args:
-        data: The samples.
-
-    Returns:
-        The weights; None where all are one.
-    """
-    return None if data.weight is None else data.all_weights / data.all_weights.mean()
-
-
 def _assignment(points: PointClusters, params: np.ndarray) -> Assignment:
     distances, margins = points.distances.astype(params.dtype), points.margins.astype(params.dtype)
     return Assignment(points.assignments, distances, margins, points.runners_up, params)
@@ -424,7 +406,6 @@ class ScatteringKMeans(AbstractScatteringModel):
     With `num_removed=0` it is PSSC's ablation (6), otherwise (5).
 
     Attributes:
-        num_clusters: K.
         num_removed: How many leading principal directions are removed.
         max_passes: Most passes of a run.
 
@@ -432,14 +413,11 @@ class ScatteringKMeans(AbstractScatteringModel):
         Villar-Corrales and Morgenshtern, PSSC, Table 5 (5) and (6).
     """
 
-    num_clusters: int = eqx.field(static=True)
     num_removed: int = eqx.field(static=True, default=2, kw_only=True)
     max_passes: int = eqx.field(static=True, default=100, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        _validation.count(self.num_clusters, "num_clusters")
-        self.check_scattering()
         _validation.count(self.num_removed, "num_removed", least=0)
         _validation.count(self.max_passes, "max_passes")
 
@@ -461,12 +439,10 @@ class ScatteringKMeans(AbstractScatteringModel):
             key=jax.random.split(context.key)[0],
             num_restarts=self.num_restarts,
             max_passes=self.max_passes,
-            weight=relative_weight(data),
+            weight=data.relative_weights,
             callback=context.callback,
         )
-        loss = points.loss
-        if data.weight is not None:
-            loss = float(np.sum(data.all_weights * points.distances**2))
+        loss = float(np.sum(data.all_weights * points.distances**2))
         return FeatureClustering(points, loss, {"centres": points.centres}).arrays()
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:

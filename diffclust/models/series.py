@@ -19,7 +19,7 @@ from diffclust.alignment import (
 )
 from diffclust.energies import TransformedDistance
 from diffclust.models.base import Result, moved_samples
-from diffclust.models.kmeans import AbstractLloydModel, check_counts
+from diffclust.models.kmeans import AbstractLloydModel
 from diffclust.models.settings import SearchSettings
 from diffclust.prototypes import AbstractPrototypeFamily, MeanSeries
 from diffclust.solvers import Outcome
@@ -33,7 +33,6 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
     (NaN), as beyond the end of the shorter ones, what was seen counts for all.
 
     Attributes:
-        num_clusters: K.
         warps: Whether series are warped; otherwise it is K-means of the series as they are.
         num_intervals: Intervals of a warp of time, which is linear in each of them.
         warp_penalty: Weight of the variance over time of the logarithm of a warp's slope.
@@ -43,7 +42,6 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
         Srivastava and Klassen (2016), Functional and shape data analysis, Ch. 8.
     """
 
-    num_clusters: int = eqx.field(static=True)
     warps: bool = eqx.field(static=True, default=True, kw_only=True)
     num_intervals: int = eqx.field(static=True, default=8, kw_only=True)
     warp_penalty: float = eqx.field(static=True, default=0.05, kw_only=True)
@@ -51,7 +49,6 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        check_counts(self)
         _validation.count(self.num_intervals, "num_intervals", least=2)
         _validation.positive(self.warp_penalty, "warp_penalty", least=0)
 
@@ -78,11 +75,6 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
     def penalty(self) -> tuple[float, ...]:
         """`warp_penalty`."""
         return (self.warp_penalty,)
-
-    def coarsening(self, height: int, width: int) -> int:
-        """1: restarts run on the series as they are."""
-        del height, width
-        return 1
 
     def validated(self, series: Any, /) -> np.ndarray:
         """Checks series, and standardises them where that is asked for."""

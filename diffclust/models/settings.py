@@ -18,13 +18,30 @@ from diffclust.parallel import Description
 from diffclust.sampling import Boundary
 from diffclust.solvers import GradientPlan, Phase
 
-BackboneName = Literal["quick", "residual", "residual-batch-norm"]
+BackboneName = Literal["strided", "residual", "residual-batch-norm"]
 Register = Literal["none", "place", "upright", "auto"]
 Ground = Literal["auto", "none", "dark", "light", "colour", "keep"]
 
 
 class AbstractSettings(eqx.Module):
     """A group of settings that is one field of a model; files and commands know them singly."""
+
+
+class ClusterSettings(eqx.Module):
+    """How many clusters there are, and from how many starts they are sought.
+
+    Attributes:
+        num_clusters: K.
+        num_restarts: Runs from different seeds; the one of least loss is kept.
+    """
+
+    num_clusters: int = eqx.field(static=True)
+    num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        for name in ("num_clusters", "num_restarts"):
+            _validation.count(getattr(self, name), name)
 
 
 class RegistrationSettings(eqx.Module):
@@ -64,11 +81,10 @@ class MaskSettings(eqx.Module):
     mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
 
 
-class SearchSettings(eqx.Module):
+class SearchSettings(ClusterSettings):
     """How Lloyd's algorithm searches; with `tolerance=None` it makes all passes.
 
     Attributes:
-        num_restarts: Runs from different seeds; the one of least loss is kept.
         max_passes: Most passes of a run.
         tolerance: Least relative fall of the loss that is worth another pass; 0 goes on until no
             image changes its cluster.
@@ -81,6 +97,12 @@ class SearchSettings(eqx.Module):
     tolerance: float | None = eqx.field(static=True, default=1e-3, kw_only=True)
     split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
 
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        _validation.count(self.max_passes, "max_passes")
+        if self.tolerance is not None:
+            _validation.positive(self.tolerance, "tolerance", least=0)
+
 
 class AlignmentSettings(eqx.Module):
     """How samples are aligned to prototypes, and what limits that.
@@ -90,9 +112,9 @@ class AlignmentSettings(eqx.Module):
         unit_norm: Whether samples and prototypes have unit norm, as Eq. 2 asks.
         boundary: What lies outside an image.
         pixel_weights: `"uniform"`, or `"jacobian"` for the symmetric distance of App. 7.1.
-        weight_rounds: Rounds in which the penalty weights are learned from the images by their
+        penalty_rounds: Rounds in which the penalty weights are learned from the images by their
             evidence; 0 keeps the given ones, which must be positive to be learned.
-        weights_per_cluster: Whether every cluster learns its own weights (ST K-means, Sec. 6).
+        penalty_per_cluster: Whether every cluster learns its own weights (ST K-means, Sec. 6).
         learning_rate: Of Adam, the papers' minimiser, which tries all clusters to the end; None
             takes preconditioned L-BFGS and follows the most promising ones.
         align_steps: Adam's steps, in each stage of a pass.
@@ -102,15 +124,15 @@ class AlignmentSettings(eqx.Module):
     unit_norm: bool = eqx.field(static=True, default=True, kw_only=True)
     boundary: Boundary = eqx.field(static=True, default="zero", kw_only=True)
     pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
-    weight_rounds: int = eqx.field(static=True, default=0, kw_only=True)
-    weights_per_cluster: bool = eqx.field(static=True, default=False, kw_only=True)
+    penalty_rounds: int = eqx.field(static=True, default=0, kw_only=True)
+    penalty_per_cluster: bool = eqx.field(static=True, default=False, kw_only=True)
     learning_rate: float | None = eqx.field(static=True, default=None, kw_only=True)
     align_steps: int = eqx.field(static=True, default=10, kw_only=True)
 
     @property
     def penalty_learning(self) -> tuple[int, bool]:
         """Rounds in which penalty weights are learned, and whether every cluster learns its own."""
-        return self.weight_rounds, self.weights_per_cluster
+        return self.penalty_rounds, self.penalty_per_cluster
 
 
 class SplineSettings(eqx.Module):
@@ -125,7 +147,7 @@ class SplineSettings(eqx.Module):
     bending_penalty: float = eqx.field(static=True, default=0.015, kw_only=True)
 
 
-class ScatteringSettings(eqx.Module):
+class ScatteringSettings(ClusterSettings):
     """The scattering transform, and the projection of its coefficients.
 
     Attributes:
@@ -146,13 +168,9 @@ class ScatteringSettings(eqx.Module):
     relative: bool = eqx.field(static=True, default=False, kw_only=True)
     num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
 
-    def check_scattering(self) -> None:
-        """Refuses settings that mean nothing.
-
-        Raises:
-            ValueError: With what came and what would do.
-        """
-        for name in ("num_dimensions", "num_angles", "num_restarts"):
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        for name in ("num_dimensions", "num_angles"):
             _validation.count(getattr(self, name), name)
         if self.num_scales is not None:
             _validation.count(self.num_scales, "num_scales")
@@ -161,6 +179,27 @@ class ScatteringSettings(eqx.Module):
                 f"normalisation must be one of {get_args(Normalisation)}, not "
                 f"{self.normalisation!r}"
             )
+
+
+class GraphSettings(eqx.Module):
+    """The graphs of neighbours in scattering space whose mean is cut.
+
+    Attributes:
+        num_removed: How many leading principal directions are removed, in each of several spaces
+            in which neighbours are sought.
+        num_neighbours: How many neighbours a sample has, in each of the graphs for each space.
+    """
+
+    num_removed: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3, 4), kw_only=True)
+    num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(5, 8), kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        for name, least in (("num_removed", 0), ("num_neighbours", 1)):
+            if not (values := getattr(self, name)):
+                raise ValueError(f"{name} is empty; give at least one whole number")
+            for value in values:
+                _validation.count(value, name, least=least)
 
 
 class PrototypeWarpSettings(eqx.Module):
@@ -179,32 +218,27 @@ class PrototypeWarpSettings(eqx.Module):
     landmarks: tuple[int, int] = eqx.field(static=True, default=(4, 4), kw_only=True)
     deformation_penalty: float = eqx.field(static=True, default=0.0, kw_only=True)
 
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        _validation.positive(self.deformation_penalty, "deformation_penalty", least=0)
+
 
 class PredictionSettings(eqx.Module):
     """How alignments are predicted.
 
     Attributes:
-        backbone: What reads an image: `"quick"`, `"residual"`, the papers' without its
+        backbone: What reads an image: `"strided"`, `"residual"`, the papers' without its
             normalisation, or `"residual-batch-norm"`, with it.
         refine_steps: Steps of descent that improve on predicted alignments where images are
             assigned in the end, and where new ones are.
     """
 
-    backbone: BackboneName = eqx.field(static=True, default="quick", kw_only=True)
+    backbone: BackboneName = eqx.field(static=True, default="strided", kw_only=True)
     refine_steps: int = eqx.field(static=True, default=0, kw_only=True)
 
-
-class WindowSettings(MaskSettings):
-    """Which pixels count, and how much, where prototypes are moved.
-
-    Attributes:
-        window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
-            of the shorter side; None weighs all pixels alike.
-        num_restarts: Runs from different seeds; the one of least loss is kept.
-    """
-
-    window: float | None = eqx.field(static=True, default=None, kw_only=True)
-    num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        _validation.count(self.refine_steps, "refine_steps", least=0)
 
 
 class MixtureSettings(eqx.Module):
@@ -221,23 +255,6 @@ class MixtureSettings(eqx.Module):
     followed: int | None = eqx.field(static=True, default=3, kw_only=True)
     initial_variance: float = eqx.field(static=True, default=0.25, kw_only=True)
     min_deviation: float = eqx.field(static=True, default=0.25, kw_only=True)
-
-
-def check_whole_numbers(values: tuple[int, ...], name: str, least: int) -> None:
-    """Refuses settings that are not a few whole numbers.
-
-    Args:
-        values: The setting.
-        name: Its name in messages.
-        least: The least number allowed.
-
-    Raises:
-        ValueError: With what came.
-    """
-    if not values:
-        raise ValueError(f"{name} is empty; give at least one whole number")
-    for value in values:
-        _validation.count(value, name, least=least)
 
 
 _MOVES_EVERY = 4
@@ -377,6 +394,24 @@ class Training(AbstractSettings):
                 )
             return self.batch_size
         return min(64 if side >= 64 else 128, count)
+
+
+class GradientSettings(ClusterSettings, MaskSettings):
+    """How a model is trained by gradient steps, and how much each pixel counts.
+
+    Attributes:
+        window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
+            of the shorter side; None weighs all pixels alike.
+        training: How it is trained.
+    """
+
+    window: float | None = eqx.field(static=True, default=None, kw_only=True)
+    training: Training = eqx.field(default=Training(), kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        if self.window is not None and not self.window > 0.0:
+            raise ValueError(f"window must be positive, or None for none; not {self.window}")
 
 
 _RACE = (0.4, 0.6)

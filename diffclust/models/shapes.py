@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, ClusterVariances, NoAlignment
@@ -17,9 +16,9 @@ from diffclust.distances.landmarks import LandmarkDistance, between_gaussians
 from diffclust.energies import LandmarkEnergy
 from diffclust.methods import Words
 from diffclust.models.base import AbstractModel
+from diffclust.models.settings import ClusterSettings
 from diffclust.parallel import Data, Description
-from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all
-from diffclust.prototypes import Clusters, FrechetShapes, Learned, MeanShapes
+from diffclust.prototypes import FrechetShapes, Learned, MeanShapes
 from diffclust.prototypes.base import Covariance
 from diffclust.prototypes.shapes import Variances, covariance_about, num_clipped
 from diffclust.registration import apply_similarities, common_centroid, register, register_to
@@ -39,6 +38,7 @@ from diffclust.solvers import (
     assign_samples,
     ignore,
 )
+from diffclust.solvers.lloyd_run import blank_state
 from diffclust.types import Scalar
 
 ShapeDistance = Literal[
@@ -62,7 +62,7 @@ _DESCRIPTIONS = {
     "similarity": "generalised Procrustes analysis takes out place, rotation and scale",
     "rigid": "generalised Procrustes analysis takes out place and rotation, and keeps sizes",
     "none": "none, shapes are compared where they lie",
-    "round": "one that all landmarks of all clusters share",
+    "isotropic": "one that all landmarks of all clusters share",
     "per_landmark": "of each landmark, the same in all clusters",
     "per_cluster": "of each landmark in each cluster",
     "diagonal": "each coordinate by itself",
@@ -70,7 +70,7 @@ _DESCRIPTIONS = {
 }
 
 
-class ShapeKMeans(AbstractModel):
+class ShapeKMeans(ClusterSettings, AbstractModel):
     """K-means of shapes given by landmarks, each of them a Gaussian.
 
     Shapes are registered by generalised Procrustes analysis, then assigned to the mean shape that
@@ -79,14 +79,13 @@ class ShapeKMeans(AbstractModel):
     no objective, and its distances cannot be compared between runs; the likelihood can.
 
     Attributes:
-        num_clusters: K.
         distance: Between the Gaussians of a shape's landmarks and a centre's; `"likelihood"` is
             no distance but the classification likelihood, in which shapes are points, and an
             `"alpha-divergence"` is not symmetric unless α is 0.
         alpha: α of that divergence of a shape from a centre, between -1, Kullback and Leibler's,
             and 1, the same with the two exchanged. Between the two it is bounded: groups that lie
             far apart are equally far, and others may have less loss.
-        variances: What has variances of its own: one for all landmarks (`"round"`), every
+        variances: What has variances of its own: one for all landmarks (`"isotropic"`), every
             landmark and coordinate, or these in every cluster.
         covariances: Whether coordinates of a landmark vary by themselves, or together.
         shape_variances: In Type II a shape has the variances of its `"own"` cluster, as the paper
@@ -105,7 +104,6 @@ class ShapeKMeans(AbstractModel):
             paper does, and the number of dimensions plus two for the likelihood, which a cluster
             of one shape would make infinite. It is no part of the loss.
         min_variance: The least variance, as a fraction of the mean variance of all shapes.
-        num_restarts: Runs from different seeds; the one of least loss is kept.
         max_passes: Most passes of a run.
 
     References:
@@ -113,7 +111,6 @@ class ShapeKMeans(AbstractModel):
         Bayesian regularization for normal mixture estimation (2007), for the prior's size.
     """
 
-    num_clusters: int = eqx.field(static=True)
     distance: ShapeDistance = eqx.field(static=True, default="likelihood", kw_only=True)
     variances: Variances = eqx.field(static=True, default="per_cluster", kw_only=True)
     covariances: Literal["diagonal", "full"] = eqx.field(
@@ -135,15 +132,16 @@ class ShapeKMeans(AbstractModel):
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        for name in ("num_clusters", "num_restarts", "max_passes"):
-            _validation.count(getattr(self, name), name)
+        _validation.count(self.max_passes, "max_passes")
         _validation.positive(0.0 if self.prior is None else self.prior, "prior", least=0)
         for field in dataclasses.fields(self):
             choices, value = get_args(field.type), getattr(self, field.name)
             if get_origin(field.type) is Literal and value not in choices:
                 listed = ", ".join(map(repr, choices))
                 raise ValueError(f"{field.name} must be one of {listed}, not {value!r}")
-        if self._has_frechet_means and (self.covariances == "full" or self.variances == "round"):
+        if self._has_frechet_means and (
+            self.covariances == "full" or self.variances == "isotropic"
+        ):
             raise ValueError(
                 "centres='frechet' needs variances of each landmark and diagonal covariances, "
                 f"not variances={self.variances!r} and covariances={self.covariances!r}"
@@ -164,7 +162,7 @@ class ShapeKMeans(AbstractModel):
 
         The paper has no least variance, and does not say how many runs it makes, nor whether
         registration takes out scale: one, and it does. `variances="per_landmark"` is Type I (dd1,
-        and dw with `distance="wasserstein"`), `"round"` its round Gaussians (dr).
+        and dw with `distance="wasserstein"`), `"isotropic"` its round Gaussians (dr).
 
         Args:
             num_clusters: G.
@@ -239,7 +237,7 @@ class ShapeKMeans(AbstractModel):
         Returns:
             What clusters begin with.
         """
-        full, alike = self.covariances == "full", self.variances == "round"
+        full, alike = self.covariances == "full", self.variances == "isotropic"
         return covariance_about(
             reference, registered, weight, full=full, alike=alike, least=self.min_variance
         )
@@ -326,15 +324,15 @@ class ShapeKMeans(AbstractModel):
     def _register(self, data: Data) -> tuple[Data, dict[str, np.ndarray]]:
         """Shapes laid on their mean, and the variances about it."""
         # They are small, and registered to each other.
-        array = allgather_rows(data.samples, data.mesh)
+        array = data.all_samples
         weight = None if data.weight is None else data.all_weights
         if len(array) == 1:
             raise ValueError(
                 f"one shape{'' if weight is None else ' of positive weight'} has no variance to be "
                 "found; give at least 2"
             )
-        registered, consensus, params, converged = broadcast_one_to_all(
-            register(array, self.registration, self.reflection, weight), data.mesh
+        registered, consensus, params, converged = data.broadcast(
+            register(array, self.registration, self.reflection, weight)
         )
         reference = jnp.asarray(consensus)
         each = None if weight is None else jnp.asarray(weight, dtype=reference.dtype)
@@ -373,14 +371,12 @@ class ShapeKMeans(AbstractModel):
         assignment = dataclasses.replace(outcome.assignment, params=params)
         return dataclasses.replace(outcome, assignment=assignment, extras=extras, figures=figures)
 
-    def blank(self, sample_shape: tuple[int, ...], dtype: jnp.dtype) -> Learned:
-        """Mean shapes and variances; see `AbstractModel.blank`."""
-        full = (*sample_shape, sample_shape[1]) if self.covariances == "full" else sample_shape
-        family = self.family(jnp.zeros(sample_shape, dtype), jnp.ones(full, dtype))
-        shapes = jnp.zeros((self.num_clusters, *sample_shape), dtype)
-        return Learned(
-            Clusters(jax.vmap(family.init)(shapes), jnp.zeros((self.num_clusters, 0), dtype))
-        )
+    def blank(self, sample: PyTree) -> Learned:
+        """Mean shapes and variances."""
+        full, shape = self.covariances == "full", sample.shape
+        variances = jnp.ones((*shape, shape[1]) if full else shape, sample.dtype)
+        solver = self.solver(jnp.zeros(shape, sample.dtype), variances)
+        return blank_state(solver, sample, self.num_clusters, ()).learned
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
         """Every shape is registered to the mean of those fitted, and goes to the nearest centre.
@@ -390,7 +386,7 @@ class ShapeKMeans(AbstractModel):
         """
         registered, params, solver = self._registered(outcome, data)
         found = assign_samples(solver, outcome.learned, registered, callback=callback)
-        return dataclasses.replace(found, params=allgather_rows(params, data.mesh))
+        return dataclasses.replace(found, params=data.allgather(params))
 
     def _registered(self, outcome: Outcome, data: Data) -> tuple[Data, np.ndarray, Lloyd]:
         """New shapes registered to the mean of those fitted, how, and what compares them."""

@@ -34,10 +34,9 @@ from diffclust.graphs.refine import distinct_neighbours, windowed_neighbours
 from diffclust.models.scattering import (
     AbstractScatteringModel,
     FeatureClustering,
-    relative_weight,
     reporter,
 )
-from diffclust.models.settings import check_whole_numbers
+from diffclust.models.settings import GraphSettings
 from diffclust.parallel import Data, Description
 from diffclust.solvers import (
     Callback,
@@ -57,22 +56,8 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 
-class AbstractGraphModel(AbstractScatteringModel):
+class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
     """A normalised cut of the mean of graphs, each without so many leading principal directions."""
-
-    num_removed: eqx.AbstractVar[tuple[int, ...]]
-    num_neighbours: eqx.AbstractVar[tuple[int, ...]]
-
-    def check_graph(self) -> None:
-        """Refuses settings that mean nothing.
-
-        Raises:
-            ValueError: With what came and what would do.
-        """
-        _validation.count(self.num_clusters, "num_clusters")
-        self.check_scattering()
-        check_whole_numbers(self.num_removed, "num_removed", 0)
-        check_whole_numbers(self.num_neighbours, "num_neighbours", 1)
 
     @property
     def most_removed(self) -> int:
@@ -143,7 +128,7 @@ class AbstractGraphModel(AbstractScatteringModel):
             self.num_restarts,
             jax.random.split(context.key)[0],
             context.callback,
-            weight=relative_weight(context.data),
+            weight=context.data.relative_weights,
         ).arrays()
 
 
@@ -202,16 +187,16 @@ def cut_mean_graph(
     embedding = spectral_embedding(graph, num_clusters, key=key)
     settings = {"key": key, "weight": weight}
     points = kmeans(embedding.vectors, num_clusters, num_restarts=num_restarts, **settings)
-    agreement = []
+    indices = []
     for number, each in enumerate(alone):
         report(number + 1, 1 + len(alone))
         each = weighted_graph(each, rows=weight, columns=weight)
         single = spectral_embedding(each, num_clusters, key=key)
         theirs = kmeans(single.vectors, num_clusters, num_restarts=1, **settings)
-        agreement.append(metrics.adjusted_rand_index(points.assignments, theirs.assignments))
+        indices.append(metrics.adjusted_rand_index(points.assignments, theirs.assignments))
     figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
-    if agreement:
-        figures["stability"] = float(np.mean(agreement))
+    if indices:
+        figures["stability"] = float(np.mean(indices))
     scales = [
         self_tuning_scales(near, num_neighbours=k) for near in neighbours for k in num_neighbours
     ]
@@ -242,11 +227,8 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
     own: `ProjectedScatteringSpectralClustering.as_published(num_clusters)`.
 
     Attributes:
-        num_clusters: K.
         affinity: `"graph"` compares all samples with each other; `"representatives"` (U-SPEC) with
             a few, for any number of samples; `"auto"` takes the graph up to 100,000 samples.
-        num_removed: How many leading principal directions are removed, in each of the graphs.
-        num_neighbours: How many neighbours a sample has, in each of the graphs.
         num_representatives: p of U-SPEC.
         num_candidates: p' of U-SPEC.
 
@@ -255,16 +237,12 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
         clustering.
     """
 
-    num_clusters: int = eqx.field(static=True)
     affinity: Affinity = eqx.field(static=True, default="auto", kw_only=True)
-    num_removed: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3, 4), kw_only=True)
-    num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(5, 8), kw_only=True)
     num_representatives: int = eqx.field(static=True, default=1000, kw_only=True)
     num_candidates: int = eqx.field(static=True, default=9000, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        self.check_graph()
         if self.affinity not in ("auto", "graph", "representatives"):
             raise ValueError(
                 f"affinity must be 'auto', 'graph' or 'representatives', not {self.affinity!r}"
@@ -389,7 +367,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
 
     def _cut_through_representatives(self, context: Context) -> dict[str, np.ndarray]:
         near = [context.results[f"representatives_{n}"] for n in self.num_removed]
-        weight, key = relative_weight(context.data), jax.random.split(context.key)[0]
+        weight, key = context.data.relative_weights, jax.random.split(context.key)[0]
         reporter(context.callback, "cut")(0, 1)
         return self.cut_through_representatives(near, key, weight=weight).arrays()
 

@@ -14,9 +14,9 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.image_source import ImageSource
 from diffclust.parallel.mesh import (
+    Distributed,
     jitted_map_rows,
     own_mesh,
-    own_part,
     own_size,
     pad_rows,
     ready_on_cpu,
@@ -215,7 +215,7 @@ class StreamedBatches:
 
 
 @dataclasses.dataclass(frozen=True)
-class Chunks:
+class Chunks(Distributed):
     """A data set in equal chunks, the last one padded with samples of weight zero.
 
     Attributes:
@@ -295,7 +295,7 @@ class Chunks:
         Returns:
             One memory of `num_samples` rows, in the order of the samples; arrays of NumPy's.
         """
-        return self.stack(part(own_part(past, self.mesh)) for past in memory)
+        return self.stack(part(self.unshard(past)) for past in memory)
 
     def stack(self, parts: Iterable[PyTree]) -> Any:
         """Rows of all samples, from those of each chunk; all processes must ask.
@@ -319,7 +319,7 @@ class Chunks:
                 part,
             )
             start += self.own_size
-        return allgather_rows(whole, self.mesh)
+        return self.allgather(whole)
 
     def rows_of(self, memory: Sequence[PyTree], index: Int[np.ndarray, " m"]) -> Any:
         """The memory of some samples, on the host; all processes must ask.
@@ -345,7 +345,7 @@ class Chunks:
             rows = np.empty((index.size, *leaves[0].shape[1:]), leaves[0].dtype)
             for number in np.unique(chunk):
                 here = np.flatnonzero(chunk == number)
-                rows[here] = own_part(leaves[number], self.mesh)[inside[here]]
+                rows[here] = self.unshard(leaves[number])[inside[here]]
             return rows
 
         return jax.tree.map(take, *chunks)
@@ -367,7 +367,7 @@ class Chunks:
             here = rows[number * size : (number + 1) * size]
             return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[here]), memory)
 
-        return tuple(shard_rows(part(number), self.mesh) for number in range(self.count))
+        return tuple(self.shard(part(number)) for number in range(self.count))
 
     def gather(self, index: Int[np.ndarray, " m"]) -> PyTree:
         """Samples in the order of their indices; all processes must ask.
@@ -381,7 +381,7 @@ class Chunks:
             The samples as host arrays with a leading axis.
         """
         index = np.asarray(index)
-        if spans(self.mesh):
+        if self.is_distributed:
             # There, padding is not at the end.
             index = np.where(index < self.num_samples, index, 0)
         return take_rows(self._gather, index, self.counts, self.mesh)

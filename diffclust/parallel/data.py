@@ -26,8 +26,16 @@ from diffclust.parallel.chunks import (
     sample_struct,
     step_on_devices,
 )
-from diffclust.parallel.mesh import own_size, ready_on_cpu, replicate, shard_rows, sharded
-from diffclust.parallel.processes import allgather_rows, own_rows, own_share, row_counts, take_rows
+from diffclust.parallel.mesh import (
+    Distributed,
+    check_mesh,
+    own_mesh,
+    own_size,
+    ready_on_cpu,
+    replicate,
+    sharded,
+)
+from diffclust.parallel.processes import own_rows, own_share, row_counts, take_rows
 
 
 class PerSample(eqx.Module):
@@ -55,7 +63,7 @@ class HostRows(eqx.Module):
         return sum(map(len, self.parts))
 
     @property
-    def whole(self) -> np.ndarray:
+    def joined(self) -> np.ndarray:
         """All rows so far as one array."""
         return np.concatenate(self.parts)
 
@@ -133,7 +141,7 @@ def with_rows(tree: PyTree, index: Int[Array, " m"], rows: PyTree) -> PyTree:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Data:
+class Data(Distributed):
     """Samples with their weights, and the devices and processes that share them.
 
     Attributes:
@@ -142,6 +150,9 @@ class Data:
         weight: Their weights, or None for ones.
         chunk_size: Samples a chunk, and a device; None where no chunks are asked for.
         mesh: The devices, or None for one.
+
+    Raises:
+        ValueError: If samples cannot be shared out along the mesh; see `check_mesh`.
     """
 
     samples: PyTree
@@ -149,6 +160,10 @@ class Data:
     chunk_size: int | None = None
     mesh: Mesh | None = None
     _levels: dict[Hashable, Chunks] = dataclasses.field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        """Refuses a mesh along which samples cannot be shared out."""
+        check_mesh(self.mesh)
 
     @functools.cached_property
     def counts(self) -> tuple[int, ...]:
@@ -181,11 +196,21 @@ class Data:
         each = -(-max(self.counts) // own_size(self.mesh))
         return Description(sample_struct(self.samples), self.num_samples, each, self.streamed)
 
+    @property
+    def all_samples(self) -> PyTree:
+        """The samples of all processes, on the host of each; all processes must ask."""
+        return self.allgather(self.samples)
+
     @functools.cached_property
     def all_weights(self) -> Float[np.ndarray, " n"]:
         """Weights of the samples of all processes."""
         ones = np.ones(self.own.stop - self.own.start, self.dtype)
-        return allgather_rows(ones if self.weight is None else self.weight, self.mesh)
+        return self.allgather(ones if self.weight is None else self.weight)
+
+    @property
+    def relative_weights(self) -> Float[np.ndarray, " n"] | None:
+        """The weights of all samples divided by their mean; None where all are one."""
+        return None if self.weight is None else self.all_weights / self.all_weights.mean()
 
     def level(self, key: Hashable, prepare: Callable[[PyTree], PyTree]) -> Chunks:
         """The samples, prepared and cut into chunks; computed once for each key.
@@ -212,28 +237,22 @@ class Data:
         weight = jnp.asarray(self.all_weights, dtype=self.dtype)
         return Batch(jax.tree.map(jnp.asarray, self.samples), weight)
 
-    def take(
-        self, index: Int[np.ndarray, " m"], place: Callable[..., PyTree] = shard_rows
-    ) -> Batch:
-        """Some of the samples, on the devices.
+    def take(self, index: Int[np.ndarray, " m"]) -> Batch:
+        """Some of the samples, shared out among the devices.
 
         Args:
-            index: Which ones; of several processes as many for each, in the order of these, where
-                they are shared out.
-            place: `shard_rows`, as many for each device, or `replicate`, all for each.
+            index: Which ones; as many for each device, and for each process its own, in the order
+                of the processes.
 
         Returns:
             The batch.
         """
-        if place is shard_rows:
-            index = index[own_share(index.size, self.mesh)]
-            samples = self._rows(index - self.own.start)
-        else:
-            samples = self.gather(index)
+        index = index[own_share(index.size, self.mesh)]
+        return self._batch(self._rows(index - self.own.start), index, self.shard)
+
+    def _batch(self, samples: PyTree, index: np.ndarray, place: Callable) -> Batch:
         batch = (samples, self.all_weights[index].astype(self.dtype))
-        if self.mesh is None:
-            return Batch(*jax.tree.map(jnp.asarray, batch))
-        return Batch(*place(batch, self.mesh))
+        return Batch(*(jax.tree.map(jnp.asarray, batch) if self.mesh is None else place(batch)))
 
     def step(
         self, step: Callable, state: PyTree, memory: PyTree, index: Int[np.ndarray, " m"], *others
@@ -270,7 +289,7 @@ class Data:
             The batch.
         """
         if self.resident is None:
-            return self.take(index, replicate)
+            return self._batch(self.gather(index), index, self.replicate)
         return rows_of(self.resident, jnp.asarray(index))
 
     def _rows(self, own: np.ndarray) -> PyTree:
@@ -286,6 +305,18 @@ class Data:
             Arrays with a leading axis.
         """
         return take_rows(self._rows, index, self.counts, self.mesh)
+
+    def local(self, index: Int[np.ndarray, " m"], chunk_size: int) -> "Data":
+        """Some of this process's samples, for work that needs no exchange.
+
+        Args:
+            index: Which of its own.
+            chunk_size: Samples a chunk, and a device.
+
+        Returns:
+            Data of this process and its devices alone, without weights.
+        """
+        return Data(self._rows(index), None, chunk_size, own_mesh(self.mesh))
 
     def subset(self, index: Int[np.ndarray, " m"], weight: Float[np.ndarray, " m"]) -> "Data":
         """Some of the samples, shared out evenly; all processes must ask.
@@ -305,17 +336,6 @@ class Data:
         part = jax.tree.map(lambda leaf: leaf[own], self.gather(index))
         return Data(part, weight[own], self.chunk_size, self.mesh)
 
-    def replicate(self, tree: PyTree) -> PyTree:
-        """The same arrays on every device.
-
-        Args:
-            tree: Any tree.
-
-        Returns:
-            The tree.
-        """
-        return replicate(tree, self.mesh)
-
     def canonical(self, state: PyTree) -> PyTree:
         """A fit's state as a snapshot holds it, which other chunks or devices can go on from.
 
@@ -329,7 +349,7 @@ class Data:
 
         def canonical(node: Any) -> Any:
             if isinstance(node, HostRows):
-                return HostRows((node.whole,))
+                return HostRows((node.joined,))
             if isinstance(node, PerSample):
                 return PerSample(self._layout.collect(node.rows))
             return node
@@ -349,7 +369,7 @@ class Data:
         def placed(node: Any) -> Any:
             if isinstance(node, PerSample):
                 return PerSample(self._layout.scatter(node.rows))
-            return replicate(node, self.mesh) if isinstance(node, jax.Array) else node
+            return self.replicate(node) if isinstance(node, jax.Array) else node
 
         return jax.tree.map(placed, state, is_leaf=_is_rows)
 

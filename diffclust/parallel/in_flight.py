@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from jaxtyping import Shaped
 
 _Item = TypeVar("_Item")
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 Chunkwise = Callable[[int], Iterator[Shaped[np.ndarray, "m ..."]]]
 """Yields chunk after chunk of an array's rows, from a given row on."""
@@ -63,8 +63,8 @@ def num_workers(mesh: Mesh | None) -> int:
 
 
 def in_flight(
-    compute: Callable[[_Item], _Found], items: Iterable[_Item], *, workers: int
-) -> Iterator[_Found]:
+    compute: Callable[[_Item], _Result], items: Iterable[_Item], *, workers: int
+) -> Iterator[_Result]:
     """What a function makes of each item, in their order, a few at a time.
 
     A CPU device runs the programs of one thread one after the other, and shares out the large steps
@@ -88,14 +88,14 @@ def in_flight(
     for item in itertools.islice(items, 1):
         yield jax.block_until_ready(compute(item))
 
-    def waited(item: _Item) -> _Found:
+    def waited(item: _Item) -> _Result:
         with contextlib.ExitStack() as stack:
             for name, value in settings.items():
                 stack.enter_context(_SETTINGS[name](value))
             return jax.block_until_ready(compute(item))
 
     pool = ThreadPoolExecutor(workers, thread_name_prefix="diffclust")
-    waiting: collections.deque[Future[_Found]] = collections.deque()
+    waiting: collections.deque[Future[_Result]] = collections.deque()
     try:
         for item in items:
             waiting.append(pool.submit(waited, item))

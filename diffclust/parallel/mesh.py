@@ -7,6 +7,7 @@ processes (`start_processes`), rows are those that this process has.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +18,7 @@ from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from diffclust.parallel import processes
 from diffclust.parallel.processes import num_processes, row_counts, spans
 
 AXIS = "data"
@@ -191,6 +193,90 @@ def own_part(tree: PyTree, mesh: Mesh | None) -> PyTree:
         return np.concatenate([np.asarray(piece.data) for piece in pieces])
 
     return jax.tree.map(part, tree)
+
+
+class Distributed:
+    """Placing arrays on the devices that share samples, and the exchange of their processes.
+
+    With one process, or one device, the methods return what they are given.
+    """
+
+    mesh: Mesh | None
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether several processes share the samples."""
+        return spans(self.mesh)
+
+    def replicate(self, tree: PyTree) -> PyTree:
+        """The same arrays on every device; see `replicate`.
+
+        Args:
+            tree: Any tree.
+
+        Returns:
+            The tree.
+        """
+        return replicate(tree, self.mesh)
+
+    def unreplicate(self, tree: PyTree) -> PyTree:
+        """What was the same on every device, on the default device alone.
+
+        Args:
+            tree: Any tree of arrays.
+
+        Returns:
+            The tree.
+        """
+        return unreplicated(tree, self.mesh)
+
+    def shard(self, rows: PyTree) -> PyTree:
+        """Rows of this process shared out among its devices; see `shard_rows`.
+
+        Args:
+            rows: Arrays with a common leading axis.
+
+        Returns:
+            The tree.
+        """
+        return shard_rows(rows, self.mesh)
+
+    def unshard(self, rows: PyTree) -> PyTree:
+        """The rows of this process, on the host, of arrays that are shared out.
+
+        Args:
+            rows: Arrays that a step, or a function of rows, gave.
+
+        Returns:
+            Arrays of NumPy's.
+        """
+        return own_part(rows, self.mesh)
+
+    def allgather(self, rows: PyTree) -> PyTree:
+        """The rows of all processes, in the order of the samples; all processes must ask.
+
+        Args:
+            rows: Arrays of this process's rows.
+
+        Returns:
+            The same arrays in every process.
+        """
+        return processes.allgather_rows(rows, self.mesh)
+
+    def broadcast(self, tree: PyTree) -> PyTree:
+        """Arrays as process 0 has them; all processes must ask.
+
+        Args:
+            tree: Arrays of the same shapes in every process.
+
+        Returns:
+            The same arrays in every process.
+        """
+        return processes.broadcast_one_to_all(tree, self.mesh)
+
+    def raise_everywhere(self) -> AbstractContextManager[None]:
+        """A block whose error in one process is an error in all."""
+        return processes.raise_everywhere(self.mesh)
 
 
 def shard_batch(batch: PyTree, mesh: Mesh) -> PyTree:

@@ -1,5 +1,6 @@
 """Prototypes as pictures: images as 8 bits, and sheets of all prototypes with their sizes."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,25 +116,16 @@ def shape_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
     Raises:
         ValueError: If the model does not cluster shapes.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import EllipseCollection
-    from matplotlib.figure import Figure
 
     covariances, means = landmark_covariances(result), result.prototypes.astype(np.float64)
-    frame, columns = shape_frame(means, covariances), min(len(means), _MOST_WIDE)
-    rows = -(-len(means) // columns)
+    frame = shape_frame(means, covariances)
     inches = _PANEL / max(frame.width, frame.height)
     width, height = frame.width * inches, frame.height * inches
-    figure = Figure(figsize=(columns * width, rows * (height + _TITLE)), dpi=120)
-    canvas = FigureCanvasAgg(figure)
-    panels = figure.subplots(rows, columns, squeeze=False)
-    above = _TITLE / (rows * (height + _TITLE))
-    figure.subplots_adjust(0.0, 0.0, 1.0, 1.0 - above, 0.0, _TITLE / height)
-    for panel in panels.flat:
-        panel.set_axis_off()
-    for cluster, (mean, covariance) in enumerate(zip(means, covariances, strict=True)):
-        panel, points = panels.flat[cluster], frame.place(mean)
-        axes, angles = frame.half_axes(covariance)
+
+    def draw(panel: Any, cluster: int) -> None:
+        points = frame.place(means[cluster])
+        axes, angles = frame.half_axes(covariances[cluster])
         style: dict[str, Any] = {"units": "xy", "facecolors": "C0", "alpha": 0.25}
         style |= {"offsets": points, "offset_transform": panel.transData}
         for wide, high in (4.0 * axes.T, 2.0 * axes.T):
@@ -143,27 +135,44 @@ def shape_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
         if len(points) <= DENSE:
             panel.plot(*points.T, ".", color="C0", markersize=2.5)
         panel.set(xlim=(0, frame.width), ylim=(frame.height, 0), aspect="equal")
-        panel.set_title(f"{cluster}:  n = {result.counts[cluster]}", fontsize=9)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+    return _panels(result.counts, draw, width, height, title=_TITLE)
 
 
 def _series_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
     """All mean series in a grid, on one scale."""
+    means = result.prototypes
+    return _panels(
+        result.counts, lambda panel, cluster: panel.plot(means[cluster]), _PANEL, _PANEL / 2
+    )
+
+
+def _panels(
+    counts: np.ndarray,
+    draw: Callable[[Any, int], Any],
+    width: float,
+    height: float,
+    *,
+    title: float | None = None,
+) -> UInt8[np.ndarray, "height width 3"]:
+    """A panel for each cluster; on one scale where titles have no room of their own."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    means = result.prototypes
-    columns = min(len(means), _MOST_WIDE)
-    rows = -(-len(means) // columns)
-    figure = Figure(figsize=(columns * _PANEL, rows * _PANEL / 2), dpi=120, layout="tight")
+    columns, shared = min(len(counts), _MOST_WIDE), title is None
+    rows, above = -(-len(counts) // columns), title or 0.0
+    size = (columns * width, rows * (height + above))
+    figure = Figure(figsize=size, dpi=120, layout="tight" if shared else None)
     canvas = FigureCanvasAgg(figure)
-    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    panels = figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
+    if not shared:
+        top = 1.0 - above / size[1]
+        figure.subplots_adjust(0.0, 0.0, 1.0, top, 0.0, above / height)
     for panel in panels.flat:
         panel.set_axis_off()
-    for cluster, mean in enumerate(means):
-        panels.flat[cluster].plot(mean)
-        panels.flat[cluster].set_title(f"{cluster}:  n = {result.counts[cluster]}", fontsize=9)
+    for cluster, count in enumerate(counts):
+        draw(panels.flat[cluster], cluster)
+        panels.flat[cluster].set_title(f"{cluster}:  n = {count}", fontsize=9)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from diffclust._renamed import takes_former_settings
 from diffclust.distances import DiagonalGaussian, Gaussian
 from diffclust.distances.frechet import HalfPlanePoint, exp_map, hessian_bound, log_map
 from diffclust.prototypes.base import (
@@ -20,7 +21,7 @@ from diffclust.prototypes.base import (
 )
 from diffclust.types import Landmarks, Scalar, Shapes
 
-Variances = Literal["round", "per_landmark", "per_cluster"]
+Variances = Literal["isotropic", "per_landmark", "per_cluster"]
 """One for all landmarks; one a landmark and coordinate; one a cluster, landmark and coordinate."""
 
 _UNIT = 2.0**0.5
@@ -55,6 +56,7 @@ def gaussians(shape: Float[Array, "*n landmarks dims"], covariance: Covariance) 
     return Gaussian(shape, covariance)
 
 
+@takes_former_settings
 class MeanShapes(AbstractPrototypeFamily):
     """The mean of a cluster's shapes, and variances by their scatter about it.
 
@@ -136,7 +138,7 @@ class MeanShapes(AbstractPrototypeFamily):
             shared = shared - self._square(jnp.sum(sums.first, axis=0) / total)
         else:
             shared = within
-        if self.variances == "round":
+        if self.variances == "isotropic":
             shared = self._isotropic(shared)
         return jnp.broadcast_to(shared[None], sums.second.shape)
 

@@ -8,7 +8,7 @@ import jax
 from diffclust.analysis import RARE, describe_movement
 from diffclust.data import Collection, Recordings
 from diffclust.masks import mask_in_words
-from diffclust.models import Result, of_images
+from diffclust.models import Result
 from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
 from diffclust.report.selection import words_of
 from diffclust.report.text import count, escape, number, whole
@@ -194,8 +194,8 @@ def _restarts(result: Result) -> str:
     texts = [f"<li>{number(loss)}</li>" for loss in losses]
     kept = min(range(len(losses)), key=losses.__getitem__)
     texts[kept] = f"<li class=kept>{number(losses[kept])} (kept)</li>"
-    loss, is_image = result.model.criterion, result.model.descriptor.sample_kind == "image"
-    factor = of_images(result).coarsening(*result.sample_shape[:2]) if is_image else 1
+    loss = result.model.criterion
+    factor = result.model.coarsening(*result.sample_shape[:2])
     if factor > 1:
         where = (
             f" They ran on images {factor} times coarser, where the loss is another one; the one "

@@ -192,16 +192,20 @@ def certainties(result: Result) -> Float[np.ndarray, " n"] | None:
         are only known of other samples than those that were assigned.
     """
     extras = result.outcome.extras
-    shares = extras.get("responsibilities", extras.get("certainties"))
+    responsibilities = extras.get("responsibilities", extras.get("certainties"))
     is_mixture = result.model.descriptor.is_mixture
-    if shares is None or not is_mixture or len(shares) != len(result.assignments):
+    if (
+        responsibilities is None
+        or not is_mixture
+        or len(responsibilities) != len(result.assignments)
+    ):
         return None
-    if shares.ndim == 1:
+    if responsibilities.ndim == 1:
         # Of images that are read as they are needed only the greatest is kept.
-        return shares
-    own = shares[np.arange(len(shares)), result.assignments]
+        return responsibilities
+    own = responsibilities[np.arange(len(responsibilities)), result.assignments]
     # A saved model that assigns other images still has those of the images it was fitted to.
-    return own if np.array_equal(own, shares.max(axis=1)) else None
+    return own if np.array_equal(own, responsibilities.max(axis=1)) else None
 
 
 def sample_info(
@@ -259,7 +263,7 @@ def class_shares(dataset: Collection, members: np.ndarray) -> list[tuple[str, fl
         members: Positions in it.
 
     Returns:
-        Names and shares; empty without labels or members.
+        Names and responsibilities; empty without labels or members.
     """
     if dataset.labels is None or len(members) == 0:
         return []

@@ -20,6 +20,7 @@ from sklearn.utils.validation import (
 )
 
 from diffclust import models
+from diffclust._renamed import current_settings
 from diffclust.models import AbstractModel, Result
 from diffclust.solvers import Assignment, ignore
 
@@ -82,7 +83,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
         signature = inspect.Signature([own, first, *parameters[1:]])
 
         def __init__(self: "Clusterer", *args: Any, **given: Any) -> None:
-            bound = signature.bind(self, *args, **given)
+            bound = signature.bind(self, *args, **current_settings(given, warns_at=3))
             bound.apply_defaults()
             for name, value in list(bound.arguments.items())[1:]:
                 setattr(self, name, value)

@@ -12,12 +12,11 @@ from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch
 from diffclust.parallel.data import Data
 from diffclust.parallel.in_flight import Chunkwise, in_flight, num_workers
-from diffclust.parallel.mesh import own_part, unreplicated
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
-from diffclust.solvers.lloyd import Lloyd, LloydState
+from diffclust.solvers.lloyd import Lloyd
 from diffclust.solvers.lloyd_problem import LloydProblem
-from diffclust.solvers.lloyd_run import assigned_memory, clusters_of, means_of_aligned
+from diffclust.solvers.lloyd_run import add_aligned, assigned_memory, clusters_of, means_of_aligned
 from diffclust.solvers.result import Callback, Progress, ignore
 from diffclust.types import Key
 
@@ -57,16 +56,6 @@ def _aligned(everywhere: PyTree, rows: PyTree) -> Alignment:
     return align_to_own(solver, learned, samples, memory, prepared)
 
 
-def _add(
-    solver: Lloyd, state: LloydState, batch: Batch, memory: Memory, *, axis_name: str | None = None
-) -> tuple[LloydState, Memory]:
-    """Adds a batch whose memory holds the alignment of each sample to its own cluster."""
-    own = Memory(memory.cluster[:, :1], memory.energy[:, :1], memory.params[:, :1])
-    alignment = jax.vmap(lambda m: Alignment(m.cluster, m.params, m.energy))(own)
-    cluster = memory.cluster[:, 0]
-    return solver.accumulate(state, batch, alignment, cluster, axis_name=axis_name), memory
-
-
 def aligned_means(
     problem: LloydProblem,
     data: Data,
@@ -92,8 +81,7 @@ def aligned_means(
     """
     solver, count = problem.solver, problem.plan.num_clusters
     rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
-    weight = None if data.weight is None else data.all_weights / data.all_weights.mean()
-    chosen, weight = _sample_of_each(assignments, weight, count, most, rng)
+    chosen, weight = _sample_of_each(assignments, data.relative_weights, count, most, rng)
     subset = data.subset(chosen, weight)
     chosen = np.append(chosen, chosen[:1].repeat(subset.num_samples - chosen.size))
     level = problem.level(subset, 1)
@@ -101,7 +89,7 @@ def aligned_means(
     first = level.gather(np.zeros(count, int))
     clusters = clusters_of(solver, first, problem.plan.penalty)
     state = means_of_aligned(solver, level, memory, clusters)
-    step = eqx.Partial(_add, solver)
+    step = eqx.Partial(add_aligned, solver)
     for _ in range(_PASSES):
         state, new = data.replicate(state), []
         for batch, past in zip(level.batches, memory, strict=True):
@@ -112,7 +100,7 @@ def aligned_means(
             state, present = level.step(step, state, batch, present)
             new.append(present)
         memory, state = tuple(new), solver.end_pass(state)
-    return unreplicated(state.learned.clusters, data.mesh)
+    return data.unreplicate(state.learned.clusters)
 
 
 def alignment_chunks(
@@ -144,13 +132,13 @@ def alignment_chunks(
         batch, past = chunk
         return level.map(_aligned, (solver, learned), (batch.samples, past)).params
 
-    def chunks(begin: int) -> Iterator[np.ndarray]:
+    def chunks(first_row: int) -> Iterator[np.ndarray]:
         every = list(zip(level.batches, memory, strict=True))
-        done = sum(min((number + 1) * size, count) <= begin for number in range(len(every)))
+        done = sum(min((number + 1) * size, count) <= first_row for number in range(len(every)))
         computed = in_flight(compute, every[done:], workers=num_workers(data.mesh))
         for number, params in enumerate(computed, done):
             start = number * size
-            yield own_part(params, data.mesh)[max(begin - start, 0) : max(count - start, 0), 0]
+            yield data.unshard(params)[max(first_row - start, 0) : max(count - start, 0), 0]
             callback(Progress("alignments", 0, 0, number + 1, level.count))
 
     return chunks

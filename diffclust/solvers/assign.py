@@ -13,7 +13,6 @@ from jaxtyping import Float, PyTree
 from diffclust.image_source import ImageSource
 from diffclust.parallel.chunks import largest_read
 from diffclust.parallel.data import Data
-from diffclust.parallel.mesh import own_part, replicate, shard_rows
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import AbstractSolver, Memory, memory_of
 from diffclust.solvers.gradient import GradientEM
@@ -61,14 +60,14 @@ def _assign_chunks(
         size = min(size, largest_read(math.prod(samples.shape[1:])))
     chunks = dataclasses.replace(data, weight=None, chunk_size=size).level(1, solver.normalise)
     unseen = solver.init_memory(chunks.own_size, len(learned.clusters), chunks.dtype)
-    learned, unseen = replicate(learned, data.mesh), shard_rows(unseen, data.mesh)
+    learned, unseen = data.replicate(learned), data.shard(unseen)
 
     def parts() -> Iterator[PyTree]:
         for number, batch in enumerate(chunks.batches):
             rows = (batch.samples, unseen)
             memory = jax.block_until_ready(chunks.map(_assign, (solver, learned), rows))
             callback(Progress("predict", 0, 0, number + 1, chunks.count))
-            yield part(own_part(memory, data.mesh))
+            yield part(data.unshard(memory))
 
     return chunks.stack(parts())
 
@@ -122,8 +121,8 @@ def assign_softly(
             np.put_along_axis(responsibilities, np.asarray(memory.cluster), share, axis=1)
         return assignment_of(memory), np.asarray(reduction(scores)), responsibilities
 
-    fields, losses, shares = _assign_chunks(solver, learned, data, part, callback)
-    return Assignment(*fields), losses, shares
+    fields, losses, responsibilities = _assign_chunks(solver, learned, data, part, callback)
+    return Assignment(*fields), losses, responsibilities
 
 
 def all_energies(

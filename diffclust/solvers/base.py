@@ -46,21 +46,6 @@ def memory_of(alignment: Alignment, warm: int) -> Memory:
     return Memory(alignment.cluster, alignment.energy, alignment.params[:, :warm])
 
 
-def reduction_now(reduction: AbstractReduction, learned: Learned) -> AbstractReduction:
-    """A solver's reduction, or what it has become where it follows the samples.
-
-    Args:
-        reduction: The solver's.
-        learned: What is learned.
-
-    Returns:
-        The reduction, without a gradient of its own.
-    """
-    objective = learned.objective
-    follows = isinstance(objective, AbstractAdaptiveReduction)
-    return jax.lax.stop_gradient(objective) if follows else reduction
-
-
 class AbstractSolver(eqx.Module):
     """An energy, an aligner, and the assignment of samples to the clusters of least energy."""
 
@@ -68,6 +53,11 @@ class AbstractSolver(eqx.Module):
     aligner: eqx.AbstractVar[AbstractAligner]
     warm_starts: eqx.AbstractVar[int]
     adjoint: eqx.AbstractVar[Adjoint]
+
+    @property
+    @abc.abstractmethod
+    def reduction(self) -> AbstractReduction:
+        """How the energies of a sample make its loss."""
 
     @abc.abstractmethod
     def normalise(self, sample: PyTree) -> PyTree:
@@ -80,7 +70,6 @@ class AbstractSolver(eqx.Module):
             The sample, scaled.
         """
 
-    @abc.abstractmethod
     def reduction_of(self, learned: Learned) -> AbstractReduction:
         """The reduction as it is now.
 
@@ -88,8 +77,12 @@ class AbstractSolver(eqx.Module):
             learned: What is learned.
 
         Returns:
-            The one that is learned, where it follows the samples; else the solver's.
+            The one that is learned, where it follows the samples, without a gradient of its own;
+            else the solver's.
         """
+        objective = learned.objective
+        follows = isinstance(objective, AbstractAdaptiveReduction)
+        return jax.lax.stop_gradient(objective) if follows else self.reduction
 
     def assign(self, learned: Learned, samples: PyTree, memory: Memory | None) -> Alignment:
         """Aligns a batch to its best clusters, which stay as they are.

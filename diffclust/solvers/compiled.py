@@ -14,12 +14,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust import _validation
-from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
-from diffclust.solvers.lloyd import Lloyd, LloydState, has_settled
-from diffclust.solvers.lloyd_run import clusters_of, refilled
+from diffclust.solvers.lloyd import Lloyd, LloydState, has_converged
+from diffclust.solvers.lloyd_run import add_aligned, clusters_of, refilled
 from diffclust.solvers.seeding import distances_to_seeds
 from diffclust.types import Count, Key, Scalar
 
@@ -122,7 +121,7 @@ def compiled_lloyd(
         loss = state.tally.loss
         at_rest = (state.tally.changed == 0) & ~jnp.any(empty) & solver.is_at_rest(loss, last)
         state = solver.end_pass(state)
-        at_rest &= has_settled(state.learned.objective, learned.objective)
+        at_rest &= has_converged(state.learned.objective, learned.objective)
         chosen = _worst(memory, batch, empty)
         clusters = refilled(
             solver,
@@ -188,10 +187,9 @@ def _first_state(
         return solver.init(clusters_of(solver, seeds, penalty)), memory
     first = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], num_clusters, axis=0), batch.samples)
     memory = eqx.tree_at(lambda m: m.cluster, memory, memory.cluster.at[:, 0].set(start))
-    given = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
     initial = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
     state = initial.init(clusters_of(solver, first, penalty))
-    state = initial.accumulate(state, batch, given, start)
+    state, _ = add_aligned(initial, state, batch, memory)
     return solver.init(initial.end_pass(state).learned.clusters), memory
 
 

@@ -182,7 +182,7 @@ def run(
     start = time.perf_counter()
     problem, data, found = _prepared(stages, data)
     restored = None if snapshots is None else _restored(problem, data, snapshots)
-    # A list, so that the step that takes the state out of it has the only reference.
+    # A list, from which each step takes the state: what is to be freed is not held here as well.
     state = [problem.init(data, key) if restored is None else restored[0]]
     if restored is not None:
         start -= restored[1]

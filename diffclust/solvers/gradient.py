@@ -23,7 +23,7 @@ from diffclust.energies import (
 from diffclust.networks import AbstractBatchBackbone, BatchFeatures
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Learned
-from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, memory_of, reduction_now
+from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, memory_of
 from diffclust.types import Count, Key, Scalar
 
 ADAM = optax.scale_by_adam(eps_root=1e-30)
@@ -96,7 +96,7 @@ class GradientEM(AbstractSolver):
 
     energy: AbstractPairEnergy
     aligner: AbstractAligner
-    reduction: AbstractReduction = HardMinimum()
+    reduction: AbstractReduction = HardMinimum()  # pyright: ignore[reportIncompatibleMethodOverride]
     followed: int | None = eqx.field(static=True, default=1, kw_only=True)
     decay: float = eqx.field(static=True, default=1e-6, kw_only=True)
     warm_starts: int = eqx.field(static=True, default=1, kw_only=True)
@@ -122,9 +122,6 @@ class GradientEM(AbstractSolver):
     def _transformation(self) -> optax.GradientTransformation:
         return self.optimizer or self.optimiser or ADAM
 
-    def reduction_of(self, learned: Learned) -> AbstractReduction:
-        return reduction_now(self.reduction, learned)
-
     def normalise(self, sample: PyTree) -> PyTree:
         """Returns the sample as it is; see `AbstractSolver.normalise`."""
         return sample
@@ -141,17 +138,11 @@ class GradientEM(AbstractSolver):
         none, count, dtype = jnp.zeros((), jnp.int32), len(learned.clusters), learned.clusters.dtype
         scores = jnp.zeros((1, self.aligner.num_candidates(count)), dtype)
         places = jnp.zeros(scores.shape, jnp.int32)
-        sums = eqx.filter_eval_shape(self._reduction_sums, learned, scores, scores[:, 0], places)
+        statistics = self.reduction_of(learned).statistics
+        sums = eqx.filter_eval_shape(statistics, scores, scores[:, 0], places)
         sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), sums)
         tally = GradientTally(jnp.zeros((count,), dtype), jnp.zeros((), dtype), sums)
         return GradientState(learned, self._transformation.init(learned), tally, none, none - 1)
-
-    def _reduction_sums(
-        self, learned: Learned, scores: Array, weight: Array, cluster: Array
-    ) -> PyTree:
-        reduction = self.reduction_of(learned)
-        follows = isinstance(reduction, AbstractAdaptiveReduction)
-        return reduction.statistics(scores, weight, cluster) if follows else None
 
     def training_memory(self, size: int, num_clusters: int, dtype: jnp.dtype) -> Memory | None:
         """The memory of samples before the first step.
@@ -232,7 +223,8 @@ class GradientEM(AbstractSolver):
         gradient = eqx.tree_at(lambda g: g.clusters.penalty, gradient, replace_fn=jnp.zeros_like)
         number = jnp.arange(len(state.learned.clusters), dtype=jnp.int32)
         count = batch.weight @ (found.cluster[:, :1] == number[None]).astype(batch.weight.dtype)
-        sums = self._reduction_sums(state.learned, found.energy, batch.weight, found.cluster)
+        reduction = self.reduction_of(state.learned)
+        sums = reduction.statistics(found.energy, batch.weight, found.cluster)
         if axis_name is not None:
             loss, gradient, count, sums = jax.lax.psum((loss, gradient, count, sums), axis_name)
         # An empty batch has no gradient, and so no step to take.
@@ -256,10 +248,8 @@ class GradientEM(AbstractSolver):
             lambda new, old: jnp.where(finite, new, old), taken, kept
         )
         failed = jnp.where(finite | (state.failed >= 0), state.failed, state.step)
-        state = GradientState(learned, moments, tally, state.step + 1, failed)
-        if memory is None:
-            return state, None
-        return state, memory_of(found, memory.params.shape[1])
+        present = None if memory is None else memory_of(found, memory.params.shape[1])
+        return GradientState(learned, moments, tally, state.step + 1, failed), present
 
     def _updates(
         self, gradient: Learned, moments: PyTree, learned: Learned, loss: Scalar

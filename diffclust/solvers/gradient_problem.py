@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 
 from diffclust.parallel.chunks import Batch
 from diffclust.parallel.data import Data, Description
-from diffclust.parallel.mesh import check_batch_size, replicate, unreplicated
+from diffclust.parallel.mesh import check_batch_size
 from diffclust.prototypes import Learned
 from diffclust.solvers.assign import SoftAssignment, assign_softly
 from diffclust.solvers.base import Memory
@@ -206,7 +206,7 @@ class GradientProblem(AbstractProblem):
             self._order = run, order
         # Placed alike in every window, so that no step is compiled twice.
         rate = jnp.asarray(phase.rate, dtype=data.dtype)
-        state, memory, rate = replicate((arrays.state, arrays.memory, rate), data.mesh)
+        state, memory, rate = data.replicate((arrays.state, arrays.memory, rate))
         taken = int(state.step)
         for step in range(taken, taken + min(plan.window, phase.steps - at.steps)):
             index = self._order[1].batch(step)
@@ -284,11 +284,17 @@ class GradientProblem(AbstractProblem):
         at, best = GradientPosition(**tuples(state.position)), state.arrays.best
         assert at.best is not None
         ended = GradientPosition(**at.best)
-        assignment, _, shares = self._best_assignment or self._assign(best, data, callback)
+        assignment, _, responsibilities = self._best_assignment or self._assign(
+            best, data, callback
+        )
         mass = float(np.sum(data.all_weights, dtype=np.float64))
-        soft = {"certainties": shares[:, 0]} if data.streamed else {"responsibilities": shares}
+        soft = (
+            {"certainties": responsibilities[:, 0]}
+            if data.streamed
+            else {"responsibilities": responsibilities}
+        )
         return Outcome(
-            unreplicated(best, data.mesh),
+            data.unreplicate(best),
             assignment,
             (*(mass * loss for loss in ended.history), min(at.losses)),
             at.losses,
@@ -388,7 +394,7 @@ def _mean_loss(solver: GradientEM, learned: Learned, batch: Batch, memory: Memor
 
 
 def _window_loss(state: GradientState, at: GradientPosition) -> tuple[float, tuple[float, ...]]:
-    """The mean loss and the shares of the clusters in the window that has ended."""
+    """The mean loss and the responsibilities of the clusters in the window that has ended."""
     if int(state.failed) >= 0:
         raise FitError(
             f"step {int(state.failed)} of restart {len(at.losses)}, phase {at.phase}: the loss or "

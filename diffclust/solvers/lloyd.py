@@ -14,7 +14,7 @@ from diffclust.energies import (
 )
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
-from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, memory_of, reduction_now
+from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, memory_of
 from diffclust.types import Count, Scalar
 
 
@@ -79,7 +79,7 @@ class Lloyd(AbstractSolver):
     energy: AbstractSampleEnergy
     aligner: AbstractAligner
     family: AbstractPrototypeFamily
-    reduction: AbstractReduction = HardMinimum()
+    reduction: AbstractReduction = HardMinimum()  # pyright: ignore[reportIncompatibleMethodOverride]
     warm_starts: int = eqx.field(static=True, default=1, kw_only=True)
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
 
@@ -112,9 +112,6 @@ class Lloyd(AbstractSolver):
         if objective is None and isinstance(self.reduction, AbstractAdaptiveReduction):
             objective = self.reduction.init(len(clusters), clusters.penalty.dtype)
         return empty_state(self, Learned(clusters, None, objective))
-
-    def reduction_of(self, learned: Learned) -> AbstractReduction:
-        return reduction_now(self.reduction, learned)
 
     def normalise(self, sample: PyTree) -> PyTree:
         """Brings a sample to the scale that the prototype family works on."""
@@ -183,20 +180,19 @@ class Lloyd(AbstractSolver):
             statistics = _moved_only(self.family, batch.samples, difference, moved, prototypes)
         else:
             statistics = self._statistics(state.learned, batch, alignment)
-        reduction, sums = self.reduction_of(state.learned), None
-        if isinstance(reduction, AbstractAdaptiveReduction):
-            sums = reduction.statistics(alignment.energy, batch.weight, alignment.cluster)
+        reduction = self.reduction_of(state.learned)
+        sums = reduction.statistics(alignment.energy, batch.weight, alignment.cluster)
         margin = jax.vmap(lambda a: a.margin)(alignment)
-        loss, counted = alignment.energy[:, 0], membership
+        loss, mass = alignment.energy[:, 0], membership
         if not reduction.is_hard:
             loss = reduction(alignment.energy)
-            counted = membership * total_share(reduction, alignment.energy)[:, None]
+            mass = membership * total_share(reduction, alignment.energy)[:, None]
 
         def total(values: Array) -> Array:
             return jnp.matmul(membership.T, values, precision=jax.lax.Precision.HIGHEST)
 
         tally = Tally(
-            jnp.sum(counted, axis=0),
+            jnp.sum(mass, axis=0),
             total(loss),
             total(jax.vmap(self.energy.penalties)(params)),
             total(jnp.where(jnp.isfinite(margin), margin, 0.0)),
@@ -324,7 +320,7 @@ def _moved_only(
     return jax.lax.cond(jnp.sum(changed, dtype=jnp.int32) <= most, few, many)
 
 
-def has_settled(now: PyTree, before: PyTree) -> Bool[Array, ""]:
+def has_converged(now: PyTree, before: PyTree) -> Bool[Array, ""]:
     """Whether a reduction that follows the samples has come to rest.
 
     Args:
@@ -359,11 +355,9 @@ def empty_state(solver: Lloyd, learned: Learned) -> LloydState:
         weight = jax.vmap(solver.energy.pixel_weight)(params, sample)
         member = jnp.zeros((1, count), dtype=clusters.penalty.dtype)
         sums = solver.family.statistics(sample, weight, member, clusters.prototype)
-        if not isinstance(learned.objective, AbstractAdaptiveReduction):
-            return sums, None
         scores = jnp.zeros((1, solver.aligner.num_candidates(count)), clusters.penalty.dtype)
         places = jnp.zeros(scores.shape, jnp.int32)
-        return sums, learned.objective.statistics(scores, scores[:, 0], places)
+        return sums, solver.reduction_of(learned).statistics(scores, scores[:, 0], places)
 
     statistics, of_reduction = jax.tree.map(
         lambda s: jnp.zeros(s.shape, s.dtype), eqx.filter_eval_shape(shapes)

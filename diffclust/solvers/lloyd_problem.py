@@ -13,7 +13,6 @@ from jaxtyping import Array, PyTree
 from diffclust import _validation
 from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.data import Data, Description, PerSample
-from diffclust.parallel.mesh import unreplicated
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.assign import assignment_of
 from diffclust.solvers.base import Memory
@@ -24,6 +23,7 @@ from diffclust.solvers.lloyd_run import (
     Run,
     Stopping,
     assigned_memory,
+    blank_state,
     clusters_of,
     means_of_aligned,
     run_pass,
@@ -38,8 +38,8 @@ from diffclust.solvers.seeding import (
 from diffclust.solvers.split_merge import (
     SplitMerge,
     changed_clusters,
-    moved_clusters,
     proposals,
+    split_merged,
     try_split,
 )
 from diffclust.types import Key
@@ -222,7 +222,7 @@ class LloydProblem(AbstractProblem):
             proposed = self._proposed(arrays, at) if improving else None
             if improving and proposed is None:
                 return _state(*self._restart_done(arrays, at))
-            arrays, at = self._begin(data, chunks, arrays, at, proposed, callback)
+            arrays, at = self._next_run(data, chunks, arrays, at, proposed, callback)
         assert arrays.state is not None
         assert arrays.memory is not None
         lloyd, memory = arrays.state, [arrays.memory.rows]
@@ -252,9 +252,9 @@ class LloydProblem(AbstractProblem):
 
         return report
 
-    # Where runs begin.
+    # How runs start.
 
-    def _begin(
+    def _next_run(
         self,
         data: Data,
         chunks: Chunks,
@@ -285,7 +285,7 @@ class LloydProblem(AbstractProblem):
             else:
                 assert arrays.children is not None
                 children = arrays.children.take(jnp.asarray(proposed[0]))
-                clusters = moved_clusters(clusters, *proposed, children)
+                clusters = split_merged(clusters, *proposed, children)
             state = solver.init(clusters, run.learned.objective)
         return replace(arrays, state=state, memory=memory), replace(at, history=())
 
@@ -316,7 +316,7 @@ class LloydProblem(AbstractProblem):
         unseen = solver.init_memory(chunks.own_size, count, chunks.dtype)
         return solver.init(clusters_of(solver, seeds, plan.penalty)), (unseen,) * chunks.count
 
-    # Where runs end.
+    # How runs end.
 
     def _run_done(
         self, chunks: Chunks, arrays: LloydArrays, at: LloydPosition, run: Run
@@ -419,7 +419,7 @@ class LloydProblem(AbstractProblem):
         at, best = _position(state.position), state.arrays.best
         chunks = self.level(data, 1)
         return Outcome(
-            unreplicated(best.learned, data.mesh),
+            data.unreplicate(best.learned),
             Assignment(*chunks.collect(best.memory, assignment_of)),
             best.history,
             at.losses,
@@ -455,19 +455,9 @@ class LloydProblem(AbstractProblem):
 
     def _blank(self, description: Description, factor: int) -> LloydState:
         """A state of zeros at one resolution."""
-        count, plan = self.plan.num_clusters, self.plan
-
-        def init(samples: PyTree) -> LloydState:
-            prepare = eqx.Partial(_prepare, solver=self.solver, factor=factor)
-            return self.solver.init(
-                clusters_of(self.solver, jax.vmap(prepare)(samples), plan.penalty)
-            )
-
-        samples = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), description.sample
-        )
-        shapes = eqx.filter_eval_shape(init, samples)
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        plan, prepare = self.plan, eqx.Partial(_prepare, solver=self.solver, factor=factor)
+        given = (description.sample, plan.num_clusters, plan.penalty)
+        return blank_state(self.solver, *given, prepare=prepare)
 
 
 def _pairs(clusters: Clusters) -> Clusters:

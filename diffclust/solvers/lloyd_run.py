@@ -14,8 +14,6 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch, Chunks
 from diffclust.parallel.data import PerSample
-from diffclust.parallel.mesh import ready_on_cpu, replicate, shard_rows
-from diffclust.parallel.processes import broadcast_one_to_all
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.lloyd import (
@@ -23,7 +21,7 @@ from diffclust.solvers.lloyd import (
     LloydState,
     Tally,
     empty_state,
-    has_settled,
+    has_converged,
     total_share,
 )
 from diffclust.solvers.result import FitError, Status
@@ -149,10 +147,10 @@ def run_pass(
     """
     if not history:
         # What one machine computed alone, another may have rounded differently.
-        state = broadcast_one_to_all(state, chunks.mesh)
+        state = chunks.broadcast(state)
     iteration, last = len(history), history[-1] if history else None
     # Placed alike in every pass, so that no step is compiled twice.
-    state, past = replicate(state, chunks.mesh), list(shard_rows(memory, chunks.mesh))
+    state, past = chunks.replicate(state), list(chunks.shard(memory))
     learned = state.learned
     # Each chunk's memory is dropped when the new one is there: of millions, one copy is enough.
     del memory
@@ -177,11 +175,11 @@ def run_pass(
     state = solver.end_pass(state, keep=solver.sums_persist)
     empty = np.asarray(tally.count) == 0
     status = None
-    if not empty.any() and has_settled(state.learned.objective, learned.objective):
+    if not empty.any() and has_converged(state.learned.objective, learned.objective):
         status = _verdict(solver, history, int(tally.changed), stopping)
     if last is not None and previous is not None and _has_risen(solver, learned, previous, history):
         # The better pass is made again, for its assignments: they were not kept.
-        again = empty_state(solver, replicate(previous, chunks.mesh))
+        again = empty_state(solver, chunks.replicate(previous))
         run = run_pass(solver, chunks, again, memory, Stopping(1, stopping.tolerance))
         assert isinstance(run, Run)
         return replace(run, history=history[:-1], status=Status.ROSE)
@@ -348,6 +346,37 @@ def clusters_of(
     return Clusters(prototype, jnp.tile(weights[None], (leaves[0].shape[0], 1)))
 
 
+def blank_state(
+    solver: Lloyd,
+    sample: PyTree,
+    num_clusters: int,
+    penalty: tuple[float, ...],
+    prepare: Callable[[PyTree], PyTree] | None = None,
+) -> LloydState:
+    """Zeros in the place of every array of a state; no sample is read.
+
+    Args:
+        solver: The solver.
+        sample: Shape and dtype of one sample, as `jax.ShapeDtypeStruct`s.
+        num_clusters: K.
+        penalty: Weights of the penalty terms.
+        prepare: Applied to each sample before it is clustered; None for `solver.normalise`.
+
+    Returns:
+        A state.
+    """
+
+    def init(samples: PyTree) -> LloydState:
+        seeds = jax.vmap(prepare or solver.normalise)(samples)
+        return solver.init(clusters_of(solver, seeds, penalty))
+
+    every = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((num_clusters, *leaf.shape), leaf.dtype), sample
+    )
+    shapes = eqx.filter_eval_shape(init, every)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
 def assigned_memory(
     solver: Lloyd, chunks: Chunks, num_clusters: int, assignments: Int[np.ndarray, " n"]
 ) -> tuple[Memory, ...]:
@@ -367,9 +396,21 @@ def assigned_memory(
     return chunks.scatter(eqx.tree_at(lambda m: m.cluster, memory, cluster))
 
 
-def _add(
+def add_aligned(
     solver: Lloyd, state: LloydState, batch: Batch, memory: Memory, *, axis_name: str | None = None
 ) -> tuple[LloydState, Memory]:
+    """Adds a chunk to the sums as its memory says that it is aligned; see `Lloyd.accumulate`.
+
+    Args:
+        solver: The solver.
+        state: The state.
+        batch: The chunk.
+        memory: Cluster and params of each sample.
+        axis_name: Name of a mapped device axis over which the chunk's sums are added, or None.
+
+    Returns:
+        The state with the chunk added, and the memory as it was.
+    """
     alignment = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
     previous = memory.cluster[:, 0]
     return solver.accumulate(state, batch, alignment, previous, axis_name=axis_name), memory
@@ -395,9 +436,9 @@ def means_of_aligned(
     prototype = jax.vmap(solver.family.init)(blank)
     initial = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
     state = initial.init(eqx.tree_at(lambda c: c.prototype, clusters, prototype))
-    step = eqx.Partial(_add, initial)
+    step = eqx.Partial(add_aligned, initial)
     for batch, past in zip(chunks.batches, memory, strict=True):
-        state = ready_on_cpu(chunks.step(step, state, batch, past)[0], chunks.mesh)
+        state = chunks.step(step, state, batch, past)[0]
         # Chunks that are waited for by nobody would pile up before the device.
         jax.block_until_ready(state)
     return solver.init(initial.end_pass(state).learned.clusters)

@@ -104,9 +104,9 @@ def nearest_centres(
     count = len(points)
     assignments, distances = np.empty(count, np.int32), np.empty(count)
     margins, runners_up = np.full(count, np.inf), np.full(count, -1, np.int32)
-    for begin in range(0, count, 65536):
-        part = points[begin : begin + 65536].astype(np.float64)
-        here = slice(begin, begin + len(part))
+    for start in range(0, count, 65536):
+        part = points[start : start + 65536].astype(np.float64)
+        here = slice(start, start + len(part))
         # From differences, cluster by cluster: there are few of either.
         squared = np.stack([np.sum((part - centre) ** 2, axis=1) for centre in centres], axis=1)
         best = squared.argmin(axis=1)

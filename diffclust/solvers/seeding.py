@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, Int, PyTree
 from diffclust.distances import AbstractDistance
 from diffclust.energies import AbstractPairEnergy
 from diffclust.parallel.chunks import Chunks
-from diffclust.parallel.processes import spans
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters
 from diffclust.types import Key
 
@@ -90,7 +89,7 @@ def kmeans_plus_plus(
 
     def fill(index: np.ndarray) -> None:
         seeds, start = chunks.gather(index), 0
-        if spans(chunks.mesh):
+        if chunks.is_distributed:
             parts = [_distances(to_all, batch.samples, seeds) for batch in chunks.batches]
             remaining[: chunks.num_samples] = chunks.collect(parts)
             return

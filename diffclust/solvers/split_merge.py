@@ -175,7 +175,7 @@ def proposals(gains: list[float | None], costs: np.ndarray, most: int) -> list[t
     return promising
 
 
-def moved_clusters(clusters: Clusters, split: int, removed: int, children: Clusters) -> Clusters:
+def split_merged(clusters: Clusters, split: int, removed: int, children: Clusters) -> Clusters:
     """The clusters with one split in two, the second half in the place of the removed one.
 
     Args:

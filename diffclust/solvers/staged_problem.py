@@ -12,7 +12,6 @@ from jaxtyping import Array, PyTree
 
 from diffclust.parallel.data import Data, Description, HostRows
 from diffclust.parallel.in_flight import Chunkwise, all_rows
-from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all, spans
 from diffclust.solvers.driver import AbstractProblem, Position, State
 from diffclust.solvers.result import Callback, Outcome
 from diffclust.types import Key
@@ -105,10 +104,10 @@ class StagedProblem(AbstractProblem):
         if stage.chunks is None:
             assert stage.compute is not None
             found = {name: np.asarray(array) for name, array in stage.compute(context).items()}
-            return self._after(arrays, position, stage, broadcast_one_to_all(found, data.mesh))
-        if spans(data.mesh):
+            return self._after(arrays, position, stage, data.broadcast(found))
+        if data.is_distributed:
             # Of this process's rows alone no other could go on.
-            rows = allgather_rows(all_rows(stage.chunks(context)), data.mesh)
+            rows = data.allgather(all_rows(stage.chunks(context)))
             return self._after(arrays, position, stage, {"rows": rows})
         rows = arrays.rows or HostRows(())
         if self._running is None or self._running[:2] != (stage.name, len(rows)):
@@ -117,7 +116,7 @@ class StagedProblem(AbstractProblem):
         part = next(iterator, None)
         if part is None:
             self._running = None
-            return self._after(arrays, position, stage, {"rows": rows.whole})
+            return self._after(arrays, position, stage, {"rows": rows.joined})
         rows = HostRows((*rows.parts, part))
         self._running = (stage.name, len(rows), iterator)
         shape = [len(rows), *part.shape[1:]]

@@ -203,10 +203,9 @@ def _rebuild(
         tuple(side) if isinstance(side, list) else int(side) for side in sides
     )
     dtype = _of_model(arrays)[0].dtype
-    if sample is not None and isinstance(model, Clustering):
-        blank = model.blank_of(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype), sample))
-    else:
-        blank = model.blank(shape, dtype)
+    if sample is None:
+        sample = jax.ShapeDtypeStruct(shape, dtype)
+    blank = model.blank(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype), sample))
 
     def filled(path: tuple[Any, ...], leaf: Any) -> Any:
         name = _short(leaf_name(path))

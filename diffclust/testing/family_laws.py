@@ -99,9 +99,9 @@ def _check_sums(
     other = jax.tree.map(lambda leaf: leaf[twice], (params, samples, index))
     ones = jnp.ones_like(weight, shape=(len(twice),)).at[2].set(0.0)
     changed = jax.tree.map(lambda leaf: leaf.at[2].set(leaf[3]), other)
-    counted = jax.tree.leaves(_statistics(family, energy, (*changed, ones), prototypes))
+    weighted = jax.tree.leaves(_statistics(family, energy, (*changed, ones), prototypes))
     name = type(family).__name__
-    for total, one, two, again in zip(whole, *halves, counted, strict=True):
+    for total, one, two, again in zip(whole, *halves, weighted, strict=True):
         close = 1e2 * rounding(total) * (1.0 + float(jnp.max(jnp.abs(total))))
         agree(f"{name}: statistics add up over batches", one + two, total, close)
         agree(f"{name}: statistics follow the weights", again, total, close)

@@ -45,17 +45,17 @@ def check_reduction(
     close = 1e2 * rounding(np.asarray(scores))
     alone = jax.vmap(lambda one: reduction(one[None])[0])(scores)
     agree(f"{name}: the loss of a sample is its own", reduction(scores), alone, close)
-    shares = reduction.responsibilities(scores)
+    responsibilities = reduction.responsibilities(scores)
     alone = jax.vmap(lambda one: reduction.responsibilities(one[None])[0])(scores)
-    agree(f"{name}: memberships of a sample are its own", shares, alone, close)
-    require(bool(jnp.all(shares >= 0)), f"{name}: memberships are not negative")
-    total = float(jnp.max(jnp.sum(shares, axis=-1)))
+    agree(f"{name}: memberships of a sample are its own", responsibilities, alone, close)
+    require(bool(jnp.all(responsibilities >= 0)), f"{name}: memberships are not negative")
+    total = float(jnp.max(jnp.sum(responsibilities, axis=-1)))
     require(total <= 1.0 + close, f"{name}: memberships add up to one at most")
     steps = jnp.linspace(0.5, 2.0, 16)[:, None, None]
     rising = jnp.diff(jax.vmap(reduction)(steps * scores[None]), axis=0)
     require(bool(jnp.all(rising >= -close)), f"{name}: a loss does not fall where scores rise")
     slope = jax.grad(lambda s: jnp.sum(reduction(s)))(scores)
-    agree(f"{name}: memberships are the loss's derivative", shares, slope, 10 * close)
+    agree(f"{name}: memberships are the loss's derivative", responsibilities, slope, 10 * close)
 
 
 def _law_of_sums(

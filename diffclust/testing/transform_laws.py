@@ -138,18 +138,32 @@ class _Case:
     def mapped(self, params: np.ndarray, points: np.ndarray) -> np.ndarray:
         return compiled(self.spatial.warp, params, points)
 
+    @property
+    def action(self) -> tuple[Callable[[np.ndarray, np.ndarray], np.ndarray], np.ndarray]:
+        """What acts, and what it acts on: a map on points, or a transform on an image."""
+        return (self.mapped, self.grid) if self.is_spatial else (self.moved, self.image)
+
 
 def _draw(
     transform: AbstractTransform, key: Key, shape: tuple[int, int, int], scale: float
 ) -> _Case:
     smooth = np.asarray(smooth_image(key, *shape, sigma=0.5))
     rng = generator(key)
-    params = rng.normal(size=(3, transform.num_params)).astype(smooth.dtype)
+    drawn = _draw_params(transform, rng, scale, smooth.dtype)
     image, other = rng.uniform(size=(2, *shape)).astype(smooth.dtype)
+    return _Case(
+        transform, transform, *drawn, image, other, smooth, np.asarray(pixel_grid(*shape[:2]))
+    )
+
+
+def _draw_params(
+    transform: AbstractTransform, rng: np.random.Generator, scale: float, dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Two vectors of params, and a direction of length one."""
+    params = rng.normal(size=(3, transform.num_params)).astype(dtype)
     direction = params[2] / max(1e-6, float(np.sqrt(np.sum(params[2] ** 2))))
-    grid = np.asarray(pixel_grid(*shape[:2]))
-    first, second = np.asarray(scale, params.dtype) * params[:2]
-    return _Case(transform, transform, first, second, direction, image, other, smooth, grid)
+    first, second = np.asarray(scale, dtype) * params[:2]
+    return first, second, direction
 
 
 def _drawn_by(
@@ -158,15 +172,11 @@ def _drawn_by(
     """Samples of any kind as vectors."""
     one, two = (draw(k) for k in jax.random.split(key))
     flat, unravel = ravel_pytree(one)
-    vectors = (np.asarray(flat), np.asarray(ravel_pytree(two)[0]))
-    rng, dtype = generator(key), vectors[0].dtype
-    params = rng.normal(size=(3, transform.num_params)).astype(dtype)
-    direction = params[2] / max(1e-6, float(np.sqrt(np.sum(params[2] ** 2))))
-    first, second = np.asarray(scale, dtype) * params[:2]
+    image, other = np.asarray(flat), np.asarray(ravel_pytree(two)[0])
+    drawn = _draw_params(transform, generator(key), scale, image.dtype)
     sizes = one.shape[:2] if isinstance(one, Array) else None
-    function, grid = _OfVectors(transform, unravel, sizes), np.zeros((2, 0), dtype)
-    image, other = vectors
-    return _Case(transform, function, first, second, direction, image, other, image, grid)
+    function, grid = _OfVectors(transform, unravel, sizes), np.zeros((2, 0), image.dtype)
+    return _Case(transform, function, *drawn, image, other, image, grid)
 
 
 @eqx.filter_jit
@@ -328,21 +338,15 @@ def _composition(case: _Case) -> None:
     law = case.law("compose acts like the first and then the second")
     combine = case.transform.compose  # pyright: ignore[reportAttributeAccessIssue]
     both = np.asarray(combine(jnp.asarray(case.first), jnp.asarray(case.second)))
-    if case.is_spatial:
-        expected = case.mapped(case.first, case.mapped(case.second, case.grid))
-        agree(law, case.mapped(both, case.grid), expected, case.close)
-    else:
-        expected = case.moved(case.second, case.moved(case.first, case.image))
-        agree(law, case.moved(both, case.image), expected, case.close)
+    # Maps compose in reverse order.
+    inner, outer = (case.second, case.first) if case.is_spatial else (case.first, case.second)
+    act, start = case.action
+    agree(law, act(both, start), act(outer, act(inner, start)), case.close)
 
 
 def _inverse(case: _Case) -> None:
     law = case.law("the inverse undoes the transform")
     invert = case.transform.inverse  # pyright: ignore[reportAttributeAccessIssue]
     back = np.asarray(invert(jnp.asarray(case.first)))
-    if case.is_spatial:
-        returned = case.mapped(back, case.mapped(case.first, case.grid))
-        agree(law, returned, case.grid, case.close)
-    else:
-        returned = case.moved(back, case.moved(case.first, case.image))
-        agree(law, returned, case.image, case.close)
+    act, start = case.action
+    agree(law, act(back, act(case.first, start)), start, case.close)

@@ -56,7 +56,7 @@ def batch_normalised(height, width, channels, *, key):
 
 
 class Averaged(AbstractBackbone):
-    """The quick backbone's convolutions with more channels in the last, averaged over the grid."""
+    """The strided backbone's convolutions, more channels in the last, averaged over the grid."""
 
     layers: tuple[Convolution, ...]
 
@@ -76,7 +76,7 @@ class Averaged(AbstractBackbone):
 
 
 class Centred(AbstractBackbone):
-    """The quick backbone on intensities in [-1, 1]."""
+    """The strided backbone on intensities in [-1, 1]."""
 
     inner: AbstractBackbone
 
@@ -115,9 +115,9 @@ def group_normalised(height, width, channels, *, key):
 
 
 MAKERS = {
-    "quick": StridedBackbone,
-    "quick, centred": Centred,
-    "quick, averaged": Averaged,
+    "strided": StridedBackbone,
+    "strided, centred": Centred,
+    "strided, averaged": Averaged,
     "dense": Dense,
     "residual, none": residual_backbone,
     "residual, group": group_normalised,
@@ -126,7 +126,7 @@ MAKERS = {
 
 
 def gradient_seconds(names, size, batch, rounds, seed):
-    """Least seconds of a gradient for each backbone, and medians of the ratios to the quick one."""
+    """Least seconds of a gradient for each backbone, and median ratios to the strided one."""
     images = jax.random.uniform(jax.random.key(seed), (batch, *size))
     compiled = {}
     for name in names:
@@ -147,7 +147,7 @@ def gradient_seconds(names, size, batch, rounds, seed):
     return {
         name: {
             "ms": round(1e3 * min(times), 1),
-            "times_quick": round(float(np.median(np.divide(times, spent["quick"]))), 1),
+            "times_strided": round(float(np.median(np.divide(times, spent["strided"]))), 1),
         }
         for name, times in spent.items()
     }
@@ -220,7 +220,7 @@ def main():
     settings = [((28, 28, 1), 128), ((16, 16, 1), 128), ((32, 32, 3), 128), ((128, 128, 3), 64)]
     times = {}
     for size, batch in [((8, 8, 1), 4)] if args.quick else settings:
-        names = MAKERS if size[0] == 28 else ["quick", "residual, none", "residual, group"]
+        names = MAKERS if size[0] == 28 else ["strided", "residual, none", "residual, group"]
         rounds = 3 if size[0] > 100 or args.quick else 8
         label = "×".join(map(str, (batch, *size)))
         times[label] = gradient_seconds(names, size, batch, rounds, args.seed)
@@ -232,7 +232,7 @@ def main():
     for seed in range(args.seed, args.seed + (1 if args.quick else 3)):
         prototypes = digits(seed)
         for name, maker in MAKERS.items():
-            if args.quick and name not in ("quick", "quick, averaged", "residual, batch"):
+            if args.quick and name not in ("strided", "strided, averaged", "residual, batch"):
                 continue
             learned[name].append(learn(maker, prototypes, seed, **effort))
             print(seed, name, learned[name][-1], flush=True)

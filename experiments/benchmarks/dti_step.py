@@ -52,11 +52,11 @@ def main():
     args = arguments(
         __doc__,
         methods={"nargs": "+", "default": ["dti-kmeans", "dti-gmm"]},
-        backbones={"nargs": "+", "default": ["quick", "residual"]},
+        backbones={"nargs": "+", "default": ["strided", "residual"]},
         steps={"type": int, "default": 20, "help": "steps measured"},
     )
     if args.quick:
-        args.steps, args.methods, args.backbones = 2, ["dti-kmeans"], ["quick"]
+        args.steps, args.methods, args.backbones = 2, ["dti-kmeans"], ["strided"]
     images = load("mnist", split="test", limit=128, seed=args.seed).images
     figures, least = {}, {}
     for method in args.methods:

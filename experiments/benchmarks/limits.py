@@ -170,7 +170,7 @@ def judged_pairs(images):
     )
 
 
-def dti_step(images, backbone="quick"):
+def dti_step(images, backbone="strided"):
     settings = {"num_clusters": 10, "transforms": "aff-morpho-tps", "backbone": backbone}
     model = MODELS["dti-kmeans"].from_settings(settings)
     solver = model.solver(3, 1)

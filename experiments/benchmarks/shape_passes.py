@@ -22,7 +22,7 @@ from diffclust.registration import in_principal_axes
 from experiments.harness import arguments, finish
 
 METHODS = {
-    "Type I, round": {"distance": "fisher-rao", "variances": "round"},
+    "Type I, round": {"distance": "fisher-rao", "variances": "isotropic"},
     "Type I": {"distance": "fisher-rao", "variances": "per_landmark"},
     "Type II": {"distance": "fisher-rao", "variances": "per_cluster"},
     "Type I, Wasserstein": {"distance": "wasserstein", "variances": "per_landmark"},

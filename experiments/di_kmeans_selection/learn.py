@@ -2,7 +2,7 @@
 
     python -m experiments.di_kmeans_selection.learn [--seed 0] [--quick]
 
-DI K-means with `weight_rounds=6` on up to 600 images of three sets, from one pair of weights. No
+DI K-means with `penalty_rounds=6` on up to 600 images of three sets, from one pair of weights. No
 labels are read.
 """
 
@@ -22,7 +22,7 @@ def main():
         bending_penalty=0.016,
         num_restarts=1,
         max_passes=2 if args.quick else 8,
-        weight_rounds=1 if args.quick else 6,
+        penalty_rounds=1 if args.quick else 6,
     )
     figures = {}
     for name in ("digits",) if args.quick else ("digits", "mnist", "usps"):

@@ -30,7 +30,7 @@ def fits():
     yield "kmeans", diffclust.KMeans(10), usps
     yield "ai-kmeans", diffclust.AffineInvariantKMeans(10), usps
     yield "di-kmeans", diffclust.DeformationInvariantKMeans(10), usps
-    learned = diffclust.AffineInvariantKMeans(10, weight_rounds=2, num_restarts=1)
+    learned = diffclust.AffineInvariantKMeans(10, penalty_rounds=2, num_restarts=1)
     yield "ai-kmeans, learned penalties", learned, usps
     yield "scattering-kmeans", diffclust.ScatteringKMeans(10), usps
     yield "pssc", diffclust.ProjectedScatteringSpectralClustering(10), usps

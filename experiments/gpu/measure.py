@@ -160,7 +160,7 @@ def dti_step(seed: int, quick: bool) -> Figures:
 
     images = load("mnist", split="test", limit=128, seed=seed).images
     figures: Figures = {}
-    pairs = [(m, b) for m in ("dti-kmeans", "dti-gmm") for b in ("quick", "residual")]
+    pairs = [(m, b) for m in ("dti-kmeans", "dti-gmm") for b in ("strided", "residual")]
     for method, backbone in pairs[:1] if quick else pairs:
         settings = {"num_clusters": 10, "transforms": TRANSFORMS, "backbone": backbone}
         model = MODELS[method].from_settings(settings)

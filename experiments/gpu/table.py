@@ -52,9 +52,9 @@ METHODS: dict[str, tuple[str, str, str]] = {
 """Title, two CPU cores, paper."""
 
 CPU_STEP_MS = {
-    "dti-kmeans quick": 74,
+    "dti-kmeans strided": 74,
     "dti-kmeans residual": 230,
-    "dti-gmm quick": 127,
+    "dti-gmm strided": 127,
     "dti-gmm residual": 307,
 }
 CPU_PAIRS = {

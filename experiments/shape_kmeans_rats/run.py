@@ -17,7 +17,7 @@ from diffclust.models import ShapeKMeans
 from experiments.harness import arguments, data_file, finish
 
 METHODS = {
-    "dr": {"distance": "fisher-rao", "variances": "round"},
+    "dr": {"distance": "fisher-rao", "variances": "isotropic"},
     "dd1": {"distance": "fisher-rao", "variances": "per_landmark"},
     "dd2": {"distance": "fisher-rao", "variances": "per_cluster"},
     "dw": {"distance": "wasserstein", "variances": "per_landmark"},

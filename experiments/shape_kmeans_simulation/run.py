@@ -27,7 +27,7 @@ from diffclust.solvers import compiled_lloyd, random_assignments
 from experiments.harness import arguments, data_file, finish
 
 METHODS = {
-    "dr": {"distance": "fisher-rao", "variances": "round"},
+    "dr": {"distance": "fisher-rao", "variances": "isotropic"},
     "dd1": {"distance": "fisher-rao", "variances": "per_landmark"},
     "dd2": {"distance": "fisher-rao", "variances": "per_cluster"},
     "dw": {"distance": "wasserstein", "variances": "per_landmark"},

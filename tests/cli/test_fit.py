@@ -377,7 +377,7 @@ def test_interruption_leaves_nothing_but_what_was_fitted(
     # What was fitted is kept, and no run is there.
     told = "error: interrupted; go on with the same command and --resume\n"
     assert (found[0], found[1], found[2][-len(told) :]) == (130, "", told)
-    assert entries("deep") == ["run.unfinished"]
+    assert entries("deep") == ["run.partial"]
     assert run(*command, "--resume")[0] == 0
     assert entries("deep") == ["run"]
 
@@ -392,7 +392,7 @@ def test_a_fault_of_our_own_is_not_called_bad_input(
     with pytest.raises(TypeError, match="ours"):
         run("fit", "images.npz", *QUICK, "--out", "run")
     # What was fitted is there to go on with when it is mended.
-    assert entries(".") == ["images.npz", "run.unfinished"]
+    assert entries(".") == ["images.npz", "run.partial"]
 
 
 def test_help_is_lean() -> None:

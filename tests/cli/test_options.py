@@ -85,6 +85,25 @@ def test_every_option_sets_its_setting(method: str) -> None:
         assert parsed("--method", method, name, *words).settings == {about["setting"]: value}
 
 
+@pytest.mark.parametrize(
+    ("given", "settings"),
+    [
+        (["--weight-rounds", "2"], {"penalty_rounds": 2}),
+        (
+            ["--weight_rounds=2", "--weights-per-cluster"],
+            {"penalty_rounds": 2, "penalty_per_cluster": True},
+        ),
+        (["--method", "dti-kmeans", "--backbone", "quick"], {"backbone": "strided"}),
+        (["--method", "shape-kmeans", "--variances=round"], {"variances": "isotropic"}),
+    ],
+)
+def test_former_options_are_taken(
+    given: list[str], settings: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert parsed(*given).settings == settings
+    assert "the former goes in diffclust 0.3" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_defaults_are_the_models_own(method: str) -> None:
     model: AbstractModel = MODELS[method].from_settings({"num_clusters": 2})

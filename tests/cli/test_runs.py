@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import diffclust
 from diffclust.cli.compare import compare_runs
-from diffclust.cli.runs import read_run
+from diffclust.cli.runs import partial_folder, read_run
 from diffclust.data import load
 from diffclust.models import KMeans
 from diffclust.plotting import elbow
@@ -368,7 +368,7 @@ def test_a_sweep_that_was_broken_off_goes_on(run: Run, monkeypatch: pytest.Monke
     )
     assert run(*sweep, "--resume")[0] == 0
     assert done == [3, 4, 4]
-    assert "s.unfinished" not in entries()
+    assert "s.partial" not in entries()
     before = entries()
     status, out, _ = run(*sweep[:-1], "dry", "--dry-run")
     assert status == 0
@@ -432,3 +432,9 @@ def test_a_sweep_of_grids_takes_the_greatest_evidence(run: Run) -> None:
     assert list(summary["values"]) == ["2×3", "3×3"]
     assert summary["chosen"] == max(summary["values"], key=summary["values"].get)
     assert summary["criterion"] == "evidence"
+
+
+def test_states_of_version_0_1_are_found(tmp_path: Path) -> None:
+    assert partial_folder(tmp_path / "run").name == "run.partial"
+    (tmp_path / "run.unfinished").mkdir()
+    assert partial_folder(tmp_path / "run").name == "run.unfinished"

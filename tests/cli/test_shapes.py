@@ -59,7 +59,7 @@ def test_fit_and_predict(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_settings_reach_the_model(folder: Path) -> None:
     options = ["-k", "2", "--method", "shape-kmeans", "--restarts", "1", "--no-report"]
-    given = ["--distance", "fisher-rao", "--variances", "round", "--registration", "rigid"]
+    given = ["--distance", "fisher-rao", "--variances", "isotropic", "--registration", "rigid"]
     assert main(["fit", "shapes.npz", *options, *given, "--reflection", "--out", "run"]) == 0
     settings = json.loads(Path("run/summary.json").read_text())["settings"]
     assert settings["distance"] == "fisher-rao"
@@ -69,9 +69,9 @@ def test_settings_reach_the_model(folder: Path) -> None:
 
 def test_settings_as_published_but_for_those_given(folder: Path) -> None:
     options = ["-k", "2", "--method", "shape-kmeans", "--as-published", "--no-report"]
-    assert main(["fit", "shapes.npz", *options, "--variances", "round", "--out", "run"]) == 0
+    assert main(["fit", "shapes.npz", *options, "--variances", "isotropic", "--out", "run"]) == 0
     settings = json.loads(Path("run/summary.json").read_text())["settings"]
-    expected = ShapeKMeans.as_published(2, variances="round").settings()
+    expected = ShapeKMeans.as_published(2, variances="isotropic").settings()
     assert {name: settings[name] for name in expected} == expected
 
 
@@ -102,7 +102,7 @@ def test_bad_input(
     assert "at 'skull 7'" in fit("named.npz", "--limit", "12", "--seed", "1")
     np.savez("same.npz", landmarks=np.repeat(drawn[0][:1], 4, axis=0))
     assert "all shapes are the same" in fit("same.npz")
-    frechet = ("--centres", "frechet", "--distance", "fisher-rao", "--variances", "round")
+    frechet = ("--centres", "frechet", "--distance", "fisher-rao", "--variances", "isotropic")
     assert "centres='frechet' needs" in fit("shapes.npz", *frechet)
     images = refused(
         capsys, "fit", "digits", "-k", "2", "--method", "kmeans", "--labels", "x", "--out", "run"

@@ -122,7 +122,7 @@ def test_interrupted_fits_say_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyP
     status, out, err = run("fit", *options, "--checkpoint-every", "0")
     assert (status, out) == (130, "")
     assert err == "error: interrupted; go on with the same command and --resume\n"
-    assert entries() == ["colour.npz", "images.npz", "run.unfinished"]
+    assert entries() == ["colour.npz", "images.npz", "run.partial"]
     seen, stop = [], 100
     status, _, err = run("fit", *options, "--resume")
     assert status == 0
@@ -133,11 +133,11 @@ def test_interrupted_fits_say_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyP
 
 
 def test_broken_off_fits_are_replaced_on_request(run: Run) -> None:
-    Path("run.unfinished").mkdir()
+    Path("run.partial").mkdir()
     options = ["images.npz", *TINY, "--steps", "5,5,5", "--no-report", "--out", "run"]
     status, _, err = run("fit", *options)
     assert status == 2
     assert "--resume, or replace it with --overwrite" in err
     status, _, err = run("fit", *options, "--overwrite")
     assert (status, err) == (0, "")
-    assert "run.unfinished" not in entries()
+    assert "run.partial" not in entries()

@@ -1,5 +1,6 @@
 """The Fisher–Rao distances against closed forms, integrated geodesics and each other."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -78,7 +79,7 @@ def test_float32_is_exact_close_by_and_finite_far_away():
             exact = 2 * np.sqrt(2) * np.arcsinh(np.float64(np.float32(move)) / np.sqrt(8e-3))
             assert float(diagonal_fisher_rao(p, q)) == pytest.approx(exact, rel=2e-6)
             slope = jax.grad(diagonal_fisher_rao)(p, q)
-            assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slope))
+            chex.assert_tree_all_finite(slope)
         for distance, at in ((diagonal_fisher_rao, p), (fisher_rao, gaussian(0))):
             slope = jax.grad(distance)(at, at)
             assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(slope))

@@ -1,5 +1,6 @@
 import itertools
 
+import chex
 import hypothesis
 import jax
 import jax.numpy as jnp
@@ -91,8 +92,7 @@ def test_moments_of_all_devices_are_summed() -> None:
         )
     )(jnp.asarray(x))
     whole = Moments.empty(4, num_paths=2, dtype=jnp.float32).add(jnp.asarray(x))
-    for found, expected in zip(jax.tree.leaves(split), jax.tree.leaves(whole), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)
+    chex.assert_trees_all_close(split, whole, rtol=1e-5, atol=1e-3)
 
 
 # Principal directions.
@@ -218,8 +218,7 @@ def test_what_has_no_variance_has_no_direction(how: str, case: str) -> None:
     }[case]
     found = fit_principal_directions(x, normalisation=how, path_size=4)
     rank = {"few samples": 3, "constant features": 8}.get(case, 0)
-    for leaf in jax.tree.leaves(found):
-        assert np.isfinite(leaf).all()
+    chex.assert_tree_all_finite(found)
     assert np.count_nonzero(found.eigenvalues) == rank
     assert not np.asarray(found.basis)[:, rank:].any()
     projected = project_features(found, x)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -109,10 +110,7 @@ def test_saved_and_loaded(fitted: Result, tmp_path: Path) -> None:
     diffclust.save(tmp_path / "model", fitted)
     again = diffclust.load(tmp_path / "model")
     assert again.model == fitted.model
-    for one, other in zip(
-        jax.tree.leaves(again.outcome.learned), jax.tree.leaves(fitted.outcome.learned), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)
+    chex.assert_trees_all_equal(again.outcome.learned, fitted.outcome.learned)
     first, second = again.predict(IMAGES[:7]), fitted.predict(IMAGES[:7])
     for field in dataclasses.fields(first):
         np.testing.assert_array_equal(getattr(first, field.name), getattr(second, field.name))
@@ -234,12 +232,7 @@ def test_goes_on_where_it_stopped_bit_for_bit(method: str, tmp_path: Path) -> No
     assert begun[0][0] == 1
     assert resumed.history == whole.history
     assert resumed.outcome.restarts == whole.outcome.restarts
-    for one, other in zip(
-        jax.tree.leaves(resumed.outcome.learned),
-        jax.tree.leaves(whole.outcome.learned),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(one, other)
+    chex.assert_trees_all_equal(resumed.outcome.learned, whole.outcome.learned)
     np.testing.assert_array_equal(resumed.distances, whole.distances)
 
 

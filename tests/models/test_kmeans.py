@@ -288,12 +288,12 @@ SETTINGS_REFUSED = [
     (DeformationInvariantKMeans, {"bending_penalty": -1.0}, "bending_penalty must be at least 0"),
     (DeformationInvariantKMeans, {"landmarks": (1, 5)}, r"landmarks must be \(rows, columns\)"),
     (DeformationInvariantKMeans, {"regularisation": -1.0}, "regularisation must be at least 0"),
-    (AffineInvariantKMeans, {"weight_rounds": -1}, "weight_rounds must be at least 0, not -1"),
-    (AffineInvariantKMeans, {"weights_per_cluster": True}, "needs weight_rounds of at least 1"),
+    (AffineInvariantKMeans, {"penalty_rounds": -1}, "penalty_rounds must be at least 0, not -1"),
+    (AffineInvariantKMeans, {"penalty_per_cluster": True}, "needs penalty_rounds of at least 1"),
     (
         DeformationInvariantKMeans,
-        {"weight_rounds": 2, "bending_penalty": 0.0},
-        "cannot be learned from: weight_rounds needs all of them positive",
+        {"penalty_rounds": 2, "bending_penalty": 0.0},
+        "cannot be learned from: penalty_rounds needs all of them positive",
     ),
 ]
 

@@ -106,14 +106,14 @@ def test_a_shape_may_have_the_variances_of_the_candidate(registered):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"distance": "fisher-rao", "variances": "round"},
+        {"distance": "fisher-rao", "variances": "isotropic"},
         {"distance": "fisher-rao", "centres": "frechet"},
         {"distance": "fisher-rao", "covariances": "full", "variances": "per_landmark"},
-        {"distance": "squared-wasserstein", "variances": "round"},
+        {"distance": "squared-wasserstein", "variances": "isotropic"},
         {"distance": "printed-wasserstein", "variances": "per_landmark"},
         {"distance": "alpha-divergence", "alpha": -1.0, "variances": "per_landmark"},
         {"distance": "likelihood", "seeding": "k-means++"},
-        {"distance": "likelihood", "variances": "round", "covariances": "full"},
+        {"distance": "likelihood", "variances": "isotropic", "covariances": "full"},
     ],
     ids=lambda s: "-".join(map(str, s.values())),
 )

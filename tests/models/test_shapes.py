@@ -279,7 +279,7 @@ def test_a_model_of_single_precision_predicts_under_double(drawn, fitted, tmp_pa
 COUNTS = np.random.default_rng(4).integers(1, 4, 60)
 WEIGHED = [
     {},
-    {"covariances": "full", "variances": "round"},
+    {"covariances": "full", "variances": "isotropic"},
     {"distance": "fisher-rao", "registration": "rigid"},
     {"distance": "squared-wasserstein", "variances": "per_landmark", "registration": "none"},
     {"distance": "fisher-rao", "centres": "frechet"},

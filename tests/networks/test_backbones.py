@@ -1,5 +1,6 @@
 from collections.abc import Callable
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -80,7 +81,7 @@ def test_every_convolution_has_a_finite_gradient(
     make: Callable[..., AbstractBackbone], key
 ) -> None:
     leaves = jax.tree.leaves(gradients(make(*SIZE, key=key), images(3, *SIZE)))
-    assert all(bool(jnp.isfinite(leaf).all()) for leaf in leaves)
+    chex.assert_tree_all_finite(leaves)
     # Residual branches too, from the first step on.
     assert all(bool((leaf != 0).any()) for leaf in leaves if leaf.ndim == 4)
 

@@ -1,5 +1,6 @@
 import re
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -46,7 +47,7 @@ def test_every_leaf_has_a_leading_cluster_axis_and_heads_differ(key) -> None:
     assert all(leaf.shape[0] == K for leaf in jax.tree.leaves(heads))
     assert len(np.unique(np.asarray(heads.weights[0])[:, 0, 0])) == K
     again = make_heads(K, F, P, key=key)
-    jax.tree.map(np.testing.assert_array_equal, heads, again)
+    chex.assert_trees_all_equal(heads, again)
 
 
 def test_stacked_heads_equal_a_loop_over_heads(key) -> None:
@@ -65,7 +66,7 @@ def test_the_zero_last_layer_is_learned_from_the_start(key) -> None:
         return jnp.sum((apply(heads, given) - 1) ** 2)
 
     gradient = eqx.filter_grad(loss)(heads)
-    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient))
+    chex.assert_tree_all_finite(gradient)
     assert bool((jnp.abs(gradient.weights[-1]).sum(axis=(1, 2)) > 0).all())
 
 

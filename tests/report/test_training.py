@@ -137,7 +137,7 @@ def test_words_are_those_of_the_method(name: str, words: str, tmp_path: Path) ->
     text = said(page)
     mixture = name.endswith("gmm")
     assert words in text
-    assert ("quick, " in text) == (name in ("dti-kmeans", "dti-gmm"))
+    assert ("strided, " in text) == (name in ("dti-kmeans", "dti-gmm"))
     for word in ("mean −log density", "responsibility", "Likeliest", "mixture weight"):
         assert (word in text) == mixture
     for word in ("mean distance", "Nearest"):

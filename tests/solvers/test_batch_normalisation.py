@@ -1,5 +1,6 @@
 """Networks normalised over batches: their gradient, their steps, and what stays of them."""
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -73,8 +74,7 @@ def step(solver: GradientEM, learned: Learned, batch: Batch) -> GradientState:
 
 
 def same(one: Learned, other: Learned, *, atol: float = 1e-5) -> None:
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=atol)
+    chex.assert_trees_all_close(one, other, rtol=1e-4, atol=atol)
 
 
 def test_against_numpy_with_the_gradient_of_the_textbook() -> None:

@@ -1,5 +1,6 @@
 """Gradient EM: its gradient, its refills, and that a step is what the mathematics says."""
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -98,8 +99,7 @@ def test_gradient_of_a_mixture_is_that_of_the_expectation_step() -> None:
     responsible = jax.lax.stop_gradient(solver.reduction.responsibilities(scores(learned)))
     expected = jax.grad(lambda tree: jnp.sum(responsible * scores(tree)))(learned)
     got = jax.grad(likelihood)(learned)
-    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+    chex.assert_trees_all_close(got, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -118,8 +118,7 @@ def test_following_the_best_cluster_is_exact_for_a_hard_minimum(key: jax.Array) 
     got = eqx.filter_grad(lambda t: jnp.sum(losses(solver, t, batch)))(learned)
     np.testing.assert_allclose(jnp.sum(losses(solver, learned, batch)), value, rtol=1e-6)
     assert float(optax.tree.norm(expected.shared)) > 1e-3
-    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+    chex.assert_trees_all_close(got, expected, rtol=1e-3, atol=1e-5)
 
 
 def test_no_number_follows_all_clusters() -> None:
@@ -165,8 +164,7 @@ def test_padding_changes_nothing(key: jax.Array) -> None:
         jnp.concatenate([batch.weight, jnp.zeros(4)]),
     )
     one, other = (step(solver, solver.init(learned), b) for b in (batch, padded))
-    for a, b in zip(jax.tree.leaves(one.moments), jax.tree.leaves(other.moments), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
+    chex.assert_trees_all_close(one.moments, other.moments, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -182,8 +180,8 @@ def test_a_sum_over_devices_is_the_whole_batch(key: jax.Array) -> None:
 
     split = eqx.filter_vmap(one, axis_name="data")(parts)
     # The moments are the gradient's: Adam's step alone would hide its scale.
-    for a, b in zip(jax.tree.leaves(whole.moments), jax.tree.leaves(split.moments), strict=True):
-        np.testing.assert_allclose(np.asarray(b)[0], a, rtol=2e-3, atol=1e-6)
+    first = jax.tree.map(lambda leaf: leaf[0], split.moments)
+    chex.assert_trees_all_close(first, whole.moments, rtol=2e-3, atol=1e-6)
 
 
 def test_penalty_weights_are_not_learned(key: jax.Array) -> None:
@@ -245,10 +243,7 @@ def test_networks_that_wait_are_not_decayed(key: jax.Array) -> None:
     _, learned, batch = hard(key)
     waiting = GradientEM(TransformedPrototype(Identity()), NoAlignment(candidates=CLUSTERS))
     state = step(waiting, waiting.init(learned), batch, 0.1)
-    for one, other in zip(
-        jax.tree.leaves(state.learned.shared), jax.tree.leaves(learned.shared), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)
+    chex.assert_trees_all_equal(state.learned.shared, learned.shared)
 
 
 @pytest.mark.parametrize("counts", [[1.0, 2.0, 90.0], [30.0, 20.0, 25.0]])
@@ -272,10 +267,8 @@ def test_tiny_clusters_become_the_largest(key: jax.Array, counts: list[float]) -
         lambda s: s.moments.mu.clusters,
         lambda s: s.moments.nu.clusters,
     ):
-        for old, new in zip(
-            jax.tree.leaves(part(state)), jax.tree.leaves(part(after)), strict=True
-        ):
-            np.testing.assert_array_equal(new, old[jnp.asarray(source)])
+        expected = jax.tree.map(lambda leaf: leaf[jnp.asarray(source)], part(state))
+        chex.assert_trees_all_equal(part(after), expected)
     moved = np.asarray(
         after.learned.clusters.prototype - state.learned.clusters.prototype[jnp.asarray(source)]
     )

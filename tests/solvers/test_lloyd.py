@@ -2,6 +2,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
+import chex
 import equinox as eqx
 import hypothesis
 import jax
@@ -244,10 +245,7 @@ def test_step_over_devices_is_the_step(solver: Lloyd, mapped: Callable) -> None:
     state, memory = begun(solver, chunks, blobs(16)[:3])
     expected, (remembered,) = sum_over_chunks(solver, chunks, state, memory)
     found = mapped(functools.partial(step, solver), state, chunks.batches[0], memory[0])
-    for got, wanted in zip(
-        jax.tree.leaves(found), jax.tree.leaves((expected, remembered)), strict=True
-    ):
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    chex.assert_trees_all_close(found, (expected, remembered), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("moving", [0, 3, 40])
@@ -272,8 +270,7 @@ def test_kept_sums_are_the_sums_counted_anew(moving: int) -> None:
     kept = eqx.tree_at(lambda s: s.statistics, state, before)
     expected, _ = sum_over_chunks(PLAIN, chunks, state, (past,))
     found, _ = sum_over_chunks(PLAIN, chunks, kept, (past,), kept=True)
-    for got, wanted in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-4)
+    chex.assert_trees_all_close(found, expected, rtol=1e-5, atol=1e-4)
 
 
 def test_double_precision_is_kept() -> None:

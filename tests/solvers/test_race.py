@@ -11,7 +11,7 @@ import pytest
 from diffclust.models import DTIKMeans, GaussianMixture, Training
 from diffclust.parallel import Data
 from diffclust.solvers import Outcome
-from tests.test_resume import Breaking, assert_same, chained, shapes
+from tests.storage.test_snapshots import Breaking, assert_same, chained, shapes
 
 KEY = jax.random.key(1)
 RACE = Training(steps=(150, 50), batch_size=20, num_starts=5, refill_every=20)

@@ -88,7 +88,7 @@ MODELS = {
     "gmm": GaussianMixture(3, training=brief()),
 }
 SLOW = {
-    "di-kmeans": DeformationInvariantKMeans(3, landmarks=(2, 2), max_passes=3, weight_rounds=1),
+    "di-kmeans": DeformationInvariantKMeans(3, landmarks=(2, 2), max_passes=3, penalty_rounds=1),
     "dti-kmeans": DTIKMeans(3, transforms="aff", training=brief()),
     "dti-gmm": DTIGaussianMixture(3, transforms="col-aff", training=brief()),
     "ti-kmeans": TransformationInvariantKMeans(3, transforms="aff", training=brief()),

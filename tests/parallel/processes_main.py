@@ -1,6 +1,6 @@
 """Fits that tests run by several processes and by one; as a program, one of the processes.
 
-python tests/processes_main.py PROCESS PROCESSES PORT RESULTS NAMES...
+python tests/parallel/processes_main.py PROCESS PROCESSES PORT RESULTS NAMES...
 """
 
 import os
@@ -13,7 +13,7 @@ if __name__ == "__main__":
     # Read when JAX is first imported.
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import jax
 import numpy as np
@@ -49,7 +49,7 @@ CASES: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
     ),
     "di-kmeans": lambda: (
         DeformationInvariantKMeans(
-            3, num_restarts=1, landmarks=(2, 2), max_passes=4, weight_rounds=1
+            3, num_restarts=1, landmarks=(2, 2), max_passes=4, penalty_rounds=1
         ),
         {"chunk_size": 5, "weighted": True},
     ),

@@ -16,7 +16,7 @@ from diffclust import DeformationInvariantKMeans, KMeans, load, save
 from diffclust.models import MODELS, Result
 from diffclust.solvers import Assignment
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def blobs(count: int = 12, side: int = 8) -> np.ndarray:

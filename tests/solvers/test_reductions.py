@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -37,7 +38,7 @@ from diffclust.solvers import (
 from diffclust.testing import check_family, check_reduction, smooth_image
 from diffclust.transforms import Affine, Identity
 from tests.registry import blobs
-from tests.test_resume import Breaking, Broken, assert_same
+from tests.storage.test_snapshots import Breaking, Broken, assert_same
 
 K = 3
 
@@ -262,10 +263,7 @@ def test_reductions_that_follow_the_samples_move_resume_and_share_devices(
     assert eqx.tree_equal(outcome.learned, whole.learned)
     shared = fitted(reduction, samples, 8, moves=2, mesh=data_mesh(jax.devices()[:2]))
     np.testing.assert_array_equal(shared.assignment.clusters, whole.assignment.clusters)
-    for one, other in zip(
-        jax.tree.leaves(shared.learned), jax.tree.leaves(whole.learned), strict=True
-    ):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    chex.assert_trees_all_close(shared.learned, whole.learned, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("reduction", [Entropic(0.05), Fuzzy(), Annealed(20.0)])

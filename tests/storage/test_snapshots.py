@@ -55,7 +55,7 @@ from diffclust.storage.snapshots import SnapshotFolder
 from diffclust.transforms import Affine
 from tests.fits import fit_prototypes
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 KEY = jax.random.key(3)
 State = tuple[Any, dict[str, Any]]
 
@@ -405,7 +405,7 @@ def whole(fit: Fit, method: str) -> Result:
 
 
 def snapshots_in(out: Path) -> list[int]:
-    found = (path.name for path in Path(f"{out}.unfinished").glob("states/*"))
+    found = (path.name for path in Path(f"{out}.partial").glob("states/*"))
     return sorted(int(name) for name in found if name.isdigit())
 
 
@@ -480,7 +480,7 @@ def test_killed_at_random_moments(fit: Fit, method: str) -> None:
 def test_killed_in_the_middle_of_a_save(fit: Fit) -> None:
     for attempt in range(5):
         out = f"saving-{attempt}"
-        states = Path(f"{out}.unfinished", "states")
+        states = Path(f"{out}.partial", "states")
 
         def half() -> list[Path]:
             return list(states.glob("*.orbax-checkpoint-tmp"))  # noqa: B023
@@ -586,7 +586,7 @@ def test_a_damaged_state_is_told_of_and_passed_over(
 ) -> None:
     options = break_off(fit, monkeypatch, "damaged")
     older, newer = snapshots_in(Path("damaged"))
-    for path in Path("damaged.unfinished", "states", str(newer)).rglob("*"):
+    for path in Path("damaged.partial", "states", str(newer)).rglob("*"):
         if path.is_file():
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     status, err = fit(*options, "--resume")
@@ -603,7 +603,7 @@ def test_where_all_states_are_damaged_it_says_what_to_do(
     fit: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = break_off(fit, monkeypatch, "ruined")
-    for path in Path("ruined.unfinished", "states").rglob("*"):
+    for path in Path("ruined.partial", "states").rglob("*"):
         if path.is_file():
             path.write_bytes(b"")
     status, err = fit(*options, "--resume")
@@ -695,7 +695,7 @@ def test_two_fits_in_one_folder(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> No
     holder = (
         "import pathlib, sys, time\n"
         "from diffclust.storage.snapshots import locked\n"
-        "with locked(pathlib.Path('shared.unfinished')):\n"
+        "with locked(pathlib.Path('shared.partial')):\n"
         "    print('locked', flush=True)\n"
         "    time.sleep(600)\n"
     )
@@ -707,7 +707,7 @@ def test_two_fits_in_one_folder(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> No
         for more in (["--resume"], ["--overwrite"], ["--resume", "--overwrite"], []):
             status, err = fit(*options, *more)
             assert (status, err.count("\n")) == (2, 0)
-            assert "shared.unfinished' is in use by another fit; wait until" in err
+            assert "shared.partial' is in use by another fit; wait until" in err
             assert snapshots_in(Path("shared")) == before
         other.kill()
     # The lock of a process that was killed is gone with it.

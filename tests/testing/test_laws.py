@@ -119,7 +119,7 @@ def concrete(base: type) -> set[type]:
     ids=["transforms", "distances"],
 )
 def test_registry_holds_everything(base: type, known: dict) -> None:
-    # These are made from others, and two of them take no weights: see test_composed_distances.
+    # These are made from others, and two of them take no weights: see test_composed.py.
     composed = {PreparedDistance, AfterAlignment, FeatureDistance}
     missing = concrete(base) - {kind for kind, *_ in known.values()} - composed
     assert not missing, f"add {missing} to tests/registry.py"

@@ -29,7 +29,7 @@ from diffclust.parallel.processes import (
 )
 from diffclust.solvers import gradient_problem
 from diffclust.solvers.gradient import BatchOrder
-from tests.processes_main import COUNT, fitted
+from tests.parallel.processes_main import COUNT, fitted
 from tests.registry import blobs
 
 PROCESSES = 2
@@ -244,7 +244,7 @@ def test_process_0_writes_and_speaks(tmp_path: Path) -> None:
     assert [status for status, *_ in found] == [0, 0], found
     with (again[0] / "assignments.csv").open() as file:
         assert [row["cluster"] for row in csv.DictReader(file)] == [row["cluster"] for row in rows]
-    assert not list(tmp_path.glob("*.unfinished"))
+    assert not list(tmp_path.glob("*.partial"))
 
 
 def test_what_one_process_cannot_read_all_tell(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_a_killed_process_ends_all_and_the_fit_goes_on(tmp_path: Path, victim: i
     port = free_port()
     running = started([command(out, i, port, "digits", *long) for i in range(PROCESSES)])
     stop = time.monotonic() + LIMIT
-    while not saved(tmp_path / "run.unfinished") and time.monotonic() < stop:
+    while not saved(tmp_path / "run.partial") and time.monotonic() < stop:
         assert all(process.poll() is None for process in running)
         time.sleep(0.05)
     running[victim].send_signal(signal.SIGKILL)

@@ -9,7 +9,7 @@ import pytest
 import diffclust
 from diffclust.methods import METHODS
 
-SAVED = Path(__file__).parent / "data" / "saved_format_2.tar.gz"
+SAVED = Path(__file__).parents[1] / "data" / "saved_format_2.tar.gz"
 
 
 @pytest.fixture(scope="module")
