@@ -8,6 +8,7 @@ import pytest
 from diffclust.alignment import GridSearch, NoAlignment
 from diffclust.distances import LandmarkNegativeLogLikelihood
 from diffclust.energies import Entropic, LandmarkEnergy, TransformedDistance
+from diffclust.models import Clustering
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import MeanImages, MeanShapes
 from diffclust.solvers import (
@@ -118,6 +119,35 @@ def test_a_new_temperature_compiles_nothing():
     losses = [float(fit(Entropic(temperature))) for temperature in (0.1, 1.0, 10.0)]
     assert len(traced) == 1
     assert losses == sorted(losses, reverse=True)
+
+
+@pytest.fixture
+def compiled():
+    """What is compiled, or read from the cache of programs, from now on."""
+    events = []
+
+    def listen(event, seconds, **about):
+        if "backend_compile" in event:
+            events.append((about, seconds))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield events
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_a_new_penalty_of_a_model_compiles_nothing(compiled):
+    images = images_and_solver()[0]
+
+    def fit(penalty):
+        settings = {"penalties": (penalty,), "max_passes": 5, "num_restarts": 1}
+        model = Clustering(K, moving_solver(), **settings)
+        return model.fit(images, key=jax.random.key(0)).loss
+
+    cheap = fit(0.3)
+    assert compiled
+    compiled.clear()
+    assert fit(0.4) != cheap
+    assert not compiled
 
 
 def test_an_empty_cluster_is_begun_anew():
