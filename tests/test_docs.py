@@ -36,6 +36,19 @@ EVERYTHING = [*PAGES, *sorted((DOCS / "api").glob("*.md")), *READMES, *sorted(RO
 QUICK = {"new-objective": 1, "test-your-transform": 2}
 """How many of a page's blocks run in a few seconds; those of the other pages fit models."""
 
+COMPOSED = [
+    "own-aligner",
+    "own-distance",
+    "own-sample",
+    "own-reduction",
+    "own-model",
+    "new-objective",
+    "bilevel",
+    "devices",
+    "series",
+]
+"""The pages on compositions of one's own."""
+
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 NOT_RUN = re.compile(r"<!-- not run: [^>]+ -->\s*$")
 LARGEST_PICTURE = 150_000
@@ -133,6 +146,22 @@ def test_code_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_code_is_python(path: Path) -> None:
     for block in blocks(path, "python"):
         ast.parse(block)
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_a_page_on_parts_of_ones_own_is_a_screen_of_code(name: str) -> None:
+    assert sum(len(cell.splitlines()) for cell in code_cells(DOCS / f"{name}.md")) <= 60
+
+
+@pytest.mark.parametrize("path", WITH_CODE, ids=name_of)
+def test_code_imports_what_is_exported(path: Path) -> None:
+    for cell in code_cells(path):
+        for node in ast.walk(ast.parse(cell)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("diffclust"):
+                assert str(node.module).count(".") <= 1, node.module
+                exported = getattr(importlib.import_module(str(node.module)), "__all__", None)
+                names = {alias.name for alias in node.names}
+                assert exported is None or names <= set(exported), node.module
 
 
 @pytest.mark.parametrize("name", ["new-objective", "test-your-transform"])

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.lever.run import COMPOSITIONS, run
+
 ROOT = Path(__file__).parent.parent
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
@@ -40,3 +42,28 @@ def test_quick(module, data_dir):
 def test_has_a_readme_with_its_command(module):
     folder = (ROOT / module.replace(".", "/")).parent
     assert f"python -m {module}" in (folder / "README.md").read_text()
+
+
+FIGURES = {
+    "rotations": lambda f: f["plain"] < f["turned back"] <= 1.0,
+    "series": lambda f: f["K-means"] > 0.8 and f["graph"] > 0.8,
+    "Huber": lambda f: min(f["Huber"].values()) > 0.5,
+    "sliced Wasserstein": lambda f: min(f["SlicedWasserstein"].values()) > 0.5,
+    "trimmed and annealed": lambda f: (
+        f["largest coordinate"] < 10.0 and max(f["threshold"], f["threshold by gradients"]) < 100.0
+    ),
+    "aligner and its law": lambda f: 0.0 < f["aligned"] < 0.1 * f["distance"],
+    "whole fits under vmap": lambda f: (
+        0.5 < f["steadiness"][0] < f["steadiness"][1] <= 1.0 and f["loss and slope"][1] > 0.0
+    ),
+    "devices": lambda f: f["devices"] == 4 and f["prototypes"] == [10, 28, 28, 1],
+    "kind of sample": lambda f: min(f["counts"]) > 25 and sum(f["counts"]) == 90,
+    "model": lambda f: f["loss"] > 0.0,
+    "learned objective": lambda f: max(f["counts"]) < 10 and sum(f["counts"]) == 60,
+}
+
+
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_compositions_of_ones_own(name):
+    figures = run(COMPOSITIONS[name], quick=True)
+    assert FIGURES[name](figures), figures

@@ -21,7 +21,8 @@ class InvariantDistance(eqx.Module):
     """d(x, c) = min over ν of the energy of T(x; ν) against c: a distance that sees through T.
 
     A quasi-pseudo-semi-metric (DI K-means, Prop. 2): zero on whole orbits, not symmetric unless the
-    energy weighs pixels by the Jacobian, without the triangle inequality.
+    energy weighs pixels by the Jacobian, without the triangle inequality. Its derivative goes
+    through all steps of the aligner; a solver's need not (`Lloyd(..., adjoint=)`).
 
     Attributes:
         energy: What is minimised, penalties included.

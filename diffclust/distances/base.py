@@ -1,6 +1,7 @@
 """What every dissimilarity of a sample and a prototype offers, and every distance."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -45,6 +46,11 @@ class AbstractDissimilarity(eqx.Module):
 
 class AbstractDistance(AbstractDissimilarity):
     """A non-negative dissimilarity of things of the same structure, zero where they are equal."""
+
+    @property
+    def family(self) -> Any:
+        """The prototype family (`AbstractPrototypeFamily`) that lowers it; None where unknown."""
+        return None
 
 
 class AbstractBatchedDistance(AbstractDistance):

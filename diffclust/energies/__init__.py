@@ -6,7 +6,12 @@ of one pair, which an aligner minimises, and a reduction over prototypes (`HardM
 or `AbstractReduction`.
 """
 
-from diffclust.energies.base import AbstractPairEnergy, AbstractSampleEnergy, hessian_at_rest
+from diffclust.energies.base import (
+    AbstractPairEnergy,
+    AbstractSampleEnergy,
+    AbstractUnalignedEnergy,
+    hessian_at_rest,
+)
 from diffclust.energies.evidence import (
     FitStatistics,
     Hyperparameters,
@@ -32,6 +37,7 @@ __all__ = [
     "AbstractPairEnergy",
     "AbstractReduction",
     "AbstractSampleEnergy",
+    "AbstractUnalignedEnergy",
     "Entropic",
     "FitStatistics",
     "Fuzzy",

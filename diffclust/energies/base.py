@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.prototypes import Clusters
+from diffclust.prototypes import AbstractPrototypeFamily, Clusters
 from diffclust.types import Params, Scalar
 
 BoundEnergy = Callable[[Params, PyTree, Clusters], Scalar]
@@ -89,7 +89,6 @@ class AbstractPairEnergy(eqx.Module):
             ValueError: If samples of this kind have no levels of resolution.
         """
 
-    @abc.abstractmethod
     def exemplar(self, prototype: PyTree) -> PyTree:
         """The sample that a prototype stands for.
 
@@ -97,12 +96,19 @@ class AbstractPairEnergy(eqx.Module):
             prototype: One prototype.
 
         Returns:
-            A sample whose energy is least among all samples that are not moved.
+            A sample whose energy is least among all samples that are not moved; by default the
+            prototype itself.
         """
+        return prototype
 
 
 class AbstractSampleEnergy(AbstractPairEnergy):
     """An energy whose params move the sample, so that aligned samples can be averaged."""
+
+    @property
+    def family(self) -> AbstractPrototypeFamily | None:
+        """The prototype family that lowers this energy; by default None: the caller gives one."""
+        return None
 
     @abc.abstractmethod
     def aligned(self, params: Params, sample: PyTree) -> PyTree:
@@ -127,6 +133,66 @@ class AbstractSampleEnergy(AbstractPairEnergy):
         Returns:
             Weights that broadcast against the sample, or None where all are one.
         """
+
+
+class AbstractUnalignedEnergy(AbstractSampleEnergy):
+    """An energy without params: samples of any kind, compared with prototypes as they are."""
+
+    @abc.abstractmethod
+    def between(self, sample: PyTree, prototype: PyTree) -> Scalar:
+        """The energy of one sample and one prototype.
+
+        Args:
+            sample: One sample.
+            prototype: One prototype.
+
+        Returns:
+            A number, the smaller the better.
+        """
+
+    @property
+    def num_params(self) -> int:
+        """Zero."""
+        return 0
+
+    @property
+    def num_penalties(self) -> int:
+        """Zero."""
+        return 0
+
+    @property
+    def affine_embedding(self) -> Float[Array, "params 6"] | None:
+        """None."""
+        return None
+
+    def bind(self, sample: PyTree, *, scale: float = 1.0) -> BoundEnergy:
+        del sample
+        return lambda params, sample, cluster: scale * self.between(sample, cluster.prototype)
+
+    def aligned(self, params: Params, sample: PyTree) -> PyTree:
+        """The sample as it is; see `AbstractSampleEnergy.aligned`."""
+        del params
+        return sample
+
+    def pixel_weight(self, params: Params, sample: PyTree) -> Array | None:
+        """None; see `AbstractSampleEnergy.pixel_weight`."""
+        del params, sample
+
+    def penalties(self, params: Params) -> Float[Array, " terms"]:
+        """None; see `AbstractPairEnergy.penalties`."""
+        return jnp.zeros((0,), dtype=params.dtype)
+
+    def unaligned(self, sample: PyTree, clusters: Clusters) -> Float[Array, " clusters"]:
+        return jax.vmap(self.between, in_axes=(None, 0))(sample, clusters.prototype)
+
+    def coarser(self, sample: PyTree, factor: int, *, sigma: float | None = None) -> PyTree:
+        """The sample itself, at its only level; see `AbstractPairEnergy.coarser`."""
+        if factor > 1 or sigma:
+            raise ValueError(
+                f"samples of {type(self).__name__} have no levels of resolution; fit them without "
+                "coarse levels (coarser=1)"
+            )
+        return sample
 
 
 def hessian_at_rest(

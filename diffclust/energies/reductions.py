@@ -73,7 +73,6 @@ class AbstractReduction(eqx.Module):
             One number a sample.
         """
 
-    @abc.abstractmethod
     def responsibilities(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
         """How much of each sample is each cluster's: the loss's derivative by the scores.
 
@@ -83,6 +82,7 @@ class AbstractReduction(eqx.Module):
         Returns:
             Non-negative numbers that add up to one, or to less for samples that count less.
         """
+        return jax.grad(lambda given: jnp.sum(self(given)))(scores)
 
 
 class AbstractAdaptiveReduction(AbstractReduction):

@@ -17,7 +17,14 @@ from diffclust.distances import (
 )
 from diffclust.energies.base import AbstractPairEnergy, AbstractSampleEnergy, BoundEnergy
 from diffclust.masks import mask_weights
-from diffclust.prototypes import Clusters, GaussianImages, exemplar_of
+from diffclust.prototypes import (
+    AbstractPrototypeFamily,
+    Clusters,
+    GaussianImages,
+    MeanImages,
+    MeanSeries,
+    exemplar_of,
+)
 from diffclust.sampling import gaussian_window, low_pass, pixel_grid
 from diffclust.transforms import (
     AbstractSequence,
@@ -105,6 +112,13 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
             raise ValueError(f"pixel_weights='jacobian' needs a spatial transform, not {kind}")
         if self.mask is not None:
             raise ValueError(f"a mask needs a spatial transform, not {kind}")
+
+    @property
+    def family(self) -> AbstractPrototypeFamily | None:
+        """The distance's; means for the squared Euclidean one."""
+        if type(self.distance) is SquaredEuclidean:
+            return MeanSeries() if self.missing else MeanImages()
+        return self.distance.family
 
     def bind(self, sample: Sample, *, scale: float = 1.0) -> BoundEnergy:
         apply = self.transform.bind(*sample.shape[:2])
@@ -222,10 +236,6 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
     def coarser(self, sample: PyTree, factor: int, *, sigma: float | None = None) -> PyTree:
         """Filters along all axes but the channels; see `AbstractPairEnergy.coarser`."""
         return _coarser(sample, factor, sigma, _low_pass_of_seen if self.missing else low_pass)
-
-    def exemplar(self, prototype: PyTree) -> PyTree:
-        """The prototype itself; see `AbstractPairEnergy.exemplar`."""
-        return prototype
 
 
 class TransformedPrototype(AbstractTransformedEnergy):

@@ -413,7 +413,7 @@ def spatial_parts(
         The transforms.
 
     Raises:
-        ValueError: If there is none, or another name is among them.
+        ValueError: If there is none, another name is among them, or more than one rotation.
     """
     given = transforms.split("-")
     if not set(given) <= set(names):
@@ -421,6 +421,8 @@ def spatial_parts(
             f"transforms must be names out of {', '.join(names)} joined by hyphens, not "
             f"{transforms!r}"
         )
+    if given.count("turn") + given.count("rot") > 1:
+        raise ValueError(f"angles of one rotation are searched, not of several: {transforms!r}")
     found = named_sequence(transforms, channels=1, boundary=boundary)
     return tuple(part for part in found if isinstance(part, AbstractSpatialTransform))
 

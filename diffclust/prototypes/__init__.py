@@ -12,6 +12,7 @@ from diffclust.prototypes.base import (
     Learned,
     exemplar_of,
     variance_of,
+    weighted_sums,
 )
 from diffclust.prototypes.images import MeanImages, MeanSeries, Sums, UnitNormImages
 from diffclust.prototypes.shapes import (
@@ -39,4 +40,5 @@ __all__ = [
     "exemplar_of",
     "gaussians",
     "variance_of",
+    "weighted_sums",
 ]

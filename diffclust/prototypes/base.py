@@ -144,11 +144,10 @@ class AbstractPrototypeFamily(eqx.Module):
     descends: eqx.AbstractClassVar[bool]
 
     @property
-    @abc.abstractmethod
     def initial_family(self) -> "AbstractPrototypeFamily":
         """The family whose prototypes a run starts with: itself, unless updates go on from them."""
+        return self
 
-    @abc.abstractmethod
     def init(self, sample: PyTree) -> PyTree:
         """The prototype of a new cluster of one sample.
 
@@ -156,8 +155,9 @@ class AbstractPrototypeFamily(eqx.Module):
             sample: One sample, scaled.
 
         Returns:
-            A prototype.
+            A prototype; by default the sample.
         """
+        return sample
 
     @abc.abstractmethod
     def statistics(
@@ -192,7 +192,6 @@ class AbstractPrototypeFamily(eqx.Module):
             New prototypes.
         """
 
-    @abc.abstractmethod
     def normalise(self, sample: PyTree) -> PyTree:
         """Brings a sample, or a seed for a prototype, to the scale the family works on.
 
@@ -200,8 +199,9 @@ class AbstractPrototypeFamily(eqx.Module):
             sample: One sample.
 
         Returns:
-            The sample, scaled.
+            The sample, scaled; by default as it is.
         """
+        return sample
 
 
 def weighted_sums(

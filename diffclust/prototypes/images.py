@@ -36,11 +36,6 @@ class AbstractSummedImages(AbstractPrototypeFamily):
     is_additive: ClassVar[bool] = True
     descends: ClassVar[bool] = True
 
-    @property
-    def initial_family(self) -> "AbstractSummedImages":
-        """Itself; see `AbstractPrototypeFamily.initial_family`."""
-        return self
-
     def init(self, sample: Array) -> Array:
         """The sample, zero where it is NaN; see `AbstractPrototypeFamily.init`."""
         return jnp.where(jnp.isnan(sample), 0.0, sample)
@@ -73,10 +68,6 @@ class MeanImages(AbstractSummedImages):
         tiny = jnp.finfo(previous.dtype).tiny
         mean = statistics.image / jnp.maximum(statistics.weight, tiny)
         return _keep_empty(mean, previous, statistics.count)
-
-    def normalise(self, sample: Array) -> Array:
-        """Returns the sample as it is."""
-        return sample
 
 
 class UnitNormImages(AbstractSummedImages):

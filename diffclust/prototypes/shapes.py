@@ -86,18 +86,9 @@ class MeanShapes(AbstractPrototypeFamily):
     descends: ClassVar[bool] = False  # variances follow the shapes, and distances follow these
 
     @property
-    def initial_family(self) -> "MeanShapes":
-        """Itself; see `AbstractPrototypeFamily.initial_family`."""
-        return self
-
-    @property
     def is_full(self) -> bool:
         """Whether covariances are learned, not variances alone."""
         return self.initial.ndim > self.reference.ndim
-
-    def normalise(self, sample: Landmarks) -> Landmarks:
-        """Returns the shape as it is: registration comes before."""
-        return sample
 
     def init(self, sample: Landmarks) -> LandmarkGaussians:
         """The shape with the initial variances; see `AbstractPrototypeFamily.init`."""
@@ -208,10 +199,6 @@ class FrechetShapes(AbstractPrototypeFamily):
     def initial_family(self) -> MeanShapes:
         """The means of coordinates; see `AbstractPrototypeFamily.initial_family`."""
         return self.means
-
-    def normalise(self, sample: Landmarks) -> Landmarks:
-        """Returns the shape as it is; see `AbstractPrototypeFamily.normalise`."""
-        return self.means.normalise(sample)
 
     def init(self, sample: Landmarks) -> LandmarkGaussians:
         return self.means.init(sample)

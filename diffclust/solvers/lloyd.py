@@ -65,7 +65,8 @@ class Lloyd(AbstractSolver):
     Attributes:
         energy: The energy of a sample against a cluster.
         aligner: Minimises it over the params.
-        family: Turns aligned samples into prototypes.
+        family: Turns aligned samples into prototypes; the energy's own (which may be its
+            distance's) where it is not given.
         reduction: How a sample's energies make its loss and its memberships: with a hard minimum
             it belongs to its best cluster, else to all candidates that the aligner follows.
         warm_starts: How many candidates' params are remembered of each sample. At least one, or
@@ -78,10 +79,20 @@ class Lloyd(AbstractSolver):
 
     energy: AbstractSampleEnergy
     aligner: AbstractAligner
-    family: AbstractPrototypeFamily
+    family: AbstractPrototypeFamily = eqx.field(default=None)
     reduction: AbstractReduction = HardMinimum()  # pyright: ignore[reportIncompatibleMethodOverride]
     warm_starts: int = eqx.field(static=True, default=1, kw_only=True)
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
+
+    def __post_init__(self):
+        """Takes the family that the energy names where none is given."""
+        family = self.energy.family if self.family is None else self.family
+        if family is None:
+            raise ValueError(
+                f"{type(self.energy).__name__} and its distance name no prototype family; give one "
+                "as family=, or as the distance's `family`"
+            )
+        self.family = family
 
     def __check_init__(self):
         """Refuses a reduction that learns by gradient steps."""

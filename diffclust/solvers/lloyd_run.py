@@ -326,7 +326,6 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 # Where a run starts.
 
 
-@eqx.filter_jit
 def clusters_of(
     solver: Lloyd, samples: PyTree, penalty: tuple[float, ...] | Float[Array, " terms"]
 ) -> Clusters:
@@ -340,9 +339,15 @@ def clusters_of(
     Returns:
         The clusters.
     """
+    # An array: for other numbers nothing is compiled anew.
+    return _clusters_of(solver, samples, jnp.asarray(penalty, jnp.result_type(float)))
+
+
+@eqx.filter_jit
+def _clusters_of(solver: Lloyd, samples: PyTree, penalty: Float[Array, " terms"]) -> Clusters:
     prototype = jax.vmap(solver.family.init)(jax.tree.map(jnp.asarray, samples))
     leaves = jax.tree.leaves(prototype)
-    weights = jnp.asarray(penalty, dtype=jnp.result_type(*leaves))
+    weights = penalty.astype(jnp.result_type(*leaves))
     return Clusters(prototype, jnp.tile(weights[None], (leaves[0].shape[0], 1)))
 
 

@@ -1,6 +1,6 @@
 """Digits that lie at any angle, clustered with and without a search over angles.
 
-    python -m experiments.rotations.run [--seed 0] [--limit 2000] [--quick]
+    python -m experiments.rotations.run [--seed 0] [--limit 2000] [--only NAME ...] [--quick]
 
 MNIST digits turned by random angles about the centre: K-means, DI K-means and di-spectral as they
 come, which also see the digits as they were; K-means under rotations, under rotations and
@@ -112,7 +112,12 @@ def accuracy(labels, assignments, same=()):
 
 
 def main():
-    args = arguments(__doc__, limit={"type": int, "default": 2000})
+    only = {
+        "nargs": "+",
+        "metavar": "NAME",
+        "help": "rows to run, by their names; all if not given",
+    }
+    args = arguments(__doc__, limit={"type": int, "default": 2000}, only=only)
     digits = load(str(data_file("mnist.npz")), limit=200 if args.quick else args.limit)
     labels, key = digits.labels, jax.random.key(args.seed)
     given = {"upright": digits.images, "turned": turned(digits.images, key)}
@@ -130,7 +135,9 @@ def main():
         "graph, turned, bent": lambda x: graph(x, key),
     }
     rows = {}
-    for name, cluster in {**searched, **plain}.items():
+    every = {**searched, **plain}
+    for name in args.only or every:
+        cluster = every[name]
         for how in ("turned", *(["upright"] if name in plain else [])):
             images, begun = given[how], time.perf_counter()
             found = np.asarray(cluster(images))

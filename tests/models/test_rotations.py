@@ -65,6 +65,8 @@ def test_rotations_come_before_other_transforms() -> None:
 def test_what_means_nothing_is_refused(kind) -> None:
     with pytest.raises(ValueError, match="transforms must be names out of"):
         kind(2, transforms="morpho")
+    with pytest.raises(ValueError, match="angles of one rotation are searched, not of several"):
+        kind(2, transforms="turn-rot")
     wide = np.ones((4, 12, 16, 1), np.float32)
     with pytest.raises(ValueError, match="would be sheared by rotations"):
         kind(2, transforms="turn").fit(wide, key=jax.random.key(0))

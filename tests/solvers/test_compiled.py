@@ -1,11 +1,14 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffclust.alignment import NoAlignment
+from diffclust.alignment import GridSearch, NoAlignment
 from diffclust.distances import LandmarkNegativeLogLikelihood
-from diffclust.energies import LandmarkEnergy, TransformedDistance
+from diffclust.energies import Entropic, LandmarkEnergy, TransformedDistance
+from diffclust.models import Clustering
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import MeanImages, MeanShapes
 from diffclust.solvers import (
@@ -16,7 +19,7 @@ from diffclust.solvers import (
     compiled_lloyd,
     random_assignments,
 )
-from diffclust.transforms import Identity
+from diffclust.transforms import Identity, Translation, params_grid
 from tests.fits import fit_prototypes
 
 N, K = 48, 3
@@ -70,6 +73,81 @@ def test_runs_are_mapped_over_restarts():
     alone = [compiled_lloyd(solver, batch, a, num_clusters=K) for a in starts]
     np.testing.assert_allclose(mapped.loss, [run.loss for run in alone], rtol=1e-5)
     np.testing.assert_array_equal(mapped.cluster, [run.cluster for run in alone])
+
+
+def moving_solver():
+    """Shifts on a grid, each of which costs as the penalty weight says."""
+    grid = params_grid((-0.4, 0.0, 0.4), (-0.5, 0.0, 0.5))
+    return Lloyd(TransformedDistance(Translation()), GridSearch(grid, fourier=False))
+
+
+def test_whole_fits_are_mapped_over_penalties_and_compiled_once():
+    images, solver, traced = images_and_solver()[0], moving_solver(), []
+    batch, start = (
+        Batch(jnp.asarray(images), jnp.ones(N)),
+        random_assignments(jax.random.key(3), N, K),
+    )
+
+    def fit(penalty):
+        traced.append(penalty)
+        settings = {"num_clusters": K, "penalty": penalty, "max_passes": 5}
+        return compiled_lloyd(solver, batch, start, **settings)
+
+    penalties, alone = jnp.asarray([[0.0], [0.3], [100.0]]), jax.jit(fit)
+    mapped = jax.jit(jax.vmap(fit))(penalties)
+    runs = [alone(penalty) for penalty in penalties]
+    assert len(traced) == 2  # one program for all at once, one for each alone
+    np.testing.assert_allclose(mapped.loss, [run.loss for run in runs], rtol=1e-5)
+    np.testing.assert_array_equal(mapped.cluster, [run.cluster for run in runs])
+    moved = np.abs(np.asarray(mapped.params)).max(axis=(1, 2))
+    assert moved[0] > 0.0
+    assert moved[2] == 0.0  # too dear
+
+
+def test_a_new_temperature_compiles_nothing():
+    images, plain = images_and_solver()
+    traced = []
+
+    @jax.jit
+    def fit(reduction):
+        traced.append(reduction)
+        solver = dataclasses.replace(plain, aligner=NoAlignment(candidates=K), reduction=reduction)
+        batch = Batch(jnp.asarray(images), jnp.ones(N))
+        start = random_assignments(jax.random.key(3), N, K)
+        return compiled_lloyd(solver, batch, start, num_clusters=K, max_passes=3).loss
+
+    losses = [float(fit(Entropic(temperature))) for temperature in (0.1, 1.0, 10.0)]
+    assert len(traced) == 1
+    assert losses == sorted(losses, reverse=True)
+
+
+@pytest.fixture
+def compiled():
+    """What is compiled, or read from the cache of programs, from now on."""
+    events = []
+
+    def listen(event, seconds, **about):
+        if "backend_compile" in event:
+            events.append((about, seconds))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield events
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_a_new_penalty_of_a_model_compiles_nothing(compiled):
+    images = images_and_solver()[0]
+
+    def fit(penalty):
+        settings = {"penalties": (penalty,), "max_passes": 5, "num_restarts": 1}
+        model = Clustering(K, moving_solver(), **settings)
+        return model.fit(images, key=jax.random.key(0)).loss
+
+    cheap = fit(0.3)
+    assert compiled
+    compiled.clear()
+    assert fit(0.4) != cheap
+    assert not compiled
 
 
 def test_an_empty_cluster_is_begun_anew():

@@ -307,6 +307,26 @@ def test_what_learns_by_gradients_is_refused() -> None:
         of_points(MixtureLikelihood())
 
 
+class Apart(Manhattan):
+    """A distance that names a family."""
+
+    @property
+    def family(self) -> UnitNormImages:
+        return UnitNormImages()
+
+
+def test_a_distance_names_the_family_of_its_prototypes() -> None:
+    def family(distance: AbstractDistance) -> Any:
+        return Lloyd(TransformedDistance(Affine(), distance), NoAlignment()).family
+
+    assert isinstance(family(SquaredEuclidean()), MeanImages)
+    assert isinstance(family(Apart()), UnitNormImages)
+    given = Lloyd(TransformedDistance(Affine(), Apart()), NoAlignment(), MeanImages())
+    assert isinstance(given.family, MeanImages)
+    with pytest.raises(ValueError, match="name no prototype family; give one as family="):
+        family(Manhattan())
+
+
 def test_a_family_that_does_not_descend_stops_the_run(key: jax.Array) -> None:
     # Skewed samples: their means are no medians.
     rng = np.random.default_rng(3)

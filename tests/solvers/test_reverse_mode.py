@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -99,8 +100,12 @@ def check(loss: Callable[[Array], Array], at: tuple[float, ...], *, exact: bool 
     assert np.abs(slope[0]) > 1e-4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LLOYD)
+def slow_but(quick: set[str], names: Iterable[str]) -> list[Any]:
+    """Marks all cases as slow but a few that compile in seconds."""
+    return [n if n in quick else pytest.param(n, marks=pytest.mark.slow) for n in names]
+
+
+@pytest.mark.parametrize("name", slow_but({"kmeans", "clustering"}, LLOYD))
 def test_fits_by_lloyds_algorithm(name: str) -> None:
     with jax.enable_x64(True):
         draw, setting, make = LLOYD[name]
@@ -148,9 +153,8 @@ def test_every_model_with_prototypes_is_there() -> None:
     assert prototypes == {*LLOYD, *GRADIENT} - {"clustering"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [None, optax.sgd(1e-3)], ids=["adam", "sgd"])
-@pytest.mark.parametrize("name", GRADIENT)
+@pytest.mark.parametrize("name", slow_but({"gmm"}, GRADIENT))
 def test_gradient_steps(name: str, optimizer: optax.GradientTransformation | None) -> None:
     with jax.enable_x64(True):
         samples, model = images(), GRADIENT[name]
