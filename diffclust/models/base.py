@@ -393,11 +393,13 @@ class AbstractModel(eqx.Module):
             return None
         if not method.takes_start or method.sample_kind != "image":
             raise ValueError(f"{self.method} cannot start from prototypes; leave them out")
-        array = _validation.images(prototypes, "prototypes")
-        expected = (self.num_clusters, *samples.shape[1:])
-        if array.shape != expected:
-            raise ValueError(f"prototypes must have shape {expected}, not {array.shape}")
-        return "prototypes", jnp.asarray(self.unregistered.validated(array))
+        given = self.unregistered.validated(prototypes)
+        expected = [(self.num_clusters, *leaf.shape[1:]) for leaf in jax.tree.leaves(samples)]
+        shapes = [leaf.shape for leaf in jax.tree.leaves(given)]
+        if shapes != expected:
+            wanted, got = (", ".join(map(str, each)) for each in (expected, shapes))
+            raise ValueError(f"prototypes must have shape {wanted}, not {got}")
+        return "prototypes", jax.tree.map(jnp.asarray, given)
 
     @abc.abstractmethod
     def blank(self, sample: PyTree) -> Learned:

@@ -156,6 +156,17 @@ def test_trees_are_samples_without_a_class_of_the_library(key: jax.Array, tmp_pa
         result.predict({"place": samples["place"], "size": samples["size"][:, :4]})
 
 
+def test_trees_start_from_prototypes(key: jax.Array) -> None:
+    samples, model = pairs(), Clustering(K, Lloyd(Pair(), NoAlignment(), PairMeans()))
+    first = np.asarray([np.flatnonzero(kind == KIND)[0] for kind in range(K)])
+    start = jax.tree.map(lambda leaf: leaf[first], samples)
+    result = model.fit(samples, key=key, prototypes=start)
+    # Cluster k stays where its prototype was.
+    np.testing.assert_array_equal(result.assignments, KIND)
+    with pytest.raises(ValueError, match=r"prototypes must have shape \(3, 2\), \(3, 5\), not"):
+        model.fit(samples, key=key, prototypes=jax.tree.map(lambda leaf: leaf[:2], start))
+
+
 @pytest.mark.slow
 def test_images_have_snapshots_devices_and_a_report(key: jax.Array, tmp_path: Path) -> None:
     images = blobs(24)
