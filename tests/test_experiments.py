@@ -12,11 +12,15 @@ ROOT = Path(__file__).parent.parent
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in (ROOT / "experiments").glob("*/*.py")
+    if "__main__" in path.read_text("utf-8")
 )
+"""The commands; other files hold what a command imports."""
 
 
 def test_there_are_experiments():
     assert "experiments.di_kmeans_table1.run" in MODULES
+    folders = {path.parent.name for path in (ROOT / "experiments").glob("*/*.py")}
+    assert folders == {module.split(".")[1] for module in MODULES}
 
 
 @pytest.mark.slow
