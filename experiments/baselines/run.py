@@ -169,7 +169,7 @@ def train(loss, model, state, images, *, steps, key, extra=None):
         more = () if extra is None else extra(step, model, state)
         if more is None:
             break
-        if len(order) < BATCH:
+        while len(order) < BATCH:
             order = np.concatenate([order, shuffles.permutation(len(images))])
         rows, order = order[:BATCH], order[BATCH:]
         batch = tuple(jnp.asarray(array[rows]) for array in (images, *more))
