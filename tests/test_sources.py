@@ -16,6 +16,7 @@ from tests.registry import blobs
 
 ROOT = Path(__file__).parents[1]
 TABLES = [
+    "baselines",
     "di_kmeans_selection",
     "di_kmeans_table1",
     "di_spectral",

@@ -1,9 +1,11 @@
 """DTI clustering, App. C.2 and C.3: loss against accuracy over runs, and loss against K.
 
     python -m experiments.dti_selection.run [--seed 0] [--runs N] [--set usps] [--clusters ...]
+        [--runs-each 2] [--as-published] [--results FILE]
 
 Spearman's correlation over many runs says whether the loss may choose among them; the losses of
-several K, of the least-loss run each, have an elbow. Labels are used to score and for nothing else.
+several K, their means over runs, have an elbow. FILE (JSON lines) keeps every run, and those that
+it has are not run again. Labels are used to score and for nothing else.
 """
 
 import numpy as np
@@ -11,7 +13,10 @@ import scipy.stats
 
 from diffclust.plotting import elbow
 from experiments.dti import data_of, model_of, run, summary
-from experiments.harness import SOURCE, arguments, datasets, finish
+from experiments.harness import RESULTS, SOURCE, arguments, datasets, finish, missing_runs
+
+NAMES = ("set", "settings", "limit", "steps", "k", "seed")
+"""What tells runs apart."""
 
 
 def main():
@@ -23,17 +28,30 @@ def main():
         runs_each={"type": int, "default": 2, "help": "runs with each other K"},
         steps={"nargs": 5, "type": int, "default": [200, 500, 500, 500, 200]},
         limit={"type": int, "default": 3000, "help": "at most so many images"},
+        as_published={"action": "store_true", "help": "the authors' settings, steps included"},
         **SOURCE,
+        **RESULTS,
     )
     if args.quick:
         args.runs, args.clusters, args.runs_each, args.limit = 3, [2, 4], 1, 120
         args.steps = [10, 10, 10, 10, 10]
     [(name, data, true)] = datasets(args, lambda name: data_of(name, args.limit), [args.set])
 
+    label = "as published" if args.as_published else "default"
+    steps = None if args.as_published else "-".join(map(str, args.steps))
+
+    def one(name, label, limit, steps, k, seed):
+        given = {} if args.as_published else {"steps": tuple(args.steps)}
+        model = model_of(
+            "dti-kmeans", name, num_clusters=k, as_published=args.as_published, **given
+        )
+        return run(model, data, seed, f"{name} K={k}")
+
     def fits(clusters, count):
-        model = model_of("dti-kmeans", name, num_clusters=clusters, steps=tuple(args.steps))
         seeds = range(args.seed, args.seed + count)
-        return [run(model, data, seed, f"{name} K={clusters}") for seed in seeds]
+        asked = [(name, label, args.limit, steps, clusters, seed) for seed in seeds]
+        rows = missing_runs(args.results, NAMES, asked, one)
+        return [row for row in rows if tuple(row[name] for name in NAMES) in asked]
 
     rows = fits(true, args.runs)
     losses, accuracies = ([row[name] for row in rows] for name in ("loss", "acc"))
@@ -41,14 +59,16 @@ def main():
     by_k = {k: fits(k, args.runs_each) for k in args.clusters} | {true: rows[: args.runs_each]}
     counts = sorted(by_k)
     curve = {k: [round(r["loss"], 4) for r in by_k[k]] for k in counts}
+    means = [float(np.mean(curve[k])) for k in counts]
     figures = {
         "set": name,
         "n": len(data),
-        "steps": args.steps,
+        "steps": steps,
         "spearman_loss_accuracy": round(correlation, 3),
         **summary(rows),
         "loss_by_k": curve,
-        "elbow": elbow(counts, [float(np.mean(curve[k])) for k in counts]),
+        "mean_loss_by_k": dict(zip(counts, means, strict=True)),
+        "elbow": elbow(counts, means),
     }
     finish({"experiment": "dti_selection", **figures})
 
