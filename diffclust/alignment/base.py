@@ -158,10 +158,10 @@ class AbstractUnaligned(AbstractAligner):
     """Takes energies at the identity.
 
     Attributes:
-        candidates: How many of the best clusters are returned.
+        candidates: How many of the best clusters are returned; None for all.
     """
 
-    candidates: eqx.AbstractVar[int]
+    candidates: eqx.AbstractVar[int | None]
 
     @property
     def is_learned(self) -> bool:
@@ -181,7 +181,7 @@ class AbstractUnaligned(AbstractAligner):
         """
 
     def num_candidates(self, num_clusters: int) -> int:
-        return min(self.candidates, num_clusters)
+        return at_most(self.candidates, num_clusters)
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
         return None
@@ -213,10 +213,10 @@ class NoAlignment(AbstractUnaligned):
     """Takes energies at the identity; with it Lloyd's algorithm is ordinary K-means.
 
     Attributes:
-        candidates: How many of the best clusters are returned.
+        candidates: How many of the best clusters are returned; None for all.
     """
 
-    candidates: int = eqx.field(static=True, default=2, kw_only=True)
+    candidates: int | None = eqx.field(static=True, default=2, kw_only=True)
 
     def working_copies(self, num_clusters: int) -> int:
         """None: samples are read where they are."""
@@ -236,13 +236,13 @@ class ClusterVariances(AbstractUnaligned):
     II algorithm has no objective.
 
     Attributes:
-        candidates: How many of the best clusters are returned.
+        candidates: How many of the best clusters are returned; None for all.
 
     References:
         Gattone et al., On the geodesic distance in shapes K-means clustering, Sec. 4.2.
     """
 
-    candidates: int = eqx.field(static=True, default=2, kw_only=True)
+    candidates: int | None = eqx.field(static=True, default=2, kw_only=True)
 
     def working_copies(self, num_clusters: int) -> int:
         return 2 * num_clusters

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PyTree
 
+from diffclust.alignment import AbstractAligner
 from diffclust.image_source import ImageSource
 from diffclust.parallel.chunks import largest_read
 from diffclust.parallel.data import Data
@@ -131,19 +132,27 @@ def all_energies(
     """What each sample costs in every cluster, not in its best ones alone.
 
     Args:
-        solver: What assigns. An aligner that follows a few clusters to the end is made to follow
-            all; of what it is composed of stays as it is.
+        solver: What assigns. Aligners that follow a few clusters to the end (`candidates`), and
+            those they are composed of, are made to follow all.
         learned: The clusters and what goes with them.
         data: The samples.
         callback: Called after every chunk.
 
     Returns:
         The energy (of a mixture, the score) of every sample in every cluster.
+
+    Raises:
+        ValueError: If the aligner follows fewer clusters and has no such setting.
     """
     count = len(learned.clusters)
-    aligner = solver.aligner
-    if aligner.num_candidates(count) < count:
-        aligner = dataclasses.replace(aligner, candidates=count)
+    aligner = _following_all(solver.aligner, count)
+    follows = aligner.num_candidates(count)
+    if follows < count:
+        raise ValueError(
+            f"{type(aligner).__name__} follows {follows} of {count} clusters, so that the others' "
+            "energies are not known; give it a `candidates` setting"
+        )
+    if aligner is not solver.aligner:
         solver = dataclasses.replace(solver, aligner=aligner)
 
     def part(memory: Memory) -> np.ndarray:
@@ -152,3 +161,17 @@ def all_energies(
         return energies
 
     return _assign_chunks(solver, learned, data, part, callback)
+
+
+def _following_all(aligner: AbstractAligner, count: int) -> AbstractAligner:
+    """An aligner that follows all clusters to the end, as far as its settings go."""
+    if aligner.num_candidates(count) >= count:
+        return aligner
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(aligner):
+        value = getattr(aligner, field.name)
+        if isinstance(value, AbstractAligner):
+            changes[field.name] = _following_all(value, count)
+        elif field.name == "candidates":
+            changes[field.name] = count
+    return dataclasses.replace(aligner, **changes)

@@ -11,13 +11,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust import _validation
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
-from diffclust.solvers.lloyd import Lloyd, LloydState, has_converged
+from diffclust.solvers.lloyd import Lloyd, LloydState, has_converged, misfit
 from diffclust.solvers.lloyd_run import add_aligned, clusters_of, refilled
 from diffclust.solvers.seeding import distances_to_seeds
 from diffclust.types import Count, Key, Scalar
@@ -122,7 +124,7 @@ def compiled_lloyd(
         at_rest = (state.tally.changed == 0) & ~jnp.any(empty) & solver.is_at_rest(loss, last)
         state = solver.end_pass(state)
         at_rest &= has_converged(state.learned.objective, learned.objective)
-        chosen = _worst(memory, batch, empty)
+        chosen = _worst(misfit(solver.reduction_of(state.learned), memory.energy), batch, empty)
         clusters = refilled(
             solver,
             state.learned.clusters,
@@ -154,6 +156,8 @@ def _check(
     _validation.cluster_count(num_clusters, size, "samples")
     if batch.weight.shape != (size,):
         raise ValueError(f"{size} samples have {size} weights, not {batch.weight.shape}")
+    if not isinstance(batch.weight, Tracer):
+        _validation.weights(batch.weight, size, "weight", "sample")
     if isinstance(start, Clusters):
         if len(start) != num_clusters:
             raise ValueError(f"the start has {len(start)} clusters, num_clusters is {num_clusters}")
@@ -168,6 +172,10 @@ def _check(
             f"a start must be {size} whole numbers, one for each sample; got {start.dtype} of "
             f"shape {start.shape}"
         )
+    if not isinstance(start, Tracer):
+        least, most = np.min(np.asarray(start)), np.max(np.asarray(start))
+        if least < 0 or most >= num_clusters:
+            raise ValueError(f"a start must lie in 0 to {num_clusters - 1}; got {least} to {most}")
 
 
 def _first_state(
@@ -194,9 +202,9 @@ def _first_state(
 
 
 def _worst(
-    memory: Memory, batch: Batch, empty: Bool[Array, " clusters"]
+    energy: Float[Array, " n"], batch: Batch, empty: Bool[Array, " clusters"]
 ) -> Int[Array, " clusters"]:
     """For each empty cluster another one of the samples that fit their clusters worst."""
-    worst = jnp.argsort(-memory.energy[:, 0] * batch.weight)[: empty.shape[0]]
+    worst = jnp.argsort(-energy * batch.weight)[: empty.shape[0]]
     places = jnp.minimum(jnp.cumsum(empty, dtype=jnp.int32) - 1, worst.shape[0] - 1)
     return worst[jnp.maximum(places, 0)]

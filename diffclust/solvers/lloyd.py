@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from diffclust.alignment import AbstractAligner, Alignment
+from diffclust.alignment import AbstractAligner, Alignment, NoAlignment
 from diffclust.energies import (
     AbstractAdaptiveReduction,
     AbstractReduction,
@@ -64,7 +64,8 @@ class Lloyd(AbstractSolver):
 
     Attributes:
         energy: The energy of a sample against a cluster.
-        aligner: Minimises it over the params.
+        aligner: Minimises it over the params. `NoAlignment()` is made to follow all clusters where
+            memberships are soft.
         family: Turns aligned samples into prototypes; the energy's own (which may be its
             distance's) where it is not given.
         reduction: How a sample's energies make its loss and its memberships: with a hard minimum
@@ -85,7 +86,7 @@ class Lloyd(AbstractSolver):
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
 
     def __post_init__(self):
-        """Takes the family that the energy names where none is given."""
+        """Takes the energy's family where none is given, and all clusters for soft memberships."""
         family = self.energy.family if self.family is None else self.family
         if family is None:
             raise ValueError(
@@ -93,6 +94,8 @@ class Lloyd(AbstractSolver):
                 "as family=, or as the distance's `family`"
             )
         self.family = family
+        if not self.reduction.is_hard and self.aligner == NoAlignment():
+            self.aligner = NoAlignment(candidates=None)
 
     def __check_init__(self):
         """Refuses a reduction that learns by gradient steps."""
@@ -172,7 +175,7 @@ class Lloyd(AbstractSolver):
         Args:
             state: The state.
             batch: A chunk of samples.
-            alignment: Their alignments; only the first candidate counts.
+            alignment: Their alignments; only the first candidate counts where memberships are hard.
             previous: The clusters they were in.
             axis_name: Name of a mapped device axis over which the chunk's sums are added, or None.
             kept: Whether the statistics already hold the chunk in its previous clusters.
@@ -303,6 +306,21 @@ def total_share(reduction: AbstractReduction, scores: Float[Array, "n candidates
         One number a sample, at most one.
     """
     return jnp.sum(reduction.responsibilities(scores), axis=-1)
+
+
+def misfit(reduction: AbstractReduction, scores: Float[Array, "n candidates"]) -> Array:
+    """How badly each sample fits its best cluster, as far as it counts.
+
+    Args:
+        reduction: The reduction.
+        scores: Scores of the candidates of each sample, ascending.
+
+    Returns:
+        One number a sample; empty clusters are refilled with the largest.
+    """
+    if reduction.is_hard:
+        return scores[:, 0]
+    return scores[:, 0] * total_share(reduction, scores)
 
 
 def _moved_only(

@@ -44,8 +44,9 @@ from diffclust.solvers.split_merge import (
 )
 from diffclust.types import Key
 
-Start = tuple[Literal["prototypes", "assignments"], Array] | None
-"""Prototypes `(clusters, ...)` or a cluster for each sample; None for seeds."""
+Start = tuple[Literal["prototypes", "assignments"], PyTree] | None
+"""Prototypes `(clusters, ...)`, a tree where samples are trees; or a cluster for each sample; or
+None for seeds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -312,7 +313,7 @@ class LloydProblem(AbstractProblem):
             seeds = chunks.gather(kmeans_plus_plus(self.level(data, 1), count, distances, key=key))
         else:
             prepare = eqx.Partial(_prepare, solver=solver, factor=plan.coarsening)
-            seeds = jax.vmap(prepare)(jnp.asarray(given))
+            seeds = jax.vmap(prepare)(jax.tree.map(jnp.asarray, given))
         unseen = solver.init_memory(chunks.own_size, count, chunks.dtype)
         return solver.init(clusters_of(solver, seeds, plan.penalty)), (unseen,) * chunks.count
 

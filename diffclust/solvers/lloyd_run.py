@@ -22,7 +22,7 @@ from diffclust.solvers.lloyd import (
     Tally,
     empty_state,
     has_converged,
-    total_share,
+    misfit,
 )
 from diffclust.solvers.result import FitError, Status
 
@@ -291,9 +291,7 @@ def _refill(
     reduction = solver.reduction_of(state.learned)
 
     def worth(past: Memory) -> Any:
-        if reduction.is_hard:
-            return past.energy[:, 0]
-        return past.energy[:, 0] * np.asarray(total_share(reduction, jnp.asarray(past.energy)))
+        return np.asarray(misfit(reduction, jnp.asarray(past.energy)))
 
     energy = chunks.collect(memory, worth)
     places = np.flatnonzero(empty)

@@ -148,6 +148,14 @@ def test_energies_of_the_best_clusters_are_the_distances() -> None:
     np.testing.assert_allclose(second - energies.min(axis=1), found.margins, rtol=1e-3, atol=1e-6)
 
 
+def test_energies_of_a_search_that_goes_on_with_few_clusters_are_all_there() -> None:
+    series = np.random.default_rng(0).normal(size=(30, 12)).astype(np.float32)
+    result = diffclust.SeriesKMeans(6, num_restarts=1, max_passes=2).fit(series, key=_key())
+    energies, found = result.energies(series), result.predict(series)
+    assert (np.isfinite(energies) & (energies >= 0.0) & (energies < 1e6)).all()
+    assert (energies.min(axis=1) <= found.distances * (1 + 1e-5)).all()
+
+
 @pytest.mark.slow
 def test_spectral_methods_have_no_energies() -> None:
     images = blobs(24)

@@ -205,6 +205,25 @@ def test_fuzzy_is_fuzzy_c_means() -> None:
     np.testing.assert_allclose(outcome.loss, np.sum(weights * squared), rtol=1e-3)
 
 
+def test_memberships_without_alignment_are_of_all_clusters() -> None:
+    parts = TransformedDistance(Identity()), NoAlignment(), MeanImages()
+    assert Lloyd(*parts, Fuzzy()).aligner.num_candidates(5) == 5
+    assert Lloyd(*parts).aligner.num_candidates(5) == 2
+
+
+def test_an_empty_cluster_is_not_filled_with_a_sample_that_does_not_count() -> None:
+    samples = points(outliers=4)
+    given = jnp.asarray(np.arange(len(samples)) % 2, jnp.int32)
+    parts = TransformedDistance(Identity()), NoAlignment(), MeanImages()
+    run = compiled_lloyd(
+        Lloyd(*parts, Trimmed(0.1)),
+        Batch(jnp.asarray(samples), jnp.ones(len(samples))),
+        given,
+        num_clusters=K,
+    )
+    assert np.max(np.asarray(run.learned.clusters.prototype)) < 9.0
+
+
 def test_trimmed_leaves_outliers_out_whatever_the_chunks() -> None:
     samples = points(outliers=4)
     plain, trimmed = fitted(HardMinimum(), samples), fitted(Trimmed(0.1), samples)
