@@ -79,8 +79,8 @@ class GradientEM(AbstractSolver):
         aligner: Finds the params: predicted and learned, minimised, or none.
         reduction: How a sample's energies make its loss.
         followed: For how many clusters of a sample a gradient is computed, best first; None for
-            all. One is exact for a hard minimum; clusters of negligible responsibility have none to
-            speak of.
+            one where the reduction is hard, else for all, which is exact. Clusters of negligible
+            responsibility have no gradient to speak of.
         decay: Weight decay of the networks.
         warm_starts: How many candidates' params are remembered of each sample.
         adjoint: How losses are differentiated; see `diffclust.solvers.base.Adjoint`.
@@ -97,7 +97,7 @@ class GradientEM(AbstractSolver):
     energy: AbstractPairEnergy
     aligner: AbstractAligner
     reduction: AbstractReduction = HardMinimum()  # pyright: ignore[reportIncompatibleMethodOverride]
-    followed: int | None = eqx.field(static=True, default=1, kw_only=True)
+    followed: int | None = eqx.field(static=True, default=None, kw_only=True)
     decay: float = eqx.field(static=True, default=1e-6, kw_only=True)
     warm_starts: int = eqx.field(static=True, default=1, kw_only=True)
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
@@ -179,7 +179,7 @@ class GradientEM(AbstractSolver):
             energies = bound(params, sample, clusters.take(index))
             return energies if offsets is None else energies + offsets[index]
 
-        best = slice(0, self.followed)
+        best = slice(0, self.followed or (1 if reduction.is_hard else None))
         part = reduction(jax.vmap(one)(samples, found.cluster[:, best], found.params[:, best]))
         whole = reduction(found.energy)
         return part + jax.lax.stop_gradient(whole - part)

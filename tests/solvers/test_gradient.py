@@ -13,7 +13,14 @@ import scipy.stats
 
 from diffclust.alignment import Descent, NoAlignment, Prediction, Stage
 from diffclust.distances import GaussianNegativeLogLikelihood
-from diffclust.energies import HardMinimum, MixtureLikelihood, TransformedPrototype
+from diffclust.energies import (
+    AbstractReduction,
+    Entropic,
+    Fuzzy,
+    HardMinimum,
+    MixtureLikelihood,
+    TransformedPrototype,
+)
 from diffclust.networks import StridedBackbone, make_heads
 from diffclust.parallel import Batch
 from diffclust.prototypes import Clusters, GaussianImages, Learned
@@ -182,6 +189,28 @@ def test_a_sum_over_devices_is_the_whole_batch(key: jax.Array) -> None:
     # The moments are the gradient's: Adam's step alone would hide its scale.
     first = jax.tree.map(lambda leaf: leaf[0], split.moments)
     chex.assert_trees_all_close(first, whole.moments, rtol=2e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", [HardMinimum(), Entropic(5.0), Fuzzy(), MixtureLikelihood()])
+def test_by_default_the_gradient_is_that_of_the_loss(reduction: AbstractReduction) -> None:
+    images = jnp.asarray(blobs(12))
+    learned = Learned(Clusters(images[:CLUSTERS] + 0.1, jnp.zeros((CLUSTERS, 0))))
+    learned = Learned(learned.clusters, None, reduction.init(CLUSTERS, images.dtype))
+    solver = GradientEM(
+        TransformedPrototype(Identity()), NoAlignment(candidates=CLUSTERS), reduction
+    )
+
+    def loss(prototype: jax.Array) -> jax.Array:
+        squared = jnp.sum((images[:, None] - prototype[None]) ** 2, axis=(2, 3, 4))
+        offsets = reduction.offsets(learned.objective, CLUSTERS)
+        return jnp.sum(reduction(squared if offsets is None else squared + offsets[None]))
+
+    def solved(prototype: jax.Array) -> jax.Array:
+        here = eqx.tree_at(lambda tree: tree.clusters.prototype, learned, prototype)
+        return jnp.sum(losses(solver, here, Batch(images, jnp.ones(12))))
+
+    expected, found = (jax.grad(f)(learned.clusters.prototype) for f in (loss, solved))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_penalty_weights_are_not_learned(key: jax.Array) -> None:
