@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from diffclust.alignment import AbstractAligner, Alignment
+from diffclust.alignment import AbstractAligner, Alignment, Sequential
 from diffclust.energies import (
     AbstractAdaptiveReduction,
     AbstractPairEnergy,
@@ -134,7 +134,17 @@ class GradientEM(AbstractSolver):
 
         Returns:
             The state.
+
+        Raises:
+            ValueError: If the aligner predicts and then searches, through which no gradient passes
+                to the network.
         """
+        aligner = self.aligner
+        if isinstance(aligner, Sequential) and aligner.first.is_learned and not aligner.is_learned:
+            raise ValueError(
+                "Sequential never trains the network of its first aligner: train with Prediction "
+                "alone, and take Sequential to the final assignment"
+            )
         none, count, dtype = jnp.zeros((), jnp.int32), len(learned.clusters), learned.clusters.dtype
         scores = jnp.zeros((1, self.aligner.num_candidates(count)), dtype)
         places = jnp.zeros(scores.shape, jnp.int32)

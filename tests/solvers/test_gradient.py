@@ -11,7 +11,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from diffclust.alignment import Descent, NoAlignment, Prediction, Stage
+from diffclust.alignment import Descent, NoAlignment, Prediction, Sequential, Stage
 from diffclust.distances import GaussianNegativeLogLikelihood
 from diffclust.energies import (
     AbstractReduction,
@@ -211,6 +211,13 @@ def test_by_default_the_gradient_is_that_of_the_loss(reduction: AbstractReductio
 
     expected, found = (jax.grad(f)(learned.clusters.prototype) for f in (loss, solved))
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_what_predicts_and_then_searches_is_not_trained(key: jax.Array) -> None:
+    solver, learned, _ = hard(key)
+    aligner = Sequential(Prediction(transforms=1), Descent((Stage(2),), candidates=None))
+    with pytest.raises(ValueError, match="never trains .* train with Prediction"):
+        GradientEM(solver.energy, aligner).init(learned)
 
 
 def test_penalty_weights_are_not_learned(key: jax.Array) -> None:
