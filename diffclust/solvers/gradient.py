@@ -341,6 +341,8 @@ def _with_rate(moments: PyTree, rate: Scalar) -> PyTree:
 def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> GradientState:
     """Every cluster with all that belongs to another one, the optimiser's moments included.
 
+    The state of an `AbstractAdaptiveReduction` stays as it is.
+
     Args:
         state: The state.
         source: For each cluster the one it becomes.
@@ -352,7 +354,9 @@ def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> Gradient
     def taken(tree: PyTree) -> PyTree:
         if not isinstance(tree, Learned):
             return tree
-        objective = jax.tree.map(lambda x: x[source] if x.ndim else x, tree.objective)
+        objective = tree.objective
+        if not isinstance(objective, AbstractAdaptiveReduction):
+            objective = jax.tree.map(lambda x: x[source] if x.ndim else x, objective)
         return Learned(tree.clusters.take(source), tree.shared, objective)
 
     moments = jax.tree.map(taken, state.moments, is_leaf=lambda t: isinstance(t, Learned))

@@ -25,9 +25,10 @@ from diffclust.networks import StridedBackbone, make_heads
 from diffclust.parallel import Batch
 from diffclust.prototypes import Clusters, GaussianImages, Learned
 from diffclust.solvers.base import memory_of
-from diffclust.solvers.gradient import GradientEM, GradientState, GradientTally
+from diffclust.solvers.gradient import GradientEM, GradientState, GradientTally, regrouped
 from diffclust.transforms import Affine, Identity
 from tests.registry import blobs
+from tests.solvers.test_reductions import Trimmed
 
 CLUSTERS = 3
 
@@ -280,6 +281,26 @@ def test_networks_that_wait_are_not_decayed(key: jax.Array) -> None:
     waiting = GradientEM(TransformedPrototype(Identity()), NoAlignment(candidates=CLUSTERS))
     state = step(waiting, waiting.init(learned), batch, 0.1)
     chex.assert_trees_all_equal(state.learned.shared, learned.shared)
+
+
+def trimming(reduction: Trimmed) -> tuple[GradientEM, Learned, Batch]:
+    """Eleven images near three prototypes, and one outlier, which is nearest to the last."""
+    images = jnp.asarray(blobs(12)).at[11].add(5.0)
+    clusters = Clusters(images[: CLUSTERS + 1].at[3].set(images[11]), jnp.zeros((4, 0)))
+    learned = Learned(clusters, None, reduction.init(4, images.dtype))
+    solver = GradientEM(
+        TransformedPrototype(Identity()), NoAlignment(candidates=4), Trimmed(), followed=1
+    )
+    return solver, learned, Batch(images, jnp.ones(12))
+
+
+def test_the_state_of_an_adaptive_reduction_is_not_of_clusters() -> None:
+    edges = jnp.asarray([1.0, 2.0])
+    solver, learned, _ = trimming(Trimmed(0.1, edges))
+    state = regrouped(solver.init(learned), jnp.asarray([0, 0, 2, 3]))
+    np.testing.assert_array_equal(state.learned.objective.threshold, edges)
+    prototype = state.learned.clusters.prototype
+    np.testing.assert_array_equal(prototype[1], prototype[0])
 
 
 @pytest.mark.parametrize("counts", [[1.0, 2.0, 90.0], [30.0, 20.0, 25.0]])
