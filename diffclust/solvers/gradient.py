@@ -24,6 +24,7 @@ from diffclust.networks import AbstractBatchBackbone, BatchFeatures
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, memory_of
+from diffclust.solvers.lloyd import total_share
 from diffclust.types import Count, Key, Scalar
 
 ADAM = optax.scale_by_adam(eps_root=1e-30)
@@ -38,13 +39,15 @@ class GradientTally(eqx.Module):
     """Sums over the samples of some steps.
 
     Attributes:
-        count: Weight of the samples whose best cluster each is.
+        count: Weight of the samples whose best cluster each is, as far as they count.
         loss: Their losses.
+        mass: Their whole weight.
         reduction: The statistics of a reduction that follows the samples, else None.
     """
 
     count: Float[Array, " clusters"]
     loss: Scalar
+    mass: Scalar
     reduction: PyTree = None
 
 
@@ -151,7 +154,8 @@ class GradientEM(AbstractSolver):
         statistics = self.reduction_of(learned).statistics
         sums = eqx.filter_eval_shape(statistics, scores, scores[:, 0], places)
         sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), sums)
-        tally = GradientTally(jnp.zeros((count,), dtype), jnp.zeros((), dtype), sums)
+        zero = jnp.zeros((), dtype)
+        tally = GradientTally(jnp.zeros((count,), dtype), zero, zero, sums)
         return GradientState(learned, self._transformation.init(learned), tally, none, none - 1)
 
     def training_memory(self, size: int, num_clusters: int, dtype: jnp.dtype) -> Memory | None:
@@ -232,27 +236,29 @@ class GradientEM(AbstractSolver):
         # Weights of penalties are chosen, not learned: the loss would fall by making them small.
         gradient = eqx.tree_at(lambda g: g.clusters.penalty, gradient, replace_fn=jnp.zeros_like)
         number = jnp.arange(len(state.learned.clusters), dtype=jnp.int32)
-        count = batch.weight @ (found.cluster[:, :1] == number[None]).astype(batch.weight.dtype)
-        reduction = self.reduction_of(state.learned)
+        reduction, mass = self.reduction_of(state.learned), jnp.sum(batch.weight)
+        weight = batch.weight * total_share(reduction, found.energy)
+        count = weight @ (found.cluster[:, :1] == number[None]).astype(weight.dtype)
         sums = reduction.statistics(found.energy, batch.weight, found.cluster)
         if axis_name is not None:
-            loss, gradient, count, sums = jax.lax.psum((loss, gradient, count, sums), axis_name)
+            added = jax.lax.psum((loss, gradient, count, mass, sums), axis_name)
+            loss, gradient, count, mass, sums = added
         # An empty batch has no gradient, and so no step to take.
-        mass = jnp.maximum(jnp.sum(count), jnp.finfo(count.dtype).tiny)
-        gradient = jax.tree.map(lambda g: g / mass, gradient)
+        divisor = jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)
+        gradient = jax.tree.map(lambda g: g / divisor, gradient)
         finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradient, squared=True))
         gradient = _decayed(gradient, state.learned, self.decay)
         # Optax mixes weak and strong types, which strict promotion would refuse.
         with jax.numpy_dtype_promotion("standard"):
             before = _with_rate(state.moments, rate) if self.optimizer else state.moments
-            updates, moments = self._updates(gradient, before, state.learned, loss / mass)
+            updates, moments = self._updates(gradient, before, state.learned, loss / divisor)
             if not self.optimizer:
                 updates = jax.tree.map(lambda u: -rate * u, updates)
             learned = optax.apply_updates(state.learned, updates)
         network = self._batch_normalised(learned)
         shared = learned.shared if network is None else network.with_moments(running)
         learned = Learned(learned.clusters, shared, _held(learned, state.learned))
-        tally = jax.tree.map(jnp.add, state.tally, GradientTally(count, loss, sums))
+        tally = jax.tree.map(jnp.add, state.tally, GradientTally(count, loss, mass, sums))
         taken, kept = (learned, moments, tally), (state.learned, state.moments, state.tally)
         learned, moments, tally = jax.tree.map(
             lambda new, old: jnp.where(finite, new, old), taken, kept

@@ -22,10 +22,12 @@ from diffclust.energies import (
     TransformedPrototype,
 )
 from diffclust.networks import StridedBackbone, make_heads
-from diffclust.parallel import Batch
+from diffclust.parallel import Batch, Data
 from diffclust.prototypes import Clusters, GaussianImages, Learned
+from diffclust.solvers.assign import assign_softly
 from diffclust.solvers.base import memory_of
 from diffclust.solvers.gradient import GradientEM, GradientState, GradientTally, regrouped
+from diffclust.solvers.split_merge import propose
 from diffclust.transforms import Affine, Identity
 from tests.registry import blobs
 from tests.solvers.test_reductions import Trimmed
@@ -161,7 +163,7 @@ def test_steps_lower_the_loss(key: jax.Array) -> None:
         assert after < before - 0.01 * abs(before)
         assert int(state.step) == 30
         assert int(state.failed) == -1
-        assert float(jnp.sum(state.tally.count)) == 30 * 12
+        assert float(state.tally.mass) == 30 * 12
 
 
 @pytest.mark.slow
@@ -286,7 +288,7 @@ def test_networks_that_wait_are_not_decayed(key: jax.Array) -> None:
 def trimming(reduction: Trimmed) -> tuple[GradientEM, Learned, Batch]:
     """Eleven images near three prototypes, and one outlier, which is nearest to the last."""
     images = jnp.asarray(blobs(12)).at[11].add(5.0)
-    clusters = Clusters(images[: CLUSTERS + 1].at[3].set(images[11]), jnp.zeros((4, 0)))
+    clusters = Clusters(images[: CLUSTERS + 1].at[3].set(images[11] - 2.0), jnp.zeros((4, 0)))
     learned = Learned(clusters, None, reduction.init(4, images.dtype))
     solver = GradientEM(
         TransformedPrototype(Identity()), NoAlignment(candidates=4), Trimmed(), followed=1
@@ -303,6 +305,34 @@ def test_the_state_of_an_adaptive_reduction_is_not_of_clusters() -> None:
     np.testing.assert_array_equal(prototype[1], prototype[0])
 
 
+def test_samples_that_count_for_nothing_count_in_no_cluster() -> None:
+    # By the reduction as it is now, not by the solver's, whose threshold is a million.
+    solver, learned, batch = trimming(Trimmed(0.1, jnp.asarray(100.0)))
+    found = solver.assign(learned, batch.samples, None)
+    np.testing.assert_array_equal(found.energy[:, 0] > 100.0, np.arange(12) == 11)
+    tally = step(solver, solver.init(learned), batch).tally
+    kept = np.asarray(found.energy[:, 0] <= 100.0, np.float32)
+    np.testing.assert_allclose(tally.count, np.bincount(found.cluster[:, 0], kept, 4))
+    assert float(tally.mass) == 12.0
+
+    data = Data(batch.samples, None, 4)
+    assignment, sample_losses, responsibilities = assign_softly(solver, learned, data)
+    assert assignment.clusters[11] == 3
+    assert sample_losses[11] == 100.0
+    np.testing.assert_array_equal(responsibilities.sum(1), kept)
+
+
+def test_samples_that_count_for_nothing_make_no_moves() -> None:
+    solver, learned, batch = trimming(Trimmed(0.1, jnp.asarray(100.0)))
+    # Two outliers, which the last prototype parts: only the threshold makes it not worth a split.
+    batch = Batch(batch.samples.at[10].set(2.0 - batch.samples[11]), batch.weight)
+    found = solver.assign(learned, batch.samples, None)
+    move = propose(solver, learned, batch, None)
+    np.testing.assert_allclose(move.loss, jnp.sum(jnp.minimum(found.energy[:, 0], 100.0)))
+    assert float(move.gain[3]) == float(move.cost[3]) == 0.0
+    assert float(jnp.max(move.gain)) > 0.0
+
+
 @pytest.mark.parametrize("counts", [[1.0, 2.0, 90.0], [30.0, 20.0, 25.0]])
 def test_tiny_clusters_become_the_largest(key: jax.Array, counts: list[float]) -> None:
     solver, learned, batch = hard(key)
@@ -311,7 +341,9 @@ def test_tiny_clusters_become_the_largest(key: jax.Array, counts: list[float]) -
     )
     state = step(solver, solver.init(learned), batch)
     state = eqx.tree_at(
-        lambda s: s.tally, state, GradientTally(jnp.asarray(counts), jnp.asarray(1.0))
+        lambda s: s.tally,
+        state,
+        GradientTally(jnp.asarray(counts), jnp.asarray(1.0), jnp.asarray(sum(counts))),
     )
     after, refilled = solver.refill(state, key, least_share=0.2, noise=0.01)
     largest = int(np.argmax(counts))
