@@ -195,6 +195,13 @@ def test_the_new_objective_finds_what_the_old_one_misses() -> None:
     np.testing.assert_array_equal(found.predict(images).clusters, found.assignments)
 
 
+@pytest.mark.slow
+def test_trimmed_prototypes_are_not_among_the_outliers() -> None:
+    names = run(DOCS / "own-reduction.md")
+    assert names["result"].prototypes.max() < 10
+    assert 10 * names["again"].prototypes.max() < 10
+
+
 def test_the_new_objective_has_fifteen_lines() -> None:
     (block, *_) = blocks(DOCS / "new-objective.md", "python")
     assert len([line for line in block.splitlines() if line]) <= 15

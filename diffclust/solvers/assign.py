@@ -110,7 +110,7 @@ def assign_softly(
     Returns:
         The assignment, the loss of each sample and its responsibilities.
     """
-    reduction, count = solver.reduction, len(learned.clusters)
+    reduction, count = solver.reduction_of(learned), len(learned.clusters)
 
     def part(memory: Memory) -> PyTree:
         scores = jnp.asarray(memory.energy)

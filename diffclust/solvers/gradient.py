@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from diffclust.alignment import AbstractAligner, Alignment
+from diffclust.alignment import AbstractAligner, Alignment, Sequential
 from diffclust.energies import (
     AbstractAdaptiveReduction,
     AbstractPairEnergy,
@@ -24,6 +24,7 @@ from diffclust.networks import AbstractBatchBackbone, BatchFeatures
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Learned
 from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, memory_of
+from diffclust.solvers.lloyd import total_share
 from diffclust.types import Count, Key, Scalar
 
 ADAM = optax.scale_by_adam(eps_root=1e-30)
@@ -38,13 +39,15 @@ class GradientTally(eqx.Module):
     """Sums over the samples of some steps.
 
     Attributes:
-        count: Weight of the samples whose best cluster each is.
+        count: Weight of the samples whose best cluster each is, as far as they count.
         loss: Their losses.
+        mass: Their whole weight.
         reduction: The statistics of a reduction that follows the samples, else None.
     """
 
     count: Float[Array, " clusters"]
     loss: Scalar
+    mass: Scalar
     reduction: PyTree = None
 
 
@@ -79,8 +82,8 @@ class GradientEM(AbstractSolver):
         aligner: Finds the params: predicted and learned, minimised, or none.
         reduction: How a sample's energies make its loss.
         followed: For how many clusters of a sample a gradient is computed, best first; None for
-            all. One is exact for a hard minimum; clusters of negligible responsibility have none to
-            speak of.
+            one where the reduction is hard, else for all, which is exact. Clusters of negligible
+            responsibility have no gradient to speak of.
         decay: Weight decay of the networks.
         warm_starts: How many candidates' params are remembered of each sample.
         adjoint: How losses are differentiated; see `diffclust.solvers.base.Adjoint`.
@@ -97,7 +100,7 @@ class GradientEM(AbstractSolver):
     energy: AbstractPairEnergy
     aligner: AbstractAligner
     reduction: AbstractReduction = HardMinimum()  # pyright: ignore[reportIncompatibleMethodOverride]
-    followed: int | None = eqx.field(static=True, default=1, kw_only=True)
+    followed: int | None = eqx.field(static=True, default=None, kw_only=True)
     decay: float = eqx.field(static=True, default=1e-6, kw_only=True)
     warm_starts: int = eqx.field(static=True, default=1, kw_only=True)
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
@@ -134,14 +137,25 @@ class GradientEM(AbstractSolver):
 
         Returns:
             The state.
+
+        Raises:
+            ValueError: If the aligner predicts and then searches, through which no gradient passes
+                to the network.
         """
+        aligner = self.aligner
+        if isinstance(aligner, Sequential) and aligner.first.is_learned and not aligner.is_learned:
+            raise ValueError(
+                "Sequential never trains the network of its first aligner: train with Prediction "
+                "alone, and take Sequential to the final assignment"
+            )
         none, count, dtype = jnp.zeros((), jnp.int32), len(learned.clusters), learned.clusters.dtype
         scores = jnp.zeros((1, self.aligner.num_candidates(count)), dtype)
         places = jnp.zeros(scores.shape, jnp.int32)
         statistics = self.reduction_of(learned).statistics
         sums = eqx.filter_eval_shape(statistics, scores, scores[:, 0], places)
         sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), sums)
-        tally = GradientTally(jnp.zeros((count,), dtype), jnp.zeros((), dtype), sums)
+        zero = jnp.zeros((), dtype)
+        tally = GradientTally(jnp.zeros((count,), dtype), zero, zero, sums)
         return GradientState(learned, self._transformation.init(learned), tally, none, none - 1)
 
     def training_memory(self, size: int, num_clusters: int, dtype: jnp.dtype) -> Memory | None:
@@ -179,7 +193,7 @@ class GradientEM(AbstractSolver):
             energies = bound(params, sample, clusters.take(index))
             return energies if offsets is None else energies + offsets[index]
 
-        best = slice(0, self.followed)
+        best = slice(0, self.followed or (1 if reduction.is_hard else None))
         part = reduction(jax.vmap(one)(samples, found.cluster[:, best], found.params[:, best]))
         whole = reduction(found.energy)
         return part + jax.lax.stop_gradient(whole - part)
@@ -222,27 +236,29 @@ class GradientEM(AbstractSolver):
         # Weights of penalties are chosen, not learned: the loss would fall by making them small.
         gradient = eqx.tree_at(lambda g: g.clusters.penalty, gradient, replace_fn=jnp.zeros_like)
         number = jnp.arange(len(state.learned.clusters), dtype=jnp.int32)
-        count = batch.weight @ (found.cluster[:, :1] == number[None]).astype(batch.weight.dtype)
-        reduction = self.reduction_of(state.learned)
+        reduction, mass = self.reduction_of(state.learned), jnp.sum(batch.weight)
+        weight = batch.weight * total_share(reduction, found.energy)
+        count = weight @ (found.cluster[:, :1] == number[None]).astype(weight.dtype)
         sums = reduction.statistics(found.energy, batch.weight, found.cluster)
         if axis_name is not None:
-            loss, gradient, count, sums = jax.lax.psum((loss, gradient, count, sums), axis_name)
+            added = jax.lax.psum((loss, gradient, count, mass, sums), axis_name)
+            loss, gradient, count, mass, sums = added
         # An empty batch has no gradient, and so no step to take.
-        mass = jnp.maximum(jnp.sum(count), jnp.finfo(count.dtype).tiny)
-        gradient = jax.tree.map(lambda g: g / mass, gradient)
+        divisor = jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)
+        gradient = jax.tree.map(lambda g: g / divisor, gradient)
         finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradient, squared=True))
         gradient = _decayed(gradient, state.learned, self.decay)
         # Optax mixes weak and strong types, which strict promotion would refuse.
         with jax.numpy_dtype_promotion("standard"):
             before = _with_rate(state.moments, rate) if self.optimizer else state.moments
-            updates, moments = self._updates(gradient, before, state.learned, loss / mass)
+            updates, moments = self._updates(gradient, before, state.learned, loss / divisor)
             if not self.optimizer:
                 updates = jax.tree.map(lambda u: -rate * u, updates)
             learned = optax.apply_updates(state.learned, updates)
         network = self._batch_normalised(learned)
         shared = learned.shared if network is None else network.with_moments(running)
         learned = Learned(learned.clusters, shared, _held(learned, state.learned))
-        tally = jax.tree.map(jnp.add, state.tally, GradientTally(count, loss, sums))
+        tally = jax.tree.map(jnp.add, state.tally, GradientTally(count, loss, mass, sums))
         taken, kept = (learned, moments, tally), (state.learned, state.moments, state.tally)
         learned, moments, tally = jax.tree.map(
             lambda new, old: jnp.where(finite, new, old), taken, kept
@@ -331,6 +347,8 @@ def _with_rate(moments: PyTree, rate: Scalar) -> PyTree:
 def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> GradientState:
     """Every cluster with all that belongs to another one, the optimiser's moments included.
 
+    The state of an `AbstractAdaptiveReduction` stays as it is.
+
     Args:
         state: The state.
         source: For each cluster the one it becomes.
@@ -342,7 +360,9 @@ def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> Gradient
     def taken(tree: PyTree) -> PyTree:
         if not isinstance(tree, Learned):
             return tree
-        objective = jax.tree.map(lambda x: x[source] if x.ndim else x, tree.objective)
+        objective = tree.objective
+        if not isinstance(objective, AbstractAdaptiveReduction):
+            objective = jax.tree.map(lambda x: x[source] if x.ndim else x, objective)
         return Learned(tree.clusters.take(source), tree.shared, objective)
 
     moments = jax.tree.map(taken, state.moments, is_leaf=lambda t: isinstance(t, Learned))

@@ -402,7 +402,7 @@ def _window_loss(state: GradientState, at: GradientPosition) -> tuple[float, tup
             "check the images' scale"
         )
     count = np.asarray(state.tally.count, np.float64)
-    mass = max(float(count.sum()), np.finfo(np.float64).tiny)
+    mass = max(float(state.tally.mass), np.finfo(np.float64).tiny)
     return float(state.tally.loss) / mass, tuple((count / mass).tolist())
 
 

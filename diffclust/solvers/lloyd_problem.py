@@ -338,7 +338,7 @@ class LloydProblem(AbstractProblem):
             if not converged and at.round < self.plan.penalty_rounds:
                 return replace(arrays, run=longer), at
             return self._to_refine(replace(arrays, run=None, best=longer), at)
-        if not run.loss < before.loss * (1.0 - 1e-4):
+        if not run.loss < before.loss - 1e-4 * abs(before.loss):
             return arrays, replace(at, attempt=at.attempt + 1)
         proposed = self._proposed(arrays, at)
         assert proposed is not None

@@ -22,7 +22,7 @@ from diffclust.parallel.data import with_rows
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.gradient import GradientEM, GradientState, cleared, regrouped
-from diffclust.solvers.lloyd import Lloyd
+from diffclust.solvers.lloyd import Lloyd, total_share
 from diffclust.solvers.lloyd_run import Run, Stopping, run_lloyd
 
 
@@ -247,6 +247,9 @@ def _sides(
 def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory | None) -> Move:
     """Weighs all splits and removals.
 
+    Every sample counts as much as it does under the reduction as it is now: one that is trimmed
+    counts for nothing, though a split might bring it nearer.
+
     Args:
         solver: The solver.
         learned: What is learned.
@@ -260,7 +263,9 @@ def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory |
     clusters, count = learned.clusters, len(learned.clusters)
     own, params = alignment.cluster[:, 0], alignment.params[:, 0]
     number = jnp.arange(count, dtype=own.dtype)
-    member = (own[:, None] == number[None]).astype(batch.weight.dtype) * batch.weight[:, None]
+    reduction = solver.reduction_of(learned)
+    weight = batch.weight * total_share(reduction, alignment.energy)
+    member = (own[:, None] == number[None]).astype(weight.dtype) * weight[:, None]
 
     def energy(prototype: PyTree, sample: PyTree, params: Array, index: Array) -> Array:
         cluster = eqx.tree_at(lambda c: c.prototype, clusters.take(index), prototype)
@@ -300,7 +305,7 @@ def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory |
     children = jax.tree.map(parted, clusters.prototype, direction)
     margin = jax.vmap(lambda a: a.margin)(alignment)
     cost = member.T @ jnp.where(jnp.isfinite(margin), margin, 0.0)
-    loss = jnp.dot(solver.reduction(alignment.energy), batch.weight)
+    loss = jnp.dot(reduction(alignment.energy), batch.weight)
     return Move(jnp.max(gains, axis=0), cost, loss, children)
 
 

@@ -11,16 +11,26 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from diffclust.alignment import Descent, NoAlignment, Prediction, Stage
+from diffclust.alignment import Descent, NoAlignment, Prediction, Sequential, Stage
 from diffclust.distances import GaussianNegativeLogLikelihood
-from diffclust.energies import HardMinimum, MixtureLikelihood, TransformedPrototype
+from diffclust.energies import (
+    AbstractReduction,
+    Entropic,
+    Fuzzy,
+    HardMinimum,
+    MixtureLikelihood,
+    TransformedPrototype,
+)
 from diffclust.networks import StridedBackbone, make_heads
-from diffclust.parallel import Batch
+from diffclust.parallel import Batch, Data
 from diffclust.prototypes import Clusters, GaussianImages, Learned
+from diffclust.solvers.assign import assign_softly
 from diffclust.solvers.base import memory_of
-from diffclust.solvers.gradient import GradientEM, GradientState, GradientTally
+from diffclust.solvers.gradient import GradientEM, GradientState, GradientTally, regrouped
+from diffclust.solvers.split_merge import propose
 from diffclust.transforms import Affine, Identity
 from tests.registry import blobs
+from tests.solvers.test_reductions import Trimmed
 
 CLUSTERS = 3
 
@@ -153,7 +163,7 @@ def test_steps_lower_the_loss(key: jax.Array) -> None:
         assert after < before - 0.01 * abs(before)
         assert int(state.step) == 30
         assert int(state.failed) == -1
-        assert float(jnp.sum(state.tally.count)) == 30 * 12
+        assert float(state.tally.mass) == 30 * 12
 
 
 @pytest.mark.slow
@@ -182,6 +192,35 @@ def test_a_sum_over_devices_is_the_whole_batch(key: jax.Array) -> None:
     # The moments are the gradient's: Adam's step alone would hide its scale.
     first = jax.tree.map(lambda leaf: leaf[0], split.moments)
     chex.assert_trees_all_close(first, whole.moments, rtol=2e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", [HardMinimum(), Entropic(5.0), Fuzzy(), MixtureLikelihood()])
+def test_by_default_the_gradient_is_that_of_the_loss(reduction: AbstractReduction) -> None:
+    images = jnp.asarray(blobs(12))
+    learned = Learned(Clusters(images[:CLUSTERS] + 0.1, jnp.zeros((CLUSTERS, 0))))
+    learned = Learned(learned.clusters, None, reduction.init(CLUSTERS, images.dtype))
+    solver = GradientEM(
+        TransformedPrototype(Identity()), NoAlignment(candidates=CLUSTERS), reduction
+    )
+
+    def loss(prototype: jax.Array) -> jax.Array:
+        squared = jnp.sum((images[:, None] - prototype[None]) ** 2, axis=(2, 3, 4))
+        offsets = reduction.offsets(learned.objective, CLUSTERS)
+        return jnp.sum(reduction(squared if offsets is None else squared + offsets[None]))
+
+    def solved(prototype: jax.Array) -> jax.Array:
+        here = eqx.tree_at(lambda tree: tree.clusters.prototype, learned, prototype)
+        return jnp.sum(losses(solver, here, Batch(images, jnp.ones(12))))
+
+    expected, found = (jax.grad(f)(learned.clusters.prototype) for f in (loss, solved))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_what_predicts_and_then_searches_is_not_trained(key: jax.Array) -> None:
+    solver, learned, _ = hard(key)
+    aligner = Sequential(Prediction(transforms=1), Descent((Stage(2),), candidates=None))
+    with pytest.raises(ValueError, match="never trains .* train with Prediction"):
+        GradientEM(solver.energy, aligner).init(learned)
 
 
 def test_penalty_weights_are_not_learned(key: jax.Array) -> None:
@@ -246,6 +285,54 @@ def test_networks_that_wait_are_not_decayed(key: jax.Array) -> None:
     chex.assert_trees_all_equal(state.learned.shared, learned.shared)
 
 
+def trimming(reduction: Trimmed) -> tuple[GradientEM, Learned, Batch]:
+    """Eleven images near three prototypes, and one outlier, which is nearest to the last."""
+    images = jnp.asarray(blobs(12)).at[11].add(5.0)
+    clusters = Clusters(images[: CLUSTERS + 1].at[3].set(images[11] - 2.0), jnp.zeros((4, 0)))
+    learned = Learned(clusters, None, reduction.init(4, images.dtype))
+    solver = GradientEM(
+        TransformedPrototype(Identity()), NoAlignment(candidates=4), Trimmed(), followed=1
+    )
+    return solver, learned, Batch(images, jnp.ones(12))
+
+
+def test_the_state_of_an_adaptive_reduction_is_not_of_clusters() -> None:
+    edges = jnp.asarray([1.0, 2.0])
+    solver, learned, _ = trimming(Trimmed(0.1, edges))
+    state = regrouped(solver.init(learned), jnp.asarray([0, 0, 2, 3]))
+    np.testing.assert_array_equal(state.learned.objective.threshold, edges)
+    prototype = state.learned.clusters.prototype
+    np.testing.assert_array_equal(prototype[1], prototype[0])
+
+
+def test_samples_that_count_for_nothing_count_in_no_cluster() -> None:
+    # By the reduction as it is now, not by the solver's, whose threshold is a million.
+    solver, learned, batch = trimming(Trimmed(0.1, jnp.asarray(100.0)))
+    found = solver.assign(learned, batch.samples, None)
+    np.testing.assert_array_equal(found.energy[:, 0] > 100.0, np.arange(12) == 11)
+    tally = step(solver, solver.init(learned), batch).tally
+    kept = np.asarray(found.energy[:, 0] <= 100.0, np.float32)
+    np.testing.assert_allclose(tally.count, np.bincount(found.cluster[:, 0], kept, 4))
+    assert float(tally.mass) == 12.0
+
+    data = Data(batch.samples, None, 4)
+    assignment, sample_losses, responsibilities = assign_softly(solver, learned, data)
+    assert assignment.clusters[11] == 3
+    assert sample_losses[11] == 100.0
+    np.testing.assert_array_equal(responsibilities.sum(1), kept)
+
+
+def test_samples_that_count_for_nothing_make_no_moves() -> None:
+    solver, learned, batch = trimming(Trimmed(0.1, jnp.asarray(100.0)))
+    # Two outliers, which the last prototype parts: only the threshold makes it not worth a split.
+    batch = Batch(batch.samples.at[10].set(2.0 - batch.samples[11]), batch.weight)
+    found = solver.assign(learned, batch.samples, None)
+    move = propose(solver, learned, batch, None)
+    np.testing.assert_allclose(move.loss, jnp.sum(jnp.minimum(found.energy[:, 0], 100.0)))
+    assert float(move.gain[3]) == float(move.cost[3]) == 0.0
+    assert float(jnp.max(move.gain)) > 0.0
+
+
 @pytest.mark.parametrize("counts", [[1.0, 2.0, 90.0], [30.0, 20.0, 25.0]])
 def test_tiny_clusters_become_the_largest(key: jax.Array, counts: list[float]) -> None:
     solver, learned, batch = hard(key)
@@ -254,7 +341,9 @@ def test_tiny_clusters_become_the_largest(key: jax.Array, counts: list[float]) -
     )
     state = step(solver, solver.init(learned), batch)
     state = eqx.tree_at(
-        lambda s: s.tally, state, GradientTally(jnp.asarray(counts), jnp.asarray(1.0))
+        lambda s: s.tally,
+        state,
+        GradientTally(jnp.asarray(counts), jnp.asarray(1.0), jnp.asarray(sum(counts))),
     )
     after, refilled = solver.refill(state, key, least_share=0.2, noise=0.01)
     largest = int(np.argmax(counts))

@@ -1,16 +1,19 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from diffclust import metrics
-from diffclust.alignment import Descent, Stage
+from diffclust.alignment import Descent, NoAlignment, Stage
 from diffclust.energies import TransformedDistance
 from diffclust.models import KMeans
+from diffclust.parallel import Data
 from diffclust.prototypes import UnitNormImages
-from diffclust.solvers import Lloyd, SplitMerge, Stopping
-from diffclust.solvers.lloyd_problem import LloydPlan
-from diffclust.transforms import Affine
+from diffclust.solvers import Lloyd, LloydProblem, SplitMerge, Stopping, ignore
+from diffclust.solvers.lloyd_problem import LloydPlan, LloydPosition
+from diffclust.transforms import Affine, Identity
 from tests.fits import fit_prototypes
 from tests.registry import blobs
 
@@ -60,6 +63,24 @@ def test_too_few_clusters_for_a_move(classes: np.ndarray, clusters: int) -> None
     found = KMeans(clusters, num_restarts=1).fit(classes, key=jax.random.key(0))
     assert np.all(found.counts > 0)
     assert np.all(np.isinf(found.margins)) == (clusters == 1)
+
+
+@pytest.mark.parametrize("loss", [100.0, -100.0])
+def test_moves_that_raise_the_loss_are_refused(classes: np.ndarray, loss: float) -> None:
+    solver = Lloyd(TransformedDistance(Identity()), NoAlignment(), UnitNormImages())
+    problem = LloydProblem(solver, LloydPlan(2, (), 1, Stopping(10, 1e-3), SplitMerge()))
+    data = Data(classes, None, 16)
+    state = problem.init(data, jax.random.key(0))
+    while state.arrays.run is None:
+        state = problem.advance(data, state, ignore)
+    before, after = (
+        dataclasses.replace(state.arrays.run, history=(x,)) for x in (loss, loss + 0.005)
+    )
+    arrays = dataclasses.replace(state.arrays, run=before)
+    at = LloydPosition(splits=("due",) * 2, gains=(None,) * 2)
+    kept, at = problem._run_done(problem.level(data, 1), arrays, at, after)
+    assert kept.run is before
+    assert at.attempt == 1
 
 
 @pytest.mark.slow
