@@ -237,12 +237,12 @@ class GradientEM(AbstractSolver):
         gradient = eqx.tree_at(lambda g: g.clusters.penalty, gradient, replace_fn=jnp.zeros_like)
         number = jnp.arange(len(state.learned.clusters), dtype=jnp.int32)
         reduction, mass = self.reduction_of(state.learned), jnp.sum(batch.weight)
-        weight = batch.weight * total_share(reduction, found.energy)
-        count = weight @ (found.cluster[:, :1] == number[None]).astype(weight.dtype)
+        share = total_share(reduction, found.energy)[:, None]
+        count = batch.weight @ jnp.where(found.cluster[:, :1] == number[None], share, 0.0)
         sums = reduction.statistics(found.energy, batch.weight, found.cluster)
         if axis_name is not None:
-            added = jax.lax.psum((loss, gradient, count, mass, sums), axis_name)
-            loss, gradient, count, mass, sums = added
+            every = (loss, gradient, count, mass, sums)
+            loss, gradient, count, mass, sums = jax.lax.psum(every, axis_name)
         # An empty batch has no gradient, and so no step to take.
         divisor = jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)
         gradient = jax.tree.map(lambda g: g / divisor, gradient)
@@ -260,9 +260,8 @@ class GradientEM(AbstractSolver):
         learned = Learned(learned.clusters, shared, _held(learned, state.learned))
         tally = jax.tree.map(jnp.add, state.tally, GradientTally(count, loss, mass, sums))
         taken, kept = (learned, moments, tally), (state.learned, state.moments, state.tally)
-        learned, moments, tally = jax.tree.map(
-            lambda new, old: jnp.where(finite, new, old), taken, kept
-        )
+        whole = jax.tree.map(lambda new, old: jnp.where(finite, new, old), taken, kept)
+        learned, moments, tally = whole
         failed = jnp.where(finite | (state.failed >= 0), state.failed, state.step)
         present = None if memory is None else memory_of(found, memory.params.shape[1])
         return GradientState(learned, moments, tally, state.step + 1, failed), present
