@@ -148,7 +148,7 @@ Stages = tuple[ClosedForm | AbstractProblem | Callable[[Mapping], AbstractProble
 """What a fit consists of: closed forms in turn, and last a problem, or a function that makes it of
 what these have found."""
 
-STATE_FORMAT = 3
+STATE_FORMAT = 4
 """Number of the format of snapshots: to be raised when their trees or positions change."""
 
 
