@@ -393,8 +393,10 @@ class AbstractModel(eqx.Module):
             return None
         if not method.takes_start or method.sample_kind != "image":
             raise ValueError(f"{self.method} cannot start from prototypes; leave them out")
-        given = self.unregistered.validated(prototypes)
         expected = [(self.num_clusters, *leaf.shape[1:]) for leaf in jax.tree.leaves(samples)]
+        if [len(shape) for shape in expected] == [4]:
+            prototypes = _validation.images(prototypes, "prototypes")
+        given = self.unregistered.validated(prototypes)
         shapes = [leaf.shape for leaf in jax.tree.leaves(given)]
         if shapes != expected:
             wanted, got = (", ".join(map(str, each)) for each in (expected, shapes))
