@@ -147,9 +147,14 @@ def _fit(
         **processes.own_part(arguments, own, dataset),
     )
     if methods:
+
+        def show(progress: Progress) -> None:
+            # The bar of the whole is the fit's, which is done.
+            bar.show(bar.describe(progress), progress.done, progress.total)
+
         weight = arguments.get("sample_weight")
         others = fit_from_common_start(
-            result, dataset.samples, methods, key=key, sample_weight=weight, callback=bar
+            result, dataset.samples, methods, key=key, sample_weight=weight, callback=show
         )
     if processes.mesh is None:
         bar.show("comparing with no movement")

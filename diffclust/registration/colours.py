@@ -44,8 +44,8 @@ of the largest difference below which there is no figure."""
 _PLAIN, _BLACK, _MAJORITY, _TWO_COLOURED = 0.2, 0.1, 0.9, 0.85
 """For `choose_ink`: the most that the border of a plain ground strays, as a share of the contrast;
 the lightest ground that counts as black; the share of votes that settles what is ink; the least
-share of the main axis in pictures of two colours. Digits in two colours have 0.99 and more, with
-noise of 0.05 still 0.94; photographs of objects 0.73 (`experiments.photographs`)."""
+share of the main axis in pictures of two colours (`experiments.photographs.run` prints that of
+photographs)."""
 
 
 @functools.lru_cache(maxsize=16)

@@ -11,10 +11,11 @@ images. Labels score, and nothing else.
 import time
 
 import jax
+import numpy as np
 
 from diffclust.metrics import scores
 from diffclust.models import MODELS
-from diffclust.registration import ink_of
+from diffclust.registration import choose_ink, votes_of
 from experiments.harness import arguments, finish, peak_memory_mb, spread
 from experiments.photographs.sets import SETS
 
@@ -53,7 +54,10 @@ def main():
         made = {}
         for seed in range(args.seed, args.seed + args.seeds):
             made[seed] = SETS[name](args.limit, seed)
-            print(name, "seed", seed, "ink", ink_of(made[seed][0]), flush=True)
+            votes = votes_of(made[seed][0])
+            share = np.quantile(votes[:, 4], 0.1)
+            ink = choose_ink(votes, made[seed][0].shape[3])
+            print(name, "seed", seed, "ink", ink, "main axis", round(share, 3), flush=True)
         for method in args.methods:
             for register in args.registers:
                 for ground in args.grounds:
