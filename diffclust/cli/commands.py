@@ -99,6 +99,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
                 inputs, replace = samples.inputs_of(options), options.overwrite
                 run = runs.new_run(options.out, overwrite=replace, inputs=inputs, command=kind)
                 folder = stack.enter_context(run)
+                stack.enter_context(states.locked())
                 stack.enter_context(bar)
         if not processes.first_says(folder is not None):
             if states is not None:

@@ -285,6 +285,7 @@ class SavedStates:
         self._options, self._model = options, model
         self._out = Path(options.out).absolute()
         self._folder = partial_folder(self._out)
+        self._lock = contextlib.ExitStack()
         every, kept = options.checkpoint_every, options.checkpoints_kept
         if not every >= 0.0:
             raise ValueError(f"--checkpoint-every must be at least 0, not {every}")
@@ -309,24 +310,47 @@ class SavedStates:
         return self._options.resume and is_run(self._out) and not replaces
 
     @contextlib.contextmanager
-    def snapshots(
-        self, dataset: Collection, arguments: Mapping[str, np.ndarray]
-    ) -> Iterator[SnapshotFolder]:
-        """Saves states while the block runs, in which the run is fitted and written.
+    def locked(self) -> Iterator[None]:
+        """Keeps other fits out of the folder, which is removed at the end if it holds no states.
+
+        To be entered before the samples are read.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            ValueError: If another fit uses the folder.
+            OSError: If it cannot be written.
+        """
+        if self._options.overwrite and not self._options.resume:
+            self.remove()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with self._lock:
+                self._lock.enter_context(locked(self._folder))
+                yield
+        except KeyboardInterrupt as interrupt:
+            if self._has_states():
+                interrupt.args = ("go on with the same command and --resume",)
+            raise
+        finally:
+            if not self._has_states():
+                self.remove()
+
+    def snapshots(self, dataset: Collection, arguments: Mapping[str, np.ndarray]) -> SnapshotFolder:
+        """Where the fit saves its state; to be entered within `locked`.
 
         Args:
             dataset: The images that are fitted.
             arguments: What the fit is given for each of them; see `sample_arguments`.
 
-        Yields:
-            Where the fit saves its state.
+        Returns:
+            A context.
 
         Raises:
             ValueError: If the saved states are of another fit.
             OSError: If a state cannot be saved.
         """
-        if self._options.overwrite and not self._options.resume:
-            self.remove()
         given = {name: checksum(array) for name, array in arguments.items()}
         run = {
             "method": self._model.method,
@@ -338,18 +362,10 @@ class SavedStates:
             "start": given.get("assignments"),
         }
         every, kept = self._options.checkpoint_every, self._options.checkpoints_kept
-        to_stderr = functools.partial(print, file=sys.stderr, flush=True)
-        try:
-            folder = SnapshotFolder(self._folder, run=run, every=every, kept=kept, log=to_stderr)
-            with folder as snapshots:
-                yield snapshots
-        except KeyboardInterrupt as interrupt:
-            if self._has_states():
-                interrupt.args = ("go on with the same command and --resume",)
-            raise
-        finally:
-            if not self._has_states():
-                self.remove()
+        log = functools.partial(print, file=sys.stderr, flush=True)
+        return SnapshotFolder(
+            self._folder, run=run, every=every, kept=kept, log=log, lock=self._lock.pop_all()
+        )
 
     def _has_states(self) -> bool:
         """Whether there are whole states, of this process or of one before."""

@@ -149,7 +149,8 @@ Stages = tuple[ClosedForm | AbstractProblem | Callable[[Mapping], AbstractProble
 what these have found."""
 
 STATE_FORMAT = 4
-"""Number of the format of snapshots: to be raised when their trees or positions change."""
+"""Number of the format of snapshots, which their folder records: to be raised when their trees or
+positions change."""
 
 
 def run(
@@ -177,7 +178,6 @@ def run(
 
     Raises:
         FitError: If the fit breaks down.
-        ValueError: If a snapshot is of another format.
     """
     start = time.perf_counter()
     problem, data, found = _prepared(stages, data)
@@ -216,7 +216,7 @@ def _prepared(stages: Stages, data: Data) -> tuple[AbstractProblem, Data, dict[s
 
 def _save(snapshots: Snapshots, data: Data, state: State, seconds: float) -> None:
     def canonical() -> tuple[PyTree, dict[str, Any]]:
-        about = {"format": STATE_FORMAT, "seconds": seconds, "position": state.position}
+        about = {"seconds": seconds, "position": state.position}
         return data.canonical(state.arrays), about
 
     snapshots.save(canonical)
@@ -229,11 +229,6 @@ def _restored(
     description = data.description
 
     def template(about: dict[str, Any]) -> PyTree:
-        if about.get("format") != STATE_FORMAT:
-            raise ValueError(
-                f"the snapshot is of format {about.get('format', 'before 3')}, and this version "
-                f"goes on from format {STATE_FORMAT} only; remove the folder to start anew"
-            )
         return problem.template(description, about["position"])
 
     latest = snapshots.latest(template)

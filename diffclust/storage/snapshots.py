@@ -94,6 +94,7 @@ class SnapshotFolder:
         every: float = 60.0,
         kept: int = 2,
         log: Callable[[str], None] | None = None,
+        lock: contextlib.AbstractContextManager[Any] | None = None,
     ) -> None:
         """Opens the folder, or makes it.
 
@@ -105,6 +106,8 @@ class SnapshotFolder:
             kept: How many snapshots are kept.
             log: Called with a line that says from which snapshot the fit goes on, and with one
                 for each that is damaged; where it is None, the latter are warnings.
+            lock: What `locked` gave for this folder, if that was entered before; it ends with the
+                context.
 
         Raises:
             ValueError: If another fit uses the folder, if it holds snapshots of another fit or of
@@ -120,7 +123,10 @@ class SnapshotFolder:
         self._failed = False
         self._path.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(locked(self._path))
+            if lock is None:
+                stack.enter_context(locked(self._path))
+            else:
+                stack.push(lock)
             self._mark({"format": STATE_FORMAT, "run": json.loads(json.dumps(run, default=str))})
             self._open(kept)
             self._lock = stack.pop_all()

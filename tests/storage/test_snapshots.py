@@ -24,7 +24,7 @@ import pytest
 
 import diffclust
 from diffclust.alignment import Descent, Stage
-from diffclust.cli import main
+from diffclust.cli import main, samples
 from diffclust.energies import TransformedDistance
 from diffclust.models import (
     DeformationInvariantSpectralClustering,
@@ -712,6 +712,27 @@ def test_two_fits_in_one_folder(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> No
         other.kill()
     # The lock of a process that was killed is gone with it.
     resumed(fit, "di-kmeans", "shared")
+
+
+def test_a_second_fit_is_refused_while_the_first_reads(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, said = arguments("di-kmeans", "reading"), list[tuple[int, str]]()
+
+    def load_samples(*_: Any) -> Any:
+        if not said:
+            said.append((0, ""))
+            said[0] = fit(*options)
+        raise ValueError("nothing to read")
+
+    monkeypatch.setattr(samples, "load_samples", load_samples)
+    status, err = fit(*options)
+    assert status == 2
+    assert "nothing to read" in err
+    ((status, err),) = said
+    assert status == 2
+    assert "reading.partial' is in use by another fit" in err
+    assert not Path("reading.partial").exists()
 
 
 def test_states_of_other_weights_are_refused(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
