@@ -7,7 +7,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-quick test-slow test-lowest pytest lint docs shape dist clean
+.PHONY: help demo test test-quick test-slow test-lowest pytest checks lint docs shape dist clean
 
 help: ## List these commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
@@ -19,7 +19,7 @@ demo: $(VENV)/.installed ## Cluster the digits that scikit-learn bundles, and wr
 SHAPE := tests/test_layout.py tests/test_docstrings.py tests/test_renamed.py
 
 # Quick tests compile far more than they compute; `make test-slow` has programs as users have them.
-test: lint docs shape pytest ## Check format, lint and types, and run all tests but the slow ones
+test: checks pytest ## Check format, lint and types, and run all tests but the slow ones
 
 pytest: export JAX_DISABLE_MOST_OPTIMIZATIONS ?= 1
 pytest: $(VENV)/.installed-test
@@ -33,7 +33,7 @@ test-quick: $(VENV)/.installed-test ## Check format and lint, and test what chan
 	@$(BIN)/python -m pytest -q -n 2 -m "not slow" tests/test_layout.py \
 	  $$($(BIN)/python tests/changed.py) $(ARGS)
 
-test-slow: lint docs shape ## The same with the slow tests
+test-slow: checks ## The same with the slow tests
 	@$(BIN)/python -m pytest -n 2 -rs $(SHAPE:%=--ignore=%) $(ARGS)
 
 # pip takes the versions from the file that PIP_CONSTRAINT names.
@@ -45,13 +45,18 @@ dist: $(VENV)/.created ## Build the wheel and the source distribution, in dist/
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check build
 	@$(BIN)/python -m build --outdir dist .
 
+# Beside each other, each on one core. Make 3 cannot keep the lines of each together.
+SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
+checks: $(VENV)/.installed-test
+	@$(MAKE) --no-print-directory -j 2 $(SYNC) lint docs shape
+
 lint: $(VENV)/.installed-test ## Check the format, lint, and check the types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 shape: $(VENV)/.installed-test ## Test the shape of the repository: imports, sizes, docstrings, old names
-	@$(BIN)/python -m pytest -q -n 2 $(SHAPE)
+	@$(BIN)/python -m pytest -q --jaxtyping-packages= $(SHAPE)
 
 docs: $(VENV)/.installed-test ## Make the documentation's site, in site/; a broken link is an error
 	@NO_MKDOCS_2_WARNING=1 JAX_PLATFORMS=cpu $(BIN)/mkdocs build --strict --quiet

@@ -116,7 +116,7 @@ def test_decoders_give_images_of_the_shape_that_came(
 @jax.numpy_dtype_promotion("standard")
 def test_all_learn_and_tell_two_groups_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "TOLERANCE", 0.0)  # or DEC has nothing to do here
-    data, steps = run.two_groups(128), 80
+    data, steps = run.two_groups(64), 40
     network, state, losses, _ = run.pretrained("mlp", data.images, 0, steps)
     first, last = run.ends(losses)
     assert last < 0.7 * first

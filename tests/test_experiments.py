@@ -72,7 +72,17 @@ FIGURES = {
 }
 
 
-@pytest.mark.parametrize("name", COMPOSITIONS)
+# Its script goes the way of Huber's.
+LIKE_ANOTHER = ("sliced Wasserstein",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in LIKE_ANOTHER else [])
+        for name in COMPOSITIONS
+    ],
+)
 def test_compositions_of_ones_own(name):
     figures = run(COMPOSITIONS[name], quick=True)
     assert FIGURES[name](figures), figures

@@ -132,7 +132,8 @@ def test_moved_prototypes_are_reconstructions(fitted: Result) -> None:
 
 
 def test_same_key_same_result() -> None:
-    model = SMALL["dti-kmeans"]
+    training = Training(steps=(5, 20, 5), batch_size=20)
+    model = dataclasses.replace(SMALL["dti-kmeans"], training=training)
     one, other = (model.fit(IMAGES, key=jax.random.key(3)) for _ in range(2))
     assert one.history == other.history
     np.testing.assert_array_equal(one.prototypes, other.prototypes)

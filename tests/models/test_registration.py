@@ -100,7 +100,7 @@ def test_a_model_is_saved_with_its_frame(coloured, tmp_path):
 
 def test_models_saved_before_register_nothing(tmp_path):
     images = moved()
-    found = by_bending().fit(images, key=KEY)
+    found = KMeans(3, num_restarts=1, split_merge=False).fit(images, key=KEY)
     diffclust.save(tmp_path / "model", found)
     path = tmp_path / "model" / "model.json"
     about = json.loads(path.read_text())

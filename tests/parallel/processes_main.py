@@ -12,7 +12,7 @@ from typing import Any
 if __name__ == "__main__":
     # Read when JAX is first imported.
     os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import jax

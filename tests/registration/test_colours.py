@@ -17,6 +17,13 @@ from tests.registration.test_images import blobs
 
 colours = st.tuples(*[st.floats(0.0, 1.0)] * 3)
 register = eqx.filter_jit(lambda frame, image: frame(image))
+find = eqx.filter_jit(lambda frame, image: frame.find(image))
+compiled_ground, compiled_figure = jax.jit(ground), jax.jit(figure)
+
+
+@eqx.filter_jit
+def there_and_back(frame: Frame, params: jax.Array, image: jax.Array) -> jax.Array:
+    return frame.restore(params, frame.apply(params, image), image.shape)
 
 
 def seen(frame: Frame, image: np.ndarray) -> np.ndarray:
@@ -55,7 +62,7 @@ def test_a_gradient_is_found(seed, level, across, down):
     ink = blobs(20, 30, seed, matrix=0.5 * np.eye(2))
     surface = np.asarray(level) + (across * x + down * y)[..., None]
     image = jnp.asarray(surface * (1 - ink), jnp.float32)
-    left = np.asarray(without_ground(image, ground(image)))
+    left = np.asarray(jax.jit(without_ground)(image, compiled_ground(image)))
     np.testing.assert_allclose(left[0], 0.0, atol=5e-3)
     np.testing.assert_allclose(left, -surface * ink, atol=5e-3)
 
@@ -85,7 +92,7 @@ def test_a_constant_image_becomes_blank(ink):
     found = seen(Frame("upright", ink), image)
     assert np.isfinite(found).all()
     assert not found.any()
-    slope = jax.grad(lambda x: jnp.sum(Frame("upright", ink)(x)))(jnp.asarray(image))
+    slope = jax.jit(jax.grad(lambda x: jnp.sum(Frame("upright", ink)(x))))(jnp.asarray(image))
     assert np.isfinite(slope).all()
 
 
@@ -102,9 +109,9 @@ def test_pictures_are_brought_back(seed, front, back):
     hypothesis.assume(np.linalg.norm(np.subtract(front, back)) > 0.25)
     ink = blobs(28, 28, seed, matrix=np.array([[0.6, 0.2], [0, 0.6]]), shift=(0.2, -0.1))
     image, frame = jnp.asarray(coloured(ink, front, back)), Frame("upright", "colour")
-    params = frame.find(image)
+    params = find(frame, image)
     assert params.shape == (frame.transform(3).num_params,)
-    restored = frame.restore(params, frame.apply(params, image), image.shape)
+    restored = there_and_back(frame, params, image)
     np.testing.assert_allclose(restored, image, atol=0.06)
 
 
@@ -114,12 +121,12 @@ def test_small_images_are_read_at_more_pixels(ink):
     alone, frame = Frame("none", ink), Frame("none", ink, least_side=24)
     assert frame.shape(small.shape) == (24, 32, 1 if ink == "colour" else 3)
     # The border is black.
-    wanted = jax.image.resize(alone(small), frame.shape(small.shape), "linear")
-    np.testing.assert_allclose(frame(small), wanted, atol=1e-6)
+    wanted = jax.image.resize(register(alone, small), frame.shape(small.shape), "linear")
+    np.testing.assert_allclose(register(frame, small), wanted, atol=1e-6)
     upright = Frame("upright", ink, least_side=24)
-    params = upright.find(small)
-    np.testing.assert_array_equal(params, Frame("upright", ink).find(small))
-    back = upright.restore(params, upright.apply(params, small), small.shape)
+    params = find(upright, small)
+    np.testing.assert_array_equal(params, find(Frame("upright", ink), small))
+    back = there_and_back(upright, params, small)
     np.testing.assert_allclose(back, small, atol=0.06)
 
 
@@ -174,7 +181,7 @@ def test_a_set_decides_for_doubtful_images():
     images = made(40, "light")
     # One in twenty has ink all around.
     images[::20, :2] = images[::20, -2:] = images[::20, :, :2] = images[::20, :, -2:] = 0.0
-    votes = np.stack([np.asarray(ink_votes(jnp.asarray(x))) for x in images])
+    votes = np.asarray(jax.jit(jax.vmap(ink_votes))(jnp.asarray(images)))
     assert (votes[::20, 3] > 0).all()
     assert choose_ink(votes, 1) == "light"
 
@@ -200,8 +207,8 @@ def test_photographs_are_placed_and_keep_their_ground(seed):
     np.testing.assert_allclose(found[inside, inside], expected[inside, inside], atol=0.08)
     assert (found[0, 0] > 0.4).all()
     image = jnp.asarray(beside, jnp.float32)
-    params = frame.find(image)
-    restored = frame.restore(params, frame.apply(params, image), image.shape)
+    params = find(frame, image)
+    restored = there_and_back(frame, params, image)
     np.testing.assert_allclose(restored[inside, inside], image[inside, inside], atol=0.15)
 
 
@@ -210,10 +217,10 @@ def test_shadows_are_less_of_a_figure_than_things():
     thing, shadow = (slice(12, 20), slice(4, 12)), (slice(12, 20), slice(20, 28))
     image[thing] = (0.2, 0.5, 0.7)
     image[shadow] *= 0.4
-    found = np.asarray(figure(jnp.asarray(image)))[..., 0]
+    found = np.asarray(compiled_figure(jnp.asarray(image)))[..., 0]
     assert found[15, 8] > 2 * found[15, 24] > 0
     np.testing.assert_array_equal(found[:4], 0)
-    np.testing.assert_array_equal(figure(jnp.full((20, 20, 3), 0.5)), 0)
+    np.testing.assert_array_equal(compiled_figure(jnp.full((20, 20, 3), 0.5)), 0)
 
 
 class Stored(SizedImages):

@@ -139,7 +139,8 @@ def test_rows_that_are_no_images_are_refused() -> None:
 
 def test_energies_of_the_best_clusters_are_the_distances() -> None:
     images = blobs(24)
-    result = diffclust.AffineInvariantKMeans(3).fit(images, key=_key(), chunk_size=16)
+    model = diffclust.AffineInvariantKMeans(3, num_restarts=1, max_passes=3, split_merge=False)
+    result = model.fit(images, key=_key(), chunk_size=16)
     energies = result.energies(images)
     found = result.predict(images)
     np.testing.assert_array_equal(energies.argmin(axis=1), found.clusters)
@@ -150,7 +151,8 @@ def test_energies_of_the_best_clusters_are_the_distances() -> None:
 
 def test_energies_of_a_search_that_goes_on_with_few_clusters_are_all_there() -> None:
     series = np.random.default_rng(0).normal(size=(30, 12)).astype(np.float32)
-    result = diffclust.SeriesKMeans(6, num_restarts=1, max_passes=2).fit(series, key=_key())
+    model = diffclust.SeriesKMeans(6, num_restarts=1, max_passes=2, split_merge=False)
+    result = model.fit(series, key=_key())
     energies, found = result.energies(series), result.predict(series)
     assert (np.isfinite(energies) & (energies >= 0.0) & (energies < 1e6)).all()
     assert (energies.min(axis=1) <= found.distances * (1 + 1e-5)).all()

@@ -63,6 +63,7 @@ def soft(followed: int | None = CLUSTERS) -> tuple[GradientEM, Learned, Batch]:
     return solver, learned, Batch(images, jnp.ones(12))
 
 
+@eqx.filter_jit
 def losses(solver: GradientEM, learned: Learned, batch: Batch) -> jax.Array:
     memory = solver.init_memory(len(batch.weight), CLUSTERS, batch.weight.dtype)
     found = solver.assign(learned, batch.samples, memory)

@@ -23,11 +23,16 @@ def raced(snapshots: Any, *, mesh: Any = None, **given: Any) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def told() -> list[dict[str, Any]]:
-    """Every position of a fit of two restarts."""
-    watched = Breaking()
-    raced(watched)
-    return [about["position"] for about in watched.told]
+def watched() -> tuple[Outcome, Breaking]:
+    """A fit of two restarts that is not broken off, with all that was saved."""
+    states = Breaking()
+    return raced(states), states
+
+
+@pytest.fixture(scope="module")
+def told(watched: tuple[Outcome, Breaking]) -> list[dict[str, Any]]:
+    """Every position of that fit."""
+    return [about["position"] for about in watched[1].told]
 
 
 def test_plan_halves_the_runs_around_half_of_the_steps() -> None:
@@ -63,9 +68,11 @@ def test_every_start_is_another(told: list[dict[str, Any]]) -> None:
     assert len(set(losses.values())) == 5
 
 
-def test_broken_off_after_every_step_it_goes_on_bit_for_bit() -> None:
+def test_broken_off_after_every_step_it_goes_on_bit_for_bit(
+    watched: tuple[Outcome, Breaking],
+) -> None:
     whole = raced(None)
-    assert_same(raced(Breaking()), whole)
+    assert_same(watched[0], whole)
     found, states = chained(raced, 1)
     assert_same(found, whole)
     assert {len(about["position"]["rivals"]) for about in states.told} == {0, 1, 2, 3, 4}

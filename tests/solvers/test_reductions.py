@@ -1,5 +1,6 @@
 """Objectives of one's own under Lloyd's algorithm: reductions, families, seeds, gradients."""
 
+import functools
 from typing import Any
 
 import chex
@@ -166,11 +167,12 @@ def fitted(
     chunk_size: int = 16,
     *,
     moves: int = 0,
+    max_passes: int = 40,
     tolerance: float = 1e-6,
     mesh: Any = None,
     snapshots: Any = None,
 ) -> Outcome:
-    plan = LloydPlan(K, (), 2, Stopping(40, tolerance), SplitMerge(rounds=moves))
+    plan = LloydPlan(K, (), 2, Stopping(max_passes, tolerance), SplitMerge(rounds=moves))
     problem = LloydProblem(of_points(reduction), plan)
     data = Data(samples, None, chunk_size, mesh)
     return run((problem,), data, jax.random.key(0), snapshots=snapshots)
@@ -268,19 +270,20 @@ def test_reductions_that_follow_the_samples_move_resume_and_share_devices(
     reduction: AbstractAdaptiveReduction,
 ) -> None:
     samples = points(outliers=4)
-    whole = fitted(reduction, samples, moves=2)
+    fit = functools.partial(fitted, reduction, samples, moves=1, max_passes=10)
+    whole = fit()
     state = whole.learned.objective
     assert not eqx.tree_equal(state, reduction.init(K, jnp.dtype("float32")))
     # Broken off after every step, through JSON, it is the same to the last bit.
     broken, outcome = Breaking(every=1), None
     while outcome is None:
         try:
-            outcome = fitted(reduction, samples, moves=2, snapshots=broken)
+            outcome = fit(snapshots=broken)
         except Broken:
             continue
     assert_same(outcome, whole)
     assert eqx.tree_equal(outcome.learned, whole.learned)
-    shared = fitted(reduction, samples, 8, moves=2, mesh=data_mesh(jax.devices()[:2]))
+    shared = fit(chunk_size=8, mesh=data_mesh(jax.devices()[:2]))
     np.testing.assert_array_equal(shared.assignment.clusters, whole.assignment.clusters)
     chex.assert_trees_all_close(shared.learned, whole.learned, rtol=1e-4, atol=1e-5)
 

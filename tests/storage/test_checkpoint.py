@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import diffclust
-from diffclust import DeformationInvariantKMeans, KMeans, load, save
+from diffclust import AffineInvariantKMeans, KMeans, load, save
 from diffclust.models import MODELS, Result
 from diffclust.solvers import Assignment
 
@@ -30,10 +30,8 @@ def blobs(count: int = 12, side: int = 8) -> np.ndarray:
 
 IMAGES = blobs()
 MODELS_TRIED = {
-    "kmeans": KMeans(2, num_restarts=2),
-    "di-kmeans": DeformationInvariantKMeans(
-        2, landmarks=(2, 3), num_restarts=1, max_passes=2, split_merge=False
-    ),
+    "kmeans": KMeans(2, num_restarts=2, split_merge=False),
+    "ai-kmeans": AffineInvariantKMeans(2, num_restarts=1, max_passes=2, split_merge=False),
 }
 
 

@@ -275,8 +275,13 @@ STAGED = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", STAGED)
+@pytest.mark.parametrize(
+    "method",
+    [
+        name if name == "scattering-kmeans" else pytest.param(name, marks=pytest.mark.slow)
+        for name in STAGED
+    ],
+)
 def test_broken_off_after_every_stage_and_chunk(method: str) -> None:
     model, images = STAGED[method], shapes(40, 10)
 
@@ -364,7 +369,10 @@ CASES = {
     "di-kmeans": Case(["--landmarks", "2", "--max-passes", "8", "--tolerance", "0"], 14),
     "dti-kmeans": Case(_DTI, 13),
     "pssc": Case(["--chunk-size", "4", "--removed", "1,2", "--dimensions", "20"], 9),
+    "kmeans": Case(["--max-passes", "8", "--tolerance", "0"], 14),
 }
+QUICK = "kmeans"
+"""Of all methods the quickest to compile."""
 EVERY = ["--checkpoint-every", "0"]
 
 
@@ -447,7 +455,7 @@ def resumed(fit: Fit, method: str, out: str) -> None:
 
 @pytest.mark.parametrize(
     "method",
-    [name if name == "pssc" else pytest.param(name, marks=pytest.mark.slow) for name in CASES],
+    [name if name == QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES],
 )
 def test_killed_it_goes_on_bit_for_bit(fit: Fit, method: str) -> None:
     whole(fit, method)
@@ -515,10 +523,11 @@ def interrupted_by(
 @pytest.mark.parametrize(
     ("number", "status", "method", "stage"),
     [
-        (signal.SIGTERM, 143, "di-kmeans", "pass"),
+        (signal.SIGTERM, 143, "kmeans", "pass"),
+        pytest.param(signal.SIGTERM, 143, "di-kmeans", "pass", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, 143, "pssc", "alignments", marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, 130, "dti-kmeans", "step", marks=pytest.mark.slow),
-        (signal.SIGINT, 130, "di-kmeans", "pass"),
+        (signal.SIGINT, 130, "kmeans", "pass"),
     ],
 )
 def test_asked_to_stop_it_saves_the_newest_state(
@@ -551,7 +560,7 @@ def test_terminated_before_anything_was_saved(
 ) -> None:
     interrupted_by(monkeypatch, signal.SIGTERM, "seeding", 1)
     before = sorted(os.listdir(home))
-    found = fit(*arguments("di-kmeans", "early"), *EVERY)
+    found = fit(*arguments(QUICK, "early"), *EVERY)
     assert found == (143, "error: terminated; nothing was written")
     assert sorted(os.listdir(home)) == before
 
@@ -572,8 +581,8 @@ def break_off(
     fit: Fit, monkeypatch: pytest.MonkeyPatch, out: str, *more: str, at: int = 6
 ) -> list[str]:
     """A fit of a few states, broken off; its arguments."""
-    whole(fit, "di-kmeans")
-    options = [*arguments("di-kmeans", out), *more]
+    whole(fit, QUICK)
+    options = [*arguments(QUICK, out), *more]
     with monkeypatch.context() as patch:
         interrupted_by(patch, signal.SIGINT, "pass", at)
         assert fit(*options, *EVERY)[0] == 130
@@ -596,7 +605,7 @@ def test_a_damaged_state_is_told_of_and_passed_over(
         rf"snapshot {newer} in .* cannot be read \(.*\); the one before is taken", first
     )
     assert second.startswith(f"going on from snapshot {older} in ")
-    assert_same(diffclust.load("damaged").outcome, whole(fit, "di-kmeans").outcome)
+    assert_same(diffclust.load("damaged").outcome, whole(fit, QUICK).outcome)
 
 
 def test_where_all_states_are_damaged_it_says_what_to_do(
@@ -611,7 +620,7 @@ def test_where_all_states_are_damaged_it_says_what_to_do(
     assert "remove that folder to start anew" in err.splitlines()[-1]
     status, err = fit(*options, "--overwrite")
     assert (status, err) == (0, "")
-    assert_same(diffclust.load("ruined").outcome, whole(fit, "di-kmeans").outcome)
+    assert_same(diffclust.load("ruined").outcome, whole(fit, QUICK).outcome)
 
 
 def test_a_full_disk_stops_it_and_harms_nothing(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -634,7 +643,7 @@ def test_a_full_disk_stops_it_and_harms_nothing(fit: Fit, monkeypatch: pytest.Mo
     assert second.startswith("error: the fit's state cannot be saved in ")
     assert "(File too large); what was saved before is whole" in second
     assert snapshots_in(Path("full")) == before
-    resumed(fit, "di-kmeans", "full")
+    resumed(fit, QUICK, "full")
 
 
 def test_writes_that_fail_late_are_not_told_of_again(
@@ -687,7 +696,7 @@ def test_states_of_another_fit_are_refused(fit: Fit, monkeypatch: pytest.MonkeyP
         status, err = fit(*options, "--resume", *more)
         assert (status, err.count("\n")) == (2, 0)
         assert message in err
-    resumed(fit, "di-kmeans", "other")
+    resumed(fit, QUICK, "other")
 
 
 def test_two_fits_in_one_folder(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -711,7 +720,7 @@ def test_two_fits_in_one_folder(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> No
             assert snapshots_in(Path("shared")) == before
         other.kill()
     # The lock of a process that was killed is gone with it.
-    resumed(fit, "di-kmeans", "shared")
+    resumed(fit, QUICK, "shared")
 
 
 def test_a_second_fit_is_refused_while_the_first_reads(
@@ -741,7 +750,7 @@ def test_states_of_other_weights_are_refused(fit: Fit, monkeypatch: pytest.Monke
     one, other = (["--weights", f"weights-{number}.npy"] for number in range(2))
     options = break_off(fit, monkeypatch, "weighed", *one)
     for more in ([], other):
-        status, err = fit(*arguments("di-kmeans", "weighed"), *more, "--resume")
+        status, err = fit(*arguments(QUICK, "weighed"), *more, "--resume")
         assert (status, err.count("\n")) == (2, 0)
         assert "had weights" in err
     assert fit(*options, "--resume")[0] == 0
@@ -754,7 +763,7 @@ def test_states_of_another_start_are_refused(fit: Fit, monkeypatch: pytest.Monke
         assert fit(*started)[0] == 0
     options = break_off(fit, monkeypatch, "started", "--start", "start-1", at=3)
     for more in ([], ["--start", "start-2"]):
-        status, err = fit(*arguments("di-kmeans", "started"), *more, "--resume")
+        status, err = fit(*arguments(QUICK, "started"), *more, "--resume")
         assert (status, err.count("\n")) == (2, 0)
         assert "had start" in err
     assert fit(*options, "--resume")[0] == 0
@@ -762,7 +771,7 @@ def test_states_of_another_start_are_refused(fit: Fit, monkeypatch: pytest.Monke
 
 def test_a_finished_run_is_left_alone(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
     options = break_off(fit, monkeypatch, "finished")
-    resumed(fit, "di-kmeans", "finished")
+    resumed(fit, QUICK, "finished")
     before = {path: path.stat().st_mtime_ns for path in Path("finished").rglob("*")}
     assert fit(*options, "--resume") == (0, "")
     assert {path: path.stat().st_mtime_ns for path in Path("finished").rglob("*")} == before
@@ -781,7 +790,7 @@ def test_a_finished_run_is_left_alone(fit: Fit, monkeypatch: pytest.MonkeyPatch)
     ("option", "value"), [("--checkpoints-kept", "0"), ("--checkpoint-every", "-1")]
 )
 def test_options_that_mean_nothing(fit: Fit, option: str, value: str) -> None:
-    status, err = fit(*arguments("di-kmeans", "nothing"), option, value)
+    status, err = fit(*arguments(QUICK, "nothing"), option, value)
     assert status == 2
     assert re.fullmatch(rf"error: {option} must be at least .*, not {value}.*", err)
     assert not Path("nothing").exists()

@@ -43,8 +43,8 @@ def test_a_constant_more_in_all_params_changes_nothing() -> None:
 
 
 def wave(length: int, phase: float) -> jax.Array:
-    times = jnp.linspace(0.0, 1.0, length)
-    return jnp.stack([jnp.sin(5 * times + phase), times * jnp.cos(4 * times)], axis=1)
+    times = np.linspace(0.0, 1.0, length, dtype=np.float32)
+    return jnp.asarray(np.stack([np.sin(5 * times + phase), times * np.cos(4 * times)], axis=1))
 
 
 def test_square_root_velocities_are_undone() -> None:
@@ -92,20 +92,22 @@ def test_distances_see_through_warps(preserve_norm: bool) -> None:
 
 def test_missing_values_do_not_count() -> None:
     energy = TransformedDistance(TimeWarp(4), missing=True)
+    aligned, pixel_weight = jax.jit(energy.aligned), jax.jit(energy.pixel_weight)
     full = wave(32, 0.0)
     cut = full.at[20:].set(jnp.nan)
     params = jnp.asarray([0.3, -0.2, 0.1, 0.2])
     zero = jnp.zeros((4,))
-    np.testing.assert_array_equal(energy.aligned(zero, cut)[:20], full[:20])
-    weight = np.asarray(energy.pixel_weight(zero, cut))
+    np.testing.assert_array_equal(aligned(zero, cut)[:20], full[:20])
+    weight = np.asarray(pixel_weight(zero, cut))
     np.testing.assert_array_equal(weight[:, 0], np.arange(32) < 20)
     # Warped, the seen part is what it would be of the whole series, and weighs as much in sum.
-    moved, weight = energy.aligned(params, cut), energy.pixel_weight(params, cut)
+    moved, weight = np.asarray(aligned(params, cut)), pixel_weight(params, cut)
     seen = np.asarray(weight)[:, 0] > 0
     inside = np.flatnonzero(seen)[:-1]
-    np.testing.assert_allclose(moved[inside], TimeWarp(4)(params, full)[inside], atol=1e-5)
+    expected = np.asarray(jax.jit(TimeWarp(4))(params, full))
+    np.testing.assert_allclose(moved[inside], expected[inside], atol=1e-5)
     np.testing.assert_allclose(np.sum(weight), 20.0, rtol=1e-5)
-    slopes = jax.grad(lambda p: jnp.sum(energy.aligned(p, cut)))(params)
+    slopes = jax.jit(jax.grad(lambda p: jnp.sum(energy.aligned(p, cut))))(params)
     assert np.all(np.isfinite(slopes))
 
 
@@ -126,12 +128,17 @@ def test_means_are_of_what_was_seen() -> None:
     energy, family = TransformedDistance(TimeWarp(4), missing=True), MeanImages()
     one, two = wave(16, 0.0), wave(16, 1.0).at[9:].set(jnp.nan)
     samples, params = jnp.stack([one, two]), jnp.zeros((2, 4))
-    sums = family.statistics(
-        jax.vmap(energy.aligned)(params, samples),
-        jax.vmap(energy.pixel_weight)(params, samples),
-        jnp.ones((2, 1)),
-    )
-    mean = family.update(sums, jnp.zeros((1, 16, 2)))[0]
+
+    @jax.jit
+    def mean_of(params: jax.Array, samples: jax.Array) -> jax.Array:
+        sums = family.statistics(
+            jax.vmap(energy.aligned)(params, samples),
+            jax.vmap(energy.pixel_weight)(params, samples),
+            jnp.ones((2, 1)),
+        )
+        return family.update(sums, jnp.zeros((1, 16, 2)))[0]
+
+    mean = mean_of(params, samples)
     np.testing.assert_allclose(mean[:9], (one + wave(16, 1.0))[:9] / 2, atol=1e-6)
     np.testing.assert_allclose(mean[9:], one[9:], atol=1e-6)
     assert np.all(np.isfinite(family.init(two)))
