@@ -167,6 +167,11 @@ class AbstractModel(eqx.Module):
         return ()
 
     @property
+    def least_size(self) -> int:
+        """The fewest pixels, landmarks or values that a sample consists of."""
+        return 1
+
+    @property
     def makes_grey(self) -> bool:
         """Whether registration makes one channel of any number of them."""
         return False

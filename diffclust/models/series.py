@@ -52,6 +52,11 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
         _validation.count(self.num_intervals, "num_intervals", least=2)
         _validation.positive(self.warp_penalty, "warp_penalty", least=0)
 
+    @property
+    def least_size(self) -> int:
+        """Two values."""
+        return 2
+
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after the warp."""
         del channels

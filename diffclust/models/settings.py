@@ -146,6 +146,11 @@ class SplineSettings(eqx.Module):
     landmarks: tuple[int, int] = eqx.field(static=True, default=(5, 5), kw_only=True)
     bending_penalty: float = eqx.field(static=True, default=0.015, kw_only=True)
 
+    @property
+    def least_size(self) -> int:
+        """A pixel for each landmark."""
+        return math.prod(self.landmarks)
+
 
 class ScatteringSettings(ClusterSettings):
     """The scattering transform, and the projection of its coefficients.

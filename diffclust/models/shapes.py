@@ -182,6 +182,11 @@ class ShapeKMeans(ClusterSettings, AbstractModel):
         )
 
     @property
+    def least_size(self) -> int:
+        """Three landmarks."""
+        return 3
+
+    @property
     def words(self) -> Words:
         """Those of the likelihood, or of the distance."""
         words = self.descriptor.words
