@@ -125,7 +125,7 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
         if any(figures[name] < least for name, least in LITTLE.items()):
             sentences.append(
                 "That is next to nothing: an uneven ground, colours or clutter may hide what could "
-                "be moved; try --register, --ground, or --method pssc."
+                "be moved; try --register, --ground, or a spectral --method."
             )
     if "kmeans_ari" in figures:
         ari = figures["kmeans_ari"]

@@ -49,8 +49,8 @@ class RegistrationSettings(eqx.Module):
 
     Attributes:
         register: What is taken out: place and size with `"place"`, slant too with `"upright"`.
-            `"auto"` is the latter, and with di-spectral the mean of the graphs of both; where
-            images have no plain ground it takes nothing out. Rotations and reflections never are.
+            `"auto"` is the latter; where images have no plain ground it takes nothing out.
+            Rotations and reflections never are.
         ground: What ink is: brighter than a `"dark"` ground or darker than a `"light"` one, whose
             colour is found from the border and taken out; with `"colour"` whatever differs from it
             along the main axis of each image's colours, which makes images grey. `"auto"` chooses
