@@ -1,6 +1,5 @@
 """What alignment did for a fit: how far it moved samples, what that gained, what K-means does."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,16 +10,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust import metrics
-from diffclust.alignment import NoAlignment
 from diffclust.analysis.common_start import BASELINE, fit_from_common_start, other_method
 from diffclust.image_source import ImageSource
 from diffclust.models.base import Result
-from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.parallel import Data
 from diffclust.sampling import pixel_grid
 from diffclust.solvers import ignore
-from diffclust.solvers.assign import assign_samples
-from diffclust.transforms import AbstractSpatialTransform, as_spatial
+from diffclust.transforms import AbstractSpatialTransform
 from diffclust.types import Key
 
 _MOST_SAMPLES = 500
@@ -60,17 +56,14 @@ def movement(
     model, figures = result.model, {}
     if assignments is not None:
         figures["start_kept"] = float(np.mean(np.asarray(assignments) == result.assignments))
-    if not isinstance(model, AbstractPrototypeModel):
-        return figures
-    energy = model.energy()
-    spatial = as_spatial(energy.transform)
-    if spatial is None or energy.num_params == 0:
+    spatial = model.spatial_transform
+    if spatial is None or spatial.num_params == 0 or model.descriptor.solver != "lloyd":
         return figures
     chosen = np.unique(np.linspace(0, len(images) - 1, _MOST_SAMPLES).astype(int))
     part = np.asarray(model.validated(images)[chosen])
     data = Data(part, None, result.outcome.chunk_size)
-    at_rest = dataclasses.replace(model.solver(), aligner=NoAlignment())
-    before = assign_samples(at_rest, result.outcome.learned, data).distances.sum()
+    at_rest = model.distances_at_rest(result.outcome, data)
+    before = 0.0 if at_rest is None else at_rest.sum()
     params = jnp.asarray(result.outcome.assignment.params[chosen])
     figures["displacement"] = float(_displacement(spatial, params, *part.shape[1:3]))
     figures["gain"] = float(1.0 - result.distances[chosen].sum() / before) if before > 0.0 else 0.0

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters
+from diffclust.transforms import AbstractSpatialTransform
 from diffclust.types import Params, Scalar
 
 BoundEnergy = Callable[[Params, PyTree, Clusters], Scalar]
@@ -35,6 +36,11 @@ class AbstractPairEnergy(eqx.Module):
     @abc.abstractmethod
     def affine_embedding(self) -> Float[Array, "params 6"] | None:
         """Columns spanning the affine maps among the params, or None."""
+
+    @property
+    def spatial_transform(self) -> AbstractSpatialTransform | None:
+        """The map of coordinates that moves samples; by default None: they are not moved so."""
+        return None
 
     @abc.abstractmethod
     def bind(self, sample: PyTree, *, scale: float = 1.0) -> BoundEnergy:

@@ -54,10 +54,8 @@ class AbstractTransformedEnergy(AbstractPairEnergy):
 
     @property
     def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """The transform's, where it is a spatial one."""
-        if isinstance(self.transform, AbstractSpatialTransform):
-            return self.transform.affine_embedding
-        return None
+        """The transform's."""
+        return self.transform.affine_embedding
 
     def penalties(self, params: Params) -> Float[Array, " terms"]:
         return self.transform.deformation(params)
@@ -105,13 +103,18 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
                 "missing values need a transform with params, such as TimeWarp; the aligner "
                 "NoAlignment leaves it at rest"
             )
-        if isinstance(self.transform, AbstractSpatialTransform):
+        if self.transform.spatial is not None:
             return
         kind = type(self.transform).__name__
         if self.pixel_weights == "jacobian":
             raise ValueError(f"pixel_weights='jacobian' needs a spatial transform, not {kind}")
         if self.mask is not None:
             raise ValueError(f"a mask needs a spatial transform, not {kind}")
+
+    @property
+    def spatial_transform(self) -> AbstractSpatialTransform | None:
+        """The transform, where it is a map of coordinates."""
+        return self.transform.spatial
 
     @property
     def family(self) -> AbstractPrototypeFamily | None:

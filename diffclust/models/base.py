@@ -31,9 +31,11 @@ from diffclust.solvers import (
     Snapshots,
     Stages,
     Start,
+    Stopping,
     ignore,
     run,
 )
+from diffclust.transforms import AbstractSpatialTransform
 from diffclust.types import Key
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Assignment))
@@ -172,9 +174,77 @@ class AbstractModel(eqx.Module):
         return 1
 
     @property
+    def registers(self) -> bool:
+        """Whether samples are registered before they are clustered."""
+        return False
+
+    @property
     def makes_grey(self) -> bool:
         """Whether registration makes one channel of any number of them."""
         return False
+
+    @property
+    def spatial_transform(self) -> AbstractSpatialTransform | None:
+        """The map of coordinates that moves images; None where nothing does."""
+        return None
+
+    @property
+    def stopping(self) -> Stopping | None:
+        """When a run of passes ends; None where there are none."""
+        return None
+
+    def penalty(self) -> tuple[float, ...]:
+        """Weights of the penalties of searched params; by default none."""
+        return ()
+
+    def registered_shape(self, shape: tuple[int, ...], /) -> tuple[int, ...]:
+        """The shape of a registered sample.
+
+        Args:
+            shape: That of a sample as it comes.
+
+        Returns:
+            By default the same.
+        """
+        return shape
+
+    def prototype_variances(self, prototype: PyTree, /) -> Array | np.ndarray | None:
+        """Variances of prototypes' pixels, or variances or covariances of their landmarks.
+
+        Args:
+            prototype: What is learned of the prototypes.
+
+        Returns:
+            Of every cluster; by default None, where prototypes have none.
+        """
+        del prototype
+
+    def warped_times(
+        self, params: np.ndarray, times: Float[np.ndarray, " times"], /
+    ) -> Float[np.ndarray, "n times 1"] | None:
+        """Where in time each series is read.
+
+        Args:
+            params: How each is warped.
+            times: Times of a mean series, in [0, 1].
+
+        Returns:
+            Times of each series in [0, 1], as series of one channel; by default None, where no time
+            is warped.
+        """
+        del params, times
+
+    def distances_at_rest(self, outcome: Outcome, data: Data, /) -> Float[np.ndarray, " n"] | None:
+        """How far samples, which were validated, would be from the best prototype if none moved.
+
+        Args:
+            outcome: The outcome of a fit of this model.
+            data: Samples of the shape that was fitted.
+
+        Returns:
+            One distance a sample; by default None, where samples are not moved onto prototypes.
+        """
+        del outcome, data
 
     def training_plan(self, description: Description) -> GradientPlan | None:
         """How a fit by gradient steps proceeds.
@@ -583,6 +653,12 @@ class Result:
     def prototypes(self) -> Float[np.ndarray, "clusters ..."]:
         """The prototypes, on the scale the family works on; of Gaussians, the means."""
         return np.asarray(exemplar_of(self.outcome.learned.clusters.prototype))
+
+    @property
+    def variances(self) -> np.ndarray | None:
+        """Variances of the prototypes' pixels, or (co)variances of their landmarks, or None."""
+        found = self.model.prototype_variances(self.outcome.learned.clusters.prototype)
+        return None if found is None else np.asarray(found)
 
     @property
     def assignments(self) -> np.ndarray:

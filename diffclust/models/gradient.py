@@ -287,6 +287,10 @@ class AbstractGradientModel(AbstractImageModel):
         """Those of `transforms`."""
         return tuple(name for name in self.transforms.split("-") if name)
 
+    def prototype_variances(self, prototype: PyTree, /) -> Array | np.ndarray | None:
+        """Those of Gaussians."""
+        return None if self.objective().initial_variance is None else prototype.gaussian.variance
+
     def describe(self) -> dict[str, str]:
         """The network, where there is one."""
         return {} if self.backbone is None else {"Network": self.backbone}
@@ -297,6 +301,22 @@ class AbstractGradientModel(AbstractImageModel):
         count = len(self.sequence(channels))
         moves_from = self.first_spatial(count, channels)
         return self.training.plan(count, description, moves_from=moves_from)
+
+    def shortened(
+        self, steps: int, num_phases: int, *, split_merge: bool
+    ) -> "AbstractGradientModel":
+        """The model with a few steps of training only, in one run; see `Training.shortened`.
+
+        Args:
+            steps: Most steps of each phase.
+            num_phases: Number of phases that have any steps.
+            split_merge: Whether clusters are split and removed.
+
+        Returns:
+            The model.
+        """
+        training = self.training.shortened(steps, num_phases, split_merge=split_merge)
+        return dataclasses.replace(self, training=training, num_restarts=1)
 
     def compose(self, description: Description, start: Start) -> Stages:
         """Gradient EM over a curriculum of transforms."""
@@ -498,6 +518,11 @@ class WithObjective(AbstractGradientModel):
     def objective(self) -> PrototypeObjective:
         """`own`."""
         return self.own
+
+    def shortened(self, steps: int, num_phases: int, *, split_merge: bool) -> "WithObjective":
+        """The base's."""
+        base = self.base.shortened(steps, num_phases, split_merge=split_merge)
+        return dataclasses.replace(self, base=base)
 
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
         """The base's; see `AbstractGradientModel.aligner`."""

@@ -109,6 +109,11 @@ class AbstractLloydModel(AbstractModel):
         return 0, False
 
     @property
+    def stopping(self) -> Stopping:
+        """By `max_passes` and `tolerance`."""
+        return Stopping(self.max_passes, self.tolerance)
+
+    @property
     def warm_starts(self) -> int:
         """For how many clusters an image's params are remembered from pass to pass."""
         return 1
@@ -131,7 +136,7 @@ class AbstractLloydModel(AbstractModel):
             self.num_clusters,
             self.penalty(),
             self.num_restarts,
-            Stopping(self.max_passes, self.tolerance),
+            self.stopping,
             SplitMerge() if self.split_merge else SplitMerge(rounds=0),
             self.coarsening(*sides),
             *self.penalty_learning,
@@ -162,6 +167,11 @@ class AbstractLloydModel(AbstractModel):
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
         """Every sample goes where its energy is least."""
         return assign_samples(self.solver(), outcome.learned, data, callback=callback)
+
+    def distances_at_rest(self, outcome: Outcome, data: Data, /) -> Float[np.ndarray, " n"]:
+        """Those of the same prototypes, without alignment."""
+        at_rest = dataclasses.replace(self.solver(), aligner=NoAlignment())
+        return assign_samples(at_rest, outcome.learned, data).distances
 
     def energies(
         self, outcome: Outcome, data: Data, *, callback: Callback = ignore

@@ -4,6 +4,7 @@ A model lists the groups before its abstract class, and gives its own default wh
 `class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel)`.
 """
 
+import dataclasses
 import math
 from typing import Literal, get_args
 
@@ -388,6 +389,22 @@ class Training(AbstractSettings):
             num_starts=self.num_starts,
             race=_race(sum(steps), self.num_starts),
         )
+
+    def shortened(self, steps: int, num_phases: int, *, split_merge: bool) -> "Training":
+        """The same for one start, with a few steps only.
+
+        Args:
+            steps: Most steps of each phase.
+            num_phases: Number of phases that have any steps.
+            split_merge: Whether clusters are split and removed.
+
+        Returns:
+            The training.
+        """
+        given = self.steps or self.epochs or (steps,) * num_phases
+        few = tuple(min(steps, most) for most in given)
+        changed = {"steps": few, "epochs": None, "num_starts": 1, "tolerance": 0.0}
+        return dataclasses.replace(self, split_merge=split_merge, **changed)
 
     def _batch(self, description: Description) -> int:
         count, side = description.num_samples, min(description.sample.shape[:2])

@@ -25,6 +25,19 @@ class AbstractTransform(eqx.Module):
         """Length of the parameter vector."""
 
     @property
+    def spatial(self) -> "AbstractSpatialTransform | None":
+        """The transform as a map of coordinates; None where it is none."""
+        return None
+
+    @property
+    def affine_embedding(self) -> Float[Array, "params 6"] | None:
+        """Columns that span the affine maps, for the coarse stage of an alignment.
+
+        In the order of `Affine`'s params. None where the family holds no linear subspace of them.
+        """
+        return None
+
+    @property
     @abc.abstractmethod
     def deformation_terms(self) -> tuple[str, ...]:
         """Names of the parts that `deformation` measures."""
@@ -99,6 +112,11 @@ class AbstractSpatialTransform(AbstractTransform):
         """Refuses an unknown boundary."""
         check_boundary(self.boundary)
 
+    @property
+    def spatial(self) -> "AbstractSpatialTransform":
+        """Itself."""
+        return self
+
     @abc.abstractmethod
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
         """Precomputes what depends on the points alone.
@@ -112,11 +130,7 @@ class AbstractSpatialTransform(AbstractTransform):
 
     @property
     @abc.abstractmethod
-    def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """Columns that span the affine maps, for the coarse stage of an alignment.
-
-        In the order of `Affine`'s params. None where the family holds no linear subspace of them.
-        """
+    def affine_embedding(self) -> Float[Array, "params 6"] | None: ...
 
     def warp(self, params: Params, points: Points) -> Points:
         """The coordinate map.
@@ -189,15 +203,3 @@ class Identity(AbstractSpatialTransform):
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
         """Returns the points themselves; see `AbstractSpatialTransform.bind_map`."""
         return lambda params: points
-
-
-def as_spatial(transform: AbstractTransform) -> AbstractSpatialTransform | None:
-    """A transform as a map of coordinates.
-
-    Args:
-        transform: Any transform.
-
-    Returns:
-        The transform itself; None where it is no map of coordinates.
-    """
-    return transform if isinstance(transform, AbstractSpatialTransform) else None
