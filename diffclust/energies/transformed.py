@@ -222,11 +222,10 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
             assert isinstance(transform, AbstractSequence)
             split, transform = transform.split, transform.transforms[part]
             moving = jax.vmap(lambda params: split(params)[part])(grid)
-        bind = getattr(transform, "bind_correlation", None)
         squared = type(self.distance) is SquaredEuclidean and self.mask is None and not self.missing
-        if bind is None or not squared or self.pixel_weights != "uniform":
+        if not squared or self.pixel_weights != "uniform":
             return None
-        correlate = bind(*sample.shape[:2])
+        correlate = transform.bind_correlation(*sample.shape[:2])
         if correlate is None:
             return None
         prototypes = clusters.prototype

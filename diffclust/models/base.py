@@ -31,7 +31,6 @@ from diffclust.solvers import (
     Snapshots,
     Stages,
     Start,
-    Stopping,
     ignore,
     run,
 )
@@ -186,11 +185,6 @@ class AbstractModel(eqx.Module):
     @property
     def spatial_transform(self) -> AbstractSpatialTransform | None:
         """The map of coordinates that moves images; None where nothing does."""
-        return None
-
-    @property
-    def stopping(self) -> Stopping | None:
-        """When a run of passes ends; None where there are none."""
         return None
 
     def penalty(self) -> tuple[float, ...]:
@@ -466,7 +460,7 @@ class AbstractModel(eqx.Module):
             return "assignments", jnp.asarray(groups)
         if prototypes is None:
             return None
-        if not method.takes_start or method.sample_kind != "image":
+        if not method.takes_start or method.sample_kind not in ("image", "any"):
             raise ValueError(f"{self.method} cannot start from prototypes; leave them out")
         expected = [(self.num_clusters, *leaf.shape[1:]) for leaf in jax.tree.leaves(samples)]
         if [len(shape) for shape in expected] == [4]:

@@ -55,7 +55,6 @@ from diffclust.solvers import (
     ignore,
 )
 from diffclust.transforms import (
-    AbstractSpatialTransform,
     AbstractTransform,
     Identity,
     compose,
@@ -279,7 +278,7 @@ class AbstractGradientModel(AbstractImageModel):
             A whole number, at most `transforms`.
         """
         sequence = self.sequence(channels)[:transforms]
-        spatial = [isinstance(t, AbstractSpatialTransform) for t in sequence]
+        spatial = [transform.spatial is not None for transform in sequence]
         return spatial.index(True) + 1 if any(spatial) else transforms
 
     @property

@@ -434,7 +434,7 @@ def spatial_parts(
     if given.count("turn") + given.count("rot") > 1:
         raise ValueError(f"angles of one rotation are searched, not of several: {transforms!r}")
     found = named_sequence(transforms, channels=1, boundary=boundary)
-    return tuple(part for part in found if isinstance(part, AbstractSpatialTransform))
+    return tuple(part.spatial for part in found if part.spatial is not None)
 
 
 def after_rotations(

@@ -9,7 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from diffclust.sampling import Boundary, bilinear_sample, check_boundary, pixel_grid
-from diffclust.types import Image, Params, Points, Sample
+from diffclust.types import Image, Images, Params, Points, Sample
+
+Grid = Float[Array, "points params"]
+"""Params of a transform, one vector a row."""
+
+Correlation = Callable[[Grid, Image, Images], Float[Array, "points others"]]
+"""The inner products of an image, moved by each of the params, with other images."""
 
 
 class AbstractTransform(eqx.Module):
@@ -72,6 +78,18 @@ class AbstractTransform(eqx.Module):
         References:
             Monnier et al., DTI clustering, Section 3.2, T* in Equation 5.
         """
+
+    def bind_correlation(self, height: int, width: int) -> Correlation | None:
+        """Inner products of moved images with others, in a faster way than one by one.
+
+        Args:
+            height: Rows of the images to come.
+            width: Columns of the images to come.
+
+        Returns:
+            A function of params, an image and other images; by default None, for no such way.
+        """
+        del height, width
 
     @abc.abstractmethod
     def deformation(self, params: Params) -> Float[Array, " terms"]:
