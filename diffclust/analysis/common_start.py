@@ -12,7 +12,7 @@ from jaxtyping import Float
 from diffclust import _validation
 from diffclust.distances import SquaredEuclidean
 from diffclust.methods import METHODS
-from diffclust.models import MODELS, AbstractModel, AbstractPrototypeModel, Result
+from diffclust.models import MODELS, AbstractPrototypeModel, Result
 from diffclust.parallel import Data
 from diffclust.solvers import Callback, LloydProblem, ignore, kmeans_plus_plus
 from diffclust.types import Key
@@ -120,7 +120,7 @@ def _seeds(model: AbstractPrototypeModel, data: Data, result: Result, key: Key) 
     return kmeans_plus_plus(chunks, model.num_clusters, SquaredEuclidean().to_all, key=best)
 
 
-def other_method(model: AbstractModel, name: str) -> AbstractPrototypeModel:
+def other_method(model: AbstractPrototypeModel, name: str) -> AbstractPrototypeModel:
     """Another method with the settings that it shares with a model, for one run.
 
     Args:

@@ -39,7 +39,8 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
         MacKay (1992), Bayesian interpolation; see `diffclust.energies.log_evidence`.
     """
     model = cast(AbstractPrototypeModel, result.model)
-    if model.spatial_transform is None or not model.penalty():
+    searched = model.descriptor.solver == "lloyd" and model.spatial_transform is not None
+    if not searched or not model.penalty():
         raise ValueError(f"{model.method} has no penalised warps, and so no evidence")
     if min(model.penalty()) == 0.0:
         raise ValueError(

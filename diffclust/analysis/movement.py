@@ -1,7 +1,8 @@
 """What alignment did for a fit: how far it moved samples, what that gained, what K-means does."""
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -10,12 +11,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust import metrics
+from diffclust.alignment import NoAlignment
 from diffclust.analysis.common_start import BASELINE, fit_from_common_start, other_method
 from diffclust.image_source import ImageSource
 from diffclust.models.base import Result
+from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.parallel import Data
 from diffclust.sampling import pixel_grid
 from diffclust.solvers import ignore
+from diffclust.solvers.assign import assign_samples
 from diffclust.transforms import AbstractSpatialTransform
 from diffclust.types import Key
 
@@ -53,7 +57,7 @@ def movement(
         `start_kept`, the share of images that are still in the cluster they began in. Nothing for
         methods that do not move images by maps of coordinates.
     """
-    model, figures = result.model, {}
+    model, figures = cast(AbstractPrototypeModel, result.model), {}
     if assignments is not None:
         figures["start_kept"] = float(np.mean(np.asarray(assignments) == result.assignments))
     spatial = model.spatial_transform
@@ -62,8 +66,8 @@ def movement(
     chosen = np.unique(np.linspace(0, len(images) - 1, _MOST_SAMPLES).astype(int))
     part = np.asarray(model.validated(images)[chosen])
     data = Data(part, None, result.outcome.chunk_size)
-    at_rest = model.distances_at_rest(result.outcome, data)
-    before = 0.0 if at_rest is None else at_rest.sum()
+    at_rest = dataclasses.replace(model.solver(), aligner=NoAlignment())
+    before = assign_samples(at_rest, result.outcome.learned, data).distances.sum()
     params = jnp.asarray(result.outcome.assignment.params[chosen])
     figures["displacement"] = float(_displacement(spatial, params, *part.shape[1:3]))
     figures["gain"] = float(1.0 - result.distances[chosen].sum() / before) if before > 0.0 else 0.0

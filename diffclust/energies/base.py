@@ -33,9 +33,9 @@ class AbstractPairEnergy(eqx.Module):
         """Number of penalty terms, the last axis of `Clusters.penalty`."""
 
     @property
-    @abc.abstractmethod
     def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """Columns spanning the affine maps among the params, or None."""
+        """Columns spanning the affine maps among the params; by default None: there are none."""
+        return None
 
     @property
     def spatial_transform(self) -> AbstractSpatialTransform | None:
@@ -165,11 +165,6 @@ class AbstractUnalignedEnergy(AbstractSampleEnergy):
     def num_penalties(self) -> int:
         """Zero."""
         return 0
-
-    @property
-    def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """None."""
-        return None
 
     def bind(self, sample: PyTree, *, scale: float = 1.0) -> BoundEnergy:
         del sample

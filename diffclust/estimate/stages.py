@@ -260,8 +260,8 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     phases = plan.phases
 
     def run(steps: int, until: Callable[[Progress], bool], *, moves: bool = False) -> Rehearsal:
-        shortened = model.shortened(steps, len(phases), split_merge=moves)
-        return fit.rehearse(count, fit.chunk_size, until, shortened)
+        few = model.shortened(steps, len(phases), moves=moves)
+        return fit.rehearse(count, fit.chunk_size, until, few)
 
     def trained(progress: Progress) -> bool:
         return progress.stage == "step" and progress.done >= progress.total

@@ -187,10 +187,6 @@ class AbstractModel(eqx.Module):
         """The map of coordinates that moves images; None where nothing does."""
         return None
 
-    def penalty(self) -> tuple[float, ...]:
-        """Weights of the penalties of searched params; by default none."""
-        return ()
-
     def registered_shape(self, shape: tuple[int, ...], /) -> tuple[int, ...]:
         """The shape of a registered sample.
 
@@ -213,9 +209,7 @@ class AbstractModel(eqx.Module):
         """
         del prototype
 
-    def warped_times(
-        self, params: np.ndarray, times: Float[np.ndarray, " times"], /
-    ) -> Float[np.ndarray, "n times 1"] | None:
+    def warped_times(self, params: np.ndarray, times: np.ndarray, /) -> np.ndarray | None:
         """Where in time each series is read.
 
         Args:
@@ -223,22 +217,10 @@ class AbstractModel(eqx.Module):
             times: Times of a mean series, in [0, 1].
 
         Returns:
-            Times of each series in [0, 1], as series of one channel; by default None, where no time
-            is warped.
+            Times of each series in [0, 1], `(n, times, 1)`; by default None, where no time is
+            warped.
         """
         del params, times
-
-    def distances_at_rest(self, outcome: Outcome, data: Data, /) -> Float[np.ndarray, " n"] | None:
-        """How far samples, which were validated, would be from the best prototype if none moved.
-
-        Args:
-            outcome: The outcome of a fit of this model.
-            data: Samples of the shape that was fitted.
-
-        Returns:
-            One distance a sample; by default None, where samples are not moved onto prototypes.
-        """
-        del outcome, data
 
     def training_plan(self, description: Description) -> GradientPlan | None:
         """How a fit by gradient steps proceeds.

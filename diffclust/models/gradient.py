@@ -301,20 +301,18 @@ class AbstractGradientModel(AbstractImageModel):
         moves_from = self.first_spatial(count, channels)
         return self.training.plan(count, description, moves_from=moves_from)
 
-    def shortened(
-        self, steps: int, num_phases: int, *, split_merge: bool
-    ) -> "AbstractGradientModel":
-        """The model with a few steps of training only, in one run; see `Training.shortened`.
+    def shortened(self, steps: int, phases: int, *, moves: bool) -> "AbstractGradientModel":
+        """The model with a few steps of training only, in one run.
 
         Args:
             steps: Most steps of each phase.
-            num_phases: Number of phases that have any steps.
-            split_merge: Whether clusters are split and removed.
+            phases: Number of phases that have any steps.
+            moves: Whether clusters are split and removed.
 
         Returns:
             The model.
         """
-        training = self.training.shortened(steps, num_phases, split_merge=split_merge)
+        training = self.training.shortened(steps, phases, moves=moves)
         return dataclasses.replace(self, training=training, num_restarts=1)
 
     def compose(self, description: Description, start: Start) -> Stages:
@@ -518,10 +516,9 @@ class WithObjective(AbstractGradientModel):
         """`own`."""
         return self.own
 
-    def shortened(self, steps: int, num_phases: int, *, split_merge: bool) -> "WithObjective":
+    def shortened(self, steps: int, phases: int, *, moves: bool) -> "WithObjective":
         """The base's."""
-        base = self.base.shortened(steps, num_phases, split_merge=split_merge)
-        return dataclasses.replace(self, base=base)
+        return dataclasses.replace(self, base=self.base.shortened(steps, phases, moves=moves))
 
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
         """The base's; see `AbstractGradientModel.aligner`."""

@@ -168,11 +168,6 @@ class AbstractLloydModel(AbstractModel):
         """Every sample goes where its energy is least."""
         return assign_samples(self.solver(), outcome.learned, data, callback=callback)
 
-    def distances_at_rest(self, outcome: Outcome, data: Data, /) -> Float[np.ndarray, " n"]:
-        """Those of the same prototypes, without alignment."""
-        at_rest = dataclasses.replace(self.solver(), aligner=NoAlignment())
-        return assign_samples(at_rest, outcome.learned, data).distances
-
     def energies(
         self, outcome: Outcome, data: Data, *, callback: Callback = ignore
     ) -> Float[np.ndarray, "n clusters"]:

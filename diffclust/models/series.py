@@ -101,9 +101,7 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
         )
         return np.where(share > 0, moved, np.nan)
 
-    def warped_times(
-        self, params: np.ndarray, times: Float[np.ndarray, " times"], /
-    ) -> Float[np.ndarray, "n times 1"]:
+    def warped_times(self, params: np.ndarray, times: np.ndarray, /) -> np.ndarray:
         """By the warps of time."""
         given = jnp.asarray(params)
         warp = jax.vmap(TimeWarp(self.num_intervals).warp, (0, None))

@@ -390,21 +390,20 @@ class Training(AbstractSettings):
             race=_race(sum(steps), self.num_starts),
         )
 
-    def shortened(self, steps: int, num_phases: int, *, split_merge: bool) -> "Training":
+    def shortened(self, steps: int, phases: int, *, moves: bool) -> "Training":
         """The same for one start, with a few steps only.
 
         Args:
             steps: Most steps of each phase.
-            num_phases: Number of phases that have any steps.
-            split_merge: Whether clusters are split and removed.
+            phases: Number of phases that have any steps.
+            moves: Whether clusters are split and removed.
 
         Returns:
             The training.
         """
-        given = self.steps or self.epochs or (steps,) * num_phases
-        few = tuple(min(steps, most) for most in given)
-        changed = {"steps": few, "epochs": None, "num_starts": 1, "tolerance": 0.0}
-        return dataclasses.replace(self, split_merge=split_merge, **changed)
+        few = tuple(min(steps, n) for n in self.steps or self.epochs or (steps,) * phases)
+        changed = {"epochs": None, "num_starts": 1, "tolerance": 0.0}
+        return dataclasses.replace(self, steps=few, split_merge=moves, **changed)
 
     def _batch(self, description: Description) -> int:
         count, side = description.num_samples, min(description.sample.shape[:2])

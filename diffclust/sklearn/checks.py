@@ -5,7 +5,7 @@ networks `(2, -1)` or `(5, -1)`: rows that are no square image need a shape.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from sklearn.base import BaseEstimator
 
@@ -35,38 +35,29 @@ _TOO_SMALL = (
 )
 
 
-def _expect(reason: str, applies: Callable[[Method], bool], checks: str) -> ExpectedFailures:
+_LARGE = [
+    method
+    for method in METHODS.values()
+    if MODELS[method.name].from_settings({"num_clusters": 1}).least_size > 2
+]
+_PREDICTED = [method for method in _LARGE if method.solver == "gradient"]
+_SHAPES = [method for method in _LARGE if method.sample_kind == "shape"]
+_SEARCHED = [
+    method
+    for method in METHODS.values()
+    if method.solver == "lloyd" and method.moves == "samples" and method not in _SHAPES
+]
+
+
+def _expect(reason: str, methods: Iterable[Method], checks: str) -> ExpectedFailures:
     """Names of checks are separated by blanks."""
-    estimators = tuple(method.model for method in METHODS.values() if applies(method))
-    return ExpectedFailures(reason, estimators, tuple(checks.split()))
-
-
-def _is_large(method: Method) -> bool:
-    """Whether samples are more than a few numbers."""
-    return MODELS[method.name].from_settings({"num_clusters": 1}).least_size > 2
-
-
-def _has_distances(method: Method) -> bool:
-    return method.has_prototypes and not method.words.is_density
-
-
-def _is_predicted(method: Method) -> bool:
-    return method.solver == "gradient" and _is_large(method)
-
-
-def _is_shapes(method: Method) -> bool:
-    return method.sample_kind == "shape"
-
-
-def _descends(method: Method) -> bool:
-    """Whether samples are moved by a search of params."""
-    return method.solver == "lloyd" and method.moves == "samples" and not _is_shapes(method)
+    return ExpectedFailures(reason, tuple(m.model for m in methods), tuple(checks.split()))
 
 
 EXPECTED_FAILURES = (
     _expect(
         _TOO_SMALL,
-        _is_large,
+        _LARGE,
         """
         check_clustering check_dict_unchanged check_dont_overwrite_parameters
         check_estimators_dtypes check_estimators_fit_returns_self check_estimators_nan_inf
@@ -80,64 +71,58 @@ EXPECTED_FAILURES = (
     ),
     _expect(
         _TOO_SMALL,
-        lambda method: _is_large(method) and _has_distances(method),
+        [m for m in _LARGE if m.has_prototypes and not m.words.is_density],
         """
         check_transformer_data_not_an_array check_transformer_general
         check_transformer_preserve_dtypes
         """,
     ),
-    _expect(
-        _TOO_SMALL,
-        lambda method: _is_large(method) and _descends(method),
-        "check_transformer_n_iter",
-    ),
+    _expect(_TOO_SMALL, [m for m in _LARGE if m in _SEARCHED], "check_transformer_n_iter"),
     _expect(
         "rows of 4 numbers make no image of 4 × 4 pixels, and no shape of 3 landmarks",
-        lambda method: _is_predicted(method) or _is_shapes(method),
+        [*_PREDICTED, *_SHAPES],
         "check_n_features_in_after_fitting check_positive_only_tag_during_fit",
     ),
     _expect(
         "rows of 4 numbers make no shape of 3 landmarks",
-        _is_shapes,
+        _SHAPES,
         "check_non_transformer_estimators_n_iter",
     ),
     _expect(
         "rows of 10 numbers make no image of 4 × 4 pixels",
-        _is_predicted,
+        _PREDICTED,
         "check_dtype_object check_fit2d_1sample",
     ),
     _expect(
         "one row is all zero, and an image without ink cannot be scaled to unit norm",
-        lambda method: (
-            _descends(method) and method.sample_kind == "image" and not _is_large(method)
-        ),
+        [m for m in _SEARCHED if m.sample_kind == "image" and m not in _LARGE],
         "check_estimators_dtypes",
     ),
     _expect(
         "in single precision an alignment ends a little elsewhere for a weight than for copies; "
         "with jax_enable_x64 it passes",
-        _descends,
+        _SEARCHED,
         _EQUIVALENCE,
     ),
     _expect(
         "series of two values are brought together by warps of time, whatever blob they are of",
-        lambda method: method.sample_kind == "series",
+        [m for m in METHODS.values() if m.sample_kind == "series"],
         "check_clustering",
     ),
     _expect(
         "training draws batches of samples, and copies make other batches than a weight does",
-        lambda method: method.solver == "gradient",
+        [m for m in METHODS.values() if m.solver == "gradient"],
         _EQUIVALENCE,
     ),
     _expect(
         "copies become each other's neighbours in the graph, and a weight has no such neighbours",
-        lambda method: method.selection == "eigengap",
+        [m for m in METHODS.values() if m.selection == "eigengap"],
         _EQUIVALENCE,
     ),
     _expect(
         "runs begin with groups that are drawn shape by shape, whatever a shape weighs; with "
         "seeding='k-means++' it passes",
-        _is_shapes,
+        _SHAPES,
         _EQUIVALENCE,
     ),
 )

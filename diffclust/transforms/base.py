@@ -39,7 +39,8 @@ class AbstractTransform(eqx.Module):
     def affine_embedding(self) -> Float[Array, "params 6"] | None:
         """Columns that span the affine maps, for the coarse stage of an alignment.
 
-        In the order of `Affine`'s params. None where the family holds no linear subspace of them.
+        In the order of `Affine`'s params. By default None: the family holds no linear subspace of
+        them.
         """
         return None
 
@@ -146,10 +147,6 @@ class AbstractSpatialTransform(AbstractTransform):
             The coordinate map at these points as a function of params.
         """
 
-    @property
-    @abc.abstractmethod
-    def affine_embedding(self) -> Float[Array, "params 6"] | None: ...
-
     def warp(self, params: Params, points: Points) -> Points:
         """The coordinate map.
 
@@ -208,11 +205,6 @@ class Identity(AbstractSpatialTransform):
     def deformation_terms(self) -> tuple[str, ...]:
         """No parts."""
         return ()
-
-    @property
-    def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """None."""
-        return None
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
         """An empty vector; see `AbstractTransform.deformation`."""

@@ -44,11 +44,6 @@ class AbstractIsometry(AbstractSpatialTransform):
             Six params.
         """
 
-    @property
-    def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """None: there are fewer params than affine maps have."""
-        return None
-
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
         affine = Affine().bind_map(points)
         return lambda params: affine(self.to_affine(params))
