@@ -38,6 +38,11 @@ class AbstractPairEnergy(eqx.Module):
         return None
 
     @property
+    def is_distance(self) -> bool:
+        """Whether energies are never negative, and zero where sample and prototype are equal."""
+        return False
+
+    @property
     def spatial_transform(self) -> AbstractSpatialTransform | None:
         """The map of coordinates that moves samples; by default None: they are not moved so."""
         return None

@@ -41,6 +41,12 @@ class AbstractTransformedEnergy(AbstractPairEnergy):
     """An energy whose params are a transform's, and whose penalties are its deformations."""
 
     transform: eqx.AbstractVar[AbstractTransform]
+    distance: eqx.AbstractVar[AbstractDissimilarity]
+
+    @property
+    def is_distance(self) -> bool:
+        """Whether `distance` is one."""
+        return self.distance.is_distance
 
     @property
     def num_params(self) -> int:
