@@ -47,7 +47,8 @@ class Method:
         name: Its name on the command line and in files.
         model: Name of its class in `diffclust.models`.
         title: Its name in a sentence.
-        sample_kind: What it clusters: images, shapes given by landmarks, or series over time.
+        sample_kind: What it clusters: images, shapes given by landmarks, series over time, or any
+            samples, as a model of one's own does.
         solver: What fits it: passes of Lloyd's algorithm, gradient steps, or the stages of a
             spectral method.
         moves: What is moved by the alignments that decide: the samples, the prototypes, or nothing.
@@ -67,7 +68,7 @@ class Method:
     name: str
     model: str
     title: str
-    sample_kind: Literal["image", "shape", "series"] = "image"
+    sample_kind: Literal["image", "shape", "series", "any"] = "image"
     solver: Literal["lloyd", "gradient", "graph"] = "lloyd"
     moves: Literal["samples", "prototypes", "nothing"] = "samples"
     words: Words = Words()

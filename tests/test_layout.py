@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from diffclust.methods import METHODS
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "diffclust"
 
@@ -142,6 +144,15 @@ def test_file_has_one_subject_and_a_bounded_length(path: Path) -> None:
     parts = {part.strip("_") for part in path.relative_to(ROOT).with_suffix("").parts}
     assert not parts & {"utils", "misc", "tools", "helpers"}
     assert lines_of_code(path) <= 350
+
+
+def test_a_methods_name_stands_in_one_place() -> None:
+    # `kmeans` is the name of functions, too; papers are cited as (`di-kmeans`).
+    names = "|".join(name for name in METHODS if name != "kmeans")
+    name = re.compile(rf"(?<!\(`)(?<![\w-])(?:{names})(?![\w-])")
+    assert [m for m, p in MODULES.items() if name.search(p.read_text("utf-8"))] == [
+        "diffclust.methods"
+    ]
 
 
 def repository_files() -> list[Path]:

@@ -40,11 +40,13 @@ class CommonStart:
         indices: Their positions in the data.
         results: The fits, in the order in which they were asked for; the given one is not among
             them.
+        split_merge: Whether fits try to split one cluster and remove another.
     """
 
     start: Float[np.ndarray, "clusters height width channels"]
     indices: np.ndarray
     results: tuple[Result, ...]
+    split_merge: bool = False
 
 
 def fit_from_common_start(
@@ -81,8 +83,8 @@ def fit_from_common_start(
         Cosentino et al., DI K-means, Fig. 3 and Sec. 4.2: all methods start from the same
         k-means++ prototypes.
     """
-    model = result.model
-    if not isinstance(model, AbstractPrototypeModel) or not model.descriptor.comparable:
+    model = cast(AbstractPrototypeModel, result.model)
+    if not model.descriptor.comparable:
         raise ValueError(
             f"{model.method} has no start in common with others; this can be done for "
             f"{', '.join(COMPARABLE)}"
@@ -106,7 +108,7 @@ def fit_from_common_start(
         )
         for name in methods
     )
-    return CommonStart(start, indices, fits)
+    return CommonStart(start, indices, fits, split_merge=model.split_merge)
 
 
 def _seeds(model: AbstractPrototypeModel, data: Data, result: Result, key: Key) -> np.ndarray:
@@ -128,7 +130,6 @@ def other_method(model: AbstractPrototypeModel, name: str) -> AbstractPrototypeM
     Returns:
         A model with as many clusters.
     """
-    kind = COMPARABLE[name]
-    fields = {field.name for field in dataclasses.fields(kind)}
-    shared = {n: getattr(model, n) for n in _SHARED if n in fields and hasattr(model, n)}
+    kind, settings = COMPARABLE[name], model.settings()
+    shared = {n: settings[n] for n in _SHARED if n in kind.setting_types() and n in settings}
     return kind(model.num_clusters, **shared)

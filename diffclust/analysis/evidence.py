@@ -1,7 +1,7 @@
 """The evidence of a fit, which compares grids and penalty weights without labels."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,9 +9,7 @@ import numpy as np
 
 from diffclust.energies import estimate_noise, log_evidence
 from diffclust.models.base import Result
-from diffclust.models.kmeans import (
-    AbstractPrototypeModel,
-)
+from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.parallel import Data
 from diffclust.parallel.data import PerSample
 from diffclust.solvers import LloydProblem, Run
@@ -40,8 +38,9 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
     References:
         MacKay (1992), Bayesian interpolation; see `diffclust.energies.log_evidence`.
     """
-    model = result.model
-    if not isinstance(model, AbstractPrototypeModel) or not model.penalty():
+    model = cast(AbstractPrototypeModel, result.model)
+    searched = model.descriptor.solver == "lloyd" and model.spatial_transform is not None
+    if not searched or not model.penalty():
         raise ValueError(f"{model.method} has no penalised warps, and so no evidence")
     if min(model.penalty()) == 0.0:
         raise ValueError(

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -20,7 +20,7 @@ from diffclust.parallel import Data
 from diffclust.sampling import pixel_grid
 from diffclust.solvers import ignore
 from diffclust.solvers.assign import assign_samples
-from diffclust.transforms import AbstractSpatialTransform, as_spatial
+from diffclust.transforms import AbstractSpatialTransform
 from diffclust.types import Key
 
 _MOST_SAMPLES = 500
@@ -57,14 +57,11 @@ def movement(
         `start_kept`, the share of images that are still in the cluster they began in. Nothing for
         methods that do not move images by maps of coordinates.
     """
-    model, figures = result.model, {}
+    model, figures = cast(AbstractPrototypeModel, result.model), {}
     if assignments is not None:
         figures["start_kept"] = float(np.mean(np.asarray(assignments) == result.assignments))
-    if not isinstance(model, AbstractPrototypeModel):
-        return figures
-    energy = model.energy()
-    spatial = as_spatial(energy.transform)
-    if spatial is None or energy.num_params == 0:
+    spatial = model.spatial_transform
+    if spatial is None or spatial.num_params == 0 or model.descriptor.solver != "lloyd":
         return figures
     chosen = np.unique(np.linspace(0, len(images) - 1, _MOST_SAMPLES).astype(int))
     part = np.asarray(model.validated(images)[chosen])
@@ -125,7 +122,7 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
         if any(figures[name] < least for name, least in LITTLE.items()):
             sentences.append(
                 "That is next to nothing: an uneven ground, colours or clutter may hide what could "
-                "be moved; try --register, --ground, or --method pssc."
+                "be moved; try --register, --ground, or a spectral --method."
             )
     if "kmeans_ari" in figures:
         ari = figures["kmeans_ari"]

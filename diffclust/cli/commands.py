@@ -250,7 +250,7 @@ def predict(options: Predict) -> None:
 
 
 def demo(options: Demo) -> None:
-    """Clusters the digits that scikit-learn bundles with DI K-means.
+    """Clusters the digits that scikit-learn bundles, by the default method.
 
     Args:
         options: What was asked for.

@@ -26,6 +26,9 @@ else:
     _MOVING = [name for name, m in METHODS.items() if m.comparable and m.moves == "samples"]
     MovingMethodName = Literal[tuple(_MOVING)]
 
+_COMPARABLE = ", ".join(name for name, method in METHODS.items() if method.comparable)
+_HAVING_GRIDS = ", ".join(name for name, method in METHODS.items() if method.has_evidence)
+
 What = Literal["assignments", "aligned", "params", "prototypes", "folders"]
 Split = Literal["all", "train", "test"]
 Flag = Annotated[bool, arg(help_behavior_hint="")]
@@ -168,11 +171,10 @@ class Fit(_Clustering):
     Attributes:
         source: What to cluster: digits, mnist, usps, affine-mnist, diffeo-mnist, mnist-1k,
             mnist-color or affnist-like, a folder of pictures or of recordings, a .npy, .npz or IDX
-            file, or tfds: and the name of a prepared set of TensorFlow Datasets; with shape-kmeans
-            a table of landmarks, .npz, .csv or .tps; with series-kmeans series, .npz, .csv or .ts.
+            file, or tfds: and the name of a prepared set of TensorFlow Datasets; with methods of
+            shapes a table of landmarks, .npz, .csv or .tps; of series .npz, .csv or .ts.
         clusters: Number of clusters.
-        method: How to cluster; 'diffclust fit --method pssc --help' shows the options of one
-            method.
+        method: How to cluster; 'diffclust fit --method NAME --help' shows the options of one.
         overwrite: Replace the run that the folder holds, or a fit that was broken off.
         maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
         start: Folder of an earlier run of the same source with as many clusters; the fit begins
@@ -180,9 +182,8 @@ class Fit(_Clustering):
         checkpoint_every: Seconds between two saved states of a long fit.
         checkpoints_kept: How many saved states are kept; the one before is there where the last
             one is damaged.
-        compare_with: Let these methods, such as kmeans,ai-kmeans, begin with the same prototypes,
-            and lay theirs beside those of the fit in the report; with kmeans, ai-kmeans and
-            di-kmeans. Each takes another run.
+        compare_with: Let other methods begin with the same prototypes, and lay theirs beside
+            those of the fit in the report. Each takes another run.
         no_report: Do not write report.html.
         distribution: One fit by several processes.
     """
@@ -192,7 +193,7 @@ class Fit(_Clustering):
     checkpoint_every: Annotated[float, arg(metavar="SECONDS")] = 60.0
     checkpoints_kept: Annotated[int, arg(metavar="N")] = 2
     compare_with: Annotated[
-        str | None, arg(metavar="METHOD[,METHOD...]", help_behavior_hint="")
+        str | None, arg(metavar="METHOD[,METHOD...]", help_behavior_hint=f"(of {_COMPARABLE})")
     ] = None
     no_report: Flag = False
     distribution: Annotated[ProcessOptions, arg(name="")] = ProcessOptions()
@@ -272,15 +273,16 @@ class Sweep(_Clustering):
         clusters: Numbers of clusters, such as 2-12 or 2,4,8; one number where grids are tried.
         out: Folder to write, new or empty: a report, a curve, a table, and the run that was
             chosen.
-        method: How to cluster; 'diffclust sweep --method pssc --help' shows the options of one
-            method.
+        method: How to cluster; 'diffclust sweep --method NAME --help' shows the options of one.
         overwrite: Replace the sweep that the folder holds.
         maps: Images on the maps by t-SNE in the chosen run's report, at most 2000; 0 for no maps.
-        grids: Landmark grids to try, such as 3,5,7x5 (rows x columns), with di-kmeans.
+        grids: Landmark grids to try, such as 3,5,7x5 (rows x columns).
     """
 
     clusters: Annotated[str, arg(name="k", aliases=["-k"], metavar="K-K|K,K,...")]
-    grids: Annotated[str | None, arg(metavar="GRID[,GRID...]", help_behavior_hint="")] = None
+    grids: Annotated[
+        str | None, arg(metavar="GRID[,GRID...]", help_behavior_hint=f"(with {_HAVING_GRIDS})")
+    ] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -326,7 +328,7 @@ class Review:
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Cluster the 1,797 handwritten digits that scikit-learn bundles with DI K-means.
+    """Cluster the 1,797 handwritten digits that scikit-learn bundles, by the default method.
 
     Attributes:
         out: Folder to write; an earlier demo in it is replaced.
@@ -344,7 +346,7 @@ class Align:
     Attributes:
         source: What to align, as for 'diffclust fit'.
         out: Folder to write: mean.png, a picture of every image in aligned/, and the fit in run/.
-        method: How images may be moved: ai-kmeans for affine maps, di-kmeans for splines.
+        method: How images may be moved: by affine maps, or bent by splines.
         size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
         channels: 1 to make all images grey, 3 to make all RGB.
         limit: At most so many images, drawn at random.

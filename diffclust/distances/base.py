@@ -1,7 +1,7 @@
 """What every dissimilarity of a sample and a prototype offers, and every distance."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -28,7 +28,13 @@ def weighted_sum(terms: Float[Array, "*shape"], weight: Array | None) -> Scalar:
 
 
 class AbstractDissimilarity(eqx.Module):
-    """How badly a prototype explains a sample; least where the sample is what it stands for."""
+    """How badly a prototype explains a sample; least where the sample is what it stands for.
+
+    Attributes:
+        is_distance: Whether it is never negative, and zero where both are equal.
+    """
+
+    is_distance: ClassVar[bool] = False
 
     @abc.abstractmethod
     def __call__(self, sample: PyTree, prototype: PyTree, weight: Array | None = None) -> Scalar:
@@ -46,6 +52,8 @@ class AbstractDissimilarity(eqx.Module):
 
 class AbstractDistance(AbstractDissimilarity):
     """A non-negative dissimilarity of things of the same structure, zero where they are equal."""
+
+    is_distance: ClassVar[bool] = True
 
     @property
     def family(self) -> Any:

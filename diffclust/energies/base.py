@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters
+from diffclust.transforms import AbstractSpatialTransform
 from diffclust.types import Params, Scalar
 
 BoundEnergy = Callable[[Params, PyTree, Clusters], Scalar]
@@ -32,9 +33,19 @@ class AbstractPairEnergy(eqx.Module):
         """Number of penalty terms, the last axis of `Clusters.penalty`."""
 
     @property
-    @abc.abstractmethod
     def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """Columns spanning the affine maps among the params, or None."""
+        """Columns spanning the affine maps among the params; by default None: there are none."""
+        return None
+
+    @property
+    def is_distance(self) -> bool:
+        """Whether energies are never negative, and zero where sample and prototype are equal."""
+        return False
+
+    @property
+    def spatial_transform(self) -> AbstractSpatialTransform | None:
+        """The map of coordinates that moves samples; by default None: they are not moved so."""
+        return None
 
     @abc.abstractmethod
     def bind(self, sample: PyTree, *, scale: float = 1.0) -> BoundEnergy:
@@ -159,11 +170,6 @@ class AbstractUnalignedEnergy(AbstractSampleEnergy):
     def num_penalties(self) -> int:
         """Zero."""
         return 0
-
-    @property
-    def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """None."""
-        return None
 
     def bind(self, sample: PyTree, *, scale: float = 1.0) -> BoundEnergy:
         del sample

@@ -2,7 +2,7 @@
 
 from jaxtyping import Array, PyTree
 
-from diffclust.distances import AbstractDissimilarity, AbstractDistance
+from diffclust.distances import AbstractDissimilarity
 from diffclust.energies.base import AbstractUnalignedEnergy
 from diffclust.prototypes import LandmarkGaussians, gaussians
 from diffclust.types import Landmarks, Scalar
@@ -23,9 +23,13 @@ class LandmarkEnergy(AbstractUnalignedEnergy):
 
     dissimilarity: AbstractDissimilarity
 
+    @property
+    def is_distance(self) -> bool:
+        """Whether `dissimilarity` is one."""
+        return self.dissimilarity.is_distance
+
     def between(self, sample: PyTree, prototype: LandmarkGaussians) -> Scalar:
-        of_points = not isinstance(self.dissimilarity, AbstractDistance)
-        if of_points or not isinstance(sample, Array):
+        if not self.is_distance or not isinstance(sample, Array):
             return self.dissimilarity(sample, prototype.centre)
         return self.dissimilarity(gaussians(sample, prototype.covariance), prototype.centre)
 

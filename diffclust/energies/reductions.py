@@ -1,6 +1,7 @@
 """Reductions over prototypes: how the energies of all clusters make the loss of one sample."""
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -13,7 +14,13 @@ class AbstractReduction(eqx.Module):
 
     A score is an energy plus what the objective has against its cluster. A sample belongs to
     the cluster of least score.
+
+    Attributes:
+        follows_samples: Whether it is updated by sums over all samples; see
+            `AbstractAdaptiveReduction`.
     """
+
+    follows_samples: ClassVar[bool] = False
 
     @property
     def is_hard(self) -> bool:
@@ -93,6 +100,8 @@ class AbstractAdaptiveReduction(AbstractReduction):
     chunks and devices. A solver makes all leaves arrays, updates them after every pass (or window
     of steps), and keeps them with what is learned (`Learned.objective`).
     """
+
+    follows_samples: ClassVar[bool] = True
 
     def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
         """Itself, with arrays for leaves; see `AbstractReduction.init`."""

@@ -41,6 +41,12 @@ class AbstractTransformedEnergy(AbstractPairEnergy):
     """An energy whose params are a transform's, and whose penalties are its deformations."""
 
     transform: eqx.AbstractVar[AbstractTransform]
+    distance: eqx.AbstractVar[AbstractDissimilarity]
+
+    @property
+    def is_distance(self) -> bool:
+        """Whether `distance` is one."""
+        return self.distance.is_distance
 
     @property
     def num_params(self) -> int:
@@ -54,10 +60,8 @@ class AbstractTransformedEnergy(AbstractPairEnergy):
 
     @property
     def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """The transform's, where it is a spatial one."""
-        if isinstance(self.transform, AbstractSpatialTransform):
-            return self.transform.affine_embedding
-        return None
+        """The transform's."""
+        return self.transform.affine_embedding
 
     def penalties(self, params: Params) -> Float[Array, " terms"]:
         return self.transform.deformation(params)
@@ -105,13 +109,18 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
                 "missing values need a transform with params, such as TimeWarp; the aligner "
                 "NoAlignment leaves it at rest"
             )
-        if isinstance(self.transform, AbstractSpatialTransform):
+        if self.transform.spatial is not None:
             return
         kind = type(self.transform).__name__
         if self.pixel_weights == "jacobian":
             raise ValueError(f"pixel_weights='jacobian' needs a spatial transform, not {kind}")
         if self.mask is not None:
             raise ValueError(f"a mask needs a spatial transform, not {kind}")
+
+    @property
+    def spatial_transform(self) -> AbstractSpatialTransform | None:
+        """The transform, where it is a map of coordinates."""
+        return self.transform.spatial
 
     @property
     def family(self) -> AbstractPrototypeFamily | None:
@@ -219,11 +228,10 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
             assert isinstance(transform, AbstractSequence)
             split, transform = transform.split, transform.transforms[part]
             moving = jax.vmap(lambda params: split(params)[part])(grid)
-        bind = getattr(transform, "bind_correlation", None)
         squared = type(self.distance) is SquaredEuclidean and self.mask is None and not self.missing
-        if bind is None or not squared or self.pixel_weights != "uniform":
+        if not squared or self.pixel_weights != "uniform":
             return None
-        correlate = bind(*sample.shape[:2])
+        correlate = transform.bind_correlation(*sample.shape[:2])
         if correlate is None:
             return None
         prototypes = clusters.prototype

@@ -89,7 +89,7 @@ class PlannedFit:
         count: int,
         chunk_size: int | None,
         until: Callable[[Progress], bool] | None = None,
-        **changed: Any,
+        model: AbstractModel | None = None,
     ) -> Rehearsal:
         """Fits some of the samples, drawn at random, and watches.
 
@@ -97,20 +97,17 @@ class PlannedFit:
             count: How many samples.
             chunk_size: Samples a chunk.
             until: The fit is ended where it is true of a report, or None.
-            **changed: Settings of the model that are others than in the fit.
+            model: What is fitted; None for the model itself.
 
         Returns:
             What was seen.
         """
-        samples, model = self.samples, self.model
-        if changed:
-            model = model.from_settings({**model.settings(), **changed})
+        samples = self.samples
         if count < len(samples):
             chosen = self.rng.choice(len(samples), count, replace=False)
             samples = np.asarray(samples[np.sort(chosen)])
-        return rehearse(
-            model, samples, key=self.key, chunk_size=chunk_size, seconds=self.seconds, until=until
-        )
+        settings = {"key": self.key, "chunk_size": chunk_size, "seconds": self.seconds}
+        return rehearse(model or self.model, samples, until=until, **settings)
 
 
 def estimate(
@@ -187,7 +184,7 @@ def _lloyd_stages(fit: PlannedFit) -> Iterable[StageCost]:
     chunk, chunks = _step(first), -(-count // full)
     setup = first.cost("setup").scaled(count / min(count, full))
     seeding = _seeding(first, chunk).scaled(chunks * model.num_restarts)
-    usual = min(_USUAL_PASSES * _growth(model, count / 1000), model.max_passes)
+    usual = min(_USUAL_PASSES * _growth(model, count / 1000), model.stopping.max_passes)
     rough = chunk.scaled(usual * model.num_restarts * chunks, least=0.3, most=3.0)
     if rough.seconds + seeding.seconds < fit.short:
         return setup, seeding, rough
@@ -218,7 +215,7 @@ def _lloyd_stages(fit: PlannedFit) -> Iterable[StageCost]:
 
 def _growth(model: Any, ratio: float) -> float:
     """How many times more passes there are, for so many times more samples."""
-    return ratio**_PASS_POWER if model.settings().get("tolerance", 0.0) == 0.0 else 1.0
+    return ratio**_PASS_POWER if model.stopping.tolerance == 0.0 else 1.0
 
 
 def _step(seen: Rehearsal) -> StageCost:
@@ -238,11 +235,11 @@ def _passes(model: Any, seen: Rehearsal, ratio: float, chunk: StageCost, chunks:
     reports = seen.reports("pass")
     passes = len(reports) / seen.chunks("pass")
     runs = max(sum(report.iteration == 0 and report.done == 1 for report in reports), 1)
-    limit, widest = max(model.max_passes * runs / max(passes, 1.0), 1.0), 2.0
+    limit, widest = max(model.stopping.max_passes * runs / max(passes, 1.0), 1.0), 2.0
     if seen.result is None:
         # It was broken off: restarts that did not come are taken to be like those that did.
         done = max(report.restart for report in reports) + 1
-        usual = min(_USUAL_PASSES, model.max_passes) * model.num_restarts
+        usual = min(_USUAL_PASSES, model.stopping.max_passes) * model.num_restarts
         passes, widest = max(1.5 * passes * model.num_restarts / done, usual), 4.0
     passes *= min(_growth(model, ratio), limit)
     return chunk.scaled(passes * chunks, least=0.5, most=widest)
@@ -259,14 +256,12 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     All samples are given to the rehearsals, so that what they compile is what the fit needs.
     """
     model, count = fit.model, len(fit.samples)
-    plan, given = model.training_plan(Data(fit.samples).description), model.settings()["steps"]
+    plan = model.training_plan(Data(fit.samples).description)
     phases = plan.phases
 
-    def run(steps: int, until: Callable[[Progress], bool], **changed: Any) -> Rehearsal:
-        few = tuple(min(steps, most) for most in given or (steps,) * len(phases))
-        changed = {"split_merge": False, **changed}
-        changed |= {"epochs": None, "num_starts": 1, "tolerance": 0.0, "num_restarts": 1}
-        return fit.rehearse(count, fit.chunk_size, until, steps=few, **changed)
+    def run(steps: int, until: Callable[[Progress], bool], *, moves: bool = False) -> Rehearsal:
+        few = model.shortened(steps, len(phases), moves=moves)
+        return fit.rehearse(count, fit.chunk_size, until, few)
 
     def trained(progress: Progress) -> bool:
         return progress.stage == "step" and progress.done >= progress.total
@@ -295,7 +290,7 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     stepping = racing * math.fsum(p.steps * s for p, s in zip(phases, steps, strict=False))
     attempts = _split_attempts(plan)
     if sum(attempts) and sum(steps) * plan.move_samples / plan.batch_size < 3.0 * fit.seconds:
-        tried = walls(run(1, trained, split_merge=True))
+        tried = walls(run(1, trained, moves=True))
         timed = zip(attempts, one, tried, strict=False)
         stepping += math.fsum(number * max(b - a, 0.0) for number, a, b in timed)
     # The loss may end a phase after so many steps.

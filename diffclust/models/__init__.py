@@ -30,7 +30,7 @@ from diffclust.models.kmeans import (
 )
 from diffclust.models.own import Clustering
 from diffclust.models.scattering import AbstractScatteringModel, ScatteringKMeans
-from diffclust.models.series import SeriesKMeans, warped_times
+from diffclust.models.series import SeriesKMeans
 from diffclust.models.settings import Training
 from diffclust.models.shapes import ShapeKMeans
 from diffclust.models.spectral import ProjectedScatteringSpectralClustering
@@ -69,5 +69,4 @@ __all__ = [
     "of_images",
     "restored",
     "warped_prototypes",
-    "warped_times",
 ]

@@ -34,6 +34,7 @@ from diffclust.solvers import (
     ignore,
     run,
 )
+from diffclust.transforms import AbstractSpatialTransform
 from diffclust.types import Key
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Assignment))
@@ -167,9 +168,59 @@ class AbstractModel(eqx.Module):
         return ()
 
     @property
+    def least_size(self) -> int:
+        """The fewest pixels, landmarks or values that a sample consists of."""
+        return 1
+
+    @property
+    def registers(self) -> bool:
+        """Whether samples are registered before they are clustered."""
+        return False
+
+    @property
     def makes_grey(self) -> bool:
         """Whether registration makes one channel of any number of them."""
         return False
+
+    @property
+    def spatial_transform(self) -> AbstractSpatialTransform | None:
+        """The map of coordinates that moves images; None where nothing does."""
+        return None
+
+    def registered_shape(self, shape: tuple[int, ...], /) -> tuple[int, ...]:
+        """The shape of a registered sample.
+
+        Args:
+            shape: That of a sample as it comes.
+
+        Returns:
+            By default the same.
+        """
+        return shape
+
+    def prototype_variances(self, prototype: PyTree, /) -> Array | np.ndarray | None:
+        """Variances of prototypes' pixels, or variances or covariances of their landmarks.
+
+        Args:
+            prototype: What is learned of the prototypes.
+
+        Returns:
+            Of every cluster; by default None, where prototypes have none.
+        """
+        del prototype
+
+    def warped_times(self, params: np.ndarray, times: np.ndarray, /) -> np.ndarray | None:
+        """Where in time each series is read.
+
+        Args:
+            params: How each is warped.
+            times: Times of a mean series, in [0, 1].
+
+        Returns:
+            Times of each series in [0, 1], `(n, times, 1)`; by default None, where no time is
+            warped.
+        """
+        del params, times
 
     def training_plan(self, description: Description) -> GradientPlan | None:
         """How a fit by gradient steps proceeds.
@@ -391,7 +442,7 @@ class AbstractModel(eqx.Module):
             return "assignments", jnp.asarray(groups)
         if prototypes is None:
             return None
-        if not method.takes_start or method.sample_kind != "image":
+        if not method.takes_start or method.sample_kind not in ("image", "any"):
             raise ValueError(f"{self.method} cannot start from prototypes; leave them out")
         expected = [(self.num_clusters, *leaf.shape[1:]) for leaf in jax.tree.leaves(samples)]
         if [len(shape) for shape in expected] == [4]:
@@ -578,6 +629,12 @@ class Result:
     def prototypes(self) -> Float[np.ndarray, "clusters ..."]:
         """The prototypes, on the scale the family works on; of Gaussians, the means."""
         return np.asarray(exemplar_of(self.outcome.learned.clusters.prototype))
+
+    @property
+    def variances(self) -> np.ndarray | None:
+        """Variances of the prototypes' pixels, or (co)variances of their landmarks, or None."""
+        found = self.model.prototype_variances(self.outcome.learned.clusters.prototype)
+        return None if found is None else np.asarray(found)
 
     @property
     def assignments(self) -> np.ndarray:

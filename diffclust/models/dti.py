@@ -35,6 +35,11 @@ class AbstractDTIModel(
 ):
     """A network predicts how each prototype is moved onto each image."""
 
+    @property
+    def least_size(self) -> int:
+        """4 × 4 pixels, which the network reads, if there are transforms to predict."""
+        return 16 if self.transforms else 1
+
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
         """A prediction; in the end refined, where that is asked for."""
         prediction = self.prediction(transforms, channels, exact=final)

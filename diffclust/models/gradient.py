@@ -55,7 +55,6 @@ from diffclust.solvers import (
     ignore,
 )
 from diffclust.transforms import (
-    AbstractSpatialTransform,
     AbstractTransform,
     Identity,
     compose,
@@ -279,13 +278,17 @@ class AbstractGradientModel(AbstractImageModel):
             A whole number, at most `transforms`.
         """
         sequence = self.sequence(channels)[:transforms]
-        spatial = [isinstance(t, AbstractSpatialTransform) for t in sequence]
+        spatial = [transform.spatial is not None for transform in sequence]
         return spatial.index(True) + 1 if any(spatial) else transforms
 
     @property
     def transform_names(self) -> tuple[str, ...]:
         """Those of `transforms`."""
         return tuple(name for name in self.transforms.split("-") if name)
+
+    def prototype_variances(self, prototype: PyTree, /) -> Array | np.ndarray | None:
+        """Those of Gaussians."""
+        return None if self.objective().initial_variance is None else prototype.gaussian.variance
 
     def describe(self) -> dict[str, str]:
         """The network, where there is one."""
@@ -297,6 +300,20 @@ class AbstractGradientModel(AbstractImageModel):
         count = len(self.sequence(channels))
         moves_from = self.first_spatial(count, channels)
         return self.training.plan(count, description, moves_from=moves_from)
+
+    def shortened(self, steps: int, phases: int, *, moves: bool) -> "AbstractGradientModel":
+        """The model with a few steps of training only, in one run.
+
+        Args:
+            steps: Most steps of each phase.
+            phases: Number of phases that have any steps.
+            moves: Whether clusters are split and removed.
+
+        Returns:
+            The model.
+        """
+        training = self.training.shortened(steps, phases, moves=moves)
+        return dataclasses.replace(self, training=training, num_restarts=1)
 
     def compose(self, description: Description, start: Start) -> Stages:
         """Gradient EM over a curriculum of transforms."""
@@ -498,6 +515,10 @@ class WithObjective(AbstractGradientModel):
     def objective(self) -> PrototypeObjective:
         """`own`."""
         return self.own
+
+    def shortened(self, steps: int, phases: int, *, moves: bool) -> "WithObjective":
+        """The base's."""
+        return dataclasses.replace(self, base=self.base.shortened(steps, phases, moves=moves))
 
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
         """The base's; see `AbstractGradientModel.aligner`."""

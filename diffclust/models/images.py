@@ -20,7 +20,7 @@ from diffclust.models.settings import RegistrationSettings
 from diffclust.parallel import Data
 from diffclust.registration import Frame, choose_ink, votes_of
 from diffclust.solvers import Outcome
-from diffclust.transforms import AbstractTransform, ThinPlateSpline
+from diffclust.transforms import AbstractSpatialTransform, AbstractTransform, ThinPlateSpline
 
 _LEAST_SIDE = 28
 """Pixels to which the shorter side of smaller images is enlarged before these are moved."""
@@ -43,6 +43,15 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
     def registers(self) -> bool:
         """Whether images are registered before they are clustered."""
         return self.register != "none" or not self.frame.is_identity
+
+    @property
+    def spatial_transform(self) -> AbstractSpatialTransform | None:
+        """The energy's."""
+        return self.energy().spatial_transform
+
+    def registered_shape(self, shape: tuple[int, ...], /) -> tuple[int, ...]:
+        """That of images in the frame."""
+        return self.frame.shape(shape) if len(shape) == 3 else shape
 
     @property
     def makes_grey(self) -> bool:

@@ -109,6 +109,11 @@ class AbstractLloydModel(AbstractModel):
         return 0, False
 
     @property
+    def stopping(self) -> Stopping:
+        """By `max_passes` and `tolerance`."""
+        return Stopping(self.max_passes, self.tolerance)
+
+    @property
     def warm_starts(self) -> int:
         """For how many clusters an image's params are remembered from pass to pass."""
         return 1
@@ -131,7 +136,7 @@ class AbstractLloydModel(AbstractModel):
             self.num_clusters,
             self.penalty(),
             self.num_restarts,
-            Stopping(self.max_passes, self.tolerance),
+            self.stopping,
             SplitMerge() if self.split_merge else SplitMerge(rounds=0),
             self.coarsening(*sides),
             *self.penalty_learning,
@@ -424,7 +429,7 @@ def spatial_parts(
     if given.count("turn") + given.count("rot") > 1:
         raise ValueError(f"angles of one rotation are searched, not of several: {transforms!r}")
     found = named_sequence(transforms, channels=1, boundary=boundary)
-    return tuple(part for part in found if isinstance(part, AbstractSpatialTransform))
+    return tuple(part.spatial for part in found if part.spatial is not None)
 
 
 def after_rotations(

@@ -21,6 +21,7 @@ _METHOD = Method(
     "clustering",
     "Clustering",
     "clustering of one's own",
+    sample_kind="any",
     words=Words(empty="no sample is nearest to this prototype", noun="sample"),
 )
 

@@ -18,7 +18,7 @@ from diffclust.alignment import (
     Stage,
 )
 from diffclust.energies import TransformedDistance
-from diffclust.models.base import Result, moved_samples
+from diffclust.models.base import moved_samples
 from diffclust.models.kmeans import AbstractLloydModel
 from diffclust.models.settings import SearchSettings
 from diffclust.prototypes import AbstractPrototypeFamily, MeanSeries
@@ -51,6 +51,11 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
         """Refuses settings that mean nothing."""
         _validation.count(self.num_intervals, "num_intervals", least=2)
         _validation.positive(self.warp_penalty, "warp_penalty", least=0)
+
+    @property
+    def least_size(self) -> int:
+        """Two values."""
+        return 2
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after the warp."""
@@ -96,24 +101,8 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
         )
         return np.where(share > 0, moved, np.nan)
 
-
-def warped_times(
-    result: Result, times: Float[np.ndarray, " times"]
-) -> Float[np.ndarray, "n times 1"]:
-    """Where in time each series is read.
-
-    Args:
-        result: A fitted model of series.
-        times: Times of a mean series, in [0, 1].
-
-    Returns:
-        Times of each series in [0, 1], as series of one channel.
-
-    Raises:
-        ValueError: If it clusters something else.
-    """
-    if not isinstance(result.model, SeriesKMeans):
-        raise ValueError(f"{result.model.method} does not cluster series")
-    params = jnp.asarray(result.outcome.assignment.params)
-    warp = jax.vmap(TimeWarp(result.model.num_intervals).warp, (0, None))
-    return np.asarray(warp(params, jnp.asarray(times, dtype=params.dtype)))[..., None]
+    def warped_times(self, params: np.ndarray, times: np.ndarray, /) -> np.ndarray:
+        """By the warps of time."""
+        given = jnp.asarray(params)
+        warp = jax.vmap(TimeWarp(self.num_intervals).warp, (0, None))
+        return np.asarray(warp(given, jnp.asarray(times, dtype=given.dtype)))[..., None]

@@ -4,6 +4,7 @@ A model lists the groups before its abstract class, and gives its own default wh
 `class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel)`.
 """
 
+import dataclasses
 import math
 from typing import Literal, get_args
 
@@ -49,8 +50,8 @@ class RegistrationSettings(eqx.Module):
 
     Attributes:
         register: What is taken out: place and size with `"place"`, slant too with `"upright"`.
-            `"auto"` is the latter, and with di-spectral the mean of the graphs of both; where
-            images have no plain ground it takes nothing out. Rotations and reflections never are.
+            `"auto"` is the latter; where images have no plain ground it takes nothing out.
+            Rotations and reflections never are.
         ground: What ink is: brighter than a `"dark"` ground or darker than a `"light"` one, whose
             colour is found from the border and taken out; with `"colour"` whatever differs from it
             along the main axis of each image's colours, which makes images grey. `"auto"` chooses
@@ -145,6 +146,11 @@ class SplineSettings(eqx.Module):
 
     landmarks: tuple[int, int] = eqx.field(static=True, default=(5, 5), kw_only=True)
     bending_penalty: float = eqx.field(static=True, default=0.015, kw_only=True)
+
+    @property
+    def least_size(self) -> int:
+        """A pixel for each landmark."""
+        return math.prod(self.landmarks)
 
 
 class ScatteringSettings(ClusterSettings):
@@ -383,6 +389,21 @@ class Training(AbstractSettings):
             num_starts=self.num_starts,
             race=_race(sum(steps), self.num_starts),
         )
+
+    def shortened(self, steps: int, phases: int, *, moves: bool) -> "Training":
+        """The same for one start, with a few steps only.
+
+        Args:
+            steps: Most steps of each phase.
+            phases: Number of phases that have any steps.
+            moves: Whether clusters are split and removed.
+
+        Returns:
+            The training.
+        """
+        few = tuple(min(steps, n) for n in self.steps or self.epochs or (steps,) * phases)
+        changed = {"epochs": None, "num_starts": 1, "tolerance": 0.0}
+        return dataclasses.replace(self, steps=few, split_merge=moves, **changed)
 
     def _batch(self, description: Description) -> int:
         count, side = description.num_samples, min(description.sample.shape[:2])

@@ -18,7 +18,7 @@ from diffclust.methods import Words
 from diffclust.models.base import AbstractModel
 from diffclust.models.settings import ClusterSettings
 from diffclust.parallel import Data, Description
-from diffclust.prototypes import FrechetShapes, Learned, MeanShapes
+from diffclust.prototypes import FrechetShapes, LandmarkGaussians, Learned, MeanShapes
 from diffclust.prototypes.base import Covariance
 from diffclust.prototypes.shapes import Variances, covariance_about, num_clipped
 from diffclust.registration import apply_similarities, common_centroid, register, register_to
@@ -182,6 +182,25 @@ class ShapeKMeans(ClusterSettings, AbstractModel):
         )
 
     @property
+    def registers(self) -> bool:
+        """Whether anything is taken out."""
+        return self.registration != "none"
+
+    @property
+    def stopping(self) -> Stopping:
+        """By `max_passes`, or when no shape changes its cluster."""
+        return Stopping(self.max_passes, 0.0)
+
+    def prototype_variances(self, prototype: LandmarkGaussians, /) -> Covariance:
+        """Variances or covariances of the landmarks of mean shapes."""
+        return prototype.covariance
+
+    @property
+    def least_size(self) -> int:
+        """Three landmarks."""
+        return 3
+
+    @property
     def words(self) -> Words:
         """Those of the likelihood, or of the distance."""
         words = self.descriptor.words
@@ -310,7 +329,7 @@ class ShapeKMeans(ClusterSettings, AbstractModel):
             self.num_clusters,
             (),
             self.num_restarts,
-            Stopping(self.max_passes, 0.0),
+            self.stopping,
             SplitMerge(rounds=0),
             seeding=self.seeding,
         )

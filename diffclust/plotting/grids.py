@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from diffclust.models import Result, of_images
-from diffclust.transforms import AbstractSpatialTransform, as_spatial
+from diffclust.models import Result
+from diffclust.transforms import AbstractSpatialTransform
 
 
 def warped_grids(
@@ -32,12 +32,11 @@ def warped_grids(
         ValueError: If the model's transform is not a map of coordinates, or there are fewer than
             two lines.
     """
-    transform = of_images(result).energy().transform
-    spatial = as_spatial(transform)
+    spatial = result.model.spatial_transform
     if spatial is None:
         raise ValueError(
-            f"a {type(transform).__name__} is no map of coordinates, so it has no warped grid; "
-            "draw those of a spatial transform"
+            f"{result.model.method} moves no image by a map of coordinates, so there are no warped "
+            "grids; draw those of a spatial transform"
         )
     if lines < 2:
         raise ValueError(f"a grid needs at least 2 lines, not {lines}")

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Float
 
 from diffclust.models import Result
-from diffclust.prototypes import variance_of
 
 SIDE = 1000
 """Units of a drawing along the longer side of its frame."""
@@ -340,9 +339,9 @@ def landmark_covariances(result: Result) -> Float[np.ndarray, "clusters landmark
     Raises:
         ValueError: If the model does not cluster shapes.
     """
-    if result.model.descriptor.sample_kind != "shape":
+    if result.model.descriptor.sample_kind != "shape" or result.variances is None:
         raise ValueError(
             f"{result.model.method} has no mean shapes; give the result of a model of shapes"
         )
-    variance = np.asarray(variance_of(result.outcome.learned.clusters.prototype), np.float64)
+    variance = result.variances.astype(np.float64)
     return variance if variance.ndim == 4 else variance[..., None] * np.eye(variance.shape[-1])

@@ -11,7 +11,6 @@ from diffclust.prototypes.base import (
     LandmarkGaussians,
     Learned,
     exemplar_of,
-    variance_of,
     weighted_sums,
 )
 from diffclust.prototypes.images import MeanImages, MeanSeries, Sums, UnitNormImages
@@ -39,6 +38,5 @@ __all__ = [
     "UnitNormImages",
     "exemplar_of",
     "gaussians",
-    "variance_of",
     "weighted_sums",
 ]

@@ -65,20 +65,6 @@ def exemplar_of(prototype: PyTree) -> Any:
     return prototype.centre.mean if isinstance(prototype, LandmarkGaussians) else prototype
 
 
-def variance_of(prototype: PyTree) -> Any:
-    """Variances of a prototype's pixels, or variances or covariances of its landmarks.
-
-    Args:
-        prototype: An image, `GaussianImages` or `LandmarkGaussians`, with any leading axes.
-
-    Returns:
-        An array as the prototype's are; None for an image, which has no variances.
-    """
-    if isinstance(prototype, GaussianImages):
-        return prototype.deviation**2
-    return prototype.covariance if isinstance(prototype, LandmarkGaussians) else None
-
-
 class Clusters(eqx.Module):
     """All that belongs to each cluster; every leaf has a leading cluster axis.
 

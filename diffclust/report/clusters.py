@@ -375,7 +375,8 @@ def how_to_read(gallery: Gallery) -> str:
         HTML.
     """
     method, words, renderer = gallery.result.model.descriptor, gallery.words, gallery.renderer
-    place = {"image": ", file", "shape": ", name"}.get(method.sample_kind, "")
+    column, places = gallery.dataset.places
+    place = {"path": ", file", "name": ", name"}[column] if any(places) else ""
     article = "an" if words.noun == "image" else "a"
     notes = (
         f'{_density_note(gallery)}<p class="soft">Point at {article} {words.noun} for its '

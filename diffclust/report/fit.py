@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 
 from diffclust.analysis import RARE, describe_movement
-from diffclust.data import Collection, Recordings
+from diffclust.data import Collection, LandmarkSet, Recordings, SeriesSet
 from diffclust.masks import mask_in_words
 from diffclust.models import Result
 from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
@@ -105,10 +105,9 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
 
 def _size(result: Result, dataset: Collection) -> dict[str, str]:
     """What the size of a sample is."""
-    kind = result.model.descriptor.sample_kind
-    if kind == "shape":
+    if isinstance(dataset, LandmarkSet):
         return {"Landmarks": "{} in {} dimensions".format(*result.sample_shape)}
-    if kind == "series":
+    if isinstance(dataset, SeriesSet):
         length, channels = result.sample_shape
         return {"Length": f"{count(length, 'value')} of {count(channels, 'channel')}"}
     height, width, channels = result.sample_shape

@@ -9,12 +9,11 @@ import numpy as np
 
 from diffclust.data import Dataset, Recordings
 from diffclust.data.audio import height_of_pitch
-from diffclust.models import Result, of_images, warped_prototypes
+from diffclust.models import Result, warped_prototypes
 from diffclust.plotting import warped_grids
-from diffclust.prototypes import variance_of
 from diffclust.report.page import data_uris, svg_definitions, titled_svg
 from diffclust.report.text import escape, number, percent
-from diffclust.transforms import NAMES, as_spatial
+from diffclust.transforms import NAMES
 
 SIDE = 1000
 """Units of a drawing along the longer side of an image."""
@@ -73,10 +72,8 @@ def has_grids(result: Result) -> bool:
     Returns:
         False where nothing is aligned, or not in space, or prototypes are moved.
     """
-    if result.model.descriptor.moves == "prototypes":
-        return False
-    energy = of_images(result).energy()
-    return energy.num_params > 0 and as_spatial(energy.transform) is not None
+    spatial = result.model.spatial_transform
+    return spatial is not None and spatial.num_params > 0
 
 
 def align_samples(
@@ -95,7 +92,7 @@ def align_samples(
     chosen = np.unique(np.asarray(positions, dtype=np.int64))
     clusters, params = result.assignments[chosen], result.outcome.assignment.params[chosen]
     moved = result.model.descriptor.moves == "prototypes"
-    images, registers = np.asarray(dataset.images[chosen]), of_images(result).registers
+    images, registers = np.asarray(dataset.images[chosen]), result.model.registers
     # A round number is moved, so that the next report of a process finds its programs compiled.
     cycled = np.arange(-(-len(chosen) // _ROUND) * _ROUND) % max(len(chosen), 1)
     images, clusters, params = images[cycled], clusters[cycled], params[cycled]
@@ -148,7 +145,7 @@ class ImageRenderer:
         """
         self.descriptor, self.transforms = result.model.descriptor, result.model.transform_names
         self.recordings = dataset if isinstance(dataset, Recordings) else None
-        self.registers = of_images(result).registers
+        self.registers = result.model.registers
         height, width = self.shape = result.sample_shape[:2]
         factor = SIDE / max(self.shape)
         self.height, self.width = round(height * factor), round(width * factor)
@@ -166,13 +163,11 @@ class ImageRenderer:
         }
         self.css_classes = tuple(name for name, holds in classes.items() if holds)
         self.untransformed = _uris(result.prototypes) if self.transforms else []
-        learned = result.outcome.learned
-        variance = variance_of(learned.clusters.prototype)
-        if variance is not None:
+        if result.variances is not None:
             # The least variance that is added to all is the same for all, and left out.
-            self.deviations = np.sqrt(np.asarray(variance))
+            self.deviations = np.sqrt(result.variances)
             self.deviation_uris = _uris(self.deviations, own_range=True)
-            self.weights = np.asarray(jax.nn.softmax(learned.objective)).tolist()
+            self.weights = np.asarray(jax.nn.softmax(result.outcome.learned.objective)).tolist()
 
     @property
     def note(self) -> str:

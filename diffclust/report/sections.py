@@ -11,13 +11,12 @@ from diffclust import metrics
 from diffclust.analysis import CommonStart
 from diffclust.data import Collection, Dataset
 from diffclust.methods import plural
-from diffclust.models import Result, of_images
+from diffclust.models import Result
 from diffclust.plotting import Film, Frame, as_picture, map_svg, neighbour_map
 from diffclust.plotting.maps import NUM_MARKERS, marker
 from diffclust.report.page import data_uris, picture_uri, shaded_cell, shaded_table
 from diffclust.report.selection import class_name
 from diffclust.report.text import count, escape, percent, whole
-from diffclust.transforms import as_spatial
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -212,7 +211,7 @@ def common_start_rows(result: Result, dataset: Collection, others: CommonStart |
     moves = (
         " Moves that split one cluster in two and remove another may have given a column "
         "something else to do."
-        if result.model.settings().get("split_merge")
+        if others.split_merge
         else ""
     )
     return (
@@ -334,10 +333,10 @@ def _versions(
 
 def _affine_embedding(result: Result) -> Float[np.ndarray, "params 6"] | None:
     """The affine maps among a fit's alignments; None where these are no maps, or none of them."""
-    transform = as_spatial(of_images(result).energy().transform)
-    if transform is None or transform.affine_embedding is None:
+    spatial = result.model.spatial_transform
+    if spatial is None or spatial.affine_embedding is None:
         return None
-    return np.asarray(transform.affine_embedding, np.float64)
+    return np.asarray(spatial.affine_embedding, np.float64)
 
 
 def _is_affine(embedding: Float[np.ndarray, "params 6"] | None) -> bool:

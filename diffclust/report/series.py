@@ -3,7 +3,7 @@
 import numpy as np
 
 from diffclust.data import SeriesSet
-from diffclust.models import Result, warped_times
+from diffclust.models import Result
 from diffclust.plotting import CurveFrame
 from diffclust.plotting.series import MOST_POINTS
 from diffclust.report.page import svg_definitions, svg_icon, titled_svg
@@ -50,7 +50,7 @@ class SeriesRenderer:
             for i in range(len(self.means))
         ]
         times = (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS
-        self.warps = warped_times(result, times) if params.any() else None
+        self.warps = result.model.warped_times(params, times) if params.any() else None
         path = self.frame.path(self.means[0])
         drawn = f'<path d="{path}" fill="none" stroke="#2f6690" stroke-width="40"/>'
         self.icon = svg_icon(f"0 0 {self.frame.width} {self.frame.height}", drawn)

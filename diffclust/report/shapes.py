@@ -67,7 +67,7 @@ class ShapeRenderer:
         self.members = [self.registered[drawn] for drawn in drawn_members(result, seed)]
         # Frames of the samples as they came, and whether these have one scale.
         self.shapes, self.frames, self.one_scale = dataset.landmarks, [], True
-        if result.model.settings()["registration"] != "none":
+        if result.model.registers:
             self.frames, self.one_scale = _raw_frames(self.shapes, self.frame)
         clusters, landmarks, _ = self.means.shape
         self.is_detailed = clusters * landmarks <= _MOST_DETAILED

@@ -8,7 +8,7 @@ import numpy as np
 from diffclust.analysis import CommonStart
 from diffclust.data import Collection, Dataset, LandmarkSet, Recordings, SeriesSet
 from diffclust.methods import plural
-from diffclust.models import Result, of_images
+from diffclust.models import Result
 from diffclust.plotting import Film, loss_history
 from diffclust.plotting.series import MOST_POINTS
 from diffclust.report import clusters, sections, selection, sounds
@@ -74,10 +74,8 @@ def write_report(
     if samples_per_group < 1:
         raise ValueError(f"samples_per_group must be at least 1, not {samples_per_group}")
     fitted, noun = (len(result.assignments), *result.sample_shape), result.model.words.noun
-    given = dataset.samples.shape
-    if isinstance(dataset, Dataset) and result.model.descriptor.sample_kind == "image":
-        given = (given[0], *of_images(result).frame.shape(given[1:]))
-    if given != fitted:
+    count, *shape = dataset.samples.shape
+    if (count, *result.model.registered_shape(tuple(shape))) != fitted:
         raise ValueError(
             f"the report needs the {plural(noun)} that were fitted, of shape {fitted}; this data "
             f"set has {plural(dataset.noun)} of shape {dataset.samples.shape}"

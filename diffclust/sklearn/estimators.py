@@ -21,6 +21,7 @@ from sklearn.utils.validation import (
 
 from diffclust import models
 from diffclust._renamed import current_settings
+from diffclust.methods import Method, method_of
 from diffclust.models import AbstractModel, Result
 from diffclust.solvers import Assignment, ignore
 
@@ -30,6 +31,9 @@ _SKLEARN_NAMES = {
     "max_passes": "max_iter",
     "tolerance": "tol",
 }
+_PARAMETERS = {"image": {"image_shape": None}, "shape": {"num_dimensions": 2}}
+"""What estimators have to be told of the samples of each kind that rows of numbers are."""
+
 _LARGEST_SEED = 2**31 - 1
 
 
@@ -51,12 +55,14 @@ class Clusterer(ClusterMixin, BaseEstimator):
     """A model behind scikit-learn's face.
 
     A subclass names its model; its parameters are the model's settings, under scikit-learn's names
-    where it has one, and those of `_own`.
+    where it has one, what rows of numbers are, and `random_state`. What samples look like follows
+    from the method's descriptor: where nothing is moved, pixels need no places, and rows of any
+    numbers will do. Images are rows whose pixels follow each other row by row, shapes rows of
+    landmarks (x1, y1, x2, y2, ...), and a row is a series.
     """
 
     _model: ClassVar[type[AbstractModel]]
-    _own: ClassVar[dict[str, Any]] = {"random_state": None}
-    _least_samples: ClassVar[int] = 1
+    _method: ClassVar[Method]
     labels_: np.ndarray
     result_: Result
 
@@ -70,17 +76,18 @@ class Clusterer(ClusterMixin, BaseEstimator):
         super().__init_subclass__(**others)
         if model is None:
             return
-        cls._model = model
+        cls._model, cls._method = model, method_of(model.__name__)
+        own = {} if cls._takes_rows() else _PARAMETERS.get(cls._method.sample_kind, {})
         least = {"num_clusters": 8}
         defaults = least | model.from_settings(least).settings()
         named = {_SKLEARN_NAMES.get(name, name): value for name, value in defaults.items()}
         parameters = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
-            for name, value in {**named, **cls._own}.items()
+            for name, value in {**named, **own, "random_state": None}.items()
         ]
         first = parameters[0].replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        signature = inspect.Signature([own, first, *parameters[1:]])
+        itself = first.replace(name="self", default=inspect.Parameter.empty)
+        signature = inspect.Signature([itself, first, *parameters[1:]])
 
         def __init__(self: "Clusterer", *args: Any, **given: Any) -> None:
             bound = signature.bind(self, *args, **current_settings(given, warns_at=3))
@@ -98,24 +105,40 @@ class Clusterer(ClusterMixin, BaseEstimator):
         values = {name: getattr(self, _SKLEARN_NAMES.get(name, name)) for name in names}
         return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
 
+    @classmethod
+    def _takes_rows(cls) -> bool:
+        """Whether samples are rows of any numbers."""
+        return cls._method.moves == "nothing"
+
     def _precision(self, X: np.ndarray) -> Any:
-        """The precision in which is computed: JAX's, whatever that of the samples."""
-        del X
+        """JAX's precision, whatever that of the samples; that of rows of numbers is their own."""
+        if self._takes_rows():
+            return jax.enable_x64(X.dtype == np.float64)
         return contextlib.nullcontext()
 
     def _order(self, X: np.ndarray) -> np.ndarray:
-        """In which order samples are given to the model."""
-        return np.arange(len(X))
+        """In which order samples are given to the model.
+
+        Where neither their order nor what weighs them matters, equal samples come together, so that
+        seeds are drawn alike from copies and from weights.
+        """
+        if self._method.solver == "gradient" or self._method.selection == "eigengap":
+            return np.arange(len(X))
+        rows = X.reshape(len(X), -1)
+        along = np.random.default_rng(0).normal(size=rows.shape[1])
+        return np.argsort(rows.astype(np.float64) @ along, kind="stable")
 
     def _least_features(self) -> int:
         """The fewest numbers that a sample has."""
-        return 1
+        least = self._model.from_settings(self._settings()).least_size
+        return least * (self.num_dimensions if self._method.sample_kind == "shape" else 1)
 
     def _checked(self, X: Any, *, reset: bool) -> np.ndarray:
         """Samples as an array of floats; `n_features_in_` is set or compared."""
         needed: dict[str, Any] = {"dtype": [np.float64, np.float32], "estimator": self}
         if reset:
-            needed["ensure_min_samples"] = self._least_samples
+            compared = self._method.solver == "graph" or self._method.sample_kind == "shape"
+            needed["ensure_min_samples"] = 2 if compared else 1
             needed["ensure_min_features"] = self._least_features()
         if not (isinstance(X, np.ndarray | jax.Array) and X.ndim > 2):
             return validate_data(self, X, reset=reset, **needed)
@@ -135,7 +158,20 @@ class Clusterer(ClusterMixin, BaseEstimator):
 
     def _samples(self, X: np.ndarray) -> np.ndarray:
         """Rows of numbers as samples of the model."""
-        raise NotImplementedError
+        if self._takes_rows():
+            return X.reshape(len(X), 1, -1, 1)
+        if X.ndim > 2 or self._method.sample_kind == "series":
+            return X
+        count = X.shape[1]
+        if self._method.sample_kind == "image":
+            height, width, *channels = _image_shape(self.image_shape, count)
+            return X.reshape(len(X), height, width, *(channels or [1]))
+        if count % self.num_dimensions:
+            raise ValueError(
+                f"X has {count} features, which are no landmarks of {self.num_dimensions} "
+                "coordinates; set num_dimensions"
+            )
+        return X.reshape(len(X), -1, self.num_dimensions)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Clusters samples.
@@ -231,72 +267,7 @@ class Distances(ClassNamePrefixFeaturesOutMixin, _TransformerMixin, Clusterer):
         return len(self.cluster_centers_)
 
 
-class AnyOrder(Clusterer):
-    """A model whose result depends neither on the order of samples nor on what weighs them.
-
-    Equal samples come together, so that seeds are drawn alike from copies and from weights.
-    """
-
-    def _order(self, X: np.ndarray) -> np.ndarray:
-        rows = X.reshape(len(X), -1)
-        along = np.random.default_rng(0).normal(size=rows.shape[1])
-        return np.argsort(rows.astype(np.float64) @ along, kind="stable")
-
-
-class Images(Clusterer):
-    """A model of images; rows of numbers are images whose pixels follow each other row by row."""
-
-    _own: ClassVar[dict[str, Any]] = {"image_shape": None, "random_state": None}
-
-    def _samples(self, X: np.ndarray) -> np.ndarray:
-        if X.ndim > 2:
-            return X
-        height, width, *channels = self._image_shape(X.shape[1])
-        return X.reshape(len(X), height, width, *(channels or [1]))
-
-    def _image_shape(self, count: int) -> tuple[int, ...]:
-        """Height, width and perhaps channels of images that have so many numbers."""
-        if self.image_shape is None:
-            side = math.isqrt(count)
-            if side * side != count:
-                raise ValueError(
-                    f"X has {count} features, which make no square grey image; set image_shape to "
-                    "(height, width) or (height, width, channels)"
-                )
-            return side, side
-        shape = tuple(self.image_shape)
-        try:
-            if len(shape) not in (2, 3) or min(shape) < -1 or 0 in shape:
-                raise ValueError
-            return np.broadcast_to(0, count).reshape(shape).shape
-        except ValueError:
-            raise ValueError(
-                f"image_shape={shape} must be (height, width) or (height, width, channels) of "
-                f"{count} features; one of them may be -1 to follow from the others"
-            ) from None
-
-
-class Warped(Images):
-    """A model that bends images at landmarks, each of which needs a pixel."""
-
-    def _least_features(self) -> int:
-        return math.prod(self.landmarks)
-
-
-class Predicted(Images):
-    """A model whose network, which it has if it has transforms, reads 4 × 4 pixels or more."""
-
-    def _least_features(self) -> int:
-        return 16 if self.transforms else 1
-
-
-class Compared(Images):
-    """A model that compares images with each other."""
-
-    _least_samples = 2
-
-
-class Mixture(Images):
+class Mixture(Clusterer):
     """A model by which a sample belongs to several clusters in part."""
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -335,38 +306,52 @@ class Mixture(Images):
         return float(np.mean(self.score_samples(X)))
 
 
-class KMeans(Distances, AnyOrder, model=models.KMeans):
+def _image_shape(given: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
+    """Height, width and perhaps channels of images that have so many numbers."""
+    if given is None:
+        side = math.isqrt(count)
+        if side * side != count:
+            raise ValueError(
+                f"X has {count} features, which make no square grey image; set image_shape to "
+                "(height, width) or (height, width, channels)"
+            )
+        return side, side
+    shape = tuple(given)
+    try:
+        if len(shape) not in (2, 3) or min(shape) < -1 or 0 in shape:
+            raise ValueError
+        return np.broadcast_to(0, count).reshape(shape).shape
+    except ValueError:
+        raise ValueError(
+            f"image_shape={shape} must be (height, width) or (height, width, channels) of "
+            f"{count} features; one of them may be -1 to follow from the others"
+        ) from None
+
+
+class KMeans(Distances, model=models.KMeans):
     """K-means of rows of numbers: see `diffclust.KMeans`.
 
     It computes in the precision of what it is given.
     """
 
-    def _precision(self, X: np.ndarray) -> Any:
-        return jax.enable_x64(X.dtype == np.float64)
 
-    def _samples(self, X: np.ndarray) -> np.ndarray:
-        return X.reshape(len(X), 1, -1, 1)
-
-
-class AffineInvariantKMeans(Distances, AnyOrder, Images, model=models.AffineInvariantKMeans):
+class AffineInvariantKMeans(Distances, model=models.AffineInvariantKMeans):
     """AI K-means: see `diffclust.AffineInvariantKMeans`."""
 
 
-class DeformationInvariantKMeans(
-    Distances, AnyOrder, Warped, model=models.DeformationInvariantKMeans
-):
+class DeformationInvariantKMeans(Distances, model=models.DeformationInvariantKMeans):
     """DI K-means: see `diffclust.DeformationInvariantKMeans`."""
 
 
-class TransformationInvariantKMeans(Distances, Images, model=models.TransformationInvariantKMeans):
+class TransformationInvariantKMeans(Distances, model=models.TransformationInvariantKMeans):
     """TI clustering: see `diffclust.TransformationInvariantKMeans`."""
 
 
-class DTIKMeans(Distances, Predicted, model=models.DTIKMeans):
+class DTIKMeans(Distances, model=models.DTIKMeans):
     """DTI K-means: see `diffclust.DTIKMeans`."""
 
 
-class DTIGaussianMixture(Mixture, Predicted, model=models.DTIGaussianMixture):
+class DTIGaussianMixture(Mixture, model=models.DTIGaussianMixture):
     """DTI GMM: see `diffclust.DTIGaussianMixture`."""
 
 
@@ -374,50 +359,28 @@ class GaussianMixture(Mixture, model=models.GaussianMixture):
     """A mixture of Gaussians with independent pixels: see `diffclust.GaussianMixture`."""
 
 
-class ScatteringKMeans(AnyOrder, Compared, model=models.ScatteringKMeans):
+class ScatteringKMeans(Clusterer, model=models.ScatteringKMeans):
     """K-means of projected scattering coefficients: see `diffclust.ScatteringKMeans`."""
 
 
 class ProjectedScatteringSpectralClustering(
-    Compared, model=models.ProjectedScatteringSpectralClustering
+    Clusterer, model=models.ProjectedScatteringSpectralClustering
 ):
     """PSSC: see `diffclust.ProjectedScatteringSpectralClustering`."""
 
 
 class DeformationInvariantSpectralClustering(
-    Compared, Warped, model=models.DeformationInvariantSpectralClustering
+    Clusterer, model=models.DeformationInvariantSpectralClustering
 ):
     """Spectral clustering by bent neighbours: see the model of that name."""
 
 
-class ShapeKMeans(AnyOrder, model=models.ShapeKMeans):
+class ShapeKMeans(Clusterer, model=models.ShapeKMeans):
     """K-means of shapes: see `diffclust.ShapeKMeans`.
 
     Rows of numbers are landmarks that follow each other: x1, y1, x2, y2, ...
     """
 
-    _own: ClassVar[dict[str, Any]] = {"num_dimensions": 2, "random_state": None}
-    _least_samples = 2
 
-    def _least_features(self) -> int:
-        return 3 * self.num_dimensions
-
-    def _samples(self, X: np.ndarray) -> np.ndarray:
-        if X.ndim > 2:
-            return X
-        if X.shape[1] % self.num_dimensions:
-            raise ValueError(
-                f"X has {X.shape[1]} features, which are no landmarks of {self.num_dimensions} "
-                "coordinates; set num_dimensions"
-            )
-        return X.reshape(len(X), -1, self.num_dimensions)
-
-
-class SeriesKMeans(AnyOrder, Distances, model=models.SeriesKMeans):
+class SeriesKMeans(Distances, model=models.SeriesKMeans):
     """K-means of series: see `diffclust.SeriesKMeans`; a row of numbers is a series."""
-
-    def _least_features(self) -> int:
-        return 2
-
-    def _samples(self, X: np.ndarray) -> np.ndarray:
-        return X

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, Alignment
-from diffclust.energies import AbstractAdaptiveReduction, AbstractPairEnergy, AbstractReduction
+from diffclust.energies import AbstractPairEnergy, AbstractReduction
 from diffclust.networks import BatchFeatures
 from diffclust.prototypes import Clusters, Learned
 
@@ -80,9 +80,9 @@ class AbstractSolver(eqx.Module):
             The one that is learned, where it follows the samples, without a gradient of its own;
             else the solver's.
         """
-        objective = learned.objective
-        follows = isinstance(objective, AbstractAdaptiveReduction)
-        return jax.lax.stop_gradient(objective) if follows else self.reduction
+        if learned.objective is None or not self.reduction.follows_samples:
+            return self.reduction
+        return jax.lax.stop_gradient(learned.objective)
 
     def assign(self, learned: Learned, samples: PyTree, memory: Memory | None) -> Alignment:
         """Aligns a batch to its best clusters, which stay as they are.

@@ -257,7 +257,9 @@ class GradientEM(AbstractSolver):
             learned = optax.apply_updates(state.learned, updates)
         network = self._batch_normalised(learned)
         shared = learned.shared if network is None else network.with_moments(running)
-        learned = Learned(learned.clusters, shared, _held(learned, state.learned))
+        # A reduction that follows the samples takes no steps.
+        held = (state.learned if self.reduction.follows_samples else learned).objective
+        learned = Learned(learned.clusters, shared, held)
         tally = jax.tree.map(jnp.add, state.tally, GradientTally(count, loss, mass, sums))
         taken, kept = (learned, moments, tally), (state.learned, state.moments, state.tally)
         whole = jax.tree.map(lambda new, old: jnp.where(finite, new, old), taken, kept)
@@ -316,7 +318,7 @@ class GradientEM(AbstractSolver):
         stirred = tiny | (jnp.any(tiny) & (number == largest))
 
         objective = state.learned.objective
-        if isinstance(objective, AbstractAdaptiveReduction):
+        if self.reduction.follows_samples:
             objective = objective.update(state.tally.reduction)
             state = eqx.tree_at(lambda s: s.learned.objective, state, objective)
         state = regrouped(state, source)
@@ -380,12 +382,6 @@ def cleared(state: GradientState, learned: Learned) -> GradientState:
     """
     tally = jax.tree.map(jnp.zeros_like, state.tally)
     return GradientState(learned, state.moments, tally, state.step, state.failed)
-
-
-def _held(learned: Learned, before: Learned) -> PyTree:
-    """What the objective has learned: a reduction that follows the samples takes no steps."""
-    follows = isinstance(before.objective, AbstractAdaptiveReduction)
-    return before.objective if follows else learned.objective
 
 
 def _decayed(gradient: Learned, learned: Learned, decay: float) -> Learned:

@@ -7,7 +7,6 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, Alignment, NoAlignment
 from diffclust.energies import (
-    AbstractAdaptiveReduction,
     AbstractReduction,
     AbstractSampleEnergy,
     HardMinimum,
@@ -99,9 +98,9 @@ class Lloyd(AbstractSolver):
 
     def __check_init__(self):
         """Refuses a reduction that learns by gradient steps."""
-        follows = isinstance(self.reduction, AbstractAdaptiveReduction)
-        if not follows and self.reduction.init(2, jnp.result_type(float)) is not None:
-            name = type(self.reduction).__name__
+        reduction, dtype = self.reduction, jnp.result_type(float)
+        if not reduction.follows_samples and reduction.init(2, dtype) is not None:
+            name = type(reduction).__name__
             raise ValueError(
                 f"{name} learns by gradient steps: take it to GradientEM, or make it an "
                 "AbstractAdaptiveReduction, which Lloyd's algorithm updates after every pass"
@@ -123,7 +122,7 @@ class Lloyd(AbstractSolver):
         Returns:
             A state with empty sums.
         """
-        if objective is None and isinstance(self.reduction, AbstractAdaptiveReduction):
+        if objective is None:
             objective = self.reduction.init(len(clusters), clusters.penalty.dtype)
         return empty_state(self, Learned(clusters, None, objective))
 
@@ -280,7 +279,7 @@ class Lloyd(AbstractSolver):
         prototype = self.family.update(state.statistics, clusters.prototype)
         clusters = eqx.tree_at(lambda c: c.prototype, clusters, prototype)
         objective = state.learned.objective
-        if isinstance(objective, AbstractAdaptiveReduction):
+        if self.reduction.follows_samples:
             objective = objective.update(state.tally.reduction)
         cleared = empty_state(self, Learned(clusters, state.learned.shared, objective))
         if not keep:

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from diffclust.distances import AbstractDistance
 from diffclust.energies import AbstractPairEnergy
 from diffclust.parallel.chunks import Chunks
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters
@@ -46,8 +45,7 @@ def distances_to_seeds(
         penalty = jnp.zeros((leaves[0].shape[0], energy.num_penalties), jnp.result_type(*leaves))
         return energy.unaligned(sample, Clusters(prototypes, penalty))
 
-    parts = jax.tree.leaves(energy, is_leaf=lambda part: isinstance(part, AbstractDistance))
-    if any(isinstance(part, AbstractDistance) for part in parts):
+    if energy.is_distance:
         return to(seeds)
     alone = to(jax.tree.map(lambda leaf: leaf[None], sample))
     return jnp.maximum(to(seeds) - alone, 0.0)

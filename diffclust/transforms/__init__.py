@@ -5,12 +5,7 @@ Take one to say what a cluster may do to a picture and remain the same picture; 
 """
 
 from diffclust.transforms.affine import Affine, Projective
-from diffclust.transforms.base import (
-    AbstractSpatialTransform,
-    AbstractTransform,
-    Identity,
-    as_spatial,
-)
+from diffclust.transforms.base import AbstractSpatialTransform, AbstractTransform, Identity
 from diffclust.transforms.colour import Colour
 from diffclust.transforms.compose import (
     NAMES,
@@ -42,7 +37,6 @@ __all__ = [
     "ThinPlateSpline",
     "TimeWarp",
     "Translation",
-    "as_spatial",
     "bind_spatial_variance",
     "compose",
     "landmark_grid",

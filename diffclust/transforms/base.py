@@ -9,7 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from diffclust.sampling import Boundary, bilinear_sample, check_boundary, pixel_grid
-from diffclust.types import Image, Params, Points, Sample
+from diffclust.types import Image, Images, Params, Points, Sample
+
+Grid = Float[Array, "points params"]
+"""Params of a transform, one vector a row."""
+
+Correlation = Callable[[Grid, Image, Images], Float[Array, "points others"]]
+"""The inner products of an image, moved by each of the params, with other images."""
 
 
 class AbstractTransform(eqx.Module):
@@ -23,6 +29,20 @@ class AbstractTransform(eqx.Module):
     @abc.abstractmethod
     def num_params(self) -> int:
         """Length of the parameter vector."""
+
+    @property
+    def spatial(self) -> "AbstractSpatialTransform | None":
+        """The transform as a map of coordinates; None where it is none."""
+        return None
+
+    @property
+    def affine_embedding(self) -> Float[Array, "params 6"] | None:
+        """Columns that span the affine maps, for the coarse stage of an alignment.
+
+        In the order of `Affine`'s params. By default None: the family holds no linear subspace of
+        them.
+        """
+        return None
 
     @property
     @abc.abstractmethod
@@ -59,6 +79,18 @@ class AbstractTransform(eqx.Module):
         References:
             Monnier et al., DTI clustering, Section 3.2, T* in Equation 5.
         """
+
+    def bind_correlation(self, height: int, width: int) -> Correlation | None:
+        """Inner products of moved images with others, in a faster way than one by one.
+
+        Args:
+            height: Rows of the images to come.
+            width: Columns of the images to come.
+
+        Returns:
+            A function of params, an image and other images; by default None, for no such way.
+        """
+        del height, width
 
     @abc.abstractmethod
     def deformation(self, params: Params) -> Float[Array, " terms"]:
@@ -99,6 +131,11 @@ class AbstractSpatialTransform(AbstractTransform):
         """Refuses an unknown boundary."""
         check_boundary(self.boundary)
 
+    @property
+    def spatial(self) -> "AbstractSpatialTransform":
+        """Itself."""
+        return self
+
     @abc.abstractmethod
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
         """Precomputes what depends on the points alone.
@@ -108,14 +145,6 @@ class AbstractSpatialTransform(AbstractTransform):
 
         Returns:
             The coordinate map at these points as a function of params.
-        """
-
-    @property
-    @abc.abstractmethod
-    def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """Columns that span the affine maps, for the coarse stage of an alignment.
-
-        In the order of `Affine`'s params. None where the family holds no linear subspace of them.
         """
 
     def warp(self, params: Params, points: Points) -> Points:
@@ -177,11 +206,6 @@ class Identity(AbstractSpatialTransform):
         """No parts."""
         return ()
 
-    @property
-    def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """None."""
-        return None
-
     def deformation(self, params: Params) -> Float[Array, " terms"]:
         """An empty vector; see `AbstractTransform.deformation`."""
         return jnp.zeros((0,), dtype=params.dtype)
@@ -189,15 +213,3 @@ class Identity(AbstractSpatialTransform):
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
         """Returns the points themselves; see `AbstractSpatialTransform.bind_map`."""
         return lambda params: points
-
-
-def as_spatial(transform: AbstractTransform) -> AbstractSpatialTransform | None:
-    """A transform as a map of coordinates.
-
-    Args:
-        transform: Any transform.
-
-    Returns:
-        The transform itself; None where it is no map of coordinates.
-    """
-    return transform if isinstance(transform, AbstractSpatialTransform) else None

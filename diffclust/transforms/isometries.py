@@ -12,14 +12,8 @@ from jaxtyping import Array, Float
 
 from diffclust.sampling import Boundary, bilinear_sample
 from diffclust.transforms.affine import Affine
-from diffclust.transforms.base import AbstractSpatialTransform
+from diffclust.transforms.base import AbstractSpatialTransform, Correlation, Grid
 from diffclust.types import Image, Images, Params, Points
-
-Grid = Float[Array, "points params"]
-"""Params of a transform, one vector a row."""
-
-Correlation = Callable[[Grid, Image, Images], Float[Array, "points others"]]
-"""The inner products of an image, moved by each of the params, with other images."""
 
 
 def params_grid(*axes: Float[np.ndarray, " _"] | tuple[float, ...]) -> Grid:
@@ -49,11 +43,6 @@ class AbstractIsometry(AbstractSpatialTransform):
         Returns:
             Six params.
         """
-
-    @property
-    def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """None: there are fewer params than affine maps have."""
-        return None
 
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
         affine = Affine().bind_map(points)

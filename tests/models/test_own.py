@@ -11,11 +11,12 @@ from jaxtyping import Array
 
 from diffclust import load, save
 from diffclust.alignment import Descent, NoAlignment, Stage
-from diffclust.data import Dataset
+from diffclust.data import Dataset, SeriesSet
 from diffclust.distances import SquaredEuclidean
 from diffclust.energies import AbstractSampleEnergy, Entropic, HardMinimum, TransformedDistance
 from diffclust.models import Clustering, Result
 from diffclust.parallel import Data, data_mesh
+from diffclust.plotting import save_prototypes
 from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages
 from diffclust.report import write_report
 from diffclust.solvers import (
@@ -140,6 +141,15 @@ def test_series_are_fitted_predicted_saved_and_loaded(key: jax.Array, tmp_path: 
     np.testing.assert_array_equal(again.predict(samples).clusters, result.assignments)
     with pytest.raises(ValueError, match="one of the user's own; give the model as like="):
         load(tmp_path / "model")
+
+
+def test_series_have_a_report(key: jax.Array, tmp_path: Path) -> None:
+    result = plain().fit(series(), key=key)
+    write_report(tmp_path / "report.html", result, SeriesSet(series()))
+    text = (tmp_path / "report.html").read_text("utf-8")
+    assert "20\N{NO-BREAK SPACE}values of 1\N{NO-BREAK SPACE}channel" in text
+    assert "Image size" not in text
+    save_prototypes(tmp_path / "prototypes.png", result)
 
 
 def test_trees_are_samples_without_a_class_of_the_library(key: jax.Array, tmp_path: Path) -> None:

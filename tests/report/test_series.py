@@ -5,10 +5,9 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import pytest
 
 from diffclust.data import SeriesSet
-from diffclust.models import KMeans, Result, SeriesKMeans, warped_times
+from diffclust.models import KMeans, Result, SeriesKMeans
 from diffclust.plotting import CurveFrame, prototype_sheet
 from diffclust.report import write_report
 
@@ -81,10 +80,10 @@ def test_medoid_is_the_member_nearest_to_the_mean(tmp_path: Path) -> None:
 def test_sheet_and_times() -> None:
     result, _ = fitted()
     assert prototype_sheet(result).ndim == 3
-    times = warped_times(result, np.linspace(0, 1, 9))
+    times = result.model.warped_times(result.outcome.assignment.params, np.linspace(0, 1, 9))
+    assert times is not None
     assert times.shape == (16, 9, 1)
     assert np.all(np.diff(times[..., 0], axis=1) > 0)
     np.testing.assert_allclose(times[:, [0, -1], 0], [[0.0, 1.0]] * 16, atol=1e-6)
     images = KMeans(1, num_restarts=1).fit(np.eye(4)[None].repeat(2, 0), key=jax.random.key(0))
-    with pytest.raises(ValueError, match="kmeans does not cluster series"):
-        warped_times(images, np.zeros(1))
+    assert images.model.warped_times(images.outcome.assignment.params, np.zeros(1)) is None

@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import diffclust
 from diffclust import models, sklearn
+from diffclust.methods import method_of
 from tests.registry import blobs
 
 ESTIMATORS = {name: kind for name, kind in vars(sklearn).items() if hasattr(kind, "fit")}
@@ -23,6 +24,14 @@ FEW = {"n_clusters": 2, "n_init": 1, "random_state": 0}
 
 def test_every_model_has_its_estimator() -> None:
     assert {kind._model for kind in ESTIMATORS.values()} == set(models.MODELS.values())
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_what_an_estimator_offers_follows_from_the_descriptor(name: str) -> None:
+    method, kind = method_of(name), ESTIMATORS[name]
+    has_distances = method.has_prototypes and not method.words.is_density
+    assert hasattr(kind, "transform") == has_distances
+    assert hasattr(kind, "predict_proba") == method.is_mixture
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
