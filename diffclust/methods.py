@@ -119,8 +119,8 @@ _gradient = functools.partial(Method, solver="gradient", moves="prototypes")
 _mixture = functools.partial(_gradient, words=DENSITY_WORDS, is_mixture=True)
 _shapes = functools.partial(Method, sample_kind="shape", words=_SHAPES, streams=False)
 
-DEFAULT = "di-kmeans"
-"""Name of the method that is taken where none is given."""
+DEFAULT, ALIGNING = "pssc", "di-kmeans"
+"""Names of the methods that are taken where none is given: to find groups, and to align samples."""
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -128,7 +128,7 @@ METHODS: dict[str, Method] = {
         Method("kmeans", "KMeans", "K-means", moves="nothing", comparable=True),
         Method("ai-kmeans", "AffineInvariantKMeans", "AI K-means", published=True, comparable=True),
         Method(
-            DEFAULT,
+            ALIGNING,
             "DeformationInvariantKMeans",
             "DI K-means",
             published=True,
@@ -138,7 +138,7 @@ METHODS: dict[str, Method] = {
         _graph(
             "scattering-kmeans", "ScatteringKMeans", "K-means in scattering space", words=_FEATURES
         ),
-        _spectral("pssc", "ProjectedScatteringSpectralClustering", "PSSC", published=True),
+        _spectral(DEFAULT, "ProjectedScatteringSpectralClustering", "PSSC", published=True),
         _spectral(
             "di-spectral",
             "DeformationInvariantSpectralClustering",

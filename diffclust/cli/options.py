@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from tyro.conf import Positional, arg
 
 from diffclust._renamed import SETTINGS, VALUES
-from diffclust.methods import DEFAULT, METHODS
+from diffclust.methods import ALIGNING, DEFAULT, METHODS
 
 if TYPE_CHECKING:
     MethodName = str
@@ -328,7 +328,7 @@ class Review:
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Cluster the 1,797 handwritten digits that scikit-learn bundles, by the default method.
+    """Cluster the 1,797 handwritten digits that scikit-learn bundles with DI K-means.
 
     Attributes:
         out: Folder to write; an earlier demo in it is replaced.
@@ -357,7 +357,7 @@ class Align:
 
     source: Source
     out: Folder
-    method: MovingMethodName = DEFAULT
+    method: MovingMethodName = ALIGNING
     size: Size = None
     channels: Channels = None
     limit: Limit = None

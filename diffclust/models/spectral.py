@@ -36,7 +36,7 @@ from diffclust.models.scattering import (
     FeatureClustering,
     reporter,
 )
-from diffclust.models.settings import GraphSettings
+from diffclust.models.settings import GraphSettings, Register
 from diffclust.parallel import Data, Description
 from diffclust.solvers import (
     Callback,
@@ -240,6 +240,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
     affinity: Affinity = eqx.field(static=True, default="auto", kw_only=True)
     num_representatives: int = eqx.field(static=True, default=1000, kw_only=True)
     num_candidates: int = eqx.field(static=True, default=9000, kw_only=True)
+    register: Register = eqx.field(static=True, default="auto", kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
@@ -267,6 +268,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
             num_neighbours=(5,),
             num_dimensions=998,
             normalisation="largest",
+            register="none",
         )
 
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:

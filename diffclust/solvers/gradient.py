@@ -248,13 +248,7 @@ class GradientEM(AbstractSolver):
         gradient = jax.tree.map(lambda g: g / divisor, gradient)
         finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradient, squared=True))
         gradient = _decayed(gradient, state.learned, self.decay)
-        # Optax mixes weak and strong types, which strict promotion would refuse.
-        with jax.numpy_dtype_promotion("standard"):
-            before = _with_rate(state.moments, rate) if self.optimizer else state.moments
-            updates, moments = self._updates(gradient, before, state.learned, loss / divisor)
-            if not self.optimizer:
-                updates = jax.tree.map(lambda u: -rate * u, updates)
-            learned = optax.apply_updates(state.learned, updates)
+        learned, moments = self._updated(state, gradient, loss / divisor, rate)
         network = self._batch_normalised(learned)
         shared = learned.shared if network is None else network.with_moments(running)
         # A reduction that follows the samples takes no steps.
@@ -262,26 +256,35 @@ class GradientEM(AbstractSolver):
         learned = Learned(learned.clusters, shared, held)
         tally = jax.tree.map(jnp.add, state.tally, GradientTally(count, loss, mass, sums))
         taken, kept = (learned, moments, tally), (state.learned, state.moments, state.tally)
-        whole = jax.tree.map(lambda new, old: jnp.where(finite, new, old), taken, kept)
-        learned, moments, tally = whole
+        learned, moments, tally = jax.tree.map(
+            lambda new, old: jnp.where(finite, new, old), taken, kept
+        )
         failed = jnp.where(finite | (state.failed >= 0), state.failed, state.step)
         present = None if memory is None else memory_of(found, memory.params.shape[1])
         return GradientState(learned, moments, tally, state.step + 1, failed), present
 
-    def _updates(
-        self, gradient: Learned, moments: PyTree, learned: Learned, loss: Scalar
+    def _updated(
+        self, state: GradientState, gradient: Learned, loss: Scalar, rate: Scalar
     ) -> tuple[Learned, PyTree]:
-        """What the optimiser adds to what is learned, and its state after that."""
+        """What is learned, and the optimiser's state, after a step of the optimiser."""
         transformation = optax.with_extra_args_support(self._transformation)
-        try:
-            return transformation.update(gradient, moments, learned, value=loss)
-        except TypeError as error:
-            if "value_fn" not in str(error):
-                raise
-            raise ValueError(
-                "the optimizer has a line search, which needs the loss as a function; steps on "
-                "batches have none: take one without, such as optax.adam"
-            ) from error
+        # Optax mixes weak and strong types, which strict promotion would refuse.
+        with jax.numpy_dtype_promotion("standard"):
+            before = _with_rate(state.moments, rate) if self.optimizer else state.moments
+            try:
+                updates, moments = transformation.update(
+                    gradient, before, state.learned, value=loss
+                )
+            except TypeError as error:
+                if "value_fn" not in str(error):
+                    raise
+                raise ValueError(
+                    "the optimizer has a line search, which needs the loss as a function; steps on "
+                    "batches have none: take one without, such as optax.adam"
+                ) from error
+            if not self.optimizer:
+                updates = jax.tree.map(lambda u: -rate * u, updates)
+            return optax.apply_updates(state.learned, updates), moments
 
     def _batch_normalised(self, learned: Learned) -> AbstractBatchBackbone | None:
         """The network, where it is in use and normalised over batches."""

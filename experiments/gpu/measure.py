@@ -117,7 +117,7 @@ def di_spectral(seed: int, quick: bool) -> Figures:
 
 
 def pssc(seed: int, quick: bool) -> Figures:
-    model = diffclust.ProjectedScatteringSpectralClustering(10, affinity="graph")
+    model = diffclust.ProjectedScatteringSpectralClustering(10, affinity="graph", register="none")
     return repeated(model, mnist(quick), seed, 1 if quick else 2)
 
 

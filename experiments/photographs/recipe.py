@@ -35,7 +35,7 @@ def row_of(images, labels, side, settings, seed):
     shape = (len(images), side, side, images.shape[3])
     if shape != images.shape:
         images = np.asarray(jax.image.resize(images, shape, "linear", antialias=True))
-    model = ProjectedScatteringSpectralClustering(10, **settings)
+    model = ProjectedScatteringSpectralClustering(10, **{"register": "none", **settings})
     data = Data(model.validated(images))
     _, coordinates = model.unregistered.project(data)
     cut = cut_mean_graph(

@@ -42,9 +42,15 @@ def main():
     for name, data, k in datasets(args, lambda name: data_of(name, args.limit), args.sets):
         figures[name] = {"n": len(data)}
         for normalisation in ("none", "largest", "root", "standardise"):
-            graph = ProjectedScatteringSpectralClustering(k, normalisation=normalisation)
+            graph = ProjectedScatteringSpectralClustering(
+                k, normalisation=normalisation, register="none"
+            )
             published = ProjectedScatteringSpectralClustering(
-                k, normalisation=normalisation, num_removed=(2,), num_neighbours=(5,)
+                k,
+                normalisation=normalisation,
+                num_removed=(2,),
+                num_neighbours=(5,),
+                register="none",
             )
             _, coordinates = graph.project(Data(data.images))
             neighbours = graph.neighbours(coordinates)

@@ -70,7 +70,7 @@ def main():
     for name, data, k in datasets(args, lambda name: images_of(name, args.limit), args.sets):
         models = {
             "as published": ProjectedScatteringSpectralClustering.as_published(k),
-            "default": ProjectedScatteringSpectralClustering(k, affinity="graph"),
+            "default": ProjectedScatteringSpectralClustering(k, affinity="graph", register="none"),
         }
         figures[name] = {"n": len(data), "paper": PAPER.get(name)}
         for label, model in models.items():

@@ -42,6 +42,7 @@ def published(k, num_removed, normalisation):
         num_neighbours=(5,),
         num_dimensions=1000 - num_removed,
         normalisation=normalisation,
+        register="none",
     )
 
 

@@ -182,7 +182,17 @@ def test_an_interruption_that_a_destructor_swallows_comes_again() -> None:
 def test_options_reach_the_model(run: Run) -> None:
     status, _, err = run(
         *("fit", "images.npz", "-k", "2", "--out", "run", "--no-report", "--size", "10x9"),
-        *("--restarts", "1", "--max-passes", "1", "--no-split-merge", "--landmarks", "2x3"),
+        *(
+            "--method",
+            "di-kmeans",
+            "--restarts",
+            "1",
+            "--max-passes",
+            "1",
+            "--no-split-merge",
+            "--landmarks",
+            "2x3",
+        ),
         *("--bending-penalty", "0.5", "--boundary", "edge", "--channels", "1"),
     )
     assert (status, err) == (0, "")

@@ -88,9 +88,9 @@ def test_every_option_sets_its_setting(method: str) -> None:
 @pytest.mark.parametrize(
     ("given", "settings"),
     [
-        (["--weight-rounds", "2"], {"penalty_rounds": 2}),
+        (["--method", "di-kmeans", "--weight-rounds", "2"], {"penalty_rounds": 2}),
         (
-            ["--weight_rounds=2", "--weights-per-cluster"],
+            ["--method", "di-kmeans", "--weight_rounds=2", "--weights-per-cluster"],
             {"penalty_rounds": 2, "penalty_per_cluster": True},
         ),
         (["--method", "dti-kmeans", "--backbone", "quick"], {"backbone": "strided"}),

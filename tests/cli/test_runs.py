@@ -392,7 +392,7 @@ def test_sweeps_of_nothing_are_refused(run: Run, given: tuple[str, ...], told: s
 
 
 def test_grids_are_checked(run: Run) -> None:
-    sweep = ("sweep", "images.npz", "--out", "sweep", "--grids")
+    sweep = ("sweep", "images.npz", "--method", "di-kmeans", "--out", "sweep", "--grids")
     assert "must be one number" in refused(run, *sweep, "3,5", "-k", "2-4")
     assert "at least two grids" in refused(run, *sweep, "3,3x3", "-k", "2")
     assert "must be like 3,5,7x5" in refused(run, *sweep, "3,five", "-k", "2")

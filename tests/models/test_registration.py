@@ -181,7 +181,7 @@ def test_the_mean_graph_over_frames():
 
 @pytest.mark.parametrize("method", IMAGES)
 def test_what_is_the_default(method):
-    expected = "auto" if method == "di-spectral" else "none"
+    expected = "auto" if method in ("pssc", "di-spectral") else "none"
     assert MODELS[method](3).register == expected
     with pytest.raises(REFUSED, match="register"):
         MODELS[method](3, register="straight")

@@ -33,6 +33,7 @@ FAST = {
     "num_dimensions": 20,
     "num_angles": 3,
     "num_restarts": 1,
+    "register": "none",
 }
 
 

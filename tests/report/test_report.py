@@ -376,7 +376,7 @@ def bridges_of(result: Result, most: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("model", "name"),
     [
-        (ProjectedScatteringSpectralClustering(4), "PSSC"),
+        (ProjectedScatteringSpectralClustering(4, register="none"), "PSSC"),
         (
             DeformationInvariantSpectralClustering(4, register="none"),
             "deformation-invariant spectral clustering",
@@ -412,7 +412,7 @@ def test_a_cut_is_told_by_its_eigenvalues(model: AbstractModel, name: str, tmp_p
 
 def test_an_eigengap_that_is_not_known_is_not_told(tmp_path: Path) -> None:
     result, dataset = cut(
-        ProjectedScatteringSpectralClustering(4),
+        ProjectedScatteringSpectralClustering(4, register="none"),
         {"eigenvalues": EIGENVALUES[:4]},
         {"eigengap": 0.0},
     )
@@ -464,7 +464,7 @@ def test_bridges_are_pairs_with_their_clusters_and_classes(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("extras", [{}, {"bridges": np.empty((0, 2), np.int32)}])
 def test_no_bridges_no_section(extras: dict[str, np.ndarray], tmp_path: Path) -> None:
-    model = ProjectedScatteringSpectralClustering(4)
+    model = ProjectedScatteringSpectralClustering(4, register="none")
     result, dataset = cut(model, {"eigenvalues": EIGENVALUES, **extras})
     _, page = written(tmp_path, result, dataset)
     assert page.all("section", id="bridges") == []
@@ -472,7 +472,7 @@ def test_no_bridges_no_section(extras: dict[str, np.ndarray], tmp_path: Path) ->
 
 
 def test_only_the_strongest_bridges_are_shown() -> None:
-    result, _ = cut(ProjectedScatteringSpectralClustering(4), {}, n=100)
+    result, _ = cut(ProjectedScatteringSpectralClustering(4, register="none"), {}, n=100)
     pairs = bridges_of(result, most=24)
     assert len(pairs) == 24
     outcome = dataclasses.replace(result.outcome, extras={"bridges": pairs})
