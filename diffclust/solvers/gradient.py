@@ -262,8 +262,7 @@ class GradientEM(AbstractSolver):
         learned = Learned(learned.clusters, shared, held)
         tally = jax.tree.map(jnp.add, state.tally, GradientTally(count, loss, mass, sums))
         taken, kept = (learned, moments, tally), (state.learned, state.moments, state.tally)
-        whole = jax.tree.map(lambda new, old: jnp.where(finite, new, old), taken, kept)
-        learned, moments, tally = whole
+        learned, moments, tally = jax.tree.map(lambda a, b: jnp.where(finite, a, b), taken, kept)
         failed = jnp.where(finite | (state.failed >= 0), state.failed, state.step)
         present = None if memory is None else memory_of(found, memory.params.shape[1])
         return GradientState(learned, moments, tally, state.step + 1, failed), present
