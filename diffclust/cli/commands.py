@@ -289,7 +289,11 @@ def make_model(options: Fit) -> AbstractModel:
             )
         settings = {**cast(Any, model).as_published(options.clusters).settings(), **settings}
     if options.start is not None and not method.takes_start:
-        raise ValueError(f"{options.method} cannot begin with clusters; leave out --start")
+        others = ", ".join(name for name, other in METHODS.items() if other.takes_start)
+        raise ValueError(
+            f"{options.method} cannot begin with clusters; leave out --start, or take one of "
+            f"{others}"
+        )
     if options.mask is not None:
         if method.sample_kind != "image":
             these = plural(method.words.noun)

@@ -343,7 +343,8 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         if total < most_removed + 2:
             raise ValueError(
                 f"{total} images have no more than {total - 1} principal directions, of which "
-                f"{most_removed} would be removed; give at least {most_removed + 2} images"
+                f"{most_removed} would be removed; give at least {most_removed + 2} images, "
+                "or take a method with prototypes"
             )
         feature_map = self.feature_map(*images.shape[1:3])
         scattering = feature_map.feature_map
