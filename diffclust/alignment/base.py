@@ -165,7 +165,7 @@ class AbstractUnaligned(AbstractAligner):
 
     @property
     def is_learned(self) -> bool:
-        """No; see `AbstractAligner.is_learned`."""
+        """No."""
         return False
 
     @abc.abstractmethod

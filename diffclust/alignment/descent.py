@@ -98,7 +98,7 @@ class Descent(AbstractAligner):
 
     @property
     def is_learned(self) -> bool:
-        """No; see `AbstractAligner.is_learned`."""
+        """No."""
         return False
 
     def num_candidates(self, num_clusters: int) -> int:

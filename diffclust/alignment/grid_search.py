@@ -52,7 +52,7 @@ class GridSearch(AbstractAligner):
 
     @property
     def is_learned(self) -> bool:
-        """No; see `AbstractAligner.is_learned`."""
+        """No."""
         return False
 
     def num_candidates(self, num_clusters: int) -> int:

@@ -37,7 +37,7 @@ class Prediction(AbstractAligner):
 
     @property
     def is_learned(self) -> bool:
-        """Yes, of backbone and heads; see `AbstractAligner.is_learned`."""
+        """Yes, of backbone and heads."""
         return True
 
     def num_candidates(self, num_clusters: int) -> int:
@@ -114,7 +114,7 @@ class Sequential(AbstractAligner):
 
     @property
     def is_learned(self) -> bool:
-        """As those of the second; see `AbstractAligner`."""
+        """As those of the second."""
         return self.second.is_learned
 
     def num_candidates(self, num_clusters: int) -> int:
@@ -125,7 +125,7 @@ class Sequential(AbstractAligner):
         return max(self.first.working_copies(num_clusters), second)
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
-        """What both prepare; see `AbstractAligner.prepare`."""
+        """What both prepare."""
         return tuple(a.prepare(energy, clusters, shared) for a in (self.first, self.second))
 
     def align(

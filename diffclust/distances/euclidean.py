@@ -20,13 +20,13 @@ class SquaredEuclidean(AbstractBatchedDistance):
         prototype: Float[Array, "*shape"],
         weight: Array | None = None,
     ) -> Scalar:
-        """The squared distance; see `AbstractDistance.__call__`."""
+        """The squared distance."""
         return weighted_sum((sample - prototype) ** 2, weight)
 
     def to_all(
         self, sample: Float[Array, "*shape"], prototypes: Float[Array, "clusters *shape"]
     ) -> Float[Array, " clusters"]:
-        """‖x‖² - 2⟨x, c⟩ + ‖c‖²; see `AbstractBatchedDistance.to_all`."""
+        """‖x‖² - 2⟨x, c⟩ + ‖c‖²."""
         flat = sample.reshape(-1)
         rows = prototypes.reshape(prototypes.shape[0], -1)
         # Sample first: under `vmap` the other order takes twice as long on the CPU.

@@ -176,23 +176,23 @@ class AbstractUnalignedEnergy(AbstractSampleEnergy):
         return lambda params, sample, cluster: scale * self.between(sample, cluster.prototype)
 
     def aligned(self, params: Params, sample: PyTree) -> PyTree:
-        """The sample as it is; see `AbstractSampleEnergy.aligned`."""
+        """The sample as it is."""
         del params
         return sample
 
     def pixel_weight(self, params: Params, sample: PyTree) -> Array | None:
-        """None; see `AbstractSampleEnergy.pixel_weight`."""
+        """None."""
         del params, sample
 
     def penalties(self, params: Params) -> Float[Array, " terms"]:
-        """None; see `AbstractPairEnergy.penalties`."""
+        """None."""
         return jnp.zeros((0,), dtype=params.dtype)
 
     def unaligned(self, sample: PyTree, clusters: Clusters) -> Float[Array, " clusters"]:
         return jax.vmap(self.between, in_axes=(None, 0))(sample, clusters.prototype)
 
     def coarser(self, sample: PyTree, factor: int, *, sigma: float | None = None) -> PyTree:
-        """The sample itself, at its only level; see `AbstractPairEnergy.coarser`."""
+        """The sample itself, at its only level."""
         if factor > 1 or sigma:
             raise ValueError(
                 f"samples of {type(self).__name__} have no levels of resolution; fit them without "

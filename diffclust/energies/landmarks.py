@@ -34,5 +34,5 @@ class LandmarkEnergy(AbstractUnalignedEnergy):
         return self.dissimilarity(gaussians(sample, prototype.covariance), prototype.centre)
 
     def exemplar(self, prototype: LandmarkGaussians) -> Landmarks:
-        """The mean shape; see `AbstractPairEnergy.exemplar`."""
+        """The mean shape."""
         return prototype.centre.mean

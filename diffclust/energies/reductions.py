@@ -104,7 +104,7 @@ class AbstractAdaptiveReduction(AbstractReduction):
     follows_samples: ClassVar[bool] = True
 
     def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
-        """Itself, with arrays for leaves; see `AbstractReduction.init`."""
+        """Itself, with arrays for leaves."""
         del num_clusters
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self)
 
@@ -133,11 +133,11 @@ class HardMinimum(AbstractReduction):
         return True
 
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
-        """The least score; see `AbstractReduction.__call__`."""
+        """The least score."""
         return jnp.min(scores, axis=-1)
 
     def responsibilities(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
-        """One for the best cluster; see `AbstractReduction.responsibilities`."""
+        """One for the best cluster."""
         best = jnp.argmin(scores, axis=-1, keepdims=True)
         number = jnp.arange(scores.shape[-1], dtype=best.dtype)
         return (jnp.expand_dims(number, range(scores.ndim - 1)) == best).astype(scores.dtype)
@@ -156,12 +156,12 @@ class Entropic(AbstractReduction):
     temperature: Float[Array, ""] = eqx.field(converter=jnp.asarray)
 
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
-        """-T log Σ exp(-score / T); see `AbstractReduction.__call__`."""
+        """-T log Σ exp(-score / T)."""
         scale = self.temperature.astype(scores.dtype)
         return -scale * jax.nn.logsumexp(-scores / scale, axis=-1)
 
     def responsibilities(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
-        """The softmax of -score / T; see `AbstractReduction.responsibilities`."""
+        """The softmax of -score / T."""
         return jax.nn.softmax(-scores / self.temperature.astype(scores.dtype), axis=-1)
 
 
@@ -178,12 +178,12 @@ class Fuzzy(AbstractReduction):
     fuzzifier: Float[Array, ""] = eqx.field(default=2.0, converter=jnp.asarray)
 
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
-        """(Σ score^(-1/(m-1)))^(1-m); see `AbstractReduction.__call__`."""
+        """(Σ score^(-1/(m-1)))^(1-m)."""
         power, logs = self._logs(scores)
         return jnp.exp(-power * jax.nn.logsumexp(-logs / power, axis=-1))
 
     def responsibilities(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
-        """uᵐ, which add up to one or less; see `AbstractReduction.responsibilities`."""
+        """uᵐ, which add up to one or less."""
         power, logs = self._logs(scores)
         return jax.nn.softmax(-logs / power, axis=-1) ** (1.0 + power)
 
@@ -204,17 +204,17 @@ class MixtureLikelihood(AbstractReduction):
     """
 
     def init(self, num_clusters: int, dtype: jnp.dtype) -> Float[Array, " clusters"]:
-        """η = 1; see `AbstractReduction.init`."""
+        """η = 1."""
         return jnp.ones((num_clusters,), dtype=dtype)
 
     def offsets(self, learned: PyTree, num_clusters: int) -> Float[Array, " clusters"]:
-        """-log π; see `AbstractReduction.offsets`."""
+        """-log π."""
         return -jax.nn.log_softmax(learned)
 
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
-        """-log Σ exp(-score); see `AbstractReduction.__call__`."""
+        """-log Σ exp(-score)."""
         return -jax.nn.logsumexp(-scores, axis=-1)
 
     def responsibilities(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
-        """γ of Algorithm 1 (iv); see `AbstractReduction.responsibilities`."""
+        """γ of Algorithm 1 (iv)."""
         return jax.nn.softmax(-scores, axis=-1)

@@ -242,7 +242,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         return norm - 2.0 * product + norms[None] + penalty
 
     def coarser(self, sample: PyTree, factor: int, *, sigma: float | None = None) -> PyTree:
-        """Filters along all axes but the channels; see `AbstractPairEnergy.coarser`."""
+        """Filters along all axes but the channels."""
         return _coarser(sample, factor, sigma, _low_pass_of_seen if self.missing else low_pass)
 
 
@@ -338,11 +338,11 @@ class TransformedPrototype(AbstractTransformedEnergy):
         return _to_all(self.distance, sample, prototypes, weight)
 
     def coarser(self, sample: PyTree, factor: int, *, sigma: float | None = None) -> PyTree:
-        """Filters along all axes but the channels; see `AbstractPairEnergy.coarser`."""
+        """Filters along all axes but the channels."""
         return _coarser(sample, factor, sigma)
 
     def exemplar(self, prototype: PyTree) -> Image:
-        """The image, or the Gaussian's mean; see `AbstractPairEnergy.exemplar`."""
+        """The image, or the Gaussian's mean."""
         return exemplar_of(prototype)
 
 

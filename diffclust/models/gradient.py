@@ -521,5 +521,5 @@ class WithObjective(AbstractGradientModel):
         return dataclasses.replace(self, base=self.base.shortened(steps, phases, moves=moves))
 
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
-        """The base's; see `AbstractGradientModel.aligner`."""
+        """The base's."""
         return self.base.aligner(transforms, channels, final=final)

@@ -425,6 +425,6 @@ class ShapeKMeans(ClusterSettings, AbstractModel):
         return all_energies(solver, outcome.learned, registered, callback=callback)
 
     def aligned(self, outcome: Outcome, shapes: np.ndarray, params: np.ndarray) -> np.ndarray:
-        """The registered shapes; see `AbstractModel.aligned`."""
+        """The registered shapes."""
         del outcome
         return apply_similarities(shapes, params).astype(jnp.result_type(float))

@@ -658,7 +658,7 @@ class ResidualBackbone(AbstractBatchBackbone):
         return self.blocks[-1].second.weight.shape[-1]
 
     def __call__(self, image: Image) -> Float[Array, " features"]:
-        """Reads one image of any size; see `AbstractBackbone.__call__`."""
+        """Reads one image of any size."""
         return self._read(image, _identity, _apply)
 
     def _read(
@@ -679,7 +679,7 @@ class ResidualBackbone(AbstractBatchBackbone):
 
     @property
     def is_batch_normalised(self) -> bool:
-        """As it was made; see `AbstractBatchBackbone.is_batch_normalised`."""
+        """As it was made."""
         return isinstance(self.stem_norm, BatchNormalisation)
 
     def read_batch(

@@ -37,7 +37,7 @@ class AbstractSummedImages(AbstractPrototypeFamily):
     descends: ClassVar[bool] = True
 
     def init(self, sample: Array) -> Array:
-        """The sample, zero where it is NaN; see `AbstractPrototypeFamily.init`."""
+        """The sample, zero where it is NaN."""
         return jnp.where(jnp.isnan(sample), 0.0, sample)
 
     def statistics(

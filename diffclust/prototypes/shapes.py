@@ -91,7 +91,7 @@ class MeanShapes(AbstractPrototypeFamily):
         return self.initial.ndim > self.reference.ndim
 
     def init(self, sample: Landmarks) -> LandmarkGaussians:
-        """The shape with the initial variances; see `AbstractPrototypeFamily.init`."""
+        """The shape with the initial variances."""
         return LandmarkGaussians(gaussians(sample, self.initial), self.initial)
 
     def statistics(
@@ -197,7 +197,7 @@ class FrechetShapes(AbstractPrototypeFamily):
 
     @property
     def initial_family(self) -> MeanShapes:
-        """The means of coordinates; see `AbstractPrototypeFamily.initial_family`."""
+        """The means of coordinates."""
         return self.means
 
     def init(self, sample: Landmarks) -> LandmarkGaussians:

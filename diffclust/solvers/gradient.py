@@ -126,7 +126,7 @@ class GradientEM(AbstractSolver):
         return self.optimizer or self.optimiser or ADAM
 
     def normalise(self, sample: PyTree) -> PyTree:
-        """Returns the sample as it is; see `AbstractSolver.normalise`."""
+        """Returns the sample as it is."""
         return sample
 
     def init(self, learned: Learned) -> GradientState:

@@ -149,7 +149,7 @@ class Affine(AbstractHomography):
         return jnp.eye(6)
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
-        """Mean squared displacement over the image; see `AbstractTransform.deformation`."""
+        """Mean squared displacement over the image."""
         return mean_squared_displacement(params[:4].reshape(2, 2), params[4:])[None]
 
     def bind_map(self, points: Points) -> Callable[[Params], Points]:

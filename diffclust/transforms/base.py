@@ -160,7 +160,7 @@ class AbstractSpatialTransform(AbstractTransform):
         return self.bind_map(points)(params)
 
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """Binds the coordinate map to the pixel grid; see `AbstractTransform.bind`."""
+        """Binds the coordinate map to the pixel grid."""
         coordinates = self.bind_map(pixel_grid(height, width))
 
         def apply(params: Params, image: Image) -> Image:
@@ -169,7 +169,7 @@ class AbstractSpatialTransform(AbstractTransform):
         return apply
 
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """Resamples variances as it does images; see `AbstractTransform.bind_variance`."""
+        """Resamples variances as it does images."""
         return self.bind(height, width)
 
     def jacobian_determinant(self, params: Params, points: Points) -> Float[Array, "*grid"]:
@@ -207,9 +207,9 @@ class Identity(AbstractSpatialTransform):
         return ()
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
-        """An empty vector; see `AbstractTransform.deformation`."""
+        """An empty vector."""
         return jnp.zeros((0,), dtype=params.dtype)
 
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
-        """Returns the points themselves; see `AbstractSpatialTransform.bind_map`."""
+        """Returns the points themselves."""
         return lambda params: points

@@ -38,7 +38,7 @@ class AbstractSequence(AbstractTransform):
         return tuple(term for t in self.transforms for term in t.deformation_terms)
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
-        """The parts' sizes, one after another; see `AbstractTransform.deformation`."""
+        """The parts' sizes, one after another."""
         parts = zip(self.transforms, self.split(params), strict=True)
         return jnp.concatenate([t.deformation(p) for t, p in parts])
 
@@ -131,7 +131,7 @@ class Compose(AbstractSequence):
         return self.bound([t.bind(height, width) for t in self.transforms])
 
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """Part by part; see `AbstractTransform.bind_variance`."""
+        """Part by part."""
         return self.bound([t.bind_variance(height, width) for t in self.transforms])
 
     def bound(self, bound: list[Callable[[Params, Image], Image]]) -> Callable:

@@ -69,7 +69,7 @@ class Translation(AbstractIsometry):
         return ("translation",)
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
-        """|t|²; see `AbstractTransform.deformation`."""
+        """|t|²."""
         return jnp.sum(params**2)[None]
 
     def to_affine(self, params: Params) -> Float[Array, "6"]:

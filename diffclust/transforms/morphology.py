@@ -73,7 +73,7 @@ class Morphology(AbstractTransform):
         return 2 + self.window**2
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
-        """s²: without a blend the rest changes nothing; see `AbstractTransform.deformation`."""
+        """s²: without a blend the rest changes nothing."""
         return params[:1] ** 2
 
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:

@@ -47,7 +47,7 @@ class TimeWarp(AbstractTransform):
         return ("warp",)
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
-        """The variance over time of the logarithm of γ′; see `AbstractTransform.deformation`."""
+        """The variance over time of the logarithm of γ′."""
         return jnp.mean((params - jnp.mean(params)) ** 2)[None]
 
     def warp(self, params: Params, times: Float[Array, " times"]) -> Float[Array, " times"]:

@@ -1,6 +1,7 @@
 """Whether memory grows: fits, predictions, reports and reviews for an hour, in one process.
 
-    python -m experiments.soak.run [--minutes 60] [--clear-caches] [--seed 0] [--quick]
+    python -m experiments.soak.run [--minutes 60] [--methods kmeans pssc ...] [--clear-caches]
+        [--seed 0] [--quick]
 
 Every round draws a method, its settings and samples, fits, saves and loads, predicts, writes a
 report, and sends requests to a review server: all that is there, edits, undoing, and what is
@@ -144,11 +145,11 @@ def main():
     args = arguments(
         __doc__,
         minutes={"type": float, "default": 60.0},
+        methods={"nargs": "+", "choices": list(MODELS), "default": list(MODELS)},
         clear_caches={"action": "store_true", "help": "jax.clear_caches() after every round"},
     )
-    methods = list(MODELS)
     if args.quick:
-        args.minutes, methods = 0.2, ["kmeans", "shape-kmeans"]
+        args.minutes, args.methods = 0.2, ["kmeans", "shape-kmeans"]
     programs = []
 
     def count(event, seconds, **_):
@@ -156,7 +157,7 @@ def main():
             programs.append(seconds)
 
     jax.monitoring.register_event_duration_secs_listener(count)
-    pairs, rows = list(itertools.product(methods, SETTINGS)), []
+    pairs, rows = list(itertools.product(args.methods, SETTINGS)), []
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         while len(rows) < len(pairs) + 4 or rows[-1][0] < args.minutes:

@@ -24,11 +24,12 @@ KEY = jax.random.key(0)
 LABELS = np.arange(CHUNK) % 3
 FAST: dict[str, Any] = {"num_dimensions": 20, "num_angles": 3, "num_restarts": 1}
 SPECTRAL: dict[str, Any] = {"num_removed": (0,), "num_neighbours": (5,), **FAST}
+AS_IT_IS: dict[str, Any] = {"register": "none", **SPECTRAL}
 FEW: dict[str, Any] = {"affinity": "representatives", "num_representatives": 20}
 MODELS: dict[str, AbstractScatteringModel] = {
     "kmeans": ScatteringKMeans(3, num_removed=0, **FAST),
-    "graph": ProjectedScatteringSpectralClustering(3, **SPECTRAL),
-    "representatives": ProjectedScatteringSpectralClustering(3, **FEW, **SPECTRAL),
+    "graph": ProjectedScatteringSpectralClustering(3, **AS_IT_IS),
+    "representatives": ProjectedScatteringSpectralClustering(3, **FEW, **AS_IT_IS),
     "pairs": DeformationInvariantSpectralClustering(
         3, num_candidates=6, landmarks=(2, 2), **SPECTRAL
     ),
