@@ -218,13 +218,14 @@ def test_lists_of_options_reach_the_model(run: Run) -> None:
     status, _, err = run(
         *("fit", "images.npz", *CUT, "--method", "pssc", "--out", "run", "--no-report"),
         *("--neighbours", "3,4", "--removed", "0,1", "--affinity", "graph"),
-        *("--normalisation", "none", "--scales", "2"),
+        *("--normalisation", "none", "--scales", "2", "--register", "none"),
     )
     assert (status, err) == (0, "")
     assert diffclust.load("run/model").model == MODELS["pssc"](
         2,
         num_dimensions=6,
         num_angles=2,
+        register="none",
         num_restarts=1,
         num_neighbours=(3, 4),
         num_removed=(0, 1),
