@@ -222,9 +222,10 @@ _MOST_IN_GRAPH = 100_000
 class ProjectedScatteringSpectralClustering(AbstractGraphModel):
     """PSSC: scattering transform, projection onto the orthogonal complement, normalised cut.
 
-    The default is a graph of all samples, the mean of the self-tuning neighbour graphs for several
-    numbers of removed directions and of neighbours, since single ones are unsteady. The paper's
-    own: `ProjectedScatteringSpectralClustering.as_published(num_clusters)`.
+    The default is a graph of all samples, which are registered first: the mean of the self-tuning
+    neighbour graphs for several numbers of removed directions and of neighbours, since single ones
+    are unsteady. The paper's own:
+    `ProjectedScatteringSpectralClustering.as_published(num_clusters)`.
 
     Attributes:
         affinity: `"graph"` compares all samples with each other; `"representatives"` (U-SPEC) with
