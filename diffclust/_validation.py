@@ -3,16 +3,22 @@
 Every message says which argument, what came, and what would do.
 """
 
+import math
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Int
 
 from diffclust.image_source import Images, ImageSource, uniform
 from diffclust.methods import METHODS, plural
+
+_FEW = 4096
+"""How many samples tell how far from zero all are."""
 
 _FLAT = 1e-6
 """Landmarks lie on a line where they stray from it by less than this share of its length."""
@@ -181,19 +187,25 @@ def cluster_count(clusters: int, samples: int, what: str = "images") -> None:
         )
 
 
-def positive(value: Any, name: str, *, least: float | int = 1) -> None:
-    """Checks a number.
+def positive(value: Any, name: str, *, least: float | int = 1, strictly: bool = False) -> None:
+    """Checks a number, or an array of numbers; traced ones have no values to check.
 
     Args:
         value: The number.
         name: The argument's name in messages.
         least: The least that is allowed.
+        strictly: Whether `least` itself is not allowed.
 
     Raises:
         ValueError: If it is below.
     """
-    if not value >= least:
-        raise ValueError(f"{name} must be at least {least}, not {value}")
+    if isinstance(value, Tracer):
+        return
+    array = np.asarray(value)
+    if not np.all(array > least if strictly else array >= least):
+        raise ValueError(
+            f"{name} must be {'above' if strictly else 'at least'} {least}, not {value}"
+        )
 
 
 def count(value: Any, name: str, *, least: int = 1) -> None:
@@ -277,7 +289,27 @@ def samples(value: Any, name: str = "samples", *, finite: bool = True) -> Any:
                 f"{name} holds NaN or infinity at index {some(np.flatnonzero(bad))}; remove or "
                 "repair these"
             )
-    return jax.tree.map(lambda leaf: leaf.astype(jnp.result_type(float), copy=False), array)
+    array = jax.tree.map(lambda leaf: leaf.astype(jnp.result_type(float), copy=False), array)
+    for leaf in jax.tree.leaves(array):
+        _warn_of_offset(leaf[:_FEW], name)
+    return array
+
+
+def _warn_of_offset(array: np.ndarray, name: str) -> None:
+    """Warns of numbers so far from zero that squared distances are lost in rounding.
+
+    They are computed as ‖x‖² - 2⟨x, c⟩ + ‖c‖², whose rounding is that of ‖x‖².
+    """
+    rows = np.nan_to_num(array.reshape(len(array), -1).astype(np.float64))
+    offset = float(np.sum(np.mean(rows, axis=0) ** 2))
+    spread = float(np.sum(np.var(rows, axis=0)))
+    if spread > 0 and float(np.finfo(array.dtype).eps) * offset > 1e-2 * spread:
+        warnings.warn(
+            f"{name} lie {math.sqrt(offset / spread):.0f} times as far from zero as from each "
+            "other, so that squared distances are lost in rounding; subtract their mean, or use "
+            "double precision",
+            stacklevel=4,
+        )
 
 
 def weights(

@@ -6,7 +6,15 @@ would stop in the wrong valley, `Prediction` for those that a network learns to 
 together make an `InvariantDistance`. Write your own by subclassing `AbstractAligner`.
 """
 
-from diffclust.alignment.base import AbstractAligner, Alignment, ClusterVariances, NoAlignment
+from diffclust.alignment.base import (
+    AbstractAligner,
+    Alignment,
+    ClusterVariances,
+    NoAlignment,
+    candidate_count,
+    check_candidates,
+    most_promising,
+)
 from diffclust.alignment.descent import DEFAULT_STAGES, Descent, Stage
 from diffclust.alignment.grid_search import GridSearch
 from diffclust.alignment.invariant import AfterAlignment, InvariantDistance, PreparedDistance
@@ -36,4 +44,7 @@ __all__ = [
     "PreparedDistance",
     "Sequential",
     "Stage",
+    "candidate_count",
+    "check_candidates",
+    "most_promising",
 ]

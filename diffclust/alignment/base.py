@@ -49,7 +49,7 @@ def check_candidates(candidates: int | None) -> None:
         )
 
 
-def at_most(candidates: int | None, num_clusters: int) -> int:
+def candidate_count(candidates: int | None, num_clusters: int) -> int:
     """How many clusters an alignment holds.
 
     Args:
@@ -181,7 +181,7 @@ class AbstractUnaligned(AbstractAligner):
         """
 
     def num_candidates(self, num_clusters: int) -> int:
-        return at_most(self.candidates, num_clusters)
+        return candidate_count(self.candidates, num_clusters)
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
         return None

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 from diffclust.alignment.base import (
     AbstractAligner,
     Alignment,
-    at_most,
+    candidate_count,
     check_candidates,
     most_promising,
 )
@@ -102,7 +102,7 @@ class Descent(AbstractAligner):
         return False
 
     def num_candidates(self, num_clusters: int) -> int:
-        return at_most(self.candidates, num_clusters)
+        return candidate_count(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
         # Coarse images count little.

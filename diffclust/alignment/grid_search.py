@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PyTree
 from diffclust.alignment.base import (
     AbstractAligner,
     Alignment,
-    at_most,
+    candidate_count,
     check_candidates,
     most_promising,
 )
@@ -56,7 +56,7 @@ class GridSearch(AbstractAligner):
         return False
 
     def num_candidates(self, num_clusters: int) -> int:
-        return at_most(self.candidates, num_clusters)
+        return candidate_count(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
         # A polar grid has three times an image's points.

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.alignment.base import AbstractAligner, Alignment, at_most
+from diffclust.alignment.base import AbstractAligner, Alignment, candidate_count
 from diffclust.energies.base import AbstractPairEnergy
 from diffclust.prototypes import Clusters
 
@@ -41,7 +41,7 @@ class Prediction(AbstractAligner):
         return True
 
     def num_candidates(self, num_clusters: int) -> int:
-        return at_most(self.candidates, num_clusters)
+        return candidate_count(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
         # The network's first layers are many images wide.

@@ -10,6 +10,7 @@ from diffclust.energies.base import (
     AbstractPairEnergy,
     AbstractSampleEnergy,
     AbstractUnalignedEnergy,
+    BoundEnergy,
     hessian_at_rest,
 )
 from diffclust.energies.evidence import (
@@ -38,6 +39,7 @@ __all__ = [
     "AbstractReduction",
     "AbstractSampleEnergy",
     "AbstractUnalignedEnergy",
+    "BoundEnergy",
     "Entropic",
     "FitStatistics",
     "Fuzzy",

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+from diffclust import _validation
+
 
 class AbstractReduction(eqx.Module):
     """How a sample's energies become its loss.
@@ -91,6 +93,17 @@ class AbstractReduction(eqx.Module):
         """
         return jax.grad(lambda given: jnp.sum(self(given)))(scores)
 
+    def memberships(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
+        """How much of each sample belongs to each cluster, as it is told to users.
+
+        Args:
+            scores: Scores of all clusters, or of those that matter.
+
+        Returns:
+            Non-negative numbers; by default the responsibilities.
+        """
+        return self.responsibilities(scores)
+
 
 class AbstractAdaptiveReduction(AbstractReduction):
     """A reduction that follows all samples: trimmed, balanced, annealed.
@@ -147,13 +160,17 @@ class Entropic(AbstractReduction):
     """The soft minimum of the scores: each sample belongs to all clusters, the nearest most.
 
     Attributes:
-        temperature: Scores that differ by it differ by a factor e in membership.
+        temperature: Scores that differ by it differ by a factor e in membership; above 0.
 
     References:
         Rose (1998), Deterministic annealing for clustering.
     """
 
     temperature: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+
+    def __check_init__(self):
+        """Refuses temperatures of which there is no soft minimum."""
+        _validation.positive(self.temperature, "temperature", least=0, strictly=True)
 
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
         """-T log Σ exp(-score / T)."""
@@ -166,7 +183,10 @@ class Entropic(AbstractReduction):
 
 
 class Fuzzy(AbstractReduction):
-    """Fuzzy c-means: memberships u minimise Σ uᵐ · score. Scores must not be negative.
+    """Fuzzy c-means: memberships u minimise Σ uᵐ · score.
+
+    Scores must not be negative, as log-likelihoods may be: the loss of a sample that has such a
+    score is NaN, at which a fit stops.
 
     Attributes:
         fuzzifier: m, greater than 1; the nearer to 1, the harder.
@@ -177,6 +197,10 @@ class Fuzzy(AbstractReduction):
 
     fuzzifier: Float[Array, ""] = eqx.field(default=2.0, converter=jnp.asarray)
 
+    def __check_init__(self):
+        """Refuses exponents with which no memberships are best."""
+        _validation.positive(self.fuzzifier, "fuzzifier", strictly=True)
+
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
         """(Σ score^(-1/(m-1)))^(1-m)."""
         power, logs = self._logs(scores)
@@ -184,12 +208,17 @@ class Fuzzy(AbstractReduction):
 
     def responsibilities(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
         """uᵐ, which add up to one or less."""
+        return self.memberships(scores) ** self.fuzzifier.astype(scores.dtype)
+
+    def memberships(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
+        """u, which add up to one."""
         power, logs = self._logs(scores)
-        return jax.nn.softmax(-logs / power, axis=-1) ** (1.0 + power)
+        return jax.nn.softmax(-logs / power, axis=-1)
 
     def _logs(self, scores: Array) -> tuple[Array, Array]:
         tiny = jnp.finfo(scores.dtype).tiny
-        return self.fuzzifier.astype(scores.dtype) - 1.0, jnp.log(jnp.maximum(scores, tiny))
+        logs = jnp.where(scores >= 0, jnp.log(jnp.maximum(scores, tiny)), jnp.nan)
+        return self.fuzzifier.astype(scores.dtype) - 1.0, logs
 
 
 class MixtureLikelihood(AbstractReduction):

@@ -66,6 +66,15 @@ class AbstractTransformedEnergy(AbstractPairEnergy):
     def penalties(self, params: Params) -> Float[Array, " terms"]:
         return self.transform.deformation(params)
 
+    def _bound_transform(self, sample: Sample) -> Callable[[Params, Sample], Sample]:
+        """The transform, bound to the size of a sample."""
+        if self.num_params and self.transform.spatial is not None and sample.ndim != 3:
+            raise ValueError(
+                "images that are moved must be (height, width, channels), each of them: got "
+                f"{sample.shape}; images[..., None] adds a channel to grey ones"
+            )
+        return self.transform.bind(*sample.shape[:2])
+
 
 class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
     """distance(T(params, sample), prototype) + Σ weights · deformation(params).
@@ -130,7 +139,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         return self.distance.family
 
     def bind(self, sample: Sample, *, scale: float = 1.0) -> BoundEnergy:
-        apply = self.transform.bind(*sample.shape[:2])
+        apply = self._bound_transform(sample)
 
         def energy(params: Params, sample: PyTree, cluster: Clusters) -> Scalar:
             weight = self._weight(params, sample, apply)
@@ -144,7 +153,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         # What was not seen is zero.
         if self.num_params == 0:
             return sample
-        return self._moved(params, sample, self.transform.bind(*sample.shape[:2]))
+        return self._moved(params, sample, self._bound_transform(sample))
 
     def _moved(
         self, params: Params, sample: Sample, apply: Callable[[Params, Sample], Sample]
@@ -160,7 +169,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         if self.num_params == 0:
             # The same for all samples, so that a mean does not look at it.
             return None
-        return self._weight(params, sample, self.transform.bind(*sample.shape[:2]))
+        return self._weight(params, sample, self._bound_transform(sample))
 
     def _weight(
         self, params: Params, sample: Sample, apply: Callable[[Params, Sample], Sample]

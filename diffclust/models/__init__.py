@@ -33,7 +33,7 @@ from diffclust.models.scattering import AbstractScatteringModel, ScatteringKMean
 from diffclust.models.series import SeriesKMeans
 from diffclust.models.settings import Training
 from diffclust.models.shapes import ShapeKMeans
-from diffclust.models.spectral import ProjectedScatteringSpectralClustering
+from diffclust.models.spectral import ProjectedScatteringSpectralClustering, cut_mean_graph
 
 MODELS: dict[str, type[AbstractModel]] = {
     name: takes_former_settings(globals()[method.model]) for name, method in METHODS.items()
@@ -66,6 +66,7 @@ __all__ = [
     "Training",
     "TransformationInvariantKMeans",
     "WithObjective",
+    "cut_mean_graph",
     "of_images",
     "restored",
     "warped_prototypes",

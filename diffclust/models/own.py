@@ -60,6 +60,7 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
                 f"penalties must be {wanted} numbers, one for each term of "
                 f"{type(self.lloyd.energy).__name__}, not {self.penalties}"
             )
+        _validation.positive(self.penalties, "penalties", least=0)
 
     @property
     def descriptor(self) -> Method:

@@ -7,9 +7,12 @@ into prototypes, so that nothing ever stores all aligned samples.
 from diffclust.prototypes.base import (
     AbstractPrototypeFamily,
     Clusters,
+    Covariance,
     GaussianImages,
     LandmarkGaussians,
     Learned,
+    Membership,
+    column,
     exemplar_of,
     weighted_sums,
 )
@@ -25,6 +28,7 @@ from diffclust.prototypes.shapes import (
 __all__ = [
     "AbstractPrototypeFamily",
     "Clusters",
+    "Covariance",
     "FrechetShapes",
     "FrechetSums",
     "GaussianImages",
@@ -34,8 +38,10 @@ __all__ = [
     "MeanImages",
     "MeanSeries",
     "MeanShapes",
+    "Membership",
     "Sums",
     "UnitNormImages",
+    "column",
     "exemplar_of",
     "gaussians",
     "weighted_sums",

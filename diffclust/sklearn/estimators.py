@@ -208,9 +208,11 @@ class Clusterer(ClusterMixin, BaseEstimator):
             samples = self._samples(array[order])
             result = model.fit(samples, key=key, sample_weight=weight, callback=ignore)
             self.result_ = _restored(result, order)
-        self._shape = array.shape[1:]
         self.labels_ = self.result_.assignments
-        self.cluster_centers_ = result.prototypes.reshape(model.num_clusters, *self._shape)
+        # Registered images have a size of their own.
+        own = result.prototypes.shape if result.model.registers else array.shape
+        shape = (-1,) if array.ndim == 2 else own[1:]
+        self.cluster_centers_ = result.prototypes.reshape(model.num_clusters, *shape)
         self.inertia_ = float(result.loss)
         self.n_iter_ = len(result.history)
         return self

@@ -6,7 +6,7 @@ fit, given a problem and `diffclust.parallel.Data`. `kmeans` clusters the rows o
 
 from diffclust.solvers.aligned_means import aligned_means, alignment_chunks
 from diffclust.solvers.assign import all_energies, assign_samples, assign_softly
-from diffclust.solvers.base import AbstractSolver, Memory
+from diffclust.solvers.base import AbstractSolver, Adjoint, Memory
 from diffclust.solvers.compiled import CompiledRun, compiled_lloyd, compiled_seeds
 from diffclust.solvers.driver import AbstractProblem, Stages, State, run
 from diffclust.solvers.gradient import GradientEM, GradientPlan, GradientState, Phase
@@ -33,6 +33,7 @@ from diffclust.solvers.staged_problem import Context, FitStage, StagedProblem
 __all__ = [
     "AbstractProblem",
     "AbstractSolver",
+    "Adjoint",
     "Assignment",
     "Callback",
     "Cancelled",

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from diffclust.alignment import AbstractAligner
+from diffclust.energies import AbstractReduction
 from diffclust.image_source import ImageSource
 from diffclust.parallel.chunks import largest_read
 from diffclust.parallel.data import Data
@@ -39,6 +40,27 @@ def assignment_of(memory: Memory) -> tuple[np.ndarray, ...]:
         margins = np.full(len(energy), np.inf, energy.dtype)
         second = np.full(len(cluster), -1, cluster.dtype)
     return cluster[:, 0], energy[:, 0], margins, second, params[:, 0]
+
+
+def memberships_of(
+    reduction: AbstractReduction, memory: Memory, num_clusters: int | None
+) -> Float[np.ndarray, "n clusters"]:
+    """How much of each sample belongs to each cluster.
+
+    Args:
+        reduction: The reduction as it is now.
+        memory: Memory on the host.
+        num_clusters: K; None for the greatest membership of each sample alone.
+
+    Returns:
+        Memberships; zero of clusters that are no candidates.
+    """
+    share = np.asarray(reduction.memberships(jnp.asarray(memory.energy)))
+    if num_clusters is None:
+        return share[:, :1]
+    memberships = np.zeros((len(share), num_clusters), share.dtype)
+    np.put_along_axis(memberships, np.asarray(memory.cluster), share, axis=1)
+    return memberships
 
 
 def _assign(everywhere: PyTree, rows: PyTree) -> Memory:
@@ -113,14 +135,9 @@ def assign_softly(
     reduction, count = solver.reduction_of(learned), len(learned.clusters)
 
     def part(memory: Memory) -> PyTree:
-        scores = jnp.asarray(memory.energy)
-        share = np.asarray(reduction.responsibilities(scores))
-        if greatest:
-            responsibilities = share[:, :1]
-        else:
-            responsibilities = np.zeros((len(share), count), share.dtype)
-            np.put_along_axis(responsibilities, np.asarray(memory.cluster), share, axis=1)
-        return assignment_of(memory), np.asarray(reduction(scores)), responsibilities
+        losses = np.asarray(reduction(jnp.asarray(memory.energy)))
+        memberships = memberships_of(reduction, memory, None if greatest else count)
+        return assignment_of(memory), losses, memberships
 
     fields, losses, responsibilities = _assign_chunks(solver, learned, data, part, callback)
     return Assignment(*fields), losses, responsibilities

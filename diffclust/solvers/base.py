@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from diffclust.alignment import AbstractAligner, Alignment
+from diffclust.alignment import AbstractAligner, Alignment, NoAlignment
 from diffclust.energies import AbstractPairEnergy, AbstractReduction
 from diffclust.networks import BatchFeatures
 from diffclust.prototypes import Clusters, Learned
@@ -44,6 +44,20 @@ def memory_of(alignment: Alignment, warm: int) -> Memory:
         Its memory.
     """
     return Memory(alignment.cluster, alignment.energy, alignment.params[:, :warm])
+
+
+def following(aligner: AbstractAligner, reduction: AbstractReduction) -> AbstractAligner:
+    """The aligner that a solver uses.
+
+    Args:
+        aligner: The one that it is given.
+        reduction: Its reduction.
+
+    Returns:
+        For `NoAlignment()` and soft memberships, one that follows all clusters; else the same.
+    """
+    default = NoAlignment()
+    return aligner if reduction.is_hard or aligner != default else NoAlignment(candidates=None)
 
 
 class AbstractSolver(eqx.Module):

@@ -95,7 +95,7 @@ def compiled_lloyd(
 
     Args:
         solver: The solver.
-        batch: All samples, on the scale of its family (`solver.normalise`).
+        batch: All samples.
         start: The cluster of each sample, clusters, or a key for k-means++ seeds.
         num_clusters: K.
         penalty: Weights of the energy's penalty terms, where no clusters are given.
@@ -109,6 +109,7 @@ def compiled_lloyd(
         ValueError: Where shapes or types do not fit; values of a traced start are not looked at.
     """
     _check(solver, batch, start, num_clusters, penalty)
+    batch = Batch(jax.vmap(solver.normalise)(batch.samples), batch.weight)
     state, memory = _first_state(solver, batch, start, num_clusters, penalty)
 
     def goes_on(carry: tuple[PyTree, ...]) -> Bool[Array, ""]:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, Alignment, Sequential
@@ -23,7 +24,7 @@ from diffclust.energies import (
 from diffclust.networks import AbstractBatchBackbone, BatchFeatures
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Learned
-from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, memory_of
+from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, following, memory_of
 from diffclust.solvers.lloyd import total_share
 from diffclust.types import Count, Key, Scalar
 
@@ -79,7 +80,8 @@ class GradientEM(AbstractSolver):
 
     Attributes:
         energy: The energy of a sample against a cluster.
-        aligner: Finds the params: predicted and learned, minimised, or none.
+        aligner: Finds the params: predicted and learned, minimised, or none. `NoAlignment()` is
+            made to follow all clusters where memberships are soft.
         reduction: How a sample's energies make its loss.
         followed: For how many clusters of a sample a gradient is computed, best first; None for
             one where the reduction is hard, else for all, which is exact. Clusters of negligible
@@ -111,6 +113,10 @@ class GradientEM(AbstractSolver):
         static=True, default=None, kw_only=True
     )
 
+    def __post_init__(self):
+        """Takes all clusters for soft memberships."""
+        self.aligner = following(self.aligner, self.reduction)
+
     def __check_init__(self):
         """Warns of the former name."""
         if self.optimiser is not None:
@@ -140,7 +146,7 @@ class GradientEM(AbstractSolver):
 
         Raises:
             ValueError: If the aligner predicts and then searches, through which no gradient passes
-                to the network.
+                to the network; or if the optimizer climbs.
         """
         aligner = self.aligner
         if isinstance(aligner, Sequential) and aligner.first.is_learned and not aligner.is_learned:
@@ -156,7 +162,22 @@ class GradientEM(AbstractSolver):
         sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), sums)
         zero = jnp.zeros((), dtype)
         tally = GradientTally(jnp.zeros((count,), dtype), zero, zero, sums)
-        return GradientState(learned, self._transformation.init(learned), tally, none, none - 1)
+        state = GradientState(learned, self._transformation.init(learned), tally, none, none - 1)
+        if self.optimizer is not None:
+            self._check_descent(state)
+        return state
+
+    def _check_descent(self, state: GradientState) -> None:
+        """Refuses an optimiser that goes up a constant gradient."""
+        zeros, ones = (jax.tree.map(f, state.learned) for f in (jnp.zeros_like, jnp.ones_like))
+        loss, state = state.tally.loss, eqx.tree_at(lambda s: s.learned, state, zeros)
+        moved, _ = self._updated(state, ones, loss, jnp.ones_like(loss))
+        climbs = optax.tree.sum(moved) > 0
+        if not isinstance(climbs, Tracer) and climbs:
+            raise ValueError(
+                "the optimizer climbs: its updates, which are added, point along the gradient; "
+                "give a complete optimiser, optax.adam(1e-3), not optax.scale_by_adam()"
+            )
 
     def training_memory(self, size: int, num_clusters: int, dtype: jnp.dtype) -> Memory | None:
         """The memory of samples before the first step.

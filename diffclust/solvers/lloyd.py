@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from diffclust.alignment import AbstractAligner, Alignment, NoAlignment
+from diffclust.alignment import AbstractAligner, Alignment
 from diffclust.energies import (
     AbstractReduction,
     AbstractSampleEnergy,
@@ -13,7 +13,7 @@ from diffclust.energies import (
 )
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
-from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, memory_of
+from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, following, memory_of
 from diffclust.types import Count, Scalar
 
 
@@ -93,8 +93,7 @@ class Lloyd(AbstractSolver):
                 "as family=, or as the distance's `family`"
             )
         self.family = family
-        if not self.reduction.is_hard and self.aligner == NoAlignment():
-            self.aligner = NoAlignment(candidates=None)
+        self.aligner = following(self.aligner, self.reduction)
 
     def __check_init__(self):
         """Refuses a reduction that learns by gradient steps."""

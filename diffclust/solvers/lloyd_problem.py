@@ -1,6 +1,7 @@
 """Lloyd's algorithm as a problem: restarts, split-and-merge moves, penalty weights, refinement."""
 
 import dataclasses
+import functools
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from diffclust import _validation
 from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.data import Data, Description, PerSample
 from diffclust.prototypes import Clusters, Learned
-from diffclust.solvers.assign import assignment_of
+from diffclust.solvers.assign import assignment_of, memberships_of
 from diffclust.solvers.base import Memory
 from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, tuples
 from diffclust.solvers.lloyd import Lloyd, LloydState
@@ -418,14 +419,20 @@ class LloydProblem(AbstractProblem):
     def outcome(self, data: Data, state: State, callback: Callback) -> Outcome:
         """The best run, with the assignment of all samples."""
         at, best = _position(state.position), state.arrays.best
-        chunks = self.level(data, 1)
+        chunks, learned = self.level(data, 1), data.unreplicate(best.learned)
+        reduction = self.solver.reduction_of(learned)
+        extras = {}
+        if not reduction.is_hard:
+            part = functools.partial(memberships_of, reduction, num_clusters=self.plan.num_clusters)
+            extras = {"responsibilities": chunks.collect(best.memory, part)}
         return Outcome(
-            data.unreplicate(best.learned),
+            learned,
             Assignment(*chunks.collect(best.memory, assignment_of)),
             best.history,
             at.losses,
             best.status,
             data.chunk_size or 0,
+            extras=extras,
         )
 
     def template(self, description: Description, position: Position) -> PyTree:

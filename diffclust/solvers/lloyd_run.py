@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from diffclust import _validation
 from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch, Chunks
 from diffclust.parallel.data import PerSample
@@ -332,11 +333,12 @@ def clusters_of(
     Args:
         solver: The solver, whose family begins prototypes.
         samples: One sample for each cluster.
-        penalty: Weights of the penalty terms.
+        penalty: Weights of the penalty terms, none of them negative.
 
     Returns:
         The clusters.
     """
+    _validation.positive(penalty, "penalty", least=0)
     # An array: for other numbers nothing is compiled anew.
     return _clusters_of(solver, samples, jnp.asarray(penalty, jnp.result_type(float)))
 

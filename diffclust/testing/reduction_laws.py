@@ -17,10 +17,10 @@ def check_reduction(
     """Checks that a reduction looks at one sample at a time, whatever the chunks and devices.
 
     Losses and memberships of a batch are those of its samples alone; memberships are not negative,
-    add up to one at most, and are the loss's derivative by the scores; a loss does not fall where a
-    score rises. Of a reduction that follows
-    the samples, sums over two parts add up to those over both, samples of weight zero do not count,
-    and the update keeps structure, shapes and dtypes.
+    add up to one at most, and responsibilities are the loss's derivative by the scores; a loss does
+    not fall where scores rise. All this of negative scores, too, unless the loss of them is NaN. Of
+    a reduction that follows the samples, sums over two parts add up to those over both, samples of
+    weight zero do not count, and the update keeps structure, shapes and dtypes.
 
     Args:
         reduction: The reduction.
@@ -42,18 +42,26 @@ def check_reduction(
             name, reduction.init(candidates, scores.dtype), scores, weight, cluster
         )
         reduction = _law_of_sums(name, first_pass, scores, weight, cluster)
+    _laws_of_one_sample(name, reduction, scores)
+    # Negative log-likelihoods have any sign; a reduction that has no loss for them says so by NaN.
+    if not bool(jnp.all(jnp.isnan(reduction(scores - 2.0)))):
+        _laws_of_one_sample(f"{name} of negative scores", reduction, scores - 2.0)
+
+
+def _laws_of_one_sample(name: str, reduction: AbstractReduction, scores: Array) -> None:
     close = 1e2 * rounding(np.asarray(scores))
     alone = jax.vmap(lambda one: reduction(one[None])[0])(scores)
     agree(f"{name}: the loss of a sample is its own", reduction(scores), alone, close)
-    responsibilities = reduction.responsibilities(scores)
-    alone = jax.vmap(lambda one: reduction.responsibilities(one[None])[0])(scores)
-    agree(f"{name}: memberships of a sample are its own", responsibilities, alone, close)
-    require(bool(jnp.all(responsibilities >= 0)), f"{name}: memberships are not negative")
-    total = float(jnp.max(jnp.sum(responsibilities, axis=-1)))
-    require(total <= 1.0 + close, f"{name}: memberships add up to one at most")
-    steps = jnp.linspace(0.5, 2.0, 16)[:, None, None]
-    rising = jnp.diff(jax.vmap(reduction)(steps * scores[None]), axis=0)
+    for shares in (reduction.responsibilities, reduction.memberships):
+        alone = jax.vmap(lambda one, shares=shares: shares(one[None])[0])(scores)
+        agree(f"{name}: memberships of a sample are its own", shares(scores), alone, close)
+        require(bool(jnp.all(alone >= 0)), f"{name}: memberships are not negative")
+        total = float(jnp.max(jnp.sum(alone, axis=-1)))
+        require(total <= 1.0 + close, f"{name}: memberships add up to one at most")
+    steps = jnp.linspace(0.0, 2.0, 16)[:, None, None]
+    rising = jnp.diff(jax.vmap(reduction)(steps + scores[None]), axis=0)
     require(bool(jnp.all(rising >= -close)), f"{name}: a loss does not fall where scores rise")
+    responsibilities = reduction.responsibilities(scores)
     slope = jax.grad(lambda s: jnp.sum(reduction(s)))(scores)
     agree(f"{name}: memberships are the loss's derivative", responsibilities, slope, 10 * close)
 

@@ -31,9 +31,8 @@ from diffclust.energies import TransformedDistance
 from diffclust.graphs import nearest_neighbours
 from diffclust.linalg import safe_norm
 from diffclust.metrics import scores
-from diffclust.models import Training
+from diffclust.models import Training, cut_mean_graph
 from diffclust.models.di_spectral import unit_norm
-from diffclust.models.spectral import cut_mean_graph
 from diffclust.parallel import Data
 from diffclust.transforms import Affine
 from experiments.di_spectral_ablation.run import judged_by

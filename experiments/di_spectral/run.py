@@ -13,7 +13,7 @@ import time
 import jax
 
 import diffclust
-from diffclust.models.spectral import cut_mean_graph
+from diffclust.models import cut_mean_graph
 from diffclust.parallel import Data
 from experiments.harness import SOURCE, arguments, datasets, finish, peak_memory_mb, scored
 from experiments.pssc_table3.run import images_of

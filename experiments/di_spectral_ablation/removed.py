@@ -15,7 +15,7 @@ import numpy as np
 import diffclust
 from diffclust.data import load
 from diffclust.metrics import scores
-from diffclust.models.spectral import cut_mean_graph
+from diffclust.models import cut_mean_graph
 from diffclust.parallel import Data
 from experiments.harness import arguments, finish
 

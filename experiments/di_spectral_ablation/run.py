@@ -23,8 +23,8 @@ from diffclust.energies import TransformedDistance
 from diffclust.features.orthogonal_complement import fit_projection
 from diffclust.graphs import candidate_distances, reranked
 from diffclust.metrics import scores
+from diffclust.models import cut_mean_graph
 from diffclust.models.di_spectral import unit_norm
-from diffclust.models.spectral import cut_mean_graph
 from diffclust.parallel import Data
 from diffclust.transforms import Affine
 from experiments.harness import arguments, finish

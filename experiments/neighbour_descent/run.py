@@ -21,8 +21,8 @@ from diffclust.analysis.hierarchy import registered_gaussians
 from diffclust.data import load, simulated_shapes
 from diffclust.graphs import nearest_neighbour_descent, pair_distances
 from diffclust.metrics import scores
+from diffclust.models import cut_mean_graph
 from diffclust.models.di_spectral import by_root, unit_norm
-from diffclust.models.spectral import cut_mean_graph
 from experiments.harness import arguments, finish, peak_memory_mb
 from experiments.shape_kmeans_simulation.run import entries, mean_skulls
 

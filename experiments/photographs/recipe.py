@@ -13,8 +13,7 @@ import jax
 import numpy as np
 
 from diffclust.metrics import scores
-from diffclust.models import ProjectedScatteringSpectralClustering
-from diffclust.models.spectral import cut_mean_graph
+from diffclust.models import ProjectedScatteringSpectralClustering, cut_mean_graph
 from diffclust.parallel import Data
 from experiments.harness import arguments, finish, spread
 from experiments.photographs.sets import SETS

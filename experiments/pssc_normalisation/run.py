@@ -12,8 +12,7 @@ import numpy as np
 
 from diffclust.data import load
 from diffclust.metrics import scores
-from diffclust.models import ProjectedScatteringSpectralClustering
-from diffclust.models.spectral import cut_mean_graph
+from diffclust.models import ProjectedScatteringSpectralClustering, cut_mean_graph
 from diffclust.parallel import Data
 from experiments.harness import SOURCE, arguments, datasets, finish
 from experiments.pssc_table3.run import images_of, uspec

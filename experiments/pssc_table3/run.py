@@ -12,8 +12,7 @@ import time
 import jax
 
 from diffclust.data import load
-from diffclust.models import ProjectedScatteringSpectralClustering
-from diffclust.models.spectral import cut_mean_graph
+from diffclust.models import ProjectedScatteringSpectralClustering, cut_mean_graph
 from diffclust.parallel import Data
 from experiments.harness import SOURCE, arguments, datasets, finish, peak_memory_mb, scored
 

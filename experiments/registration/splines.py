@@ -14,7 +14,7 @@ import numpy as np
 import diffclust
 from diffclust.data import load
 from diffclust.metrics import scores
-from diffclust.models.spectral import cut_mean_graph
+from diffclust.models import cut_mean_graph
 from diffclust.parallel import Data
 from diffclust.registration import Frame
 from experiments.di_spectral_ablation.run import affine_only

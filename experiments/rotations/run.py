@@ -24,7 +24,7 @@ from diffclust.data import load
 from diffclust.energies import TransformedDistance
 from diffclust.graphs import Neighbours
 from diffclust.metrics import scores
-from diffclust.models.spectral import cut_mean_graph
+from diffclust.models import cut_mean_graph
 from diffclust.parallel import Data
 from diffclust.prototypes import Clusters, UnitNormImages
 from diffclust.solvers import Lloyd, LloydPlan, LloydProblem, SplitMerge, Stopping, run

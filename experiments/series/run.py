@@ -28,8 +28,7 @@ from diffclust.energies import TransformedDistance
 from diffclust.features import square_root_velocity
 from diffclust.graphs import Neighbours, nearest_neighbour_descent
 from diffclust.metrics import scores
-from diffclust.models import Clustering
-from diffclust.models.spectral import cut_mean_graph
+from diffclust.models import Clustering, cut_mean_graph
 from diffclust.prototypes import MeanSeries
 from diffclust.solvers import Lloyd
 from diffclust.transforms import TimeWarp, params_grid

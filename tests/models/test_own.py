@@ -1,5 +1,7 @@
 """A model of the user's own, of samples of any kind."""
 
+import dataclasses
+import warnings
 from pathlib import Path
 from typing import ClassVar
 
@@ -216,6 +218,16 @@ def test_bad_samples_are_one_line(samples, message: str, key: jax.Array) -> None
     with pytest.raises(ValueError, match=message) as caught:
         plain().fit(samples, key=key)
     assert "\n" not in str(caught.value)
+
+
+def test_samples_far_from_zero_are_warned_of(key: jax.Array) -> None:
+    samples = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
+    model = dataclasses.replace(plain(), num_clusters=2, num_restarts=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(samples + 10.0, key=key)
+    with pytest.warns(UserWarning, match="times as far from zero as from each other.*subtract"):
+        model.fit(samples + 1e4, key=key)
 
 
 def test_problems_check_what_they_are_given(key: jax.Array) -> None:

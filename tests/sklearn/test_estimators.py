@@ -135,6 +135,22 @@ def test_rows_are_images() -> None:
     np.testing.assert_array_equal(again.predict(images.reshape(24, -1)), as_rows.labels_)
 
 
+@pytest.mark.parametrize("as_rows", [True, False])
+def test_centres_of_registered_images_have_their_size(as_rows: bool) -> None:
+    images = np.zeros((6, 9, 12), np.float32)
+    for number, image in enumerate(images):
+        image[2:7, 3 + number % 3] = image[3 + number % 2, 2:8] = 1.0
+    settings = {"num_angles": 2, "num_dimensions": 2, "num_scales": 1, "num_removed": 0}
+    model = sklearn.ScatteringKMeans(
+        **FEW, **settings, max_iter=2, register="upright", image_shape=(9, 12)
+    )
+    model.fit(images.reshape(6, -1) if as_rows else images)
+    given = model.result_.model.registered_shape((9, 12, 1))
+    shape = (int(np.prod(given)),) if as_rows else given
+    assert model.cluster_centers_.shape == (2, *shape)
+    np.testing.assert_array_equal(model.predict(images), model.labels_)
+
+
 def test_rows_that_are_no_images_are_refused() -> None:
     rows = blobs(12, 12, 10).reshape(12, -1)
     with pytest.raises(ValueError, match="120 features, which make no square"):

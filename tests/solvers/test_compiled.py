@@ -10,7 +10,7 @@ from diffclust.distances import LandmarkNegativeLogLikelihood
 from diffclust.energies import Entropic, LandmarkEnergy, TransformedDistance
 from diffclust.models import Clustering
 from diffclust.parallel.chunks import Batch
-from diffclust.prototypes import MeanImages, MeanShapes
+from diffclust.prototypes import MeanImages, MeanShapes, UnitNormImages
 from diffclust.solvers import (
     Lloyd,
     LloydPlan,
@@ -157,6 +157,22 @@ def test_an_empty_cluster_is_begun_anew():
     )
     assert np.bincount(run.cluster, minlength=K).min() > 0
     assert bool(run.at_rest)
+
+
+def test_samples_are_brought_to_the_scale_of_the_family():
+    images, solver = images_and_solver()
+    solver = dataclasses.replace(solver, family=UnitNormImages())
+    given = random_assignments(jax.random.key(3), N, K)
+    first = compiled_lloyd(solver, Batch(images, jnp.ones(N)), given, num_clusters=K)
+    again = compiled_lloyd(solver, Batch(5 * images, jnp.ones(N)), given, num_clusters=K)
+    np.testing.assert_allclose(first.loss, again.loss, rtol=1e-5)
+    cosines = np.einsum(
+        "nhwc,khwc->nk",
+        images / np.sqrt(np.sum(images**2, axis=(1, 2, 3), keepdims=True)),
+        np.asarray(first.learned.clusters.prototype),
+    )
+    np.testing.assert_array_equal(first.cluster, cosines.argmax(axis=1))
+    np.testing.assert_allclose(first.loss, np.sum(2 - 2 * cosines.max(axis=1)), rtol=1e-4)
 
 
 def test_the_most_passes_are_kept():

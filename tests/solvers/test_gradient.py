@@ -1,5 +1,7 @@
 """Gradient EM: its gradient, its refills, and that a step is what the mathematics says."""
 
+import dataclasses
+
 import chex
 import equinox as eqx
 import jax
@@ -426,6 +428,16 @@ def test_rates_reach_optimisers_that_hold_one() -> None:
 def test_optimisers_keep_rates_of_their_own(optimizer: optax.GradientTransformation) -> None:
     before, after = descended(optimizer, rate=0.0)
     assert after < before
+
+
+@pytest.mark.parametrize(
+    "optimizer", [optax.scale_by_adam(), optax.sgd(-1e-2), optax.identity()], ids=str
+)
+def test_optimisers_that_climb_are_refused(optimizer: optax.GradientTransformation) -> None:
+    solver, learned, _ = soft()
+    climbing = dataclasses.replace(solver, optimizer=optimizer)
+    with pytest.raises(ValueError, match="the optimizer climbs"):
+        climbing.init(learned)
 
 
 def test_line_searches_are_refused() -> None:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 from jaxtyping import Array, Float
 
 from diffclust.alignment import Descent, NoAlignment, Stage
@@ -22,9 +23,12 @@ from diffclust.energies import (
     MixtureLikelihood,
     TransformedDistance,
 )
+from diffclust.models import Clustering
 from diffclust.parallel import Batch, Data, data_mesh
 from diffclust.prototypes import Learned, MeanImages, UnitNormImages
 from diffclust.solvers import (
+    FitError,
+    GradientEM,
     Lloyd,
     LloydPlan,
     LloydProblem,
@@ -161,6 +165,10 @@ def of_points(reduction: AbstractReduction) -> Lloyd:
     )
 
 
+def of_affine() -> Lloyd:
+    return Lloyd(TransformedDistance(Affine()), Descent((Stage(2),)), MeanImages())
+
+
 def fitted(
     reduction: AbstractReduction,
     samples: np.ndarray,
@@ -207,10 +215,72 @@ def test_fuzzy_is_fuzzy_c_means() -> None:
     np.testing.assert_allclose(outcome.loss, np.sum(weights * squared), rtol=1e-3)
 
 
+def test_memberships_of_a_fit_are_the_softmax_of_squared_distances() -> None:
+    samples, temperature = points(), 20.0
+    outcome = fitted(Entropic(temperature), samples, max_passes=100, tolerance=1e-7)
+    x = samples[:, 0, 0].astype(np.float64)
+    centres = np.asarray(outcome.learned.clusters.prototype, np.float64)[:, 0, 0]
+    squared = np.sum((x[:, None] - centres[None]) ** 2, axis=2)
+    memberships = scipy.special.softmax(-squared / temperature, axis=1)
+    np.testing.assert_allclose(outcome.extras["responsibilities"], memberships, atol=1e-4)
+    assert np.ptp(memberships.max(axis=1)) > 0.01
+    assert not fitted(HardMinimum(), samples).extras
+
+
+def test_memberships_of_fuzzy_clusters_add_up_to_one() -> None:
+    memberships = fitted(Fuzzy(), points()).extras["responsibilities"]
+    np.testing.assert_allclose(memberships.sum(axis=1), 1.0, rtol=1e-5)
+
+
+class Likelihood(SquaredEuclidean):
+    """A negative log-likelihood, which is below zero where a sample is near."""
+
+    def __call__(self, sample: Array, prototype: Array, weight: Array | None = None) -> Array:
+        return super().__call__(sample, prototype, weight) - 1.0
+
+    def to_all(self, sample: Array, prototypes: Array) -> Array:
+        return super().to_all(sample, prototypes) - 1.0
+
+
+def test_fuzzy_clusters_of_negative_scores_are_no_result() -> None:
+    energy = TransformedDistance(Identity(), Likelihood())
+    solver = Lloyd(energy, NoAlignment(), MeanImages(), Fuzzy())
+    problem = LloydProblem(solver, LloydPlan(K, (), 1, Stopping(5, 1e-6), SplitMerge(rounds=0)))
+    with pytest.raises(FitError, match="the loss is nan"):
+        run((problem,), Data(points(), None, 16), jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Entropic(0.0), "temperature must be above 0, not 0.0"),
+        (lambda: Fuzzy(1.0), "fuzzifier must be above 1, not 1.0"),
+        (
+            lambda: clusters_of(of_affine(), jnp.zeros((K, 8, 8, 1)), (-1.0,)),
+            r"penalty must be at least 0, not \(-1.0,\)",
+        ),
+        (
+            lambda: Clustering(K, of_affine(), penalties=(-1.0,)),
+            r"penalties must be at least 0, not \(-1.0,\)",
+        ),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_images_without_channels_are_one_line() -> None:
+    with pytest.raises(ValueError, match=r"must be \(height, width, channels\).*got \(8, 8\)"):
+        Clustering(K, of_affine(), penalties=(0.0,)).fit(np.ones((6, 8, 8)), key=jax.random.key(0))
+
+
 def test_memberships_without_alignment_are_of_all_clusters() -> None:
     parts = TransformedDistance(Identity()), NoAlignment(), MeanImages()
     assert Lloyd(*parts, Fuzzy()).aligner.num_candidates(5) == 5
     assert Lloyd(*parts).aligner.num_candidates(5) == 2
+    assert GradientEM(*parts[:2], Entropic(1.0)).aligner.num_candidates(5) == 5
+    assert GradientEM(*parts[:2]).aligner.num_candidates(5) == 2
 
 
 def test_an_empty_cluster_is_not_filled_with_a_sample_that_does_not_count() -> None:
