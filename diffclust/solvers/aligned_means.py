@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from diffclust._random import numpy_generator
 from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch
 from diffclust.parallel.data import Data
@@ -80,7 +81,7 @@ def aligned_means(
         The clusters.
     """
     solver, count = problem.solver, problem.plan.num_clusters
-    rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
+    rng = numpy_generator(key)
     chosen, weight = _sample_of_each(assignments, data.relative_weights, count, most, rng)
     subset = data.subset(chosen, weight)
     chosen = np.append(chosen, chosen[:1].repeat(subset.num_samples - chosen.size))

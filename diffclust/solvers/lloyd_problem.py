@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from diffclust import _validation
+from diffclust._random import numpy_generator
 from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.data import Data, Description, PerSample
 from diffclust.prototypes import Clusters, Learned
@@ -380,8 +381,7 @@ class LloydProblem(AbstractProblem):
         """Splits the next cluster on trial."""
         cluster, run = at.splits.index("due"), arrays.run
         assert run is not None
-        seed = int(jax.random.randint(self._restart_key(arrays, at), (), 0, 2**30))
-        rng = np.random.default_rng(seed)
+        rng = numpy_generator(self._restart_key(arrays, at))
         if at.rng is not None:
             rng.bit_generator.state = at.rng
         trial = try_split(self.solver, chunks, run, cluster, self.plan.split_merge, rng)
