@@ -37,8 +37,6 @@ from diffclust.solvers import (
 from diffclust.transforms import AbstractSpatialTransform
 from diffclust.types import Key
 
-_FIELDS = tuple(field.name for field in dataclasses.fields(Assignment))
-
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
@@ -123,17 +121,16 @@ class Selection:
         # A process in which all are fitted assigns one in vain, for arrays of the right kinds.
         asked = others if others.size else np.zeros(1, np.int64)
         rest = assign(outcome, self.every.local(asked, outcome.chunk_size))
-        parts = self.every.allgather([getattr(rest, name)[: others.size] for name in _FIELDS])
+        rest = self.every.allgather(jax.tree.map(lambda part: part[: others.size], rest))
         fitted = np.flatnonzero(self.kept)
         order = np.argsort(np.concatenate([fitted, np.flatnonzero(~self.kept)]))
-        fields = (
-            np.concatenate([getattr(outcome.assignment, name), part])[order]
-            for name, part in zip(_FIELDS, parts, strict=True)
+        assignment = jax.tree.map(
+            lambda *parts: np.concatenate(parts)[order], outcome.assignment, rest
         )
         extras = dict(outcome.extras)
         if "bridges" in extras:
             extras["bridges"] = fitted[extras["bridges"]].astype(extras["bridges"].dtype)
-        return dataclasses.replace(outcome, assignment=Assignment(*fields), extras=extras)
+        return dataclasses.replace(outcome, assignment=assignment, extras=extras)
 
 
 class AbstractModel(eqx.Module):

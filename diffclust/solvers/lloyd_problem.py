@@ -30,7 +30,7 @@ from diffclust.solvers.lloyd_run import (
     run_pass,
 )
 from diffclust.solvers.penalty_learning import learned_penalties
-from diffclust.solvers.result import Assignment, Callback, Outcome, Progress, Status
+from diffclust.solvers.result import Callback, Outcome, Progress, Status
 from diffclust.solvers.seeding import (
     distances_to_seeds,
     kmeans_plus_plus,
@@ -421,7 +421,7 @@ class LloydProblem(AbstractProblem):
         chunks = self.level(data, 1)
         return Outcome(
             data.unreplicate(best.learned),
-            Assignment(*chunks.collect(best.memory, assignment_of)),
+            chunks.collect(best.memory, assignment_of),
             best.history,
             at.losses,
             best.status,

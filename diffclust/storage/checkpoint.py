@@ -1,5 +1,6 @@
 """Saving and loading of results with orbax: arrays and JSON, no pickle."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,6 @@ FORMAT = 2
 _DESCRIPTION = "model.json"
 _ARRAYS = "arrays"
 _EXTRA = "extra_"
-
-_ASSIGNMENT = ("clusters", "distances", "margins", "runners_up", "params")
-"""What is saved of the assignment."""
 
 _FORMER_LEAVES = {"prototype.covariance": "prototype.spread"}
 """What leaves were called in files of diffclust 0.1."""
@@ -170,7 +168,7 @@ def _arrays(result: Result) -> dict[str, np.ndarray]:
     outcome = result.outcome
     arrays = {
         **{_short(name): leaf for name, leaf in named_leaves(outcome.learned).items()},
-        **{name: getattr(outcome.assignment, name) for name in _ASSIGNMENT},
+        **named_leaves(outcome.assignment),
         "history": np.asarray(outcome.history, np.float64),
         "restarts": np.asarray(outcome.restarts, np.float64),
     }
@@ -215,7 +213,7 @@ def _rebuild(
         return jnp.asarray(array)
 
     learned = jax.tree_util.tree_map_with_path(filled, blank)
-    assignment = Assignment(*(arrays[name] for name in _ASSIGNMENT))
+    assignment = Assignment(*(arrays[field.name] for field in dataclasses.fields(Assignment)))
     outcome = Outcome(
         learned,
         assignment,
