@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffclust._version import __version__
-from diffclust.models import MODELS, AbstractModel, Clustering, Result
+from diffclust.methods import METHODS
+from diffclust.models import MODELS, AbstractModel, Result
 from diffclust.parallel.processes import saving_alone
 from diffclust.solvers import Assignment, Outcome, Status
 from diffclust.storage.arrays import checksum, leaf_name, named_leaves
@@ -44,7 +45,7 @@ def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
     import orbax.checkpoint as ocp
 
     model = result.model
-    if MODELS.get(model.method) is not type(model) and not isinstance(model, Clustering):
+    if model.method in METHODS and MODELS.get(model.method) is not type(model):
         raise ValueError(
             f"{type(model).__name__} is none of the named methods ({', '.join(MODELS)}), and only "
             "these can be rebuilt from a file; save its prototypes as an array"
