@@ -15,7 +15,6 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, Alignment, Sequential
 from diffclust.energies import (
-    AbstractAdaptiveReduction,
     AbstractPairEnergy,
     AbstractReduction,
     HardMinimum,
@@ -324,7 +323,7 @@ class GradientEM(AbstractSolver):
         if self.reduction.follows_samples:
             objective = objective.update(state.tally.reduction)
             state = eqx.tree_at(lambda s: s.learned.objective, state, objective)
-        state = regrouped(state, source)
+        state = regrouped(state, source, objective=not self.reduction.follows_samples)
         learned = state.learned
         leaves, structure = jax.tree.flatten(learned.clusters.prototype)
         stirred_leaves = [
@@ -348,14 +347,16 @@ def _with_rate(moments: PyTree, rate: Scalar) -> PyTree:
     return optax.tree.set(moments, learning_rate=rate.astype(value.dtype))
 
 
-def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> GradientState:
+def regrouped(
+    state: GradientState, source: Int[Array, " clusters"], *, objective: bool = True
+) -> GradientState:
     """Every cluster with all that belongs to another one, the optimiser's moments included.
-
-    The state of an `AbstractAdaptiveReduction` stays as it is.
 
     Args:
         state: The state.
         source: For each cluster the one it becomes.
+        objective: Whether what the reduction learned is of single clusters too; a reduction that
+            follows the samples stays as it is.
 
     Returns:
         The state.
@@ -364,10 +365,10 @@ def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> Gradient
     def taken(tree: PyTree) -> PyTree:
         if not isinstance(tree, Learned):
             return tree
-        objective = tree.objective
-        if not isinstance(objective, AbstractAdaptiveReduction):
-            objective = jax.tree.map(lambda x: x[source] if x.ndim else x, objective)
-        return Learned(tree.clusters.take(source), tree.shared, objective)
+        learned = tree.objective
+        if objective:
+            learned = jax.tree.map(lambda x: x[source] if x.ndim else x, learned)
+        return Learned(tree.clusters.take(source), tree.shared, learned)
 
     moments = jax.tree.map(taken, state.moments, is_leaf=lambda t: isinstance(t, Learned))
     return GradientState(taken(state.learned), moments, state.tally, state.step, state.failed)

@@ -370,7 +370,8 @@ def _move(
     if pair is None:
         return None
     split, removed = (jnp.asarray(k, dtype=jnp.result_type(int)) for k in pair)
-    return apply_move(state, move.children, split, removed)
+    objective = not solver.reduction.follows_samples
+    return apply_move(state, move.children, split, removed, objective=objective)
 
 
 def _judged(

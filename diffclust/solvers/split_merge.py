@@ -334,6 +334,8 @@ def apply_move(
     children: PyTree,
     split: Int[Array, ""],
     removed: Int[Array, ""],
+    *,
+    objective: bool = True,
 ) -> GradientState:
     """Splits one cluster in two, the second half in the place of another.
 
@@ -344,12 +346,14 @@ def apply_move(
         children: For each cluster the two prototypes it would be split into.
         split: The cluster that is split.
         removed: The cluster that makes room.
+        objective: Whether what the reduction learned is of single clusters too; see `regrouped`.
 
     Returns:
         The state, its tally cleared.
     """
     number = jnp.arange(len(state.learned.clusters))
-    state = regrouped(state, jnp.where(number == removed, split, number))
+    source = jnp.where(number == removed, split, number)
+    state = regrouped(state, source, objective=objective)
     prototype = jax.tree.map(
         lambda leaf, twins: leaf.at[split].set(twins[split, 0]).at[removed].set(twins[split, 1]),
         state.learned.clusters.prototype,
