@@ -439,9 +439,8 @@ def warped_prototypes(
         ValueError: If the model moves images, or the arguments do not fit each other.
     """
     model = result.model
-    if model.descriptor.moves != "prototypes":
+    if not isinstance(model, AbstractGradientModel):
         raise ValueError(f"{model.method} does not move prototypes; see `Result.align`")
-    assert isinstance(model, AbstractGradientModel)
     channels, size = result.sample_shape[2], result.outcome.chunk_size
     prototypes = jnp.asarray(result.prototypes)
     index, moves = np.asarray(clusters), np.asarray(params, result.prototypes.dtype)

@@ -106,7 +106,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
     @classmethod
     def _takes_rows(cls) -> bool:
         """Whether samples are rows of any numbers."""
-        return cls._method.moves == "nothing"
+        return cls._method.solver == "lloyd" and cls._method.moves == "nothing"
 
     def _precision(self, X: np.ndarray) -> Any:
         """JAX's precision, whatever that of the samples; that of rows of numbers is their own."""
