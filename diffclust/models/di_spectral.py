@@ -47,7 +47,6 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     Attributes:
         num_candidates: How many neighbours in scattering space are judged for each image.
-        affine_penalty: Weight of the mean squared displacement of the affine part.
         transforms: How images are moved, as in DI K-means: `tps`, `turn-tps`, `rot-tps`. Candidates
             are sought in scattering space, which knows no rotations.
         direction: `"forward"` moves every image onto its candidates; `"min"` and `"mean"` go both
@@ -63,8 +62,6 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     num_candidates: int = eqx.field(static=True, default=15, kw_only=True)
     num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(4, 5, 6, 7), kw_only=True)
-    affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
-    transforms: str = eqx.field(static=True, default="tps", kw_only=True)
     direction: Direction = eqx.field(static=True, default="forward", kw_only=True)
     register: Register = eqx.field(static=True, default="auto", kw_only=True)
 

@@ -346,15 +346,11 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
 
     Attributes:
         regularisation: λ of Eq. 9.
-        transforms: How images are moved, in the order in which it acts: `tps`, after `turn` (by any
-            angle), `rot` (and perhaps mirrored) or `shift` where that is asked for, joined by
-            hyphens.
 
     References:
         Cosentino et al., DI K-means, Eqs. 2 to 4, Algorithm 2; ST K-means, Algorithm 2.
     """
 
-    transforms: str = eqx.field(static=True, default="tps", kw_only=True)
     regularisation: float = eqx.field(static=True, default=0.0, kw_only=True)
 
     @staticmethod

@@ -19,7 +19,7 @@ from diffclust.features.orthogonal_complement import OnCanvas, fit_projection, p
 from diffclust.image_source import Images
 from diffclust.models.images import AbstractImageModel
 from diffclust.models.kmeans import DeformationInvariantKMeans
-from diffclust.models.settings import MaskSettings, ScatteringSettings
+from diffclust.models.settings import MaskSettings, PassSettings, ScatteringSettings
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import all_rows
 from diffclust.prototypes import Clusters, Learned
@@ -401,26 +401,23 @@ def _assignment(points: PointClusters, params: np.ndarray) -> Assignment:
     return Assignment(points.assignments, distances, margins, points.runners_up, params)
 
 
-class ScatteringKMeans(AbstractScatteringModel):
+class ScatteringKMeans(PassSettings, AbstractScatteringModel):
     """K-means in scattering space: the cheapest clustering that forgives small deformations.
 
     With `num_removed=0` it is PSSC's ablation (6), otherwise (5).
 
     Attributes:
         num_removed: How many leading principal directions are removed.
-        max_passes: Most passes of a run.
 
     References:
         Villar-Corrales and Morgenshtern, PSSC, Table 5 (5) and (6).
     """
 
     num_removed: int = eqx.field(static=True, default=2, kw_only=True)
-    max_passes: int = eqx.field(static=True, default=100, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _validation.count(self.num_removed, "num_removed", least=0)
-        _validation.count(self.max_passes, "max_passes")
 
     @property
     def most_removed(self) -> int:
