@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -29,7 +28,7 @@ from diffclust.models.spectral import AbstractGraphModel, extended
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import Chunkwise
 from diffclust.registration import Frame
-from diffclust.solvers import Callback, Context, FitStage, Outcome, PointClusters
+from diffclust.solvers import Callback, Context, FitStage, Outcome, PointClusters, ignore
 
 _EXEMPLARS = 64
 """Images from which the aligner's preconditioner is computed."""
@@ -144,14 +143,20 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         )
 
     def candidate_distances(
-        self, images: np.ndarray, references: np.ndarray | None = None, **settings: Any
+        self,
+        images: np.ndarray,
+        references: np.ndarray | None = None,
+        *,
+        data: Data | None = None,
+        callback: Callback = ignore,
     ) -> CandidateDistances:
         """The invariant distances of images to candidates.
 
         Args:
             images: The images.
             references: What the candidates' indices point into; None for the images themselves.
-            **settings: `mesh` and `report` of `CandidateDistances`.
+            data: The samples, whose devices share the work; None for one device.
+            callback: Called after every chunk.
 
         Returns:
             A function of candidates.
@@ -159,30 +164,27 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         units = unit_norm(images)
         others = None if references is None else unit_norm(references)
         exemplars = (units if others is None else others)[:_EXEMPLARS]
-        distance = self.distance(exemplars)
-        return CandidateDistances(distance, units, others, self.direction, **settings)
+        pairs = (self.distance(exemplars), units, others, self.direction)
+        return CandidateDistances(
+            *pairs, mesh=data and data.mesh, report=reporter(callback, "pairs")
+        )
 
-    def judge(
-        self, candidates: Sequence[Neighbours], images: np.ndarray, **settings: Any
-    ) -> tuple[Neighbours, ...]:
+    def judge(self, candidates: Sequence[Neighbours], images: np.ndarray) -> tuple[Neighbours, ...]:
         """All candidates, ranked by the square root of the invariant distance.
 
         Args:
             candidates: Candidates of every image.
             images: The images.
-            **settings: `mesh` and `report` of `CandidateDistances`.
 
         Returns:
             The candidates, nearest first.
         """
-        squared = self.candidate_distances(images, **settings)(candidates)
-        return by_root(candidates, squared)
+        return by_root(candidates, self.candidate_distances(images)(candidates))
 
     def _pairs(self, frame: Frame, context: Context) -> Chunkwise:
         # A pair may be of two processes' images, and the fit keeps all for new ones anyway.
         every = np.asarray(frame.registered(context.data.all_samples))
-        report = reporter(context.callback, "pairs")
-        distances = self.candidate_distances(every, mesh=context.data.mesh, report=report)
+        distances = self.candidate_distances(every, data=context.data, callback=context.callback)
         return distances.chunks(neighbours_of(context.results["neighbours"]))
 
     def _cut(self, context: Context) -> dict[str, np.ndarray]:
@@ -205,11 +207,11 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         coordinates = self.coordinates_of(outcome, data, callback)
         candidates = self.neighbours_among_fitted(coordinates, outcome, data)
         every = data.all_samples
-        settings = {"mesh": data.mesh, "report": reporter(callback, "pairs")}
         judged: list[Neighbours] = []
         for frame in self._frames:
             both = (np.asarray(frame.registered(x)) for x in (every, stored["images"]))
-            judged += by_root(candidates, self.candidate_distances(*both, **settings)(candidates))
+            distances = self.candidate_distances(*both, data=data, callback=callback)
+            judged += by_root(candidates, distances(candidates))
         affinities = mean_affinity_to_references(
             judged,
             self.num_neighbours,
