@@ -179,12 +179,12 @@ def kmeans(
 
 def _different(rows: np.ndarray, most: int) -> np.ndarray:
     """Rows that differ, in their order, up to a number of them."""
-    found, remaining = [], np.arange(len(rows))
-    while remaining.size and len(found) < most:
+    different, remaining = [], np.arange(len(rows))
+    while remaining.size and len(different) < most:
         row = rows[remaining[0]]
-        found.append(row)
+        different.append(row)
         remaining = remaining[(rows[remaining] != row).any(axis=1)]
-    return np.stack(found)
+    return np.stack(different)
 
 
 def representatives(

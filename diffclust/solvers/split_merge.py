@@ -24,7 +24,7 @@ from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.gradient import GradientEM, GradientState, cleared, regrouped
 from diffclust.solvers.lloyd import Lloyd, total_share
-from diffclust.solvers.lloyd_run import Run, Stopping, run_lloyd
+from diffclust.solvers.lloyd_run import Run, Stopping, lloyd_iterations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +151,7 @@ def try_split(
     memory = tuple(solver.init_memory(part.own_size, 2, params.dtype) for _ in range(part.count))
     stopping = Stopping(settings.split_passes, 1e-3)
     state = solver.init(children, run.learned.objective)
-    trial = run_lloyd(solver, part, state, memory, stopping)
+    trial = lloyd_iterations(solver, part, state, memory, stopping)
     losses = past.energy[:, 0]
     if not solver.reduction.is_hard:
         losses = np.asarray(solver.reduction_of(run.learned)(jnp.asarray(past.energy)))
@@ -334,8 +334,6 @@ def apply_move(
     children: PyTree,
     split: Int[Array, ""],
     removed: Int[Array, ""],
-    *,
-    objective: bool = True,
 ) -> GradientState:
     """Splits one cluster in two, the second half in the place of another.
 
@@ -346,14 +344,12 @@ def apply_move(
         children: For each cluster the two prototypes it would be split into.
         split: The cluster that is split.
         removed: The cluster that makes room.
-        objective: Whether what the reduction learned is of single clusters too; see `regrouped`.
 
     Returns:
         The state, its tally cleared.
     """
     number = jnp.arange(len(state.learned.clusters))
-    source = jnp.where(number == removed, split, number)
-    state = regrouped(state, source, objective=objective)
+    state = regrouped(state, jnp.where(number == removed, split, number))
     prototype = jax.tree.map(
         lambda leaf, twins: leaf.at[split].set(twins[split, 0]).at[removed].set(twins[split, 1]),
         state.learned.clusters.prototype,
