@@ -1,4 +1,4 @@
-"""Spectral clustering of a neighbour graph whose edges are judged by an invariant distance."""
+"""Spectral clustering of a neighbour graph whose edges are weighed by an invariant distance."""
 
 import functools
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ _EXEMPLARS = 64
 
 
 class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel):
-    """Neighbours are sought in scattering space and judged by how little bending makes them equal.
+    """Neighbours are sought in scattering space and ranked by how little bending makes them equal.
 
     For each image the nearest candidates by projected scattering coefficients; for each candidate
     the penalised thin-plate-spline distance between the images themselves; a self-tuning graph of
@@ -82,7 +82,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     @property
     def _frames(self) -> tuple[Frame, ...]:
-        """The frames, in addition to the model's, in which candidates are judged."""
+        """The frames, in addition to the model's, in which candidates are compared."""
         places = ("upright", "place") if self.register == "auto" else ("none",)
         return tuple(Frame(place) for place in places)
 
@@ -107,7 +107,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         return after_rotations(self.alignment_model().parts(), descent)
 
     def distance(self, examples: np.ndarray) -> PreparedDistance:
-        """The penalised invariant distance that judges pairs.
+        """The penalised invariant distance of pairs.
 
         Args:
             examples: Some images of unit norm.
@@ -169,7 +169,9 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
             *pairs, mesh=data and data.mesh, report=reporter(callback, "pairs")
         )
 
-    def judge(self, candidates: Sequence[Neighbours], images: np.ndarray) -> tuple[Neighbours, ...]:
+    def rerank(
+        self, candidates: Sequence[Neighbours], images: np.ndarray
+    ) -> tuple[Neighbours, ...]:
         """All candidates, ranked by the square root of the invariant distance.
 
         Args:
@@ -189,17 +191,17 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     def _cut(self, context: Context) -> dict[str, np.ndarray]:
         candidates = neighbours_of(context.results["neighbours"])
-        judged: list[Neighbours] = []
+        ranked: list[Neighbours] = []
         for frame in self._frames:
             rows = context.results[_pairs_in(frame)]["rows"]
-            judged += by_root(candidates, arranged(candidates, rows, direction=self.direction))
-        return self.cut_stage(judged, context)
+            ranked += by_root(candidates, arranged(candidates, rows, direction=self.direction))
+        return self.cut_stage(ranked, context)
 
-    def kept(self, context: Context) -> dict[str, np.ndarray]:
+    def extras(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, the coordinates and the images, with which new ones are compared."""
         every = context.data.all_samples
         coordinates = context.results["features"]["coordinates"]
-        return {"coordinates": coordinates, "images": every, **super().kept(context)}
+        return {"coordinates": coordinates, "images": every, **super().extras(context)}
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
         """New images are compared with those that were fitted."""
@@ -207,13 +209,13 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         coordinates = self.coordinates_of(outcome, data, callback)
         candidates = self.neighbours_among_fitted(coordinates, outcome, data)
         every = data.all_samples
-        judged: list[Neighbours] = []
+        ranked: list[Neighbours] = []
         for frame in self._frames:
             both = (np.asarray(frame.registered(x)) for x in (every, stored["images"]))
             distances = self.candidate_distances(*both, data=data, callback=callback)
-            judged += by_root(candidates, distances(candidates))
+            ranked += by_root(candidates, distances(candidates))
         affinities = mean_affinity_to_references(
-            judged,
+            ranked,
             self.num_neighbours,
             stored["scales"],
             weight=stored.get("weight"),
@@ -222,7 +224,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
 
 def _pairs_in(frame: Frame) -> str:
-    """Name of the stage that judges pairs in a frame."""
+    """Name of the stage of pairs in a frame."""
     return "pairs place" if frame.place == "place" else "pairs"
 
 

@@ -254,18 +254,18 @@ class AbstractGradientModel(AbstractImageModel):
         Args:
             transforms: How many of the transforms are used.
             channels: Channels of the images.
-            exact: Whether all clusters are judged after all transforms, whatever
+            exact: Whether all clusters are compared after all transforms, whatever
                 `Training.shortlist` says.
 
         Returns:
             The aligner.
         """
         first = self.first_spatial(transforms, channels)
-        kept = self.training.shortlist
-        if exact or kept is None or first == transforms:
+        candidates = self.training.shortlist
+        if exact or candidates is None or first == transforms:
             return Prediction(transforms=transforms)
-        judge = self.energy(channels, first)
-        return Prediction(transforms=transforms, candidates=kept, screening=judge)
+        screening = self.energy(channels, first)
+        return Prediction(transforms=transforms, candidates=candidates, screening=screening)
 
     def first_spatial(self, transforms: int, channels: int) -> int:
         """How many transforms there are up to the first spatial one; all, where none is.

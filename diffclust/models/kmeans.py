@@ -386,8 +386,8 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
         spline = ThinPlateSpline(
             self.landmarks, regularisation=self.regularisation, boundary=self.boundary
         )
-        found = spatial_parts(self.transforms, names, self.boundary)
-        return tuple(spline if isinstance(p, ThinPlateSpline) else p for p in found)
+        parts = spatial_parts(self.transforms, names, self.boundary)
+        return tuple(spline if isinstance(p, ThinPlateSpline) else p for p in parts)
 
     def descent(self) -> Descent:
         """Descent, affine first, coarse to fine."""
@@ -424,8 +424,8 @@ def spatial_parts(
         )
     if given.count("turn") + given.count("rot") > 1:
         raise ValueError(f"angles of one rotation are searched, not of several: {transforms!r}")
-    found = named_sequence(transforms, channels=1, boundary=boundary)
-    return tuple(part.spatial for part in found if part.spatial is not None)
+    sequence = named_sequence(transforms, channels=1, boundary=boundary)
+    return tuple(part.spatial for part in sequence if part.spatial is not None)
 
 
 def after_rotations(

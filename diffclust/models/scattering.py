@@ -137,7 +137,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
             The assignment to centres.
         """
 
-    def kept(self, context: Context) -> dict[str, np.ndarray]:
+    def extras(self, context: Context) -> dict[str, np.ndarray]:
         """What a fit keeps beside the clustering, for new samples.
 
         Args:
@@ -195,8 +195,8 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         def means(context: Context) -> dict[str, np.ndarray]:
             key = jax.random.split(context.key)[1]
             data = self.in_frame(context.data)
-            found = aligned_means(alignment, data, assignments(context), key=key)
-            return {name: np.asarray(getattr(found, name)) for name in ("prototype", "penalty")}
+            result = aligned_means(alignment, data, assignments(context), key=key)
+            return {name: np.asarray(getattr(result, name)) for name in ("prototype", "penalty")}
 
         def alignments(context: Context) -> Any:
             data = self.in_frame(context.data)
@@ -204,16 +204,16 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
             return alignment_chunks(*given, callback=context.callback)
 
         def outcome(context: Context) -> Outcome:
-            found = FeatureClustering.of(context.results[last])
+            result = FeatureClustering.of(context.results[last])
             return Outcome(
                 alignment.solver.init(clusters(context)).learned,
-                _assignment(found.points, context.results["alignments"]["rows"]),
-                (found.loss,),
-                (found.loss,),
+                _assignment(result.points, context.results["alignments"]["rows"]),
+                (result.loss,),
+                (result.loss,),
                 Status.SOLVED,
                 context.data.chunk_size or 0,
-                extras={**found.extras, **self.kept(context)},
-                figures=found.figures,
+                extras={**result.extras, **self.extras(context)},
+                figures=result.figures,
             )
 
         stages = (

@@ -331,8 +331,8 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
             seeding=self.seeding,
         )
 
-        def problem(found: Mapping[str, np.ndarray]) -> LloydProblem:
-            reference, variances = (jnp.asarray(found[n]) for n in ("consensus", "variances"))
+        def problem(arrays: Mapping[str, np.ndarray]) -> LloydProblem:
+            reference, variances = (jnp.asarray(arrays[n]) for n in ("consensus", "variances"))
             return LloydProblem(self.solver(reference, variances), plan, start)
 
         return (self._register, problem)
@@ -357,14 +357,14 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
         rounding = 100.0 * float(jnp.finfo(variances.dtype).eps) ** 2
         if not float(jnp.max(variances)) > rounding * float(jnp.mean(reference**2)):
             raise ValueError("all shapes are the same once they are registered; give others")
-        found = {
+        arrays = {
             "consensus": consensus,
             "variances": np.asarray(variances),
             "origin": common_centroid(array, weight),
             "registration": params,
             "registration_converged": np.asarray(converged),
         }
-        return dataclasses.replace(data, samples=registered[data.own]), found
+        return dataclasses.replace(data, samples=registered[data.own]), arrays
 
     def working_copies(self, description: Description) -> int:
         """Those of the aligner, and the centres and variances that a shape is compared with."""
@@ -401,8 +401,8 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
         is compared to.
         """
         registered, params, solver = self._registered(outcome, data)
-        found = assign_samples(solver, outcome.learned, registered, callback=callback)
-        return dataclasses.replace(found, params=data.allgather(params))
+        assignment = assign_samples(solver, outcome.learned, registered, callback=callback)
+        return dataclasses.replace(assignment, params=data.allgather(params))
 
     def _registered(self, outcome: Outcome, data: Data) -> tuple[Data, np.ndarray, Lloyd]:
         """New shapes registered to the mean of those fitted, how, and what compares them."""

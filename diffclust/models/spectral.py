@@ -288,12 +288,12 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
     def _cut(self, context: Context) -> dict[str, np.ndarray]:
         return self.cut_stage(neighbours_of(context.results["neighbours"]), context)
 
-    def kept(self, context: Context) -> dict[str, np.ndarray]:
+    def extras(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, and with a graph of all samples their coordinates."""
-        kept = super().kept(context)
+        extras = super().extras(context)
         if "neighbours" in context.results:
-            kept["coordinates"] = context.results["features"]["coordinates"]
-        return kept
+            extras["coordinates"] = context.results["features"]["coordinates"]
+        return extras
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
         """By affinities to the samples, or representatives, that were fitted."""
