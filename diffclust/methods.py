@@ -112,7 +112,12 @@ _FEATURES = dataclasses.replace(
 )
 
 _graph = functools.partial(
-    Method, solver="graph", streams=False, takes_start=False, has_prototypes=False
+    Method,
+    solver="graph",
+    moves="nothing",
+    streams=False,
+    takes_start=False,
+    has_prototypes=False,
 )
 _spectral = functools.partial(_graph, words=_EMBEDDED, selection="eigengap")
 _gradient = functools.partial(Method, solver="gradient", moves="prototypes")
@@ -143,11 +148,12 @@ METHODS: dict[str, Method] = {
             "di-spectral",
             "DeformationInvariantSpectralClustering",
             "deformation-invariant spectral clustering",
+            moves="samples",
         ),
         _gradient("dti-kmeans", "DTIKMeans", "DTI K-means", words=MOVED_WORDS, published=True),
         _mixture("dti-gmm", "DTIGaussianMixture", "DTI Gaussian mixture", published=True),
         _gradient("ti-kmeans", "TransformationInvariantKMeans", "TI K-means", words=MOVED_WORDS),
-        _mixture("gmm", "GaussianMixture", "Gaussian mixture"),
+        _mixture("gmm", "GaussianMixture", "Gaussian mixture", moves="nothing"),
         _shapes("shape-kmeans", "ShapeKMeans", "shape K-means", published=True),
         Method(
             "series-kmeans",

@@ -283,19 +283,35 @@ def test_names_exist(path: Path) -> None:
     assert [name for name in names_in(path) if not is_there(name)] == []
 
 
-def table_names(path: Path, column: str) -> list[str]:
-    """The names in backticks in the first column of a page's table whose header is given."""
+def table_rows(path: Path, column: str) -> list[list[str]]:
+    """The cells of a page's table whose header begins as given."""
     head, *_, rows = re.split(
         rf"^{re.escape(column)}.*\n\|[-|]+\n", path.read_text("utf-8"), flags=re.M
     )
     assert head
     rows = itertools.takewhile(lambda line: line.startswith("|"), rows.splitlines())
-    return [name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+
+
+def table_names(path: Path, column: str) -> list[str]:
+    """The names in backticks in the first column of a page's table whose header is given."""
+    rows = table_rows(path, column)
+    return [name for first, *_ in rows for name in re.findall(r"`([^`]+)`", first)]
 
 
 def test_tables_of_methods_have_all_of_them() -> None:
     assert table_names(DOCS / "architecture.md", "| method |") == list(METHODS)
     assert sorted(table_names(DOCS / "how-to-choose.md", "| method | invariant")) == sorted(METHODS)
+
+
+def test_table_of_methods_says_what_their_descriptors_say() -> None:
+    words = {"nothing": "–", "samples": "sample", "prototypes": "prototype"}
+    solvers = {"lloyd": ("Lloyd",), "gradient": ("gradient", "gradient EM")}
+    rows = table_rows(DOCS / "architecture.md", "| method | transform | moves |")
+    for method, row in zip(METHODS.values(), rows, strict=True):
+        assert row[2] == words[method.moves], method.name
+        assert row[-1] in solvers.get(method.solver, ("spectral", "Lloyd, of features"))
+        assert (row[5] == "likelihood") == method.is_mixture
 
 
 def test_the_layout_has_the_order_of_imports() -> None:

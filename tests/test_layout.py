@@ -22,6 +22,7 @@ ORDER = [
     "types",
     "_version",
     "_renamed",
+    "_random",
     "methods",
     "image_source",
     "_validation",

@@ -16,7 +16,6 @@ from diffclust.graphs import (
     spectral_embedding,
 )
 from diffclust.graphs.embedding import normalised_rows
-from diffclust.models.scattering import reporter
 from diffclust.models.spectral import ProjectedScatteringSpectralClustering
 from diffclust.parallel import Data
 from diffclust.solvers import Callback, ignore, kmeans
@@ -81,7 +80,7 @@ def validation_curve(
     _, coordinates = model.project(Data(array), callback=callback)
     single = [
         mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in model.num_neighbours])
-        for near in model.neighbours(coordinates, report=reporter(callback, "neighbours"))
+        for near in model.neighbours(coordinates, callback=callback)
     ]
     graphs = {None: mean_graph(single), **dict(zip(model.num_removed, single, strict=True))}
     most = max(num_clusters)

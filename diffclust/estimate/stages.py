@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from diffclust import _validation
+from diffclust._random import numpy_generator
 from diffclust.estimate import measure
 from diffclust.estimate.measure import Interval, Rehearsal, median_cost, rehearse
 from diffclust.estimate.result import Estimate, StageCost
@@ -82,7 +83,7 @@ class PlannedFit:
     @property
     def rng(self) -> np.random.Generator:
         """A generator that depends on the key."""
-        return np.random.default_rng(int(jax.random.randint(self.key, (), 0, 2**30)))
+        return numpy_generator(self.key)
 
     def rehearse(
         self,

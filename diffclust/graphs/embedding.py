@@ -10,6 +10,7 @@ import scipy
 from jaxtyping import Float
 
 from diffclust import _validation
+from diffclust._random import numpy_generator
 from diffclust.linalg import flip_signs
 from diffclust.types import Key
 
@@ -255,7 +256,7 @@ def _remaining_eigenvectors(
         )
     except ArpackError:
         # A block method: slower and less accurate, but it always comes back with something.
-        rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
+        rng = numpy_generator(key)
         block = np.concatenate([start[:, None], rng.normal(size=(count, wanted - 1))], axis=1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float, Int, PyTree
 
 from diffclust import _validation
+from diffclust._random import numpy_generator
 from diffclust.distances import AbstractDistance
 from diffclust.graphs.neighbours import Neighbours
 from diffclust.graphs.refine import Direction, pair_distances
@@ -124,7 +125,7 @@ def nearest_neighbour_descent(
     ways: Direction = "forward" if symmetric else direction
     unordered = symmetric or ways != "forward"
     evaluations = 1 if ways == "forward" else 2
-    rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
+    rng = numpy_generator(key)
     most = max(1, round(sample_rate * wanted))
     pairs = _first_pairs(candidates, count, wanted, unordered, rng)
     judged = np.zeros(0, np.int64)

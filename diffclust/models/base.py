@@ -37,8 +37,6 @@ from diffclust.solvers import (
 from diffclust.transforms import AbstractSpatialTransform
 from diffclust.types import Key
 
-_FIELDS = tuple(field.name for field in dataclasses.fields(Assignment))
-
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
@@ -47,13 +45,13 @@ class Selection:
     Attributes:
         every: All samples.
         data: Those that are fitted.
-        kept: Whether each sample of all processes is fitted; None where all are.
+        is_fitted: Whether each sample of all processes is fitted; None where all are.
         num_positive: How many samples have a positive weight.
     """
 
     every: Data
     data: Data
-    kept: Bool[np.ndarray, " n"] | None
+    is_fitted: Bool[np.ndarray, " n"] | None
     num_positive: int
 
     @staticmethod
@@ -75,12 +73,12 @@ class Selection:
         if drop:
             weight = weight.astype(np.float64)
             every = dataclasses.replace(every, weight=weight)
-        kept = every.all_weights > 0
-        if not drop or kept.all():
-            return Selection(every, every, None, int(kept.sum()))
+        is_fitted = every.all_weights > 0
+        if not drop or is_fitted.all():
+            return Selection(every, every, None, int(is_fitted.sum()))
         own = weight > 0
         data = dataclasses.replace(every, samples=every.samples[own], weight=weight[own])
-        return Selection(every, data, kept, int(kept.sum()))
+        return Selection(every, data, is_fitted, int(is_fitted.sum()))
 
     def groups(
         self, num_clusters: int, noun: str, assignments: Any
@@ -102,9 +100,9 @@ class Selection:
             return None
         every = self.every.allgather(np.asarray(assignments))
         groups = _validation.groups(every, self.every.num_samples, num_clusters, noun)
-        if self.kept is None:
+        if self.is_fitted is None:
             return groups
-        groups = groups[self.kept]
+        groups = groups[self.is_fitted]
         return _validation.groups(groups, len(groups), num_clusters, f"{noun} of positive weight")
 
     def completed(self, outcome: Outcome, assign: Callable[[Outcome, Data], Assignment]) -> Outcome:
@@ -117,23 +115,22 @@ class Selection:
         Returns:
             The same with an assignment of all samples, in their order.
         """
-        if self.kept is None:
+        if self.is_fitted is None:
             return outcome
-        others = np.flatnonzero(~self.kept[self.every.own])
+        others = np.flatnonzero(~self.is_fitted[self.every.own])
         # A process in which all are fitted assigns one in vain, for arrays of the right kinds.
         asked = others if others.size else np.zeros(1, np.int64)
         rest = assign(outcome, self.every.local(asked, outcome.chunk_size))
-        parts = self.every.allgather([getattr(rest, name)[: others.size] for name in _FIELDS])
-        fitted = np.flatnonzero(self.kept)
-        order = np.argsort(np.concatenate([fitted, np.flatnonzero(~self.kept)]))
-        fields = (
-            np.concatenate([getattr(outcome.assignment, name), part])[order]
-            for name, part in zip(_FIELDS, parts, strict=True)
+        rest = self.every.allgather(jax.tree.map(lambda part: part[: others.size], rest))
+        fitted = np.flatnonzero(self.is_fitted)
+        order = np.argsort(np.concatenate([fitted, np.flatnonzero(~self.is_fitted)]))
+        assignment = jax.tree.map(
+            lambda *parts: np.concatenate(parts)[order], outcome.assignment, rest
         )
         extras = dict(outcome.extras)
         if "bridges" in extras:
             extras["bridges"] = fitted[extras["bridges"]].astype(extras["bridges"].dtype)
-        return dataclasses.replace(outcome, assignment=Assignment(*fields), extras=extras)
+        return dataclasses.replace(outcome, assignment=assignment, extras=extras)
 
 
 class AbstractModel(eqx.Module):
@@ -633,8 +630,8 @@ class Result:
     @property
     def variances(self) -> np.ndarray | None:
         """Variances of the prototypes' pixels, or (co)variances of their landmarks, or None."""
-        found = self.model.prototype_variances(self.outcome.learned.clusters.prototype)
-        return None if found is None else np.asarray(found)
+        variances = self.model.prototype_variances(self.outcome.learned.clusters.prototype)
+        return None if variances is None else np.asarray(variances)
 
     @property
     def assignments(self) -> np.ndarray:

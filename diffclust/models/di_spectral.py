@@ -1,8 +1,7 @@
-"""Spectral clustering of a neighbour graph whose edges are judged by an invariant distance."""
+"""Spectral clustering of a neighbour graph whose edges are weighed by an invariant distance."""
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -29,14 +28,14 @@ from diffclust.models.spectral import AbstractGraphModel, extended
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import Chunkwise
 from diffclust.registration import Frame
-from diffclust.solvers import Callback, Context, FitStage, Outcome, PointClusters
+from diffclust.solvers import Callback, Context, FitStage, Outcome, PointClusters, ignore
 
 _EXEMPLARS = 64
 """Images from which the aligner's preconditioner is computed."""
 
 
 class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel):
-    """Neighbours are sought in scattering space and judged by how little bending makes them equal.
+    """Neighbours are sought in scattering space and ranked by how little bending makes them equal.
 
     For each image the nearest candidates by projected scattering coefficients; for each candidate
     the penalised thin-plate-spline distance between the images themselves; a self-tuning graph of
@@ -47,7 +46,6 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     Attributes:
         num_candidates: How many neighbours in scattering space are judged for each image.
-        affine_penalty: Weight of the mean squared displacement of the affine part.
         transforms: How images are moved, as in DI K-means: `tps`, `turn-tps`, `rot-tps`. Candidates
             are sought in scattering space, which knows no rotations.
         direction: `"forward"` moves every image onto its candidates; `"min"` and `"mean"` go both
@@ -63,8 +61,6 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     num_candidates: int = eqx.field(static=True, default=15, kw_only=True)
     num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(4, 5, 6, 7), kw_only=True)
-    affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
-    transforms: str = eqx.field(static=True, default="tps", kw_only=True)
     direction: Direction = eqx.field(static=True, default="forward", kw_only=True)
     register: Register = eqx.field(static=True, default="auto", kw_only=True)
 
@@ -86,7 +82,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     @property
     def _frames(self) -> tuple[Frame, ...]:
-        """The frames, in addition to the model's, in which candidates are judged."""
+        """The frames, in addition to the model's, in which candidates are compared."""
         places = ("upright", "place") if self.register == "auto" else ("none",)
         return tuple(Frame(place) for place in places)
 
@@ -111,7 +107,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         return after_rotations(self.alignment_model().parts(), descent)
 
     def distance(self, examples: np.ndarray) -> PreparedDistance:
-        """The penalised invariant distance that judges pairs.
+        """The penalised invariant distance of pairs.
 
         Args:
             examples: Some images of unit norm.
@@ -147,14 +143,20 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         )
 
     def candidate_distances(
-        self, images: np.ndarray, references: np.ndarray | None = None, **settings: Any
+        self,
+        images: np.ndarray,
+        references: np.ndarray | None = None,
+        *,
+        data: Data | None = None,
+        callback: Callback = ignore,
     ) -> CandidateDistances:
         """The invariant distances of images to candidates.
 
         Args:
             images: The images.
             references: What the candidates' indices point into; None for the images themselves.
-            **settings: `mesh` and `report` of `CandidateDistances`.
+            data: The samples, whose devices share the work; None for one device.
+            callback: Called after every chunk.
 
         Returns:
             A function of candidates.
@@ -162,45 +164,44 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         units = unit_norm(images)
         others = None if references is None else unit_norm(references)
         exemplars = (units if others is None else others)[:_EXEMPLARS]
-        distance = self.distance(exemplars)
-        return CandidateDistances(distance, units, others, self.direction, **settings)
+        pairs = (self.distance(exemplars), units, others, self.direction)
+        return CandidateDistances(
+            *pairs, mesh=data and data.mesh, report=reporter(callback, "pairs")
+        )
 
-    def judge(
-        self, candidates: Sequence[Neighbours], images: np.ndarray, **settings: Any
+    def rerank(
+        self, candidates: Sequence[Neighbours], images: np.ndarray
     ) -> tuple[Neighbours, ...]:
         """All candidates, ranked by the square root of the invariant distance.
 
         Args:
             candidates: Candidates of every image.
             images: The images.
-            **settings: `mesh` and `report` of `CandidateDistances`.
 
         Returns:
             The candidates, nearest first.
         """
-        squared = self.candidate_distances(images, **settings)(candidates)
-        return by_root(candidates, squared)
+        return by_root(candidates, self.candidate_distances(images)(candidates))
 
     def _pairs(self, frame: Frame, context: Context) -> Chunkwise:
         # A pair may be of two processes' images, and the fit keeps all for new ones anyway.
         every = np.asarray(frame.registered(context.data.all_samples))
-        report = reporter(context.callback, "pairs")
-        distances = self.candidate_distances(every, mesh=context.data.mesh, report=report)
+        distances = self.candidate_distances(every, data=context.data, callback=context.callback)
         return distances.chunks(neighbours_of(context.results["neighbours"]))
 
     def _cut(self, context: Context) -> dict[str, np.ndarray]:
         candidates = neighbours_of(context.results["neighbours"])
-        judged: list[Neighbours] = []
+        ranked: list[Neighbours] = []
         for frame in self._frames:
             rows = context.results[_pairs_in(frame)]["rows"]
-            judged += by_root(candidates, arranged(candidates, rows, direction=self.direction))
-        return self.cut_stage(judged, context)
+            ranked += by_root(candidates, arranged(candidates, rows, direction=self.direction))
+        return self.cut_stage(ranked, context)
 
-    def kept(self, context: Context) -> dict[str, np.ndarray]:
+    def extras(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, the coordinates and the images, with which new ones are compared."""
         every = context.data.all_samples
         coordinates = context.results["features"]["coordinates"]
-        return {"coordinates": coordinates, "images": every, **super().kept(context)}
+        return {"coordinates": coordinates, "images": every, **super().extras(context)}
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
         """New images are compared with those that were fitted."""
@@ -208,13 +209,13 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         coordinates = self.coordinates_of(outcome, data, callback)
         candidates = self.neighbours_among_fitted(coordinates, outcome, data)
         every = data.all_samples
-        settings = {"mesh": data.mesh, "report": reporter(callback, "pairs")}
-        judged: list[Neighbours] = []
+        ranked: list[Neighbours] = []
         for frame in self._frames:
             both = (np.asarray(frame.registered(x)) for x in (every, stored["images"]))
-            judged += by_root(candidates, self.candidate_distances(*both, **settings)(candidates))
+            distances = self.candidate_distances(*both, data=data, callback=callback)
+            ranked += by_root(candidates, distances(candidates))
         affinities = mean_affinity_to_references(
-            judged,
+            ranked,
             self.num_neighbours,
             stored["scales"],
             weight=stored.get("weight"),
@@ -223,7 +224,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
 
 def _pairs_in(frame: Frame) -> str:
-    """Name of the stage that judges pairs in a frame."""
+    """Name of the stage of pairs in a frame."""
     return "pairs place" if frame.place == "place" else "pairs"
 
 

@@ -254,18 +254,18 @@ class AbstractGradientModel(AbstractImageModel):
         Args:
             transforms: How many of the transforms are used.
             channels: Channels of the images.
-            exact: Whether all clusters are judged after all transforms, whatever
+            exact: Whether all clusters are compared after all transforms, whatever
                 `Training.shortlist` says.
 
         Returns:
             The aligner.
         """
         first = self.first_spatial(transforms, channels)
-        kept = self.training.shortlist
-        if exact or kept is None or first == transforms:
+        candidates = self.training.shortlist
+        if exact or candidates is None or first == transforms:
             return Prediction(transforms=transforms)
-        judge = self.energy(channels, first)
-        return Prediction(transforms=transforms, candidates=kept, screening=judge)
+        screening = self.energy(channels, first)
+        return Prediction(transforms=transforms, candidates=candidates, screening=screening)
 
     def first_spatial(self, transforms: int, channels: int) -> int:
         """How many transforms there are up to the first spatial one; all, where none is.
@@ -439,9 +439,8 @@ def warped_prototypes(
         ValueError: If the model moves images, or the arguments do not fit each other.
     """
     model = result.model
-    if model.descriptor.moves != "prototypes":
+    if not isinstance(model, AbstractGradientModel):
         raise ValueError(f"{model.method} does not move prototypes; see `Result.align`")
-    assert isinstance(model, AbstractGradientModel)
     channels, size = result.sample_shape[2], result.outcome.chunk_size
     prototypes = jnp.asarray(result.prototypes)
     index, moves = np.asarray(clusters), np.asarray(params, result.prototypes.dtype)

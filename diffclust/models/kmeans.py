@@ -346,15 +346,11 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
 
     Attributes:
         regularisation: λ of Eq. 9.
-        transforms: How images are moved, in the order in which it acts: `tps`, after `turn` (by any
-            angle), `rot` (and perhaps mirrored) or `shift` where that is asked for, joined by
-            hyphens.
 
     References:
         Cosentino et al., DI K-means, Eqs. 2 to 4, Algorithm 2; ST K-means, Algorithm 2.
     """
 
-    transforms: str = eqx.field(static=True, default="tps", kw_only=True)
     regularisation: float = eqx.field(static=True, default=0.0, kw_only=True)
 
     @staticmethod
@@ -390,8 +386,8 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
         spline = ThinPlateSpline(
             self.landmarks, regularisation=self.regularisation, boundary=self.boundary
         )
-        found = spatial_parts(self.transforms, names, self.boundary)
-        return tuple(spline if isinstance(p, ThinPlateSpline) else p for p in found)
+        parts = spatial_parts(self.transforms, names, self.boundary)
+        return tuple(spline if isinstance(p, ThinPlateSpline) else p for p in parts)
 
     def descent(self) -> Descent:
         """Descent, affine first, coarse to fine."""
@@ -428,8 +424,8 @@ def spatial_parts(
         )
     if given.count("turn") + given.count("rot") > 1:
         raise ValueError(f"angles of one rotation are searched, not of several: {transforms!r}")
-    found = named_sequence(transforms, channels=1, boundary=boundary)
-    return tuple(part.spatial for part in found if part.spatial is not None)
+    sequence = named_sequence(transforms, channels=1, boundary=boundary)
+    return tuple(part.spatial for part in sequence if part.spatial is not None)
 
 
 def after_rotations(

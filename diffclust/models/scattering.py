@@ -19,7 +19,7 @@ from diffclust.features.orthogonal_complement import OnCanvas, fit_projection, p
 from diffclust.image_source import Images
 from diffclust.models.images import AbstractImageModel
 from diffclust.models.kmeans import DeformationInvariantKMeans
-from diffclust.models.settings import MaskSettings, ScatteringSettings
+from diffclust.models.settings import MaskSettings, PassSettings, ScatteringSettings
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import all_rows
 from diffclust.prototypes import Clusters, Learned
@@ -137,7 +137,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
             The assignment to centres.
         """
 
-    def kept(self, context: Context) -> dict[str, np.ndarray]:
+    def extras(self, context: Context) -> dict[str, np.ndarray]:
         """What a fit keeps beside the clustering, for new samples.
 
         Args:
@@ -195,8 +195,8 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         def means(context: Context) -> dict[str, np.ndarray]:
             key = jax.random.split(context.key)[1]
             data = self.in_frame(context.data)
-            found = aligned_means(alignment, data, assignments(context), key=key)
-            return {name: np.asarray(getattr(found, name)) for name in ("prototype", "penalty")}
+            result = aligned_means(alignment, data, assignments(context), key=key)
+            return {name: np.asarray(getattr(result, name)) for name in ("prototype", "penalty")}
 
         def alignments(context: Context) -> Any:
             data = self.in_frame(context.data)
@@ -204,16 +204,16 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
             return alignment_chunks(*given, callback=context.callback)
 
         def outcome(context: Context) -> Outcome:
-            found = FeatureClustering.of(context.results[last])
+            result = FeatureClustering.of(context.results[last])
             return Outcome(
                 alignment.solver.init(clusters(context)).learned,
-                _assignment(found.points, context.results["alignments"]["rows"]),
-                (found.loss,),
-                (found.loss,),
+                _assignment(result.points, context.results["alignments"]["rows"]),
+                (result.loss,),
+                (result.loss,),
                 Status.SOLVED,
                 context.data.chunk_size or 0,
-                extras={**found.extras, **self.kept(context)},
-                figures=found.figures,
+                extras={**result.extras, **self.extras(context)},
+                figures=result.figures,
             )
 
         stages = (
@@ -401,26 +401,23 @@ def _assignment(points: PointClusters, params: np.ndarray) -> Assignment:
     return Assignment(points.assignments, distances, margins, points.runners_up, params)
 
 
-class ScatteringKMeans(AbstractScatteringModel):
+class ScatteringKMeans(PassSettings, AbstractScatteringModel):
     """K-means in scattering space: the cheapest clustering that forgives small deformations.
 
     With `num_removed=0` it is PSSC's ablation (6), otherwise (5).
 
     Attributes:
         num_removed: How many leading principal directions are removed.
-        max_passes: Most passes of a run.
 
     References:
         Villar-Corrales and Morgenshtern, PSSC, Table 5 (5) and (6).
     """
 
     num_removed: int = eqx.field(static=True, default=2, kw_only=True)
-    max_passes: int = eqx.field(static=True, default=100, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _validation.count(self.num_removed, "num_removed", least=0)
-        _validation.count(self.max_passes, "max_passes")
 
     @property
     def most_removed(self) -> int:

@@ -82,11 +82,24 @@ class MaskSettings(eqx.Module):
     mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
 
 
-class SearchSettings(ClusterSettings):
-    """How Lloyd's algorithm searches; with `tolerance=None` it makes all passes.
+class PassSettings(eqx.Module):
+    """How long Lloyd's algorithm runs.
 
     Attributes:
         max_passes: Most passes of a run.
+    """
+
+    max_passes: int = eqx.field(static=True, default=100, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        _validation.count(self.max_passes, "max_passes")
+
+
+class SearchSettings(PassSettings, ClusterSettings):
+    """How Lloyd's algorithm searches; with `tolerance=None` it makes all passes.
+
+    Attributes:
         tolerance: Least relative fall of the loss that is worth another pass; 0 goes on until no
             image changes its cluster.
         split_merge: Whether runs try to leave poor optima by splitting one cluster and removing
@@ -100,16 +113,24 @@ class SearchSettings(ClusterSettings):
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        _validation.count(self.max_passes, "max_passes")
         if self.tolerance is not None:
             _validation.positive(self.tolerance, "tolerance", least=0)
 
 
-class AlignmentSettings(eqx.Module):
-    """How samples are aligned to prototypes, and what limits that.
+class WarpSettings(eqx.Module):
+    """What limits the maps by which images are moved.
 
     Attributes:
         affine_penalty: Weight of the mean squared displacement of the affine part.
+    """
+
+    affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
+
+
+class AlignmentSettings(WarpSettings):
+    """How samples are aligned to prototypes, and what limits that.
+
+    Attributes:
         unit_norm: Whether samples and prototypes have unit norm, as Eq. 2 asks.
         boundary: What lies outside an image.
         pixel_weights: `"uniform"`, or `"jacobian"` for the symmetric distance of App. 7.1.
@@ -121,7 +142,6 @@ class AlignmentSettings(eqx.Module):
         align_steps: Adam's steps, in each stage of a pass.
     """
 
-    affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
     unit_norm: bool = eqx.field(static=True, default=True, kw_only=True)
     boundary: Boundary = eqx.field(static=True, default="zero", kw_only=True)
     pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
@@ -136,14 +156,18 @@ class AlignmentSettings(eqx.Module):
         return self.penalty_rounds, self.penalty_per_cluster
 
 
-class SplineSettings(eqx.Module):
+class SplineSettings(WarpSettings):
     """The thin-plate splines of DI K-means.
 
     Attributes:
+        transforms: How images are moved, in the order in which it acts: `tps`, after `turn` (by any
+            angle), `rot` (and perhaps mirrored) or `shift` where that is asked for, joined by
+            hyphens.
         landmarks: Rows and columns of the landmark grid.
         bending_penalty: Weight of the bending energy of the bent part.
     """
 
+    transforms: str = eqx.field(static=True, default="tps", kw_only=True)
     landmarks: tuple[int, int] = eqx.field(static=True, default=(5, 5), kw_only=True)
     bending_penalty: float = eqx.field(static=True, default=0.015, kw_only=True)
 

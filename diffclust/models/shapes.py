@@ -16,7 +16,7 @@ from diffclust.distances.landmarks import LandmarkDistance, between_gaussians
 from diffclust.energies import LandmarkEnergy
 from diffclust.methods import Words
 from diffclust.models.base import AbstractModel
-from diffclust.models.settings import ClusterSettings
+from diffclust.models.settings import ClusterSettings, PassSettings
 from diffclust.parallel import Data, Description
 from diffclust.prototypes import FrechetShapes, LandmarkGaussians, Learned, MeanShapes
 from diffclust.prototypes.base import Covariance
@@ -70,7 +70,7 @@ _DESCRIPTIONS = {
 }
 
 
-class ShapeKMeans(ClusterSettings, AbstractModel):
+class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
     """K-means of shapes given by landmarks, each of them a Gaussian.
 
     Shapes are registered by generalised Procrustes analysis, then assigned to the mean shape that
@@ -104,7 +104,6 @@ class ShapeKMeans(ClusterSettings, AbstractModel):
             paper does, and the number of dimensions plus two for the likelihood, which a cluster
             of one shape would make infinite. It is no part of the loss.
         min_variance: The least variance, as a fraction of the mean variance of all shapes.
-        max_passes: Most passes of a run.
 
     References:
         Gattone et al., On the geodesic distance in shapes K-means clustering; Fraley and Raftery,
@@ -128,11 +127,9 @@ class ShapeKMeans(ClusterSettings, AbstractModel):
     prior: float | None = eqx.field(static=True, default=None, kw_only=True)
     min_variance: float = eqx.field(static=True, default=1e-3, kw_only=True)
     num_restarts: int = eqx.field(static=True, default=20, kw_only=True)
-    max_passes: int = eqx.field(static=True, default=100, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        _validation.count(self.max_passes, "max_passes")
         _validation.positive(0.0 if self.prior is None else self.prior, "prior", least=0)
         for field in dataclasses.fields(self):
             choices, value = get_args(field.type), getattr(self, field.name)
@@ -334,8 +331,8 @@ class ShapeKMeans(ClusterSettings, AbstractModel):
             seeding=self.seeding,
         )
 
-        def problem(found: Mapping[str, np.ndarray]) -> LloydProblem:
-            reference, variances = (jnp.asarray(found[n]) for n in ("consensus", "variances"))
+        def problem(arrays: Mapping[str, np.ndarray]) -> LloydProblem:
+            reference, variances = (jnp.asarray(arrays[n]) for n in ("consensus", "variances"))
             return LloydProblem(self.solver(reference, variances), plan, start)
 
         return (self._register, problem)
@@ -360,14 +357,14 @@ class ShapeKMeans(ClusterSettings, AbstractModel):
         rounding = 100.0 * float(jnp.finfo(variances.dtype).eps) ** 2
         if not float(jnp.max(variances)) > rounding * float(jnp.mean(reference**2)):
             raise ValueError("all shapes are the same once they are registered; give others")
-        found = {
+        arrays = {
             "consensus": consensus,
             "variances": np.asarray(variances),
             "origin": common_centroid(array, weight),
             "registration": params,
             "registration_converged": np.asarray(converged),
         }
-        return dataclasses.replace(data, samples=registered[data.own]), found
+        return dataclasses.replace(data, samples=registered[data.own]), arrays
 
     def working_copies(self, description: Description) -> int:
         """Those of the aligner, and the centres and variances that a shape is compared with."""
@@ -404,8 +401,8 @@ class ShapeKMeans(ClusterSettings, AbstractModel):
         is compared to.
         """
         registered, params, solver = self._registered(outcome, data)
-        found = assign_samples(solver, outcome.learned, registered, callback=callback)
-        return dataclasses.replace(found, params=data.allgather(params))
+        assignment = assign_samples(solver, outcome.learned, registered, callback=callback)
+        return dataclasses.replace(assignment, params=data.allgather(params))
 
     def _registered(self, outcome: Outcome, data: Data) -> tuple[Data, np.ndarray, Lloyd]:
         """New shapes registered to the mean of those fitted, how, and what compares them."""

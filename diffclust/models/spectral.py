@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import equinox as eqx
 import jax
@@ -64,19 +64,23 @@ class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
         """The greatest of the numbers."""
         return max(self.num_removed)
 
-    def neighbours(self, coordinates: np.ndarray, **settings: Any) -> tuple[Neighbours, ...]:
+    def neighbours(
+        self, coordinates: np.ndarray, *, data: Data | None = None, callback: Callback = ignore
+    ) -> tuple[Neighbours, ...]:
         """The nearest samples in scattering space, of near-duplicates one at most.
 
         Args:
             coordinates: Coordinates along principal directions, leading first.
-            **settings: `mesh` and `report` of `nested_neighbours`.
+            data: The samples, whose devices share the work; None for one device.
+            callback: Called after every chunk.
 
         Returns:
             Neighbours of every sample, in the order of `num_removed`.
         """
         compared = self.num_compared(len(coordinates))
-        windows = (self.num_removed, self.num_dimensions, compared)
-        return distinct_neighbours(coordinates, *windows, min(self.num_neighbours), **settings)
+        windows = (self.num_removed, self.num_dimensions, compared, min(self.num_neighbours))
+        report = reporter(callback, "neighbours")
+        return distinct_neighbours(coordinates, *windows, mesh=data and data.mesh, report=report)
 
     def neighbours_among_fitted(
         self, coordinates: np.ndarray, outcome: Outcome, data: Data
@@ -105,8 +109,7 @@ class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
             The arrays of the neighbours.
         """
         coordinates = context.results["features"]["coordinates"]
-        report = reporter(context.callback, "neighbours")
-        near = self.neighbours(coordinates, mesh=context.data.mesh, report=report)
+        near = self.neighbours(coordinates, data=context.data, callback=context.callback)
         return neighbour_arrays(near)
 
     def cut_stage(
@@ -285,12 +288,12 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
     def _cut(self, context: Context) -> dict[str, np.ndarray]:
         return self.cut_stage(neighbours_of(context.results["neighbours"]), context)
 
-    def kept(self, context: Context) -> dict[str, np.ndarray]:
+    def extras(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, and with a graph of all samples their coordinates."""
-        kept = super().kept(context)
+        extras = super().extras(context)
         if "neighbours" in context.results:
-            kept["coordinates"] = context.results["features"]["coordinates"]
-        return kept
+            extras["coordinates"] = context.results["features"]["coordinates"]
+        return extras
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
         """By affinities to the samples, or representatives, that were fitted."""
@@ -340,12 +343,22 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
     def _representatives(self, removed: int, context: Context) -> dict[str, np.ndarray]:
         """Representatives in the space without the leading directions, and who is near them."""
         coordinates = context.results["features"]["coordinates"]
-        key, report = jax.random.split(context.key)[0], reporter(context.callback, "neighbours")
-        settings = {"mesh": context.data.mesh, "report": report}
-        return self.near_representatives(coordinates, removed, key, **settings)
+        return self.near_representatives(
+            coordinates,
+            removed,
+            jax.random.split(context.key)[0],
+            data=context.data,
+            callback=context.callback,
+        )
 
     def near_representatives(
-        self, coordinates: np.ndarray, removed: int, key: Key, **settings: Any
+        self,
+        coordinates: np.ndarray,
+        removed: int,
+        key: Key,
+        *,
+        data: Data | None = None,
+        callback: Callback = ignore,
     ) -> dict[str, np.ndarray]:
         """Representatives in the space without the leading directions, and who is near them.
 
@@ -353,7 +366,8 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
             coordinates: Coordinates along principal directions, leading first.
             removed: How many leading directions are left out.
             key: Draws the candidates.
-            **settings: `mesh` and `report` of `nearest_neighbours`.
+            data: The samples, whose devices share the work; None for one device.
+            callback: Called after every chunk.
 
         Returns:
             The neighbours' arrays, and the representatives as `"chosen"`.
@@ -365,7 +379,8 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
             key=jax.random.fold_in(key, removed),
             num_candidates=max(self.num_candidates, self.num_representatives),
         )
-        near = nearest_neighbours(window, chosen, max(self.num_neighbours), **settings)
+        most, report = max(self.num_neighbours), reporter(callback, "neighbours")
+        near = nearest_neighbours(window, chosen, most, mesh=data and data.mesh, report=report)
         return {**neighbour_arrays([near]), "chosen": chosen}
 
     def _cut_through_representatives(self, context: Context) -> dict[str, np.ndarray]:

@@ -23,7 +23,7 @@ from diffclust import models
 from diffclust._renamed import current_settings
 from diffclust.methods import Method, method_of
 from diffclust.models import AbstractModel, Result
-from diffclust.solvers import Assignment, ignore
+from diffclust.solvers import ignore
 
 _SKLEARN_NAMES = {
     "num_clusters": "n_clusters",
@@ -43,11 +43,9 @@ def _restored(result: Result, order: np.ndarray) -> Result:
     Its arrays are NumPy's: they keep their precision whatever JAX's is, and where it is pickled.
     """
     outcome, back = result.outcome, np.argsort(order)
-    fields = (getattr(outcome.assignment, field.name) for field in dataclasses.fields(Assignment))
     learned = jax.tree.map(np.asarray, outcome.learned)
-    outcome = dataclasses.replace(
-        outcome, learned=learned, assignment=Assignment(*(values[back] for values in fields))
-    )
+    assignment = jax.tree.map(lambda values: values[back], outcome.assignment)
+    outcome = dataclasses.replace(outcome, learned=learned, assignment=assignment)
     return dataclasses.replace(result, outcome=outcome)
 
 
@@ -108,7 +106,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
     @classmethod
     def _takes_rows(cls) -> bool:
         """Whether samples are rows of any numbers."""
-        return cls._method.moves == "nothing"
+        return cls._method.solver == "lloyd" and cls._method.moves == "nothing"
 
     def _precision(self, X: np.ndarray) -> Any:
         """JAX's precision, whatever that of the samples; that of rows of numbers is their own."""

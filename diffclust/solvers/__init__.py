@@ -13,7 +13,7 @@ from diffclust.solvers.gradient import GradientEM, GradientPlan, GradientState, 
 from diffclust.solvers.gradient_problem import GradientProblem
 from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
 from diffclust.solvers.lloyd_problem import LloydPlan, LloydProblem, Start
-from diffclust.solvers.lloyd_run import Run, Stopping, clusters_of, run_lloyd
+from diffclust.solvers.lloyd_run import Run, Stopping, clusters_of, lloyd_iterations
 from diffclust.solvers.point_clusters import PointClusters, kmeans, nearest_centres, representatives
 from diffclust.solvers.result import (
     Assignment,
@@ -75,9 +75,9 @@ __all__ = [
     "ignore",
     "kmeans",
     "kmeans_plus_plus",
+    "lloyd_iterations",
     "nearest_centres",
     "random_assignments",
     "representatives",
     "run",
-    "run_lloyd",
 ]

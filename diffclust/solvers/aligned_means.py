@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from diffclust._random import numpy_generator
 from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch
 from diffclust.parallel.data import Data
@@ -44,8 +45,8 @@ def align_to_own(
         own = clusters.take(past.cluster[:1])
         first = jnp.zeros((1,), dtype=jnp.int32)
         start = Alignment(first, past.params[:1], past.energy[:1])
-        found = solver.aligner.align(solver.energy, sample, own, shared, start, prepared)
-        return Alignment(past.cluster[:1], found.params, found.energy)
+        alignment = solver.aligner.align(solver.energy, sample, own, shared, start, prepared)
+        return Alignment(past.cluster[:1], alignment.params, alignment.energy)
 
     return jax.vmap(one)(samples, memory)
 
@@ -80,7 +81,7 @@ def aligned_means(
         The clusters.
     """
     solver, count = problem.solver, problem.plan.num_clusters
-    rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
+    rng = numpy_generator(key)
     chosen, weight = _sample_of_each(assignments, data.relative_weights, count, most, rng)
     subset = data.subset(chosen, weight)
     chosen = np.append(chosen, chosen[:1].repeat(subset.num_samples - chosen.size))
@@ -94,9 +95,9 @@ def aligned_means(
         state, new = data.replicate(state), []
         for batch, past in zip(level.batches, memory, strict=True):
             # The program that aligns all samples in the end, so that it is compiled once.
-            found = level.map(_aligned, (solver, state.learned), (batch.samples, past))
-            energy = past.energy.at[:, 0].set(found.energy[:, 0])
-            present = Memory(past.cluster, energy, found.params)
+            alignment = level.map(_aligned, (solver, state.learned), (batch.samples, past))
+            energy = past.energy.at[:, 0].set(alignment.energy[:, 0])
+            present = Memory(past.cluster, energy, alignment.params)
             state, present = level.step(step, state, batch, present)
             new.append(present)
         memory, state = tuple(new), solver.end_pass(state)

@@ -24,14 +24,14 @@ SoftAssignment = tuple[Assignment, Float[np.ndarray, " n"], Float[np.ndarray, "n
 """Samples assigned: how, the loss of each, and its responsibilities."""
 
 
-def assignment_of(memory: Memory) -> tuple[np.ndarray, ...]:
-    """The fields of an `Assignment`, from memory.
+def assignment_of(memory: Memory) -> Assignment:
+    """The assignment that the memory of samples holds.
 
     Args:
         memory: Memory on the host.
 
     Returns:
-        Clusters, energies, margins, second-best clusters and params.
+        Every sample in the first of its candidates.
     """
     cluster, energy, params = map(np.asarray, (memory.cluster, memory.energy, memory.params))
     if cluster.shape[1] > 1:
@@ -39,7 +39,7 @@ def assignment_of(memory: Memory) -> tuple[np.ndarray, ...]:
     else:
         margins = np.full(len(energy), np.inf, energy.dtype)
         second = np.full(len(cluster), -1, cluster.dtype)
-    return cluster[:, 0], energy[:, 0], margins, second, params[:, 0]
+    return Assignment(cluster[:, 0], energy[:, 0], margins, second, params[:, 0])
 
 
 def memberships_of(
@@ -109,7 +109,7 @@ def assign_samples(
     Returns:
         The assignment.
     """
-    return Assignment(*_assign_chunks(solver, learned, data, assignment_of, callback))
+    return _assign_chunks(solver, learned, data, assignment_of, callback)
 
 
 def assign_softly(
@@ -139,8 +139,7 @@ def assign_softly(
         memberships = memberships_of(reduction, memory, None if greatest else count)
         return assignment_of(memory), losses, memberships
 
-    fields, losses, responsibilities = _assign_chunks(solver, learned, data, part, callback)
-    return Assignment(*fields), losses, responsibilities
+    return _assign_chunks(solver, learned, data, part, callback)
 
 
 def all_energies(

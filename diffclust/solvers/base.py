@@ -110,11 +110,11 @@ class AbstractSolver(eqx.Module):
             Alignments with a leading batch axis, by what decides: the energies are the reduction's
             scores.
         """
-        found = self.align(learned, samples, memory)
+        alignment = self.align(learned, samples, memory)
         reduction = self.reduction_of(learned)
         offsets = reduction.offsets(learned.objective, len(learned.clusters))
         if offsets is None:
-            return found
+            return alignment
         offsets = jax.lax.stop_gradient(offsets)
 
         def by_score(one: Alignment) -> Alignment:
@@ -122,7 +122,7 @@ class AbstractSolver(eqx.Module):
             order = jnp.argsort(scores)
             return Alignment(one.cluster[order], one.params[order], scores[order])
 
-        return jax.vmap(by_score)(found)
+        return jax.vmap(by_score)(alignment)
 
     def num_remembered(self, num_clusters: int) -> int:
         """How many candidates' params are remembered of each sample.
@@ -199,31 +199,37 @@ class AbstractSolver(eqx.Module):
             common = shared if read is None else read
             return self.aligner.align(energy, sample, clusters, common, start, prepared)
 
-        found = jax.vmap(one)(given, memory, read)
+        alignment = jax.vmap(one)(given, memory, read)
         if not searched:
-            return found
-        values = _at_fixed_params(found.energy, found, self.energy, samples, learned.clusters)
-        return eqx.tree_at(lambda a: a.energy, found, values)
+            return alignment
+        values = _at_fixed_params(
+            alignment.energy, alignment, self.energy, samples, learned.clusters
+        )
+        return eqx.tree_at(lambda a: a.energy, alignment, values)
 
 
 @eqx.filter_custom_jvp
 def _at_fixed_params(
-    values: Array, found: Alignment, energy: AbstractPairEnergy, samples: PyTree, clusters: Clusters
+    values: Array,
+    alignment: Alignment,
+    energy: AbstractPairEnergy,
+    samples: PyTree,
+    clusters: Clusters,
 ) -> Array:
     """The energies of alignments, with the derivative that they have while params stay."""
-    del found, energy, samples, clusters
+    del alignment, energy, samples, clusters
     return values
 
 
 @_at_fixed_params.def_jvp
 def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
-    values, found, *others = primals
+    values, alignment, *others = primals
 
     def energies(energy: AbstractPairEnergy, samples: PyTree, clusters: Clusters) -> Array:
         def one(sample: PyTree, alignment: Alignment) -> Array:
             bound = jax.vmap(energy.bind(sample), in_axes=(0, None, 0))
             return bound(alignment.params, sample, clusters.take(alignment.cluster))
 
-        return jax.vmap(one)(samples, found)
+        return jax.vmap(one)(samples, alignment)
 
     return values, eqx.filter_jvp(energies, tuple(others), tuple(tangents[2:]))[1]

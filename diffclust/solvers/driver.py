@@ -148,7 +148,7 @@ Stages = tuple[ClosedForm | AbstractProblem | Callable[[Mapping], AbstractProble
 """What a fit consists of: closed forms in turn, and last a problem, or a function that makes it of
 what these have found."""
 
-STATE_FORMAT = 4
+STATE_FORMAT = 5
 """Number of the format of snapshots, which their folder records: to be raised when their trees or
 positions change."""
 
@@ -180,7 +180,7 @@ def run(
         FitError: If the fit breaks down.
     """
     start = time.perf_counter()
-    problem, data, found = _prepared(stages, data)
+    problem, data, results = _prepared(stages, data)
     restored = None if snapshots is None else _restored(problem, data, snapshots)
     # A list, from which each step takes the state: what is to be freed is not held here as well.
     state = [problem.init(data, key) if restored is None else restored[0]]
@@ -198,20 +198,20 @@ def run(
         if snapshots is not None:
             _save(snapshots, data, state[0], time.perf_counter() - start)
     outcome = problem.outcome(data, state.pop(), callback)
-    extras, seconds = {**found, **outcome.extras}, time.perf_counter() - start
+    extras, seconds = {**results, **outcome.extras}, time.perf_counter() - start
     return dataclasses.replace(outcome, extras=extras, seconds=seconds)
 
 
 def _prepared(stages: Stages, data: Data) -> tuple[AbstractProblem, Data, dict[str, np.ndarray]]:
     """The problem, the data that it is for, and what the closed forms have found."""
-    found: dict[str, np.ndarray] = {}
+    results: dict[str, np.ndarray] = {}
     *closed_forms, last = stages
     for closed_form in closed_forms:
         data, arrays = cast(ClosedForm, closed_form)(data)
-        found.update(arrays)
+        results.update(arrays)
     if isinstance(last, AbstractProblem):
-        return last, data, found
-    return cast(Callable[..., AbstractProblem], last)(found), data, found
+        return last, data, results
+    return cast(Callable[..., AbstractProblem], last)(results), data, results
 
 
 def _save(snapshots: Snapshots, data: Data, state: State, seconds: float) -> None:

@@ -16,7 +16,6 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, Alignment, Sequential
 from diffclust.energies import (
-    AbstractAdaptiveReduction,
     AbstractPairEnergy,
     AbstractReduction,
     HardMinimum,
@@ -195,13 +194,13 @@ class GradientEM(AbstractSolver):
             return None
         return self.init_memory(size, num_clusters, dtype)
 
-    def losses(self, learned: Learned, samples: PyTree, found: Alignment) -> Float[Array, " n"]:
+    def losses(self, learned: Learned, samples: PyTree, alignment: Alignment) -> Float[Array, " n"]:
         """The loss of each sample of a batch, with its gradient.
 
         Args:
             learned: What is learned.
             samples: A batch of samples.
-            found: How they were assigned under the same.
+            alignment: How they were assigned under the same.
 
         Returns:
             One number a sample.
@@ -215,8 +214,10 @@ class GradientEM(AbstractSolver):
             return energies if offsets is None else energies + offsets[index]
 
         best = slice(0, self.followed or (1 if reduction.is_hard else None))
-        part = reduction(jax.vmap(one)(samples, found.cluster[:, best], found.params[:, best]))
-        whole = reduction(found.energy)
+        part = reduction(
+            jax.vmap(one)(samples, alignment.cluster[:, best], alignment.params[:, best])
+        )
+        whole = reduction(alignment.energy)
         return part + jax.lax.stop_gradient(whole - part)
 
     def step(
@@ -248,19 +249,19 @@ class GradientEM(AbstractSolver):
                     batch.samples, batch.weight, axis_name=axis_name
                 )
                 read = Learned(learned.clusters, BatchFeatures(features), learned.objective)
-            found = self.assign(read, batch.samples, memory)
-            losses = self.losses(learned, batch.samples, found)
-            return jnp.dot(losses, batch.weight), (found, running)
+            alignment = self.assign(read, batch.samples, memory)
+            losses = self.losses(learned, batch.samples, alignment)
+            return jnp.dot(losses, batch.weight), (alignment, running)
 
         value_and_grad = eqx.filter_value_and_grad(total, has_aux=True)
-        (loss, (found, running)), gradient = value_and_grad(state.learned)
+        (loss, (alignment, running)), gradient = value_and_grad(state.learned)
         # Weights of penalties are chosen, not learned: the loss would fall by making them small.
         gradient = eqx.tree_at(lambda g: g.clusters.penalty, gradient, replace_fn=jnp.zeros_like)
         number = jnp.arange(len(state.learned.clusters), dtype=jnp.int32)
         reduction, mass = self.reduction_of(state.learned), jnp.sum(batch.weight)
-        share = total_share(reduction, found.energy)[:, None]
-        count = batch.weight @ jnp.where(found.cluster[:, :1] == number[None], share, 0.0)
-        sums = reduction.statistics(found.energy, batch.weight, found.cluster)
+        share = total_share(reduction, alignment.energy)[:, None]
+        count = batch.weight @ jnp.where(alignment.cluster[:, :1] == number[None], share, 0.0)
+        sums = reduction.statistics(alignment.energy, batch.weight, alignment.cluster)
         if axis_name is not None:
             every = (loss, gradient, count, mass, sums)
             loss, gradient, count, mass, sums = jax.lax.psum(every, axis_name)
@@ -276,12 +277,12 @@ class GradientEM(AbstractSolver):
         held = (state.learned if self.reduction.follows_samples else learned).objective
         learned = Learned(learned.clusters, shared, held)
         tally = jax.tree.map(jnp.add, state.tally, GradientTally(count, loss, mass, sums))
-        taken, kept = (learned, moments, tally), (state.learned, state.moments, state.tally)
+        taken, previous = (learned, moments, tally), (state.learned, state.moments, state.tally)
         learned, moments, tally = jax.tree.map(
-            lambda new, old: jnp.where(finite, new, old), taken, kept
+            lambda new, old: jnp.where(finite, new, old), taken, previous
         )
         failed = jnp.where(finite | (state.failed >= 0), state.failed, state.step)
-        present = None if memory is None else memory_of(found, memory.params.shape[1])
+        present = None if memory is None else memory_of(alignment, memory.params.shape[1])
         return GradientState(learned, moments, tally, state.step + 1, failed), present
 
     def _updated(
@@ -339,7 +340,7 @@ class GradientEM(AbstractSolver):
         tiny = count < least_share * jnp.sum(count) / count.shape[0]
         largest = jnp.argmax(count)
         source = jnp.where(tiny, largest, number)
-        stirred = tiny | (jnp.any(tiny) & (number == largest))
+        perturbed = tiny | (jnp.any(tiny) & (number == largest))
 
         objective = state.learned.objective
         if self.reduction.follows_samples:
@@ -348,14 +349,14 @@ class GradientEM(AbstractSolver):
         state = regrouped(state, source)
         learned = state.learned
         leaves, structure = jax.tree.flatten(learned.clusters.prototype)
-        stirred_leaves = [
+        perturbed_leaves = [
             leaf
             + noise
-            * jnp.where(stirred.reshape(-1, *[1] * (leaf.ndim - 1)), 1.0, 0.0).astype(leaf.dtype)
+            * jnp.where(perturbed.reshape(-1, *[1] * (leaf.ndim - 1)), 1.0, 0.0).astype(leaf.dtype)
             * jax.random.normal(part, leaf.shape, leaf.dtype)
             for leaf, part in zip(leaves, jax.random.split(key, len(leaves)), strict=True)
         ]
-        prototype = jax.tree.unflatten(structure, stirred_leaves)
+        prototype = jax.tree.unflatten(structure, perturbed_leaves)
         learned = eqx.tree_at(lambda tree: tree.clusters.prototype, learned, prototype)
         return cleared(state, learned), jnp.sum(tiny, dtype=jnp.int32)
 
@@ -372,7 +373,7 @@ def _with_rate(moments: PyTree, rate: Scalar) -> PyTree:
 def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> GradientState:
     """Every cluster with all that belongs to another one, the optimiser's moments included.
 
-    The state of an `AbstractAdaptiveReduction` stays as it is.
+    A reduction that follows the samples stays as it is.
 
     Args:
         state: The state.
@@ -386,7 +387,7 @@ def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> Gradient
         if not isinstance(tree, Learned):
             return tree
         objective = tree.objective
-        if not isinstance(objective, AbstractAdaptiveReduction):
+        if not getattr(objective, "follows_samples", False):
             objective = jax.tree.map(lambda x: x[source] if x.ndim else x, objective)
         return Learned(tree.clusters.take(source), tree.shared, objective)
 
@@ -463,7 +464,7 @@ class GradientPlan:
         moves_every: Windows between two attempts to split one cluster and remove another; 0 tries
             none.
         least_gain: The least net gain that is worth such a move, as a fraction of the loss.
-        move_samples: Most samples by which it is judged, and by which runs of a race are compared.
+        move_samples: Most samples on which it, and the runs of a race, are evaluated.
         num_starts: Runs that race.
         race: The steps at which they are compared; phases do not end early before the last.
     """

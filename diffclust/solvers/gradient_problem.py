@@ -41,7 +41,7 @@ class GradientPosition:
         start: Number of the start of the run in progress, where several race.
         score: Its loss on the samples by which runs are compared; None until it has come there.
         round: Rounds of the race that are over.
-        rivals: Where the other runs that are still in the race are.
+        candidates: Where the other runs that are still in the race are.
     """
 
     phase: int = 0
@@ -57,7 +57,7 @@ class GradientPosition:
     start: int = 0
     score: float | None = None
     round: int = 0
-    rivals: tuple[dict[str, Any], ...] = ()
+    candidates: tuple[dict[str, Any], ...] = ()
 
 
 class GradientArrays(eqx.Module):
@@ -68,14 +68,14 @@ class GradientArrays(eqx.Module):
         state: The restart in progress, or None.
         memory: Its memory of all samples, where alignments start from it.
         best: What the best restart so far learned, or None.
-        rivals: State and memory of the other runs that are still in a race.
+        candidates: State and memory of the other runs that are still in a race.
     """
 
     key: Array
     state: GradientState | None = None
     memory: Memory | None = None
     best: Learned | None = None
-    rivals: tuple[tuple[GradientState, Memory | None], ...] = ()
+    candidates: tuple[tuple[GradientState, Memory | None], ...] = ()
 
 
 _RUN = ("phase", "steps", "history", "starts", "refills", "moves", "ended", "start", "score")
@@ -164,7 +164,7 @@ class GradientProblem(AbstractProblem):
         """
         assert arrays.state is not None
         at = dataclasses.replace(at, score=self._score(data, arrays, at, key))
-        waiting = list(zip(at.rivals, arrays.rivals, strict=True))
+        waiting = list(zip(at.candidates, arrays.candidates, strict=True))
         waiting.append(({name: getattr(at, name) for name in _RUN}, (arrays.state, arrays.memory)))
         position: dict[str, Any] = {}
         if at.round == 0 and len(waiting) < self.plan.num_starts:
@@ -174,19 +174,19 @@ class GradientProblem(AbstractProblem):
         else:
             if all(about["score"] is not None for about, _ in waiting):
                 waiting.sort(key=lambda one: (one[0]["score"], one[0]["start"]))
-                kept = waiting[: -(-len(waiting) // 2)]
-                waiting = [({**about, "score": None}, run) for about, run in kept]
+                better = waiting[: -(-len(waiting) // 2)]
+                waiting = [({**about, "score": None}, run) for about, run in better]
                 position = {"round": at.round + 1}
             about, run = waiting.pop(0)
             position |= about
         others, runs = ([one[part] for one in waiting] for part in (0, 1))
-        arrays = dataclasses.replace(arrays, state=run[0], memory=run[1], rivals=tuple(runs))
-        return arrays, dataclasses.replace(at, **position, rivals=tuple(others))
+        arrays = dataclasses.replace(arrays, state=run[0], memory=run[1], candidates=tuple(runs))
+        return arrays, dataclasses.replace(at, **position, candidates=tuple(others))
 
     def _score(self, data: Data, arrays: GradientArrays, at: GradientPosition, key: Key) -> float:
         """The mean loss of the samples by which the runs of a race are compared."""
         assert arrays.state is not None
-        some = _judged(data, self.plan, arrays.memory, key, 0)
+        some = _evaluation_batch(data, self.plan, arrays.memory, key, 0)
         loss = float(_mean_loss(self._solver(at), arrays.state.learned, *some))
         # What is no number comes last, and would not be equal to itself.
         return loss if np.isfinite(loss) else np.finfo(np.float64).max
@@ -317,7 +317,7 @@ class GradientProblem(AbstractProblem):
             jnp.zeros((2,), jnp.uint32),
             *(run(at) if at.running else (None, None)),
             None if at.best is None else learned,
-            tuple(run(GradientPosition(**about)) for about in at.rivals),
+            tuple(run(GradientPosition(**about)) for about in at.candidates),
         )
 
 
@@ -362,9 +362,9 @@ def _move(
     data: Data,
     key: Key,
 ) -> GradientState | None:
-    """The state after the best split and removal, judged by some samples; None for none."""
+    """The state after the best split and removal, evaluated on some samples; None for none."""
     # Where devices share the samples, there are few of these, and seldom: each weighs all moves.
-    some, past = _judged(data, plan, memory, key, int(state.step))
+    some, past = _evaluation_batch(data, plan, memory, key, int(state.step))
     move = propose(solver, state.learned, some, past)
     pair = best_move(move, least=plan.least_gain)
     if pair is None:
@@ -373,23 +373,23 @@ def _move(
     return apply_move(state, move.children, split, removed)
 
 
-def _judged(
+def _evaluation_batch(
     data: Data, plan: GradientPlan, memory: Memory | None, key: Key, step: int
 ) -> tuple[Batch, Memory | None]:
-    """The samples by which moves and races are judged at a step, and the memory of them."""
+    """The samples on which moves and races are evaluated at a step, and the memory of them."""
     rng = np.random.default_rng([step, *np.asarray(jax.random.key_data(key)).tolist()])
-    judged = min(data.num_samples, plan.move_samples)
-    # One of few numbers, eight to a doubling: other data sets are judged by the same program.
-    judged -= judged % 2 ** max(0, judged.bit_length() - 4)
-    index = rng.choice(data.num_samples, judged, replace=False)
+    count = min(data.num_samples, plan.move_samples)
+    # One of few numbers, eight to a doubling: other data sets run the same program.
+    count -= count % 2 ** max(0, count.bit_length() - 4)
+    index = rng.choice(data.num_samples, count, replace=False)
     places = jnp.asarray(index)
     return data.some(index), jax.tree.map(lambda leaf: leaf[places], memory)
 
 
 @eqx.filter_jit
 def _mean_loss(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory | None) -> Array:
-    found = solver.assign(learned, batch.samples, memory)
-    losses = solver.reduction_of(learned)(found.energy)
+    alignment = solver.assign(learned, batch.samples, memory)
+    losses = solver.reduction_of(learned)(alignment.energy)
     return jnp.dot(losses, batch.weight) / jnp.sum(batch.weight)
 
 

@@ -136,7 +136,7 @@ class Lloyd(AbstractSolver):
         memory: Memory,
         *,
         axis_name: str | None = None,
-        kept: bool = False,
+        incremental: bool = False,
     ) -> tuple[LloydState, Memory]:
         """Assigns one chunk and adds its aligned samples to the sums.
 
@@ -145,7 +145,7 @@ class Lloyd(AbstractSolver):
             batch: A chunk of samples.
             memory: Their memory.
             axis_name: Name of a mapped device axis over which the chunk's sums are added, or None.
-            kept: Whether the state's statistics already hold the chunk as the memory has it
+            incremental: Whether the state's statistics already hold the chunk as the memory has it
                 (`end_pass(..., keep=True)`), so that only samples that changed are moved. For
                 solvers with `sums_persist` only.
 
@@ -154,7 +154,12 @@ class Lloyd(AbstractSolver):
         """
         alignment = self.assign(state.learned, batch.samples, memory)
         state = self.accumulate(
-            state, batch, alignment, memory.cluster[:, 0], axis_name=axis_name, kept=kept
+            state,
+            batch,
+            alignment,
+            memory.cluster[:, 0],
+            axis_name=axis_name,
+            incremental=incremental,
         )
         return state, memory_of(alignment, memory.params.shape[1])
 
@@ -166,7 +171,7 @@ class Lloyd(AbstractSolver):
         previous: Int[Array, " n"],
         *,
         axis_name: str | None = None,
-        kept: bool = False,
+        incremental: bool = False,
     ) -> LloydState:
         """Adds one chunk, aligned as given, to the sums.
 
@@ -176,7 +181,7 @@ class Lloyd(AbstractSolver):
             alignment: Their alignments; only the first candidate counts where memberships are hard.
             previous: The clusters they were in.
             axis_name: Name of a mapped device axis over which the chunk's sums are added, or None.
-            kept: Whether the statistics already hold the chunk in its previous clusters.
+            incremental: Whether the statistics already hold the chunk in its previous clusters.
 
         Returns:
             The state with the chunk added.
@@ -186,7 +191,7 @@ class Lloyd(AbstractSolver):
         membership = _membership(best, batch.weight, count)
         # Padding weighs nothing, and so decides nothing.
         moved = (best != previous) & (batch.weight > 0)
-        if kept:
+        if incremental:
             difference = membership - _membership(previous, batch.weight, count)
             prototypes = state.learned.clusters.prototype
             statistics = _moved_only(self.family, batch.samples, difference, moved, prototypes)
@@ -266,7 +271,7 @@ class Lloyd(AbstractSolver):
 
         Args:
             state: A state to which all chunks were added.
-            keep: Whether the statistics are kept, for `step(..., kept=True)`.
+            keep: Whether the statistics are kept, for `step(..., incremental=True)`.
 
         Returns:
             The next pass's state, with empty sums but for what is kept.

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from diffclust import _validation
+from diffclust._random import numpy_generator
 from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.data import Data, Description, PerSample
 from diffclust.prototypes import Clusters, Learned
@@ -30,7 +31,7 @@ from diffclust.solvers.lloyd_run import (
     run_pass,
 )
 from diffclust.solvers.penalty_learning import learned_penalties
-from diffclust.solvers.result import Assignment, Callback, Outcome, Progress, Status
+from diffclust.solvers.result import Callback, Outcome, Progress, Status
 from diffclust.solvers.seeding import (
     distances_to_seeds,
     kmeans_plus_plus,
@@ -381,8 +382,7 @@ class LloydProblem(AbstractProblem):
         """Splits the next cluster on trial."""
         cluster, run = at.splits.index("due"), arrays.run
         assert run is not None
-        seed = int(jax.random.randint(self._restart_key(arrays, at), (), 0, 2**30))
-        rng = np.random.default_rng(seed)
+        rng = numpy_generator(self._restart_key(arrays, at))
         if at.rng is not None:
             rng.bit_generator.state = at.rng
         trial = try_split(self.solver, chunks, run, cluster, self.plan.split_merge, rng)
@@ -427,7 +427,7 @@ class LloydProblem(AbstractProblem):
             extras = {"responsibilities": chunks.collect(best.memory, part)}
         return Outcome(
             learned,
-            Assignment(*chunks.collect(best.memory, assignment_of)),
+            chunks.collect(best.memory, assignment_of),
             best.history,
             at.losses,
             best.status,

@@ -82,7 +82,7 @@ def sum_over_chunks(
     state: LloydState,
     memory: Iterator[Memory] | Sequence[Memory],
     *,
-    kept: bool = False,
+    incremental: bool = False,
     report: Callable[[int, int], None] | None = None,
 ) -> tuple[LloydState, tuple[Memory, ...]]:
     """Steps over all chunks.
@@ -92,13 +92,13 @@ def sum_over_chunks(
         chunks: The data.
         state: A state with empty sums, or with those of the last pass.
         memory: Memory of each chunk.
-        kept: Whether the state's statistics are those of the last pass; see `Lloyd.step`.
+        incremental: Whether the state's statistics are those of the last pass; see `Lloyd.step`.
         report: Called with chunks done and chunks in all, or None.
 
     Returns:
         The state with all sums, and the new memory.
     """
-    step, new = eqx.Partial(solver.step, kept=kept), []
+    step, new = eqx.Partial(solver.step, incremental=incremental), []
     for number, (batch, past) in enumerate(zip(chunks.batches, memory, strict=True)):
         state, present = chunks.step(step, state, batch, past)
         new.append(present)
@@ -161,9 +161,9 @@ def run_pass(
             report(iteration, done, total, last, learned)
 
     # The first pass counts afresh: the memory may be of other sums than the state's.
-    kept = solver.sums_persist and bool(history)
+    incremental = solver.sums_persist and bool(history)
     state, memory = sum_over_chunks(
-        solver, chunks, state, _releasing(past), kept=kept, report=report_chunk
+        solver, chunks, state, _releasing(past), incremental=incremental, report=report_chunk
     )
     tally = state.tally
     loss = float(tally.loss)
@@ -193,7 +193,7 @@ def run_pass(
     return state, memory, history
 
 
-def run_lloyd(
+def lloyd_iterations(
     solver: Lloyd,
     chunks: Chunks,
     state: LloydState,

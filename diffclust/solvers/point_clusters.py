@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
 from diffclust import _validation
+from diffclust._random import numpy_generator
 from diffclust.alignment import NoAlignment
 from diffclust.energies import TransformedDistance
 from diffclust.features.moments import checked_features
@@ -179,12 +179,12 @@ def kmeans(
 
 def _different(rows: np.ndarray, most: int) -> np.ndarray:
     """Rows that differ, in their order, up to a number of them."""
-    found, remaining = [], np.arange(len(rows))
-    while remaining.size and len(found) < most:
+    different, remaining = [], np.arange(len(rows))
+    while remaining.size and len(different) < most:
         row = rows[remaining[0]]
-        found.append(row)
+        different.append(row)
         remaining = remaining[(rows[remaining] != row).any(axis=1)]
-    return np.stack(found)
+    return np.stack(different)
 
 
 def representatives(
@@ -224,7 +224,7 @@ def representatives(
     _validation.positive(num_representatives, "num_representatives")
     _validation.positive(num_candidates, "num_candidates", least=num_representatives)
     count = len(features)
-    rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
+    rng = numpy_generator(key)
     drawn = rng.choice(count, size=min(num_candidates, count), replace=False)
     candidates = checked_features(np.asarray(features)[np.sort(drawn)], "features")
     if len(candidates) <= num_representatives:

@@ -5,6 +5,7 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
+import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
@@ -135,8 +136,7 @@ def ignore(progress: Progress) -> None:
     del progress
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Assignment:
+class Assignment(eqx.Module):
     """How samples were assigned, prototypes fixed.
 
     Attributes:

@@ -92,8 +92,8 @@ def kmeans_plus_plus(
             remaining[: chunks.num_samples] = chunks.collect(parts)
             return
         for batch in chunks.batches:
-            found = np.asarray(_distances(to_all, batch.samples, seeds))
-            remaining[start : start + chunks.size] = found
+            distances = np.asarray(_distances(to_all, batch.samples, seeds))
+            remaining[start : start + chunks.size] = distances
             start += chunks.size
 
     # The first seed stands in all places, so that one shape serves for every call.
@@ -130,14 +130,14 @@ def _draw(uniforms: Float[np.ndarray, " m"], mass: np.ndarray) -> Int[np.ndarray
         ends.append(total)
         positive = np.flatnonzero(block > 0)
         last = start + int(positive[-1]) if positive.size else last
-    found = []
+    drawn = []
     for wanted in (uniforms * total).tolist():
         # `side="right"` never lands on a sample without mass, except past the end by rounding.
         number = min(int(np.searchsorted(ends, wanted, side="right")), len(ends) - 1)
         before = ends[number - 1] if number else 0.0
         block = _running(mass[parts[number] : parts[number] + _BLOCK], before)
-        found.append(parts[number] + int(np.searchsorted(block, wanted, side="right")))
-    return np.minimum(np.asarray(found), last)
+        drawn.append(parts[number] + int(np.searchsorted(block, wanted, side="right")))
+    return np.minimum(np.asarray(drawn), last)
 
 
 def _running(block: np.ndarray, before: float) -> Float[np.ndarray, " m"]:

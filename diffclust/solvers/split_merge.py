@@ -8,6 +8,7 @@ and the prototype takes a step along the mean gradient of either side.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 
@@ -23,7 +24,7 @@ from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.gradient import GradientEM, GradientState, cleared, regrouped
 from diffclust.solvers.lloyd import Lloyd, total_share
-from diffclust.solvers.lloyd_run import Run, Stopping, run_lloyd
+from diffclust.solvers.lloyd_run import Run, Stopping, lloyd_iterations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,21 +70,28 @@ def _flat(tree: PyTree) -> Float[Array, "n numbers"]:
     return jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
 
 
-# Lloyd's algorithm.
+def _shares_of_sides(
+    rows: Float[Array, "n numbers"], weight: Float[Array, " n"], *, iterations: int
+) -> Float[Array, "2 n"]:
+    """How much each row counts in the mean of either side of the rows' weighted mean.
 
+    Args:
+        rows: What is divided along its leading principal direction.
+        weight: Weights of the rows.
+        iterations: Steps of the power method.
 
-def _halves(aligned: PyTree, weight: Array) -> PyTree:
-    """Two prototypes: means on either side of the mean along the leading principal direction."""
-    rows = _flat(aligned)
-    mean = (weight @ rows) / jnp.sum(weight)
+    Returns:
+        Shares that sum to one on each side; zero where a side has no rows.
+    """
+    mean = (weight @ rows) / jnp.maximum(jnp.sum(weight), 1e-30)
     centred = (rows - mean[None]) * jnp.sqrt(weight)[:, None]
-    direction = power_iteration(centred, iterations=12)
-    side = ((rows - mean[None]) @ direction > 0).astype(rows.dtype)
-    membership = jnp.stack([1.0 - side, side]) * weight[None]
-    share = membership / jnp.maximum(jnp.sum(membership, axis=1, keepdims=True), 1e-30)
-    return jax.tree.map(
-        lambda leaf: (share @ leaf.reshape(leaf.shape[0], -1)).reshape(2, *leaf.shape[1:]), aligned
-    )
+    direction = power_iteration(centred, iterations=iterations)
+    side = (centred @ direction > 0).astype(rows.dtype)
+    sides = jnp.stack([side, 1.0 - side]) * weight[None]
+    return sides / jnp.maximum(jnp.sum(sides, axis=1, keepdims=True), 1e-30)
+
+
+# Lloyd's algorithm.
 
 
 @eqx.filter_jit
@@ -91,7 +99,11 @@ def _children(
     solver: Lloyd, samples: PyTree, params: Array, weight: Array, parent: Clusters
 ) -> Clusters:
     aligned = jax.vmap(solver.energy.aligned)(params, samples)
-    prototype = jax.vmap(solver.family.normalise)(_halves(aligned, weight))
+    share = _shares_of_sides(_flat(aligned), weight, iterations=12)[::-1]
+    means = jax.tree.map(
+        lambda leaf: (share @ leaf.reshape(leaf.shape[0], -1)).reshape(2, *leaf.shape[1:]), aligned
+    )
+    prototype = jax.vmap(solver.family.normalise)(means)
     twins = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), parent)
     return eqx.tree_at(lambda c: c.prototype, twins, prototype)
 
@@ -139,7 +151,7 @@ def try_split(
     memory = tuple(solver.init_memory(part.own_size, 2, params.dtype) for _ in range(part.count))
     stopping = Stopping(settings.split_passes, 1e-3)
     state = solver.init(children, run.learned.objective)
-    trial = run_lloyd(solver, part, state, memory, stopping)
+    trial = lloyd_iterations(solver, part, state, memory, stopping)
     losses = past.energy[:, 0]
     if not solver.reduction.is_hard:
         losses = np.asarray(solver.reduction_of(run.learned)(jnp.asarray(past.energy)))
@@ -232,17 +244,6 @@ class Move(eqx.Module):
     children: PyTree
 
 
-def _sides(
-    slopes: Float[Array, "n pixels"], member: Float[Array, " n"]
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Weights of the samples on either side of the members' mean along their main direction."""
-    mean = (member @ slopes) / jnp.maximum(jnp.sum(member), 1.0)
-    centred = (slopes - mean[None]) * member[:, None]
-    direction = power_iteration(centred, iterations=8)
-    first = (centred @ direction > 0).astype(slopes.dtype) * member
-    return first, member - first
-
-
 @eqx.filter_jit
 def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory | None) -> Move:
     """Weighs all splits and removals.
@@ -279,9 +280,8 @@ def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory |
         return jax.vmap(one)(batch.samples, params, own)
 
     slopes = of_own(jax.grad(energy), clusters.prototype)
-    rows = _flat(slopes)
-    sides = jax.lax.map(lambda m: jnp.stack(_sides(rows, m)), member.T)
-    share = sides / jnp.maximum(jnp.sum(sides, axis=2, keepdims=True), 1.0)
+    shares = functools.partial(_shares_of_sides, _flat(slopes), iterations=8)
+    share = jax.lax.map(shares, member.T)
     direction = jax.tree.map(
         lambda leaf: jnp.einsum(
             "ksn,n...->ks...", share, leaf, precision=jax.lax.Precision.HIGHEST

@@ -103,8 +103,8 @@ class StagedProblem(AbstractProblem):
         context = self._context(data, arrays, callback)
         if stage.chunks is None:
             assert stage.compute is not None
-            found = {name: np.asarray(array) for name, array in stage.compute(context).items()}
-            return self._after(arrays, position, stage, data.broadcast(found))
+            computed = {name: np.asarray(array) for name, array in stage.compute(context).items()}
+            return self._after(arrays, position, stage, data.broadcast(computed))
         if data.is_distributed:
             # Of this process's rows alone no other could go on.
             rows = data.allgather(all_rows(stage.chunks(context)))
@@ -125,13 +125,13 @@ class StagedProblem(AbstractProblem):
 
     @staticmethod
     def _after(
-        arrays: StagedArrays, position: Position, stage: FitStage, found: dict[str, np.ndarray]
+        arrays: StagedArrays, position: Position, stage: FitStage, computed: dict[str, np.ndarray]
     ) -> State:
         described = {
             name: {"shape": list(array.shape), "dtype": array.dtype.name}
-            for name, array in found.items()
+            for name, array in computed.items()
         }
-        results = {**arrays.results, stage.name: found}
+        results = {**arrays.results, stage.name: computed}
         stages = {**position["stages"], stage.name: described}
         return State(StagedArrays(arrays.key, results), {"stages": stages, "rows": None})
 

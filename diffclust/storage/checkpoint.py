@@ -1,5 +1,6 @@
 """Saving and loading of results with orbax: arrays and JSON, no pickle."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffclust._version import __version__
-from diffclust.models import MODELS, AbstractModel, Clustering, Result
+from diffclust.methods import METHODS
+from diffclust.models import MODELS, AbstractModel, Result
 from diffclust.parallel.processes import saving_alone
 from diffclust.solvers import Assignment, Outcome, Status
 from diffclust.storage.arrays import checksum, leaf_name, named_leaves
@@ -21,9 +23,6 @@ FORMAT = 2
 _DESCRIPTION = "model.json"
 _ARRAYS = "arrays"
 _EXTRA = "extra_"
-
-_ASSIGNMENT = ("clusters", "distances", "margins", "runners_up", "params")
-"""What is saved of the assignment."""
 
 _FORMER_LEAVES = {"prototype.covariance": "prototype.spread"}
 """What leaves were called in files of diffclust 0.1."""
@@ -46,7 +45,7 @@ def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
     import orbax.checkpoint as ocp
 
     model = result.model
-    if MODELS.get(model.method) is not type(model) and not isinstance(model, Clustering):
+    if model.method in METHODS and MODELS.get(model.method) is not type(model):
         raise ValueError(
             f"{type(model).__name__} is none of the named methods ({', '.join(MODELS)}), and only "
             "these can be rebuilt from a file; save its prototypes as an array"
@@ -170,7 +169,7 @@ def _arrays(result: Result) -> dict[str, np.ndarray]:
     outcome = result.outcome
     arrays = {
         **{_short(name): leaf for name, leaf in named_leaves(outcome.learned).items()},
-        **{name: getattr(outcome.assignment, name) for name in _ASSIGNMENT},
+        **named_leaves(outcome.assignment),
         "history": np.asarray(outcome.history, np.float64),
         "restarts": np.asarray(outcome.restarts, np.float64),
     }
@@ -215,7 +214,7 @@ def _rebuild(
         return jnp.asarray(array)
 
     learned = jax.tree_util.tree_map_with_path(filled, blank)
-    assignment = Assignment(*(arrays[name] for name in _ASSIGNMENT))
+    assignment = Assignment(*(arrays[field.name] for field in dataclasses.fields(Assignment)))
     outcome = Outcome(
         learned,
         assignment,

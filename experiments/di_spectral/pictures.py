@@ -25,7 +25,7 @@ def rows_of(images, count):
     model = diffclust.DeformationInvariantSpectralClustering(10, num_removed=(2,))
     _, coordinates = model.project(Data(images))
     (candidates,) = model.neighbours(coordinates)
-    (judged,) = model.judge([candidates], images)
+    (judged,) = model.rerank([candidates], images)
     units = unit_norm(images)
     distance = model.distance(units[:64])
     before, after = candidates.index[:, 0], judged.index[:, 0]

@@ -32,7 +32,7 @@ def graphs_of(model, images):
     features = time.perf_counter()
     candidates = model.neighbours(coordinates)
     searched = time.perf_counter()
-    judged = model.judge(candidates, images)
+    judged = model.rerank(candidates, images)
     ended = time.perf_counter()
     seconds = {
         "features": round(features - begun, 1),

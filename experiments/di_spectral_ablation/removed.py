@@ -51,7 +51,7 @@ def main():
             found = {}
             for removed in REMOVED:
                 model = dataclasses.replace(model, num_removed=removed)
-                judged = model.judge(model.neighbours(coordinates), images)
+                judged = model.rerank(model.neighbours(coordinates), images)
                 settings = (model.num_neighbours, len(chosen), model.num_restarts, key)
                 cut = cut_mean_graph(judged, *settings)
                 found[str(removed)] = {

@@ -85,13 +85,13 @@ def variants(images):
     """Each setting's name and its neighbours, one after another."""
     _, coordinates = MODEL.project(Data(images))
     candidates = MODEL.neighbours(coordinates)
-    yield "default", MODEL, MODEL.judge(candidates, images)
+    yield "default", MODEL, MODEL.rerank(candidates, images)
     yield "no refinement", MODEL, candidates
     raw = pixels(images)
     plain = changed(num_removed=(0,), num_dimensions=raw.shape[1])
     in_pixels = plain.neighbours(raw)
     yield "pixel candidates, no refinement", plain, in_pixels
-    yield "pixel candidates, refined", plain, plain.judge(in_pixels, images)
+    yield "pixel candidates, refined", plain, plain.rerank(in_pixels, images)
     units = unit_norm(images)
     yield "judged by pixels", MODEL, judged_by(SquaredEuclidean(), units, candidates)
     yield "affine only", MODEL, affine_only(MODEL, images, candidates)
@@ -100,7 +100,7 @@ def variants(images):
         near = candidates
         if {"num_candidates", "num_removed"} & settings.keys():
             near = model.neighbours(coordinates)
-        yield name, model, model.judge(near, images)
+        yield name, model, model.rerank(near, images)
 
 
 def main():

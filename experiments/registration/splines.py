@@ -31,7 +31,7 @@ def row_of(images, labels, key):
     _, coordinates = MODEL.project(Data(framed[0]))
     candidates = MODEL.neighbours(coordinates)
     judges = {
-        "splines": lambda each: MODEL.judge(candidates, each),
+        "splines": lambda each: MODEL.rerank(candidates, each),
         "affine": lambda each: affine_only(MODEL, each, candidates),
     }
     row = {}

@@ -28,7 +28,7 @@ from diffclust.solvers import (
     SplitMerge,
     Status,
     Stopping,
-    run_lloyd,
+    lloyd_iterations,
 )
 from diffclust.solvers.lloyd_run import sum_over_chunks
 from diffclust.transforms import Affine, Identity, ThinPlateSpline
@@ -57,7 +57,7 @@ def begun(solver: Lloyd, chunks: Chunks, prototypes: np.ndarray, penalty: float 
 
 def run(solver: Lloyd, samples, prototypes, size: int, stopping: Stopping, weight=None):
     chunks = prepared(solver, samples, size, weight)
-    return run_lloyd(solver, chunks, *begun(solver, chunks, prototypes), stopping)
+    return lloyd_iterations(solver, chunks, *begun(solver, chunks, prototypes), stopping)
 
 
 def assigned(memory: tuple[Memory, ...], count: int) -> np.ndarray:
@@ -269,7 +269,7 @@ def test_kept_sums_are_the_sums_counted_anew(moving: int) -> None:
     )
     kept = eqx.tree_at(lambda s: s.statistics, state, before)
     expected, _ = sum_over_chunks(PLAIN, chunks, state, (past,))
-    found, _ = sum_over_chunks(PLAIN, chunks, kept, (past,), kept=True)
+    found, _ = sum_over_chunks(PLAIN, chunks, kept, (past,), incremental=True)
     chex.assert_trees_all_close(found, expected, rtol=1e-5, atol=1e-4)
 
 
