@@ -52,7 +52,8 @@ def validation_curve(
 ) -> tuple[ValidationScores, ...]:
     """Clusters images for several K and each number of removed directions.
 
-    Features, neighbours and eigenvectors are computed once for all K.
+    Features, neighbours and eigenvectors are computed once for all K, unless the numbers of removed
+    directions follow K.
 
     Args:
         model: Its settings are used, but for K; the graph of all samples is.
@@ -77,33 +78,40 @@ def validation_curve(
     for count in num_clusters:
         _validation.count(count, "num_clusters")
         _validation.cluster_count(count, len(array))
+    removed = {k: dataclasses.replace(model, num_clusters=k).removed for k in num_clusters}
+    every = tuple(sorted({n for numbers in removed.values() for n in numbers}))
+    model = dataclasses.replace(model, num_removed=every)
     _, coordinates = model.project(Data(array), callback=callback)
-    single = [
-        mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in model.num_neighbours])
-        for near in model.neighbours(coordinates, callback=callback)
-    ]
-    graphs = {None: mean_graph(single), **dict(zip(model.num_removed, single, strict=True))}
+    near = model.neighbours(coordinates, callback=callback)
+    graphs = {
+        (n,): mean_graph(
+            [self_tuning_affinity(one, num_neighbours=k) for k in model.num_neighbours]
+        )
+        for n, one in zip(every, near, strict=True)
+    }
+    graphs |= {numbers: mean_graph([graphs[n,] for n in numbers]) for numbers in removed.values()}
     most = max(num_clusters)
     embeddings = {n: spectral_embedding(graph, most, key=key) for n, graph in graphs.items()}
     rows = []
     for count in sorted(num_clusters):
+        numbers = removed[count]
+        of = {None: numbers, **{n: (n,) for n in numbers}}
         # Rows of unit length, cut off and made of unit length again, are those of fewer vectors.
         assignments = {
             n: kmeans(
-                normalised_rows(embedding.vectors[:, :count]),
+                normalised_rows(embeddings[graph].vectors[:, :count]),
                 count,
                 key=jax.random.fold_in(key, count),
                 num_restarts=model.num_restarts,
             ).assignments
-            for n, embedding in embeddings.items()
+            for n, graph in of.items()
         }
         stability: dict[int | None, float] = {
-            n: metrics.adjusted_rand_index(assignments[None], assignments[n])
-            for n in model.num_removed
+            n: metrics.adjusted_rand_index(assignments[None], assignments[n]) for n in numbers
         }
         stability[None] = float(np.mean(list(stability.values())))
-        for n, graph in graphs.items():
-            gap = eigengap(embeddings[n].eigenvalues, count)
-            cut = normalised_cut(graph, assignments[n], num_clusters=count)
+        for n, graph in of.items():
+            gap = eigengap(embeddings[graph].eigenvalues, count)
+            cut = normalised_cut(graphs[graph], assignments[n], num_clusters=count)
             rows.append(ValidationScores(count, n, gap, cut, float(stability[n])))
     return tuple(sorted(rows, key=lambda row: (row.num_removed is not None, row.num_removed or 0)))

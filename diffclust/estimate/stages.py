@@ -395,6 +395,6 @@ def _search(fit: PlannedFit) -> StageCost:
         return StageCost.of("neighbours", 0.0, 0.0)
     rows = fit.rng.standard_normal((count, model.num_dimensions), dtype=np.float32)
     queries = rows[: min(count, 512)]
-    spare = max(48, 6 * wanted) if len(model.num_removed) > 1 else wanted
+    spare = max(48, 6 * wanted) if len(model.removed) > 1 else wanted
     cost = _timed("neighbours", lambda: nearest_neighbours(queries, rows, spare))
     return cost.scaled(count / len(queries))

@@ -19,7 +19,12 @@ from diffclust.features.orthogonal_complement import OnCanvas, fit_projection, p
 from diffclust.image_source import Images
 from diffclust.models.images import AbstractImageModel
 from diffclust.models.kmeans import DeformationInvariantKMeans
-from diffclust.models.settings import MaskSettings, PassSettings, ScatteringSettings
+from diffclust.models.settings import (
+    MaskSettings,
+    PassSettings,
+    ScatteringSettings,
+    removed_for,
+)
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import all_rows
 from diffclust.prototypes import Clusters, Learned
@@ -407,22 +412,30 @@ class ScatteringKMeans(PassSettings, AbstractScatteringModel):
     With `num_removed=0` it is PSSC's ablation (6), otherwise (5).
 
     Attributes:
-        num_removed: How many leading principal directions are removed.
+        num_removed: How many leading principal directions are removed. Where it is not given, the
+            paper's 2, and 0 for up to 4 clusters, which these directions tell apart.
 
     References:
         Villar-Corrales and Morgenshtern, PSSC, Table 5 (5) and (6).
     """
 
-    num_removed: int = eqx.field(static=True, default=2, kw_only=True)
+    num_removed: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        _validation.count(self.num_removed, "num_removed", least=0)
+        if self.num_removed is not None:
+            _validation.count(self.num_removed, "num_removed", least=0)
 
     @property
     def most_removed(self) -> int:
-        """The one number."""
+        """`num_removed`, or what follows from the number of clusters."""
+        if self.num_removed is None:
+            return min(2, max(removed_for(self.num_clusters)))
         return self.num_removed
+
+    def resolved(self, given: Data, /) -> AbstractImageModel:
+        """The model with its frame, ground and number of removed directions."""
+        return dataclasses.replace(super().resolved(given), num_removed=self.most_removed)
 
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
         """k-means of the projected coefficients."""
@@ -432,7 +445,7 @@ class ScatteringKMeans(PassSettings, AbstractScatteringModel):
     def _cluster(self, context: Context) -> dict[str, np.ndarray]:
         data = context.data
         points = kmeans(
-            drop_leading(context.results["features"]["coordinates"], self.num_removed),
+            drop_leading(context.results["features"]["coordinates"], self.most_removed),
             self.num_clusters,
             key=jax.random.split(context.key)[0],
             num_restarts=self.num_restarts,
@@ -445,5 +458,5 @@ class ScatteringKMeans(PassSettings, AbstractScatteringModel):
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
         """To the nearest centre in scattering space."""
-        window = drop_leading(self.coordinates_of(outcome, data, callback), self.num_removed)
+        window = drop_leading(self.coordinates_of(outcome, data, callback), self.most_removed)
         return nearest_centres(window, outcome.extras["centres"])

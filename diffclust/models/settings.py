@@ -211,24 +211,45 @@ class ScatteringSettings(ClusterSettings):
             )
 
 
+def removed_for(num_clusters: int) -> tuple[int, ...]:
+    """How many leading principal directions are removed, for so many clusters.
+
+    They hold what varies within clusters, but the centres of K clusters span K - 1 directions as
+    well: where K is small, the leading directions are what tells clusters apart.
+
+    Args:
+        num_clusters: K.
+
+    Returns:
+        Numbers for several spaces, whose mean graph is cut; chosen by
+        `experiments.default_method.few`.
+    """
+    if num_clusters < 5:
+        return (0,)
+    return (0, 1, 2, 3) if num_clusters < 8 else (1, 2, 3, 4)
+
+
 class GraphSettings(eqx.Module):
     """The graphs of neighbours in scattering space whose mean is cut.
 
     Attributes:
         num_removed: How many leading principal directions are removed, in each of several spaces
-            in which neighbours are sought.
+            in which neighbours are sought. Where it is not given, 0 for up to 4 clusters,
+            0 to 3 for up to 7, 1 to 4 for more: where clusters are few, the leading directions are
+            what tells them apart.
         num_neighbours: How many neighbours a sample has, in each of the graphs for each space.
     """
 
-    num_removed: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3, 4), kw_only=True)
+    num_removed: tuple[int, ...] | None = eqx.field(static=True, default=None, kw_only=True)
     num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(5, 8), kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         for name, least in (("num_removed", 0), ("num_neighbours", 1)):
-            if not (values := getattr(self, name)):
+            values = getattr(self, name)
+            if values is not None and not values:
                 raise ValueError(f"{name} is empty; give at least one whole number")
-            for value in values:
+            for value in values or ():
                 _validation.count(value, name, least=least)
 
 

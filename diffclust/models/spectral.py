@@ -1,5 +1,6 @@
 """Normalised cuts of neighbour graphs in scattering space: what they share, and PSSC."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -31,12 +32,13 @@ from diffclust.graphs import (
 from diffclust.graphs.affinity import mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
 from diffclust.graphs.refine import distinct_neighbours, windowed_neighbours
+from diffclust.models.images import AbstractImageModel
 from diffclust.models.scattering import (
     AbstractScatteringModel,
     FeatureClustering,
     reporter,
 )
-from diffclust.models.settings import GraphSettings, Register
+from diffclust.models.settings import GraphSettings, Register, removed_for
 from diffclust.parallel import Data, Description
 from diffclust.solvers import (
     Callback,
@@ -60,9 +62,18 @@ class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
     """A normalised cut of the mean of graphs, each without so many leading principal directions."""
 
     @property
+    def removed(self) -> tuple[int, ...]:
+        """`num_removed`, or what follows from the number of clusters."""
+        return removed_for(self.num_clusters) if self.num_removed is None else self.num_removed
+
+    @property
     def most_removed(self) -> int:
         """The greatest of the numbers."""
-        return max(self.num_removed)
+        return max(self.removed)
+
+    def resolved(self, given: Data, /) -> AbstractImageModel:
+        """The model with its frame, ground and numbers of removed directions."""
+        return dataclasses.replace(super().resolved(given), num_removed=self.removed)
 
     def neighbours(
         self, coordinates: np.ndarray, *, data: Data | None = None, callback: Callback = ignore
@@ -75,10 +86,10 @@ class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
             callback: Called after every chunk.
 
         Returns:
-            Neighbours of every sample, in the order of `num_removed`.
+            Neighbours of every sample, in the order of `removed`.
         """
         compared = self.num_compared(len(coordinates))
-        windows = (self.num_removed, self.num_dimensions, compared, min(self.num_neighbours))
+        windows = (self.removed, self.num_dimensions, compared, min(self.num_neighbours))
         report = reporter(callback, "neighbours")
         return distinct_neighbours(coordinates, *windows, mesh=data and data.mesh, report=report)
 
@@ -93,10 +104,10 @@ class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
             data: The new samples.
 
         Returns:
-            Neighbours of every new sample, in the order of `num_removed`.
+            Neighbours of every new sample, in the order of `removed`.
         """
         fitted = outcome.extras["coordinates"]
-        windows = (self.num_removed, self.num_dimensions, self.num_compared(len(fitted)))
+        windows = (self.removed, self.num_dimensions, self.num_compared(len(fitted)))
         return windowed_neighbours(coordinates, fitted, *windows, mesh=data.mesh)
 
     def neighbours_stage(self, context: Context) -> dict[str, np.ndarray]:
@@ -280,7 +291,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
         if self.by_representatives(description.num_samples):
             near = (
                 FitStage(f"representatives_{n}", functools.partial(self._representatives, n))
-                for n in self.num_removed
+                for n in self.removed
             )
             return (*near, FitStage("cut", self._cut_through_representatives))
         return FitStage("neighbours", self.neighbours_stage), FitStage("cut", self._cut)
@@ -307,7 +318,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
             )
         else:
             graphs = []
-            for n, sigmas in zip(self.num_removed, stored["sigmas"], strict=True):
+            for n, sigmas in zip(self.removed, stored["sigmas"], strict=True):
                 window = drop_leading(coordinates, n, self.num_dimensions)
                 chosen = stored[f"representatives_{n}"]
                 near = nearest_neighbours(window, chosen, most, mesh=data.mesh)
@@ -384,7 +395,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
         return {**neighbour_arrays([near]), "chosen": chosen}
 
     def _cut_through_representatives(self, context: Context) -> dict[str, np.ndarray]:
-        near = [context.results[f"representatives_{n}"] for n in self.num_removed]
+        near = [context.results[f"representatives_{n}"] for n in self.removed]
         weight, key = context.data.relative_weights, jax.random.split(context.key)[0]
         reporter(context.callback, "cut")(0, 1)
         return self.cut_through_representatives(near, key, weight=weight).arrays()
@@ -401,7 +412,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
         A sample's affinities count its weight; representatives do not depend on weights.
 
         Args:
-            near: What `near_representatives` gives for each of `num_removed`.
+            near: What `near_representatives` gives for each of `removed`.
             key: Seeds the k-means.
             weight: Positive weights of the samples, or None for ones.
 
@@ -409,7 +420,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
             The clustering.
         """
         graphs, sigmas, extras = [], [], {}
-        for n, arrays in zip(self.num_removed, near, strict=True):
+        for n, arrays in zip(self.removed, near, strict=True):
             arrays = dict(arrays)
             extras[f"representatives_{n}"] = chosen = arrays.pop("chosen")
             neighbours = neighbours_of(arrays)[0]

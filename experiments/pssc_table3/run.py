@@ -30,7 +30,7 @@ def images_of(name, limit):
 
 def uspec(model, coordinates, key):
     """U-SPEC, with representatives of its own for each number of removed directions."""
-    near = [model.near_representatives(coordinates, n, key) for n in model.num_removed]
+    near = [model.near_representatives(coordinates, n, key) for n in model.removed]
     return model.cut_through_representatives(near, key)
 
 

@@ -282,7 +282,7 @@ def test_too_few_images_are_refused(images: np.ndarray) -> None:
         match="5 images have no more than 4 principal directions, of which 4 would be removed; "
         "give at least 6 images",
     ):
-        ProjectedScatteringSpectralClustering(2).fit(images[:5], key=KEY)
+        ProjectedScatteringSpectralClustering(2, num_removed=(1, 4)).fit(images[:5], key=KEY)
     check_cut(fitted(images[:6], num_removed=(4,)), images[:6])
 
 

@@ -1,0 +1,87 @@
+"""How many directions PSSC should remove where there are few clusters.
+
+    python -m experiments.default_method.few [--seed 0] [--seeds 4] [--quick] [--each 60]
+        [--sets mnist usps ...] [--clusters 2 3 ...] [--results FILE]
+
+Of each set some kinds are drawn by the seed, `--each` images of each. Registration and scattering
+features are computed once; the graph is cut without 0, 1, 2, ... leading directions, and so is the
+mean of graphs. Labels draw the kinds and score, and do nothing else.
+"""
+
+import dataclasses
+
+import jax
+import numpy as np
+
+from diffclust.metrics import accuracy
+from diffclust.models import ProjectedScatteringSpectralClustering, cut_mean_graph
+from diffclust.solvers import ignore
+from experiments.default_method.run import SETS
+from experiments.harness import RESULTS, arguments, finish, missing_runs
+
+WINDOWS = {
+    f"{first}-{last}": tuple(range(first, last + 1))
+    for first in range(5)
+    for last in range(first, 5)
+}
+
+
+def drawn(name, count, each, seed):
+    """Images of some kinds, and their labels."""
+    images, labels = SETS[name](max(1000, 10 * each), seed)
+    rng = np.random.default_rng(seed)
+    kinds = rng.choice(np.unique(labels), count, replace=False)
+    index = np.concatenate([np.flatnonzero(labels == kind)[:each] for kind in kinds])
+    index = np.sort(index)
+    return images[index], labels[index]
+
+
+def row_of(name, count, seed, each):
+    """Accuracies of all windows on one draw."""
+    images, labels = drawn(name, count, each, seed)
+    model = ProjectedScatteringSpectralClustering(count, num_removed=(0, 1, 2, 3, 4))
+    fitted = model.fit(images, key=jax.random.key(seed), callback=ignore)
+    coordinates = fitted.outcome.extras["coordinates"]
+    row = {"n": len(images)}
+    for window, removed in WINDOWS.items():
+        one = dataclasses.replace(model, num_removed=removed)
+        near = one.neighbours(coordinates)
+        key = jax.random.key(seed)
+        cut = cut_mean_graph(near, one.num_neighbours, count, one.num_restarts, key)
+        row[window] = round(float(accuracy(labels, cut.points.assignments)), 4)
+        row[f"eigengap {window}"] = round(float(cut.figures["eigengap"]), 4)
+    return row
+
+
+def main():
+    args = arguments(
+        __doc__,
+        seeds={"type": int, "default": 4, "help": "number of seeds"},
+        each={"type": int, "default": 60, "help": "images of a kind"},
+        sets={"nargs": "+", "default": list(SETS), "choices": list(SETS)},
+        clusters={"nargs": "+", "type": int, "default": [2, 3, 4, 5, 6, 8, 10]},
+        **RESULTS,
+    )
+    if args.quick:
+        args.seeds, args.each, args.sets, args.clusters = 1, 12, ["letters"], [2]
+    asked = [
+        (name, count, seed)
+        for seed in range(args.seed, args.seed + args.seeds)
+        for name in args.sets
+        for count in args.clusters
+        if name != "letters" or count <= 8
+    ]
+    rows = missing_runs(
+        args.results, ("set", "clusters", "seed"), asked, lambda *each: row_of(*each, args.each)
+    )
+    table = {}
+    for count in sorted({row["clusters"] for row in rows}):
+        of = [row for row in rows if row["clusters"] == count]
+        table[count] = {w: round(float(np.mean([row[w] for row in of])), 3) for w in WINDOWS}
+        best = sorted(table[count].items(), key=lambda item: -item[1])
+        print(count, len(of), " ".join(f"{window}: {mean}" for window, mean in best))
+    finish({"experiment": "default_method.few", **table})
+
+
+if __name__ == "__main__":
+    main()
