@@ -165,6 +165,11 @@ class AbstractModel(eqx.Module):
         return ()
 
     @property
+    def composition(self) -> str:
+        """The types of its parts, where files cannot hold them; else nothing."""
+        return ""
+
+    @property
     def least_size(self) -> int:
         """The fewest pixels, landmarks or values that a sample consists of."""
         return 1

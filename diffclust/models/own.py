@@ -67,6 +67,11 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
         """What a model of one's own is called."""
         return _METHOD
 
+    @property
+    def composition(self) -> str:
+        """The types of its parts, one within the other."""
+        return _types_of(self.lloyd)
+
     def solver(self) -> Lloyd:
         """The composition."""
         return self.lloyd
@@ -110,3 +115,10 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
     def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> Any:
         """Moves samples by their params."""
         return moved_samples(self.lloyd.energy, params, samples, outcome.chunk_size)
+
+
+def _types_of(part: eqx.Module) -> str:
+    """The type of a module, and in brackets those of the modules within."""
+    fields = (getattr(part, field.name) for field in dataclasses.fields(part))
+    inner = ", ".join(_types_of(each) for each in fields if isinstance(each, eqx.Module))
+    return f"{type(part).__name__}({inner})" if inner else type(part).__name__

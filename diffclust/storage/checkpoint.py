@@ -98,6 +98,12 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
     if own != (like is not None):
         remedy = "is one of the user's own; give the model as like=" if own else "takes no like="
         raise ValueError(f"the model in {str(folder)!r} {remedy}")
+    composition = description.get("composition", "")
+    if like is not None and composition and like.composition != composition:
+        raise ValueError(
+            f"the model in {str(folder)!r} is {composition}, and like= is {like.composition}; give "
+            "the one that was fitted"
+        )
     try:
         arrays = _read_arrays(folder / _ARRAYS, description["arrays"])
         double = any(array.dtype == np.float64 for array in _of_model(arrays))
@@ -151,6 +157,7 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "diffclust": __version__,
         "method": result.model.method,
         "settings": result.model.settings(),
+        "composition": result.model.composition,
         "sample_shape": list(result.sample_shape),
         "status": outcome.status.value,
         "loss": outcome.loss,

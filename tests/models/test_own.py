@@ -141,6 +141,9 @@ def test_series_are_fitted_predicted_saved_and_loaded(key: jax.Array, tmp_path: 
     again = load(tmp_path / "model", like=model)
     np.testing.assert_array_equal(again.prototypes, result.prototypes)
     np.testing.assert_array_equal(again.predict(samples).clusters, result.assignments)
+    other = dataclasses.replace(model.lloyd, reduction=Entropic(0.5))
+    with pytest.raises(ValueError, match=r"HardMinimum\), and like= is Lloyd\(.*Entropic\)"):
+        load(tmp_path / "model", like=dataclasses.replace(model, lloyd=other))
     with pytest.raises(ValueError, match="one of the user's own; give the model as like="):
         load(tmp_path / "model")
 
