@@ -10,7 +10,7 @@ from diffclust import (
 )
 from diffclust.data import load_digits
 from diffclust.graphs import bipartite_cut, normalised_cut
-from diffclust.models import MODELS, Result
+from diffclust.models import MODELS, AbstractScatteringModel, Result, ScatteringKMeans
 from diffclust.parallel import Data
 from diffclust.solvers import Progress
 from tests.models.cuts import (
@@ -344,3 +344,24 @@ def test_the_bipartite_cut_is_that_of_the_graph_of_both() -> None:
     found = bipartite_cut(scipy.sparse.csr_array(affinities), assignments, 3)
     assert found == pytest.approx(expected, rel=1e-12)
     assert found > 1
+
+
+@pytest.mark.parametrize("model", [ProjectedScatteringSpectralClustering, ScatteringKMeans])
+def test_two_plain_kinds_are_told_apart(model: type[AbstractScatteringModel]) -> None:
+    # What tells two kinds apart is one direction, the leading one.
+    images = np.zeros((24, 10, 20, 1), np.float32)
+    for number, image in enumerate(images):
+        row, column = 2 + number % 3, 4 + number // 2 % 4
+        image[row : row + 5, column : column + 2] = 0.8 if number % 2 else 0.0
+        image[row : row + 2, column : column + 9] += 0.0 if number % 2 else 0.9
+    settings = {name: FAST[name] for name in ("num_dimensions", "num_angles", "num_restarts")}
+    found = model(2, register="none", **settings).fit(images, key=KEY)
+    assert metrics.accuracy(np.arange(24) % 2, found.assignments) == 1.0
+    assert found.model.settings()["num_removed"] in (0, (0,))
+
+
+def test_more_directions_are_removed_for_more_clusters() -> None:
+    removed = [ProjectedScatteringSpectralClustering(k).removed for k in (1, 4, 5, 7, 8, 30)]
+    assert removed == [(0,), (0,), (0, 1, 2, 3), (0, 1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4)]
+    assert [ScatteringKMeans(k).most_removed for k in (1, 4, 5, 30)] == [0, 0, 2, 2]
+    assert ProjectedScatteringSpectralClustering(2, num_removed=(3,)).removed == (3,)
