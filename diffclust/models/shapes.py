@@ -381,7 +381,7 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
         own = variances if self.variances == "per_cluster" else variances[:1]
         figures = {
             "floor": floor,
-            "floored": float(num_clipped(own, floor)),
+            "num_clipped": float(num_clipped(own, floor)),
             "registration_converged": float(converged),
         }
         assignment = dataclasses.replace(outcome.assignment, params=params)

@@ -71,7 +71,7 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     figures |= {**_size(result, dataset), **described}
     if "floor" in measured:
         figures["Least variance"] = (
-            f"{number(measured['floor'])}, to which {whole(round(measured['floored']))} of "
+            f"{number(measured['floor'])}, to which {whole(round(measured['num_clipped']))} of "
             f"{whole(result.prototypes.size)} were raised"
         )
     figures |= {

@@ -139,7 +139,7 @@ def test_a_cluster_of_one_shape_has_the_floor(drawn):
     floor = result.outcome.figures["floor"]
     spread = np.asarray(result.outcome.learned.clusters.prototype.covariance)
     np.testing.assert_allclose(spread[0], floor, rtol=1e-5)
-    assert result.outcome.figures["floored"] >= spread[0].size
+    assert result.outcome.figures["num_clipped"] >= spread[0].size
 
 
 @pytest.mark.slow
