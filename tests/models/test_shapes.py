@@ -13,6 +13,7 @@ from diffclust.data import simulated_shapes
 from diffclust.distances import DiagonalGaussian
 from diffclust.distances.frechet import diagonal_fisher_rao_mean
 from diffclust.metrics import scores
+from diffclust.models import AbstractModel
 from diffclust.parallel.chunks import Batch
 from diffclust.registration import generalised_procrustes
 from diffclust.solvers import compiled_lloyd, random_assignments
@@ -265,7 +266,7 @@ def test_names_settings_that_are_misspelt(settings):
     # Under test, jaxtyping's hook would refuse it before the model's own check.
     object.__setattr__(model, name, value)
     with pytest.raises(ValueError, match=f"{name} must be one of .*not '{re.escape(value)}'"):
-        model.__check_init__()
+        AbstractModel.__check_init__(model)
 
 
 @pytest.mark.slow
