@@ -133,8 +133,8 @@ def nearest_neighbour_descent(
     while True:
         evaluated = np.union1d(evaluated, pairs)
         ends = np.divmod(pairs, count)
-        found = _evaluated(distance, samples, *ends, direction=ways, mesh=mesh, **settings)
-        near, changes = _merged(near, *ends, found, wanted, unordered)
+        distances = _evaluated(distance, samples, *ends, direction=ways, mesh=mesh, **settings)
+        near, changes = _merged(near, *ends, distances, wanted, unordered)
         converged = changes < delta * near.index.size
         if not converged:
             pairs = _proposed(near, evaluated, most, unordered, rng)
@@ -191,14 +191,14 @@ def _evaluated(
     **settings: Any,
 ) -> Float[np.ndarray, " pairs"]:
     """Distances of pairs, there or there and back; refuses NaN."""
-    found = pair_distances(distance, samples, samples, sources, targets, **settings)
+    distances = pair_distances(distance, samples, samples, sources, targets, **settings)
     if direction != "forward":
         back = pair_distances(distance, samples, samples, targets, sources, **settings)
-        found = np.minimum(found, back) if direction == "min" else 0.5 * (found + back)
-    if np.isnan(found).any():
-        bad = int(np.argmax(np.isnan(found)))
+        distances = np.minimum(distances, back) if direction == "min" else 0.5 * (distances + back)
+    if np.isnan(distances).any():
+        bad = int(np.argmax(np.isnan(distances)))
         raise ValueError(f"the distance of samples {sources[bad]} and {targets[bad]} is NaN")
-    return found
+    return distances
 
 
 def _place(groups: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
@@ -210,21 +210,21 @@ def _merged(
     near: Neighbours,
     sources: np.ndarray,
     targets: np.ndarray,
-    found: np.ndarray,
+    distances: np.ndarray,
     wanted: int,
     unordered: bool,
 ) -> tuple[Neighbours, int]:
     """The nearest among neighbours and newly evaluated ones, and how many of these are new."""
     if unordered:
         sources, targets = np.concatenate([[sources, targets], [targets, sources]], axis=1)
-        found = np.tile(found, 2)
+        distances = np.tile(distances, 2)
     count, had = near.index.shape
     sources = np.concatenate([np.repeat(np.arange(count), had), sources])
     targets = np.concatenate([near.index.ravel(), targets])
-    found = np.concatenate([near.distance.ravel(), found])
-    order = np.lexsort((targets, found, sources))
+    distances = np.concatenate([near.distance.ravel(), distances])
+    order = np.lexsort((targets, distances, sources))
     order = order[_place(sources[order]) < wanted].reshape(count, wanted)
-    merged = Neighbours(targets[order].astype(np.int32), found[order])
+    merged = Neighbours(targets[order].astype(np.int32), distances[order])
     return merged, int(np.count_nonzero(order >= count * had))
 
 

@@ -191,8 +191,8 @@ def _restarts(result: Result) -> str:
     if len(losses) == 1:
         return '<p class="note">One run, so there are no restarts to choose from.</p>'
     texts = [f"<li>{number(loss)}</li>" for loss in losses]
-    kept = min(range(len(losses)), key=losses.__getitem__)
-    texts[kept] = f"<li class=kept>{number(losses[kept])} (kept)</li>"
+    best = min(range(len(losses)), key=losses.__getitem__)
+    texts[best] = f"<li class=kept>{number(losses[best])} (kept)</li>"
     loss = result.model.criterion
     factor = result.model.coarsening(*result.sample_shape[:2])
     if factor > 1:
