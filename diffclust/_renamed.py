@@ -65,12 +65,11 @@ def former_names(module: str) -> Callable[[str], Any]:
     return successor
 
 
-def renamed_keyword(old: str, new: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A decorator of functions of which a keyword of version 0.1 has another name now.
+def renamed_keywords(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A decorator of functions of which keywords of version 0.1 have other names now.
 
     Args:
-        old: The keyword's name in version 0.1.
-        new: Its name now.
+        **names: Each keyword's name now, by its name in version 0.1.
 
     Returns:
         The decorator.
@@ -79,7 +78,8 @@ def renamed_keyword(old: str, new: str) -> Callable[[Callable[P, T]], Callable[P
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            if old in kwargs:
+            for old in names.keys() & kwargs.keys():
+                new = names[old]
                 message = f"{old}= is now {new}=; the old name goes in diffclust 0.3"
                 warnings.warn(message, DeprecationWarning, stacklevel=2)
                 kwargs[new] = kwargs.pop(old)

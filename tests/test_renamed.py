@@ -75,6 +75,11 @@ def test_former_keywords_warn(tmp_path: Path) -> None:
     ):
         assert folder.latest(lambda _: None) is None
     with (
+        pytest.warns(DeprecationWarning, match="kept= is now max_to_keep="),
+        pytest.raises(ValueError, match="max_to_keep must be at least 1, not 0"),
+    ):
+        SnapshotFolder(tmp_path, run={}, kept=0)  # pyright: ignore
+    with (
         pytest.warns(DeprecationWarning, match="bend= is now displacement="),
         pytest.raises(ValueError, match="displacement at least 0: got 100, 1.0 and -1"),
     ):

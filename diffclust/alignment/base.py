@@ -63,14 +63,14 @@ def candidate_count(candidates: int | None, num_clusters: int) -> int:
 
 
 def most_promising(
-    value: Float[Array, " clusters"], start: Alignment, kept: int
-) -> Int[Array, " kept"]:
+    value: Float[Array, " clusters"], start: Alignment, count: int
+) -> Int[Array, " count"]:
     """The clusters of least value, the incumbent always among them.
 
     Args:
         value: What each cluster promises.
         start: The incumbent, as `align` is given it.
-        kept: How many.
+        count: How many.
 
     Returns:
         Their indices.
@@ -78,7 +78,7 @@ def most_promising(
     if start.cluster.shape[0]:
         own = jnp.arange(value.shape[0], dtype=jnp.int32) == start.cluster[0]
         value = jnp.where(own, -jnp.inf, value)
-    return jax.lax.top_k(-value, kept)[1]
+    return jax.lax.top_k(-value, count)[1]
 
 
 class AbstractAligner(eqx.Module):

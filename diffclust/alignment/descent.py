@@ -136,7 +136,7 @@ class Descent(AbstractAligner):
         prepared: PyTree,
     ) -> Alignment:
         del shared
-        count, kept = len(clusters), self.num_candidates(len(clusters))
+        count, num_candidates = len(clusters), self.num_candidates(len(clusters))
         params = jnp.zeros((count, energy.num_params), dtype=start.params.dtype)
         index = jnp.arange(count, dtype=jnp.int32)
         coarse = self.stages[:-1]
@@ -144,12 +144,12 @@ class Descent(AbstractAligner):
             params, value = self._descend(
                 energy, stage, sample, clusters, index, params, prepared[position]
             )
-            if position == 0 and kept < count:
-                chosen = most_promising(value, start, kept)
+            if position == 0 and num_candidates < count:
+                chosen = most_promising(value, start, num_candidates)
                 index, params = index[chosen], params[chosen]
-        if not coarse and kept < count:
+        if not coarse and num_candidates < count:
             value = energy.unaligned(sample, clusters)
-            chosen = most_promising(value, start, kept)
+            chosen = most_promising(value, start, num_candidates)
             index, params = index[chosen], params[chosen]
         if start.cluster.shape[0]:
             params = _better_of(energy.bind(sample), sample, clusters, index, params, start)
@@ -233,8 +233,8 @@ def _better_of(
     best, least = params, energies(params, sample, candidates)
     for place in range(start.cluster.shape[0]):
         same = (index == start.cluster[place])[:, None]
-        rival = jnp.where(same, start.params[place][None], params)
-        value = energies(rival, sample, candidates)
-        best = jnp.where((value < least)[:, None], rival, best)
+        warm = jnp.where(same, start.params[place][None], params)
+        value = energies(warm, sample, candidates)
+        best = jnp.where((value < least)[:, None], warm, best)
         least = jnp.minimum(value, least)
     return best

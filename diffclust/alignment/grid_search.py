@@ -76,29 +76,29 @@ class GridSearch(AbstractAligner):
     ) -> Alignment:
         del shared, prepared
         grid, bound = self.grid.astype(start.params.dtype), energy.bind(sample)
-        found = None
+        energies = None
         if (part := self.part) is not None:
             transform = getattr(energy, "transform", None)
             if not isinstance(transform, AbstractSequence):
                 raise ValueError(f"part={part} is for composed transforms, not {transform}")
             grid = jax.vmap(lambda params: transform.embed(part, params))(grid)
         if self.fourier and isinstance(energy, TransformedDistance):
-            found = energy.correlated(grid, sample, clusters, part)
-        if found is None:
+            energies = energy.correlated(grid, sample, clusters, part)
+        if energies is None:
             everywhere = jax.vmap(bound, in_axes=(None, None, 0))
-            found = jax.lax.map(lambda params: everywhere(params, sample, clusters), grid)
-            value, params = jnp.min(found, axis=0), grid[jnp.argmin(found, axis=0)]
+            energies = jax.lax.map(lambda params: everywhere(params, sample, clusters), grid)
+            value, params = jnp.min(energies, axis=0), grid[jnp.argmin(energies, axis=0)]
         else:
-            params = grid[jnp.argmin(found, axis=0)]
+            params = grid[jnp.argmin(energies, axis=0)]
             value = jax.vmap(bound, in_axes=(0, None, 0))(params, sample, clusters)
         rest = energy.unaligned(sample, clusters)
         params = jnp.where((rest < value)[:, None], 0.0, params)
         value = jnp.minimum(rest, value)
         for place in range(start.cluster.shape[0]):
-            cluster, rival = jnp.maximum(start.cluster[place], 0), start.params[place]
-            energy_there = bound(rival, sample, clusters.take(cluster))
+            cluster, warm = jnp.maximum(start.cluster[place], 0), start.params[place]
+            energy_there = bound(warm, sample, clusters.take(cluster))
             better = (start.cluster[place] >= 0) & (energy_there < value[cluster])
-            params = params.at[cluster].set(jnp.where(better, rival, params[cluster]))
+            params = params.at[cluster].set(jnp.where(better, warm, params[cluster]))
             value = value.at[cluster].set(jnp.where(better, energy_there, value[cluster]))
         index = most_promising(value, start, self.num_candidates(len(clusters))).astype(jnp.int32)
         index = index[jnp.argsort(value[index])]

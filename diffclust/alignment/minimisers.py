@@ -193,5 +193,5 @@ class OptimistixMinimiser(AbstractMinimiser):
         del preconditioner
         given = (lambda point, _: function(point), self.solver, start)
         with jax.numpy_dtype_promotion("standard"):
-            found = optimistix.minimise(*given, max_steps=max(steps, 1), throw=False).value
-        return _better(found, function(found), start, function(start))
+            minimiser = optimistix.minimise(*given, max_steps=max(steps, 1), throw=False).value
+        return _better(minimiser, function(minimiser), start, function(start))

@@ -79,15 +79,15 @@ class Prediction(AbstractAligner):
     ) -> Alignment:
         del start, prepared
         params = self.predict(sample, clusters, shared)
-        kept = self.num_candidates(len(clusters))
+        num_candidates = self.num_candidates(len(clusters))
         chosen = jnp.arange(len(clusters), dtype=jnp.int32)
-        if self.screening is not None and kept < len(clusters):
+        if self.screening is not None and num_candidates < len(clusters):
             first = params[:, : self.screening.num_params]
             rough = _fixed(self.screening, first, sample, clusters)
-            chosen = jnp.argsort(rough)[:kept].astype(jnp.int32)
+            chosen = jnp.argsort(rough)[:num_candidates].astype(jnp.int32)
             params, clusters = params[chosen], clusters.take(chosen)
         energies = _fixed(energy, params, sample, clusters)
-        order = jnp.argsort(energies)[:kept]
+        order = jnp.argsort(energies)[:num_candidates]
         return Alignment(chosen[order], params[order], energies[order])
 
 
@@ -138,10 +138,10 @@ class Sequential(AbstractAligner):
         prepared: PyTree,
     ) -> Alignment:
         rough = self.first.align(energy, sample, clusters, shared, start, prepared[0])
-        kept = self._followed(len(clusters))
-        index = rough.cluster[:kept]
+        num_candidates = self._followed(len(clusters))
+        index = rough.cluster[:num_candidates]
         places = jnp.arange(index.shape[0], dtype=jnp.int32)
-        initial = Alignment(places, rough.params[:kept], rough.energy[:kept])
+        initial = Alignment(places, rough.params[:num_candidates], rough.energy[:num_candidates])
         fine = self.second.align(energy, sample, clusters.take(index), shared, initial, prepared[1])
         return Alignment(index[fine.cluster], fine.params, fine.energy)
 

@@ -364,7 +364,7 @@ class SavedStates:
         every, kept = self._options.checkpoint_every, self._options.checkpoints_kept
         log = functools.partial(print, file=sys.stderr, flush=True)
         return SnapshotFolder(
-            self._folder, run=run, every=every, kept=kept, log=log, lock=self._lock.pop_all()
+            self._folder, run=run, every=every, max_to_keep=kept, log=log, lock=self._lock.pop_all()
         )
 
     def _has_states(self) -> bool:

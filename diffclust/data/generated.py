@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from diffclust._renamed import renamed_keyword
+from diffclust._renamed import renamed_keywords
 from diffclust.data.arrays import as_images
 from diffclust.data.dataset import DataError, Dataset, encode_labels
 
@@ -130,7 +130,7 @@ def affine_mnist(
     return first, second
 
 
-@renamed_keyword("bend", "displacement")
+@renamed_keywords(bend="displacement")
 def diffeo_mnist(
     images: object,
     labels: object,

@@ -167,8 +167,8 @@ def spectral_embedding(
     graph = checked_graph(graph)
     _validation.count(num_vectors, "num_vectors")
     count = graph.shape[0]
-    kept = min(num_vectors, count)
-    wanted = min(kept + num_extra, count)
+    num_returned = min(num_vectors, count)
+    wanted = min(num_returned + num_extra, count)
     degree = degrees(graph)
     root = np.sqrt(safe_inverse(degree))
     scaling = scipy.sparse.diags_array(root)
@@ -183,10 +183,10 @@ def spectral_embedding(
         )
         values = np.concatenate([values, further[0]])
         vectors = np.concatenate([vectors, further[1]], axis=1)
-    vectors = flip_signs(vectors[:, :kept])
+    vectors = flip_signs(vectors[:, :num_returned])
     # Random-walk eigenvectors: a sample's is the mean of its neighbours' divided by λ.
     walk = vectors * root[:, None]
-    divisor = np.where(np.abs(values[:kept]) > 1e-3, values[:kept], 1e-3)
+    divisor = np.where(np.abs(values[:num_returned]) > 1e-3, values[:num_returned], 1e-3)
     return SpectralEmbedding(values, normalised_rows(walk), walk / divisor)
 
 
@@ -318,17 +318,17 @@ def transfer_cut(affinities: "scipy.sparse.csr_array", num_vectors: int) -> Spec
     _validation.count(num_vectors, "num_vectors")
     affinities = scipy.sparse.csr_array(affinities, dtype=np.float64)
     count = affinities.shape[1]
-    kept = min(num_vectors, count)
+    num_returned = min(num_vectors, count)
     # Five more eigenvalues, for the eigengap.
-    wanted = min(kept + 5, count)
+    wanted = min(num_returned + 5, count)
     transitions = scipy.sparse.diags_array(safe_inverse(degrees(affinities))) @ affinities
     root = np.sqrt(safe_inverse(degrees(affinities, axis=0)))
     small = (affinities.T @ transitions).toarray() * root[:, None] * root[None, :]
     values, vectors = scipy.linalg.eigh(
         0.5 * (small + small.T), subset_by_index=(count - wanted, count - 1)
     )
-    values, vectors = values[::-1], flip_signs(vectors[:, ::-1][:, :kept])
+    values, vectors = values[::-1], flip_signs(vectors[:, ::-1][:, :num_returned])
     # The bipartite graph's eigenvalues are the roots of these.
-    divisor = np.sqrt(np.maximum(values[:kept], 1e-6))
+    divisor = np.sqrt(np.maximum(values[:num_returned], 1e-6))
     basis = vectors * root[:, None] / divisor
     return SpectralEmbedding(values, normalised_rows(weighted_means(affinities, basis)), basis)

@@ -1,7 +1,7 @@
 """Approximate nearest neighbours under any distance: neighbours of neighbours are neighbours.
 
 Take it where samples have no features in which `nearest_neighbours` could look for candidates, and
-all pairs are too many to judge.
+all pairs are too many to evaluate.
 """
 
 import dataclasses
@@ -39,18 +39,18 @@ class DescentResult:
     Attributes:
         neighbours: The nearest samples found for every sample, itself excluded, nearest first; of
             equally near ones those of lower index. Distances are as the given distance has them.
-        num_judged: How many times the distance was evaluated.
+        num_evaluations: How many times the distance was evaluated.
         converged: Whether the last round changed hardly anything; otherwise `max_pairs` ended it.
     """
 
     neighbours: Neighbours
-    num_judged: int
+    num_evaluations: int
     converged: bool
 
     @property
     def pairs_per_sample(self) -> float:
         """Evaluations of the distance, divided by the number of samples."""
-        return self.num_judged / len(self.neighbours)
+        return self.num_evaluations / len(self.neighbours)
 
 
 def nearest_neighbour_descent(
@@ -72,12 +72,12 @@ def nearest_neighbour_descent(
     """The nearest other samples of every sample, approximately, by neighbour descent.
 
     Needs no features and no triangle inequality, only that a neighbour of a neighbour is likely to
-    be a neighbour. From random neighbours, every round judges for each sample the ρK most promising
-    of the samples two steps away in the graph of neighbours and reverse neighbours that were never
-    judged for it, and keeps the K nearest. Two departures from the paper make fewer pairs do: its
-    local join draws its pairs by chance, here those with the most (and nearest) common neighbours
-    come first; and no pair is judged twice. Index work and memory are linear in the number of
-    samples: 8 bytes for each judged pair.
+    be a neighbour. From random neighbours, every round evaluates for each sample the ρK most
+    promising of the samples two steps away in the graph of neighbours and reverse neighbours that
+    were never evaluated for it, and keeps the K nearest. Two departures from the paper make fewer
+    pairs do: its local join draws its pairs by chance, here those with the most (and nearest)
+    common neighbours come first; and no pair is evaluated twice. Index work and memory are linear
+    in the number of samples: 8 bytes for each evaluated pair.
 
     Args:
         distance: Any distance of one sample to another, invariant or not.
@@ -91,8 +91,8 @@ def nearest_neighbour_descent(
         symmetric: Whether d(x, c) = d(c, x), so that one evaluation serves both samples.
         direction: As for `CandidateDistances`; `"min"` and `"mean"` evaluate every pair both ways,
             unless the distance is symmetric.
-        sample_rate: ρ, the share of K that each sample judges in a round (the paper: of K, of its
-            neighbours of either direction that are joined). A smaller one takes more rounds and
+        sample_rate: ρ, the share of K that each sample evaluates in a round (the paper: of K, of
+            its neighbours of either direction that are joined). A smaller one takes more rounds and
             fewer pairs.
         delta: δ; it ends where a round changes fewer than δKN neighbours.
         max_pairs: Most evaluations of the distance, times the number of samples; None for as many
@@ -128,21 +128,21 @@ def nearest_neighbour_descent(
     rng = numpy_generator(key)
     most = max(1, round(sample_rate * wanted))
     pairs = _first_pairs(candidates, count, wanted, unordered, rng)
-    judged = np.zeros(0, np.int64)
+    evaluated = np.zeros(0, np.int64)
     near = Neighbours(np.zeros((count, 0), np.int32), np.zeros((count, 0), np.float32))
     while True:
-        judged = np.union1d(judged, pairs)
+        evaluated = np.union1d(evaluated, pairs)
         ends = np.divmod(pairs, count)
-        found = _evaluated(distance, samples, *ends, direction=ways, mesh=mesh, **settings)
-        near, changes = _merged(near, *ends, found, wanted, unordered)
+        distances = _evaluated(distance, samples, *ends, direction=ways, mesh=mesh, **settings)
+        near, changes = _merged(near, *ends, distances, wanted, unordered)
         converged = changes < delta * near.index.size
         if not converged:
-            pairs = _proposed(near, judged, most, unordered, rng)
+            pairs = _proposed(near, evaluated, most, unordered, rng)
             converged = not pairs.size
-        result = DescentResult(near, evaluations * len(judged), converged)
+        result = DescentResult(near, evaluations * len(evaluated), converged)
         if callback is not None:
             callback(result)
-        total = evaluations * (len(judged) + len(pairs))
+        total = evaluations * (len(evaluated) + len(pairs))
         if converged or (max_pairs is not None and total > max_pairs * count):
             return result
 
@@ -191,14 +191,14 @@ def _evaluated(
     **settings: Any,
 ) -> Float[np.ndarray, " pairs"]:
     """Distances of pairs, there or there and back; refuses NaN."""
-    found = pair_distances(distance, samples, samples, sources, targets, **settings)
+    distances = pair_distances(distance, samples, samples, sources, targets, **settings)
     if direction != "forward":
         back = pair_distances(distance, samples, samples, targets, sources, **settings)
-        found = np.minimum(found, back) if direction == "min" else 0.5 * (found + back)
-    if np.isnan(found).any():
-        bad = int(np.argmax(np.isnan(found)))
+        distances = np.minimum(distances, back) if direction == "min" else 0.5 * (distances + back)
+    if np.isnan(distances).any():
+        bad = int(np.argmax(np.isnan(distances)))
         raise ValueError(f"the distance of samples {sources[bad]} and {targets[bad]} is NaN")
-    return found
+    return distances
 
 
 def _place(groups: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
@@ -210,28 +210,28 @@ def _merged(
     near: Neighbours,
     sources: np.ndarray,
     targets: np.ndarray,
-    found: np.ndarray,
+    distances: np.ndarray,
     wanted: int,
     unordered: bool,
 ) -> tuple[Neighbours, int]:
-    """The nearest among neighbours and newly judged ones, and how many of these are new."""
+    """The nearest among neighbours and newly evaluated ones, and how many of these are new."""
     if unordered:
         sources, targets = np.concatenate([[sources, targets], [targets, sources]], axis=1)
-        found = np.tile(found, 2)
+        distances = np.tile(distances, 2)
     count, had = near.index.shape
     sources = np.concatenate([np.repeat(np.arange(count), had), sources])
     targets = np.concatenate([near.index.ravel(), targets])
-    found = np.concatenate([near.distance.ravel(), found])
-    order = np.lexsort((targets, found, sources))
+    distances = np.concatenate([near.distance.ravel(), distances])
+    order = np.lexsort((targets, distances, sources))
     order = order[_place(sources[order]) < wanted].reshape(count, wanted)
-    merged = Neighbours(targets[order].astype(np.int32), found[order])
+    merged = Neighbours(targets[order].astype(np.int32), distances[order])
     return merged, int(np.count_nonzero(order >= count * had))
 
 
 def _proposed(
-    near: Neighbours, judged: np.ndarray, most: int, unordered: bool, rng: np.random.Generator
+    near: Neighbours, evaluated: np.ndarray, most: int, unordered: bool, rng: np.random.Generator
 ) -> Int[np.ndarray, " pairs"]:
-    """For each sample the few pairs never judged that have the most common neighbours.
+    """For each sample the few pairs never evaluated that have the most common neighbours.
 
     Reverse neighbours count like neighbours, as many of them as there are neighbours.
     """
@@ -246,12 +246,12 @@ def _proposed(
     chosen = []
     for start in range(0, count, _ROWS):
         part = graph[start : start + _ROWS]
-        # Reverse neighbours themselves come first where the way back was never judged.
+        # Reverse neighbours themselves come first where the way back was never evaluated.
         common = scipy.sparse.coo_array(part @ graph + wanted * part)
         row, column = common.row.astype(np.int64) + start, common.col
         pair = _numbered(row, column, count, unordered)
-        at = np.minimum(np.searchsorted(judged, pair), len(judged) - 1)
-        fresh = (row != column) & (judged[at] != pair)
+        at = np.minimum(np.searchsorted(evaluated, pair), len(evaluated) - 1)
+        fresh = (row != column) & (evaluated[at] != pair)
         row, pair, score = row[fresh], pair[fresh], common.data[fresh]
         order = np.lexsort((rng.random(len(row)), -score, row))
         chosen.append(pair[order][_place(row[order]) < most])

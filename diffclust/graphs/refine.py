@@ -446,16 +446,16 @@ def distinct_neighbours(
     settings = {"mesh": mesh, "report": report}
     near = nested_neighbours(coordinates, removed, dimensions, num_neighbours, **settings)
     surplus = near_duplicates(near[0], size)
-    kept = np.flatnonzero(~surplus)
-    if len(kept) in (1, len(surplus)):
+    distinct = np.flatnonzero(~surplus)
+    if len(distinct) in (1, len(surplus)):
         return near
-    few = nested_neighbours(coordinates[kept], removed, dimensions, num_neighbours, **settings)
+    few = nested_neighbours(coordinates[distinct], removed, dimensions, num_neighbours, **settings)
     windows = (removed, dimensions, few[0].num_neighbours)
-    others = windowed_neighbours(coordinates[surplus], coordinates[kept], *windows, mesh=mesh)
-    place = np.argsort(np.concatenate([kept, np.flatnonzero(surplus)]))
+    others = windowed_neighbours(coordinates[surplus], coordinates[distinct], *windows, mesh=mesh)
+    place = np.argsort(np.concatenate([distinct, np.flatnonzero(surplus)]))
     return tuple(
         Neighbours(
-            kept[np.concatenate([ours.index, theirs.index])][place].astype(ours.index.dtype),
+            distinct[np.concatenate([ours.index, theirs.index])][place].astype(ours.index.dtype),
             np.concatenate([ours.distance, theirs.distance])[place],
         )
         for ours, theirs in zip(few, others, strict=True)

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import equinox as eqx
 import jax
@@ -138,6 +138,14 @@ class AbstractModel(eqx.Module):
 
     num_clusters: eqx.AbstractVar[int]
     num_restarts: eqx.AbstractVar[int]
+
+    def __check_init__(self):
+        """Refuses a value that is none of a setting's choices."""
+        for field in dataclasses.fields(self):
+            choices, value = get_args(field.type), getattr(self, field.name)
+            if get_origin(field.type) is Literal and value not in choices:
+                listed = ", ".join(map(repr, choices))
+                raise ValueError(f"{field.name} must be one of {listed}, not {value!r}")
 
     @property
     def descriptor(self) -> Method:

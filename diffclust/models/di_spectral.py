@@ -69,10 +69,6 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         _validation.count(
             self.num_candidates, "num_candidates", least=max(self.num_neighbours, default=1)
         )
-        if self.direction not in ("forward", "min", "mean"):
-            raise ValueError(
-                f"direction must be 'forward', 'min' or 'mean', not {self.direction!r}"
-            )
         self.alignment_model()
 
     @property

@@ -97,13 +97,6 @@ class DTIGaussianMixture(MixtureSettings, AbstractDTIModel):
         static=True, default="all", kw_only=True
     )
 
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        if self.variance_transforms not in ("all", "spatial"):
-            raise ValueError(
-                f"variance_transforms must be 'all' or 'spatial', not {self.variance_transforms!r}"
-            )
-
     @staticmethod
     def as_published(num_clusters: int) -> "DTIGaussianMixture":
         """The authors' settings for the MNIST test digits; see `DTIKMeans.as_published`.

@@ -157,8 +157,7 @@ class AbstractGradientModel(AbstractImageModel):
 
     def __check_init__(self):
         """Refuses transforms and objectives that mean nothing."""
-        self.sequence(1)
-        self.objective()
+        self.energy()
 
     @abc.abstractmethod
     def objective(self) -> PrototypeObjective:

@@ -192,7 +192,7 @@ def restored(
     if model.register == "auto":
         frame = dataclasses.replace(frame, place="upright")
     array, others = _validation.images(images), _validation.images(drawn, "drawn")
-    params, shape = jnp.asarray(frame.found(array)), array.shape[1:]
+    params, shape = jnp.asarray(frame.params_of(array)), array.shape[1:]
     starts, size = range(0, len(array), result.outcome.chunk_size), result.outcome.chunk_size
     chunks = ((params[i : i + size], jnp.asarray(others[i : i + size])) for i in starts)
     return np.concatenate([np.asarray(_restore(frame, *chunk, shape)) for chunk in chunks])

@@ -6,7 +6,7 @@ A model lists the groups before its abstract class, and gives its own default wh
 
 import dataclasses
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 import equinox as eqx
 import optax
@@ -63,12 +63,6 @@ class RegistrationSettings(eqx.Module):
 
     register: Register = eqx.field(static=True, default="none", kw_only=True)
     ground: Ground = eqx.field(static=True, default="auto", kw_only=True)
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        for name, choices in (("register", get_args(Register)), ("ground", get_args(Ground))):
-            if (value := getattr(self, name)) not in choices:
-                raise ValueError(f"{name} must be one of {choices}, not {value!r}")
 
 
 class MaskSettings(eqx.Module):
@@ -204,11 +198,6 @@ class ScatteringSettings(ClusterSettings):
             _validation.count(getattr(self, name), name)
         if self.num_scales is not None:
             _validation.count(self.num_scales, "num_scales")
-        if self.normalisation not in get_args(Normalisation):
-            raise ValueError(
-                f"normalisation must be one of {get_args(Normalisation)}, not "
-                f"{self.normalisation!r}"
-            )
 
 
 def removed_for(num_clusters: int) -> tuple[int, ...]:
@@ -473,11 +462,6 @@ class GradientSettings(ClusterSettings, MaskSettings):
 
     window: float | None = eqx.field(static=True, default=None, kw_only=True)
     training: Training = eqx.field(default=Training(), kw_only=True)
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        if self.window is not None and not self.window > 0.0:
-            raise ValueError(f"window must be positive, or None for none; not {self.window}")
 
 
 _RACE = (0.4, 0.6)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -131,11 +131,6 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         _validation.positive(0.0 if self.prior is None else self.prior, "prior", least=0)
-        for field in dataclasses.fields(self):
-            choices, value = get_args(field.type), getattr(self, field.name)
-            if get_origin(field.type) is Literal and value not in choices:
-                listed = ", ".join(map(repr, choices))
-                raise ValueError(f"{field.name} must be one of {listed}, not {value!r}")
         if self._has_frechet_means and (
             self.covariances == "full" or self.variances == "isotropic"
         ):
@@ -381,7 +376,7 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
         own = variances if self.variances == "per_cluster" else variances[:1]
         figures = {
             "floor": floor,
-            "floored": float(num_clipped(own, floor)),
+            "num_clipped": float(num_clipped(own, floor)),
             "registration_converged": float(converged),
         }
         assignment = dataclasses.replace(outcome.assignment, params=params)

@@ -259,10 +259,6 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        if self.affinity not in ("auto", "graph", "representatives"):
-            raise ValueError(
-                f"affinity must be 'auto', 'graph' or 'representatives', not {self.affinity!r}"
-            )
         for name in ("num_representatives", "num_candidates"):
             _validation.count(getattr(self, name), name)
 

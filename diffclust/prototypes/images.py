@@ -147,6 +147,6 @@ def _with_slope(multiplier: Scalar, solution: Callable[[Scalar], Array]) -> Scal
         return jnp.sum(solution(at) ** 2)
 
     value, slope = jax.lax.stop_gradient(jax.value_and_grad(squared)(multiplier))
-    found = (jnp.abs(value - 1.0) < 1e-3) & (slope < 0)
-    change = (value - squared(multiplier)) / jnp.where(found, slope, 1.0)
-    return multiplier + jnp.where(found, change, 0.0)
+    converged = (jnp.abs(value - 1.0) < 1e-3) & (slope < 0)
+    change = (value - squared(multiplier)) / jnp.where(converged, slope, 1.0)
+    return multiplier + jnp.where(converged, change, 0.0)

@@ -197,11 +197,11 @@ def figure(image: Image, *, mask: Any = None) -> Float[Array, "height width 1"]:
     lighter = jnp.sum((flat - smooth) * hue, axis=1, keepdims=True)
     rest = flat - smooth - lighter * hue
     lighter = jnp.where(lighter < 0.0, _SHADOW * lighter, lighter)
-    found = seen * safe_sqrt(jnp.sum(rest**2, axis=1, keepdims=True) + lighter**2)
-    found = _blurred(found.reshape(height, width))
-    noise = _STRAYS * jnp.median(found.reshape(-1)[ring])
-    least = jnp.maximum(jnp.maximum(noise, _LEAST_SHARE * jnp.max(found)), _LEAST_CONTRAST)
-    return jnp.where(found > least, found, 0.0)[..., None]
+    contrast = seen * safe_sqrt(jnp.sum(rest**2, axis=1, keepdims=True) + lighter**2)
+    contrast = _blurred(contrast.reshape(height, width))
+    noise = _STRAYS * jnp.median(contrast.reshape(-1)[ring])
+    least = jnp.maximum(jnp.maximum(noise, _LEAST_SHARE * jnp.max(contrast)), _LEAST_CONTRAST)
+    return jnp.where(contrast > least, contrast, 0.0)[..., None]
 
 
 def _blurred(plane: Float[Array, "height width"]) -> Float[Array, "height width"]:

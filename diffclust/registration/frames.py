@@ -186,8 +186,8 @@ class Frame(eqx.Module):
             return images
         return mapped(images, functools.partial(_each, self), shape)
 
-    def found(self, images: Images) -> Float[np.ndarray, "n params"]:
-        """What is to be taken out of many images.
+    def params_of(self, images: Images) -> Float[np.ndarray, "n params"]:
+        """What is to be taken out of many images, as `find` tells of one.
 
         Args:
             images: Images, in memory or not.

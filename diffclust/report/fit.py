@@ -71,7 +71,7 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     figures |= {**_size(result, dataset), **described}
     if "floor" in measured:
         figures["Least variance"] = (
-            f"{number(measured['floor'])}, to which {whole(round(measured['floored']))} of "
+            f"{number(measured['floor'])}, to which {whole(round(measured['num_clipped']))} of "
             f"{whole(result.prototypes.size)} were raised"
         )
     figures |= {
@@ -191,8 +191,8 @@ def _restarts(result: Result) -> str:
     if len(losses) == 1:
         return '<p class="note">One run, so there are no restarts to choose from.</p>'
     texts = [f"<li>{number(loss)}</li>" for loss in losses]
-    kept = min(range(len(losses)), key=losses.__getitem__)
-    texts[kept] = f"<li class=kept>{number(losses[kept])} (kept)</li>"
+    best = min(range(len(losses)), key=losses.__getitem__)
+    texts[best] = f"<li class=kept>{number(losses[best])} (kept)</li>"
     loss = result.model.criterion
     factor = result.model.coarsening(*result.sample_shape[:2])
     if factor > 1:

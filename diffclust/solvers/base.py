@@ -1,6 +1,7 @@
 """What Lloyd's algorithm and gradient EM share: the memory of samples, and their assignment."""
 
 import abc
+from collections.abc import Callable
 from typing import Any, Literal
 
 import equinox as eqx
@@ -60,6 +61,20 @@ def following(aligner: AbstractAligner, reduction: AbstractReduction) -> Abstrac
     return aligner if reduction.is_hard or aligner != default else NoAlignment(candidates=None)
 
 
+def zeros_of(function: Callable[..., PyTree], *args: PyTree) -> PyTree:
+    """Zeros of the shapes and dtypes of what a function returns, without calling it.
+
+    Args:
+        function: The function.
+        *args: Its arguments, or their shapes and dtypes as `jax.ShapeDtypeStruct`s.
+
+    Returns:
+        A tree of arrays.
+    """
+    shapes = eqx.filter_eval_shape(function, *args)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
 class AbstractSolver(eqx.Module):
     """An energy, an aligner, and the assignment of samples to the clusters of least energy."""
 
@@ -97,6 +112,20 @@ class AbstractSolver(eqx.Module):
         if learned.objective is None or not self.reduction.follows_samples:
             return self.reduction
         return jax.lax.stop_gradient(learned.objective)
+
+    def empty_statistics(self, learned: Learned) -> PyTree:
+        """Sums of no samples, from which a reduction that follows the samples is updated.
+
+        Args:
+            learned: What is learned.
+
+        Returns:
+            Zeros; None for other reductions.
+        """
+        count = len(learned.clusters)
+        scores = jnp.zeros((1, self.aligner.num_candidates(count)), learned.clusters.dtype)
+        places = jnp.zeros(scores.shape, jnp.int32)
+        return zeros_of(self.reduction_of(learned).statistics, scores, scores[:, 0], places)
 
     def assign(self, learned: Learned, samples: PyTree, memory: Memory | None) -> Alignment:
         """Aligns a batch to its best clusters, which stay as they are.

@@ -154,12 +154,7 @@ class GradientEM(AbstractSolver):
                 "alone, and take Sequential to the final assignment"
             )
         none, count, dtype = jnp.zeros((), jnp.int32), len(learned.clusters), learned.clusters.dtype
-        scores = jnp.zeros((1, self.aligner.num_candidates(count)), dtype)
-        places = jnp.zeros(scores.shape, jnp.int32)
-        statistics = self.reduction_of(learned).statistics
-        sums = eqx.filter_eval_shape(statistics, scores, scores[:, 0], places)
-        sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), sums)
-        zero = jnp.zeros((), dtype)
+        sums, zero = self.empty_statistics(learned), jnp.zeros((), dtype)
         tally = GradientTally(jnp.zeros((count,), dtype), zero, zero, sums)
         state = GradientState(learned, self._transformation.init(learned), tally, none, none - 1)
         if self.optimizer is not None:

@@ -13,7 +13,14 @@ from diffclust.energies import (
 )
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
-from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, following, memory_of
+from diffclust.solvers.base import (
+    AbstractSolver,
+    Adjoint,
+    Memory,
+    following,
+    memory_of,
+    zeros_of,
+)
 from diffclust.types import Count, Scalar
 
 
@@ -378,22 +385,18 @@ def empty_state(solver: Lloyd, learned: Learned) -> LloydState:
         The state.
     """
     clusters = learned.clusters
-    count = len(clusters)
+    count, dtype = len(clusters), clusters.penalty.dtype
     first = jax.tree.map(lambda leaf: leaf[:1], clusters.prototype)
     sample = jax.vmap(solver.energy.exemplar)(first)
-    params = jnp.zeros((1, solver.energy.num_params), dtype=clusters.penalty.dtype)
+    params = jnp.zeros((1, solver.energy.num_params), dtype)
 
-    def shapes() -> PyTree:
+    def sums() -> PyTree:
         weight = jax.vmap(solver.energy.pixel_weight)(params, sample)
-        member = jnp.zeros((1, count), dtype=clusters.penalty.dtype)
-        sums = solver.family.statistics(sample, weight, member, clusters.prototype)
-        scores = jnp.zeros((1, solver.aligner.num_candidates(count)), clusters.penalty.dtype)
-        places = jnp.zeros(scores.shape, jnp.int32)
-        return sums, solver.reduction_of(learned).statistics(scores, scores[:, 0], places)
+        return solver.family.statistics(
+            sample, weight, jnp.zeros((1, count), dtype), clusters.prototype
+        )
 
-    statistics, of_reduction = jax.tree.map(
-        lambda s: jnp.zeros(s.shape, s.dtype), eqx.filter_eval_shape(shapes)
-    )
-    none, nothing = jnp.zeros((count,), clusters.penalty.dtype), jnp.zeros_like(clusters.penalty)
-    tally = Tally(none, none, nothing, none, jnp.zeros((), dtype=jnp.int32), of_reduction)
-    return LloydState(learned, statistics, tally)
+    none, nothing = jnp.zeros((count,), dtype), jnp.zeros_like(clusters.penalty)
+    changed, statistics = jnp.zeros((), dtype=jnp.int32), solver.empty_statistics(learned)
+    tally = Tally(none, none, nothing, none, changed, statistics)
+    return LloydState(learned, zeros_of(sums), tally)

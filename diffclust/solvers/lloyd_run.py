@@ -16,7 +16,7 @@ from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch, Chunks
 from diffclust.parallel.data import PerSample
 from diffclust.prototypes import Clusters, Learned
-from diffclust.solvers.base import Memory
+from diffclust.solvers.base import Memory, zeros_of
 from diffclust.solvers.lloyd import (
     Lloyd,
     LloydState,
@@ -378,8 +378,7 @@ def blank_state(
     every = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((num_clusters, *leaf.shape), leaf.dtype), sample
     )
-    shapes = eqx.filter_eval_shape(init, every)
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return zeros_of(init, every)
 
 
 def assigned_memory(

@@ -27,6 +27,9 @@ _EXTRA = "extra_"
 _FORMER_LEAVES = {"prototype.covariance": "prototype.spread"}
 """What leaves were called in files of diffclust 0.1."""
 
+_FORMER_FIGURES = {"floored": "num_clipped"}
+"""What figures are called now that had another name there."""
+
 
 def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
     """Saves a result in a folder: `model.json` and, with orbax, its arrays.
@@ -221,6 +224,7 @@ def _rebuild(
         return jnp.asarray(array)
 
     learned = jax.tree_util.tree_map_with_path(filled, blank)
+    figures = description.get("figures", {}).items()
     assignment = Assignment(*(arrays[field.name] for field in dataclasses.fields(Assignment)))
     outcome = Outcome(
         learned,
@@ -231,7 +235,7 @@ def _rebuild(
         int(description["chunk_size"]),
         float(description["seconds"]),
         {n.removeprefix(_EXTRA): a for n, a in arrays.items() if n.startswith(_EXTRA)},
-        {str(name): float(value) for name, value in description.get("figures", {}).items()},
+        {str(_FORMER_FIGURES.get(name, name)): float(value) for name, value in figures},
     )
     return Result(model=model, sample_shape=shape, outcome=outcome)
 

@@ -27,7 +27,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from diffclust._renamed import renamed_keyword
+from diffclust._renamed import renamed_keywords
 from diffclust.parallel.mesh import data_mesh
 from diffclust.parallel.processes import (
     allgather_bytes,
@@ -85,14 +85,14 @@ class SnapshotFolder:
     that makes an exception of SIGTERM loses nothing to it.
     """
 
-    @renamed_keyword("tell", "log")
+    @renamed_keywords(kept="max_to_keep", tell="log")
     def __init__(
         self,
         path: str | Path,
         *,
         run: dict[str, Any],
         every: float = 60.0,
-        kept: int = 2,
+        max_to_keep: int = 2,
         log: Callable[[str], None] | None = None,
         lock: contextlib.AbstractContextManager[Any] | None = None,
     ) -> None:
@@ -103,7 +103,7 @@ class SnapshotFolder:
             run: What tells this fit from others, in types that JSON can hold: method, settings,
                 seed, source. Snapshots of another fit are refused.
             every: Least seconds between two snapshots; 0 saves every state that there is.
-            kept: How many snapshots are kept.
+            max_to_keep: How many snapshots are kept.
             log: Called with a line that says from which snapshot the fit goes on, and with one
                 for each that is damaged; where it is None, the latter are warnings.
             lock: What `locked` gave for this folder, if that was entered before; it ends with the
@@ -114,8 +114,10 @@ class SnapshotFolder:
                 an older format, or if none would be kept.
             OSError: If it cannot be read or written.
         """
-        if kept < 1:
-            raise ValueError(f"kept must be at least 1, not {kept}; 2 outlive a damaged one")
+        if max_to_keep < 1:
+            raise ValueError(
+                f"max_to_keep must be at least 1, not {max_to_keep}; 2 outlive a damaged one"
+            )
         self._path = Path(path).absolute()
         self._every, self._last_time = every, time.monotonic()
         self._log = log
@@ -128,11 +130,11 @@ class SnapshotFolder:
             else:
                 stack.push(lock)
             self._mark({"format": STATE_FORMAT, "run": json.loads(json.dumps(run, default=str))})
-            self._open(kept)
+            self._open(max_to_keep)
             self._lock = stack.pop_all()
         self._quiet = _silence_orbax()
 
-    def _open(self, kept: int) -> None:
+    def _open(self, max_to_keep: int) -> None:
         import orbax.checkpoint as ocp
 
         self._ocp = ocp
@@ -140,7 +142,7 @@ class SnapshotFolder:
         self._manager = ocp.CheckpointManager(
             self._path / "states",
             options=ocp.CheckpointManagerOptions(
-                max_to_keep=kept, create=False, multiprocessing_options=saving_alone()
+                max_to_keep=max_to_keep, create=False, multiprocessing_options=saving_alone()
             ),
             item_names=("arrays", "about"),
         )

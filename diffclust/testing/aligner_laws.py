@@ -65,10 +65,10 @@ def check_aligner(
     close = 1e3 * rounding(rest) * (1.0 + float(np.max(np.abs(rest))))
 
     check = functools.partial(_checked, aligner, energy, close)
-    found = check(samples[0], vacant, among)
+    alignment = check(samples[0], vacant, among)
     free = Alignment(none[:0], params[:0], zero[:0])
     without = check(samples[0], free, among).energy
-    agree(f"{name}: a vacant place counts for nothing", without, found.energy, close)
+    agree(f"{name}: a vacant place counts for nothing", without, alignment.energy, close)
     # However bad it is, and however good: then the params are the only ones that lead there.
     worst = jnp.argmax(jnp.asarray(rest)).astype(jnp.int32)
     starts = [(among, worst)]
@@ -87,7 +87,7 @@ def check_aligner(
     _check_bound(energy, samples[0], among.take(worst), params, close)
     if grid is not None:
         table = np.asarray(_table(energy, jnp.asarray(grid, dtype=dtype), samples[0], among))
-        excess = np.asarray(found.energy) - table.min(axis=0)[np.asarray(found.cluster)]
+        excess = np.asarray(alignment.energy) - table.min(axis=0)[np.asarray(alignment.cluster)]
         slack = tolerance * float(np.max(rest)) + close
         law = f"{name}: no worse than the best of the grid, not by {excess.max():.3g}"
         require(bool(np.all(excess <= slack)), law)
@@ -102,20 +102,20 @@ def _checked(
     given: Clusters,
 ) -> Alignment:
     """One alignment, and the laws that hold for each."""
-    found, name = _align(aligner, energy, sample, given, start), type(aligner).__name__
+    alignment, name = _align(aligner, energy, sample, given, start), type(aligner).__name__
     unaligned = np.asarray(_unaligned(energy, sample, given))
-    index, value = np.asarray(found.cluster), np.asarray(found.energy)
+    index, value = np.asarray(alignment.cluster), np.asarray(alignment.energy)
     size = (aligner.num_candidates(len(given)),)
     require(index.shape == value.shape == size, f"{name}: num_candidates are returned")
     valid = (index >= 0) & (index < len(given))
     distinct = len(set(index.tolist())) == index.size
     require(bool(np.all(valid)) and distinct, f"{name}: candidates are different clusters")
     require(bool(np.all(np.diff(value) >= 0)), f"{name}: candidates ascend by energy")
-    again = np.asarray(_energies(energy, found.params, sample, given.take(found.cluster)))
+    again = np.asarray(_energies(energy, alignment.params, sample, given.take(alignment.cluster)))
     agree(f"{name}: energies are those of the params", value, again, close)
     least = unaligned[index] + close
     require(bool(np.all(value <= least)), f"{name}: no cluster is worse than unaligned")
-    return found
+    return alignment
 
 
 def _check_bound(

@@ -102,17 +102,17 @@ def test_a_distance_that_is_no_metric(direction: str, evaluated: list[tuple[int,
     expected = full[direction][rows, found.neighbours.index]
     np.testing.assert_allclose(found.neighbours.distance, expected, rtol=1e-5)
     # No pair twice, and the count is of evaluations, both ways where both are.
-    assert len(set(evaluated)) == len(evaluated) == found.num_judged
+    assert len(set(evaluated)) == len(evaluated) == found.num_evaluations
     assert found.pairs_per_sample < 250
 
 
 def test_a_symmetric_distance_is_evaluated_one_way(evaluated: list[tuple[int, int]]) -> None:
     samples = points(300, 3)
     found = nearest_neighbour_descent(SquaredEuclidean(), samples, 6, key=KEY, symmetric=True)
-    assert len({frozenset(pair) for pair in evaluated}) == len(evaluated) == found.num_judged
+    assert len({frozenset(pair) for pair in evaluated}) == len(evaluated) == found.num_evaluations
     both = nearest_neighbour_descent(SquaredEuclidean(), samples, 6, key=KEY, direction="mean")
     np.testing.assert_array_equal(both.neighbours.index, found.neighbours.index)
-    assert both.num_judged == 2 * found.num_judged
+    assert both.num_evaluations == 2 * found.num_evaluations
 
 
 def test_samples_are_trees() -> None:
@@ -130,7 +130,7 @@ def test_the_same_key_finds_the_same() -> None:
     )
     np.testing.assert_array_equal(first.neighbours.index, second.neighbours.index)
     np.testing.assert_array_equal(first.neighbours.distance, second.neighbours.distance)
-    assert first.num_judged == second.num_judged
+    assert first.num_evaluations == second.num_evaluations
     assert (first.neighbours.index != other.neighbours.index).any()
 
 
@@ -144,7 +144,7 @@ def test_few_samples_have_all_others(count: int, wanted: int, symmetric: bool) -
     exact = nearest_neighbours(samples, samples, wanted, exclude_self=True)
     np.testing.assert_array_equal(found.neighbours.index, exact.index)
     np.testing.assert_allclose(found.neighbours.distance, exact.distance**2, rtol=1e-5)
-    assert found.num_judged == count * (count - 1) // (1 + symmetric)
+    assert found.num_evaluations == count * (count - 1) // (1 + symmetric)
     assert found.converged
 
 
@@ -192,10 +192,10 @@ def test_it_stops_before_max_pairs_and_says_so() -> None:
     found = nearest_neighbour_descent(Uphill(), points(500, 8), 10, **settings)
     assert not found.converged
     assert 40 < found.pairs_per_sample <= 60
-    assert results[-1].num_judged == found.num_judged
+    assert results[-1].num_evaluations == found.num_evaluations
     assert len(results) > 5
     for earlier, later in itertools.pairwise(results):
-        assert earlier.num_judged < later.num_judged
+        assert earlier.num_evaluations < later.num_evaluations
         # Every round brings neighbours nearer, or leaves them.
         assert (later.neighbours.distance <= earlier.neighbours.distance).all()
 

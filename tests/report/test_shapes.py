@@ -79,7 +79,7 @@ def made(
         32,
         75.0,
         {"consensus": means.mean(axis=0).astype(np.float32)},
-        {"floor": 1.25e-4, "floored": 7.0},
+        {"floor": 1.25e-4, "num_clipped": 7.0},
     )
     return Result(model, (landmarks, dims), outcome), LandmarkSet(raw, name="made"), registered
 

@@ -42,3 +42,9 @@ def test_model_of_version_0_1_predicts_what_it_did(method: str, saved: Path) -> 
     found, expected = result.predict(samples[kind]), np.load(saved / f"{method}.npz")
     np.testing.assert_array_equal(found.clusters, expected["clusters"])
     np.testing.assert_allclose(found.distances, expected["distances"], rtol=1e-4, atol=1e-4)
+
+
+def test_figures_of_version_0_1_have_their_present_names(saved: Path) -> None:
+    figures = diffclust.load(saved / "shape-kmeans").outcome.figures
+    assert figures["num_clipped"] == 0.0
+    assert "floored" not in figures
