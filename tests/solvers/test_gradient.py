@@ -431,7 +431,9 @@ def test_optimisers_keep_rates_of_their_own(optimizer: optax.GradientTransformat
 
 
 @pytest.mark.parametrize(
-    "optimizer", [optax.scale_by_adam(), optax.sgd(-1e-2), optax.identity()], ids=str
+    "optimizer",
+    [optax.scale_by_adam(), optax.sgd(-1e-2), optax.identity()],
+    ids=["scaling", "negative rate", "gradient"],
 )
 def test_optimisers_that_climb_are_refused(optimizer: optax.GradientTransformation) -> None:
     solver, learned, _ = soft()
