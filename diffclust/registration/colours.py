@@ -47,6 +47,10 @@ the lightest ground that counts as black; the share of votes that settles what i
 share of the main axis in pictures of two colours (`experiments.photographs.run` prints that of
 photographs)."""
 
+_ONE_GROUND, _INKS_APART = 0.05, 0.05
+"""For `choose_ink`: how far grounds of one colour lie from their median at most, in the median; how
+much shorter than 1 the mean of the directions of several inks is at least."""
+
 
 @functools.lru_cache(maxsize=16)
 def _border(height: int, width: int, mask: str | None) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
@@ -227,7 +231,7 @@ def _principal_axis(left: Image) -> tuple[Float[Array, " channels"], Scalar]:
     return axis, product(axis, second, axis) / jnp.where(trace > 0.0, trace, 1.0)
 
 
-def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, "5"]:
+def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
     """What one image says on what ground and ink are in its set.
 
     Args:
@@ -237,7 +241,8 @@ def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, "5"]:
     Returns:
         Lightness of the ground; how far the border strays from it; the contrast; how much more is
         lighter than the ground than darker, from -1 to 1; the share of the colours' main axis,
-        noise smoothed away.
+        noise smoothed away; of each channel the ground's colour; and of each the direction in which
+        ink differs from it.
     """
     shift = ground(image, mask=mask)
     left = without_ground(image, shift, mask=mask)
@@ -250,10 +255,15 @@ def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, "5"]:
     vote = jnp.sum(lightness) / jnp.where(total > 0.0, total, 1.0)
     contrast = jnp.max(jnp.abs(left))
     smooth = jnp.stack([_blurred(left[..., i]) for i in range(channels)], axis=2)
-    return jnp.stack([level, stray, contrast, vote, _principal_axis(smooth)[1]])
+    # Where there is more ink it counts more.
+    ink = jnp.sum(smooth * jnp.sum(smooth**2, axis=2, keepdims=True), axis=(0, 1))
+    length = safe_sqrt(jnp.sum(ink**2))
+    ink = ink / jnp.where(length > 0.0, length, 1.0)
+    numbers = jnp.stack([level, stray, contrast, vote, _principal_axis(smooth)[1]])
+    return jnp.concatenate([numbers, -shift[channels : 2 * channels], ink])
 
 
-def choose_ink(votes: Float[np.ndarray, "n 5"], channels: int) -> Ink | None:
+def choose_ink(votes: Float[np.ndarray, "n votes"], channels: int) -> Ink | None:
     """What ink is in a set of images, where single ones may be doubtful.
 
     Args:
@@ -264,17 +274,23 @@ def choose_ink(votes: Float[np.ndarray, "n 5"], channels: int) -> Ink | None:
         `"none"` where nearly all grounds are black and ink is lighter; `"dark"` or `"light"` where
         nearly all images agree; `"colour"` where they do not; None where most images have no plain
         ground. In several channels `"colour"` where images have two colours each, and `"keep"`
-        where they have more, as photographs have.
+        where they have more, as photographs have, or where inks of several colours lie on grounds
+        of one, for then colours tell images apart.
     """
     votes = votes[votes[:, 2] > _LEAST_CONTRAST]
     if not len(votes):
         return "none"
-    level, stray, contrast, vote, share = votes.T
+    level, stray, contrast, vote, share = votes[:, :5].T
     if np.median(stray / contrast) > _PLAIN:
         return None
     lighter = np.sum(np.maximum(vote, 0.0)) / max(float(np.sum(np.abs(vote))), 1e-12)
     if channels > 1:
-        return "colour" if np.quantile(share, 1.0 - _MAJORITY) > _TWO_COLOURED else "keep"
+        grounds, inks = votes[:, 5 : 5 + channels], votes[:, 5 + channels :]
+        strays = np.max(np.median(np.abs(grounds - np.median(grounds, axis=0)), axis=0))
+        apart = 1.0 - np.linalg.norm(np.mean(inks, axis=0))
+        tells = strays < _ONE_GROUND and apart > _INKS_APART
+        two_coloured = np.quantile(share, 1.0 - _MAJORITY) > _TWO_COLOURED
+        return "colour" if two_coloured and not tells else "keep"
     if 1.0 - _MAJORITY < lighter < _MAJORITY:
         return "colour"
     if lighter < 0.5:

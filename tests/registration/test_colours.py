@@ -149,6 +149,12 @@ def made(count: int, kind: str) -> np.ndarray:
         front, back = np.split(draw.uniform(0.0, 0.4, (2 * count, 1, 1, 3)), 2)
         noise = 0.03 * draw.normal(size=(count, 20, 20, 3))
         return (ink * front + (1 - ink) * (0.6 + back) + noise).astype(np.float32)
+    if kind in ("inks", "one ink", "grey inks"):
+        fronts = np.array([[0.9, 0.2, 0.1], [0.1, 0.6, 0.2], [0.2, 0.2, 0.9]], np.float32)
+        fronts = {"one ink": fronts[:1], "grey inks": [[0.0] * 3, [0.6] * 3]}.get(kind, fronts)
+        front = np.resize(np.asarray(fronts, np.float32), (count, 1, 1, 3))
+        noise = 0.02 * draw.normal(size=(count, 20, 20, 3))
+        return (ink * front + (1 - ink) + noise).clip(0.0, 1.0).astype(np.float32)
     if kind == "noise":
         return draw.uniform(size=ink.shape).astype(np.float32)
     if kind == "two grounds":
@@ -169,6 +175,9 @@ def made(count: int, kind: str) -> np.ndarray:
         ("two grounds", "colour"),
         ("colours", "colour"),
         ("colours and noise", "colour"),
+        ("inks", "keep"),
+        ("one ink", "colour"),
+        ("grey inks", "colour"),
         ("photographs", "keep"),
         ("noise", None),
     ],
