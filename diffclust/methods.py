@@ -195,3 +195,16 @@ def method_of(model: str) -> Method:
         KeyError: If there is none.
     """
     return {method.model: method for method in METHODS.values()}[model]
+
+
+def method_of_table(held: Literal["landmarks", "series"]) -> Method:
+    """The first method for what a file holds that is no file of images.
+
+    Args:
+        held: What `diffclust.data.landmarks.table_of` says of it.
+
+    Returns:
+        The method.
+    """
+    kind = "shape" if held == "landmarks" else held
+    return next(method for method in METHODS.values() if method.sample_kind == kind)

@@ -124,7 +124,7 @@ def _parse(arguments: list[str]) -> Options:
         raise ValueError(f"{message}; see diffclust{command} --help") from None
     if method is not None:
         settings = cli_options.settings_from(method, options.settings)
-        options = dataclasses.replace(options, settings=settings)
+        options = dataclasses.replace(options, method=method, settings=settings)
     return options
 
 
@@ -135,8 +135,21 @@ def _method_in(arguments: list[str], default: str) -> str | None:
     method = parser.parse_known_args(arguments)[0].method
     if method is None and {"-h", "--help"} & {*arguments}:
         return None
+    if method is None:
+        return _method_for(arguments[1:2]) or default
     # What is no method at all, tyro refuses.
     return method if method in cli_options.method_options() else default
+
+
+def _method_for(source: Sequence[str]) -> str | None:
+    """The method for what the first word after the command names; None for images."""
+    if not source or not source[0].lower().endswith((".npz", ".csv", ".tps", ".ts")):
+        return None
+    from diffclust.data.landmarks import table_of
+    from diffclust.methods import method_of_table
+
+    held = table_of(Path(source[0]))
+    return held and method_of_table(held).name
 
 
 def condense(box: str) -> str:

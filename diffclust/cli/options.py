@@ -174,7 +174,8 @@ class Fit(_Clustering):
             file, or tfds: and the name of a prepared set of TensorFlow Datasets; with methods of
             shapes a table of landmarks, .npz, .csv or .tps; of series .npz, .csv or .ts.
         clusters: Number of clusters.
-        method: How to cluster; 'diffclust fit --method NAME --help' shows the options of one.
+        method: How to cluster; shape-kmeans and series-kmeans where the source is a file of shapes
+            or series. 'diffclust fit --method NAME --help' shows the options of one.
         overwrite: Replace the run that the folder holds, or a fit that was broken off.
         maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
         start: Folder of an earlier run of the same source with as many clusters; the fit begins
@@ -273,7 +274,8 @@ class Sweep(_Clustering):
         clusters: Numbers of clusters, such as 2-12 or 2,4,8; one number where grids are tried.
         out: Folder to write, new or empty: a report, a curve, a table, and the run that was
             chosen.
-        method: How to cluster; 'diffclust sweep --method NAME --help' shows the options of one.
+        method: How to cluster, as for fit. 'diffclust sweep --method NAME --help' shows the options
+            of one.
         overwrite: Replace the sweep that the folder holds.
         maps: Images on the maps by t-SNE in the chosen run's report, at most 2000; 0 for no maps.
         grids: Landmark grids to try, such as 3,5,7x5 (rows x columns).
