@@ -174,8 +174,8 @@ class Fit(_Clustering):
             file, or tfds: and the name of a prepared set of TensorFlow Datasets; with methods of
             shapes a table of landmarks, .npz, .csv or .tps; of series .npz, .csv or .ts.
         clusters: Number of clusters.
-        method: How to cluster; shape-kmeans and series-kmeans where the source is a file of shapes
-            or series. 'diffclust fit --method NAME --help' shows the options of one.
+        method: How to cluster; where the source is a file of shapes or series, by default the first
+            method for these. 'diffclust fit --method NAME --help' shows the options of one.
         overwrite: Replace the run that the folder holds, or a fit that was broken off.
         maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
         start: Folder of an earlier run of the same source with as many clusters; the fit begins
