@@ -47,7 +47,7 @@ the lightest ground that counts as black; the share of votes that settles what i
 share of the main axis in pictures of two colours (`experiments.photographs.run` prints that of
 photographs)."""
 
-_ONE_GROUND, _INKS_APART = 0.05, 0.05
+_ONE_GROUND, _INKS_APART = 0.05, 0.03
 """For `choose_ink`: how far grounds of one colour lie from their median at most, in the median; how
 much shorter than 1 the mean of the directions of several inks is at least."""
 
