@@ -83,10 +83,9 @@ def validation_curve(
     model = dataclasses.replace(model, num_removed=every)
     _, coordinates = model.project(Data(array), callback=callback)
     near = model.neighbours(coordinates, callback=callback)
+    sizes = model.num_neighbours
     graphs = {
-        (n,): mean_graph(
-            [self_tuning_affinity(one, num_neighbours=k) for k in model.num_neighbours]
-        )
+        (n,): mean_graph([self_tuning_affinity(one, num_neighbours=k) for k in sizes])
         for n, one in zip(every, near, strict=True)
     }
     graphs |= {numbers: mean_graph([graphs[n,] for n in numbers]) for numbers in removed.values()}
@@ -94,8 +93,7 @@ def validation_curve(
     embeddings = {n: spectral_embedding(graph, most, key=key) for n, graph in graphs.items()}
     rows = []
     for count in sorted(num_clusters):
-        numbers = removed[count]
-        of = {None: numbers, **{n: (n,) for n in numbers}}
+        of = {None: removed[count], **{n: (n,) for n in removed[count]}}
         # Rows of unit length, cut off and made of unit length again, are those of fewer vectors.
         assignments = {
             n: kmeans(
@@ -107,7 +105,8 @@ def validation_curve(
             for n, graph in of.items()
         }
         stability: dict[int | None, float] = {
-            n: metrics.adjusted_rand_index(assignments[None], assignments[n]) for n in numbers
+            n: metrics.adjusted_rand_index(assignments[None], assignments[n])
+            for n in removed[count]
         }
         stability[None] = float(np.mean(list(stability.values())))
         for n, graph in of.items():
