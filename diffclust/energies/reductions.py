@@ -94,7 +94,9 @@ class AbstractReduction(eqx.Module):
         return jax.grad(lambda given: jnp.sum(self(given)))(scores)
 
     def memberships(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
-        """How much of each sample belongs to each cluster, as it is told to users.
+        """How much of each sample belongs to each cluster, as a fit reports it.
+
+        Prototypes are means weighted by the responsibilities, which may be other numbers.
 
         Args:
             scores: Scores of all clusters, or of those that matter.

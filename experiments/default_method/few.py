@@ -23,7 +23,7 @@ from diffclust.solvers import ignore
 from experiments.default_method.run import SETS
 from experiments.harness import RESULTS, arguments, finish, missing_runs
 
-WINDOWS = {
+REMOVED = {
     f"{first}-{last}": tuple(range(first, last + 1))
     for first in range(5)
     for last in range(first, 5)
@@ -44,27 +44,26 @@ def row_by_bending(name, count, seed, each):
     """Accuracies of `di-spectral` on one draw; every setting is a fit of its own."""
     images, labels = drawn(name, count, each, seed)
     row = {"n": len(images)}
-    for window in ("0-0", "0-3", "1-4"):
-        model = DeformationInvariantSpectralClustering(count, num_removed=WINDOWS[window])
+    for numbers in ("0-0", "0-3", "1-4"):
+        model = DeformationInvariantSpectralClustering(count, num_removed=REMOVED[numbers])
         found = model.fit(images, key=jax.random.key(seed), callback=ignore)
-        row[window] = round(float(accuracy(labels, found.assignments)), 4)
+        row[numbers] = round(float(accuracy(labels, found.assignments)), 4)
     return row
 
 
 def row_of(name, count, seed, each):
-    """Accuracies of all windows on one draw."""
+    """Accuracies of all mean graphs on one draw."""
     images, labels = drawn(name, count, each, seed)
     model = ProjectedScatteringSpectralClustering(count, num_removed=(0, 1, 2, 3, 4))
     fitted = model.fit(images, key=jax.random.key(seed), callback=ignore)
     coordinates = fitted.outcome.extras["coordinates"]
     row = {"n": len(images)}
-    for window, removed in WINDOWS.items():
+    for numbers, removed in REMOVED.items():
         one = dataclasses.replace(model, num_removed=removed)
         near = one.neighbours(coordinates)
         key = jax.random.key(seed)
         cut = cut_mean_graph(near, one.num_neighbours, count, one.num_restarts, key)
-        row[window] = round(float(accuracy(labels, cut.points.assignments)), 4)
-        row[f"eigengap {window}"] = round(float(cut.figures["eigengap"]), 4)
+        row[numbers] = round(float(accuracy(labels, cut.points.assignments)), 4)
     return row
 
 
@@ -86,7 +85,7 @@ def main():
         for seed in range(args.seed, args.seed + args.seeds)
         for name in args.sets
         for count in args.clusters
-        if name != "letters" or count <= 8
+        if name != "letters" or count <= 8  # there are eight kinds of letters
     ]
     rows = missing_runs(
         args.results, ("set", "clusters", "seed"), asked, lambda *each: run(*each, args.each)
@@ -95,10 +94,10 @@ def main():
     for count in sorted({row["clusters"] for row in rows}):
         of = [row for row in rows if row["clusters"] == count]
         table[count] = {
-            w: round(float(np.mean([row[w] for row in of])), 3) for w in WINDOWS if w in of[0]
+            w: round(float(np.mean([row[w] for row in of])), 3) for w in REMOVED if w in of[0]
         }
         best = sorted(table[count].items(), key=lambda item: -item[1])
-        print(count, len(of), " ".join(f"{window}: {mean}" for window, mean in best))
+        print(count, len(of), " ".join(f"{numbers}: {mean}" for numbers, mean in best))
     finish({"experiment": "default_method.few", **table})
 
 

@@ -11,7 +11,7 @@ import pytest
 import diffclust
 from diffclust import DeformationInvariantSpectralClustering, KMeans, metrics
 from diffclust.methods import METHODS
-from diffclust.models import MODELS
+from diffclust.models import MODELS, ScatteringKMeans
 from diffclust.models.images import restored
 from diffclust.parallel import Data, data_mesh
 from tests.models.cuts import quick_alignments
@@ -192,3 +192,18 @@ def test_what_is_the_default(method):
 def test_as_published_registers_nothing():
     assert MODELS["pssc"].as_published(3).register == "none"
     assert DeformationInvariantSpectralClustering(3, register="none").frame.is_identity
+
+
+@pytest.mark.slow
+def test_coloured_things_on_one_ground_are_told_apart() -> None:
+    rng, (y, x) = np.random.default_rng(0), np.mgrid[:24, :24]
+    inks = np.array([[0.9, 0.2, 0.1], [0.1, 0.6, 0.2], [0.2, 0.2, 0.9]], np.float32)
+    images = np.ones((24, 24, 24, 3), np.float32)
+    for number, image in enumerate(images):
+        row, column = rng.integers(8, 16, 2)
+        image[(y - row) ** 2 + (x - column) ** 2 <= rng.integers(16, 36)] = inks[number % 3]
+    settings = {"num_dimensions": 20, "num_angles": 3, "num_restarts": 1}
+    model = ScatteringKMeans(3, register="auto", **settings)
+    found = model.fit(images, key=KEY)
+    assert (found.model.register, found.model.ground) == ("place", "keep")
+    assert metrics.accuracy(np.arange(24) % 3, found.assignments) == 1.0
