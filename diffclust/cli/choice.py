@@ -254,13 +254,30 @@ def _depth(counts: np.ndarray, losses: Sequence[float] | np.ndarray) -> float:
     return float(np.max((values[0] - values) / fall - share)) if fall > 0.0 else 0.0
 
 
+def fits_of_graphs(fits: Sequence[Fit]) -> list[list[Fit]]:
+    """Fits whose graphs are equal, in the order of their first ones.
+
+    Args:
+        fits: Fits of a method with graphs, in ascending order of K.
+
+    Returns:
+        For each graph its fits; all their eigengaps follow from the last one.
+    """
+    graphs: dict[tuple[int, ...], list[Fit]] = {}
+    for options in fits:
+        graphs.setdefault(make_model(options).removed, []).append(options)
+    return list(graphs.values())
+
+
 def _by_eigengap(fits: Sequence[Fit], fitter: Fitter) -> Choice:
-    """All gaps follow from the eigenvalues of the fit of most clusters."""
-    dataset, last = fitter.dataset, fits[-1]
-    result = fitter.fit(last, f"K = {last.clusters}", 0, 2)
-    eigenvalues = np.asarray(result.outcome.extras["eigenvalues"], np.float64)
-    gaps = dict(enumerate(-np.diff(eigenvalues), start=1))
-    trials = [_trial(options, gaps.get(options.clusters, 0.0), dataset) for options in fits]
+    """For each graph, all gaps follow from the eigenvalues of its fit of most clusters."""
+    dataset, graphs = fitter.dataset, fits_of_graphs(fits)
+    trials, total = [], len(graphs) + 1
+    for number, of in enumerate(graphs):
+        result = fitter.fit(of[-1], f"K = {of[-1].clusters}", number, total)
+        eigenvalues = np.asarray(result.outcome.extras["eigenvalues"], np.float64)
+        gaps = dict(enumerate(-np.diff(eigenvalues), start=1))
+        trials += [_trial(options, gaps.get(options.clusters, 0.0), dataset) for options in of]
     # One part is what every connected graph has; its gap says nothing of clusters.
     best = max((t for t in trials if t.options.clusters > 1), key=lambda trial: trial.value)
     others = (t.value for t in trials if t is not best and t.options.clusters > 1)
@@ -275,9 +292,10 @@ def _by_eigengap(fits: Sequence[Fit], fitter: Fitter) -> Choice:
             "stand at the end of the range; try other numbers of clusters, or choose by eye."
         )
         return Choice("eigengap", "clusters", "eigengap", trials, None, reason)
-    result = fitter.fit(best.options, f"K = {best.name}", 1, 2)
+    place = f"K = {best.name}", len(graphs), total
+    result = fitter.fit(best.options, *place)
     chosen = _trial(best.options, best.value, dataset, result)
-    stability = fitter.stability(best.options, result, f"K = {best.name}", 1, 2)
+    stability = fitter.stability(best.options, result, *place)
     chosen = dataclasses.replace(chosen, stability=stability)
     trials = [chosen if trial is best else trial for trial in trials]
     reason += (

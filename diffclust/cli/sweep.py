@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from diffclust.cli.choice import Choice, Fitter, choose
+from diffclust.cli.choice import Choice, Fitter, choose, fits_of_graphs
 from diffclust.cli.commands import check_options, make_model, rehearse_fit, write_run
 from diffclust.cli.options import Fit, Sweep, parse_grid
 from diffclust.cli.runs import (
@@ -148,10 +148,10 @@ def _describe(
 ) -> str:
     """What a sweep would take, by what its first and its last fit would."""
     ends = [rehearse_fit(fits[i], models[i], dataset, bar) for i in (0, -1)]
-    # Of graphs all gaps follow from the fit of most clusters, and one other is fitted.
-    number, of = (
-        (2, ends[1:]) if models[0].descriptor.selection == "eigengap" else (len(fits), ends)
-    )
+    number, of = len(fits), ends
+    if models[0].descriptor.selection == "eigengap":
+        # One for each graph, and that of the K that is chosen.
+        number, of = len(fits_of_graphs(fits)) + 1, ends[1:]
     least, most = (
         duration(number * sum(getattr(cost, name) for cost in of) / len(of))
         for name in ("least", "most")

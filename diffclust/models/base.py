@@ -178,6 +178,11 @@ class AbstractModel(eqx.Module):
         return ""
 
     @property
+    def removed(self) -> tuple[int, ...]:
+        """How many leading directions of its features each of its graphs leaves out."""
+        return ()
+
+    @property
     def least_size(self) -> int:
         """The fewest pixels, landmarks or values that a sample consists of."""
         return 1

@@ -11,7 +11,9 @@ from PIL import Image
 from sklearn.metrics import adjusted_rand_score
 
 import diffclust
+from diffclust.cli.choice import fits_of_graphs
 from diffclust.cli.compare import compare_runs
+from diffclust.cli.options import Fit
 from diffclust.cli.runs import partial_folder, read_run
 from diffclust.data import load
 from diffclust.models import KMeans
@@ -419,6 +421,16 @@ def test_a_spectral_sweep_takes_the_widest_gap(run: Run) -> None:
     if clear:
         own = diffclust.load("sweep/chosen")
         assert own.outcome.figures["eigengap"] == pytest.approx(gaps[widest], abs=1e-5)
+
+
+def test_graphs_of_a_sweep_are_those_of_its_fits() -> None:
+    def graphs(**settings: object) -> list[list[int]]:
+        every = {"source": "x", "out": "o", "method": "pssc", "settings": settings}
+        fits = [Fit(clusters=count, **every) for count in range(3, 11)]
+        return [[fit.clusters for fit in of] for of in fits_of_graphs(fits)]
+
+    assert graphs() == [[3, 4], [5, 6, 7], [8, 9, 10]]
+    assert graphs(num_removed=(2,)) == [[*range(3, 11)]]
 
 
 @pytest.mark.slow
