@@ -148,8 +148,6 @@ class Processes:
         """
         if self.mesh is None:
             return arrays
-        assert own.indices is not None
-        assert dataset.indices is not None
         here = np.searchsorted(dataset.indices, own.indices)
         return {name: array[here] for name, array in arrays.items()}
 

@@ -142,16 +142,13 @@ def write_assignments(
         assignment: Their clusters, in the same order.
         **more: Further numbers of each sample, by the names of their columns.
     """
-    assert dataset.indices is not None
     column, places = dataset.places
-    indices, clusters = dataset.indices, assignment.clusters
-    distances, margins = assignment.distances, assignment.margins
+    numbers = {"distance": assignment.distances, "margin": assignment.margins, **more}
     # NumPy's scalars know their precision: in double, float32's 0.1 has 17 digits. One at a time,
     # as lists of millions would take more than the images' memory.
-    numbers = (map(str, values) for values in (distances, margins, *more.values()))
-    numbers = zip(indices, places, clusters, *numbers, strict=True)
-    header = ["index", column, "cluster", "distance", "margin", *more]
-    write_table(folder / _ASSIGNMENTS, header, numbers)
+    texts = (map(str, values) for values in numbers.values())
+    rows = zip(dataset.indices, places, assignment.clusters, *texts, strict=True)
+    write_table(folder / _ASSIGNMENTS, ["index", column, "cluster", *numbers], rows)
 
 
 def environment() -> dict[str, Any]:
