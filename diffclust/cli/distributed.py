@@ -92,9 +92,7 @@ class Processes:
         Returns:
             What `fit` is given.
         """
-        if self.mesh is None or not self.first_says(folder is not None):
-            return folder
-        return SharedSnapshots(folder)
+        return folder if self.mesh is None else SharedSnapshots(folder)
 
     def describe(self) -> dict[str, int]:
         """How many there are, for the summary of a run; nothing where there is one."""

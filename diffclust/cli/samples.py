@@ -121,18 +121,18 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
     """
     _refuse_given(options, ("labels",), "a table of landmarks, and these are images")
     size, limit = common["size"], options.limit
-    if not (options.stream or outgrows_memory(options.source, size=size, limit=limit)):
+    if options.stream or outgrows_memory(options.source, size=size, limit=limit):
+        _refuse_given(options, _DECODING, "recordings, and these are pictures")
+        map_large_blocks()
+        dataset = open_stream(options.source, **common)
+        needed = 4 * math.prod(dataset.samples.shape) / 2**30
+        print(
+            f"images are read as they are needed: {len(dataset):,} of them, which would take "
+            f"{needed:.1f} GiB of memory",
+            file=sys.stderr,
+        )
+    else:
         dataset = load(options.source, rate=options.rate, seconds=options.seconds, **common)
-        return without_blank(dataset) if options.skip_bad else dataset
-    _refuse_given(options, _DECODING, "recordings, and these are pictures")
-    map_large_blocks()
-    dataset = open_stream(options.source, **common)
-    needed = 4 * math.prod(dataset.samples.shape) / 2**30
-    print(
-        f"images are read as they are needed: {len(dataset):,} of them, which would take "
-        f"{needed:.1f} GiB of memory",
-        file=sys.stderr,
-    )
     return without_blank(dataset) if options.skip_bad else dataset
 
 
