@@ -265,6 +265,24 @@ def partial_folder(out: Path) -> Path:
     return former if former.exists() else Path(f"{out}.partial")
 
 
+def refuse_broken_off(folder: Path, what: str, *, allowed: bool) -> None:
+    """Refuses to go over what was broken off, where that was not asked for.
+
+    Args:
+        folder: What `partial_folder` gives.
+        what: What it holds.
+        allowed: Whether `--resume` or `--overwrite` says what to do.
+
+    Raises:
+        ValueError: If it is there and nothing is said.
+    """
+    if folder.exists() and not allowed:
+        raise ValueError(
+            f"{str(folder)!r} holds {what} that was broken off; go on with it by --resume, or "
+            "replace it with --overwrite"
+        )
+
+
 class SavedStates:
     """The states of one fit, in a folder beside that of its run, for as long as it is not done."""
 
@@ -294,11 +312,7 @@ class SavedStates:
             with locked(self._folder):
                 pass
         allowed = self.is_done() or options.resume or options.overwrite
-        if self._folder.exists() and not allowed:
-            raise ValueError(
-                f"{str(self._folder)!r} holds a fit that was broken off; go on with it by "
-                "--resume, or replace it with --overwrite"
-            )
+        refuse_broken_off(self._folder, "a fit", allowed=allowed)
 
     def is_done(self) -> bool:
         """Whether the run is to go on and is finished already."""
