@@ -211,16 +211,21 @@ class ProgressBar:
             task, total = self._bar.task_ids[0], total or None
             self._bar.update(task, description=text, completed=done, total=total, left=left)
 
-    def describe(self, progress: Progress) -> str:
-        """What a fit is doing, in a few words.
+    def following(self, prefix: str = "") -> Callback:
+        """A callback for a fit that is one of several, whose own bar is shown.
 
         Args:
-            progress: What the solver reports.
+            prefix: What stands before `restart 2 of 4, pass 5, loss 123.4, least 120.1`.
 
         Returns:
-            For example `restart 2 of 4, pass 5, loss 123.4, least 120.1`.
+            The callback.
         """
-        return ", ".join(self._words(progress, time.monotonic()))
+
+        def show(progress: Progress) -> None:
+            words = ", ".join(self._words(progress, time.monotonic()))
+            self.show(prefix + words, progress.done, progress.total)
+
+        return show
 
     def _words(self, progress: Progress, now: float) -> list[str]:
         """What a fit is doing, the most important first."""

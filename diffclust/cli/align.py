@@ -1,6 +1,5 @@
 """`diffclust align`: pictures aligned to their common mean, as K-means with one cluster does it."""
 
-import dataclasses
 from pathlib import Path
 
 from diffclust.cli.commands import fit
@@ -22,9 +21,8 @@ def align(options: Align) -> None:
     if out.is_dir() and any(out.iterdir()) and not ((out / "run").is_dir() and replace):
         remedy = "give --overwrite" if (out / "run").is_dir() else "give another --out"
         raise ValueError(f"{options.out!r} is not empty; {remedy}")
-    shared = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
     run = str(out / "run")
-    fit(Fit(**{**shared, "out": run}, clusters=1, settings={"num_restarts": 1}))
+    fit(Fit(**{**vars(options), "out": run}, clusters=1, settings={"num_restarts": 1}))
     export(Export(run, "aligned", str(out / "aligned"), overwrite=replace))
     export(Export(run, "prototypes", str(out / "mean.png"), overwrite=replace))
     mark_export(out, "align", run)

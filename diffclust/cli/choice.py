@@ -16,14 +16,13 @@ from diffclust import metrics
 from diffclust.analysis import evidence_of
 from diffclust.cli.commands import make_model
 from diffclust.cli.options import Fit
-from diffclust.cli.runs import checksum, partial_folder
+from diffclust.cli.runs import checksum, partial_folder, refuse_broken_off
 from diffclust.cli.samples import sample_arguments
 from diffclust.data import Collection
 from diffclust.methods import METHODS
 from diffclust.models import Result
 from diffclust.plotting import elbow
 from diffclust.progress_bar import ProgressBar
-from diffclust.solvers import Progress
 from diffclust.storage import checkpoint
 from diffclust.storage.staging import read_object
 
@@ -127,11 +126,7 @@ class Fitter:
         about |= {name: checksum(array) for name, array in self._weights.items()}
         about, shown = json.loads(json.dumps(about)), repr(str(self.folder))
         if self.folder.exists() and not options.resume:
-            if not options.overwrite:
-                raise ValueError(
-                    f"{shown} holds fits of a sweep that was broken off; go on with it by "
-                    "--resume, or replace it with --overwrite"
-                )
+            refuse_broken_off(self.folder, "fits of a sweep", allowed=options.overwrite)
             shutil.rmtree(self.folder)
         if self.folder.exists() and read_object(self.folder / _ABOUT) != about:
             raise ValueError(f"{shown} holds fits of other samples or settings; remove it")
@@ -158,12 +153,8 @@ class Fitter:
         if changed:
             model = model.from_settings({**model.settings(), **changed})
             key = jax.random.fold_in(key, 1)
-
-        def show(progress: Progress) -> None:
-            stage = f"{name} {place}, {self._bar.describe(progress)}"
-            self._bar.show(stage, progress.done, progress.total)
-
-        size, samples = options.chunk_size, self.dataset.samples
+        size, show = options.chunk_size, self._bar.following(f"{name} {place}, ")
+        samples = self.dataset.samples
         result = model.fit(samples, key=key, chunk_size=size, callback=show, **self._weights)
         checkpoint.save(kept, result)
         if not sys.stderr.isatty() and not changed:

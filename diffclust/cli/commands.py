@@ -14,13 +14,12 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from diffclust import metrics
+from diffclust import _validation, metrics
 from diffclust._version import __version__
 from diffclust.analysis import (
     BASELINE,
     COMPARABLE,
     RARE,
-    CommonStart,
     fit_from_common_start,
     movement,
     p_values,
@@ -32,7 +31,7 @@ from diffclust.cli.summary import print_summary
 from diffclust.data import Collection, Recordings, load_mask
 from diffclust.estimate import Estimate, StageCost, estimate
 from diffclust.image_source import ImageSource
-from diffclust.methods import ALIGNING, METHODS, plural
+from diffclust.methods import ALIGNING, METHODS, Method, plural
 from diffclust.models import MODELS, AbstractModel, Result
 from diffclust.plotting import Film, save_prototypes
 from diffclust.progress_bar import ProgressBar
@@ -148,14 +147,13 @@ def _fit(
         **processes.own_part(arguments, own, dataset),
     )
     if methods:
-
-        def show(progress: Progress) -> None:
-            # The bar of the whole is the fit's, which is done.
-            bar.show(bar.describe(progress), progress.done, progress.total)
-
-        weight = arguments.get("sample_weight")
         others = fit_from_common_start(
-            result, dataset.samples, methods, key=key, sample_weight=weight, callback=show
+            result,
+            dataset.samples,
+            methods,
+            key=key,
+            sample_weight=arguments.get("sample_weight"),
+            callback=bar.following(),
         )
     if processes.mesh is None:
         bar.show("comparing with no movement")
@@ -277,29 +275,27 @@ def make_model(options: Fit) -> AbstractModel:
     """
     model, method = MODELS[options.method], METHODS[options.method]
     # The name in messages of the model is the field's.
-    if options.clusters < 1:
-        raise ValueError(f"-k must be at least 1, not {options.clusters}")
+    _validation.positive(options.clusters, "-k")
     settings = {"num_clusters": options.clusters, **options.settings}
     if options.as_published:
-        if not method.published:
-            having = ", ".join(name for name, other in METHODS.items() if other.published)
-            raise ValueError(
-                f"{options.method} has no settings as published; leave out --as-published, or take "
-                f"one of {having}"
-            )
+        message = "has no settings as published; leave out --as-published"
+        _refuse_others(method, "published", message)
         settings = {**cast(Any, model).as_published(options.clusters).settings(), **settings}
-    if options.start is not None and not method.takes_start:
-        others = ", ".join(name for name, other in METHODS.items() if other.takes_start)
-        raise ValueError(
-            f"{options.method} cannot begin with clusters; leave out --start, or take one of "
-            f"{others}"
-        )
+    if options.start is not None:
+        _refuse_others(method, "takes_start", "cannot begin with clusters; leave out --start")
     if options.mask is not None:
         if method.sample_kind != "image":
             these = plural(method.words.noun)
             raise ValueError(f"{options.method} clusters {these} and takes no --mask; leave it out")
         settings["mask"] = load_mask(options.mask, samples.size_of(options))
     return model.from_settings(settings)
+
+
+def _refuse_others(method: Method, ability: str, message: str) -> None:
+    """Refuses a method without an ability, and names those that have it."""
+    if not getattr(method, ability):
+        having = ", ".join(name for name, other in METHODS.items() if getattr(other, ability))
+        raise ValueError(f"{method.name} {message}, or take one of {having}")
 
 
 def check_options(options: Fit | Predict | Sweep) -> None:
@@ -325,9 +321,7 @@ def write_run(
     command: str = "fit",
     more: Mapping[str, Any] | None = None,
     labels: Sequence[str] | None = None,
-    title: str | None = None,
-    film: Film | None = None,
-    others: CommonStart | None = None,
+    **shown: Any,
 ) -> dict[str, Any]:
     """Writes what all runs have in common: table, prototypes, report and summary.
 
@@ -339,9 +333,7 @@ def write_run(
         command: What the run is said to be.
         more: What the summary holds beside the figures of the result.
         labels: Label of each cluster, for a column of the table; or None.
-        title: Heading of the report, or None for the data's name.
-        film: Prototypes in the course of the fit, for the report.
-        others: Fits of other methods, for the report.
+        **shown: What the report is given beside: `title`, `film` and `others`.
 
     Returns:
         The summary.
@@ -375,9 +367,8 @@ def write_run(
     save_prototypes(folder / "prototypes.png", result)
     if not options.no_report:
         samples.trim_memory()
-        shown = {"title": title, "film": film, "others": others, "map_samples": options.maps}
-        page = folder / "report.html"
-        write_report(page, result, dataset, scores=scores, seed=options.seed, **shown)
+        shown |= {"scores": scores, "seed": options.seed, "map_samples": options.maps}
+        write_report(folder / "report.html", result, dataset, **shown)
     runs.write_summary(folder, summary)
     return summary
 

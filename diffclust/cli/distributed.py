@@ -92,9 +92,7 @@ class Processes:
         Returns:
             What `fit` is given.
         """
-        if self.mesh is None or not self.first_says(folder is not None):
-            return folder
-        return SharedSnapshots(folder)
+        return folder if self.mesh is None else SharedSnapshots(folder)
 
     def describe(self) -> dict[str, int]:
         """How many there are, for the summary of a run; nothing where there is one."""
@@ -148,8 +146,6 @@ class Processes:
         """
         if self.mesh is None:
             return arrays
-        assert own.indices is not None
-        assert dataset.indices is not None
         here = np.searchsorted(dataset.indices, own.indices)
         return {name: array[here] for name, array in arrays.items()}
 

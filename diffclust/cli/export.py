@@ -67,18 +67,14 @@ def export(options: Export) -> None:
     ending = _ending(options, endings)
     if options.link and options.what != "folders":
         raise ValueError("--link is for --what folders; leave it out")
-    run = read_run(options.run)
+    run, out, replace = read_run(options.run), options.out, options.overwrite
     if ending:
-        with staged_file(options.out, overwrite=options.overwrite) as path, ProgressBar() as bar:
-            message = write(_Export(path, ending, run, options, bar))
+        target = staged_file(out, overwrite=replace)
     else:
-        out, replace = options.out, options.overwrite
         inputs = [str(run.folder), run.summary["source"]["source"]]
-        with (
-            export_folder(out, options.what, options.run, inputs, overwrite=replace) as folder,
-            ProgressBar() as bar,
-        ):
-            message = write(_Export(folder, ending, run, options, bar))
+        target = export_folder(out, options.what, options.run, inputs, overwrite=replace)
+    with target as path, ProgressBar() as bar:
+        message = write(_Export(path, ending, run, options, bar))
     print(f"{message}: {options.out}")
 
 

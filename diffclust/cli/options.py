@@ -29,26 +29,28 @@ else:
 _COMPARABLE = ", ".join(name for name, method in METHODS.items() if method.comparable)
 _HAVING_GRIDS = ", ".join(name for name, method in METHODS.items() if method.has_evidence)
 
+
+def _optional(metavar: str, hint: str = "") -> Any:
+    """An option that need not be given; the hint says what happens where it is not."""
+    return arg(metavar=metavar, help_behavior_hint=hint)
+
+
 What = Literal["assignments", "aligned", "params", "prototypes", "folders"]
 Split = Literal["all", "train", "test"]
 Flag = Annotated[bool, arg(help_behavior_hint="")]
 Folder = Annotated[str, arg(metavar="DIR")]
 Source = Annotated[Positional[str], arg(metavar="SOURCE")]
-File = Annotated[str | None, arg(metavar="FILE", help_behavior_hint="")]
-Run = Annotated[str | None, arg(metavar="RUN", help_behavior_hint="")]
-Labels = Annotated[str | None, arg(metavar="COLUMN", help_behavior_hint="")]
-LabelPattern = Annotated[str | None, arg(metavar="REGEX", help_behavior_hint="")]
-Limit = Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: all)")]
-Size = Annotated[str | None, arg(metavar="PIXELS", help_behavior_hint="(default: as they are)")]
-Channels = Annotated[
-    Literal[1, 3] | None, arg(metavar="{1,3}", help_behavior_hint="(default: as they are)")
-]
-ChunkSize = Annotated[
-    int | None, arg(metavar="N", help_behavior_hint="(default: from the device's memory)")
-]
+File = Annotated[str | None, _optional("FILE")]
+Run = Annotated[str | None, _optional("RUN")]
+Labels = Annotated[str | None, _optional("COLUMN")]
+LabelPattern = Annotated[str | None, _optional("REGEX")]
+Limit = Annotated[int | None, _optional("N", "(default: all)")]
+Size = Annotated[str | None, _optional("PIXELS", "(default: as they are)")]
+Channels = Annotated[Literal[1, 3] | None, _optional("{1,3}", "(default: as they are)")]
+ChunkSize = Annotated[int | None, _optional("N", "(default: from the device's memory)")]
 Maps = Annotated[int, arg(metavar="N")]
-Rate = Annotated[int | None, arg(metavar="HZ", help_behavior_hint="")]
-Seconds = Annotated[float | None, arg(metavar="S", help_behavior_hint="")]
+Rate = Annotated[int | None, _optional("HZ")]
+Seconds = Annotated[float | None, _optional("S")]
 Settings = Mapping[str, Any]
 """Settings of a method that were given, by the names of its model's fields."""
 
@@ -66,9 +68,9 @@ class ProcessOptions:
         process_timeout: Seconds after which processes end where one of them is not heard of.
     """
 
-    processes: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
-    process_id: Annotated[int | None, arg(metavar="I", help_behavior_hint="")] = None
-    coordinator: Annotated[str | None, arg(metavar="HOST:PORT", help_behavior_hint="")] = None
+    processes: Annotated[int | None, _optional("N")] = None
+    process_id: Annotated[int | None, _optional("I")] = None
+    coordinator: Annotated[str | None, _optional("HOST:PORT")] = None
     distributed: Flag = False
     process_timeout: Annotated[int, arg(metavar="SECONDS")] = 100
 
@@ -193,9 +195,9 @@ class Fit(_Clustering):
     start: Run = None
     checkpoint_every: Annotated[float, arg(metavar="SECONDS")] = 60.0
     checkpoints_kept: Annotated[int, arg(metavar="N")] = 2
-    compare_with: Annotated[
-        str | None, arg(metavar="METHOD[,METHOD...]", help_behavior_hint=f"(of {_COMPARABLE})")
-    ] = None
+    compare_with: Annotated[str | None, _optional("METHOD[,METHOD...]", f"(of {_COMPARABLE})")] = (
+        None
+    )
     no_report: Flag = False
     distribution: Annotated[ProcessOptions, arg(name="")] = ProcessOptions()
 
@@ -282,9 +284,7 @@ class Sweep(_Clustering):
     """
 
     clusters: Annotated[str, arg(name="k", aliases=["-k"], metavar="K-K|K,K,...")]
-    grids: Annotated[
-        str | None, arg(metavar="GRID[,GRID...]", help_behavior_hint=f"(with {_HAVING_GRIDS})")
-    ] = None
+    grids: Annotated[str | None, _optional("GRID[,GRID...]", f"(with {_HAVING_GRIDS})")] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,7 +305,7 @@ class Export:
     run: Annotated[Positional[str], arg(metavar="RUN")]
     what: What
     out: Annotated[str, arg(metavar="PATH")]
-    source: Annotated[str | None, arg(metavar="SOURCE", help_behavior_hint="")] = None
+    source: Annotated[str | None, _optional("SOURCE")] = None
     link: Flag = False
     overwrite: Flag = False
 
@@ -324,8 +324,8 @@ class Review:
     """
 
     run: Annotated[Positional[str], arg(metavar="RUN")]
-    out: Annotated[str | None, arg(metavar="DIR", help_behavior_hint="")] = None
-    source: Annotated[str | None, arg(metavar="SOURCE", help_behavior_hint="")] = None
+    out: Annotated[str | None, _optional("DIR")] = None
+    source: Annotated[str | None, _optional("SOURCE")] = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -142,16 +142,13 @@ def write_assignments(
         assignment: Their clusters, in the same order.
         **more: Further numbers of each sample, by the names of their columns.
     """
-    assert dataset.indices is not None
     column, places = dataset.places
-    indices, clusters = dataset.indices, assignment.clusters
-    distances, margins = assignment.distances, assignment.margins
+    numbers = {"distance": assignment.distances, "margin": assignment.margins, **more}
     # NumPy's scalars know their precision: in double, float32's 0.1 has 17 digits. One at a time,
     # as lists of millions would take more than the images' memory.
-    numbers = (map(str, values) for values in (distances, margins, *more.values()))
-    numbers = zip(indices, places, clusters, *numbers, strict=True)
-    header = ["index", column, "cluster", "distance", "margin", *more]
-    write_table(folder / _ASSIGNMENTS, header, numbers)
+    texts = (map(str, values) for values in numbers.values())
+    rows = zip(dataset.indices, places, assignment.clusters, *texts, strict=True)
+    write_table(folder / _ASSIGNMENTS, ["index", column, "cluster", *numbers], rows)
 
 
 def environment() -> dict[str, Any]:
@@ -268,6 +265,24 @@ def partial_folder(out: Path) -> Path:
     return former if former.exists() else Path(f"{out}.partial")
 
 
+def refuse_broken_off(folder: Path, what: str, *, allowed: bool) -> None:
+    """Refuses to go over what was broken off, where that was not asked for.
+
+    Args:
+        folder: What `partial_folder` gives.
+        what: What it holds.
+        allowed: Whether `--resume` or `--overwrite` says what to do.
+
+    Raises:
+        ValueError: If it is there and nothing is said.
+    """
+    if folder.exists() and not allowed:
+        raise ValueError(
+            f"{str(folder)!r} holds {what} that was broken off; go on with it by --resume, or "
+            "replace it with --overwrite"
+        )
+
+
 class SavedStates:
     """The states of one fit, in a folder beside that of its run, for as long as it is not done."""
 
@@ -297,11 +312,7 @@ class SavedStates:
             with locked(self._folder):
                 pass
         allowed = self.is_done() or options.resume or options.overwrite
-        if self._folder.exists() and not allowed:
-            raise ValueError(
-                f"{str(self._folder)!r} holds a fit that was broken off; go on with it by "
-                "--resume, or replace it with --overwrite"
-            )
+        refuse_broken_off(self._folder, "a fit", allowed=allowed)
 
     def is_done(self) -> bool:
         """Whether the run is to go on and is finished already."""

@@ -121,18 +121,18 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
     """
     _refuse_given(options, ("labels",), "a table of landmarks, and these are images")
     size, limit = common["size"], options.limit
-    if not (options.stream or outgrows_memory(options.source, size=size, limit=limit)):
+    if options.stream or outgrows_memory(options.source, size=size, limit=limit):
+        _refuse_given(options, _DECODING, "recordings, and these are pictures")
+        map_large_blocks()
+        dataset = open_stream(options.source, **common)
+        needed = 4 * math.prod(dataset.samples.shape) / 2**30
+        print(
+            f"images are read as they are needed: {len(dataset):,} of them, which would take "
+            f"{needed:.1f} GiB of memory",
+            file=sys.stderr,
+        )
+    else:
         dataset = load(options.source, rate=options.rate, seconds=options.seconds, **common)
-        return without_blank(dataset) if options.skip_bad else dataset
-    _refuse_given(options, _DECODING, "recordings, and these are pictures")
-    map_large_blocks()
-    dataset = open_stream(options.source, **common)
-    needed = 4 * math.prod(dataset.samples.shape) / 2**30
-    print(
-        f"images are read as they are needed: {len(dataset):,} of them, which would take "
-        f"{needed:.1f} GiB of memory",
-        file=sys.stderr,
-    )
     return without_blank(dataset) if options.skip_bad else dataset
 
 
@@ -231,7 +231,6 @@ def sample_arguments(options: Fit, dataset: Collection) -> dict[str, np.ndarray]
     """
     arguments = {}
     if options.weights is not None:
-        assert dataset.indices is not None
         total = len(dataset) + len(dataset.skipped) if options.limit is None else None
         arguments["sample_weight"] = load_weights(options.weights, dataset.indices, total=total)
     if options.start is not None:
@@ -247,7 +246,6 @@ def _clusters_of(path: str, num_clusters: int, dataset: Collection) -> np.ndarra
             f"the run in {path!r} has {run.num_clusters} clusters, not {num_clusters}; give -k "
             f"{run.num_clusters}, or another --start"
         )
-    assert dataset.indices is not None
     order = np.argsort(run.indices)
     rows = order[np.searchsorted(run.indices, dataset.indices, sorter=order) % len(order)]
     names = file_names(dataset.places[1])
@@ -308,7 +306,6 @@ def reload_samples(
         **{name: about[name] for name in _DECODING if about.get(name) is not None},
     )
     dataset = load_samples(options, result, bar)
-    assert dataset.indices is not None
     same = file_names(dataset.places[1]) == file_names(run.places)
     if not same or not np.array_equal(dataset.indices, run.indices):
         raise ValueError(
@@ -338,7 +335,6 @@ def without_blank(dataset: Dataset) -> Dataset:
     blank, indices = _validation.uniform_images(dataset.images), dataset.indices
     if not blank.size:
         return dataset
-    assert indices is not None
     names = dataset.paths or [f"image {index}" for index in indices]
     skipped = (*dataset.skipped, *(names[i] for i in blank))
     kept = dataset.take(np.delete(np.arange(len(dataset)), blank))
@@ -369,7 +365,6 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
         check_landmarks(dataset.landmarks, shapes=dataset.names)
     blank, message = np.empty(0, np.int64), ""
     if isinstance(dataset, Dataset):
-        assert dataset.indices is not None
         blank = _validation.uniform_images(dataset.images)
         names = [f" ({path!r})" for path in dataset.paths or ()] or [""] * len(dataset)
         places = [f"{dataset.indices[i]}{names[i]}" for i in blank]

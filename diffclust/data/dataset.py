@@ -32,6 +32,9 @@ def reason_of(error: Exception) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
+_COUNTED_UP: Any = None
+"""Stands for indices that are not given; those of a collection are never None."""
+
 _Kind = TypeVar("_Kind", bound="AbstractSamples")
 
 
@@ -137,7 +140,7 @@ class Dataset(AbstractSamples):
     paths: tuple[str, ...] | None = None
     name: str = "images"
     skipped: tuple[str, ...] = ()
-    indices: np.ndarray | None = None
+    indices: np.ndarray = _COUNTED_UP
 
     noun = "image"
     _per_sample = ("images", "labels", "paths", "indices")
@@ -217,7 +220,7 @@ class LandmarkSet(AbstractSamples):
     scales: np.ndarray | None = None
     name: str = "shapes"
     path: str | None = None
-    indices: np.ndarray | None = None
+    indices: np.ndarray = _COUNTED_UP
 
     noun = "shape"
     skipped: ClassVar[tuple[str, ...]] = ()
@@ -275,7 +278,7 @@ class SeriesSet(AbstractSamples):
     label_names: tuple[str, ...] | None = None
     name: str = "series"
     path: str | None = None
-    indices: np.ndarray | None = None
+    indices: np.ndarray = _COUNTED_UP
 
     noun = "series"
     skipped: ClassVar[tuple[str, ...]] = ()

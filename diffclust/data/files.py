@@ -79,7 +79,7 @@ def load_array(
         labels=codes if codes is None or chosen is None else codes[chosen],
         label_names=names,
         name=Path(path.name.removesuffix(".gz")).stem if name is None else name,
-        indices=chosen,
+        indices=np.arange(count) if chosen is None else chosen,
     )
 
 

@@ -224,7 +224,6 @@ def sample_info(
     assignment, own = result.outcome.assignment, certainties(result)
     rarity = result.outcome.extras.get("p_values")
     places, labels = dataset.places[1], dataset.labels
-    assert dataset.indices is not None
     infos = {}
     for position in positions.tolist():
         index, place = int(dataset.indices[position]), places[position]

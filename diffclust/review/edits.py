@@ -137,7 +137,13 @@ class Labelling:
                 self._check_clusters([cluster])
                 return dataclasses.replace(self, names={**self.names, cluster: _checked(name)})
             case Merge(merged, into):
-                return self._merged(merged, into)
+                self._check_clusters([*merged, into])
+                if into in merged or not merged:
+                    raise ValueError("give one cluster or more to be merged into another one")
+                clusters = np.where(np.isin(self.clusters, merged), into, self.clusters)
+                names = {cluster: n for cluster, n in self.names.items() if cluster not in merged}
+                homes = tuple(into if home in merged else home for home in self.homes)
+                return dataclasses.replace(self, clusters=clusters, names=names, homes=homes)
             case Move(samples, to):
                 if to is None:
                     to = 1 + max(*self.names, len(self.homes) - 1)
@@ -151,15 +157,6 @@ class Labelling:
                 doubtful = self.doubtful.copy()
                 doubtful[self._positions(samples)] = is_doubtful
                 return dataclasses.replace(self, doubtful=doubtful)
-
-    def _merged(self, merged: tuple[int, ...], into: int) -> "Labelling":
-        self._check_clusters([*merged, into])
-        if into in merged or not merged:
-            raise ValueError("give one cluster or more to be merged into another one")
-        clusters = np.where(np.isin(self.clusters, merged), into, self.clusters)
-        names = {cluster: name for cluster, name in self.names.items() if cluster not in merged}
-        homes = tuple(into if home in merged else home for home in self.homes)
-        return dataclasses.replace(self, clusters=clusters, names=names, homes=homes)
 
     def _check_clusters(self, clusters: Iterable[int]) -> None:
         for cluster in clusters:

@@ -53,7 +53,6 @@ class ReviewSamples:
             dataset: The samples.
             coordinates: What images are compared by; None for their pixels.
         """
-        assert dataset.indices is not None
         self._dataset, self.noun = dataset, dataset.noun
         places, indices = dataset.places[1], dataset.indices.tolist()
         self.names = [

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-import inspect
+import functools
 import math
 from typing import Any, ClassVar
 
@@ -79,22 +79,17 @@ class Clusterer(ClusterMixin, BaseEstimator):
         least = {"num_clusters": 8}
         defaults = least | model.from_settings(least).settings()
         named = {_SKLEARN_NAMES.get(name, name): value for name, value in defaults.items()}
-        parameters = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
+        fields = [
+            (name, Any, dataclasses.field(default=value, kw_only=name != "n_clusters"))
             for name, value in {**named, **own, "random_state": None}.items()
         ]
-        first = parameters[0].replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        itself = first.replace(name="self", default=inspect.Parameter.empty)
-        signature = inspect.Signature([itself, first, *parameters[1:]])
+        made = dataclasses.make_dataclass(cls.__name__, fields).__init__
 
+        # scikit-learn reads the parameters from what is wrapped.
+        @functools.wraps(made)
         def __init__(self: "Clusterer", *args: Any, **given: Any) -> None:
-            bound = signature.bind(self, *args, **current_settings(given, warns_at=3))
-            bound.apply_defaults()
-            for name, value in list(bound.arguments.items())[1:]:
-                setattr(self, name, value)
+            made(self, *args, **current_settings(given, warns_at=3))
 
-        # scikit-learn reads the parameters from here.
-        __init__.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
         cls.__init__ = __init__
 
     def _settings(self) -> dict[str, Any]:
@@ -126,18 +121,14 @@ class Clusterer(ClusterMixin, BaseEstimator):
         along = np.random.default_rng(0).normal(size=rows.shape[1])
         return np.argsort(rows.astype(np.float64) @ along, kind="stable")
 
-    def _least_features(self) -> int:
-        """The fewest numbers that a sample has."""
-        least = self._model.from_settings(self._settings()).least_size
-        return least * (self.num_dimensions if self._method.sample_kind == "shape" else 1)
-
     def _checked(self, X: Any, *, reset: bool) -> np.ndarray:
         """Samples as an array of floats; `n_features_in_` is set or compared."""
         needed: dict[str, Any] = {"dtype": [np.float64, np.float32], "estimator": self}
         if reset:
-            compared = self._method.solver == "graph" or self._method.sample_kind == "shape"
-            needed["ensure_min_samples"] = 2 if compared else 1
-            needed["ensure_min_features"] = self._least_features()
+            is_shape = self._method.sample_kind == "shape"
+            needed["ensure_min_samples"] = 2 if is_shape or self._method.solver == "graph" else 1
+            least = self._model.from_settings(self._settings()).least_size
+            needed["ensure_min_features"] = least * (self.num_dimensions if is_shape else 1)
         if not (isinstance(X, np.ndarray | jax.Array) and X.ndim > 2):
             return validate_data(self, X, reset=reset, **needed)
         given = np.asarray(X)
