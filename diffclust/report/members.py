@@ -7,7 +7,7 @@ larger.
 
 import contextlib
 import dataclasses
-import io
+import itertools
 import json
 import math
 import os
@@ -22,7 +22,7 @@ from diffclust.data import Dataset, Recordings
 from diffclust.data.dataset import FileError
 from diffclust.plotting import as_picture, displayable
 from diffclust.report.clusters import Gallery, Members, member_figure
-from diffclust.report.page import titled_svg
+from diffclust.report.page import picture_file, titled_svg
 from diffclust.report.selection import SampleInfo, sample_info
 from diffclust.report.sounds import encoded
 from diffclust.storage.staging import REPORT_MARK, check_target, staged
@@ -115,15 +115,12 @@ class _Writer:
         for view in self.gallery.views:
             members = np.flatnonzero(result.assignments == view.index)
             orders.append(members[np.argsort(result.distances[members], kind="stable")])
-        for start in range(0, max(map(len, orders)), self.step):
-            for cluster, order in enumerate(orders):
-                positions = order[start : start + self.step]
-                if len(positions) and not self._write_page(cluster, start // self.step, positions):
-                    return self._members(shown)
-                shown[cluster] += len(positions)
-        return self._members(shown)
-
-    def _members(self, shown: list[int]) -> Members:
+        starts = range(0, max(map(len, orders)), self.step)
+        for start, (cluster, order) in itertools.product(starts, enumerate(orders)):
+            positions = order[start : start + self.step]
+            if len(positions) and not self._write_page(cluster, start // self.step, positions):
+                break
+            shown[cluster] += len(positions)
         files = {p: file for p, file in self.originals.items() if file}
         full = {**self.parts, **files}
         return Members(self.url, self.most_bytes, self.step, tuple(shown), full)
@@ -222,6 +219,5 @@ class _Writer:
 
 
 def _webp(picture: "Image", *, lossless: bool = False) -> bytes:
-    file = io.BytesIO()
-    picture.save(file, "webp", method=2, **({"lossless": True} if lossless else {"quality": 85}))
-    return file.getvalue()
+    quality = {"lossless": True} if lossless else {"quality": 85}
+    return picture_file(picture, "webp", method=2, **quality)

@@ -258,6 +258,21 @@ def svg_definitions(content: str) -> str:
     )
 
 
+def picture_file(picture: "Image", kind: str, **options: Any) -> bytes:
+    """A picture as the content of a file.
+
+    Args:
+        picture: The picture.
+        kind: Its format, such as `"png"` or `"webp"`.
+        options: As Pillow's `save` takes them.
+
+    Returns:
+        The content.
+    """
+    picture.save(file := io.BytesIO(), format=kind, **options)
+    return file.getvalue()
+
+
 def picture_uri(picture: "Image", kind: str = "png", **options: Any) -> str:
     """A picture as a `data:` URI.
 
@@ -269,9 +284,7 @@ def picture_uri(picture: "Image", kind: str = "png", **options: Any) -> str:
     Returns:
         The URI.
     """
-    file = io.BytesIO()
-    picture.save(file, format=kind, **options)
-    return data_uri(file.getvalue(), kind)
+    return data_uri(picture_file(picture, kind, **options), kind)
 
 
 def data_uris(
