@@ -49,18 +49,16 @@ class Sample:
         cluster: Its cluster.
         picture: The image as a `data:` URI.
         registered: The registered image, or None where nothing is registered.
-        aligned: The aligned image, or None where nothing is aligned.
+        stages: The aligned image, or the prototype after each of the transforms that move it onto
+            the image; empty where nothing is aligned.
         grid: The warped grid as an SVG path in `SIDE` units, or None where there is no map.
-        stages: The prototype after each of the transforms that move it onto the image; empty where
-            it is not moved.
     """
 
     cluster: int
     picture: str
     registered: str | None
-    aligned: str | None
-    grid: str | None
     stages: tuple[str, ...]
+    grid: str | None
 
 
 def has_grids(result: Result) -> bool:
@@ -91,13 +89,12 @@ def align_samples(
     """
     chosen = np.unique(np.asarray(positions, dtype=np.int64))
     clusters, params = result.assignments[chosen], result.outcome.assignment.params[chosen]
-    moved = result.model.descriptor.moves == "prototypes"
     images, registers = np.asarray(dataset.images[chosen]), result.model.registers
     # A round number is moved, so that the next report of a process finds its programs compiled.
     cycled = np.arange(-(-len(chosen) // _ROUND) * _ROUND) % max(len(chosen), 1)
     images, clusters, params = images[cycled], clusters[cycled], params[cycled]
     versions = [images, *([np.asarray(result.registered(images))] if registers else [])]
-    if moved:
+    if result.model.descriptor.moves == "prototypes":
         versions += [
             warped_prototypes(result, clusters, params, transforms=number)
             for number in range(1, len(result.model.transform_names) + 1)
@@ -117,10 +114,7 @@ def align_samples(
     for i, position in enumerate(chosen.tolist()):
         picture, *others = uris[i :: len(chosen)]
         registered = others.pop(0) if registers else None
-        aligned = others[0] if others and not moved else None
-        stages = tuple(others) if moved else ()
-        pictures = (picture, registered, aligned, grids[i], stages)
-        samples[position] = Sample(int(clusters[i]), *pictures)
+        samples[position] = Sample(int(clusters[i]), picture, registered, tuple(others), grids[i])
     return samples
 
 
@@ -261,10 +255,10 @@ class ImageRenderer:
         if sample.registered is not None:
             under = f'<image class="faint" {full} href="{sample.registered}"/>'
             parts.append(f'<image y="{height + _GAP}" {full} href="{sample.registered}"/>')
-        if sample.stages:
+        if self.transforms:
             y = len(parts) * (height + _GAP)
             parts.append(f'<use href="#prototype-{sample.cluster}" y="{y}"/>')
-        for picture in sample.stages or filter(None, [sample.aligned]):
+        for picture in sample.stages:
             y = len(parts) * (height + _GAP)
             parts.append(f'<image y="{y}" {full} href="{picture}"/>')
         y = len(parts) * (height + _GAP)
@@ -319,7 +313,7 @@ class ImageRenderer:
             ]
             items[-1] += " This is what is compared with the image."
             return items
-        if all(sample.aligned is None for sample in samples):
+        if not any(sample.stages for sample in samples):
             return items if self.registers else []
         compared = ": this is what is compared" if self.descriptor.has_prototypes else ""
         items.append(f"The image aligned to the prototype of its cluster{compared}.")
