@@ -26,6 +26,7 @@ class MeanRenderer:
     """Draws samples and means, with the same methods as `diffclust.report.images.ImageRenderer`.
 
     Attributes:
+        noun: What a mean is called.
         raw: The samples as they came.
         aligned: The samples as they are compared.
         frame: Where means and aligned samples are drawn.
@@ -35,6 +36,7 @@ class MeanRenderer:
         css_classes: CSS classes of the page.
     """
 
+    noun: str
     raw: np.ndarray
     aligned: np.ndarray
     frame: ShapeFrame | CurveFrame
@@ -50,8 +52,7 @@ class MeanRenderer:
             result: A fitted model of shapes or series.
             seed: Seed of the draw of members, where a cluster has too many.
         """
-        self.means, self.noun = result.prototypes, result.model.words.prototype
-        self.clusters = result.assignments.tolist()
+        self.means, self.clusters = result.prototypes, result.assignments.tolist()
         clusters, length = self.means.shape[:2]
         most, self.members = max(1, min(_MOST_MEMBERS, _MOST_DOTS // (clusters * length))), []
         for cluster in range(clusters):

@@ -17,6 +17,7 @@ _SQUARE = CurveFrame(np.zeros(1), np.ones(1))
 class SeriesRenderer(MeanRenderer):
     """Draws series."""
 
+    noun = "mean series"
     frame: CurveFrame
 
     def __init__(self, result: Result, dataset: SeriesSet, *, seed: int) -> None:

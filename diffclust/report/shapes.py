@@ -30,7 +30,9 @@ _SHORT = 3
 class ShapeRenderer(MeanRenderer):
     """Draws shapes."""
 
+    noun = "mean shape"
     frame: ShapeFrame
+    frames: list[ShapeFrame]
 
     def __init__(self, result: Result, dataset: LandmarkSet, *, seed: int) -> None:
         """Registers the shapes and draws members at random.
