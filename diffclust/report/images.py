@@ -143,6 +143,7 @@ class ImageRenderer:
         height, width = self.shape = result.sample_shape[:2]
         factor = SIDE / max(self.shape)
         self.height, self.width = round(height * factor), round(width * factor)
+        self.step = self.height + _GAP
         self.full = f'width="{self.width}" height="{self.height}" preserveAspectRatio="none"'
         self.samples = align_samples(result, dataset, positions)
         # Each in its own range; in the images' range where they are also shown moved onto images.
@@ -198,9 +199,9 @@ class ImageRenderer:
     def _with_axes(self, cluster: int, recordings: Recordings) -> str:
         """The prototype of recordings with ticks of pitch and time, as SVG."""
         width, height, rate = self.width, self.height, recordings.rate
-        places = {k: height_of_pitch(1000 * k, rate, self.shape[0]) for k in _TICKS}
         ticks, below = {}, math.inf
-        for kilohertz, y in places.items():
+        for kilohertz in _TICKS:
+            y = height_of_pitch(1000 * kilohertz, rate, self.shape[0])
             # Low pitches lie close together.
             if 0.0 <= y <= 1.0 and below - height * (1 - y) > _LETTERS:
                 ticks[f"{kilohertz:g} kHz"], below = 1 - y, height * (1 - y)
@@ -254,14 +255,13 @@ class ImageRenderer:
         under = f'<use href="#{name}" class="faint"/>'
         if sample.registered is not None:
             under = f'<image class="faint" {full} href="{sample.registered}"/>'
-            parts.append(f'<image y="{height + _GAP}" {full} href="{sample.registered}"/>')
+            parts.append(f'<image y="{self.step}" {full} href="{sample.registered}"/>')
         if self.transforms:
-            y = len(parts) * (height + _GAP)
+            y = len(parts) * self.step
             parts.append(f'<use href="#prototype-{sample.cluster}" y="{y}"/>')
         for picture in sample.stages:
-            y = len(parts) * (height + _GAP)
-            parts.append(f'<image y="{y}" {full} href="{picture}"/>')
-        y = len(parts) * (height + _GAP)
+            parts.append(f'<image y="{len(parts) * self.step}" {full} href="{picture}"/>')
+        y = len(parts) * self.step
         total, box = y - _GAP, f"{width + 2 * _MARGIN}"
         if sample.grid is not None:
             down = height + 2 * _MARGIN
@@ -284,16 +284,15 @@ class ImageRenderer:
         if not self.transforms:
             return ""
         first, *others = self.transforms
-        step = self.height + _GAP
         names = ["image", *(["registered"] if self.registers else []), "prototype", first]
         names += [f"+ {name}" for name in others]
         texts = "".join(
-            f'<text x="{self.width}" y="{row * step + self.height // 2}">{escape(name)}</text>'
+            f'<text x="{self.width}" y="{row * self.step + self.height // 2}">{escape(name)}</text>'
             for row, name in enumerate(names)
         )
         return (
             f'<div class="rows"><svg viewBox="{-_MARGIN} 0 {self.width + 2 * _MARGIN} '
-            f'{len(names) * step - _GAP}" aria-hidden="true">{texts}</svg></div>'
+            f'{len(names) * self.step - _GAP}" aria-hidden="true">{texts}</svg></div>'
         )
 
     def legend(self) -> list[str]:
