@@ -14,7 +14,7 @@ from diffclust.distances import SquaredEuclidean
 from diffclust.methods import METHODS
 from diffclust.models import MODELS, AbstractPrototypeModel, Result
 from diffclust.parallel import Data
-from diffclust.solvers import Callback, LloydProblem, ignore, kmeans_plus_plus
+from diffclust.solvers import Callback, ignore, kmeans_plus_plus
 from diffclust.types import Key
 
 COMPARABLE: dict[str, type[AbstractPrototypeModel]] = {
@@ -94,8 +94,12 @@ def fit_from_common_start(
         raise ValueError(f"methods must be among {', '.join(COMPARABLE)}, not {', '.join(unknown)}")
     array = model.validated(images)
     weight = _validation.weights(sample_weight, len(array))
+    # Where the best restart began, drawn again.
+    losses = result.outcome.restarts
+    best = jax.random.split(key, len(losses))[int(np.argmin(losses))]
     data = Data(array, weight, result.outcome.chunk_size, mesh)
-    indices = _seeds(model, data, result, key)
+    chunks = data.level(1, model.solver().normalise)
+    indices = kmeans_plus_plus(chunks, model.num_clusters, SquaredEuclidean().to_all, key=best)
     start = np.asarray(array[np.asarray(indices)])
     fits = tuple(
         other_method(model, name).fit(
@@ -109,15 +113,6 @@ def fit_from_common_start(
         for name in methods
     )
     return CommonStart(start, indices, fits, split_merge=model.split_merge)
-
-
-def _seeds(model: AbstractPrototypeModel, data: Data, result: Result, key: Key) -> np.ndarray:
-    """Where the best restart began, drawn again."""
-    losses = result.outcome.restarts
-    best = jax.random.split(key, len(losses))[int(np.argmin(losses))]
-    problem = LloydProblem(model.solver(), model.plan(*data.samples.shape[1:3]))
-    chunks = problem.level(data, 1)
-    return kmeans_plus_plus(chunks, model.num_clusters, SquaredEuclidean().to_all, key=best)
 
 
 def other_method(model: AbstractPrototypeModel, name: str) -> AbstractPrototypeModel:

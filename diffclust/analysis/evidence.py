@@ -1,9 +1,9 @@
 """The evidence of a fit, which compares grids and penalty weights without labels."""
 
+import dataclasses
 import math
 from typing import Any, cast
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
@@ -12,7 +12,7 @@ from diffclust.models.base import Result
 from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.parallel import Data
 from diffclust.parallel.data import PerSample
-from diffclust.solvers import LloydProblem, Run
+from diffclust.solvers import Run
 from diffclust.solvers.lloyd_run import sum_over_chunks
 from diffclust.solvers.penalty_learning import warp_statistics
 
@@ -48,17 +48,12 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
         )
     array = model.validated(images)
     solver, assignment = model.solver(), result.outcome.assignment
-    chunks = LloydProblem(solver, model.plan(*array.shape[1:3])).level(
-        Data(array, None, result.outcome.chunk_size), 1
-    )
+    chunks = Data(array, None, result.outcome.chunk_size).level(1, solver.normalise)
     unseen = solver.init_memory(len(array), model.num_clusters, chunks.dtype)
-    known = eqx.tree_at(
-        lambda m: (m.cluster, m.params),
+    known = dataclasses.replace(
         unseen,
-        (
-            unseen.cluster.at[:, 0].set(jnp.asarray(assignment.clusters, unseen.cluster.dtype)),
-            unseen.params.at[:, 0].set(jnp.asarray(assignment.params, unseen.params.dtype)),
-        ),
+        cluster=unseen.cluster.at[:, 0].set(jnp.asarray(assignment.clusters, unseen.cluster.dtype)),
+        params=unseen.params.at[:, 0].set(jnp.asarray(assignment.params, unseen.params.dtype)),
     )
     learned = result.outcome.learned
     state, memory = sum_over_chunks(
@@ -67,7 +62,7 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
     run = Run(learned, PerSample(memory), state.tally, result.history, result.outcome.status)
     warps = warp_statistics(solver, chunks, run)
     if pixels is not None:
-        warps = eqx.tree_at(lambda w: w.pixels, warps, jnp.asarray(pixels, warps.pixels.dtype))
+        warps = dataclasses.replace(warps, pixels=jnp.asarray(pixels, warps.pixels.dtype))
     total = float(log_evidence(warps, estimate_noise(warps, learned.clusters.penalty)))
     if not math.isfinite(total):
         raise ValueError("the evidence is not a number: a cluster's warps have no curvature")

@@ -73,18 +73,12 @@ def movement(
     figures["gain"] = float(1.0 - result.distances[chosen].sum() / before) if before > 0.0 else 0.0
     if not model.descriptor.comparable or isinstance(images, ImageSource):
         return figures
+    shared: dict[str, Any] = {"key": key, "sample_weight": sample_weight}
     if kmeans is None and assignments is not None:
-        given = {
-            "sample_weight": sample_weight,
-            "assignments": assignments,
-            "callback": ignore,
-        }
-        kmeans = other_method(model, BASELINE).fit(model.validated(images), key=key, **given)
+        baseline, array = other_method(model, BASELINE), model.validated(images)
+        kmeans = baseline.fit(array, assignments=assignments, callback=ignore, **shared)
     elif kmeans is None:
-        fits = fit_from_common_start(
-            result, images, [BASELINE], key=key, sample_weight=sample_weight
-        )
-        (kmeans,) = fits.results
+        (kmeans,) = fit_from_common_start(result, images, [BASELINE], **shared).results
     ari = metrics.adjusted_rand_index(result.assignments, kmeans.assignments)
     return {**figures, "kmeans_ari": float(ari)}
 

@@ -279,7 +279,7 @@ def comparison_page(comparison: Comparison) -> str:
     )
     sheets = "".join(
         f'<figure><figcaption>{escape(name)}</figcaption><img src="'
-        f'{data_uri(sheet.read_bytes(), "png")}" alt="Prototypes of {escape(run)}"></figure>'
+        f'{data_uri(sheet.read_bytes(), "image/png")}" alt="Prototypes of {escape(run)}"></figure>'
         for name, run, saved in zip(names, comparison.names, comparison.runs, strict=True)
         if (sheet := saved.folder / "prototypes.png").exists()
     )

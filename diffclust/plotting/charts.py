@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import html
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -114,17 +113,22 @@ class Axes:
             f'stroke="{_ACCENT}" stroke-width="2" stroke-linejoin="round"/>{dots}</g>'
         )
 
-    def vertical_line(self, x: float, *, dashes: str = "4 4", opacity: float = 1.0) -> str:
+    def vertical_line(
+        self, position: int | float | None, *, dashes: str = "4 4", opacity: float = 1.0
+    ) -> str:
         """A dashed line from the top of the frame to its bottom.
 
         Args:
-            x: Where it stands, in units.
+            position: Where along the curve it stands; None for no line.
             dashes: SVG's `stroke-dasharray`.
             opacity: Of the line.
 
         Returns:
             SVG.
         """
+        if position is None:
+            return ""
+        x = self.x(position)
         return (
             f'<line x1="{x}" x2="{x}" y1="{self.top}" y2="{self.bottom}" stroke="currentColor" '
             f'stroke-opacity="{opacity:g}" stroke-dasharray="{dashes}"/>'
@@ -235,7 +239,9 @@ def _numbered_chart(values: np.ndarray, mark: float | None, *, axis: str, alt: s
     numbers = [float(i) for i in range(1, len(values) + 1)]
     below = {float(i): str(i) for i in _whole_ticks(len(values))}
     titles = [f"{axis} {i:.0f}: {value:.6g}" for i, value in zip(numbers, values, strict=True)]
-    return _chart(numbers, values, mark, titles=titles, names=below, axis=axis, alt=alt)
+    axes = fitted_axes(values, numbers[0], numbers[-1])
+    content = axes.vertical_line(mark) + axes.curve(numbers, values.tolist(), titles)
+    return axes.svg(content, below, axis=axis, alt=alt)
 
 
 def criterion_chart(
@@ -267,23 +273,9 @@ def criterion_chart(
     if chosen is not None:
         alt += f"; {names[list(positions).index(chosen)]} was chosen"
     drawn = np.asarray(values, dtype=np.float64)
-    words = {"names": below, "axis": axis, "alt": alt}
-    return _chart(positions, drawn, chosen, titles=titles, height=240, **words)
-
-
-def _chart(
-    positions: Sequence[float],
-    values: np.ndarray,
-    mark: float | None,
-    *,
-    titles: Sequence[str],
-    height: int = 210,
-    **words: Any,
-) -> str:
-    """A curve in its frame, with a dashed line at `mark`; `words` as `Axes.svg` takes them."""
-    axes = fitted_axes(values, positions[0], positions[-1], height=height)
-    line = "" if mark is None else axes.vertical_line(axes.x(mark))
-    return axes.svg(line + axes.curve(positions, values.tolist(), titles), **words)
+    axes = fitted_axes(drawn, positions[0], positions[-1], height=240)
+    content = axes.vertical_line(chosen) + axes.curve(positions, drawn.tolist(), titles)
+    return axes.svg(content, below, axis=axis, alt=alt)
 
 
 def _finite(values: Sequence[float] | np.ndarray, need: str) -> np.ndarray:

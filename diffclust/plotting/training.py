@@ -62,9 +62,8 @@ def loss_history(result: Result) -> LossHistory | None:
     starts = result.outcome.extras["phases"].tolist()
     *losses, final = result.history
     counts = np.diff([*starts, len(losses)]).tolist()
-    plan = _plan(result)
-    names = [""] * len(starts)
-    if plan is not None and len(plan.phases) == len(starts):
+    plan, names = _plan(result, len(starts)), [""] * len(starts)
+    if plan is not None:
         names = phase_names(plan.phases, result.model.transform_names)
     if plan is None or not _is_of(plan, counts):
         # A plan for other images than these has other windows.
@@ -78,21 +77,20 @@ def loss_history(result: Result) -> LossHistory | None:
     return LossHistory("step", tuple(ends), tuple(losses), final, phases, *steps)
 
 
-def _plan(result: Result) -> GradientPlan | None:
-    """The plan of the fit; None where it is not known how many images were fitted."""
+def _plan(result: Result, num_phases: int) -> GradientPlan | None:
+    """The plan of the fit; None where it is not known how many images were fitted, or another."""
     extras = result.outcome.extras
     fitted = extras.get("responsibilities", extras.get("certainties"))
     if fitted is None:
         return None
     # A plan asks for the shape of images only.
     images = np.broadcast_to(np.zeros((), np.float32), (len(fitted), *result.sample_shape))
-    return result.model.training_plan(Data(images).description)
+    plan = result.model.training_plan(Data(images).description)
+    return None if plan is None or len(plan.phases) != num_phases else plan
 
 
 def _is_of(plan: GradientPlan, counts: Sequence[int]) -> bool:
     """Whether the windows of all phases can be those of a plan."""
-    if len(plan.phases) != len(counts):
-        return False
     most = [math.ceil(phase.steps / plan.window) for phase in plan.phases]
     if plan.tolerance == 0.0:
         return list(counts) == most
@@ -145,7 +143,8 @@ def training_curve(history: LossHistory) -> str:
     logarithmic = bool(losses.min() > 0.0 and losses.max() >= 10.0 * losses.min())
     top = float(losses.max()) if logarithmic else shown_top(losses)
     axes = fitted_axes(losses, 0.0, float(history.total), top=top, logarithmic=logarithmic)
-    marks, height = _marks(axes, history.phases)
+    phases = [(start, name) for start, name in history.phases if name]
+    texts, height = _phase_texts(axes, phases)
     axes = dataclasses.replace(axes, height=axes.height + height, top=axes.top + height)
     windows = list(zip(history.ends, history.losses, strict=True))
     titles = [f"{history.unit} {end}: {loss:.6g}" for end, loss in windows]
@@ -154,8 +153,8 @@ def training_curve(history: LossHistory) -> str:
         'stroke="var(--accent, #2f6690)" stroke-width="1.5"><title>all images, in the end: '
         f"{history.final:.6g}</title></circle>"
     )
-    content = [axes.vertical_line(x, dashes="2 3", opacity=0.55) for x, _ in marks]
-    content += [text for _, text in marks]
+    content = [axes.vertical_line(start, dashes="2 3", opacity=0.55) for start, _ in phases]
+    content += texts
     if above := [window for window in windows if window[1] > top]:
         # How large the losses are that lie above the drawing, beside the last of them.
         (most,) = tick_labels(np.array([float(f"{max(loss for _, loss in above):.3g}")]))
@@ -196,13 +195,11 @@ def _description(history: LossHistory) -> str:
     )
 
 
-def _marks(axes: Axes, phases: Sequence[tuple[int, str]]) -> tuple[list[tuple[float, str]], int]:
-    """Place and name (SVG) of each phase's mark, and the height that the names take."""
-    marks: list[tuple[float, str]] = []
+def _phase_texts(axes: Axes, phases: Sequence[tuple[int, str]]) -> tuple[list[str], int]:
+    """The name (SVG) of each phase beside its mark, and the height that the names take."""
+    texts: list[str] = []
     ends: list[float] = []
     for start, name in phases:
-        if not name:
-            continue
         x, length = axes.x(start), _LETTER * len(name) + 8
         inside = x + length <= axes.width
         low, high = (x, x + length) if inside else (x - length, x)
@@ -210,5 +207,5 @@ def _marks(axes: Axes, phases: Sequence[tuple[int, str]]) -> tuple[list[tuple[fl
         ends[line : line + 1] = [high]
         left, anchor = (x + 4, "start") if inside else (x - 4, "end")
         place = f'x="{left}" y="{11 + _LINE * line}" text-anchor="{anchor}"'
-        marks.append((x, f"<text {place}>{html.escape(name)}</text>"))
-    return marks, _LINE * len(ends)
+        texts.append(f"<text {place}>{html.escape(name)}</text>")
+    return texts, _LINE * len(ends)

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-import numpy as np
-
 from diffclust.data import Collection
 from diffclust.methods import Words, plural
 from diffclust.models import Result
@@ -222,8 +220,7 @@ def _figures(gallery: Gallery, view: ClusterView) -> str:
         }
     figures |= gallery.renderer.figures(view.index)
     text += figure_list(figures) if figures else ""
-    members = np.flatnonzero(gallery.result.assignments == view.index)
-    classes = class_shares(gallery.dataset, members)
+    classes = class_shares(gallery.dataset, view.members)
     listed = [f"<span><b>{escape(name)}</b> {percent(share)}</span>" for name, share in classes]
     if len(classes) > _MOST_CLASSES:
         listed[_MOST_CLASSES:] = [f"and {len(classes) - _MOST_CLASSES} more"]
@@ -250,8 +247,8 @@ def _group(gallery: Gallery, view: ClusterView, group: Group) -> str:
             gallery.samples[position],
             position,
             words,
-            player=gallery.sounds.pop(position, ""),
             full=gallery.members.full.get(position, ""),
+            player=gallery.sounds.pop(position, ""),
         )
         for place, position in enumerate(group.positions.tolist())
     )
@@ -277,13 +274,7 @@ def _all_members(gallery: Gallery, view: ClusterView) -> str:
 
 
 def member_figure(
-    drawing: str,
-    sample: SampleInfo,
-    position: int,
-    words: Words,
-    *,
-    player: str = "",
-    full: str = "",
+    drawing: str, sample: SampleInfo, position: int, words: Words, *, full: str, player: str = ""
 ) -> str:
     """A sample with what is known about it.
 
@@ -292,13 +283,18 @@ def member_figure(
         sample: What is known about it.
         position: Its position in the data set.
         words: What the method's figures are called.
-        player: Plays a recording, HTML.
         full: Where it is shown at full size (see `Members`), if anywhere.
+        player: Plays a recording, HTML.
 
     Returns:
         HTML.
     """
-    return _figure(drawing, player + _caption(sample, words), full, _sample_keys(sample, position))
+    certainty = sample.margin if sample.certainty is None else sample.certainty
+    known = f' data-certainty="{certainty:.6g}"' if math.isfinite(certainty) else ""
+    label = "" if sample.label is None else f' data-label="{escape(sample.label)}"'
+    # What the script sorts by: the least certain and the farthest come first.
+    keys = f' data-position="{position}" data-distance="{sample.distance:.6g}"{known}{label}'
+    return _figure(drawing, player + _caption(sample, words), full, keys)
 
 
 def _figure(drawing: str, caption: str, full: str, attributes: str = "") -> str:
@@ -306,14 +302,6 @@ def _figure(drawing: str, caption: str, full: str, attributes: str = "") -> str:
     return (
         f'<figure class="sample"{attributes}>{drawing}<figcaption>{caption}</figcaption></figure>\n'
     )
-
-
-def _sample_keys(sample: SampleInfo, position: int) -> str:
-    """What the script sorts by: the least certain and the farthest come first."""
-    certainty = sample.margin if sample.certainty is None else sample.certainty
-    known = f' data-certainty="{certainty:.6g}"' if math.isfinite(certainty) else ""
-    label = "" if sample.label is None else f' data-label="{escape(sample.label)}"'
-    return f' data-position="{position}" data-distance="{sample.distance:.6g}"{known}{label}'
 
 
 def _caption(sample: SampleInfo, words: Words) -> str:
@@ -389,9 +377,8 @@ def how_to_read(gallery: Gallery) -> str:
             f'<div class="how"><div>{subject} compares images pixel by pixel, as they are. It '
             f"aligns nothing, so there are no aligned versions to show.{notes}</div></div>"
         )
-    groups = [group for view in gallery.views for group in view.groups]
-    example = next(group for group in groups if group.kind in ("nearest", "all"))
-    drawing = gallery.drawing(int(example.positions[0]), "how")
+    example = next(view.members[0] for view in gallery.views if view.size)
+    drawing = gallery.drawing(int(example), "how")
     if names := renderer.row_names():
         drawing = f'<div class="pair">{names}{drawing}</div>'
     means = (

@@ -49,18 +49,16 @@ class Sample:
         cluster: Its cluster.
         picture: The image as a `data:` URI.
         registered: The registered image, or None where nothing is registered.
-        aligned: The aligned image, or None where nothing is aligned.
+        stages: The aligned image, or the prototype after each of the transforms that move it onto
+            the image; empty where nothing is aligned.
         grid: The warped grid as an SVG path in `SIDE` units, or None where there is no map.
-        stages: The prototype after each of the transforms that move it onto the image; empty where
-            it is not moved.
     """
 
     cluster: int
     picture: str
     registered: str | None
-    aligned: str | None
-    grid: str | None
     stages: tuple[str, ...]
+    grid: str | None
 
 
 def has_grids(result: Result) -> bool:
@@ -91,13 +89,12 @@ def align_samples(
     """
     chosen = np.unique(np.asarray(positions, dtype=np.int64))
     clusters, params = result.assignments[chosen], result.outcome.assignment.params[chosen]
-    moved = result.model.descriptor.moves == "prototypes"
     images, registers = np.asarray(dataset.images[chosen]), result.model.registers
     # A round number is moved, so that the next report of a process finds its programs compiled.
     cycled = np.arange(-(-len(chosen) // _ROUND) * _ROUND) % max(len(chosen), 1)
     images, clusters, params = images[cycled], clusters[cycled], params[cycled]
     versions = [images, *([np.asarray(result.registered(images))] if registers else [])]
-    if moved:
+    if result.model.descriptor.moves == "prototypes":
         versions += [
             warped_prototypes(result, clusters, params, transforms=number)
             for number in range(1, len(result.model.transform_names) + 1)
@@ -117,10 +114,7 @@ def align_samples(
     for i, position in enumerate(chosen.tolist()):
         picture, *others = uris[i :: len(chosen)]
         registered = others.pop(0) if registers else None
-        aligned = others[0] if others and not moved else None
-        stages = tuple(others) if moved else ()
-        pictures = (picture, registered, aligned, grids[i], stages)
-        samples[position] = Sample(int(clusters[i]), *pictures)
+        samples[position] = Sample(int(clusters[i]), picture, registered, tuple(others), grids[i])
     return samples
 
 
@@ -149,6 +143,7 @@ class ImageRenderer:
         height, width = self.shape = result.sample_shape[:2]
         factor = SIDE / max(self.shape)
         self.height, self.width = round(height * factor), round(width * factor)
+        self.step = self.height + _GAP
         self.full = f'width="{self.width}" height="{self.height}" preserveAspectRatio="none"'
         self.samples = align_samples(result, dataset, positions)
         # Each in its own range; in the images' range where they are also shown moved onto images.
@@ -204,9 +199,9 @@ class ImageRenderer:
     def _with_axes(self, cluster: int, recordings: Recordings) -> str:
         """The prototype of recordings with ticks of pitch and time, as SVG."""
         width, height, rate = self.width, self.height, recordings.rate
-        places = {k: height_of_pitch(1000 * k, rate, self.shape[0]) for k in _TICKS}
         ticks, below = {}, math.inf
-        for kilohertz, y in places.items():
+        for kilohertz in _TICKS:
+            y = height_of_pitch(1000 * kilohertz, rate, self.shape[0])
             # Low pitches lie close together.
             if 0.0 <= y <= 1.0 and below - height * (1 - y) > _LETTERS:
                 ticks[f"{kilohertz:g} kHz"], below = 1 - y, height * (1 - y)
@@ -260,14 +255,13 @@ class ImageRenderer:
         under = f'<use href="#{name}" class="faint"/>'
         if sample.registered is not None:
             under = f'<image class="faint" {full} href="{sample.registered}"/>'
-            parts.append(f'<image y="{height + _GAP}" {full} href="{sample.registered}"/>')
-        if sample.stages:
-            y = len(parts) * (height + _GAP)
+            parts.append(f'<image y="{self.step}" {full} href="{sample.registered}"/>')
+        if self.transforms:
+            y = len(parts) * self.step
             parts.append(f'<use href="#prototype-{sample.cluster}" y="{y}"/>')
-        for picture in sample.stages or filter(None, [sample.aligned]):
-            y = len(parts) * (height + _GAP)
-            parts.append(f'<image y="{y}" {full} href="{picture}"/>')
-        y = len(parts) * (height + _GAP)
+        for picture in sample.stages:
+            parts.append(f'<image y="{len(parts) * self.step}" {full} href="{picture}"/>')
+        y = len(parts) * self.step
         total, box = y - _GAP, f"{width + 2 * _MARGIN}"
         if sample.grid is not None:
             down = height + 2 * _MARGIN
@@ -290,16 +284,15 @@ class ImageRenderer:
         if not self.transforms:
             return ""
         first, *others = self.transforms
-        step = self.height + _GAP
         names = ["image", *(["registered"] if self.registers else []), "prototype", first]
         names += [f"+ {name}" for name in others]
         texts = "".join(
-            f'<text x="{self.width}" y="{row * step + self.height // 2}">{escape(name)}</text>'
+            f'<text x="{self.width}" y="{row * self.step + self.height // 2}">{escape(name)}</text>'
             for row, name in enumerate(names)
         )
         return (
             f'<div class="rows"><svg viewBox="{-_MARGIN} 0 {self.width + 2 * _MARGIN} '
-            f'{len(names) * step - _GAP}" aria-hidden="true">{texts}</svg></div>'
+            f'{len(names) * self.step - _GAP}" aria-hidden="true">{texts}</svg></div>'
         )
 
     def legend(self) -> list[str]:
@@ -319,7 +312,7 @@ class ImageRenderer:
             ]
             items[-1] += " This is what is compared with the image."
             return items
-        if all(sample.aligned is None for sample in samples):
+        if not any(sample.stages for sample in samples):
             return items if self.registers else []
         compared = ": this is what is compared" if self.descriptor.has_prototypes else ""
         items.append(f"The image aligned to the prototype of its cluster{compared}.")

@@ -7,7 +7,7 @@ larger.
 
 import contextlib
 import dataclasses
-import io
+import itertools
 import json
 import math
 import os
@@ -22,7 +22,7 @@ from diffclust.data import Dataset, Recordings
 from diffclust.data.dataset import FileError
 from diffclust.plotting import as_picture, displayable
 from diffclust.report.clusters import Gallery, Members, member_figure
-from diffclust.report.page import titled_svg
+from diffclust.report.page import picture_file, titled_svg
 from diffclust.report.selection import SampleInfo, sample_info
 from diffclust.report.sounds import encoded
 from diffclust.storage.staging import REPORT_MARK, check_target, staged
@@ -74,17 +74,14 @@ def member_files(path: str | Path, gallery: Gallery, most_bytes: int) -> Iterato
         yield gallery
         return
     beside = Path(path).with_name(f"{Path(path).stem}_files")
-    target = check_target(beside, kind="folder of a report", is_one=_has_mark, overwrite=True)
+    kind, is_one = "folder of a report", lambda folder: (folder / REPORT_MARK).is_file()
+    target = check_target(beside, kind=kind, is_one=is_one, overwrite=True)
     url = quote(os.fsencode(beside.name))
     with staged(target, replace=True) as folder:
         mark = {"report": url, "files": "members"}
         (folder / REPORT_MARK).write_text(json.dumps(mark) + "\n", "utf-8")
         members = _Writer(folder, url, gallery, most_bytes).write()
         yield dataclasses.replace(gallery, members=members)
-
-
-def _has_mark(folder: Path) -> bool:
-    return (folder / REPORT_MARK).is_file()
 
 
 class _Writer:
@@ -108,22 +105,16 @@ class _Writer:
 
     def write(self) -> Members:
         """Writes originals of the samples that the report itself shows, and then the pages."""
-        result, shown = self.gallery.result, [0] * len(self.gallery.views)
+        views = self.gallery.views
+        shown = [0] * len(views)
         for position in self.gallery.samples:
             self._write_original(position)
-        orders = []
-        for view in self.gallery.views:
-            members = np.flatnonzero(result.assignments == view.index)
-            orders.append(members[np.argsort(result.distances[members], kind="stable")])
-        for start in range(0, max(map(len, orders)), self.step):
-            for cluster, order in enumerate(orders):
-                positions = order[start : start + self.step]
-                if len(positions) and not self._write_page(cluster, start // self.step, positions):
-                    return self._members(shown)
-                shown[cluster] += len(positions)
-        return self._members(shown)
-
-    def _members(self, shown: list[int]) -> Members:
+        starts = range(0, max(view.size for view in views), self.step)
+        for start, view in itertools.product(starts, views):
+            positions, number = view.members[start : start + self.step], start // self.step
+            if len(positions) and not self._write_page(view.index, number, positions):
+                break
+            shown[view.index] += len(positions)
         files = {p: file for p, file in self.originals.items() if file}
         full = {**self.parts, **files}
         return Members(self.url, self.most_bytes, self.step, tuple(shown), full)
@@ -222,6 +213,5 @@ class _Writer:
 
 
 def _webp(picture: "Image", *, lossless: bool = False) -> bytes:
-    file = io.BytesIO()
-    picture.save(file, "webp", method=2, **({"lossless": True} if lossless else {"quality": 85}))
-    return file.getvalue()
+    quality = {"lossless": True} if lossless else {"quality": 85}
+    return picture_file(picture, "webp", method=2, **quality)

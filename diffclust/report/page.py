@@ -68,19 +68,18 @@ def document(
     # The browser itself then refuses the network, and any script but this one. Firefox knows files
     # of one's own by their scheme, and a second policy that has to hold as well lets none but this
     # script load others.
-    local = " 'self' file:" if files else ""
+    local, end = "", "nothing from elsewhere"
+    if files:
+        local = " 'self' file:"
+        end = f"nothing but what is asked for from <code>{escape(unquote(files))}</code> beside it"
     policies = [
         f"default-src 'none'; img-src data:{local}; media-src data:{local}; style-src "
         f"'unsafe-inline'; script-src 'sha256-{digest}'{local}; base-uri 'none'; form-action 'none'"
     ]
-    if files:
-        policies.append(f"script-src 'sha256-{digest}' 'strict-dynamic'")
+    policies += [f"script-src 'sha256-{digest}' 'strict-dynamic'"] * bool(files)
     metas = "".join(
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n' for policy in policies
     )
-    end = "nothing from elsewhere"
-    if files:
-        end = f"nothing but what is asked for from <code>{escape(unquote(files))}</code> beside it"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'{metas}<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -98,16 +97,16 @@ def document(
 
 
 def data_uri(content: bytes, kind: str) -> str:
-    """A picture as a `data:` URI.
+    """A picture or a sound as a `data:` URI.
 
     Args:
-        content: The picture's file.
-        kind: Its format, such as `"png"` or `"svg+xml"`.
+        content: The file.
+        kind: Its media type, such as `"image/png"` or `"audio/flac"`.
 
     Returns:
         The URI.
     """
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def svg_icon(box: str, drawing: str) -> str:
@@ -121,7 +120,7 @@ def svg_icon(box: str, drawing: str) -> str:
         A `data:` URI.
     """
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}">{drawing}</svg>'
-    return data_uri(svg.encode(), "svg+xml")
+    return data_uri(svg.encode(), "image/svg+xml")
 
 
 def section(name: str, heading: str, body: str, controls: str = "") -> str:
@@ -258,6 +257,21 @@ def svg_definitions(content: str) -> str:
     )
 
 
+def picture_file(picture: "Image", kind: str, **options: Any) -> bytes:
+    """A picture as the content of a file.
+
+    Args:
+        picture: The picture.
+        kind: Its format, such as `"png"` or `"webp"`.
+        options: As Pillow's `save` takes them.
+
+    Returns:
+        The content.
+    """
+    picture.save(file := io.BytesIO(), format=kind, **options)
+    return file.getvalue()
+
+
 def picture_uri(picture: "Image", kind: str = "png", **options: Any) -> str:
     """A picture as a `data:` URI.
 
@@ -269,9 +283,7 @@ def picture_uri(picture: "Image", kind: str = "png", **options: Any) -> str:
     Returns:
         The URI.
     """
-    file = io.BytesIO()
-    picture.save(file, format=kind, **options)
-    return data_uri(file.getvalue(), kind)
+    return data_uri(picture_file(picture, kind, **options), f"image/{kind}")
 
 
 def data_uris(

@@ -62,8 +62,7 @@ def film_section(result: Result, film: Film | None) -> str:
     Returns:
         HTML; nothing without a film.
     """
-    frames = () if film is None else film.frames(result)
-    if film is None or not frames:
+    if film is None or not (frames := film.frames(result)):
         return ""
     unit = film.unit
     height, width = frames[-1].pictures.shape[1:3]
@@ -159,20 +158,17 @@ def confusion_table(result: Result, dataset: Collection) -> str:
         range(clusters),
         key=lambda k: (k not in matched, matched.get(k, int(table[:, k].argmax())), k),
     )
-    rows = (
-        (
-            class_name(dataset, label),
-            (
-                shaded_cell(
-                    number / max(1, sum(counts)),
-                    whole(number) if number else "",
-                    *["match"] * (matched.get(cluster) == label),
-                )
-                for cluster, number in zip(order, counts, strict=True)
-            ),
-        )
-        for label, counts in zip(classes, table[:, order].tolist(), strict=True)
-    )
+    rows = []
+    for label, counts in zip(classes, table[:, order].tolist(), strict=True):
+        cells = [
+            shaded_cell(
+                number / max(1, sum(counts)),
+                whole(number) if number else "",
+                *["match"] * (matched.get(cluster) == label),
+            )
+            for cluster, number in zip(order, counts, strict=True)
+        ]
+        rows.append((class_name(dataset, label), cells))
     links = (f'<a href="#cluster-{k}">{k}</a>' for k in order)
     shown = shaded_table(links, rows, ("class", "cluster"))
     agree = sum(int(table[classes.index(label), k]) for k, label in matched.items())
@@ -334,9 +330,8 @@ def _versions(
 def _affine_embedding(result: Result) -> Float[np.ndarray, "params 6"] | None:
     """The affine maps among a fit's alignments; None where these are no maps, or none of them."""
     spatial = result.model.spatial_transform
-    if spatial is None or spatial.affine_embedding is None:
-        return None
-    return np.asarray(spatial.affine_embedding, np.float64)
+    embedding = None if spatial is None else spatial.affine_embedding
+    return None if embedding is None else np.asarray(embedding, np.float64)
 
 
 def _is_affine(embedding: Float[np.ndarray, "params 6"] | None) -> bool:

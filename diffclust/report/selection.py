@@ -42,17 +42,22 @@ class ClusterView:
 
     Attributes:
         index: Number of the cluster.
-        size: Number of its samples.
+        members: Positions of its samples in the data set, the nearest first.
         share: Their share of all samples.
         mean_distance: Mean distance of its samples; NaN where it is empty.
         groups: The samples that are shown.
     """
 
     index: int
-    size: int
+    members: Int[np.ndarray, " members"]
     share: float
     mean_distance: float
     groups: tuple[Group, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of its samples."""
+        return len(self.members)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,15 +139,13 @@ def select(result: Result, *, samples_per_group: int, seed: int) -> list[Cluster
             rng = np.random.default_rng([seed, index])
             groups = {
                 "uncertain": unsure,
-                # Copies: a view of a few would keep the order of all, of which there may be
-                # millions.
-                "farthest": nearest[::-1][:most].copy(),
-                "nearest": nearest[:most].copy(),
+                "farthest": nearest[::-1][:most],
+                "nearest": nearest[:most],
                 "random": np.sort(rng.choice(members, size=most, replace=False)),
             }
         mean = float(np.mean(result.distances[members])) if size else math.nan
         shown = tuple(Group(kind, chosen) for kind, chosen in groups.items() if chosen.size)
-        views.append(ClusterView(index, size, size / len(result.assignments), mean, shown))
+        views.append(ClusterView(index, nearest, size / len(result.assignments), mean, shown))
     return views
 
 

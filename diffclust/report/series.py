@@ -6,27 +6,19 @@ from diffclust.data import SeriesSet
 from diffclust.models import Result
 from diffclust.plotting import CurveFrame
 from diffclust.plotting.series import MOST_POINTS
-from diffclust.report.page import svg_definitions, svg_icon, titled_svg
-from diffclust.report.shapes import drawn_members, overlay
+from diffclust.report.means import MeanRenderer
+from diffclust.report.page import svg_icon
 from diffclust.report.text import count
-
-_GAP = 60
-"""Between the drawings of a sample, in units of `SIDE`."""
 
 _SQUARE = CurveFrame(np.zeros(1), np.ones(1))
 """Where warps of [0, 1] are drawn."""
 
 
-class SeriesRenderer:
-    """Draws series, with the same methods as `diffclust.report.images.ImageRenderer`.
+class SeriesRenderer(MeanRenderer):
+    """Draws series."""
 
-    Attributes:
-        icon: A small picture that stands for the page, a `data:` URI.
-        css_classes: CSS classes of the page.
-    """
-
-    icon: str
-    css_classes: tuple[str, ...] = ("shapes",)
+    noun = "mean series"
+    frame: CurveFrame
 
     def __init__(self, result: Result, dataset: SeriesSet, *, seed: int) -> None:
         """Warps all series onto their means.
@@ -36,24 +28,24 @@ class SeriesRenderer:
             dataset: The series it was fitted to.
             seed: Seed of the draw of members, where a cluster has too many.
         """
-        self.means, self.raw = result.prototypes, dataset.series
-        self.clusters = result.assignments.tolist()
-        params = result.outcome.assignment.params
+        super().__init__(result, seed)
+        self.raw, params = dataset.series, result.outcome.assignment.params
         # On the scale of the means, which are of series of unit norm.
         scaled = np.asarray(result.registered(self.raw))
         norm = np.sqrt(np.nansum(scaled**2, axis=(1, 2), keepdims=True))
-        self.warped = result.align(self.raw, params) / np.where(norm > 0, norm, 1.0)
-        self.frame = CurveFrame.around(np.concatenate([self.means, self.warped]))
-        self.members = drawn_members(result, seed)
+        self.aligned = result.align(self.raw, params) / np.where(norm > 0, norm, 1.0)
+        self.frame = frame = CurveFrame.around(np.concatenate([self.means, self.aligned]))
+        self.frames = [CurveFrame.around(series[None]) for series in self.raw]
+        self.drawn_means = [*map(frame.drawn_shape, self.means)]
         self.medoids = [
             min(np.flatnonzero(result.assignments == i), key=result.distances.item, default=None)
             for i in range(len(self.means))
         ]
         times = (np.arange(MOST_POINTS) + 0.5) / MOST_POINTS
         self.warps = result.model.warped_times(params, times) if params.any() else None
-        path = self.frame.path(self.means[0])
+        path = frame.path(self.means[0])
         drawn = f'<path d="{path}" fill="none" stroke="#2f6690" stroke-width="40"/>'
-        self.icon = svg_icon(f"0 0 {self.frame.width} {self.frame.height}", drawn)
+        self.icon = svg_icon(f"0 0 {frame.width} {frame.height}", drawn)
 
     @property
     def note(self) -> str:
@@ -61,19 +53,15 @@ class SeriesRenderer:
         channels = self.means.shape[2]
         return "All are drawn on one scale" + (", channel below channel." if channels > 1 else ".")
 
-    def thumbnail(self, cluster: int) -> str:
-        """The mean series."""
-        return self.frame.svg(_use(cluster), alt=f"Mean series of cluster {cluster}")
-
     def prototype(self, cluster: int) -> str:
         """The mean series over the members of its cluster and its medoid, and their warps."""
         members, medoid = self.members[cluster], self.medoids[cluster]
         alt = f"Mean series of cluster {cluster} and {len(members)} series of it"
         if medoid is None:
-            return f'<figure class="portrait">{self.frame.svg(_use(cluster), alt=alt)}</figure>'
-        behind = _lines(self.frame, self.warped[members])
-        over = f'<g class="over">{self.frame.drawn_shape(self.warped[medoid])}</g>'
-        drawn = self.frame.svg(f"{behind}{_use(cluster)}{over}", alt=alt)
+            return f'<figure class="portrait">{self.frame.svg(self.use(cluster), alt=alt)}</figure>'
+        behind = _lines(self.frame, self.aligned[members])
+        over = f'<g class="over">{self.frame.drawn_shape(self.aligned[medoid])}</g>'
+        drawn = self.frame.svg(f"{behind}{self.use(cluster)}{over}", alt=alt)
         caption = f"Thin, {count(len(members), 'warped series')}; dark, the medoid, nearest to it."
         if self.warps is not None:
             straight = _SQUARE.drawn_shape(np.linspace(0, 1, MOST_POINTS)[:, None])
@@ -87,40 +75,6 @@ class SeriesRenderer:
         del cluster
         return {}
 
-    def overlay(self) -> str:
-        """All mean series laid over each other."""
-        return overlay(self.frame, self.means, "mean series")
-
-    def definitions(self) -> str:
-        """The mean series."""
-        return svg_definitions(
-            "".join(
-                f'<g id="mean-{i}">{self.frame.drawn_shape(mean)}</g>'
-                for i, mean in enumerate(self.means)
-            )
-        )
-
-    def sample(self, position: int, name: str, tooltip: str) -> str:
-        """The series as it came, and warped over its mean series."""
-        del name
-        warped = f'<g class="over">{self.frame.drawn_shape(self.warped[position])}</g>'
-        top = self.frame.height + _GAP
-        below = f'<g transform="translate(0 {top})">{_use(self.clusters[position])}{warped}</g>'
-        box = f"0 0 {self.frame.width} {top + self.frame.height}"
-        return titled_svg(box, tooltip, f"{self._as_it_came(position)}{below}")
-
-    def original(self, position: int, tooltip: str) -> str:
-        """The series as it came."""
-        box = f"0 0 {self.frame.width} {self.frame.height}"
-        return titled_svg(box, tooltip, self._as_it_came(position))
-
-    def _as_it_came(self, position: int) -> str:
-        return CurveFrame.around(self.raw[position][None]).drawn_shape(self.raw[position])
-
-    def row_names(self) -> str:
-        """Names of the rows of drawings: nothing, as there are two."""
-        return ""
-
     def legend(self) -> list[str]:
         """What the drawings below each other are."""
         moved = "The same scaled" if self.warps is None else "The same scaled and warped in time"
@@ -133,7 +87,3 @@ class SeriesRenderer:
 def _lines(frame: CurveFrame, series: np.ndarray) -> str:
     drawn = "".join(map(frame.drawn_shape, series))
     return f'<g class="members">{drawn}</g>'
-
-
-def _use(cluster: int) -> str:
-    return f'<use href="#mean-{cluster}" class="mean"/>'

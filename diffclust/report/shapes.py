@@ -5,19 +5,11 @@ from jaxtyping import Float
 
 from diffclust.data import LandmarkSet
 from diffclust.models import Result
-from diffclust.plotting import CurveFrame, ShapeFrame, landmark_covariances, shape_frame
+from diffclust.plotting import ShapeFrame, landmark_covariances, shape_frame
 from diffclust.plotting.shapes import DENSE, SIDE, fitted_frame
-from diffclust.report.page import svg_definitions, svg_icon, titled_svg
+from diffclust.report.means import MeanRenderer
+from diffclust.report.page import svg_icon
 from diffclust.report.text import count, number, plain, whole
-
-_GAP = 60
-"""Between the pictures of a sample, in units of `SIDE`."""
-
-_MOST_MEMBERS = 300
-"""Shapes behind a mean shape."""
-
-_MOST_DOTS = 32_000
-"""Landmarks of them in all clusters, of about 7 bytes each."""
 
 _MOST_DRAWN = 32_000
 """Landmarks of all samples that are drawn as they came and registered; about 14 bytes each."""
@@ -28,9 +20,6 @@ _MOST_DETAILED = 1500
 _MOST_ELLIPSES = 8000
 """With more landmarks in all clusters there are no ellipses."""
 
-_MAX_OVERLAID = 10
-"""Mean shapes that can still be distinguished in one picture."""
-
 _UNLIKE = 4.0
 """Where the largest shape is so many times larger than the smallest, each has its own scale."""
 
@@ -38,16 +27,12 @@ _SHORT = 3
 """Names of landmarks with more letters than this are shown in tooltips only."""
 
 
-class ShapeRenderer:
-    """Draws shapes, with the same methods as `diffclust.report.images.ImageRenderer`.
+class ShapeRenderer(MeanRenderer):
+    """Draws shapes."""
 
-    Attributes:
-        icon: A small picture that stands for the page, a `data:` URI.
-        css_classes: CSS classes of the page.
-    """
-
-    icon: str
-    css_classes: tuple[str, ...]
+    noun = "mean shape"
+    frame: ShapeFrame
+    frames: list[ShapeFrame]
 
     def __init__(self, result: Result, dataset: LandmarkSet, *, seed: int) -> None:
         """Registers the shapes and draws members at random.
@@ -57,31 +42,34 @@ class ShapeRenderer:
             dataset: The shapes it was fitted to.
             seed: Seed of the draw of members, where a cluster has too many.
         """
-        self.means = result.prototypes.astype(np.float64)
-        self.covariances = landmark_covariances(result)
-        self.clusters, self.counts = result.assignments.tolist(), result.counts.tolist()
-        params = result.outcome.assignment.params
-        self.registered = result.align(dataset.landmarks, params).astype(np.float64)
-        self.frame = shape_frame(self.means, self.covariances, self.registered)
-        # Of each cluster all registered shapes, or a random draw.
-        self.members = [self.registered[drawn] for drawn in drawn_members(result, seed)]
+        super().__init__(result, seed)
+        self.means, self.counts = self.means.astype(np.float64), result.counts.tolist()
+        self.covariances, self.raw = landmark_covariances(result), dataset.landmarks
+        registered = result.align(self.raw, result.outcome.assignment.params)
+        self.aligned = registered.astype(np.float64)
+        self.frame = frame = shape_frame(self.means, self.covariances, self.aligned)
         # Frames of the samples as they came, and whether these have one scale.
-        self.shapes, self.frames, self.one_scale = dataset.landmarks, [], True
+        self.frames, self.one_scale = [], True
         if result.model.registers:
-            self.frames, self.one_scale = _raw_frames(self.shapes, self.frame)
+            self.frames, self.one_scale = _raw_frames(self.raw, frame)
         clusters, landmarks, _ = self.means.shape
         self.is_detailed = clusters * landmarks <= _MOST_DETAILED
         self.deviations = (2.0, 1.0) if self.is_detailed else (2.0,)
         if clusters * landmarks > _MOST_ELLIPSES:
             self.deviations = ()
+        self.drawn_means = [
+            frame.mean_shape(mean, covariance, deviations=self.deviations)
+            for mean, covariance in zip(self.means, self.covariances, strict=True)
+        ]
         names = dataset.landmark_names or range(landmarks)
         self.landmark_names = [plain(name) for name in names]
-        height, width = self.frame.height, self.frame.width
-        self.css_classes = ("shapes", "upright") if height > 1.4 * width else ("shapes",)
+        height, width = frame.height, frame.width
+        if height > 1.4 * width:
+            self.css_classes = ("shapes", "upright")
         # The outline of the first mean shape.
         self.icon = svg_icon(
             f"0 0 {max(width, height)} {max(width, height)}",
-            f'<path d="{self.frame.outline(self.means[0])}" fill="none" stroke="#2f6690" '
+            f'<path d="{frame.outline(self.means[0])}" fill="none" stroke="#2f6690" '
             'stroke-width="60" stroke-linejoin="round"/>',
         )
 
@@ -101,13 +89,9 @@ class ShapeRenderer:
             )
         return f"All are drawn on one scale. {ellipses}{flat}"
 
-    def thumbnail(self, cluster: int) -> str:
-        """The mean shape."""
-        return self.frame.svg(_use(cluster), alt=f"Mean shape of cluster {cluster}")
-
     def prototype(self, cluster: int) -> str:
         """The mean shape over the members of its cluster."""
-        members, size = self.members[cluster], self.counts[cluster]
+        members, size = self.aligned[self.members[cluster]], self.counts[cluster]
         behind = caption = names = ""
         if self.is_detailed:
             names = self.frame.landmark_names(self.means[cluster], *self._names(cluster))
@@ -119,49 +103,13 @@ class ShapeRenderer:
             behind = f'<g class="members">{self.frame.dotted(members)}</g>'
             caption = f"<figcaption>Small dots are the landmarks of {which}</figcaption>"
         alt = f"Mean shape of cluster {cluster} and {count(len(members), 'shape')} of it"
-        drawn = self.frame.svg(behind + _use(cluster) + names, alt=alt)
+        drawn = self.frame.svg(behind + self.use(cluster) + names, alt=alt)
         return f'<figure class="portrait">{drawn}{caption}</figure>'
 
     def figures(self, cluster: int) -> dict[str, str]:
         """The standard deviation."""
         variances = np.trace(self.covariances[cluster], axis1=1, axis2=2) / self.means.shape[2]
         return {"mean deviation of a landmark": number(float(np.sqrt(variances).mean()), digits=3)}
-
-    def overlay(self) -> str:
-        """All mean shapes laid over each other."""
-        return overlay(self.frame, self.means, "mean shapes")
-
-    def definitions(self) -> str:
-        """The mean shapes."""
-        kept = "".join(
-            f'<g id="mean-{i}">'
-            f"{self.frame.mean_shape(mean, covariance, deviations=self.deviations)}</g>"
-            for i, (mean, covariance) in enumerate(zip(self.means, self.covariances, strict=True))
-        )
-        return svg_definitions(kept)
-
-    def sample(self, position: int, name: str, tooltip: str) -> str:
-        """The shape as it came, and over its mean shape."""
-        del name
-        parts, top = [], 0
-        if self.frames:
-            frame = self.frames[position]
-            parts, top = [frame.drawn_shape(self.shapes[position])], frame.height + _GAP
-        registered = self.frame.drawn_shape(self.registered[position])
-        over = f'<g class="over">{registered}</g>'
-        parts.append(f'<g transform="translate(0 {top})">{_use(self.clusters[position])}{over}</g>')
-        box = f"0 0 {self.frame.width} {top + self.frame.height}"
-        return titled_svg(box, tooltip, "".join(parts))
-
-    def original(self, position: int, tooltip: str) -> str:
-        """The shape as it came."""
-        frame = self.frames[position] if self.frames else self.frame
-        box = f"0 0 {frame.width} {frame.height}"
-        return titled_svg(box, tooltip, frame.drawn_shape(self.shapes[position]))
-
-    def row_names(self) -> str:
-        """Names of the rows of drawings: nothing, as there are two at most."""
-        return ""
 
     def legend(self) -> list[str]:
         """What the drawings below each other are."""
@@ -190,69 +138,18 @@ class ShapeRenderer:
         return self.landmark_names if are_short else numbers, titles
 
 
-def overlay(frame: ShapeFrame | CurveFrame, means: np.ndarray, what: str) -> str:
-    """All prototypes laid over each other, each in a colour of its own.
-
-    Args:
-        frame: Where they are drawn.
-        means: The prototypes.
-        what: What they are called.
-
-    Returns:
-        HTML; nothing for one, and for more than can be distinguished.
-    """
-    clusters = len(means)
-    if not 2 <= clusters <= _MAX_OVERLAID:
-        return ""
-    drawn = "".join(
-        f'<g class="colour-{i}">{frame.drawn_shape(mean)}</g>' for i, mean in enumerate(means)
-    )
-    legend = "".join(
-        f'<li><a href="#cluster-{i}"><i class="colour-{i}"></i>Cluster {i}</a></li>'
-        for i in range(clusters)
-    )
-    svg = frame.svg(drawn, alt=f"The {clusters} {what} laid over each other")
-    heading = f"{what} laid over each other".capitalize()
-    return (
-        f'<figure class="together"><figcaption><h3>{heading}</h3>'
-        f"<ul>{legend}</ul></figcaption>{svg}</figure>"
-    )
-
-
 def affordable_shapes(landmarks: int, most: int) -> int:
     """Shapes that a report can show in all, so that it stays a file that opens.
 
     Args:
-        landmarks: Landmarks of a shape.
+        landmarks: Landmarks of a shape; 0 for samples that are not drawn point by point.
         most: Shapes at most, however few landmarks they have.
 
     Returns:
         As many, or fewer where there are very many landmarks.
     """
     dotted_too = 2 if landmarks <= DENSE else 1
-    return max(1, min(most, _MOST_DRAWN // (landmarks * dotted_too)))
-
-
-def drawn_members(result: Result, seed: int) -> list[np.ndarray]:
-    """The samples that are drawn behind each prototype.
-
-    Args:
-        result: A fitted model of shapes or series.
-        seed: Seed of the draw, where a cluster has too many.
-
-    Returns:
-        Positions of samples, for each cluster.
-    """
-    clusters, landmarks = result.prototypes.shape[:2]
-    most = max(1, min(_MOST_MEMBERS, _MOST_DOTS // (clusters * landmarks)))
-    drawn = []
-    for cluster in range(clusters):
-        members = np.flatnonzero(result.assignments == cluster)
-        if len(members) > most:
-            rng = np.random.default_rng([seed, cluster])
-            members = np.sort(rng.choice(members, size=most, replace=False))
-        drawn.append(members)
-    return drawn
+    return max(1, min(most, _MOST_DRAWN // max(1, landmarks * dotted_too)))
 
 
 def _raw_frames(
@@ -278,7 +175,3 @@ def _raw_frames(
         left, top = centre[0] - width / 2 / scale, centre[1] + height / 2 / scale
         frames.append(ShapeFrame(beside.axes, left, top, scale, width, height))
     return frames, one_scale
-
-
-def _use(cluster: int) -> str:
-    return f'<use href="#mean-{cluster}" class="mean"/>'

@@ -1,14 +1,14 @@
 """Recordings that can be played in a report."""
 
-import base64
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from diffclust.data import Recordings
 from diffclust.data.audio import read_recording
 from diffclust.data.dataset import FileError
+from diffclust.report.page import data_uri
 from diffclust.report.selection import ClusterView
 
 _MOST_CHARACTERS = 4_000_000
@@ -28,13 +28,17 @@ def players(dataset: Recordings, views: Sequence[ClusterView]) -> tuple[dict[int
     Returns:
         HTML by position, and what the page says of them.
     """
-    shown = list(dict.fromkeys(_interleaved(views)))
+    clusters = [[p for group in view.groups for p in group.positions.tolist()] for view in views]
+    # The first of every cluster before the second of any.
+    rows = itertools.chain.from_iterable(itertools.zip_longest(*clusters))
+    shown = [position for position in dict.fromkeys(rows) if position is not None]
     made, size = {}, 0
     for position in shown:
         try:
-            player = _player(dataset, position)
+            sound = data_uri(encoded(dataset, position), "audio/flac")
         except FileError:  # It has gone since it was read.
             continue
+        player = f'<audio controls preload="none" src="{sound}"></audio>'
         size += len(player)
         if size > _MOST_CHARACTERS:
             break
@@ -43,18 +47,6 @@ def players(dataset: Recordings, views: Sequence[ClusterView]) -> tuple[dict[int
     if len(made) < len(shown):
         note += f": a page holds {_MOST_CHARACTERS / 1e6:g} MB of sound"
     return made, f"{note}."
-
-
-def _interleaved(views: Sequence[ClusterView]) -> Iterator[int]:
-    """Positions of samples, the first of every cluster before the second of any."""
-    clusters = [[p for group in view.groups for p in group.positions.tolist()] for view in views]
-    for row in itertools.zip_longest(*clusters):
-        yield from (position for position in row if position is not None)
-
-
-def _player(dataset: Recordings, position: int) -> str:
-    sound = base64.b64encode(encoded(dataset, position)).decode()
-    return f'<audio controls preload="none" src="data:audio/flac;base64,{sound}"></audio>'
 
 
 def encoded(dataset: Recordings, position: int) -> bytes:

@@ -82,60 +82,51 @@ def write_report(
         )
     sections.check_map_samples(map_samples, "map_samples")
     title = dataset.name if title is None else title
+    header = _header(title, result, dataset, scores or {})
+    predicted = result.outcome.status is Status.PREDICTED
+    starts = sections.common_start_rows(result, dataset, others)
+    maps = sections.map_section(result, dataset, others, most=map_samples, seed=seed)
+    summary = {
+        "fit": ("The prediction" if predicted else "The fit", fit_section(result, dataset, seed)),
+        "film": ("Prototypes during the fit", sections.film_section(result, film)),
+        "starts": ("Other methods from the same start", starts),
+        "confusion": ("Classes and clusters", sections.confusion_table(result, dataset)),
+        "maps": ("Maps", maps),
+    }
     gallery = _gallery(result, dataset, samples_per_group, seed)
     files = member_files(path, gallery, members_bytes)
     with files as gallery, staged_file(path, overwrite=True) as file:
-        page = _page(gallery, title, scores or {}, film, others, map_samples, seed)
-        file.write_text(page, encoding="utf-8")
+        file.write_text(_page(title, header, summary, gallery), encoding="utf-8")
 
 
 def _page(
-    gallery: clusters.Gallery,
-    title: str,
-    scores: Mapping[str, float],
-    film: Film | None,
-    others: CommonStart | None,
-    map_samples: int,
-    seed: int,
+    title: str, header: str, summary: Mapping[str, tuple[str, str]], gallery: clusters.Gallery
 ) -> str:
-    """The report as HTML."""
-    result, dataset = gallery.result, gallery.dataset
+    """The report as HTML, given headings and HTML of the sections that are of no single cluster."""
     first, second = (clusters.cluster_order(gallery, f"sort-{n}") for n in ("overview", "clusters"))
-    heading, all_clusters = plural(gallery.words.prototype).capitalize(), clusters.overview(gallery)
-    maps = sections.map_section(result, dataset, others, most=map_samples, seed=seed)
-    every = f"{clusters.how_to_read(gallery)}{clusters.cluster_list(gallery)}"
-    starts = sections.common_start_rows(result, dataset, others)
-    done = "The prediction" if result.outcome.status is Status.PREDICTED else "The fit"
-    parts = [
-        ("overview", heading, all_clusters, first),
-        ("fit", done, fit_section(result, dataset, seed)),
-        ("film", "Prototypes during the fit", sections.film_section(result, film)),
-        ("starts", "Other methods from the same start", starts),
-        ("confusion", "Classes and clusters", sections.confusion_table(result, dataset)),
-        ("maps", "Maps", maps),
-        ("bridges", "Alike, yet in different clusters", clusters.bridge_list(gallery)),
-        ("clusters", "Clusters", every, f"{second}{clusters.sample_order(gallery)}"),
-    ]
-    names = {name: words for name, words, body, *_ in parts if body}
-    header = f"{_header(title, result, dataset, scores)}{contents(names)}"
+    parts = {
+        "overview": (plural(gallery.words.prototype).capitalize(), clusters.overview(gallery)),
+        **summary,
+        "bridges": ("Alike, yet in different clusters", clusters.bridge_list(gallery)),
+        "clusters": ("Clusters", clusters.how_to_read(gallery) + clusters.cluster_list(gallery)),
+    }
+    controls = {"overview": first, "clusters": f"{second}{clusters.sample_order(gallery)}"}
+    header += contents({name: heading for name, (heading, body) in parts.items() if body})
+    sheets = [section(name, *part, controls.get(name, "")) for name, part in parts.items()]
     classes = [*gallery.renderer.css_classes, *["many"] * gallery.folded]
-    sheets, icon = [section(*part) for part in parts], gallery.renderer.icon
-    return document(
-        "report", title, header, sheets, icon=icon, css_classes=classes, files=gallery.members.url
-    )
+    icon, url = gallery.renderer.icon, gallery.members.url
+    return document("report", title, header, sheets, icon=icon, css_classes=classes, files=url)
 
 
 def _gallery(result: Result, dataset: Collection, wanted: int, seed: int) -> clusters.Gallery:
     """All that is shown of the clusters, with as many samples a group as the file can hold."""
-    most, many = selection.MOST_SAMPLES, "clusters"
     points, what = 0, "landmarks"
     if isinstance(dataset, LandmarkSet):
         points = result.sample_shape[0]
     elif isinstance(dataset, SeriesSet):
         points, what = min(result.sample_shape[0], MOST_POINTS) * result.sample_shape[1], "values"
-    if points:
-        most = affordable_shapes(points, most)
-        many = "clusters" if most == selection.MOST_SAMPLES else what
+    most = affordable_shapes(points, selection.MOST_SAMPLES)
+    many = "clusters" if most == selection.MOST_SAMPLES else what
     groups = selection.NUM_KINDS * result.model.num_clusters
     affordable = max(1, min(wanted, most // groups))
     views = selection.select(result, samples_per_group=affordable, seed=seed)

@@ -1,7 +1,6 @@
 """The samples of a run for a page: drawn one by one, and compared with each other."""
 
 import functools
-import io
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -9,8 +8,10 @@ from jaxtyping import Bool, Float, Int
 from diffclust.data import Collection, Dataset, LandmarkSet, Recordings
 from diffclust.data.dataset import FileError
 from diffclust.models import Result
-from diffclust.plotting import as_picture, displayable, landmark_covariances, shape_frame
+from diffclust.plotting import as_picture, displayable
+from diffclust.report.page import picture_file
 from diffclust.report.series import SeriesRenderer
+from diffclust.report.shapes import ShapeRenderer
 from diffclust.report.sounds import encoded
 from diffclust.report.text import plain
 
@@ -66,13 +67,10 @@ class ReviewSamples:
                 self.compared = "scattering coefficients, as the fit has kept them"
         elif isinstance(dataset, LandmarkSet):
             self.compared = "coordinates of registered landmarks"
-            self._aligned = result.align(dataset.landmarks, result.outcome.assignment.params)
-            means = result.prototypes.astype(np.float64)
-            self._frame = shape_frame(means, landmark_covariances(result), self._aligned)
+            self._renderer = ShapeRenderer(result, dataset, seed=0)
         else:
             self.compared = "values of scaled and warped series"
-            renderer = SeriesRenderer(result, dataset, seed=0)
-            self._aligned, self._frame = renderer.warped, renderer.frame
+            self._renderer = SeriesRenderer(result, dataset, seed=0)
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -96,13 +94,13 @@ class ReviewSamples:
         """
         self._check(sample)
         if not isinstance(self._dataset, Dataset):
-            drawn = self._frame.drawn_shape(self._aligned[sample])
-            svg = self._frame.svg(drawn, alt=f"{self.noun} {sample}")
+            frame = self._renderer.frame
+            drawn = frame.drawn_shape(self._renderer.aligned[sample])
+            svg = frame.svg(drawn, alt=f"{self.noun} {sample}")
             return "image/svg+xml", svg.replace("<svg ", f'<svg color="{_COLOUR}" ', 1).encode()
         picture = as_picture(displayable(np.asarray(self._dataset.images[[sample]])[0]))
         picture.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
-        picture.save(file := io.BytesIO(), format="PNG")
-        return "image/png", file.getvalue()
+        return "image/png", picture_file(picture, "png")
 
     def sound(self, sample: int) -> bytes:
         """A recording.
@@ -130,7 +128,9 @@ class ReviewSamples:
         if self._coordinates is not None:
             return np.asarray(self._coordinates, np.float32).reshape(len(self), -1)
         if not isinstance(self._dataset, Dataset):
-            return np.nan_to_num(np.asarray(self._aligned, np.float32)).reshape(len(self), -1)
+            return np.nan_to_num(np.asarray(self._renderer.aligned, np.float32)).reshape(
+                len(self), -1
+            )
         images, starts = self._dataset.images, range(0, len(self), _AT_ONCE)
         parts = (_small(np.asarray(images[i : i + _AT_ONCE])) for i in starts)
         return np.concatenate([part.reshape(len(part), -1) for part in parts])
