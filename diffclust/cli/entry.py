@@ -219,7 +219,7 @@ def interruptions() -> Iterator[None]:
             number = signal.SIGTERM
             signal.signal(number, stop)
         # Not from within the hook, where it would be lost again.
-        threading.Timer(0.01, signal.raise_signal, [number]).start()
+        threading.Timer(0.1, signal.raise_signal, [number]).start()
 
     if threading.current_thread() is not threading.main_thread():
         yield
