@@ -217,8 +217,7 @@ class LoadOptions:
         Raises:
             DataError: If the limit is below 1.
         """
-        chosen = draw(total, self.limit, self.seed)
-        return np.arange(total) if chosen is None else chosen
+        return draw(total, self.limit, self.seed)
 
 
 def fit_picture(picture: "Image", size: tuple[int, int]) -> "Image":
