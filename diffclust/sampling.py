@@ -210,10 +210,8 @@ def set_apart(image: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return jax.lax.clamp(-jnp.inf, image, jnp.inf)
 
 
-@set_apart.defjvp
-def _set_apart_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    # A clamp's own derivative stops at infinities.
-    return set_apart(*primals), tangents[0]
+# A clamp's own derivative stops at infinities.
+set_apart.defjvps(lambda tangent, result, image: tangent)
 
 
 def _padded(

@@ -274,6 +274,9 @@ class SeriesSet(AbstractSamples):
         return "path", ("",) * len(self)
 
 
+LABEL_KEYS = ("labels", "label", "y")
+"""Under one of these names files of shapes and series hold the classes."""
+
 Collection = Dataset | LandmarkSet | SeriesSet
 """What can be clustered, with what is known about it."""
 

@@ -147,7 +147,14 @@ def gather(
     bad, kept, pixels = [], [], []
     for position, image in decode_listed(decode, items, listing, options, bad):
         if not pixels:
-            _check_memory(listing, image)
+            needed, installed = 4 * len(listing.names) * image.size, installed_memory()
+            # Refused at the first image, not where memory ends.
+            if installed is not None and needed > installed:
+                raise DataError(
+                    f"the {len(listing.names)} {listing.noun} of {listing.where} would take "
+                    f"{needed / 2**30:.1f} GiB and this machine has {installed / 2**30:.1f}; give "
+                    f"--size (size=) to shrink them, or --limit."
+                )
         kept.append(position)
         pixels.append(image)
     depth = options.channels or max(image.shape[2] for image in pixels)
@@ -178,17 +185,6 @@ def installed_memory() -> int | None:
     if not hasattr(os, "sysconf"):
         return None
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _check_memory(listing: Listing, pixels: np.ndarray) -> None:
-    """Refuse at the first image what the last would not fit into memory with."""
-    needed, installed = len(listing.names) * pixels.size * 4, installed_memory()
-    if installed is not None and needed > installed:
-        raise DataError(
-            f"the {len(listing.names)} {listing.noun} of {listing.where} would take "
-            f"{needed / 2**30:.1f} GiB and this machine has {installed / 2**30:.1f}; give --size "
-            f"(size=) to shrink them, or --limit."
-        )
 
 
 def load_folder(

@@ -10,14 +10,12 @@ import numpy as np
 from diffclust import _validation
 from diffclust._validation import some
 from diffclust.data.arrays import check_labels
-from diffclust.data.dataset import DataError, LandmarkSet, encode_labels, reason_of
+from diffclust.data.dataset import LABEL_KEYS, DataError, LandmarkSet, encode_labels, reason_of
 from diffclust.data.files import refuse_bombs
 from diffclust.data.landmark_text import CURVES, StoredLandmarks, read_csv, read_tps
 
 FORMATS = (".npz", ".csv", ".tps")
 """Files that `load_landmarks` reads."""
-
-_LABELS = ("labels", "label", "y")
 
 
 def load_landmarks(
@@ -110,7 +108,7 @@ def _labels(
             f"its columns are {held}; name one of them."
         )
     if labels is None:
-        labels = next((key for key in _LABELS if key in stored.columns), None)
+        labels = next((key for key in LABEL_KEYS if key in stored.columns), None)
         if labels is None:
             return None
     what = f"column {labels!r} in {str(path)!r}" if isinstance(labels, str) else "labels"

@@ -1,6 +1,7 @@
 """Shapes drawn at random around mean shapes, for tests and experiments."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -69,22 +70,19 @@ def _draw(
     group = jnp.repeat(jnp.arange(groups), per_group)
     shapes = means[group] + scale[group] * noise
     if rotation:
-        turns = _rotations(of_rotation, n, means)
+        turns = _rotations(of_rotation, n, dims, means.dtype)
         shapes = jnp.matmul(shapes, turns, precision=jax.lax.Precision.HIGHEST)
     shift = jax.random.uniform(of_shift, (n, dims), means.dtype, -translation, translation)
     return shapes + shift[:, None], group
 
 
-def _rotations(
-    key: Key, n: int, like: Float[Array, "groups landmarks dims"]
-) -> Float[Array, "n dims dims"]:
+def _rotations(key: Key, n: int, dims: int, dtype: Any) -> Float[Array, "n dims dims"]:
     """Rotations, uniform among all."""
-    dims = like.shape[2]
     if dims == 2:
-        angle = jax.random.uniform(key, (n,), like.dtype, 0.0, 2.0 * jnp.pi)
+        angle = jax.random.uniform(key, (n,), dtype, 0.0, 2.0 * jnp.pi)
         cosine, sine = jnp.cos(angle), jnp.sin(angle)
         return jnp.stack([cosine, -sine, sine, cosine], axis=1).reshape(n, 2, 2)
-    turns = jax.random.orthogonal(key, dims, (n,), like.dtype)
+    turns = jax.random.orthogonal(key, dims, (n,), dtype)
     # Uniform among orthogonal matrices; without its mirror images, among rotations.
     signs = jnp.sign(jnp.linalg.det(turns))
     return turns.at[:, :, 0].multiply(signs[:, None])
