@@ -485,15 +485,7 @@ def groups(value: Any, samples: int, clusters: int, what: str = "image") -> Int[
         ValueError: For a wrong length or type, a cluster that there is not, or one left empty.
     """
     array = np.asarray(value)
-    if array.shape != (samples,) or not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(
-            f"assignments must be {samples} whole numbers, one for each {what}; got "
-            f"{array.dtype} of shape {array.shape}"
-        )
-    if array.min() < 0 or array.max() >= clusters:
-        raise ValueError(
-            f"assignments must lie in 0 to {clusters - 1}; got {array.min()} to {array.max()}"
-        )
+    within(array, samples, clusters, "assignments", what)
     vacant = np.setdiff1d(np.arange(clusters), array)
     if vacant.size:
         raise ValueError(
@@ -501,3 +493,27 @@ def groups(value: Any, samples: int, clusters: int, what: str = "image") -> Int[
             f"{what}, or ask for fewer clusters"
         )
     return array.astype(np.int32)
+
+
+def within(array: Any, samples: int, clusters: int, name: str, what: str) -> None:
+    """Checks that there is a cluster for each sample; of traced ones, their shape and type.
+
+    Args:
+        array: The clusters.
+        samples: Number of samples.
+        clusters: Number of clusters.
+        name: What the message calls the array.
+        what: What it calls a sample.
+
+    Raises:
+        ValueError: For a wrong length or type, or a cluster that there is not.
+    """
+    if array.shape != (samples,) or not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(
+            f"{name} must be {samples} whole numbers, one for each {what}; got {array.dtype} of "
+            f"shape {array.shape}"
+        )
+    if not isinstance(array, Tracer):
+        least, most = np.min(np.asarray(array)), np.max(np.asarray(array))
+        if least < 0 or most >= clusters:
+            raise ValueError(f"{name} must lie in 0 to {clusters - 1}; got {least} to {most}")

@@ -69,8 +69,8 @@ def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.
     except FileError:
         raise
     except UnidentifiedImageError as error:
-        reason = "empty" if _is_empty(source) else f"not a {_NAMES} image"
-        raise FileError(reason) from error
+        content = source.stat().st_size if isinstance(source, Path) else source.seek(0, 2)
+        raise FileError(f"not a {_NAMES} image" if content else "empty") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise FileError("a decompression bomb") from error
     except MemoryError as error:
@@ -114,15 +114,6 @@ def _refuse_unfit(picture: "Image") -> None:
     # A phone's JPEG may carry its own preview, or a view for another eye, behind the picture.
     if picture.format != "MPO" and getattr(picture, "is_animated", False):
         raise FileError("animated, or of several pages; save the one that counts")
-
-
-def _is_empty(source: Path | io.BytesIO) -> bool:
-    if not isinstance(source, Path):
-        return not source.seek(0, 2)
-    try:
-        return source.stat().st_size == 0
-    except OSError:
-        return False
 
 
 def _upright(picture: "Image") -> "Image":
