@@ -317,6 +317,8 @@ def _vary(
     displacement: float,
 ) -> np.ndarray:
     """So many good maps of one image, `[count, height, width, channels]`."""
+    from scipy.ndimage import map_coordinates
+
     good: list[np.ndarray] = []
     for _ in range(_ROUNDS):
         shifts = rng.uniform(-displacement, displacement, (count, canvas.basis.shape[1], 2))
@@ -327,9 +329,14 @@ def _vary(
         shift = TRANSLATION * amplitude * rng.uniform(-1, 1, (count, 2))
         inverse = np.linalg.inv(_affine_matrices(angle, shear, scale))
         source = np.einsum("mij,mpj->mpi", inverse, bent - shift[:, None, :])
-        warped, ink_lost = _sample(image, source, canvas)
+        rows = ((source[..., 1] + 1) * canvas.height - 1) / 2
+        columns = ((source[..., 0] + 1) * canvas.width - 1) / 2
+        channels = np.moveaxis(image, -1, 0)
+        values = np.stack([map_coordinates(c, (rows, columns), order=1) for c in channels], axis=-1)
+        whole, inside = canvas.cropped(values)
+        ink_lost = whole.sum(axis=(1, 2, 3)) - inside.sum(axis=(1, 2, 3))
         keep = (ink_lost <= _MOST_INK_LOST) & (_least_area(bent, canvas) >= _LEAST_AREA)
-        good.extend(warped[keep])
+        good.extend(inside[keep])
         if len(good) >= count:
             return np.stack(good[:count]).astype(np.float32)
     raise DataError(
@@ -337,20 +344,6 @@ def _vary(
         f"and {count} are needed; use a smaller amplitude or displacement, or images with dark "
         f"borders."
     )
-
-
-def _sample(
-    image: np.ndarray, source: np.ndarray, canvas: _Canvas
-) -> tuple[np.ndarray, np.ndarray]:
-    """Images read at source points, `[count, height, width, channels]`, and the ink outside."""
-    from scipy.ndimage import map_coordinates
-
-    rows = ((source[..., 1] + 1) * canvas.height - 1) / 2
-    columns = ((source[..., 0] + 1) * canvas.width - 1) / 2
-    channels = np.moveaxis(image, -1, 0)
-    values = np.stack([map_coordinates(c, (rows, columns), order=1) for c in channels], axis=-1)
-    whole, inside = canvas.cropped(values)
-    return inside, whole.sum(axis=(1, 2, 3)) - inside.sum(axis=(1, 2, 3))
 
 
 def _least_area(bent: np.ndarray, canvas: _Canvas) -> np.ndarray:

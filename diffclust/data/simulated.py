@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from diffclust.types import Key, Scalar
 
 
+@functools.partial(jax.jit, static_argnames=("per_group", "rotation"))
 def simulated_shapes(
     means: Float[Array, "groups landmarks dims"],
     deviations: Float[Array, "..."] | float,
@@ -17,7 +18,7 @@ def simulated_shapes(
     per_group: int,
     key: Key,
     rotation: bool = True,
-    translation: float = 2.0,
+    translation: float | Scalar = 2.0,
 ) -> tuple[Float[Array, "n landmarks dims"], Int[Array, " n"]]:
     """Noisy copies of mean shapes, each rotated and shifted at random: X = (μ + E) Γ + 1 γᵀ.
 
@@ -49,20 +50,6 @@ def simulated_shapes(
             f"deviations of shape {jnp.shape(deviations)} do not broadcast against the means' "
             f"{means.shape}; give one number, or add axes of length 1"
         ) from error
-    return _draw(means, scale, key, translation, per_group=per_group, rotation=rotation)
-
-
-@functools.partial(jax.jit, static_argnames=("per_group", "rotation"))
-def _draw(
-    means: Float[Array, "groups landmarks dims"],
-    scale: Float[Array, "groups landmarks dims"],
-    key: Key,
-    translation: float | Scalar,
-    *,
-    per_group: int,
-    rotation: bool,
-) -> tuple[Float[Array, "n landmarks dims"], Int[Array, " n"]]:
-    """`simulated_shapes`, checked."""
     groups, landmarks, dims = means.shape
     n = groups * per_group
     of_noise, of_rotation, of_shift = jax.random.split(key, 3)
