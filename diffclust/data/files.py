@@ -314,10 +314,8 @@ def _read(path: Path) -> np.ndarray:
         is_packed = file.read(2) == _GZIP
         file.seek(0)
         try:
-            if not is_packed:
-                return _parse(file, path, path.stat().st_size, 1)
-            with gzip.open(file) as unpacked:
-                return _parse(unpacked, path, path.stat().st_size, _MOST_RATIO)
+            with gzip.open(file) if is_packed else file as content:
+                return _parse(content, path, _MOST_RATIO if is_packed else 1)
         except (EOFError, OSError, zlib.error) as error:
             raise DataError(
                 f"{str(path)!r} cannot be unpacked ({reason_of(error)}); it is damaged: get it "
@@ -325,8 +323,9 @@ def _read(path: Path) -> np.ndarray:
             ) from error
 
 
-def _parse(file: io.BufferedIOBase, path: Path, stored: int, ratio: int) -> np.ndarray:
-    """The array of a file of `stored` bytes, which unpack to `ratio` times as many at most."""
+def _parse(file: io.BufferedIOBase, path: Path, ratio: int) -> np.ndarray:
+    """The array of a file whose bytes unpack to `ratio` times as many at most."""
+    stored = path.stat().st_size
     header = file.read(4)
     if not header:
         raise DataError(f"{str(path)!r} is empty; get it again.")

@@ -1,5 +1,6 @@
 """A folder of pictures, flat or with one subfolder for each class; finding and decoding files."""
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -56,11 +57,9 @@ def decode_each(
         except FileError as error:
             return error
 
-    pool = ThreadPoolExecutor(max_workers=min(_READERS, 2 * (os.cpu_count() or 1)))
-    try:
+    # Closed early, the map cancels what has not begun.
+    with ThreadPoolExecutor(max_workers=min(_READERS, 2 * (os.cpu_count() or 1))) as pool:
         yield from pool.map(attempt, items)
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def decode_listed(
@@ -88,8 +87,8 @@ def decode_listed(
     """
     errors: list[str] = []
     first: tuple[int, tuple[int, ...]] | None = None
-    results = decode_each(decode, items)
-    try:
+    # Closed at once when a file is refused: what is still waiting need not be read.
+    with contextlib.closing(decode_each(decode, items)) as results:
         for position, result in enumerate(results):
             if isinstance(result, FileError):
                 bad.append(position)
@@ -107,9 +106,6 @@ def decode_listed(
                 yield position, result
             if options.progress is not None:
                 options.progress(position + 1, len(listing.names))
-    finally:
-        # At once when a file is refused: what is still waiting need not be read.
-        results.close()
     if errors and (not options.skip_bad or first is None):
         remedy = (
             "none is left"
