@@ -158,15 +158,12 @@ def read_npz(path: Path) -> StoredLandmarks:
     n, k = (*landmarks.shape[:2], 0, 0)[:2]
     of_landmarks = arrays.pop("landmark_names", None)
     columns = {key: array for key, array in arrays.items() if array.shape == (n,)}
-    names = columns.pop("names", None)
-    return StoredLandmarks(
-        landmarks,
-        None if names is None else tuple(map(str, names.tolist())),
-        tuple(map(str, of_landmarks.tolist()))
-        if of_landmarks is not None and of_landmarks.shape == (k,)
-        else None,
-        columns,
+    names, landmark_names = (
+        None if array is None or array.ndim != 1 else tuple(map(str, array.tolist()))
+        for array in (columns.pop("names", None), of_landmarks)
     )
+    fits = landmark_names is not None and len(landmark_names) == k
+    return StoredLandmarks(landmarks, names, landmark_names if fits else None, columns)
 
 
 def table_of(path: Path) -> Literal["landmarks", "series"] | None:
