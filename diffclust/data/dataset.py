@@ -97,6 +97,8 @@ class AbstractSamples:
         Raises:
             DataError: If n < 1.
         """
+        if n is None:
+            return self
         chosen = draw(len(self), n, seed)
         return self if len(chosen) == len(self) else self.take(chosen)
 
