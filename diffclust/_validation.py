@@ -92,10 +92,10 @@ def in_memory(value: Any, name: str = "images") -> None:
         )
 
 
-def _finite(bad: np.ndarray, name: str) -> None:
+def _finite(bad: np.ndarray, name: str, what: str = "these images") -> None:
     if bad.size:
         raise ValueError(
-            f"{name} holds NaN or infinity at index {some(bad)}; remove or repair these images"
+            f"{name} holds NaN or infinity at index {some(bad)}; remove or repair {what}"
         )
 
 
@@ -123,20 +123,6 @@ def images_or_source(value: Any, name: str = "images") -> Images:
     return value
 
 
-def blank_images(array: Images) -> Int[np.ndarray, " some"]:
-    """Images without any ink.
-
-    Args:
-        array: Images.
-
-    Returns:
-        Their indices.
-    """
-    if isinstance(array, ImageSource):
-        return array.faults.blank
-    return np.flatnonzero(~np.any(array.reshape(len(array), -1), axis=1))
-
-
 def uniform_images(array: Images) -> Int[np.ndarray, " some"]:
     """Images of a single colour, in which there is nothing to see.
 
@@ -161,7 +147,10 @@ def not_blank(array: Images, name: str = "images") -> None:
     Raises:
         ValueError: With the indices of the blank images.
     """
-    blank = blank_images(array)
+    if isinstance(array, ImageSource):
+        blank = array.faults.blank
+    else:
+        blank = np.flatnonzero(~array.reshape(len(array), -1).any(axis=1))
     if blank.size:
         raise ValueError(
             f"{name} holds blank images (all zero) at index {some(blank)}; they cannot be scaled "
@@ -284,11 +273,7 @@ def samples(value: Any, name: str = "samples", *, finite: bool = True) -> Any:
     sample_arrays(jax.tree.leaves(array), name)
     for leaf in jax.tree.leaves(array) if finite else ():
         bad = ~np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
-        if bad.any():
-            raise ValueError(
-                f"{name} holds NaN or infinity at index {some(np.flatnonzero(bad))}; remove or "
-                "repair these"
-            )
+        _finite(np.flatnonzero(bad), name, "these")
     array = jax.tree.map(lambda leaf: leaf.astype(jnp.result_type(float), copy=False), array)
     for leaf in jax.tree.leaves(array):
         _warn_of_offset(leaf[:_FEW], name)
@@ -384,13 +369,10 @@ def _padded(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Series of different lengths in one array, NaN after their ends."""
     length = max((len(part) for part in parts), default=0)
     columns = [part.reshape(len(part), -1) for part in parts]
-    widths = [(0, length - len(part)) for part in columns]
-    return np.stack(
-        [
-            np.pad(part, (width, (0, 0)), constant_values=np.nan)
-            for part, width in zip(columns, widths, strict=True)
-        ]
-    )
+    padded = [
+        np.pad(part, ((0, length - len(part)), (0, 0)), constant_values=np.nan) for part in columns
+    ]
+    return np.stack(padded)
 
 
 def landmarks(
@@ -447,13 +429,14 @@ def landmarks(
     def named(indices: np.ndarray) -> str:
         return some(indices) if shapes is None else some([repr(shapes[i]) for i in indices])
 
-    _refuse_missing(checked, name, named)
-    _refuse_degenerate(checked, name, named, unit=float(unit), flat=collinear == "refuse")
+    _refuse_unfit(checked, name, named, unit=float(unit), flat=collinear == "refuse")
     return checked
 
 
-def _refuse_missing(array: np.ndarray, name: str, named: Callable[[np.ndarray], str]) -> None:
-    """Refuses NaN and infinities, naming shapes and, counted from 0, landmarks."""
+def _refuse_unfit(
+    array: np.ndarray, name: str, named: Callable[[np.ndarray], str], *, unit: float, flat: bool
+) -> None:
+    """Refuses NaN and infinities, shapes of no size, and perhaps (`flat`) those of no width."""
     lost = ~np.all(np.isfinite(array), axis=2)
     bad = np.flatnonzero(np.any(lost, axis=1))
     if bad.size:
@@ -463,12 +446,6 @@ def _refuse_missing(array: np.ndarray, name: str, named: Callable[[np.ndarray], 
             f"infinite landmarks, at {named(bad)} (landmarks {first} of the first of them, counted "
             f"from 0); fill them in, or leave out these shapes or landmarks."
         )
-
-
-def _refuse_degenerate(
-    array: np.ndarray, name: str, named: Callable[[np.ndarray], str], *, unit: float, flat: bool
-) -> None:
-    """Refuses shapes of no size, and perhaps (`flat`) those of no width."""
     rounding = 8.0 * unit * np.abs(array).max(axis=(1, 2))
     extent = np.abs(array - array[:, :1]).max(axis=(1, 2))
     points = np.flatnonzero(extent <= rounding)
@@ -508,15 +485,7 @@ def groups(value: Any, samples: int, clusters: int, what: str = "image") -> Int[
         ValueError: For a wrong length or type, a cluster that there is not, or one left empty.
     """
     array = np.asarray(value)
-    if array.shape != (samples,) or not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(
-            f"assignments must be {samples} whole numbers, one for each {what}; got "
-            f"{array.dtype} of shape {array.shape}"
-        )
-    if array.min() < 0 or array.max() >= clusters:
-        raise ValueError(
-            f"assignments must lie in 0 to {clusters - 1}; got {array.min()} to {array.max()}"
-        )
+    within(array, samples, clusters, "assignments", what)
     vacant = np.setdiff1d(np.arange(clusters), array)
     if vacant.size:
         raise ValueError(
@@ -524,3 +493,27 @@ def groups(value: Any, samples: int, clusters: int, what: str = "image") -> Int[
             f"{what}, or ask for fewer clusters"
         )
     return array.astype(np.int32)
+
+
+def within(array: Any, samples: int, clusters: int, name: str, what: str) -> None:
+    """Checks that there is a cluster for each sample; of traced ones, their shape and type.
+
+    Args:
+        array: The clusters.
+        samples: Number of samples.
+        clusters: Number of clusters.
+        name: What the message calls the array.
+        what: What it calls a sample.
+
+    Raises:
+        ValueError: For a wrong length or type, or a cluster that there is not.
+    """
+    if array.shape != (samples,) or not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(
+            f"{name} must be {samples} whole numbers, one for each {what}; got {array.dtype} of "
+            f"shape {array.shape}"
+        )
+    if not isinstance(array, Tracer):
+        least, most = np.min(np.asarray(array)), np.max(np.asarray(array))
+        if least < 0 or most >= clusters:
+            raise ValueError(f"{name} must lie in 0 to {clusters - 1}; got {least} to {most}")

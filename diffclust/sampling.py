@@ -85,18 +85,14 @@ def to_pixels(
     return (x + 1.0) * (width / 2.0) - 0.5, (y + 1.0) * (height / 2.0) - 0.5
 
 
-def _fold(position: Float[Array, "*grid"], size: int) -> Float[Array, "*grid"]:
-    """Reflects positions at the outer edges -0.5 and size - 0.5 until they lie between them."""
-    from_edge = jnp.mod(position + 0.5, 2.0 * size)
-    return jnp.minimum(from_edge, 2.0 * size - from_edge) - 0.5
-
-
 def _cell(
     position: Float[Array, "*grid"], size: int, boundary: Boundary
 ) -> tuple[Int[Array, "*grid"], Float[Array, "*grid"]]:
     """The lower index into an axis padded by one on both sides, and the fraction beyond it."""
     if boundary == "reflect":
-        position = _fold(position, size)
+        # At the outer edges -0.5 and size - 0.5, until they lie between them.
+        from_edge = jnp.mod(position + 0.5, 2.0 * size)
+        position = jnp.minimum(from_edge, 2.0 * size - from_edge) - 0.5
     low, high = (-1.0, float(size)) if boundary == "zero" else (0.0, size - 1.0)
     position = jnp.clip(position, low, high)
     # fmin and fmax keep a NaN out of the index (an unchecked gather must stay in bounds), while
@@ -210,10 +206,8 @@ def set_apart(image: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return jax.lax.clamp(-jnp.inf, image, jnp.inf)
 
 
-@set_apart.defjvp
-def _set_apart_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    # A clamp's own derivative stops at infinities.
-    return set_apart(*primals), tangents[0]
+# A clamp's own derivative stops at infinities.
+set_apart.defjvps(lambda tangent, result, image: tangent)
 
 
 def _padded(

@@ -69,9 +69,21 @@ def as_images(
     # What overflows here is out of range as well, and is refused below.
     with np.errstate(over="ignore"):
         images = array.astype(np.float32, copy=False)
-    _check_values(images, name, indices)
-    outside = images.min() < 0.0 or images.max() > 1.0
-    return np.clip(images, 0.0, 1.0) if outside else images
+    # Extremes are NaN or infinite if any value is: one pass, and no mask of the array's size.
+    low, high = float(images.min()), float(images.max())
+    if not np.isfinite(low + high):
+        bad = np.flatnonzero([not np.isfinite(image).all() for image in images])
+        where = (bad if indices is None else indices[bad]).tolist()
+        raise DataError(
+            f"{name} must be finite: {len(bad)} of {len(images)} images hold NaN or infinity, "
+            f"at indices {some(where)}; repair or remove them."
+        )
+    if low < -_ROUNDING or high > 1.0 + _ROUNDING:
+        remedy = "divide by 255" if low >= 0.0 and 1.0 < high <= 255.0 else "rescale them"
+        raise DataError(
+            f"{name} must be in [0, 1] when floats: got {low:.6g} to {high:.6g}; {remedy}."
+        )
+    return np.clip(images, 0.0, 1.0) if low < 0.0 or high > 1.0 else images
 
 
 def check_shape(array: np.ndarray, name: str) -> None:
@@ -105,24 +117,6 @@ def check_shape(array: np.ndarray, name: str) -> None:
         else:
             remedy = "choose 1 or 3 of them"
         raise DataError(f"{wanted} channels: got {shape}; {remedy}.")
-
-
-def _check_values(images: np.ndarray, name: str, indices: np.ndarray | None) -> None:
-    """Refuse NaN, infinities and values out of [0, 1]."""
-    # Extremes are NaN or infinite if any value is: one pass, and no mask of the array's size.
-    low, high = float(images.min()), float(images.max())
-    if not np.isfinite(low + high):
-        bad = np.flatnonzero([not np.isfinite(image).all() for image in images])
-        where = (bad if indices is None else indices[bad]).tolist()
-        raise DataError(
-            f"{name} must be finite: {len(bad)} of {len(images)} images hold NaN or infinity, "
-            f"at indices {some(where)}; repair or remove them."
-        )
-    if low < -_ROUNDING or high > 1.0 + _ROUNDING:
-        remedy = "divide by 255" if low >= 0.0 and 1.0 < high <= 255.0 else "rescale them"
-        raise DataError(
-            f"{name} must be in [0, 1] when floats: got {low:.6g} to {high:.6g}; {remedy}."
-        )
 
 
 def parse_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
@@ -217,8 +211,7 @@ class LoadOptions:
         Raises:
             DataError: If the limit is below 1.
         """
-        chosen = draw(total, self.limit, self.seed)
-        return np.arange(total) if chosen is None else chosen
+        return draw(total, self.limit, self.seed)
 
 
 def fit_picture(picture: "Image", size: tuple[int, int]) -> "Image":

@@ -82,7 +82,22 @@ def load_recordings(
         usual = _usual(files.paths, frames)
         rate = usual[0] if rate is None else rate
         seconds = usual[1] if seconds is None else seconds
-    rate, hop = _steps(rate, seconds, frames)
+    if not 1000 <= rate <= _MOST_RATE:
+        raise DataError(
+            f"rate must be between 1000 and {_MOST_RATE} samples a second: got {rate}; "
+            f"48000 is the paper's, 16000 does for speech."
+        )
+    if not 0.0 < seconds <= _MOST_SECONDS:
+        raise DataError(
+            f"seconds must be above 0 and at most {_MOST_SECONDS:g}: got {seconds:g}; give the "
+            f"length of a typical recording."
+        )
+    rate, hop = int(rate), math.ceil(rate * seconds / frames)
+    if 2 * hop < 8:
+        raise DataError(
+            f"size has too many frames, {frames}, for {seconds:g} s at {rate} samples a second; "
+            f"give fewer, or more seconds."
+        )
 
     def decode(file: Path) -> np.ndarray:
         wave = read_recording(file, rate, hop * frames)
@@ -116,27 +131,6 @@ def _read_header(path: Path) -> np.ndarray:
     if about.frames < 1 or not _LOWEST_RATE <= about.samplerate <= _HIGHEST_RATE:
         raise FileError("no recording")
     return np.array([about.samplerate, about.frames / about.samplerate])
-
-
-def _steps(rate: int, seconds: float, frames: int) -> tuple[int, int]:
-    """The rate, and samples between frames."""
-    if not 1000 <= rate <= _MOST_RATE:
-        raise DataError(
-            f"rate must be between 1000 and {_MOST_RATE} samples a second: got {rate}; "
-            f"48000 is the paper's, 16000 does for speech."
-        )
-    if not 0.0 < seconds <= _MOST_SECONDS:
-        raise DataError(
-            f"seconds must be above 0 and at most {_MOST_SECONDS:g}: got {seconds:g}; give the "
-            f"length of a typical recording."
-        )
-    hop = math.ceil(rate * seconds / frames)
-    if 2 * hop < 8:
-        raise DataError(
-            f"size has too many frames, {frames}, for {seconds:g} s at {rate} samples a second; "
-            f"give fewer, or more seconds."
-        )
-    return int(rate), hop
 
 
 def _require_soundfile(root: Path) -> None:
@@ -266,7 +260,11 @@ def read_recording(path: Path, rate: int, samples: int) -> np.ndarray:
     if np.abs(wave).max() <= _SILENCE:
         raise FileError("silent")
     common = math.gcd(own_rate, rate)
-    return _centre(signal.resample_poly(wave, rate // common, own_rate // common), samples)
+    wave = signal.resample_poly(wave, rate // common, own_rate // common)
+    first = (len(wave) - samples) // 2
+    if first >= 0:
+        return wave[first : first + samples]
+    return np.pad(wave, (-first, samples - len(wave) + first))
 
 
 def _decode_middle(file: Any, seconds: float) -> tuple[np.ndarray, int]:
@@ -288,11 +286,3 @@ def _decode_middle(file: Any, seconds: float) -> tuple[np.ndarray, int]:
         if len(block) < wanted:
             raise FileError("truncated")
         return block.mean(axis=1), rate
-
-
-def _centre(wave: np.ndarray, samples: int) -> np.ndarray:
-    """Cropped or filled up about the middle."""
-    first = (len(wave) - samples) // 2
-    if first >= 0:
-        return wave[first : first + samples]
-    return np.pad(wave, (-first, samples - len(wave) + first))

@@ -1,6 +1,5 @@
 """What every loader returns, samples with what is known about them, and the errors it raises."""
 
-import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -39,19 +38,34 @@ _Kind = TypeVar("_Kind", bound="AbstractSamples")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class AbstractSamples(abc.ABC):
+class AbstractSamples:
     """Samples, and what is known about each of them."""
 
     noun: ClassVar[str]
     """What a sample is called."""
 
     _per_sample: ClassVar[tuple[str, ...]]
-    """Names of the fields that have one entry for each sample, or are None."""
+    """Names of the fields that have one entry for each sample, or are None; the samples' first."""
+
+    def __post_init__(self) -> None:
+        """Counts the samples where their indices are not given, and checks that lengths agree."""
+        n = len(self)
+        fields = {name: getattr(self, name) for name in self._per_sample}
+        if fields["indices"] is None:
+            object.__setattr__(self, "indices", np.arange(n))
+        for name, value in fields.items():
+            # A column may be called like a field.
+            for key, each in value.items() if isinstance(value, Mapping) else [(name, value)]:
+                if each is not None and len(each) != n:
+                    raise DataError(
+                        f"{key} must have one entry for each {self.noun}: got {len(each)} for {n} "
+                        f"{plural(self.noun)}; pass those of these {plural(self.noun)}."
+                    )
 
     @property
-    @abc.abstractmethod
-    def samples(self) -> Images:
+    def samples(self) -> Any:
         """The samples, with a leading axis."""
+        return getattr(self, self._per_sample[0])
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -86,21 +100,10 @@ class AbstractSamples(abc.ABC):
         Raises:
             DataError: If n < 1.
         """
+        if n is None:
+            return self
         chosen = draw(len(self), n, seed)
-        return self if chosen is None else self.take(chosen)
-
-    def _check_lengths(self) -> None:
-        """Refuses fields that do not have one entry for each sample."""
-        n = len(self)
-        fields = [(name, getattr(self, name)) for name in self._per_sample]
-        for name, value in fields:
-            # A column may be called like a field.
-            for key, each in value.items() if isinstance(value, Mapping) else [(name, value)]:
-                if each is not None and len(each) != n:
-                    raise DataError(
-                        f"{key} must have one entry for each {self.noun}: got {len(each)} for {n} "
-                        f"{plural(self.noun)}; pass those of these {plural(self.noun)}."
-                    )
+        return self if len(chosen) == len(self) else self.take(chosen)
 
 
 def _take(values: Any, chosen: np.ndarray) -> Any:
@@ -153,17 +156,10 @@ class Dataset(AbstractSamples):
                 f"images must be float32 [n, height, width, channels]: got {self.images.dtype} "
                 f"{list(self.images.shape)}; pass them through diffclust.data.as_images."
             )
-        if self.indices is None:
+        if self.indices is None and not is_array and len(self.images) < 2**31:
             # Of data larger than memory there are millions.
-            small = not is_array and len(self.images) < 2**31
-            numbers = np.arange(len(self.images), dtype=np.int32 if small else np.int64)
-            object.__setattr__(self, "indices", numbers)
-        self._check_lengths()
-
-    @property
-    def samples(self) -> Images:
-        """The images."""
-        return self.images
+            object.__setattr__(self, "indices", np.arange(len(self.images), dtype=np.int32))
+        super().__post_init__()
 
     @property
     def places(self) -> tuple[str, tuple[str, ...]]:
@@ -237,19 +233,12 @@ class LandmarkSet(AbstractSamples):
         n, k, _ = self.landmarks.shape
         if self.names is None:
             object.__setattr__(self, "names", tuple(map(str, range(n))))
-        if self.indices is None:
-            object.__setattr__(self, "indices", np.arange(n))
-        self._check_lengths()
+        super().__post_init__()
         if self.landmark_names is not None and len(self.landmark_names) != k:
             raise DataError(
                 f"landmark_names must have one entry for each landmark: got "
                 f"{len(self.landmark_names)} for {k} landmarks; pass those of these landmarks."
             )
-
-    @property
-    def samples(self) -> np.ndarray:
-        """The landmarks."""
-        return self.landmarks
 
     @property
     def places(self) -> tuple[str, tuple[str, ...]]:
@@ -284,29 +273,21 @@ class SeriesSet(AbstractSamples):
     skipped: ClassVar[tuple[str, ...]] = ()
     _per_sample = ("series", "labels", "indices")
 
-    def __post_init__(self) -> None:
-        """Check that everything speaks of the same series."""
-        if self.indices is None:
-            object.__setattr__(self, "indices", np.arange(len(self.series)))
-        self._check_lengths()
-
-    @property
-    def samples(self) -> np.ndarray:
-        """The series."""
-        return self.series
-
     @property
     def places(self) -> tuple[str, tuple[str, ...]]:
         """`"path"` and nothing for each series, as they are no files."""
         return "path", ("",) * len(self)
 
 
+LABEL_KEYS = ("labels", "label", "y")
+"""Under one of these names files of shapes and series hold the classes."""
+
 Collection = Dataset | LandmarkSet | SeriesSet
 """What can be clustered, with what is known about it."""
 
 
-def draw(total: int, limit: int | None, seed: int) -> np.ndarray | None:
-    """Sorted random positions, `[limit]`; None where all of the total are kept.
+def draw(total: int, limit: int | None, seed: int) -> np.ndarray:
+    """Sorted random positions, `[limit]`, or all of the total where these are no more.
 
     Loaders draw before they decode, so that a small sample of a large source is quick; all draw
     through this function, so that a seed means the same images whatever the source.
@@ -317,17 +298,15 @@ def draw(total: int, limit: int | None, seed: int) -> np.ndarray | None:
         seed: Seed of the draw.
 
     Returns:
-        The positions, int64, or None.
+        The positions, int64.
 
     Raises:
         DataError: If the limit is below 1.
     """
-    if limit is None:
-        return None
-    if limit < 1:
+    if limit is not None and limit < 1:
         raise DataError(f"limit must be at least 1: got {limit}; leave it out to keep all images.")
-    if limit >= total:
-        return None
+    if limit is None or limit >= total:
+        return np.arange(total)
     return np.sort(np.random.default_rng(seed).choice(total, size=limit, replace=False))
 
 

@@ -20,7 +20,7 @@ from numpy.lib.npyio import NpzFile
 
 from diffclust._validation import some
 from diffclust.data.arrays import LoadOptions, LoadSettings, as_images, check_labels, fit_images
-from diffclust.data.dataset import DataError, Dataset, FileError, draw, encode_labels, reason_of
+from diffclust.data.dataset import DataError, Dataset, FileError, encode_labels, reason_of
 from diffclust.data.pictures import FORMATS, quiet_decoding, read_picture
 from diffclust.masks import as_mask
 
@@ -70,13 +70,13 @@ def load_array(
     count = len(stored) if stored.ndim else 0
     if labels is not None:
         labels = check_labels(labels, count, f"{contents.label_key} in {str(path)!r}")
-    chosen = draw(count, options.limit, options.seed) if stored.ndim else None
-    raw = stored if chosen is None else stored[chosen]
+    chosen = options.draw(count)
+    raw = stored if len(chosen) == count else stored[chosen]
     images = as_images(raw, name=f"{contents.key} in {str(path)!r}", indices=chosen)
     codes, names = encode_labels(labels)
     return Dataset(
         images=fit_images(images, options.target, options.channels),
-        labels=codes if codes is None or chosen is None else codes[chosen],
+        labels=None if codes is None else codes[chosen],
         label_names=names,
         name=Path(path.name.removesuffix(".gz")).stem if name is None else name,
         indices=np.arange(count) if chosen is None else chosen,
@@ -189,12 +189,12 @@ def _read_members(archive: NpzFile, path: Path, split: str) -> Contents:
             f"{key} in {str(path)!r} must have images of one size and type: got "
             f"{' and '.join(f'{a.dtype} {list(a.shape)}' for a in images)}; choose one split."
         )
-    if len(keys) == 1:
-        return Contents(images[0], labels[0] if labels else None, key, label_key)
+
+    def joined(parts: list[np.ndarray]) -> np.ndarray:
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
     complete = len(labels) == len(keys)
-    return Contents(
-        np.concatenate(images), np.concatenate(labels) if complete else None, key, label_key
-    )
+    return Contents(joined(images), joined(labels) if complete else None, key, label_key)
 
 
 def choose_keys(keys: list[str], path: Path, split: str) -> tuple[list[str], list[str]]:
@@ -296,25 +296,16 @@ def read_idx(path: Path, split: str = "all") -> Contents:
         )
     if not path.is_file():
         raise DataError(f"{str(path)!r} is no file; give the path of an IDX file.")
-    images = _read(path)
-    beside = _labels_beside(path)
-    if beside is None:
-        return Contents(images, None, "the array")
-    return Contents(images, _read(beside), "the array", f"the labels {beside.name!r}")
+    images, plain = _read(path), _plain_name(path)
+    name = re.sub(r"images?", "labels", plain).replace("idx3", "idx1")
+    for beside in (path.with_name(name), path.with_name(f"{name}.gz")):
+        if name != plain and beside.is_file():
+            return Contents(images, _read(beside), "the array", f"the labels {beside.name!r}")
+    return Contents(images, None, "the array")
 
 
 def _plain_name(path: Path) -> str:
     return path.name.removesuffix(".gz").removesuffix(".GZ")
-
-
-def _labels_beside(path: Path) -> Path | None:
-    """The file of labels that goes with one of images."""
-    plain = _plain_name(path)
-    name = re.sub(r"images?", "labels", plain).replace("idx3", "idx1")
-    if name == plain:
-        return None
-    beside = (path.with_name(name + suffix) for suffix in ("", ".gz"))
-    return next((file for file in beside if file.is_file()), None)
 
 
 def _read(path: Path) -> np.ndarray:
@@ -323,10 +314,8 @@ def _read(path: Path) -> np.ndarray:
         is_packed = file.read(2) == _GZIP
         file.seek(0)
         try:
-            if not is_packed:
-                return _parse(file, path, path.stat().st_size, 1)
-            with gzip.open(file) as unpacked:
-                return _parse(unpacked, path, path.stat().st_size, _MOST_RATIO)
+            with gzip.open(file) if is_packed else file as content:
+                return _parse(content, path, _MOST_RATIO if is_packed else 1)
         except (EOFError, OSError, zlib.error) as error:
             raise DataError(
                 f"{str(path)!r} cannot be unpacked ({reason_of(error)}); it is damaged: get it "
@@ -334,8 +323,9 @@ def _read(path: Path) -> np.ndarray:
             ) from error
 
 
-def _parse(file: io.BufferedIOBase, path: Path, stored: int, ratio: int) -> np.ndarray:
-    """The array of a file of `stored` bytes, which unpack to `ratio` times as many at most."""
+def _parse(file: io.BufferedIOBase, path: Path, ratio: int) -> np.ndarray:
+    """The array of a file whose bytes unpack to `ratio` times as many at most."""
+    stored = path.stat().st_size
     header = file.read(4)
     if not header:
         raise DataError(f"{str(path)!r} is empty; get it again.")

@@ -1,5 +1,6 @@
 """A folder of pictures, flat or with one subfolder for each class; finding and decoding files."""
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -56,11 +57,9 @@ def decode_each(
         except FileError as error:
             return error
 
-    pool = ThreadPoolExecutor(max_workers=min(_READERS, 2 * (os.cpu_count() or 1)))
-    try:
+    # Closed early, the map cancels what has not begun.
+    with ThreadPoolExecutor(max_workers=min(_READERS, 2 * (os.cpu_count() or 1))) as pool:
         yield from pool.map(attempt, items)
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def decode_listed(
@@ -88,8 +87,8 @@ def decode_listed(
     """
     errors: list[str] = []
     first: tuple[int, tuple[int, ...]] | None = None
-    results = decode_each(decode, items)
-    try:
+    # Closed at once when a file is refused: what is still waiting need not be read.
+    with contextlib.closing(decode_each(decode, items)) as results:
         for position, result in enumerate(results):
             if isinstance(result, FileError):
                 bad.append(position)
@@ -107,9 +106,6 @@ def decode_listed(
                 yield position, result
             if options.progress is not None:
                 options.progress(position + 1, len(listing.names))
-    finally:
-        # At once when a file is refused: what is still waiting need not be read.
-        results.close()
     if errors and (not options.skip_bad or first is None):
         remedy = (
             "none is left"
@@ -147,7 +143,14 @@ def gather(
     bad, kept, pixels = [], [], []
     for position, image in decode_listed(decode, items, listing, options, bad):
         if not pixels:
-            _check_memory(listing, image)
+            needed, installed = 4 * len(listing.names) * image.size, installed_memory()
+            # Refused at the first image, not where memory ends.
+            if installed is not None and needed > installed:
+                raise DataError(
+                    f"the {len(listing.names)} {listing.noun} of {listing.where} would take "
+                    f"{needed / 2**30:.1f} GiB and this machine has {installed / 2**30:.1f}; give "
+                    f"--size (size=) to shrink them, or --limit."
+                )
         kept.append(position)
         pixels.append(image)
     depth = options.channels or max(image.shape[2] for image in pixels)
@@ -178,17 +181,6 @@ def installed_memory() -> int | None:
     if not hasattr(os, "sysconf"):
         return None
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _check_memory(listing: Listing, pixels: np.ndarray) -> None:
-    """Refuse at the first image what the last would not fit into memory with."""
-    needed, installed = len(listing.names) * pixels.size * 4, installed_memory()
-    if installed is not None and needed > installed:
-        raise DataError(
-            f"the {len(listing.names)} {listing.noun} of {listing.where} would take "
-            f"{needed / 2**30:.1f} GiB and this machine has {installed / 2**30:.1f}; give --size "
-            f"(size=) to shrink them, or --limit."
-        )
 
 
 def load_folder(

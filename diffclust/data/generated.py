@@ -76,18 +76,6 @@ class _Canvas:
         return whole, whole[:, m : m + self.height, m : m + self.width]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Outline:
-    """The outermost ink of each row of each image, in pixels from the image's centre."""
-
-    x: np.ndarray
-    """`[n, rows, 2]`: the first and the last ink of the row."""
-    y: np.ndarray
-    """`[rows]`."""
-    inked: np.ndarray
-    """`[n, rows]`: whether the row has any."""
-
-
 def affine_mnist(
     images: object,
     labels: object,
@@ -274,7 +262,7 @@ def affnist_like(
     """
     array, codes, names = _checked(images, labels, grey=True)
     chosen = _positions(len(array), indices)
-    matrices, shifts = _draw_maps(np.random.default_rng(seed), _outline(array))
+    matrices, shifts = _draw_maps(np.random.default_rng(seed), _inked(array))
     inverses = np.linalg.inv(matrices[chosen])
     made = np.empty((len(chosen), CANVAS, CANVAS, 1), np.float32)
     for block in _blocks(len(chosen)):
@@ -329,15 +317,26 @@ def _vary(
     displacement: float,
 ) -> np.ndarray:
     """So many good maps of one image, `[count, height, width, channels]`."""
+    from scipy.ndimage import map_coordinates
+
     good: list[np.ndarray] = []
     for _ in range(_ROUNDS):
         shifts = rng.uniform(-displacement, displacement, (count, canvas.basis.shape[1], 2))
         bent = canvas.points + canvas.basis @ shifts
-        inverse, shift = _draw_affine(rng, count, amplitude)
+        angle = np.radians(ROTATION) * amplitude * rng.uniform(-1, 1, count)
+        scale = np.exp(LOG_SCALE * amplitude * rng.uniform(-1, 1, (count, 2)))
+        shear = SHEAR * amplitude * rng.uniform(-1, 1, count)
+        shift = TRANSLATION * amplitude * rng.uniform(-1, 1, (count, 2))
+        inverse = np.linalg.inv(_affine_matrices(angle, shear, scale))
         source = np.einsum("mij,mpj->mpi", inverse, bent - shift[:, None, :])
-        warped, ink_lost = _sample(image, source, canvas)
+        rows = ((source[..., 1] + 1) * canvas.height - 1) / 2
+        columns = ((source[..., 0] + 1) * canvas.width - 1) / 2
+        channels = np.moveaxis(image, -1, 0)
+        values = np.stack([map_coordinates(c, (rows, columns), order=1) for c in channels], axis=-1)
+        whole, inside = canvas.cropped(values)
+        ink_lost = whole.sum(axis=(1, 2, 3)) - inside.sum(axis=(1, 2, 3))
         keep = (ink_lost <= _MOST_INK_LOST) & (_least_area(bent, canvas) >= _LEAST_AREA)
-        good.extend(warped[keep])
+        good.extend(inside[keep])
         if len(good) >= count:
             return np.stack(good[:count]).astype(np.float32)
     raise DataError(
@@ -345,36 +344,6 @@ def _vary(
         f"and {count} are needed; use a smaller amplitude or displacement, or images with dark "
         f"borders."
     )
-
-
-def _draw_affine(
-    rng: np.random.Generator, count: int, amplitude: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Inverses of random matrices, `[count, 2, 2]`, and shifts, `[count, 2]`."""
-    angle = np.radians(ROTATION) * amplitude * rng.uniform(-1, 1, count)
-    scale = np.exp(LOG_SCALE * amplitude * rng.uniform(-1, 1, (count, 2)))
-    shear = SHEAR * amplitude * rng.uniform(-1, 1, count)
-    shift = TRANSLATION * amplitude * rng.uniform(-1, 1, (count, 2))
-    return np.linalg.inv(_affine_matrices(angle, shear, scale)), shift
-
-
-def _sample(
-    image: np.ndarray, source: np.ndarray, canvas: _Canvas
-) -> tuple[np.ndarray, np.ndarray]:
-    """Images read at source points, `[count, height, width, channels]`, and the ink outside."""
-    from scipy.ndimage import map_coordinates
-
-    rows = ((source[..., 1] + 1) * canvas.height - 1) / 2
-    columns = ((source[..., 0] + 1) * canvas.width - 1) / 2
-    values = np.stack(
-        [
-            map_coordinates(image[..., channel], (rows, columns), order=1)
-            for channel in range(image.shape[-1])
-        ],
-        axis=-1,
-    )
-    whole, inside = canvas.cropped(values)
-    return inside, whole.sum(axis=(1, 2, 3)) - inside.sum(axis=(1, 2, 3))
 
 
 def _least_area(bent: np.ndarray, canvas: _Canvas) -> np.ndarray:
@@ -406,28 +375,26 @@ def _draw_colours(rng: np.random.Generator, count: int) -> np.ndarray:
     return colours.astype(np.float32)
 
 
-def _outline(array: np.ndarray) -> _Outline:
-    """Where the ink of each image ends. A blank image counts as one dot in the middle."""
+def _inked(array: np.ndarray) -> np.ndarray:
+    """Which pixels hold ink. A blank image counts as one dot in the middle."""
     _, height, width = array.shape
-    ink = array > 0
-    ink[:, height // 2, width // 2] |= ~ink.any(axis=(1, 2))
-    first, last = ink.argmax(axis=2), width - 1 - ink[:, :, ::-1].argmax(axis=2)
-    return _Outline(
-        x=np.stack([first, last], axis=-1) - (width - 1) / 2,
-        y=np.arange(height) - (height - 1) / 2,
-        inked=np.asarray(ink.any(axis=2)),
-    )
+    inked = array > 0
+    inked[:, height // 2, width // 2] |= ~inked.any(axis=(1, 2))
+    return inked
 
 
-def _draw_maps(rng: np.random.Generator, outline: _Outline) -> tuple[np.ndarray, np.ndarray]:
+def _draw_maps(rng: np.random.Generator, inked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Matrices `[n, 2, 2]`, and where they put the image's centre, `[n, 2]`: x and y in pixels."""
-    count = len(outline.x)
+    count = len(inked)
     matrices = np.empty((count, 2, 2))
     low, high = np.empty((2, count, 2))
     left = np.arange(count)
     for _ in range(_ROUNDS):
-        matrices[left] = _draw_matrices(rng, len(left))
-        low[left], high[left] = _room(matrices[left], outline, left)
+        angle = np.radians(AFFNIST_ROTATION) * rng.uniform(-1, 1, len(left))
+        shear = AFFNIST_SHEAR * rng.uniform(-1, 1, len(left))
+        scale = 1 + AFFNIST_SCALE * rng.uniform(-1, 1, (len(left), 2))
+        matrices[left] = _affine_matrices(angle, shear, scale)
+        low[left], high[left] = _room(matrices[left], inked, left)
         left = left[(low[left] > high[left]).any(axis=1)]
         if not len(left):
             return matrices, rng.uniform(low, high)
@@ -436,14 +403,6 @@ def _draw_maps(rng: np.random.Generator, outline: _Outline) -> tuple[np.ndarray,
         f"sheared and rotated: {len(left)} of {count} never did in {_ROUNDS} random maps; pass "
         f"smaller images, or images on black."
     )
-
-
-def _draw_matrices(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Random matrices, `[count, 2, 2]`."""
-    angle = np.radians(AFFNIST_ROTATION) * rng.uniform(-1, 1, count)
-    shear = AFFNIST_SHEAR * rng.uniform(-1, 1, count)
-    scale = 1 + AFFNIST_SCALE * rng.uniform(-1, 1, (count, 2))
-    return _affine_matrices(angle, shear, scale)
 
 
 def _affine_matrices(angle: np.ndarray, shear: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -456,19 +415,20 @@ def _affine_matrices(angle: np.ndarray, shear: np.ndarray, scale: np.ndarray) ->
 
 
 def _room(
-    matrices: np.ndarray, outline: _Outline, where: np.ndarray
+    matrices: np.ndarray, inked: np.ndarray, where: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Least and largest place of the centre that keeps all ink of image `where[i]`, `[m, 2]`."""
     low, high = np.empty((2, len(where), 2))
+    y, x = (np.arange(side) - (side - 1) / 2 for side in inked.shape[1:])
     for block in _blocks(len(where)):
-        x, inked = outline.x[where[block]], outline.inked[where[block], :, None]
+        ink = inked[where[block]]
         for axis in range(2):
             along_x, along_y = matrices[block, axis].T[:, :, None, None]
-            reach = along_x * x + along_y * outline.y[:, None]
+            reach = along_x * x + along_y * y[:, None]
             # Read bilinearly, ink reaches one pixel around its pixel's centre, where it is zero.
             beyond = np.abs(matrices[block, axis]).sum(axis=1)
-            low[block, axis] = beyond - 1 - np.where(inked, reach, np.inf).min(axis=(1, 2))
-            high[block, axis] = CANVAS - beyond - np.where(inked, reach, -np.inf).max(axis=(1, 2))
+            low[block, axis] = beyond - 1 - np.where(ink, reach, np.inf).min(axis=(1, 2))
+            high[block, axis] = CANVAS - beyond - np.where(ink, reach, -np.inf).max(axis=(1, 2))
     return low, high
 
 

@@ -10,14 +10,12 @@ import numpy as np
 from diffclust import _validation
 from diffclust._validation import some
 from diffclust.data.arrays import check_labels
-from diffclust.data.dataset import DataError, LandmarkSet, encode_labels, reason_of
+from diffclust.data.dataset import LABEL_KEYS, DataError, LandmarkSet, encode_labels, reason_of
 from diffclust.data.files import refuse_bombs
 from diffclust.data.landmark_text import CURVES, StoredLandmarks, read_csv, read_tps
 
 FORMATS = (".npz", ".csv", ".tps")
 """Files that `load_landmarks` reads."""
-
-_LABELS = ("labels", "label", "y")
 
 
 def load_landmarks(
@@ -110,7 +108,7 @@ def _labels(
             f"its columns are {held}; name one of them."
         )
     if labels is None:
-        labels = next((key for key in _LABELS if key in stored.columns), None)
+        labels = next((key for key in LABEL_KEYS if key in stored.columns), None)
         if labels is None:
             return None
     what = f"column {labels!r} in {str(path)!r}" if isinstance(labels, str) else "labels"
@@ -160,15 +158,12 @@ def read_npz(path: Path) -> StoredLandmarks:
     n, k = (*landmarks.shape[:2], 0, 0)[:2]
     of_landmarks = arrays.pop("landmark_names", None)
     columns = {key: array for key, array in arrays.items() if array.shape == (n,)}
-    names = columns.pop("names", None)
-    return StoredLandmarks(
-        landmarks,
-        None if names is None else tuple(map(str, names.tolist())),
-        tuple(map(str, of_landmarks.tolist()))
-        if of_landmarks is not None and of_landmarks.shape == (k,)
-        else None,
-        columns,
+    names, landmark_names = (
+        None if array is None or array.ndim != 1 else tuple(map(str, array.tolist()))
+        for array in (columns.pop("names", None), of_landmarks)
     )
+    fits = landmark_names is not None and len(landmark_names) == k
+    return StoredLandmarks(landmarks, names, landmark_names if fits else None, columns)
 
 
 def table_of(path: Path) -> Literal["landmarks", "series"] | None:

@@ -59,8 +59,7 @@ def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.
 
     try:
         with Image.open(source, formats=sorted(set(FORMATS.values()))) as picture:
-            _refuse_bomb(picture.size)
-            _refuse_animation(picture)
+            _refuse_unfit(picture)
             if size is not None:
                 # JPEG can be decoded at a half, a quarter or an eighth in a fraction of the time;
                 # twice the wanted size leaves the resizing something to average.
@@ -70,8 +69,8 @@ def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.
     except FileError:
         raise
     except UnidentifiedImageError as error:
-        reason = "empty" if _is_empty(source) else f"not a {_NAMES} image"
-        raise FileError(reason) from error
+        content = source.stat().st_size if isinstance(source, Path) else source.seek(0, 2)
+        raise FileError(f"not a {_NAMES} image" if content else "empty") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise FileError("a decompression bomb") from error
     except MemoryError as error:
@@ -99,31 +98,22 @@ def quiet_decoding() -> Generator[None]:
         yield
 
 
-def _refuse_bomb(size: tuple[int, int]) -> None:
-    """Checked here too: Pillow itself only warns, up to twice its limit."""
+def _refuse_unfit(picture: "Image") -> None:
+    """Refuses bombs, of which Pillow itself only warns up to twice its limit, and several frames.
+
+    Taking the first of several frames would lose the others unsaid.
+    """
     from PIL import Image
 
-    width, height = size
+    width, height = picture.size
     if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
         raise FileError(f"a decompression bomb of {width}x{height} pixels")
     if not width or not height:
         raise FileError(f"without pixels: {width}x{height}")
 
-
-def _refuse_animation(picture: "Image") -> None:
-    """Taking the first of several frames would lose the others unsaid."""
     # A phone's JPEG may carry its own preview, or a view for another eye, behind the picture.
     if picture.format != "MPO" and getattr(picture, "is_animated", False):
         raise FileError("animated, or of several pages; save the one that counts")
-
-
-def _is_empty(source: Path | io.BytesIO) -> bool:
-    if not isinstance(source, Path):
-        return not source.seek(0, 2)
-    try:
-        return source.stat().st_size == 0
-    except OSError:
-        return False
 
 
 def _upright(picture: "Image") -> "Image":

@@ -9,13 +9,11 @@ import numpy as np
 
 from diffclust import _validation
 from diffclust.data.arrays import check_labels
-from diffclust.data.dataset import DataError, SeriesSet, encode_labels, reason_of
+from diffclust.data.dataset import LABEL_KEYS, DataError, SeriesSet, encode_labels, reason_of
 from diffclust.data.files import refuse_bombs
 
 FORMATS = (".npz", ".csv", ".ts")
 """Files that `load_series` reads."""
-
-_LABELS = ("labels", "label", "y")
 
 
 def check_series(values: Any, name: str = "series") -> np.ndarray:
@@ -94,7 +92,7 @@ def _read_npz(path: Path) -> tuple[Any, np.ndarray | None]:
         raise DataError(
             f"{str(path)!r} has no key 'series'; save them with np.savez(path, series=series)"
         )
-    return arrays["series"], next((arrays[key] for key in _LABELS if key in arrays), None)
+    return arrays["series"], next((arrays[key] for key in LABEL_KEYS if key in arrays), None)
 
 
 def _read_csv(path: Path) -> tuple[Any, None]:

@@ -1,6 +1,7 @@
 """Shapes drawn at random around mean shapes, for tests and experiments."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from diffclust.types import Key, Scalar
 
 
+@functools.partial(jax.jit, static_argnames=("per_group", "rotation"))
 def simulated_shapes(
     means: Float[Array, "groups landmarks dims"],
     deviations: Float[Array, "..."] | float,
@@ -16,7 +18,7 @@ def simulated_shapes(
     per_group: int,
     key: Key,
     rotation: bool = True,
-    translation: float = 2.0,
+    translation: float | Scalar = 2.0,
 ) -> tuple[Float[Array, "n landmarks dims"], Int[Array, " n"]]:
     """Noisy copies of mean shapes, each rotated and shifted at random: X = (μ + E) Γ + 1 γᵀ.
 
@@ -48,20 +50,6 @@ def simulated_shapes(
             f"deviations of shape {jnp.shape(deviations)} do not broadcast against the means' "
             f"{means.shape}; give one number, or add axes of length 1"
         ) from error
-    return _draw(means, scale, key, translation, per_group=per_group, rotation=rotation)
-
-
-@functools.partial(jax.jit, static_argnames=("per_group", "rotation"))
-def _draw(
-    means: Float[Array, "groups landmarks dims"],
-    scale: Float[Array, "groups landmarks dims"],
-    key: Key,
-    translation: float | Scalar,
-    *,
-    per_group: int,
-    rotation: bool,
-) -> tuple[Float[Array, "n landmarks dims"], Int[Array, " n"]]:
-    """`simulated_shapes`, checked."""
     groups, landmarks, dims = means.shape
     n = groups * per_group
     of_noise, of_rotation, of_shift = jax.random.split(key, 3)
@@ -69,22 +57,19 @@ def _draw(
     group = jnp.repeat(jnp.arange(groups), per_group)
     shapes = means[group] + scale[group] * noise
     if rotation:
-        turns = _rotations(of_rotation, n, means)
+        turns = _rotations(of_rotation, n, dims, means.dtype)
         shapes = jnp.matmul(shapes, turns, precision=jax.lax.Precision.HIGHEST)
     shift = jax.random.uniform(of_shift, (n, dims), means.dtype, -translation, translation)
     return shapes + shift[:, None], group
 
 
-def _rotations(
-    key: Key, n: int, like: Float[Array, "groups landmarks dims"]
-) -> Float[Array, "n dims dims"]:
+def _rotations(key: Key, n: int, dims: int, dtype: Any) -> Float[Array, "n dims dims"]:
     """Rotations, uniform among all."""
-    dims = like.shape[2]
     if dims == 2:
-        angle = jax.random.uniform(key, (n,), like.dtype, 0.0, 2.0 * jnp.pi)
+        angle = jax.random.uniform(key, (n,), dtype, 0.0, 2.0 * jnp.pi)
         cosine, sine = jnp.cos(angle), jnp.sin(angle)
         return jnp.stack([cosine, -sine, sine, cosine], axis=1).reshape(n, 2, 2)
-    turns = jax.random.orthogonal(key, dims, (n,), like.dtype)
+    turns = jax.random.orthogonal(key, dims, (n,), dtype)
     # Uniform among orthogonal matrices; without its mirror images, among rotations.
     signs = jnp.sign(jnp.linalg.det(turns))
     return turns.at[:, :, 0].multiply(signs[:, None])

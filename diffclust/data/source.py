@@ -58,12 +58,15 @@ def load(
         DataError: If the source is unknown or unfit, in one line that says what would do.
     """
     options = LoadOptions(**settings)
-    of_recordings = {"rate": rate, "seconds": seconds}
     name = source if isinstance(source, str) else ""
     is_folder = not name.startswith(PREFIX) and name not in _NAMED and _is_folder(source)
     if is_folder and _holds_recordings(Path(source)):
         return load_recordings(source, rate=rate, seconds=seconds, **settings)
-    _refuse_given(of_recordings, source)
+    for given, value in (("rate", rate), ("seconds", seconds)):
+        if value is not None:
+            raise DataError(
+                f"{given} is for a folder of recordings, and {str(source)!r} is none; leave it out."
+            )
     if name.startswith(PREFIX):
         return load_tfds(name.removeprefix(PREFIX), **settings)
     if is_folder:
@@ -73,15 +76,6 @@ def load(
     dataset = dataset.limit(options.limit, options.seed)
     images = fit_images(np.asarray(dataset.images), options.target, options.channels)
     return dataclasses.replace(dataset, images=images)
-
-
-def _refuse_given(settings: dict[str, int | float | None], source: str | Path) -> None:
-    """Refuses settings of recordings for what is no folder of these."""
-    for name, value in settings.items():
-        if value is not None:
-            raise DataError(
-                f"{name} is for a folder of recordings, and {str(source)!r} is none; leave it out."
-            )
 
 
 def _is_folder(source: str | Path) -> bool:
@@ -163,17 +157,12 @@ def _from_data_dir(name: str, options: LoadOptions) -> Dataset:
 def _from_mnist(name: str, options: LoadOptions) -> Dataset:
     make = {"affine-mnist": affine_mnist, "diffeo-mnist": diffeo_mnist}[name]
     stored = read_archive(_stored("mnist"), "train")
-    train, test = make(stored.images, stored.labels, seed=options.seed)
+    parts = make(stored.images, stored.labels, seed=options.seed)
     if options.split != "all":
-        return train if options.split == "train" else test
-    assert train.labels is not None
-    assert test.labels is not None
-    return dataclasses.replace(
-        train,
-        images=np.concatenate([train.images, test.images]),
-        labels=np.concatenate([train.labels, test.labels]),
-        indices=np.arange(len(train) + len(test)),
-    )
+        return parts[options.split == "test"]
+    fields = ("images", "labels", "indices")
+    joined = {field: np.concatenate([getattr(part, field) for part in parts]) for field in fields}
+    return dataclasses.replace(parts[0], **joined)
 
 
 def _from_mnist_1k(name: str, options: LoadOptions) -> Dataset:

@@ -87,18 +87,15 @@ class RawImages(SizedImages):
         with self._path.open("rb", buffering=0) as file:
             for start, stop in zip(starts, [*starts[1:], len(places)], strict=True):
                 file.seek(self._offset + int(places[start]) * self._bytes)
-                self._fill(file, stored[start:stop])
+                left = stored[start:stop].reshape(-1).view(np.uint8).data
+                while left:
+                    done = file.readinto(left)
+                    if not done:
+                        raise DataError(f"{str(self._path)!r} was cut short while it was read.")
+                    left = left[done:]
         if np.any(order[1:] < order[:-1]):
             stored = stored[np.argsort(order, kind="stable")]
         return as_images(stored, name=self._name, indices=index)
-
-    def _fill(self, file: Any, part: np.ndarray) -> None:
-        left = part.reshape(-1).view(np.uint8).data
-        while left:
-            done = file.readinto(left)
-            if not done:
-                raise DataError(f"{str(self._path)!r} was cut short while it was read.")
-            left = left[done:]
 
 
 class JoinedImages(SizedImages):
@@ -316,11 +313,8 @@ def write_stream(
     written = 0
     try:
         with staged.open("wb") as file:
-            header = {
-                "descr": np.lib.format.dtype_to_descr(stored),
-                "fortran_order": False,
-                "shape": shape,
-            }
+            descr = np.lib.format.dtype_to_descr(stored)
+            header = {"descr": descr, "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
             for chunk in chunks:
                 if chunk.shape[1:] != tuple(shape[1:]) or chunk.dtype != stored:

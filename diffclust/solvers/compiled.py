@@ -11,7 +11,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
@@ -168,15 +167,7 @@ def _check(
         raise ValueError(f"the energy has {terms} penalties, one weight for each; got {given}")
     if jnp.issubdtype(start.dtype, jax.dtypes.prng_key):
         return
-    if start.shape != (size,) or not jnp.issubdtype(start.dtype, jnp.integer):
-        raise ValueError(
-            f"a start must be {size} whole numbers, one for each sample; got {start.dtype} of "
-            f"shape {start.shape}"
-        )
-    if not isinstance(start, Tracer):
-        least, most = np.min(np.asarray(start)), np.max(np.asarray(start))
-        if least < 0 or most >= num_clusters:
-            raise ValueError(f"a start must lie in 0 to {num_clusters - 1}; got {least} to {most}")
+    _validation.within(start, size, num_clusters, "a start", "sample")
 
 
 def _first_state(
