@@ -85,12 +85,13 @@ class AbstractAligner(eqx.Module):
     """Minimises an energy over the params, for one sample and all clusters."""
 
     @property
-    @abc.abstractmethod
     def is_learned(self) -> bool:
         """Whether the params are a function of what is learned, to be trained by gradients.
 
-        Otherwise they minimise the energy, and the energy's gradient does not flow through them.
+        Otherwise, as by default, they minimise the energy, and the energy's gradient does not flow
+        through them.
         """
+        return False
 
     @abc.abstractmethod
     def num_candidates(self, num_clusters: int) -> int:
@@ -114,7 +115,6 @@ class AbstractAligner(eqx.Module):
             A whole number, from which chunk sizes follow.
         """
 
-    @abc.abstractmethod
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
         """Computes once for all samples what depends on the clusters alone.
 
@@ -124,8 +124,9 @@ class AbstractAligner(eqx.Module):
             shared: What the clusters share.
 
         Returns:
-            What `align` is given back, or None.
+            What `align` is given back; by default None.
         """
+        del energy, clusters, shared
 
     @abc.abstractmethod
     def align(
@@ -163,11 +164,6 @@ class AbstractUnaligned(AbstractAligner):
 
     candidates: eqx.AbstractVar[int | None]
 
-    @property
-    def is_learned(self) -> bool:
-        """No."""
-        return False
-
     @abc.abstractmethod
     def compared(self, clusters: Clusters, start: Alignment) -> Clusters:
         """What a sample is compared with.
@@ -182,9 +178,6 @@ class AbstractUnaligned(AbstractAligner):
 
     def num_candidates(self, num_clusters: int) -> int:
         return candidate_count(self.candidates, num_clusters)
-
-    def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
-        return None
 
     def align(
         self,

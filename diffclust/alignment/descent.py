@@ -96,11 +96,6 @@ class Descent(AbstractAligner):
             raise ValueError("the last stage of a descent must have blur 0")
         check_candidates(self.candidates)
 
-    @property
-    def is_learned(self) -> bool:
-        """No."""
-        return False
-
     def num_candidates(self, num_clusters: int) -> int:
         return candidate_count(self.candidates, num_clusters)
 

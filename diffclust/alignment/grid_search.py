@@ -50,20 +50,12 @@ class GridSearch(AbstractAligner):
             )
         check_candidates(self.candidates)
 
-    @property
-    def is_learned(self) -> bool:
-        """No."""
-        return False
-
     def num_candidates(self, num_clusters: int) -> int:
         return candidate_count(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
         # A polar grid has three times an image's points.
         return 12 + 8 * num_clusters
-
-    def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
-        return None
 
     def align(
         self,

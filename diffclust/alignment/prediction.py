@@ -47,9 +47,6 @@ class Prediction(AbstractAligner):
         # The network's first layers are many images wide.
         return 32 + 12 * num_clusters
 
-    def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
-        return None
-
     def predict(
         self, sample: PyTree, clusters: Clusters, shared: PyTree
     ) -> Float[Array, "clusters params"]:

@@ -17,6 +17,7 @@ import scipy
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Shaped
 
+from diffclust import _validation as check
 from diffclust.features.moments import (
     Features,
     Moments,
@@ -196,12 +197,9 @@ def fit_principal_directions(
     References:
         Villar-Corrales and Morgenshtern, PSSC, Sec. 3.2.
     """
-    if normalisation not in get_args(Normalisation):
-        raise ValueError(
-            f"normalisation must be one of {get_args(Normalisation)}, not {normalisation!r}"
-        )
-    if num_directions is not None and num_directions < 1:
-        raise ValueError(f"num_directions must be at least 1, or None; got {num_directions}")
+    check.one_of(normalisation, get_args(Normalisation), "normalisation")
+    if num_directions is not None:
+        check.positive(num_directions, "num_directions")
     if weight is not None:
         # Then what is summed is that of so many samples: as many directions can be told apart.
         total, count = allgather_rows(np.asarray([[weight.sum(), (weight > 0).sum()]]), mesh).sum(0)

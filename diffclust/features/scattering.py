@@ -85,8 +85,7 @@ class Scattering(eqx.Module):
             check.count(getattr(self, name), name)
         if self.order not in (1, 2):
             raise ValueError(f"order must be 1 or 2, not {self.order!r}")
-        if self.padding not in PADDINGS:
-            raise ValueError(f"padding must be one of {PADDINGS}, not {self.padding!r}")
+        check.one_of(self.padding, PADDINGS, "padding")
         least = min(self.height, self.width)
         if least < 2**self.num_scales:
             raise ValueError(

@@ -60,8 +60,7 @@ def self_tuning_affinity(
     References:
         Zelnik-Manor and Perona (2004), Self-tuning spectral clustering, Eqs. 1 and 2.
     """
-    if symmetrise not in ("mean", "max"):
-        raise ValueError(f"symmetrise must be 'mean' or 'max', not {symmetrise!r}")
+    _validation.one_of(symmetrise, ("mean", "max"), "symmetrise")
     scales = self_tuning_scales(neighbours, num_neighbours=num_neighbours)
     directed = affinity_to_references(neighbours, scales, num_neighbours=num_neighbours)
     directed = scipy.sparse.csr_array(directed - scipy.sparse.diags_array(directed.diagonal()))

@@ -6,7 +6,7 @@ all pairs are too many to evaluate.
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import jax
 import numpy as np
@@ -119,8 +119,7 @@ def nearest_neighbour_descent(
     _validation.positive(delta, "delta", least=0)
     if not 0 < sample_rate <= 1:
         raise ValueError(f"sample_rate must be above 0 and at most 1, not {sample_rate}")
-    if direction not in ("forward", "min", "mean"):
-        raise ValueError(f"direction must be 'forward', 'min' or 'mean', not {direction!r}")
+    _validation.one_of(direction, get_args(Direction), "direction")
     wanted = min(num_neighbours, count - 1)
     ways: Direction = "forward" if symmetric else direction
     unordered = symmetric or ways != "forward"

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import scipy
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from diffclust import _validation as check
 from diffclust.distances import AbstractDistance
 from diffclust.features.orthogonal_complement import drop_leading
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
@@ -170,10 +171,7 @@ class CandidateDistances:
 
     def __post_init__(self):
         """Refuses a direction that there is not."""
-        if self.direction not in ("forward", "min", "mean"):
-            raise ValueError(
-                f"direction must be 'forward', 'min' or 'mean', not {self.direction!r}"
-            )
+        check.one_of(self.direction, get_args(Direction), "direction")
 
     @property
     def _others(self) -> PyTree:

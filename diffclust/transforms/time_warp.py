@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from diffclust import _validation as check
 from diffclust.transforms.base import AbstractTransform
 from diffclust.types import Params, Series
 
@@ -33,8 +34,7 @@ class TimeWarp(AbstractTransform):
 
     def __check_init__(self):
         """Refuses what leaves nothing to be warped."""
-        if self.num_intervals < 2:
-            raise ValueError(f"num_intervals must be at least 2, not {self.num_intervals}")
+        check.positive(self.num_intervals, "num_intervals", least=2)
 
     @property
     def num_params(self) -> int:
