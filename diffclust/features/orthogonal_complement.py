@@ -31,7 +31,7 @@ from diffclust.features.moments import (
 )
 from diffclust.linalg import flip_signs, product
 from diffclust.parallel.chunks import samples_within
-from diffclust.parallel.in_flight import in_flight, num_workers
+from diffclust.parallel.in_flight import chunks_in_flight
 from diffclust.parallel.mesh import (
     jitted_map_rows,
     map_rows_on_host,
@@ -506,13 +506,9 @@ def features_of(
         return apply_to_each(feature_map, pad_rows(images[start : start + size], size), own)
 
     starts = range(0, len(images), size)
-    computed = in_flight(compute, starts, workers=num_workers(own))
-    for start, features in zip(starts, computed, strict=True):
-        stop = min(start + size, len(images))
+    for start, features in chunks_in_flight(compute, starts, own, report):
         # A copy: kept as they are, blocks of several threads would leave holes in memory.
-        yield np.asarray(features)[: stop - start].copy()
-        if report is not None:
-            report(stop, len(images))
+        yield np.asarray(features)[: len(images) - start].copy()
 
 
 def project_images(

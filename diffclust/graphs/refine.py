@@ -16,7 +16,7 @@ from diffclust.distances import AbstractDistance
 from diffclust.features.orthogonal_complement import drop_leading
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
 from diffclust.parallel.chunks import samples_within
-from diffclust.parallel.in_flight import Chunkwise, all_rows, in_flight, num_workers
+from diffclust.parallel.in_flight import Chunkwise, all_rows, chunks_in_flight
 from diffclust.parallel.mesh import jitted_map_rows, own_mesh, own_size, shard_rows
 from diffclust.parallel.processes import allgather_rows, own_share
 
@@ -101,11 +101,8 @@ def pair_chunks(
             yield np.zeros(0, np.dtype(jnp.result_type(float)))
             return
         starts = range(first, count, size)
-        computed = in_flight(compute, starts, workers=num_workers(own))
-        for start, distances in zip(starts, computed, strict=True):
+        for start, distances in chunks_in_flight(compute, starts, own, report):
             yield np.asarray(distances)[: count - start]
-            if report is not None:
-                report(min(start + size, count), count)
 
     return chunks
 

@@ -107,6 +107,30 @@ def in_flight(
         pool.shutdown(cancel_futures=True)
 
 
+def chunks_in_flight(
+    compute: Callable[[int], _Result],
+    starts: range,
+    mesh: Mesh | None,
+    report: Callable[[int, int], None] | None,
+) -> Iterator[tuple[int, _Result]]:
+    """What a function makes of each chunk of many rows, a few chunks at a time.
+
+    Args:
+        compute: Called with the first row of each chunk, as by `in_flight`.
+        starts: The chunks' first rows, up to the number of rows.
+        mesh: The devices that share a chunk.
+        report: Called after each chunk with the rows done and their number.
+
+    Yields:
+        The first row, and what it gave.
+    """
+    computed = in_flight(compute, starts, workers=num_workers(mesh))
+    for start, result in zip(starts, computed, strict=True):
+        yield start, result
+        if report is not None:
+            report(min(start + starts.step, starts.stop), starts.stop)
+
+
 def _one_ahead(items: Iterator[_Item]) -> Iterator[_Item]:
     """The same items, each only after the next one was asked for."""
     last: list[_Item] = []
