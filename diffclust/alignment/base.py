@@ -126,7 +126,6 @@ class AbstractAligner(eqx.Module):
         Returns:
             What `align` is given back; by default None.
         """
-        del energy, clusters, shared
 
     @abc.abstractmethod
     def align(
@@ -162,9 +161,8 @@ class AbstractUnaligned(AbstractAligner):
         candidates: How many of the best clusters are returned; None for all.
     """
 
-    candidates: eqx.AbstractVar[int | None]
+    candidates: int | None = eqx.field(static=True, default=2, kw_only=True)
 
-    @abc.abstractmethod
     def compared(self, clusters: Clusters, start: Alignment) -> Clusters:
         """What a sample is compared with.
 
@@ -173,8 +171,9 @@ class AbstractUnaligned(AbstractAligner):
             start: The incumbent, as `align` is given it.
 
         Returns:
-            As many clusters.
+            As many clusters; by default those.
         """
+        return clusters
 
     def num_candidates(self, num_clusters: int) -> int:
         return candidate_count(self.candidates, num_clusters)
@@ -188,7 +187,6 @@ class AbstractUnaligned(AbstractAligner):
         start: Alignment,
         prepared: PyTree,
     ) -> Alignment:
-        del shared, prepared
         params = jnp.zeros((energy.num_params,), dtype=start.params.dtype)
         energies = energy.unaligned(sample, self.compared(clusters, start))
         count, index = self.num_candidates(len(clusters)), jnp.arange(len(clusters))
@@ -209,16 +207,9 @@ class NoAlignment(AbstractUnaligned):
         candidates: How many of the best clusters are returned; None for all.
     """
 
-    candidates: int | None = eqx.field(static=True, default=2, kw_only=True)
-
     def working_copies(self, num_clusters: int) -> int:
         """None: samples are read where they are."""
-        del num_clusters
         return 0
-
-    def compared(self, clusters: Clusters, start: Alignment) -> Clusters:
-        """All clusters as they are."""
-        return clusters
 
 
 class ClusterVariances(AbstractUnaligned):
@@ -234,8 +225,6 @@ class ClusterVariances(AbstractUnaligned):
     References:
         Gattone et al., On the geodesic distance in shapes K-means clustering, Sec. 4.2.
     """
-
-    candidates: int | None = eqx.field(static=True, default=2, kw_only=True)
 
     def working_copies(self, num_clusters: int) -> int:
         return 2 * num_clusters

@@ -105,7 +105,6 @@ class Descent(AbstractAligner):
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
         """The preconditioner of each stage."""
-        del shared
         one = energy.exemplar(jax.tree.map(lambda leaf: leaf[0], clusters.prototype))
         dtype = clusters.dtype
         preconditioners = []
@@ -130,7 +129,6 @@ class Descent(AbstractAligner):
         start: Alignment,
         prepared: PyTree,
     ) -> Alignment:
-        del shared
         count, num_candidates = len(clusters), self.num_candidates(len(clusters))
         params = jnp.zeros((count, energy.num_params), dtype=start.params.dtype)
         index = jnp.arange(count, dtype=jnp.int32)

@@ -66,7 +66,6 @@ class GridSearch(AbstractAligner):
         start: Alignment,
         prepared: PyTree,
     ) -> Alignment:
-        del shared, prepared
         grid, bound = self.grid.astype(start.params.dtype), energy.bind(sample)
         energies = None
         if (part := self.part) is not None:

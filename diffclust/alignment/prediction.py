@@ -74,7 +74,6 @@ class Prediction(AbstractAligner):
         start: Alignment,
         prepared: PyTree,
     ) -> Alignment:
-        del start, prepared
         params = self.predict(sample, clusters, shared)
         num_candidates = self.num_candidates(len(clusters))
         chosen = jnp.arange(len(clusters), dtype=jnp.int32)

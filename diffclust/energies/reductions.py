@@ -117,7 +117,6 @@ class AbstractAdaptiveReduction(AbstractReduction):
 
     def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
         """Itself, with arrays for leaves."""
-        del num_clusters
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self)
 
     @abc.abstractmethod

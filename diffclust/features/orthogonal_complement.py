@@ -534,7 +534,7 @@ def project_images(
     Returns:
         The coordinates.
     """
-    progress = _stage_report(report)
+    progress = None if report is None else functools.partial(report, "features")
     features = features_of(feature_map, images, chunk_size=chunk_size, mesh=mesh, report=progress)
     return project_features(directions, features, mesh=mesh)
 
@@ -571,11 +571,11 @@ def fit_projection(
         The directions, and one row of coordinates for each image.
     """
     kept: list[np.ndarray] = []
+    progress = None if report is None else functools.partial(report, "features")
 
     def chunks(store: bool) -> Iterator[np.ndarray]:
-        for part in features_of(
-            feature_map, images, chunk_size=chunk_size, mesh=mesh, report=_stage_report(report)
-        ):
+        settings = {"chunk_size": chunk_size, "mesh": mesh, "report": progress}
+        for part in features_of(feature_map, images, **settings):
             if store:
                 kept.append(part)
             yield part
@@ -593,7 +593,3 @@ def fit_projection(
     if report is not None:
         report("directions", 1, 1)
     return directions, project_features(directions, kept if store else chunks(False), mesh=mesh)
-
-
-def _stage_report(report: Report | None) -> Callable[[int, int], None] | None:
-    return None if report is None else functools.partial(report, "features")

@@ -188,7 +188,6 @@ def _joining(scatter: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
     @joined.def_vmap
     def _(size, in_batched, images):
-        del in_batched
         paths = joined(images.reshape(-1, *images.shape[2:]))
         return paths.reshape(size, -1, *paths.shape[1:]), True
 

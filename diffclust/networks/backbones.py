@@ -393,7 +393,6 @@ class BatchFeatures(eqx.Module):
         Returns:
             Features of shape `(num_features,)`.
         """
-        del image
         return self.features
 
 

@@ -81,7 +81,10 @@ def in_flight(
         What it gave, with several workers when it is there.
     """
     if workers == 1:
-        yield from _one_ahead(map(compute, items))
+        # Each only after the next one was asked for.
+        computed = itertools.chain[Any](map(compute, items), [None])
+        for result, _ in itertools.pairwise(computed):
+            yield result
         return
     items, settings = iter(items), {name: getattr(jax.config, name) for name in _SETTINGS}
     # The first one alone: else every thread would compile the same program.
@@ -129,12 +132,3 @@ def chunks_in_flight(
         yield start, result
         if report is not None:
             report(min(start + starts.step, starts.stop), starts.stop)
-
-
-def _one_ahead(items: Iterator[_Item]) -> Iterator[_Item]:
-    """The same items, each only after the next one was asked for."""
-    last: list[_Item] = []
-    for item in items:
-        yield from last
-        last = [item]
-    yield from last

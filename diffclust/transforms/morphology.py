@@ -85,7 +85,6 @@ class Morphology(AbstractTransform):
             A function of params and image, which raises a ValueError for an image of several
             channels unless `channelwise`.
         """
-        del height, width
         half, side = self.window // 2, self.window
         offset = np.arange(side) - half
         rest = 1.0 - 0.5 * (offset[:, None] ** 2 + offset[None, :] ** 2)
@@ -118,7 +117,6 @@ class Morphology(AbstractTransform):
         Returns:
             A function of params and variances that gives the variances back.
         """
-        del height, width
         return lambda params, variance: variance
 
 

@@ -82,7 +82,6 @@ class TimeWarp(AbstractTransform):
         Returns:
             A function of params and series.
         """
-        del width
         return self._bound(height, 0.5)
 
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Series], Series]:
@@ -95,7 +94,6 @@ class TimeWarp(AbstractTransform):
         Returns:
             A function of params and variances.
         """
-        del width
         return self._bound(height, 1.0)
 
     def _bound(self, length: int, power: float) -> Callable[[Params, Series], Series]:
