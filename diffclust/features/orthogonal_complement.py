@@ -7,7 +7,7 @@ they hold what varies within a class. Projecting them out brings samples of one 
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import equinox as eqx
 import jax
@@ -42,10 +42,6 @@ from diffclust.parallel.mesh import (
 )
 from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all, row_counts
 from diffclust.types import Image
-
-if TYPE_CHECKING:
-    # At run time they are imported when they are first used.
-    import scipy.linalg
 
 
 class PrincipalDirections(eqx.Module):

@@ -1,7 +1,7 @@
 """Affinities: neighbour lists made into sparse matrices of non-negative weights."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import scipy
@@ -9,10 +9,6 @@ from jaxtyping import Float, Shaped
 
 from diffclust import _validation
 from diffclust.graphs.neighbours import Neighbours
-
-if TYPE_CHECKING:
-    # At run time they are imported when they are first used.
-    import scipy.sparse
 
 _WEAKEST = 20.0
 """The exponent at which the strongest affinity of a sample is held. A degree of zero would leave

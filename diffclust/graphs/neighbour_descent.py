@@ -7,7 +7,7 @@ all pairs are too many to evaluate.
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import jax
 import numpy as np
@@ -21,10 +21,6 @@ from diffclust.distances import AbstractDistance
 from diffclust.graphs.neighbours import Neighbours
 from diffclust.graphs.refine import Direction, pair_distances
 from diffclust.types import Key
-
-if TYPE_CHECKING:
-    # At run time they are imported when they are first used.
-    import scipy.sparse
 
 _DECAY = 0.9
 """A neighbour counts so much less than the one before it when common neighbours are counted."""
