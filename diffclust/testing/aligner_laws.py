@@ -76,13 +76,7 @@ def check_aligner(
         exact = jax.tree.map(lambda all_, one: all_.at[worst].set(one), prototypes, planted)
         starts.append(Clusters(exact, among.penalty))
     for given in starts:
-        before = case.energies(params[:1], samples[0], given.take(worst[None]))
-        start = Alignment(worst[None], params[:1], before)
-        after = case.checked(samples[0], given, start, close)
-        place = np.flatnonzero(np.asarray(after.cluster) == int(worst))
-        require(place.size == 1, f"{name}: the incumbent stays a candidate")
-        excess = float(after.energy[place[0]]) - float(before[0])
-        require(excess <= close, f"{name}: never worse than the incumbent, not by {excess:.3g}")
+        case.check_incumbent(samples[0], given, worst, params[:1], close)
     loop = [case.align(sample, among, vacant).energy for sample in samples]
     batched = jax.vmap(lambda x: case.align(x, among, vacant).energy)(stacked(samples))
     agree(f"{name}: vmap = loop", batched, np.stack(loop), 10 * close)
@@ -138,6 +132,17 @@ class _Case(eqx.Module):
         least = unaligned[index] + close
         require(bool(np.all(value <= least)), f"{name}: no cluster is worse than unaligned")
         return alignment
+
+    def check_incumbent(
+        self, sample: PyTree, clusters: Clusters, own: Array, params: Array, close: float
+    ) -> None:
+        name = type(self.aligner).__name__
+        before = self.energies(params, sample, clusters.take(own[None]))
+        after = self.checked(sample, clusters, Alignment(own[None], params, before), close)
+        place = np.flatnonzero(np.asarray(after.cluster) == int(own))
+        require(place.size == 1, f"{name}: the incumbent stays a candidate")
+        excess = float(after.energy[place[0]]) - float(before[0])
+        require(excess <= close, f"{name}: never worse than the incumbent, not by {excess:.3g}")
 
     def check_bound(self, sample: PyTree, cluster: Clusters, params: Array, close: float) -> None:
         bound = self.energy.bind(sample)
