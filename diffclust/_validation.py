@@ -213,6 +213,21 @@ def count(value: Any, name: str, *, least: int = 1) -> None:
     positive(value, name, least=least)
 
 
+def one_of(value: Any, choices: Iterable[object], name: str) -> None:
+    """Checks a choice.
+
+    Args:
+        value: What was chosen.
+        choices: What there is to choose.
+        name: The argument's name in messages.
+
+    Raises:
+        ValueError: If it is none of them.
+    """
+    if value not in (listed := tuple(choices)):
+        raise ValueError(f"{name} must be one of {listed}, not {value!r}")
+
+
 def landmarks_fit(landmarks: Sequence[int], height: int, width: int) -> None:
     """Checks that an image has at least as many pixels a side as there are landmarks.
 
@@ -399,8 +414,7 @@ def landmarks(
             dimensions, some are NaN or infinite, or all landmarks of a shape lie in one point or
             on one line.
     """
-    if collinear not in ("refuse", "accept"):
-        raise ValueError(f"collinear must be 'refuse' or 'accept': got {collinear!r}.")
+    one_of(collinear, ("refuse", "accept"), "collinear")
     try:
         given = np.asarray(value)
     except ValueError as error:

@@ -27,6 +27,12 @@ def test_counts_that_are_too_small() -> None:
         _validation.count(0, "num_clusters")
 
 
+def test_choices() -> None:
+    _validation.one_of("mean", ("mean", "max"), "symmetrise")
+    with pytest.raises(ValueError, match="symmetrise must be one of .*'max'.*, not 'min'"):
+        _validation.one_of("min", ("mean", "max"), "symmetrise")
+
+
 def test_some_names_a_few_and_counts_the_rest() -> None:
     assert _validation.some([1, 2]) == "1, 2"
     assert _validation.some(np.arange(8)) == "0, 1, 2, 3, 4 and 3 more"

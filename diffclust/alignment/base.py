@@ -85,12 +85,13 @@ class AbstractAligner(eqx.Module):
     """Minimises an energy over the params, for one sample and all clusters."""
 
     @property
-    @abc.abstractmethod
     def is_learned(self) -> bool:
         """Whether the params are a function of what is learned, to be trained by gradients.
 
-        Otherwise they minimise the energy, and the energy's gradient does not flow through them.
+        Otherwise, as by default, they minimise the energy, and the energy's gradient does not flow
+        through them.
         """
+        return False
 
     @abc.abstractmethod
     def num_candidates(self, num_clusters: int) -> int:
@@ -114,7 +115,6 @@ class AbstractAligner(eqx.Module):
             A whole number, from which chunk sizes follow.
         """
 
-    @abc.abstractmethod
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
         """Computes once for all samples what depends on the clusters alone.
 
@@ -124,7 +124,7 @@ class AbstractAligner(eqx.Module):
             shared: What the clusters share.
 
         Returns:
-            What `align` is given back, or None.
+            What `align` is given back; by default None.
         """
 
     @abc.abstractmethod
@@ -161,14 +161,8 @@ class AbstractUnaligned(AbstractAligner):
         candidates: How many of the best clusters are returned; None for all.
     """
 
-    candidates: eqx.AbstractVar[int | None]
+    candidates: int | None = eqx.field(static=True, default=2, kw_only=True)
 
-    @property
-    def is_learned(self) -> bool:
-        """No."""
-        return False
-
-    @abc.abstractmethod
     def compared(self, clusters: Clusters, start: Alignment) -> Clusters:
         """What a sample is compared with.
 
@@ -177,14 +171,12 @@ class AbstractUnaligned(AbstractAligner):
             start: The incumbent, as `align` is given it.
 
         Returns:
-            As many clusters.
+            As many clusters; by default those.
         """
+        return clusters
 
     def num_candidates(self, num_clusters: int) -> int:
         return candidate_count(self.candidates, num_clusters)
-
-    def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
-        return None
 
     def align(
         self,
@@ -195,7 +187,6 @@ class AbstractUnaligned(AbstractAligner):
         start: Alignment,
         prepared: PyTree,
     ) -> Alignment:
-        del shared, prepared
         params = jnp.zeros((energy.num_params,), dtype=start.params.dtype)
         energies = energy.unaligned(sample, self.compared(clusters, start))
         count, index = self.num_candidates(len(clusters)), jnp.arange(len(clusters))
@@ -216,16 +207,9 @@ class NoAlignment(AbstractUnaligned):
         candidates: How many of the best clusters are returned; None for all.
     """
 
-    candidates: int | None = eqx.field(static=True, default=2, kw_only=True)
-
     def working_copies(self, num_clusters: int) -> int:
         """None: samples are read where they are."""
-        del num_clusters
         return 0
-
-    def compared(self, clusters: Clusters, start: Alignment) -> Clusters:
-        """All clusters as they are."""
-        return clusters
 
 
 class ClusterVariances(AbstractUnaligned):
@@ -241,8 +225,6 @@ class ClusterVariances(AbstractUnaligned):
     References:
         Gattone et al., On the geodesic distance in shapes K-means clustering, Sec. 4.2.
     """
-
-    candidates: int | None = eqx.field(static=True, default=2, kw_only=True)
 
     def working_copies(self, num_clusters: int) -> int:
         return 2 * num_clusters

@@ -96,11 +96,6 @@ class Descent(AbstractAligner):
             raise ValueError("the last stage of a descent must have blur 0")
         check_candidates(self.candidates)
 
-    @property
-    def is_learned(self) -> bool:
-        """No."""
-        return False
-
     def num_candidates(self, num_clusters: int) -> int:
         return candidate_count(self.candidates, num_clusters)
 
@@ -110,7 +105,6 @@ class Descent(AbstractAligner):
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
         """The preconditioner of each stage."""
-        del shared
         one = energy.exemplar(jax.tree.map(lambda leaf: leaf[0], clusters.prototype))
         dtype = clusters.dtype
         preconditioners = []
@@ -135,7 +129,6 @@ class Descent(AbstractAligner):
         start: Alignment,
         prepared: PyTree,
     ) -> Alignment:
-        del shared
         count, num_candidates = len(clusters), self.num_candidates(len(clusters))
         params = jnp.zeros((count, energy.num_params), dtype=start.params.dtype)
         index = jnp.arange(count, dtype=jnp.int32)

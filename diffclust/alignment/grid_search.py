@@ -50,20 +50,12 @@ class GridSearch(AbstractAligner):
             )
         check_candidates(self.candidates)
 
-    @property
-    def is_learned(self) -> bool:
-        """No."""
-        return False
-
     def num_candidates(self, num_clusters: int) -> int:
         return candidate_count(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
         # A polar grid has three times an image's points.
         return 12 + 8 * num_clusters
-
-    def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
-        return None
 
     def align(
         self,
@@ -74,7 +66,6 @@ class GridSearch(AbstractAligner):
         start: Alignment,
         prepared: PyTree,
     ) -> Alignment:
-        del shared, prepared
         grid, bound = self.grid.astype(start.params.dtype), energy.bind(sample)
         energies = None
         if (part := self.part) is not None:

@@ -153,7 +153,6 @@ class OptaxMinimiser(AbstractMinimiser):
         self, function: Function, start: Params, preconditioner: Preconditioner, *, steps: int
     ) -> tuple[Params, Scalar]:
         # The best point of the path is returned.
-        del preconditioner
         evaluate = jax.value_and_grad(function)
 
         def step(carry: tuple, _: None) -> tuple[tuple, None]:
@@ -190,7 +189,6 @@ class OptimistixMinimiser(AbstractMinimiser):
         # It returns where it ended, or the start if that is better.
         import optimistix
 
-        del preconditioner
         given = (lambda point, _: function(point), self.solver, start)
         with jax.numpy_dtype_promotion("standard"):
             minimiser = optimistix.minimise(*given, max_steps=max(steps, 1), throw=False).value

@@ -47,9 +47,6 @@ class Prediction(AbstractAligner):
         # The network's first layers are many images wide.
         return 32 + 12 * num_clusters
 
-    def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
-        return None
-
     def predict(
         self, sample: PyTree, clusters: Clusters, shared: PyTree
     ) -> Float[Array, "clusters params"]:
@@ -77,7 +74,6 @@ class Prediction(AbstractAligner):
         start: Alignment,
         prepared: PyTree,
     ) -> Alignment:
-        del start, prepared
         params = self.predict(sample, clusters, shared)
         num_candidates = self.num_candidates(len(clusters))
         chosen = jnp.arange(len(clusters), dtype=jnp.int32)

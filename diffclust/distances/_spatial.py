@@ -141,7 +141,6 @@ def _twist_to(base: Array) -> Array:
 def _twist_to_jvp(primals: tuple, tangents: tuple) -> tuple:
     # Least over W, the distance does not move with it to first order; only first derivatives are
     # promised in more than two dimensions.
-    del tangents
     w = _twist_to(*primals)
     return w, jnp.zeros_like(w)
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from diffclust import _validation as check
 from diffclust.distances.base import AbstractDissimilarity, AbstractDistance
 from diffclust.distances.divergences import alpha_divergence, hellinger
 from diffclust.distances.fisher_rao import (
@@ -65,8 +66,7 @@ class LandmarkDistance(AbstractDistance):
         if isinstance(self.between, str) and self.between not in LANDMARK_DISTANCES:
             known = ", ".join(sorted(LANDMARK_DISTANCES))
             raise ValueError(f"between must be a function or one of {known}, not {self.between!r}")
-        if self.norm not in ("l1", "l2"):
-            raise ValueError(f"norm must be 'l1' or 'l2', not {self.norm!r}")
+        check.one_of(self.norm, ("l1", "l2"), "norm")
 
     def __call__(
         self,

@@ -172,17 +172,14 @@ class AbstractUnalignedEnergy(AbstractSampleEnergy):
         return 0
 
     def bind(self, sample: PyTree, *, scale: float = 1.0) -> BoundEnergy:
-        del sample
         return lambda params, sample, cluster: scale * self.between(sample, cluster.prototype)
 
     def aligned(self, params: Params, sample: PyTree) -> PyTree:
         """The sample as it is."""
-        del params
         return sample
 
     def pixel_weight(self, params: Params, sample: PyTree) -> Array | None:
         """None."""
-        del params, sample
 
     def penalties(self, params: Params) -> Float[Array, " terms"]:
         """None."""

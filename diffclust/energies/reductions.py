@@ -23,11 +23,8 @@ class AbstractReduction(eqx.Module):
     """
 
     follows_samples: ClassVar[bool] = False
-
-    @property
-    def is_hard(self) -> bool:
-        """Whether every sample belongs to its best cluster alone."""
-        return False
+    is_hard: ClassVar[bool] = False
+    """Whether every sample belongs to its best cluster alone."""
 
     def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
         """What the objective learns by gradient steps, before the first one.
@@ -120,7 +117,6 @@ class AbstractAdaptiveReduction(AbstractReduction):
 
     def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
         """Itself, with arrays for leaves."""
-        del num_clusters
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self)
 
     @abc.abstractmethod
@@ -142,10 +138,7 @@ class HardMinimum(AbstractReduction):
         Monnier et al., DTI clustering, Eq. 4.
     """
 
-    @property
-    def is_hard(self) -> bool:
-        """True."""
-        return True
+    is_hard: ClassVar[bool] = True
 
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
         """The least score."""

@@ -1,13 +1,14 @@
 """Energies of images: a distance after a transform of sample or prototype, and penalties."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from diffclust import _validation as check
 from diffclust.distances import (
     AbstractBatchedDistance,
     AbstractDissimilarity,
@@ -107,10 +108,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
 
     def __check_init__(self):
         """Refuses weights of pixels for transforms that are not maps of coordinates."""
-        if self.pixel_weights not in ("uniform", "jacobian"):
-            raise ValueError(
-                f"pixel_weights must be 'uniform' or 'jacobian', not {self.pixel_weights!r}"
-            )
+        check.one_of(self.pixel_weights, get_args(PixelWeights), "pixel_weights")
         if self.missing and (self.mask is not None or self.pixel_weights != "uniform"):
             raise ValueError("missing values leave no choice of mask or pixel_weights; omit these")
         if self.missing and self.num_params == 0:

@@ -7,7 +7,7 @@ they hold what varies within a class. Projecting them out brings samples of one 
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import equinox as eqx
 import jax
@@ -17,6 +17,7 @@ import scipy
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Shaped
 
+from diffclust import _validation as check
 from diffclust.features.moments import (
     Features,
     Moments,
@@ -30,7 +31,7 @@ from diffclust.features.moments import (
 )
 from diffclust.linalg import flip_signs, product
 from diffclust.parallel.chunks import samples_within
-from diffclust.parallel.in_flight import in_flight, num_workers
+from diffclust.parallel.in_flight import chunks_in_flight
 from diffclust.parallel.mesh import (
     jitted_map_rows,
     map_rows_on_host,
@@ -41,10 +42,6 @@ from diffclust.parallel.mesh import (
 )
 from diffclust.parallel.processes import allgather_rows, broadcast_one_to_all, row_counts
 from diffclust.types import Image
-
-if TYPE_CHECKING:
-    # At run time they are imported when they are first used.
-    import scipy.linalg
 
 
 class PrincipalDirections(eqx.Module):
@@ -196,12 +193,9 @@ def fit_principal_directions(
     References:
         Villar-Corrales and Morgenshtern, PSSC, Sec. 3.2.
     """
-    if normalisation not in get_args(Normalisation):
-        raise ValueError(
-            f"normalisation must be one of {get_args(Normalisation)}, not {normalisation!r}"
-        )
-    if num_directions is not None and num_directions < 1:
-        raise ValueError(f"num_directions must be at least 1, or None; got {num_directions}")
+    check.one_of(normalisation, get_args(Normalisation), "normalisation")
+    if num_directions is not None:
+        check.positive(num_directions, "num_directions")
     if weight is not None:
         # Then what is summed is that of so many samples: as many directions can be told apart.
         total, count = allgather_rows(np.asarray([[weight.sum(), (weight > 0).sum()]]), mesh).sum(0)
@@ -508,13 +502,9 @@ def features_of(
         return apply_to_each(feature_map, pad_rows(images[start : start + size], size), own)
 
     starts = range(0, len(images), size)
-    computed = in_flight(compute, starts, workers=num_workers(own))
-    for start, features in zip(starts, computed, strict=True):
-        stop = min(start + size, len(images))
+    for start, features in chunks_in_flight(compute, starts, own, report):
         # A copy: kept as they are, blocks of several threads would leave holes in memory.
-        yield np.asarray(features)[: stop - start].copy()
-        if report is not None:
-            report(stop, len(images))
+        yield np.asarray(features)[: len(images) - start].copy()
 
 
 def project_images(
@@ -540,7 +530,7 @@ def project_images(
     Returns:
         The coordinates.
     """
-    progress = _stage_report(report)
+    progress = None if report is None else functools.partial(report, "features")
     features = features_of(feature_map, images, chunk_size=chunk_size, mesh=mesh, report=progress)
     return project_features(directions, features, mesh=mesh)
 
@@ -577,11 +567,11 @@ def fit_projection(
         The directions, and one row of coordinates for each image.
     """
     kept: list[np.ndarray] = []
+    progress = None if report is None else functools.partial(report, "features")
 
     def chunks(store: bool) -> Iterator[np.ndarray]:
-        for part in features_of(
-            feature_map, images, chunk_size=chunk_size, mesh=mesh, report=_stage_report(report)
-        ):
+        settings = {"chunk_size": chunk_size, "mesh": mesh, "report": progress}
+        for part in features_of(feature_map, images, **settings):
             if store:
                 kept.append(part)
             yield part
@@ -599,7 +589,3 @@ def fit_projection(
     if report is not None:
         report("directions", 1, 1)
     return directions, project_features(directions, kept if store else chunks(False), mesh=mesh)
-
-
-def _stage_report(report: Report | None) -> Callable[[int, int], None] | None:
-    return None if report is None else functools.partial(report, "features")

@@ -85,8 +85,7 @@ class Scattering(eqx.Module):
             check.count(getattr(self, name), name)
         if self.order not in (1, 2):
             raise ValueError(f"order must be 1 or 2, not {self.order!r}")
-        if self.padding not in PADDINGS:
-            raise ValueError(f"padding must be one of {PADDINGS}, not {self.padding!r}")
+        check.one_of(self.padding, PADDINGS, "padding")
         least = min(self.height, self.width)
         if least < 2**self.num_scales:
             raise ValueError(
@@ -189,7 +188,6 @@ def _joining(scatter: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
     @joined.def_vmap
     def _(size, in_batched, images):
-        del in_batched
         paths = joined(images.reshape(-1, *images.shape[2:]))
         return paths.reshape(size, -1, *paths.shape[1:]), True
 

@@ -1,7 +1,7 @@
 """Affinities: neighbour lists made into sparse matrices of non-negative weights."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import scipy
@@ -9,10 +9,6 @@ from jaxtyping import Float, Shaped
 
 from diffclust import _validation
 from diffclust.graphs.neighbours import Neighbours
-
-if TYPE_CHECKING:
-    # At run time they are imported when they are first used.
-    import scipy.sparse
 
 _WEAKEST = 20.0
 """The exponent at which the strongest affinity of a sample is held. A degree of zero would leave
@@ -60,8 +56,7 @@ def self_tuning_affinity(
     References:
         Zelnik-Manor and Perona (2004), Self-tuning spectral clustering, Eqs. 1 and 2.
     """
-    if symmetrise not in ("mean", "max"):
-        raise ValueError(f"symmetrise must be 'mean' or 'max', not {symmetrise!r}")
+    _validation.one_of(symmetrise, ("mean", "max"), "symmetrise")
     scales = self_tuning_scales(neighbours, num_neighbours=num_neighbours)
     directed = affinity_to_references(neighbours, scales, num_neighbours=num_neighbours)
     directed = scipy.sparse.csr_array(directed - scipy.sparse.diags_array(directed.diagonal()))

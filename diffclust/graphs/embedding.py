@@ -2,7 +2,6 @@
 
 import dataclasses
 import warnings
-from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -13,11 +12,6 @@ from diffclust import _validation
 from diffclust._random import numpy_generator
 from diffclust.linalg import flip_signs
 from diffclust.types import Key
-
-if TYPE_CHECKING:
-    # At run time they are imported when they are first used.
-    import scipy.linalg
-    import scipy.sparse
 
 _DENSE = 1500
 """Up to this many samples the eigenproblem is solved in full: no iteration can fail."""

@@ -6,7 +6,8 @@ all pairs are too many to evaluate.
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any, get_args
 
 import jax
 import numpy as np
@@ -20,10 +21,6 @@ from diffclust.distances import AbstractDistance
 from diffclust.graphs.neighbours import Neighbours
 from diffclust.graphs.refine import Direction, pair_distances
 from diffclust.types import Key
-
-if TYPE_CHECKING:
-    # At run time they are imported when they are first used.
-    import scipy.sparse
 
 _DECAY = 0.9
 """A neighbour counts so much less than the one before it when common neighbours are counted."""
@@ -119,8 +116,7 @@ def nearest_neighbour_descent(
     _validation.positive(delta, "delta", least=0)
     if not 0 < sample_rate <= 1:
         raise ValueError(f"sample_rate must be above 0 and at most 1, not {sample_rate}")
-    if direction not in ("forward", "min", "mean"):
-        raise ValueError(f"direction must be 'forward', 'min' or 'mean', not {direction!r}")
+    _validation.one_of(direction, get_args(Direction), "direction")
     wanted = min(num_neighbours, count - 1)
     ways: Direction = "forward" if symmetric else direction
     unordered = symmetric or ways != "forward"
@@ -128,12 +124,13 @@ def nearest_neighbour_descent(
     rng = numpy_generator(key)
     most = max(1, round(sample_rate * wanted))
     pairs = _first_pairs(candidates, count, wanted, unordered, rng)
+    evaluate = partial(pair_distances, distance, samples, samples, mesh=mesh, **settings)
     evaluated = np.zeros(0, np.int64)
     near = Neighbours(np.zeros((count, 0), np.int32), np.zeros((count, 0), np.float32))
     while True:
         evaluated = np.union1d(evaluated, pairs)
         ends = np.divmod(pairs, count)
-        distances = _evaluated(distance, samples, *ends, direction=ways, mesh=mesh, **settings)
+        distances = _evaluated(evaluate, *ends, ways)
         near, changes = _merged(near, *ends, distances, wanted, unordered)
         converged = changes < delta * near.index.size
         if not converged:
@@ -182,19 +179,13 @@ def _numbered(
 
 
 def _evaluated(
-    distance: AbstractDistance,
-    samples: PyTree,
-    sources: np.ndarray,
-    targets: np.ndarray,
-    *,
-    direction: Direction,
-    **settings: Any,
+    evaluate: Callable[..., np.ndarray], sources: np.ndarray, targets: np.ndarray, way: Direction
 ) -> Float[np.ndarray, " pairs"]:
     """Distances of pairs, there or there and back; refuses NaN."""
-    distances = pair_distances(distance, samples, samples, sources, targets, **settings)
-    if direction != "forward":
-        back = pair_distances(distance, samples, samples, targets, sources, **settings)
-        distances = np.minimum(distances, back) if direction == "min" else 0.5 * (distances + back)
+    distances = evaluate(sources, targets)
+    if way != "forward":
+        back = evaluate(targets, sources)
+        distances = np.minimum(distances, back) if way == "min" else 0.5 * (distances + back)
     if np.isnan(distances).any():
         bad = int(np.argmax(np.isnan(distances)))
         raise ValueError(f"the distance of samples {sources[bad]} and {targets[bad]} is NaN")

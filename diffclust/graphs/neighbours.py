@@ -1,7 +1,6 @@
 """Exact nearest neighbours by brute force, in memory that does not grow with the data."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,10 +14,9 @@ from diffclust import _validation
 from diffclust.features.moments import checked_features
 from diffclust.linalg import product
 from diffclust.parallel.chunks import samples_within
-from diffclust.parallel.in_flight import in_flight, num_workers
-from diffclust.parallel.mesh import map_rows, own_mesh, own_size, replicate, shard_rows
+from diffclust.parallel.in_flight import chunks_in_flight
+from diffclust.parallel.mesh import jitted_map_rows, own_mesh, own_size, replicate, shard_rows
 from diffclust.parallel.processes import allgather_rows, own_share
-from diffclust.types import Count
 
 _SPARE = 4
 """Neighbours sought beyond those asked for, for rounding may have put them in a wrong order."""
@@ -182,23 +180,21 @@ def _search(
         own = np.pad(numbers[start:stop], padding, constant_values=-1)
         best = np.full((chunk_size, keep), np.inf, padded.dtype)
         place = np.full((chunk_size, keep), -1, np.int32)
-        rows = jax.tree.map(jnp.asarray, (padded, own, best, place))
-        chunk, own, best, place = shard_rows(rows, mesh)
-        for number, (block, norms) in enumerate(blocks):
-            offset = jnp.asarray(number * size, jnp.int32)
-            best, place = _merge(chunk, own, block, norms, offset, best, place, mesh)
+        *asked, best, place = shard_rows(
+            jax.tree.map(jnp.asarray, (padded, own, best, place)), mesh
+        )
+        for number, block in enumerate(blocks):
+            given = (*block, jnp.asarray(number * size, jnp.int32))
+            best, place = jitted_map_rows(_merged, given, (*asked, best, place), mesh)
         nearest = np.asarray(place)[: stop - start]
         return _ranked(queries[start:stop], references, nearest, wanted)
 
     index = np.empty((len(queries), wanted), np.int32)
     distance = np.empty((len(queries), wanted), references.dtype)
     starts = range(0, len(queries), chunk_size)
-    computed = in_flight(compute, starts, workers=num_workers(mesh))
-    for start, (places, lengths) in zip(starts, computed, strict=True):
+    for start, (places, lengths) in chunks_in_flight(compute, starts, mesh, report):
         stop = start + len(places)
         index[start:stop], distance[start:stop] = places, lengths
-        if report is not None:
-            report(stop, len(queries))
     return Neighbours(index, distance)
 
 
@@ -212,21 +208,6 @@ def _blocks(references: np.ndarray, centre: np.ndarray) -> list[tuple[Array, Arr
         norms = np.pad(np.einsum("nd,nd->n", part, part), padding, constant_values=np.inf)
         blocks.append((jnp.asarray(np.pad(part, (padding, (0, 0)))), jnp.asarray(norms)))
     return blocks
-
-
-@functools.partial(jax.jit, static_argnums=7, donate_argnums=(5, 6))
-def _merge(
-    queries: Float[Array, "n features"],
-    own: Int[Array, " n"],
-    block: Float[Array, "m features"],
-    norms: Float[Array, " m"],
-    offset: Count,
-    best: Float[Array, "n k"],
-    place: Int[Array, "n k"],
-    mesh: Mesh | None,
-) -> tuple[Float[Array, "n k"], Int[Array, "n k"]]:
-    """The k nearest among those found before and a block of references."""
-    return map_rows(_merged, mesh)((block, norms, offset), (queries, own, best, place))
 
 
 def _merged(references: tuple[Array, ...], rows: tuple[Array, ...]) -> tuple[Array, Array]:

@@ -1,16 +1,10 @@
 """What a cut of a graph costs, and the edges across it."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import scipy
 from jaxtyping import Int
 
 from diffclust.graphs.embedding import checked_graph, degrees, safe_inverse
-
-if TYPE_CHECKING:
-    # At run time it is imported when it is first used.
-    import scipy.sparse
 
 
 def normalised_cut(

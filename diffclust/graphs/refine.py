@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,12 @@ import scipy
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from diffclust import _validation as check
 from diffclust.distances import AbstractDistance
 from diffclust.features.orthogonal_complement import drop_leading
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
 from diffclust.parallel.chunks import samples_within
-from diffclust.parallel.in_flight import Chunkwise, all_rows, in_flight, num_workers
+from diffclust.parallel.in_flight import Chunkwise, all_rows, chunks_in_flight
 from diffclust.parallel.mesh import jitted_map_rows, own_mesh, own_size, shard_rows
 from diffclust.parallel.processes import allgather_rows, own_share
 
@@ -100,11 +101,8 @@ def pair_chunks(
             yield np.zeros(0, np.dtype(jnp.result_type(float)))
             return
         starts = range(first, count, size)
-        computed = in_flight(compute, starts, workers=num_workers(own))
-        for start, distances in zip(starts, computed, strict=True):
+        for start, distances in chunks_in_flight(compute, starts, own, report):
             yield np.asarray(distances)[: count - start]
-            if report is not None:
-                report(min(start + size, count), count)
 
     return chunks
 
@@ -170,10 +168,7 @@ class CandidateDistances:
 
     def __post_init__(self):
         """Refuses a direction that there is not."""
-        if self.direction not in ("forward", "min", "mean"):
-            raise ValueError(
-                f"direction must be 'forward', 'min' or 'mean', not {self.direction!r}"
-            )
+        check.one_of(self.direction, get_args(Direction), "direction")
 
     @property
     def _others(self) -> PyTree:

@@ -393,7 +393,6 @@ class BatchFeatures(eqx.Module):
         Returns:
             Features of shape `(num_features,)`.
         """
-        del image
         return self.features
 
 
@@ -738,8 +737,5 @@ def residual_backbone(
         depth = 18 if min(height, width) >= LARGE else 20
     if depth not in STAGES:
         raise ValueError(f"depth must be one of {sorted(STAGES)} or None, not {depth!r}")
-    if normalisation not in get_args(Normalisation):
-        raise ValueError(
-            f"normalisation must be one of {get_args(Normalisation)}, not {normalisation!r}"
-        )
+    check.one_of(normalisation, get_args(Normalisation), "normalisation")
     return ResidualBackbone(channels, depth=depth, normalisation=normalisation, key=key)

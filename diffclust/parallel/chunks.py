@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -115,32 +116,27 @@ class Batch(eqx.Module):
     weight: Float[Array, " n"]
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class StreamedBatches:
-    """The chunks of samples that are read again in every pass; two or three of them are alive."""
+    """The chunks of samples that are read again in every pass; two or three of them are alive.
 
-    def __init__(
-        self,
-        samples: PyTree,
-        weights: Float[np.ndarray, " padded"],
-        size: int,
-        place: Callable[[PyTree, np.ndarray], Batch],
-        alone: Callable[[PyTree, np.ndarray], Batch],
-    ) -> None:
-        """Reads nothing yet.
+    Attributes:
+        samples: What can be indexed by slices and by arrays along a common leading axis.
+        weights: Weights of the samples, and zeros up to a whole number of chunks.
+        size: Samples a chunk.
+        place: Makes a batch of rows on the host and their weights.
+        alone: The same, on the devices of this process alone.
+    """
 
-        Args:
-            samples: What can be indexed by slices and by arrays along a common leading axis.
-            weights: Weights of the samples, and zeros up to a whole number of chunks.
-            size: Samples a chunk.
-            place: Makes a batch of rows on the host and their weights.
-            alone: The same, on the devices of this process alone.
-        """
-        self._samples, self._weights, self._size = samples, weights, size
-        self._place, self._alone = place, alone
+    samples: PyTree
+    weights: Float[np.ndarray, " padded"]
+    size: int
+    place: Callable[[PyTree, np.ndarray], Batch]
+    alone: Callable[[PyTree, np.ndarray], Batch]
 
     def __len__(self) -> int:
         """How many chunks there are."""
-        return len(self._weights) // self._size
+        return len(self.weights) // self.size
 
     def __getitem__(self, index: int) -> Batch:
         """Reads a chunk.
@@ -189,29 +185,29 @@ class StreamedBatches:
         """
         # Padded to whole chunks, for which everything is compiled already.
         parts = [
-            self._host(index[start : start + self._size])
-            for start in range(0, max(1, len(index)), self._size)
+            self._host(index[start : start + self.size])
+            for start in range(0, max(1, len(index)), self.size)
         ]
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def _host(self, index: np.ndarray) -> PyTree:
         some = index if len(index) else np.zeros(1, int)
-        batch = self._alone(self._read(some), np.zeros(self._size, self._weights.dtype))
+        batch = self.alone(self._read(some), np.zeros(self.size, self.weights.dtype))
         return jax.tree.map(lambda leaf: np.array(leaf)[: len(index)], batch.samples)
 
     def _rows(self, number: int) -> PyTree:
-        start = number * self._size
+        start = number * self.size
         # Another process may have samples for more chunks: where none are left here, any will do.
-        start = start if start < len(jax.tree.leaves(self._samples)[0]) else 0
-        return self._read(slice(start, start + self._size))
+        start = start if start < len(jax.tree.leaves(self.samples)[0]) else 0
+        return self._read(slice(start, start + self.size))
 
     def _read(self, rows: np.ndarray | slice) -> PyTree:
-        part = jax.tree.map(lambda leaf: np.asarray(leaf[rows]), self._samples)
-        return pad_rows(part, self._size)
+        part = jax.tree.map(lambda leaf: np.asarray(leaf[rows]), self.samples)
+        return pad_rows(part, self.size)
 
     def _batch(self, number: int, rows: Any) -> Batch:
-        weight = self._weights[number * self._size : (number + 1) * self._size]
-        return self._place(rows, weight)
+        weight = self.weights[number * self.size : (number + 1) * self.size]
+        return self.place(rows, weight)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,10 +327,7 @@ class Chunks(Distributed):
         Returns:
             Their memory, in the order of the indices.
         """
-
-        def take(own: Int[np.ndarray, " m"]) -> PyTree:
-            return self._take(memory, own)
-
+        take = partial(self._take, memory)
         return take_rows(take, np.asarray(index), self.counts, self.mesh)
 
     def _take(self, chunks: Sequence[PyTree], index: Int[np.ndarray, " m"]) -> PyTree:

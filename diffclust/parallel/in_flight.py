@@ -81,7 +81,10 @@ def in_flight(
         What it gave, with several workers when it is there.
     """
     if workers == 1:
-        yield from _one_ahead(map(compute, items))
+        # Each only after the next one was asked for.
+        computed = itertools.chain[Any](map(compute, items), [None])
+        for result, _ in itertools.pairwise(computed):
+            yield result
         return
     items, settings = iter(items), {name: getattr(jax.config, name) for name in _SETTINGS}
     # The first one alone: else every thread would compile the same program.
@@ -107,10 +110,25 @@ def in_flight(
         pool.shutdown(cancel_futures=True)
 
 
-def _one_ahead(items: Iterator[_Item]) -> Iterator[_Item]:
-    """The same items, each only after the next one was asked for."""
-    last: list[_Item] = []
-    for item in items:
-        yield from last
-        last = [item]
-    yield from last
+def chunks_in_flight(
+    compute: Callable[[int], _Result],
+    starts: range,
+    mesh: Mesh | None,
+    report: Callable[[int, int], None] | None,
+) -> Iterator[tuple[int, _Result]]:
+    """What a function makes of each chunk of many rows, a few chunks at a time.
+
+    Args:
+        compute: Called with the first row of each chunk, as by `in_flight`.
+        starts: The chunks' first rows, up to the number of rows.
+        mesh: The devices that share a chunk.
+        report: Called after each chunk with the rows done and their number.
+
+    Yields:
+        The first row, and what it gave.
+    """
+    computed = in_flight(compute, starts, workers=num_workers(mesh))
+    for start, result in zip(starts, computed, strict=True):
+        yield start, result
+        if report is not None:
+            report(min(start + starts.step, starts.stop), starts.stop)

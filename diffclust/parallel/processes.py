@@ -15,6 +15,8 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Int, PyTree
 
+from diffclust import _validation as check
+
 
 class ProcessError(ValueError):
     """An error of another process, which all processes then raise."""
@@ -50,15 +52,14 @@ def start_processes(
             "coordinator, num_processes and process_id go together; give all three, or none where "
             "a scheduler tells them"
         )
-    if num_processes is not None and num_processes < 1:
-        raise ValueError(f"num_processes must be at least 1, not {num_processes}")
-    if num_processes is not None and process_id not in range(num_processes):
-        raise ValueError(
-            f"process_id must be from 0 to {num_processes - 1} of {num_processes} processes; got "
-            f"{process_id}"
-        )
-    if not timeout >= 1:
-        raise ValueError(f"timeout must be at least 1 second, not {timeout}")
+    if num_processes is not None:
+        check.positive(num_processes, "num_processes")
+        if process_id not in range(num_processes):
+            raise ValueError(
+                f"process_id must be from 0 to {num_processes - 1} of {num_processes} processes; "
+                f"got {process_id}"
+            )
+    check.positive(timeout, "timeout (in seconds)")
     # Read when a CPU is first asked for; GPUs bring their own.
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # It would take SIGTERM for itself, and leave the process running.

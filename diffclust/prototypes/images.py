@@ -47,7 +47,6 @@ class AbstractSummedImages(AbstractPrototypeFamily):
         membership: Membership,
         prototypes: PyTree = None,
     ) -> Sums:
-        del prototypes
         count = jnp.sum(membership, axis=0)
         if pixel_weight is None:
             shape = (*membership.shape[1:], *aligned.shape[1:-1], 1)
@@ -56,6 +55,12 @@ class AbstractSummedImages(AbstractPrototypeFamily):
         sums = weighted_sums(aligned * pixel_weight, membership)
         return Sums(sums, weighted_sums(pixel_weight, membership), count)
 
+    def update(self, statistics: Sums, previous: Array) -> Array:
+        """By default the means."""
+        tiny = jnp.finfo(previous.dtype).tiny
+        mean = statistics.image / jnp.maximum(statistics.weight, tiny)
+        return _keep_empty(mean, previous, statistics.count)
+
 
 class MeanImages(AbstractSummedImages):
     """The (pixel-weighted) mean of the aligned samples.
@@ -63,11 +68,6 @@ class MeanImages(AbstractSummedImages):
     References:
         Cosentino et al., DI K-means, Prop. 1 and Algorithm 1.
     """
-
-    def update(self, statistics: Sums, previous: Array) -> Array:
-        tiny = jnp.finfo(previous.dtype).tiny
-        mean = statistics.image / jnp.maximum(statistics.weight, tiny)
-        return _keep_empty(mean, previous, statistics.count)
 
 
 class UnitNormImages(AbstractSummedImages):
@@ -94,9 +94,6 @@ class UnitNormImages(AbstractSummedImages):
 
 class MeanSeries(AbstractSummedImages):
     """The mean of aligned series of unit norm; NaN marks what was not seen."""
-
-    def update(self, statistics: Sums, previous: Array) -> Array:
-        return MeanImages().update(statistics, previous)
 
     def normalise(self, sample: Array) -> Array:
         """Divides by the norm of what was seen."""

@@ -101,7 +101,6 @@ class MeanShapes(AbstractPrototypeFamily):
         membership: Membership,
         prototypes: PyTree = None,
     ) -> LandmarkSums:
-        del pixel_weight, prototypes
         offset = aligned - self.reference[None]
         first, second = (weighted_sums(x, membership) for x in (offset, self._square(offset)))
         return LandmarkSums(first, second, jnp.sum(membership, axis=0))

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -14,11 +13,12 @@ from diffclust.image_source import Images, mapped
 from diffclust.linalg import product
 from diffclust.masks import as_mask
 from diffclust.parallel.chunks import largest_read
+from diffclust.parallel.mesh import jitted_map_rows, vmap_rows
 from diffclust.registration.colours import Ink, choose_ink, colour, figure, ground, ink_votes
 from diffclust.registration.colours import without_ground as less_ground
 from diffclust.registration.images import PHOTO_RADIUS, place, upright
 from diffclust.sampling import Boundary, bilinear_sample, pixel_grid
-from diffclust.transforms import AbstractTransform, Affine, Colour, compose
+from diffclust.transforms import AbstractSequence, Affine, Colour, Compose
 from diffclust.types import Image, Params
 
 Place = Literal["none", "place", "upright"]
@@ -66,7 +66,7 @@ class Frame(eqx.Module):
         """What lies outside an image: its ground, where that is kept."""
         return "edge" if self.ink == "keep" else "zero"
 
-    def transform(self, channels: int) -> AbstractTransform:
+    def transform(self, channels: int) -> AbstractSequence:
         """The transforms that the params are of, one after another.
 
         Args:
@@ -75,7 +75,7 @@ class Frame(eqx.Module):
         Returns:
             The composition. Unlike the frame it cuts nothing, and gives as many channels.
         """
-        return compose(Colour(channels, gradient=True), Colour(channels, full=True), Affine())
+        return Compose((Colour(channels, gradient=True), Colour(channels, full=True), Affine()))
 
     def shape(self, sample_shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of registered images.
@@ -100,9 +100,8 @@ class Frame(eqx.Module):
         Returns:
             Params of `transform`.
         """
-        channels = image.shape[2]
-        shift = jnp.zeros((Colour(channels, gradient=True).num_params,), image.dtype)
-        mix = jnp.zeros((Colour(channels, full=True).num_params,), image.dtype)
+        transform = self.transform(image.shape[2])
+        shift, mix, move = transform.split(jnp.zeros((transform.num_params,), image.dtype))
         if self.ink not in ("none", "keep"):
             shift = ground(image, mask=self.mask)
             left = less_ground(image, shift, mask=self.mask)
@@ -111,7 +110,6 @@ class Frame(eqx.Module):
                 # Of the other ink alone nothing would be left.
                 other = colour(left, "light" if self.ink == "dark" else "dark", mask=self.mask)
                 mix = jnp.where(jnp.any(self._inked(shift, mix, image) > 0), mix, other)
-        move = jnp.zeros((Affine().num_params,), image.dtype)
         if self.place != "none":
             find = {"place": place, "upright": upright}[self.place]
             if self.ink == "keep":
@@ -132,7 +130,7 @@ class Frame(eqx.Module):
         Returns:
             The registered image, of the shape that `shape` says.
         """
-        shift, mix, move = self._split(params, image.shape[2])
+        shift, mix, move = self.transform(image.shape[2]).split(params)
         inked, shape = self._inked(shift, mix, image), self.shape(image.shape)
         stays = self.place == "none" and shape[:2] == inked.shape[:2]
         return inked if stays else _read(move, inked, shape, self._boundary)
@@ -162,7 +160,7 @@ class Frame(eqx.Module):
             An image on the original canvas, on the original ground.
         """
         channels = sample_shape[2]
-        shift, mix, move = self._split(params, channels)
+        shift, mix, move = self.transform(channels).split(params)
         drawn = _read(Affine().inverse(move), registered, sample_shape, self._boundary)
         drawn = jnp.broadcast_to(drawn, tuple(sample_shape))
         if self.ink in ("none", "keep"):
@@ -206,10 +204,6 @@ class Frame(eqx.Module):
         left = less_ground(image, shift, mask=self.mask)
         bright = jnp.maximum(Colour(image.shape[2], full=True)(mix, left), 0.0)
         return bright[..., :1] if self.ink == "colour" else bright
-
-    def _split(self, params: Params, channels: int) -> list[Float[Array, " _"]]:
-        first = Colour(channels, gradient=True).num_params
-        return jnp.split(params, (first, first + Colour(channels, full=True).num_params))
 
 
 def _read(
@@ -259,10 +253,6 @@ def _each(
     for start in range(0, len(index), size):
         here = index[start : start + size]
         rows = np.asarray(images[np.resize(here, size)])
-        parts.append(np.asarray(_mapped(function, jnp.asarray(rows)))[: len(here)])
+        mapped_rows = jitted_map_rows(vmap_rows, function, jnp.asarray(rows), None)
+        parts.append(np.asarray(mapped_rows)[: len(here)])
     return np.concatenate(parts)
-
-
-@eqx.filter_jit
-def _mapped(function: Callable[[Image], Array], images: Array) -> Array:
-    return jax.vmap(function)(images)

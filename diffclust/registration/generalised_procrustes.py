@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from diffclust import _validation as check
 from diffclust.linalg import product
 from diffclust.registration.procrustes import (
     Similarity,
@@ -100,8 +101,7 @@ def generalised_procrustes(
         )
     if rescale and not scaling:
         raise ValueError("rescale fits sizes, which scaling=False keeps; set only one of the two")
-    if max_iterations < 1:
-        raise ValueError(f"max_iterations must be at least 1, not {max_iterations}")
+    check.positive(max_iterations, "max_iterations")
     if tolerance is None:
         tolerance = float(jnp.finfo(configurations.dtype).eps)
     if sample_weight is not None and sample_weight.shape != configurations.shape[:1]:

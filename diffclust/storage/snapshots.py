@@ -14,7 +14,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 try:
@@ -150,38 +149,31 @@ class SnapshotFolder:
     def _mark(self, described: dict[str, Any]) -> None:
         """Writes what the folder is for, or compares it with what was written."""
         mark = self._path / _MARK
-        if mark.is_file():
-            self._check(json.loads(mark.read_text("utf-8")), described)
+        if not mark.is_file():
+            new = mark.with_suffix(".tmp")
+            new.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+            os.replace(new, mark)
             return
-        new = mark.with_suffix(".tmp")
-        new.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
-        os.replace(new, mark)
-
-    def _check(self, stored: dict[str, Any], expected: dict[str, Any]) -> None:
+        stored = json.loads(mark.read_text("utf-8"))
         if stored.get("format") != STATE_FORMAT:
             raise ValueError(
                 f"the unfinished run in {str(self._path)!r} was begun by another version of "
                 "diffclust, whose snapshots have another format; go on with that one, or remove "
                 "that folder to start anew"
             )
-        was, is_ = stored["run"], expected["run"]
-        for name in expected["run"]:
-            if was.get(name) != is_[name]:
+        for name, value in described["run"].items():
+            was = stored["run"].get(name)
+            if was != value:
                 raise ValueError(
-                    f"the unfinished run in {str(self._path)!r} had {name} {was.get(name)!r}, not "
-                    f"{is_[name]!r}; ask for the same to go on, or remove that folder to start anew"
+                    f"the unfinished run in {str(self._path)!r} had {name} {was!r}, not {value!r}; "
+                    "ask for the same to go on, or remove that folder to start anew"
                 )
 
     def __enter__(self) -> "SnapshotFolder":
         """Returns itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Saves the newest state where an error ends the block, and waits until it is whole.
 
         Args:
@@ -192,7 +184,6 @@ class SnapshotFolder:
         Raises:
             OSError: If a state could not be saved, and nothing else was wrong.
         """
-        del kind, traceback
         with self._lock, _signals_deferred():
             # What broke down by itself would do so again.
             if self._pending is not None and error is not None and not isinstance(error, FitError):

@@ -1,6 +1,5 @@
 """What must hold for an aligner that minimises an energy."""
 
-import functools
 from collections.abc import Callable
 
 import equinox as eqx
@@ -12,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from diffclust.alignment import AbstractAligner, Alignment
 from diffclust.energies import AbstractPairEnergy, AbstractSampleEnergy
 from diffclust.prototypes import Clusters
-from diffclust.testing.drawing import agree, generator, require, rounding, smooth_image
+from diffclust.testing.drawing import agree, generator, require, rounding, smooth_image, stacked
 from diffclust.types import Key
 
 
@@ -53,7 +52,7 @@ def check_aligner(
     """
     draw = draw or (lambda k: smooth_image(k, 14, 16, sigma=0.25))
     keys = jax.random.split(key, clusters + 2)
-    prototypes = jax.tree.map(lambda *x: jnp.stack(x), *(draw(k) for k in keys[2:]))
+    prototypes = stacked([draw(k) for k in keys[2:]])
     samples = [energy.exemplar(draw(k)) for k in keys[:2]]
     dtype = jax.tree.leaves(prototypes)[0].dtype
     among = Clusters(prototypes, jnp.full((clusters, energy.num_penalties), penalty, dtype=dtype))
@@ -61,130 +60,93 @@ def check_aligner(
     params = jnp.asarray(scale * rng.normal(size=(2, energy.num_params)), dtype=dtype)
     none, zero = jnp.full((1,), -1, dtype=jnp.int32), jnp.zeros((1,), dtype=dtype)
     vacant = Alignment(none, params[:1], -1e6 + zero)
-    rest = np.asarray(_unaligned(energy, samples[0], among))
+    case = _Case(aligner, energy)
+    rest = np.asarray(case.unaligned(samples[0], among))
     close = 1e3 * rounding(rest) * (1.0 + float(np.max(np.abs(rest))))
 
-    check = functools.partial(_checked, aligner, energy, close)
-    alignment = check(samples[0], vacant, among)
+    alignment = case.checked(samples[0], among, vacant, close)
     free = Alignment(none[:0], params[:0], zero[:0])
-    without = check(samples[0], free, among).energy
+    without = case.checked(samples[0], among, free, close).energy
     agree(f"{name}: a vacant place counts for nothing", without, alignment.energy, close)
     # However bad it is, and however good: then the params are the only ones that lead there.
     worst = jnp.argmax(jnp.asarray(rest)).astype(jnp.int32)
-    starts = [(among, worst)]
+    starts = [among]
     if isinstance(energy, AbstractSampleEnergy):
         planted = energy.aligned(params[0], samples[0])
         exact = jax.tree.map(lambda all_, one: all_.at[worst].set(one), prototypes, planted)
-        starts.append((Clusters(exact, among.penalty), worst))
-    for given, cluster in starts:
-        before = _energies(energy, params[:1], samples[0], given.take(cluster[None]))
-        after = check(samples[0], Alignment(cluster[None], params[:1], before), given)
-        place = np.flatnonzero(np.asarray(after.cluster) == int(cluster))
-        require(place.size == 1, f"{name}: the incumbent stays a candidate")
-        excess = float(after.energy[place[0]]) - float(before[0])
-        require(excess <= close, f"{name}: never worse than the incumbent, not by {excess:.3g}")
-    _check_batches(aligner, energy, samples, among, vacant, close)
-    _check_bound(energy, samples[0], among.take(worst), params, close)
+        starts.append(Clusters(exact, among.penalty))
+    for given in starts:
+        case.check_incumbent(samples[0], given, worst, params[:1], close)
+    loop = [case.align(sample, among, vacant).energy for sample in samples]
+    batched = jax.vmap(lambda x: case.align(x, among, vacant).energy)(stacked(samples))
+    agree(f"{name}: vmap = loop", batched, np.stack(loop), 10 * close)
+    case.check_bound(samples[0], among.take(worst), params, close)
     if grid is not None:
-        table = np.asarray(_table(energy, jnp.asarray(grid, dtype=dtype), samples[0], among))
+        points = jnp.asarray(grid, dtype=dtype)
+        table = np.stack([case.everywhere(point, samples[0], among) for point in points])
         excess = np.asarray(alignment.energy) - table.min(axis=0)[np.asarray(alignment.cluster)]
         slack = tolerance * float(np.max(rest)) + close
         law = f"{name}: no worse than the best of the grid, not by {excess.max():.3g}"
         require(bool(np.all(excess <= slack)), law)
 
 
-def _checked(
-    aligner: AbstractAligner,
-    energy: AbstractPairEnergy,
-    close: float,
-    sample: PyTree,
-    start: Alignment,
-    given: Clusters,
-) -> Alignment:
-    """One alignment, and the laws that hold for each."""
-    alignment, name = _align(aligner, energy, sample, given, start), type(aligner).__name__
-    unaligned = np.asarray(_unaligned(energy, sample, given))
-    index, value = np.asarray(alignment.cluster), np.asarray(alignment.energy)
-    size = (aligner.num_candidates(len(given)),)
-    require(index.shape == value.shape == size, f"{name}: num_candidates are returned")
-    valid = (index >= 0) & (index < len(given))
-    distinct = len(set(index.tolist())) == index.size
-    require(bool(np.all(valid)) and distinct, f"{name}: candidates are different clusters")
-    require(bool(np.all(np.diff(value) >= 0)), f"{name}: candidates ascend by energy")
-    again = np.asarray(_energies(energy, alignment.params, sample, given.take(alignment.cluster)))
-    agree(f"{name}: energies are those of the params", value, again, close)
-    least = unaligned[index] + close
-    require(bool(np.all(value <= least)), f"{name}: no cluster is worse than unaligned")
-    return alignment
+class _Case(eqx.Module):
+    """An aligner, and the energy that it minimises."""
 
+    aligner: AbstractAligner
+    energy: AbstractPairEnergy
 
-def _check_bound(
-    energy: AbstractPairEnergy, sample: PyTree, cluster: Clusters, params: Array, close: float
-) -> None:
-    bound = energy.bind(sample)
-    calls = [bound(p, sample, cluster) for p in (params[0], params[1], params[0])]
-    twice = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), cluster)
-    alone = _energies(energy, params, sample, twice)
-    law = f"{type(energy).__name__}: a bound energy remembers nothing"
-    agree(law, np.stack(calls), np.asarray(alone)[[0, 1, 0]], close)
+    @eqx.filter_jit
+    def align(self, sample: PyTree, clusters: Clusters, start: Alignment) -> Alignment:
+        prepared = self.aligner.prepare(self.energy, clusters, None)
+        return self.aligner.align(self.energy, sample, clusters, None, start, prepared)
 
+    @eqx.filter_jit
+    def energies(self, params: Array, sample: PyTree, clusters: Clusters) -> Float[Array, " n"]:
+        """Of one vector of params for each cluster."""
+        return jax.vmap(self.energy.bind(sample), in_axes=(0, None, 0))(params, sample, clusters)
 
-def _check_batches(
-    aligner: AbstractAligner,
-    energy: AbstractPairEnergy,
-    samples: list[PyTree],
-    clusters: Clusters,
-    start: Alignment,
-    close: float,
-) -> None:
-    loop = [_align(aligner, energy, sample, clusters, start).energy for sample in samples]
-    both = jax.tree.map(lambda *x: jnp.stack(x), *samples)
-    batched = _align_all(aligner, energy, both, clusters, start).energy
-    agree(f"{type(aligner).__name__}: vmap = loop", batched, np.stack(loop), 10 * close)
+    def everywhere(self, params: Array, sample: PyTree, clusters: Clusters) -> Array:
+        """Energies of the same params for all clusters."""
+        return self.energies(jnp.tile(params[None], (len(clusters), 1)), sample, clusters)
 
+    def unaligned(self, sample: PyTree, clusters: Clusters) -> Array:
+        zero = jnp.zeros((self.energy.num_params,), dtype=clusters.dtype)
+        return self.everywhere(zero, sample, clusters)
 
-@eqx.filter_jit
-def _align(
-    aligner: AbstractAligner,
-    energy: AbstractPairEnergy,
-    sample: PyTree,
-    clusters: Clusters,
-    start: Alignment,
-) -> Alignment:
-    prepared = aligner.prepare(energy, clusters, None)
-    return aligner.align(energy, sample, clusters, None, start, prepared)
+    def checked(
+        self, sample: PyTree, clusters: Clusters, start: Alignment, close: float
+    ) -> Alignment:
+        """One alignment, and the laws that hold for each."""
+        alignment, name = self.align(sample, clusters, start), type(self.aligner).__name__
+        unaligned = np.asarray(self.unaligned(sample, clusters))
+        index, value = np.asarray(alignment.cluster), np.asarray(alignment.energy)
+        size = (self.aligner.num_candidates(len(clusters)),)
+        require(index.shape == value.shape == size, f"{name}: num_candidates are returned")
+        valid = (index >= 0) & (index < len(clusters))
+        distinct = len(set(index.tolist())) == index.size
+        require(bool(np.all(valid)) and distinct, f"{name}: candidates are different clusters")
+        require(bool(np.all(np.diff(value) >= 0)), f"{name}: candidates ascend by energy")
+        again = self.energies(alignment.params, sample, clusters.take(alignment.cluster))
+        agree(f"{name}: energies are those of the params", value, again, close)
+        least = unaligned[index] + close
+        require(bool(np.all(value <= least)), f"{name}: no cluster is worse than unaligned")
+        return alignment
 
+    def check_incumbent(
+        self, sample: PyTree, clusters: Clusters, own: Array, params: Array, close: float
+    ) -> None:
+        name = type(self.aligner).__name__
+        before = self.energies(params, sample, clusters.take(own[None]))
+        after = self.checked(sample, clusters, Alignment(own[None], params, before), close)
+        place = np.flatnonzero(np.asarray(after.cluster) == int(own))
+        require(place.size == 1, f"{name}: the incumbent stays a candidate")
+        excess = float(after.energy[place[0]]) - float(before[0])
+        require(excess <= close, f"{name}: never worse than the incumbent, not by {excess:.3g}")
 
-@eqx.filter_jit
-def _align_all(
-    aligner: AbstractAligner,
-    energy: AbstractPairEnergy,
-    samples: PyTree,
-    clusters: Clusters,
-    start: Alignment,
-) -> Alignment:
-    prepared = aligner.prepare(energy, clusters, None)
-    return jax.vmap(lambda x: aligner.align(energy, x, clusters, None, start, prepared))(samples)
-
-
-@eqx.filter_jit
-def _unaligned(
-    energy: AbstractPairEnergy, sample: PyTree, clusters: Clusters
-) -> Float[Array, " clusters"]:
-    zero = jnp.zeros((len(clusters), energy.num_params), dtype=clusters.dtype)
-    return jax.vmap(energy.bind(sample), in_axes=(0, None, 0))(zero, sample, clusters)
-
-
-@eqx.filter_jit
-def _energies(
-    energy: AbstractPairEnergy, params: Array, sample: PyTree, clusters: Clusters
-) -> Float[Array, " n"]:
-    return jax.vmap(energy.bind(sample), in_axes=(0, None, 0))(params, sample, clusters)
-
-
-@eqx.filter_jit
-def _table(
-    energy: AbstractPairEnergy, grid: Array, sample: PyTree, clusters: Clusters
-) -> Float[Array, "points clusters"]:
-    one = jax.vmap(energy.bind(sample), in_axes=(None, None, 0))
-    return jax.lax.map(lambda params: one(params, sample, clusters), grid)
+    def check_bound(self, sample: PyTree, cluster: Clusters, params: Array, close: float) -> None:
+        bound = self.energy.bind(sample)
+        calls = [bound(p, sample, cluster) for p in (params[0], params[1], params[0])]
+        alone = self.energies(params, sample, stacked([cluster, cluster]))
+        law = f"{type(self.energy).__name__}: a bound energy remembers nothing"
+        agree(law, np.stack(calls), np.asarray(alone)[[0, 1, 0]], close)

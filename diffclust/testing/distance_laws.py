@@ -14,7 +14,15 @@ from diffclust.alignment import AbstractAligner, InvariantDistance
 from diffclust.distances import AbstractBatchedDistance, AbstractDistance
 from diffclust.energies import AbstractPairEnergy
 from diffclust.prototypes import Clusters
-from diffclust.testing.drawing import agree, compiled, generator, require, rounding, smooth_image
+from diffclust.testing.drawing import (
+    agree,
+    compiled,
+    generator,
+    require,
+    rounding,
+    smooth_image,
+    stacked,
+)
 from diffclust.transforms import Affine
 from diffclust.types import Image, Key
 
@@ -49,7 +57,7 @@ def check_distance(
     keys = jax.random.split(key, clusters + 3)
     sample, *directions = (draw(k) for k in keys[:3])
     singles = [draw(k) for k in keys[3:]]
-    prototypes = _stacked(singles)
+    prototypes = stacked(singles)
     name = type(distance).__name__
     loop = np.stack([compiled(distance, sample, prototype) for prototype in singles])
     require(loop.ndim == 1, f"{name}: a distance is one number, not {loop.shape[1:]}")
@@ -98,9 +106,11 @@ def check_metric(
     """
     name = type(distance).__name__
     samples = [draw(k) for k in jax.random.split(key, _DRAWS)]
-    halves = [_halfway(*pair) for pair in itertools.pairwise(samples)]
+    halves = [
+        jax.tree.map(lambda x, y: 0.5 * (x + y), *pair) for pair in itertools.pairwise(samples)
+    ]
     everything = [*samples, *halves, *_exchanged(*samples[:2])]
-    table = np.asarray(_measure_pairs(distance, _stacked(everything)))
+    table = np.asarray(_measure_pairs(distance, stacked(everything)))
     close = 1e3 * rounding(table) * (1.0 + float(table.max()))
     agree(f"{name}: symmetry", table, table.T, close)
     agree(f"{name}: zero at equality", np.diagonal(table), 0 * np.diagonal(table), close)
@@ -115,14 +125,6 @@ def check_metric(
         require(
             excess <= close, f"{name}: the triangle inequality; a detour is shorter by {excess:.3g}"
         )
-
-
-def _stacked(samples: list[PyTree]) -> PyTree:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *samples)
-
-
-def _halfway(first: PyTree, second: PyTree) -> PyTree:
-    return jax.tree.map(lambda x, y: 0.5 * (x + y), first, second)
 
 
 def _exchanged(first: PyTree, second: PyTree) -> list[PyTree]:

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from diffclust.sampling import pixel_grid
 from diffclust.transforms import AbstractTransform
@@ -53,6 +53,18 @@ def generator(key: Key) -> np.random.Generator:
         A generator.
     """
     return np.random.default_rng(np.asarray(jax.random.key_data(key)))
+
+
+def stacked(samples: Sequence[PyTree]) -> PyTree:
+    """Samples with one leading axis.
+
+    Args:
+        samples: One or more, of one structure.
+
+    Returns:
+        All of them as one tree.
+    """
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *samples)
 
 
 def params(transform: AbstractTransform, scale: float = 0.2) -> Any:

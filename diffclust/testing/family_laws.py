@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PyTree
 
 from diffclust.energies import AbstractSampleEnergy
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters
-from diffclust.testing.drawing import agree, generator, require, rounding, smooth_image
+from diffclust.testing.drawing import agree, generator, require, rounding, smooth_image, stacked
 from diffclust.types import Key
 
 _Batch = tuple[Array, PyTree, Array, Array]
@@ -50,7 +50,7 @@ def check_family(
     draw = draw or (lambda k: smooth_image(k, 8, 9, 2))
     keys = jax.random.split(key, count + clusters + 1)
     samples, seeds = (
-        jax.vmap(family.normalise)(jax.tree.map(lambda *x: jnp.stack(x), *(draw(k) for k in part)))
+        jax.vmap(family.normalise)(stacked([draw(k) for k in part]))
         for part in (keys[:count], keys[count:])
     )
     # New clusters are of samples, whatever prototypes are.
@@ -59,77 +59,75 @@ def check_family(
     drawn = scale * generator(key).normal(size=(count, energy.num_params))
     params, index = jnp.asarray(drawn, dtype=dtype), jnp.arange(count) % clusters
     weight = jnp.ones((count,), dtype=dtype).at[0].set(2.0).at[1].set(0.0)
-    batch = (params, samples, index, weight)
-    loss_of = eqx.filter_jit(lambda p: _loss(energy, batch, p))
-    name, losses = type(family).__name__, [float(loss_of(prototypes))]
+    case = _Case(family, energy, (params, samples, index, weight))
+    name, losses = type(family).__name__, [float(case.loss(prototypes))]
     for _ in range(passes):
-        prototypes = _updated(family, energy, batch, prototypes)
-        losses.append(float(loss_of(prototypes)))
+        prototypes = case.updated(prototypes)
+        losses.append(float(case.loss(prototypes)))
     close = 1e2 * rounding(weight) * (1.0 + max(map(abs, losses)))
     rise = float(np.max(np.diff(losses)))
     if isinstance(prototypes, Array):
         # Where something near is better, the family must not lead back.
-        slope = eqx.filter_jit(jax.grad(loss_of))(prototypes)
+        slope = jax.grad(case.loss)(prototypes)
         size = jnp.linalg.norm(prototypes) / jnp.maximum(jnp.linalg.norm(slope), close)
         better = jax.vmap(family.normalise)(prototypes - 0.02 * size * slope)
-        if float(loss_of(better)) < losses[-1]:
-            after = loss_of(_updated(family, energy, batch, better))
-            rise = max(rise, float(after - loss_of(better)))
+        if float(case.loss(better)) < losses[-1]:
+            after = case.loss(case.updated(better))
+            rise = max(rise, float(after - case.loss(better)))
     require(rise <= close, f"{name}: an update does not raise the loss, not by {rise:.3g}")
-    _check_sums(family, energy, batch, prototypes)
+    case.check_sums(prototypes)
     initial = jax.tree.leaves(jax.vmap(family.init)(seeds))
     for before, after in zip(initial, jax.tree.leaves(prototypes), strict=True):
         agree(f"{name}: an empty cluster's prototype stays", after[-1], before[-1], close)
 
 
-def _check_sums(
-    family: AbstractPrototypeFamily,
-    energy: AbstractSampleEnergy,
-    batch: _Batch,
-    prototypes: PyTree,
-) -> None:
-    """Whether statistics add up over batches, and follow the weights."""
-    params, samples, index, weight = batch
-    half, twice = weight.shape[0] // 2, jnp.asarray([0, *range(weight.shape[0])])
-    parts = [slice(None, half), slice(half, None)]
-    batches = [jax.tree.map(lambda leaf, at=at: leaf[at], batch) for at in parts]
-    whole = jax.tree.leaves(_statistics(family, energy, batch, prototypes))
-    halves = [jax.tree.leaves(_statistics(family, energy, b, prototypes)) for b in batches]
-    # The first sample twice, each time with half of its weight; and without the weightless second.
-    other = jax.tree.map(lambda leaf: leaf[twice], (params, samples, index))
-    ones = jnp.ones_like(weight, shape=(len(twice),)).at[2].set(0.0)
-    changed = jax.tree.map(lambda leaf: leaf.at[2].set(leaf[3]), other)
-    weighted = jax.tree.leaves(_statistics(family, energy, (*changed, ones), prototypes))
-    name = type(family).__name__
-    for total, one, two, again in zip(whole, *halves, weighted, strict=True):
-        close = 1e2 * rounding(total) * (1.0 + float(jnp.max(jnp.abs(total))))
-        agree(f"{name}: statistics add up over batches", one + two, total, close)
-        agree(f"{name}: statistics follow the weights", again, total, close)
+class _Case(eqx.Module):
+    """A family, the energy that it lowers, and a batch."""
 
+    family: AbstractPrototypeFamily
+    energy: AbstractSampleEnergy
+    batch: _Batch
 
-@eqx.filter_jit
-def _updated(
-    family: AbstractPrototypeFamily, energy: AbstractSampleEnergy, batch: _Batch, prototypes: PyTree
-) -> PyTree:
-    return family.update(_statistics(family, energy, batch, prototypes), prototypes)
+    @eqx.filter_jit
+    def loss(self, prototypes: PyTree) -> Float[Array, ""]:
+        params, samples, index, weight = self.batch
+        num_penalties = (weight.shape[0], self.energy.num_penalties)
+        own = jax.tree.map(lambda leaf: leaf[index], prototypes)
+        clusters = Clusters(own, jnp.zeros(num_penalties, dtype=weight.dtype))
+        bound = self.energy.bind(jax.tree.map(lambda leaf: leaf[0], samples))
+        return jnp.sum(weight * jax.vmap(bound)(params, samples, clusters))
 
+    @eqx.filter_jit
+    def statistics(self, batch: _Batch, prototypes: PyTree) -> PyTree:
+        params, samples, index, weight = batch
+        count = jax.tree.leaves(prototypes)[0].shape[0]
+        membership = jax.nn.one_hot(index, count, dtype=weight.dtype) * weight[:, None]
+        aligned = jax.vmap(self.energy.aligned)(params, samples)
+        pixel_weight = jax.vmap(self.energy.pixel_weight)(params, samples)
+        return self.family.statistics(aligned, pixel_weight, membership, prototypes)
 
-@eqx.filter_jit
-def _statistics(
-    family: AbstractPrototypeFamily, energy: AbstractSampleEnergy, batch: _Batch, prototypes: PyTree
-) -> PyTree:
-    params, samples, index, weight = batch
-    count = jax.tree.leaves(prototypes)[0].shape[0]
-    membership = jax.nn.one_hot(index, count, dtype=weight.dtype) * weight[:, None]
-    aligned = jax.vmap(energy.aligned)(params, samples)
-    pixel_weight = jax.vmap(energy.pixel_weight)(params, samples)
-    return family.statistics(aligned, pixel_weight, membership, prototypes)
+    @eqx.filter_jit
+    def updated(self, prototypes: PyTree) -> PyTree:
+        return self.family.update(self.statistics(self.batch, prototypes), prototypes)
 
-
-def _loss(energy: AbstractSampleEnergy, batch: _Batch, prototypes: PyTree) -> Float[Array, ""]:
-    params, samples, index, weight = batch
-    num_penalties = (weight.shape[0], energy.num_penalties)
-    own = jax.tree.map(lambda leaf: leaf[index], prototypes)
-    clusters = Clusters(own, jnp.zeros(num_penalties, dtype=weight.dtype))
-    bound = energy.bind(jax.tree.map(lambda leaf: leaf[0], samples))
-    return jnp.sum(weight * jax.vmap(bound)(params, samples, clusters))
+    def check_sums(self, prototypes: PyTree) -> None:
+        """Checks that statistics add up over batches, and follow the weights."""
+        weight = self.batch[-1]
+        half, twice = weight.shape[0] // 2, jnp.asarray([0, *range(weight.shape[0])])
+        batches = [
+            jax.tree.map(lambda leaf, at=at: leaf[at], self.batch)
+            for at in (slice(None, half), slice(half, None))
+        ]
+        # The first sample twice, with half of its weight; and without the weightless second.
+        other = jax.tree.map(lambda leaf: leaf[twice], self.batch[:-1])
+        ones = jnp.ones_like(weight, shape=(len(twice),)).at[2].set(0.0)
+        changed = jax.tree.map(lambda leaf: leaf.at[2].set(leaf[3]), other)
+        whole, *halves, weighted = (
+            jax.tree.leaves(self.statistics(batch, prototypes))
+            for batch in (self.batch, *batches, (*changed, ones))
+        )
+        name = type(self.family).__name__
+        for total, one, two, again in zip(whole, *halves, weighted, strict=True):
+            close = 1e2 * rounding(total) * (1.0 + float(jnp.max(jnp.abs(total))))
+            agree(f"{name}: statistics add up over batches", one + two, total, close)
+            agree(f"{name}: statistics follow the weights", again, total, close)

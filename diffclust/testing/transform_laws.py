@@ -55,10 +55,7 @@ def check_transform(
     Raises:
         AssertionError: With the law that is broken.
     """
-    if draw is None:
-        case = _draw(transform, key, (height, width, channels), scale)
-    else:
-        case = _drawn_by(draw, transform, key, scale)
+    case = _drawn(transform, key, (height, width, channels), scale, draw)
     laws: list[Callable[[_Case], None]] = [_zero_is_identity, _batching, _deformation]
     if case.is_spatial:
         laws += [_spatial, _jacobian_determinant, _affine_embedding]
@@ -144,39 +141,30 @@ class _Case:
         return (self.mapped, self.grid) if self.is_spatial else (self.moved, self.image)
 
 
-def _draw(
-    transform: AbstractTransform, key: Key, shape: tuple[int, int, int], scale: float
+def _drawn(
+    transform: AbstractTransform,
+    key: Key,
+    shape: tuple[int, int, int],
+    scale: float,
+    draw: Callable[[Key], PyTree] | None,
 ) -> _Case:
-    smooth = np.asarray(smooth_image(key, *shape, sigma=0.5))
-    rng = generator(key)
-    drawn = _draw_params(transform, rng, scale, smooth.dtype)
-    image, other = rng.uniform(size=(2, *shape)).astype(smooth.dtype)
-    return _Case(
-        transform, transform, *drawn, image, other, smooth, np.asarray(pixel_grid(*shape[:2]))
-    )
-
-
-def _draw_params(
-    transform: AbstractTransform, rng: np.random.Generator, scale: float, dtype: np.dtype
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Two vectors of params, and a direction of length one."""
-    params = rng.normal(size=(3, transform.num_params)).astype(dtype)
+    """A case of images; with `draw` one of samples of any kind, as vectors."""
+    rng, function, vectors = generator(key), transform, None
+    if draw is None:
+        smooth = np.asarray(smooth_image(key, *shape, sigma=0.5))
+        grid = np.asarray(pixel_grid(*shape[:2]))
+    else:
+        one, two = (draw(k) for k in jax.random.split(key))
+        flat, unravel = ravel_pytree(one)
+        smooth, grid = np.asarray(flat), np.zeros((2, 0), flat.dtype)
+        vectors = (smooth, np.asarray(ravel_pytree(two)[0]))
+        sizes = one.shape[:2] if isinstance(one, Array) else None
+        function = _OfVectors(transform, unravel, sizes)
+    params = rng.normal(size=(3, transform.num_params)).astype(smooth.dtype)
     direction = params[2] / max(1e-6, float(np.sqrt(np.sum(params[2] ** 2))))
-    first, second = np.asarray(scale, dtype) * params[:2]
-    return first, second, direction
-
-
-def _drawn_by(
-    draw: Callable[[Key], PyTree], transform: AbstractTransform, key: Key, scale: float
-) -> _Case:
-    """Samples of any kind as vectors."""
-    one, two = (draw(k) for k in jax.random.split(key))
-    flat, unravel = ravel_pytree(one)
-    image, other = np.asarray(flat), np.asarray(ravel_pytree(two)[0])
-    drawn = _draw_params(transform, generator(key), scale, image.dtype)
-    sizes = one.shape[:2] if isinstance(one, Array) else None
-    function, grid = _OfVectors(transform, unravel, sizes), np.zeros((2, 0), image.dtype)
-    return _Case(transform, function, *drawn, image, other, image, grid)
+    first, second = np.asarray(scale, smooth.dtype) * params[:2]
+    image, other = vectors or rng.uniform(size=(2, *shape)).astype(smooth.dtype)
+    return _Case(transform, function, first, second, direction, image, other, smooth, grid)
 
 
 @eqx.filter_jit

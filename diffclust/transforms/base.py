@@ -90,7 +90,6 @@ class AbstractTransform(eqx.Module):
         Returns:
             A function of params, an image and other images; by default None, for no such way.
         """
-        del height, width
 
     @abc.abstractmethod
     def deformation(self, params: Params) -> Float[Array, " terms"]:

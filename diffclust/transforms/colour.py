@@ -104,7 +104,6 @@ class Colour(AbstractTransform):
             A function of params and variances, which raises a ValueError for an image with another
             number of channels.
         """
-        del height, width
 
         def apply(params: Params, variance: Image) -> Image:
             self._check(variance)

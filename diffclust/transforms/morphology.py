@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from diffclust import _validation as check
 from diffclust.sampling import set_apart
 from diffclust.transforms.base import AbstractTransform
 from diffclust.types import Image, Params, Scalar
@@ -62,10 +63,7 @@ class Morphology(AbstractTransform):
         """Refuses an even window and an unknown boundary."""
         if self.window < 1 or self.window % 2 == 0:
             raise ValueError(f"window must be odd, to have a middle, not {self.window}")
-        if self.boundary not in get_args(Surroundings):
-            raise ValueError(
-                f"boundary must be one of {get_args(Surroundings)}, not {self.boundary!r}"
-            )
+        check.one_of(self.boundary, get_args(Surroundings), "boundary")
 
     @property
     def num_params(self) -> int:
@@ -87,7 +85,6 @@ class Morphology(AbstractTransform):
             A function of params and image, which raises a ValueError for an image of several
             channels unless `channelwise`.
         """
-        del height, width
         half, side = self.window // 2, self.window
         offset = np.arange(side) - half
         rest = 1.0 - 0.5 * (offset[:, None] ** 2 + offset[None, :] ** 2)
@@ -120,7 +117,6 @@ class Morphology(AbstractTransform):
         Returns:
             A function of params and variances that gives the variances back.
         """
-        del height, width
         return lambda params, variance: variance
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from diffclust import _validation as check
 from diffclust.sampling import Boundary
 from diffclust.transforms.affine import displaced, mean_squared_displacement
 from diffclust.transforms.base import AbstractSpatialTransform
@@ -94,8 +95,7 @@ class ThinPlateSpline(AbstractSpatialTransform):
             raise ValueError(
                 f"landmarks must be (rows, columns) of at least 2 each, not {self.landmarks}"
             )
-        if not self.regularisation >= 0.0:
-            raise ValueError(f"regularisation must be at least 0, not {self.regularisation}")
+        check.positive(self.regularisation, "regularisation", least=0)
 
     @property
     def num_landmarks(self) -> int:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from diffclust import _validation as check
 from diffclust.transforms.base import AbstractTransform
 from diffclust.types import Params, Series
 
@@ -33,8 +34,7 @@ class TimeWarp(AbstractTransform):
 
     def __check_init__(self):
         """Refuses what leaves nothing to be warped."""
-        if self.num_intervals < 2:
-            raise ValueError(f"num_intervals must be at least 2, not {self.num_intervals}")
+        check.positive(self.num_intervals, "num_intervals", least=2)
 
     @property
     def num_params(self) -> int:
@@ -82,7 +82,6 @@ class TimeWarp(AbstractTransform):
         Returns:
             A function of params and series.
         """
-        del width
         return self._bound(height, 0.5)
 
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Series], Series]:
@@ -95,7 +94,6 @@ class TimeWarp(AbstractTransform):
         Returns:
             A function of params and variances.
         """
-        del width
         return self._bound(height, 1.0)
 
     def _bound(self, length: int, power: float) -> Callable[[Params, Series], Series]:

@@ -1,4 +1,5 @@
 import hypothesis
+import jax
 import numpy as np
 import pytest
 import sklearn.neighbors
@@ -22,7 +23,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks of references even of few samples."""
     monkeypatch.setattr(neighbours, "_BLOCK", 64)
     monkeypatch.setattr(neighbours, "_GROUP", 8)
-    neighbours._merge.clear_cache()
+    jax.clear_caches()
 
 
 @pytest.mark.parametrize("exclude_self", [False, True])

@@ -98,8 +98,7 @@ def test_as_many_workers_as_you_like(monkeypatch, chunk_size):
         return distances, np.concatenate([*features_of(feature_map, images, chunk_size=chunk_size)])
 
     several = found()
-    for module in ("graphs.refine", "features.orthogonal_complement"):
-        monkeypatch.setattr(f"diffclust.{module}.num_workers", lambda mesh: 1)
+    monkeypatch.setattr("diffclust.parallel.in_flight.num_workers", lambda mesh: 1)
     for ours, theirs in zip(several, found(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     expected = ((images[sources] - images[targets]) ** 2).sum((1, 2, 3))
