@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from diffclust.data import Collection, Recordings
-from diffclust.methods import Words
+from diffclust.methods import Words, plural
 from diffclust.models import Result
 from diffclust.report.text import escape, number, percent
 
@@ -109,7 +109,7 @@ class SampleInfo:
             lines.append(f"responsibility {percent(self.certainty)}")
         if self.p_value is not None:
             farther = percent(1.0 - self.p_value)
-            lines.append(f"farther than {farther} of the {words.noun}s fitted to this cluster")
+            lines.append(f"farther than {farther} of the {plural(words.noun)} fitted to this cluster")
         if self.has_margin:
             lines.append(f"margin {number(self.margin)} to cluster {self.runner_up}")
         return "\n".join(lines)
