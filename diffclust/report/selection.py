@@ -108,8 +108,8 @@ class SampleInfo:
         if self.certainty is not None:
             lines.append(f"responsibility {percent(self.certainty)}")
         if self.p_value is not None:
-            farther = percent(1.0 - self.p_value)
-            lines.append(f"farther than {farther} of the {plural(words.noun)} fitted to this cluster")
+            farther = f"farther than {percent(1.0 - self.p_value)}"
+            lines.append(f"{farther} of the {plural(words.noun)} fitted to this cluster")
         if self.has_margin:
             lines.append(f"margin {number(self.margin)} to cluster {self.runner_up}")
         return "\n".join(lines)
