@@ -16,7 +16,6 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust import _validation
 from diffclust._renamed import current_settings
-from diffclust.energies import AbstractSampleEnergy
 from diffclust.image_source import Images
 from diffclust.methods import Method, Words, method_of, plural
 from diffclust.models.settings import AbstractSettings
@@ -24,6 +23,7 @@ from diffclust.parallel import Data, Description, default_chunk_size
 from diffclust.progress_bar import on_terminal
 from diffclust.prototypes import Learned, exemplar_of
 from diffclust.solvers import (
+    AbstractSolver,
     Assignment,
     Callback,
     GradientPlan,
@@ -31,6 +31,8 @@ from diffclust.solvers import (
     Snapshots,
     Stages,
     Start,
+    all_energies,
+    assign_samples,
     ignore,
     run,
 )
@@ -480,7 +482,19 @@ class AbstractModel(eqx.Module):
             The tree that `load` fills.
         """
 
-    @abc.abstractmethod
+    def judge(self, outcome: Outcome, data: Data, /) -> tuple[AbstractSolver | None, Data]:
+        """What compares new samples with clusters, and the samples that it compares.
+
+        Args:
+            outcome: The outcome of a fit of this model.
+            data: Samples of the shape that was fitted, which were validated.
+
+        Returns:
+            A solver and data; by default no solver, where clusters are found some other way.
+        """
+        del outcome
+        return None, data
+
     def assign(self, outcome: Outcome, data: Data, /, *, callback: Callback = ignore) -> Assignment:
         """Assigns new samples, which were validated, to clusters that stay as they are.
 
@@ -490,10 +504,13 @@ class AbstractModel(eqx.Module):
             callback: Called after every chunk.
 
         Returns:
-            Clusters, distances, margins and params.
+            Clusters, distances, margins and params: by default, every sample goes where its energy,
+            or score, is least.
         """
+        solver, data = self.judge(outcome, data)
+        assert solver is not None
+        return assign_samples(solver, outcome.learned, data, callback=callback)
 
-    @abc.abstractmethod
     def energies(
         self, outcome: Outcome, data: Data, /, *, callback: Callback = ignore
     ) -> Float[np.ndarray, "n clusters"]:
@@ -505,11 +522,19 @@ class AbstractModel(eqx.Module):
             callback: Called after every chunk.
 
         Returns:
-            What decides: penalised squared distances, or negative log-likelihoods.
+            What decides: penalised squared distances, or negative log-likelihoods; of a mixture
+            with -log π added.
 
         Raises:
             ValueError: If the model does not compare samples with clusters.
         """
+        solver, data = self.judge(outcome, data)
+        if solver is None:
+            raise ValueError(
+                f"{self.method} does not compare {plural(self.words.noun)} with clusters; see "
+                "Result.predict for how far each is from its own"
+            )
+        return all_energies(solver, outcome.learned, data, callback=callback)
 
     @abc.abstractmethod
     def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> np.ndarray:
@@ -595,34 +620,6 @@ def shape_of(samples: Any) -> tuple[Any, ...]:
     """
     shapes = tuple(tuple(leaf.shape[1:]) for leaf in jax.tree.leaves(samples))
     return shapes[0] if len(shapes) == 1 else shapes
-
-
-def moved_samples(
-    energy: AbstractSampleEnergy, params: np.ndarray, samples: Any, chunk_size: int
-) -> Any:
-    """Samples moved by their params, chunk by chunk.
-
-    Args:
-        energy: The energy whose params they are.
-        params: How each sample is moved.
-        samples: Arrays with a leading axis, or images that are read as they are needed.
-        chunk_size: Samples that are in memory at once.
-
-    Returns:
-        The moved samples.
-    """
-    given = (params, samples)
-    chunks = (
-        jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i : i + chunk_size]), given)
-        for i in range(0, len(params), chunk_size)
-    )
-    parts = [jax.tree.map(np.asarray, _moved(energy, *chunk)) for chunk in chunks]
-    return jax.tree.map(lambda *part: np.concatenate(part), *parts)
-
-
-@eqx.filter_jit
-def _moved(energy: AbstractSampleEnergy, params: Array, samples: PyTree) -> PyTree:
-    return jax.vmap(energy.aligned)(params, samples)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -17,14 +17,13 @@ from diffclust.alignment import (
     Stage,
 )
 from diffclust.graphs import Neighbours, reranked
-from diffclust.graphs.affinity import mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbours_of
 from diffclust.graphs.refine import CandidateDistances, Direction, arranged
 from diffclust.image_source import Images
 from diffclust.models.kmeans import DeformationInvariantKMeans, after_rotations
 from diffclust.models.scattering import reporter
 from diffclust.models.settings import Register, SplineSettings
-from diffclust.models.spectral import AbstractGraphModel, extended
+from diffclust.models.spectral import AbstractGraphModel
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import Chunkwise
 from diffclust.registration import Frame
@@ -210,13 +209,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
             both = (np.asarray(frame.registered(x)) for x in (every, stored["images"]))
             distances = self.candidate_distances(*both, data=data, callback=callback)
             ranked += by_root(candidates, distances(candidates))
-        affinities = mean_affinity_to_references(
-            ranked,
-            self.num_neighbours,
-            stored["scales"],
-            weight=stored.get("weight"),
-        )
-        return extended(outcome, affinities)
+        return self.extended_by_graph(outcome, ranked)
 
 
 def _pairs_in(frame: Frame) -> str:

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -33,27 +33,15 @@ from diffclust.models.images import AbstractImageModel, check_landmarks
 from diffclust.models.settings import BackboneName, Training
 from diffclust.networks import (
     AbstractBackbone,
-    Head,
     StridedBackbone,
     make_heads,
     residual_backbone,
 )
 from diffclust.parallel import Data, Description
+from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import Clusters, GaussianImages, Learned
 from diffclust.sampling import Boundary
-from diffclust.solvers import (
-    Assignment,
-    Callback,
-    GradientEM,
-    GradientPlan,
-    GradientProblem,
-    Outcome,
-    Stages,
-    Start,
-    all_energies,
-    assign_softly,
-    ignore,
-)
+from diffclust.solvers import GradientEM, GradientPlan, GradientProblem, Outcome, Stages, Start
 from diffclust.transforms import (
     AbstractTransform,
     Identity,
@@ -240,7 +228,12 @@ class AbstractGradientModel(AbstractImageModel):
         if self.backbone is not None and sequence:
             first, second = jax.random.split(key)
             backbone = _BACKBONES[self.backbone](height, width, channels, key=first)
-            heads = _heads(sequence, backbone, self.num_clusters, second)
+            heads = tuple(
+                make_heads(self.num_clusters, backbone.num_features, each.num_params, key=part)
+                for each, part in zip(
+                    sequence, jax.random.split(second, len(sequence)), strict=True
+                )
+            )
         terms = sum(len(transform.deformation_terms) for transform in sequence)
         penalty = jnp.full((self.num_clusters, terms), self.deformation_penalty, images.dtype)
         clusters = Clusters(objective.prototypes(images), penalty, heads)
@@ -362,17 +355,10 @@ class AbstractGradientModel(AbstractImageModel):
         images = jnp.zeros((self.num_clusters, *sample.shape), sample.dtype)
         return _init_compiled(self, images, jax.random.key(0))
 
-    def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
-        """Every image goes where its score is least."""
-        solver = self._final(data.samples.shape[3])
-        return assign_softly(solver, outcome.learned, data, callback=callback)[0]
-
-    def energies(
-        self, outcome: Outcome, data: Data, *, callback: Callback = ignore
-    ) -> Float[np.ndarray, "n clusters"]:
-        """The energy of every image in every cluster; of a mixture, with -log π added."""
-        solver = self._final(data.samples.shape[3])
-        return all_energies(solver, outcome.learned, data, callback=callback)
+    def judge(self, outcome: Outcome, data: Data) -> tuple[GradientEM, Data]:
+        """The solver of the final assignment, and the samples as they are."""
+        del outcome
+        return self._final(data.samples.shape[3]), data
 
     def _first(
         self, data: Data, start: Start, key: Key
@@ -410,16 +396,6 @@ def _init_compiled(
     return model.init(images, key)
 
 
-def _heads(
-    sequence: Sequence[AbstractTransform], backbone: AbstractBackbone, num_clusters: int, key: Key
-) -> tuple[Head, ...]:
-    keys = jax.random.split(key, len(sequence))
-    return tuple(
-        make_heads(num_clusters, backbone.num_features, transform.num_params, key=part)
-        for transform, part in zip(sequence, keys, strict=True)
-    )
-
-
 def warped_prototypes(
     result: Result, clusters: Any, params: Any, *, transforms: int | None = None
 ) -> Float[np.ndarray, "n height width channels"]:
@@ -441,25 +417,17 @@ def warped_prototypes(
     if not isinstance(model, AbstractGradientModel):
         raise ValueError(f"{model.method} does not move prototypes; see `Result.align`")
     channels, size = result.sample_shape[2], result.outcome.chunk_size
-    prototypes = jnp.asarray(result.prototypes)
-    index, moves = np.asarray(clusters), np.asarray(params, result.prototypes.dtype)
+    prototypes = result.prototypes
+    index, moves = np.asarray(clusters), np.asarray(params, prototypes.dtype)
     expected = (len(index), model.energy(channels).num_params)
     if moves.shape != expected:
         raise ValueError(
             f"params must have shape {expected}, one row for each image; got {moves.shape}"
         )
     energy = model.energy(channels, transforms)
-    moves = moves[:, : energy.num_params]
-    parts = [
-        np.asarray(_move(energy, jnp.asarray(moves[i : i + size]), prototypes[index[i : i + size]]))
-        for i in range(0, len(index), size)
-    ]
-    return np.concatenate(parts) if parts else np.zeros((0, *result.sample_shape), moves.dtype)
-
-
-@eqx.filter_jit
-def _move(energy: TransformedPrototype, params: Array, prototypes: Array) -> Array:
-    return jax.vmap(energy.moved)(params, prototypes)
+    if not len(index):
+        return np.zeros((0, *result.sample_shape), moves.dtype)
+    return map_in_chunks(energy.moved, size, moves[:, : energy.num_params], prototypes[index])
 
 
 def _of_base(name: str) -> Any:

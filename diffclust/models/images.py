@@ -6,18 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from diffclust import _validation
 from diffclust.energies import TransformedDistance, TransformedPrototype
 from diffclust.image_source import Images, blanked
 from diffclust.masks import check_mask_size, mask_weights
-from diffclust.models.base import AbstractModel, Result, moved_samples
+from diffclust.models.base import AbstractModel, Result
 from diffclust.models.settings import RegistrationSettings
 from diffclust.parallel import Data
+from diffclust.parallel.mesh import map_in_chunks
 from diffclust.registration import Frame, choose_ink, votes_of
 from diffclust.solvers import Outcome
 from diffclust.transforms import AbstractSpatialTransform, AbstractTransform, ThinPlateSpline
@@ -139,7 +138,7 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
                 f"{self.method} moves prototypes, not images; see "
                 "diffclust.models.warped_prototypes"
             )
-        return moved_samples(energy, params, images, outcome.chunk_size)
+        return map_in_chunks(energy.aligned, outcome.chunk_size, params, images)
 
 
 def check_landmarks(transforms: Iterable[AbstractTransform], images: Images) -> None:
@@ -192,12 +191,5 @@ def restored(
     if model.register == "auto":
         frame = dataclasses.replace(frame, place="upright")
     array, others = _validation.images(images), _validation.images(drawn, "drawn")
-    params, shape = jnp.asarray(frame.params_of(array)), array.shape[1:]
-    starts, size = range(0, len(array), result.outcome.chunk_size), result.outcome.chunk_size
-    chunks = ((params[i : i + size], jnp.asarray(others[i : i + size])) for i in starts)
-    return np.concatenate([np.asarray(_restore(frame, *chunk, shape)) for chunk in chunks])
-
-
-@eqx.filter_jit
-def _restore(frame: Frame, params: Array, drawn: Array, shape: tuple[int, ...]) -> Array:
-    return jax.vmap(lambda p, x: frame.restore(p, x, shape))(params, drawn)
+    restore = eqx.Partial(frame.restore, sample_shape=array.shape[1:])
+    return map_in_chunks(restore, result.outcome.chunk_size, frame.params_of(array), others)

@@ -6,9 +6,8 @@ import functools
 import math
 
 import equinox as eqx
-import numpy as np
 import optax
-from jaxtyping import Float, PyTree
+from jaxtyping import PyTree
 
 from diffclust import _validation
 from diffclust.alignment import (
@@ -34,8 +33,6 @@ from diffclust.parallel import Data, Description
 from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages
 from diffclust.sampling import Boundary
 from diffclust.solvers import (
-    Assignment,
-    Callback,
     Lloyd,
     LloydPlan,
     LloydProblem,
@@ -44,9 +41,6 @@ from diffclust.solvers import (
     Stages,
     Start,
     Stopping,
-    all_energies,
-    assign_samples,
-    ignore,
 )
 from diffclust.solvers.lloyd_run import blank_state
 from diffclust.transforms import (
@@ -164,15 +158,10 @@ class AbstractLloydModel(AbstractModel):
         """What Lloyd's algorithm learns."""
         return blank_state(self.solver(), sample, self.num_clusters, self.penalty()).learned
 
-    def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
-        """Every sample goes where its energy is least."""
-        return assign_samples(self.solver(), outcome.learned, data, callback=callback)
-
-    def energies(
-        self, outcome: Outcome, data: Data, *, callback: Callback = ignore
-    ) -> Float[np.ndarray, "n clusters"]:
-        """The energy of every sample in every cluster."""
-        return all_energies(self.solver(), outcome.learned, data, callback=callback)
+    def judge(self, outcome: Outcome, data: Data) -> tuple[Lloyd, Data]:
+        """The solver, and the samples as they are."""
+        del outcome
+        return self.solver(), data
 
 
 class AbstractPrototypeModel(AbstractLloydModel, AbstractImageModel):

@@ -10,10 +10,10 @@ from diffclust import _validation
 from diffclust.alignment import AbstractAligner
 from diffclust.energies import AbstractSampleEnergy
 from diffclust.methods import Method, Words
-from diffclust.models.base import moved_samples
 from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.models.settings import SearchSettings
 from diffclust.parallel import Description
+from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import AbstractPrototypeFamily
 from diffclust.solvers import Lloyd, LloydProblem, Outcome, Stages, Start
 
@@ -114,7 +114,7 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
 
     def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> Any:
         """Moves samples by their params."""
-        return moved_samples(self.lloyd.energy, params, samples, outcome.chunk_size)
+        return map_in_chunks(self.lloyd.energy.aligned, outcome.chunk_size, params, samples)
 
 
 def _types_of(part: eqx.Module) -> str:

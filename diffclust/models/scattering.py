@@ -285,19 +285,6 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         chunks = alignment_chunks(*given, callback=callback)
         return _assignment(points, data.allgather(all_rows(chunks)))
 
-    def energies(
-        self, outcome: Outcome, data: Data, *, callback: Callback = ignore
-    ) -> Float[np.ndarray, "n clusters"]:
-        """There are none.
-
-        Raises:
-            ValueError: Always.
-        """
-        raise ValueError(
-            f"{self.method} does not compare images with clusters; see Result.predict for how far "
-            "each is from its own"
-        )
-
     def energy(self, channels: int = 1) -> TransformedDistance:
         """That of the prototypes, which decides nothing."""
         return self.alignment_model().energy()

@@ -18,9 +18,9 @@ from diffclust.alignment import (
     Stage,
 )
 from diffclust.energies import TransformedDistance
-from diffclust.models.base import moved_samples
 from diffclust.models.kmeans import AbstractLloydModel
 from diffclust.models.settings import SearchSettings
+from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import AbstractPrototypeFamily, MeanSeries
 from diffclust.solvers import Outcome
 from diffclust.transforms import TimeWarp, params_grid
@@ -96,7 +96,7 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
         """Warped series; NaN where nothing was seen."""
         seen = np.isfinite(series).all(axis=2, keepdims=True).astype(series.dtype)
         moved, share = (
-            moved_samples(self.energy(), params, each, outcome.chunk_size)
+            map_in_chunks(self.energy().aligned, outcome.chunk_size, params, each)
             for each in (series, seen)
         )
         return np.where(share > 0, moved, np.nan)

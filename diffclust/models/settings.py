@@ -358,14 +358,11 @@ class Training(AbstractSettings):
         _validation.count(self.num_starts, "num_starts")
         _validation.positive(self.tolerance, "tolerance", least=0)
         _validation.positive(self.least_share, "least_share", least=0)
-        if self.shortlist is not None:
-            _validation.count(self.shortlist, "shortlist", least=2)
-        if self.batch_size is not None:
-            _validation.count(self.batch_size, "batch_size")
+        for name, least in (("shortlist", 2), ("batch_size", 1), ("refill_every", 1)):
+            if (value := getattr(self, name)) is not None:
+                _validation.count(value, name, least=least)
         if not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be positive, not {self.learning_rate}")
-        if self.refill_every is not None:
-            _validation.count(self.refill_every, "refill_every")
         if self.steps is not None and self.epochs is not None:
             raise ValueError("give either steps or epochs, not both")
         name = "steps" if self.epochs is None else "epochs"

@@ -34,7 +34,6 @@ from diffclust.solvers import (
     Stages,
     Start,
     Stopping,
-    all_energies,
     assign_samples,
     ignore,
 )
@@ -409,12 +408,10 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
         solver = self.solver(jnp.asarray(consensus), variances)
         return dataclasses.replace(data, samples=registered), params, solver
 
-    def energies(
-        self, outcome: Outcome, data: Data, *, callback: Callback = ignore
-    ) -> Float[np.ndarray, "n clusters"]:
-        """What every shape, registered as by `assign`, costs in every cluster."""
+    def judge(self, outcome: Outcome, data: Data) -> tuple[Lloyd, Data]:
+        """The solver with the variances of the fit, and shapes registered as by `assign`."""
         registered, _, solver = self._registered(outcome, data)
-        return all_energies(solver, outcome.learned, registered, callback=callback)
+        return solver, registered
 
     def aligned(self, outcome: Outcome, shapes: np.ndarray, params: np.ndarray) -> np.ndarray:
         """The registered shapes."""

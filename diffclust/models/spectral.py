@@ -110,6 +110,25 @@ class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
         windows = (self.removed, self.num_dimensions, self.num_compared(len(fitted)))
         return windowed_neighbours(coordinates, fitted, *windows, mesh=data.mesh)
 
+    def extended_by_graph(
+        self, outcome: Outcome, neighbours: Sequence[Neighbours]
+    ) -> PointClusters:
+        """New samples assigned to the centres of a fit by the mean of their graphs.
+
+        Args:
+            outcome: The outcome of the fit.
+            neighbours: Their neighbours among the fitted samples, once for each of several
+                distances.
+
+        Returns:
+            The assignment to centres.
+        """
+        scales, weight = outcome.extras["scales"], outcome.extras.get("weight")
+        affinities = mean_affinity_to_references(
+            neighbours, self.num_neighbours, scales, weight=weight
+        )
+        return extended(outcome, affinities)
+
     def neighbours_stage(self, context: Context) -> dict[str, np.ndarray]:
         """The stage of a fit that finds the nearest samples in scattering space.
 
@@ -190,25 +209,28 @@ def cut_mean_graph(
         clusterings of the graphs for each distance alone.
     """
     report = reporter(callback, "cut")
+
+    def cut(
+        affinities: "scipy.sparse.csr_array", restarts: int
+    ) -> tuple["scipy.sparse.csr_array", SpectralEmbedding, PointClusters]:
+        graph = weighted_graph(affinities, rows=weight, columns=weight)
+        embedding = spectral_embedding(graph, num_clusters, key=key)
+        settings = {"key": key, "weight": weight, "num_restarts": restarts}
+        return graph, embedding, kmeans(embedding.vectors, num_clusters, **settings)
+
     graphs = [
         mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in num_neighbours])
         for near in neighbours
     ]
     affinities = mean_graph(graphs)
-    graph = weighted_graph(affinities, rows=weight, columns=weight)
     alone = graphs if len(graphs) > 1 else []
     report(0, 1 + len(alone))
-    embedding = spectral_embedding(graph, num_clusters, key=key)
-    settings = {"key": key, "weight": weight}
-    points = kmeans(embedding.vectors, num_clusters, num_restarts=num_restarts, **settings)
-    indices = []
+    graph, embedding, points = cut(affinities, num_restarts)
+    figures, indices = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}, []
     for number, each in enumerate(alone):
         report(number + 1, 1 + len(alone))
-        each = weighted_graph(each, rows=weight, columns=weight)
-        single = spectral_embedding(each, num_clusters, key=key)
-        theirs = kmeans(single.vectors, num_clusters, num_restarts=1, **settings)
-        indices.append(metrics.adjusted_rand_index(points.assignments, theirs.assignments))
-    figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
+        single = cut(each, 1)[2]
+        indices.append(metrics.adjusted_rand_index(points.assignments, single.assignments))
     if indices:
         figures["stability"] = float(np.mean(indices))
     scales = [
@@ -304,23 +326,17 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
         """By affinities to the samples, or representatives, that were fitted."""
-        coordinates = self.coordinates_of(outcome, data, callback)
-        stored = outcome.extras
-        most = max(self.num_neighbours)
+        coordinates, stored = self.coordinates_of(outcome, data, callback), outcome.extras
         if "coordinates" in stored:
             near = self.neighbours_among_fitted(coordinates, outcome, data)
-            affinities = mean_affinity_to_references(
-                near, self.num_neighbours, stored["scales"], weight=stored.get("weight")
-            )
-        else:
-            graphs = []
-            for n, sigmas in zip(self.removed, stored["sigmas"], strict=True):
-                window = drop_leading(coordinates, n, self.num_dimensions)
-                chosen = stored[f"representatives_{n}"]
-                near = nearest_neighbours(window, chosen, most, mesh=data.mesh)
-                graphs.append(self._gaussians(near, len(chosen), sigmas))
-            affinities = _side_by_side(graphs)
-        return extended(outcome, affinities)
+            return self.extended_by_graph(outcome, near)
+        most, graphs = max(self.num_neighbours), []
+        for n, sigmas in zip(self.removed, stored["sigmas"], strict=True):
+            window = drop_leading(coordinates, n, self.num_dimensions)
+            chosen = stored[f"representatives_{n}"]
+            near = nearest_neighbours(window, chosen, most, mesh=data.mesh)
+            graphs.append(self._gaussians(near, len(chosen), sigmas))
+        return extended(outcome, _side_by_side(graphs))
 
     def num_compared(self, count: int) -> int:
         """As many as the largest graph needs; none with representatives."""
@@ -349,14 +365,9 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
 
     def _representatives(self, removed: int, context: Context) -> dict[str, np.ndarray]:
         """Representatives in the space without the leading directions, and who is near them."""
-        coordinates = context.results["features"]["coordinates"]
-        return self.near_representatives(
-            coordinates,
-            removed,
-            jax.random.split(context.key)[0],
-            data=context.data,
-            callback=context.callback,
-        )
+        coordinates, key = context.results["features"]["coordinates"], context.key
+        shared = {"data": context.data, "callback": context.callback}
+        return self.near_representatives(coordinates, removed, jax.random.split(key)[0], **shared)
 
     def near_representatives(
         self,

@@ -439,6 +439,31 @@ def vmap_rows(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
     return jax.vmap(function)(rows)
 
 
+def map_in_chunks(function: Callable[..., PyTree], chunk_size: int, *rows: Any) -> Any:
+    """What a function makes of each row, compiled, chunk by chunk.
+
+    Args:
+        function: Of one row of each of the arrays.
+        chunk_size: Rows that are on the device at once.
+        *rows: Trees of arrays with a common leading axis, or images that are read as they are
+            needed.
+
+    Returns:
+        Arrays of NumPy's, one row each.
+    """
+    chunks = (
+        jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i : i + chunk_size]), rows)
+        for i in range(0, len(rows[0]), chunk_size)
+    )
+    parts = [jax.tree.map(np.asarray, _map_chunk(function, chunk)) for chunk in chunks]
+    return jax.tree.map(lambda *part: np.concatenate(part), *parts)
+
+
+@eqx.filter_jit
+def _map_chunk(function: Callable[..., PyTree], rows: tuple[PyTree, ...]) -> PyTree:
+    return jax.vmap(function)(*rows)
+
+
 def map_rows_on_host(function: Callable, everywhere: PyTree, rows: PyTree, mesh: Mesh) -> PyTree:
     """A function of rows, on the host and back, over the devices of this process.
 

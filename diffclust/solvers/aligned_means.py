@@ -17,7 +17,7 @@ from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.lloyd import Lloyd
 from diffclust.solvers.lloyd_problem import LloydProblem
-from diffclust.solvers.lloyd_run import add_aligned, assigned_memory, clusters_of, means_of_aligned
+from diffclust.solvers.lloyd_run import add_aligned, assigned_memory, means_of_assigned
 from diffclust.solvers.result import Callback, Progress, ignore
 from diffclust.types import Key
 
@@ -86,10 +86,8 @@ def aligned_means(
     subset = data.subset(chosen, weight)
     chosen = np.append(chosen, chosen[:1].repeat(subset.num_samples - chosen.size))
     level = problem.level(subset, 1)
-    memory = assigned_memory(solver, level, count, assignments[chosen])
-    first = level.gather(np.zeros(count, int))
-    clusters = clusters_of(solver, first, problem.plan.penalty)
-    state = means_of_aligned(solver, level, memory, clusters)
+    given = (count, assignments[chosen], problem.plan.penalty)
+    state, memory = means_of_assigned(solver, level, *given)
     step = eqx.Partial(add_aligned, solver)
     for _ in range(_PASSES):
         state, new = data.replicate(state), []

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
@@ -196,7 +197,8 @@ def run(
                 raise
             raise FitError(f"{error}. The last good state is {saved}") from error
         if snapshots is not None:
-            _save(snapshots, data, state[0], time.perf_counter() - start)
+            about = {"seconds": time.perf_counter() - start, "position": state[0].position}
+            snapshots.save(functools.partial(_canonical, data, state[0].arrays, about))
     outcome = problem.outcome(data, state.pop(), callback)
     extras, seconds = {**results, **outcome.extras}, time.perf_counter() - start
     return dataclasses.replace(outcome, extras=extras, seconds=seconds)
@@ -214,12 +216,8 @@ def _prepared(stages: Stages, data: Data) -> tuple[AbstractProblem, Data, dict[s
     return cast(Callable[..., AbstractProblem], last)(results), data, results
 
 
-def _save(snapshots: Snapshots, data: Data, state: State, seconds: float) -> None:
-    def canonical() -> tuple[PyTree, dict[str, Any]]:
-        about = {"seconds": seconds, "position": state.position}
-        return data.canonical(state.arrays), about
-
-    snapshots.save(canonical)
+def _canonical(data: Data, arrays: PyTree, about: dict[str, Any]) -> tuple[PyTree, dict[str, Any]]:
+    return data.canonical(arrays), about
 
 
 def _restored(
@@ -227,11 +225,7 @@ def _restored(
 ) -> tuple[State, float] | None:
     """The state that was saved last, and how long it took to get there."""
     description = data.description
-
-    def template(about: dict[str, Any]) -> PyTree:
-        return problem.template(description, about["position"])
-
-    latest = snapshots.latest(template)
+    latest = snapshots.latest(lambda about: problem.template(description, about["position"]))
     if latest is None:
         return None
     arrays, about = latest

@@ -1,7 +1,6 @@
 """Gradient EM: gradient steps on batches, their order, and the phases of a fit."""
 
 import dataclasses
-import itertools
 import math
 import warnings
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from diffclust.energies import (
 from diffclust.networks import AbstractBatchBackbone, BatchFeatures
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Learned
+from diffclust.prototypes.base import column
 from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, following, memory_of
 from diffclust.solvers.lloyd import total_share
 from diffclust.types import Count, Key, Scalar
@@ -173,21 +173,29 @@ class GradientEM(AbstractSolver):
                 "give a complete optimiser, optax.adam(1e-3), not optax.scale_by_adam()"
             )
 
-    def training_memory(self, size: int, num_clusters: int, dtype: jnp.dtype) -> Memory | None:
+    def training_memory(
+        self, size: int, num_clusters: int, dtype: np.dtype, *, past: Memory | None = None
+    ) -> Memory | None:
         """The memory of samples before the first step.
 
         Args:
             size: Number of samples.
             num_clusters: Number of clusters.
             dtype: Floating dtype.
+            past: That of another solver, whose params go on in the first of this one's, or None.
 
         Returns:
-            Memory without candidates; None where no alignment would start from it, as predicted
-            ones do not.
+            Memory without other candidates; None where no alignment would start from it, as
+            predicted ones do not.
         """
         if self.aligner.is_learned or self.energy.num_params == 0:
             return None
-        return self.init_memory(size, num_clusters, dtype)
+        memory = self.init_memory(size, num_clusters, jnp.dtype(dtype))
+        if past is None or past.cluster.shape != memory.cluster.shape:
+            return memory
+        width = min(past.params.shape[2], memory.params.shape[2])
+        params = memory.params.at[:, :, :width].set(past.params[:, :, :width])
+        return Memory(past.cluster, past.energy, params)
 
     def losses(self, learned: Learned, samples: PyTree, alignment: Alignment) -> Float[Array, " n"]:
         """The loss of each sample of a batch, with its gradient.
@@ -344,14 +352,13 @@ class GradientEM(AbstractSolver):
         state = regrouped(state, source)
         learned = state.learned
         leaves, structure = jax.tree.flatten(learned.clusters.prototype)
-        perturbed_leaves = [
-            leaf
-            + noise
-            * jnp.where(perturbed.reshape(-1, *[1] * (leaf.ndim - 1)), 1.0, 0.0).astype(leaf.dtype)
-            * jax.random.normal(part, leaf.shape, leaf.dtype)
-            for leaf, part in zip(leaves, jax.random.split(key, len(leaves)), strict=True)
-        ]
-        prototype = jax.tree.unflatten(structure, perturbed_leaves)
+        keys = structure.unflatten(list(jax.random.split(key, len(leaves))))
+
+        def parted(leaf: Array, key: Key) -> Array:
+            scale = noise * column(perturbed, leaf.ndim).astype(leaf.dtype)
+            return leaf + scale * jax.random.normal(key, leaf.shape, leaf.dtype)
+
+        prototype = jax.tree.map(parted, learned.clusters.prototype, keys)
         learned = eqx.tree_at(lambda tree: tree.clusters.prototype, learned, prototype)
         return cleared(state, learned), jnp.sum(tiny, dtype=jnp.int32)
 
@@ -503,14 +510,21 @@ class BatchOrder:
             batch_size: Samples a batch; a multiple of the number of processes.
             key: Random key.
         """
-        seed = np.asarray(jax.random.key_data(key)).astype(np.uint32).tolist()
-        each = batch_size // len(counts)
-        starts = [0, *itertools.accumulate(counts)]
-        self._parts = [
-            # The first draws what it would if it were alone.
-            _ProcessOrder(start, count, each, [*seed, *([number] if number else [])])
-            for number, (start, count) in enumerate(zip(starts, counts, strict=False))
-        ]
+        self._seed = np.asarray(jax.random.key_data(key)).astype(np.uint32).tolist()
+        self._counts, self._size = counts, batch_size // len(counts)
+        # The number of each process's pass, and its order in that.
+        self._orders: dict[int, tuple[int, np.ndarray]] = {}
+
+    def _order(self, process: int, number: int) -> Int[np.ndarray, " n"]:
+        if process not in self._orders or self._orders[process][0] != number:
+            # One at a time, and of 32 bits: there may be millions of samples.
+            self._orders.pop(process, None)
+            order = np.arange(self._counts[process], dtype=np.int32)
+            # The first process draws what it would if it were alone.
+            own = [process] if process else []
+            np.random.default_rng([*self._seed, *own, number]).shuffle(order)
+            self._orders[process] = number, order
+        return self._orders[process][1]
 
     def batch(self, step: int) -> Int[np.ndarray, " batch"]:
         """Indices of one batch.
@@ -521,31 +535,13 @@ class BatchOrder:
         Returns:
             Indices of its samples, those of each process beside each other.
         """
-        return np.concatenate([part.batch(step) for part in self._parts])
-
-
-class _ProcessOrder:
-    """The order of one process's samples."""
-
-    def __init__(self, start: int, num_samples: int, batch_size: int, seed: list[int]) -> None:
-        self._start, self._size, self._batch = start, num_samples, batch_size
-        self._seed = seed
-        self._orders: dict[int, np.ndarray] = {}
-
-    def _order(self, number: int) -> Int[np.ndarray, " n"]:
-        if number not in self._orders:
-            # One at a time, and of 32 bits: there may be millions of samples.
-            self._orders.clear()
-            order = np.arange(self._size, dtype=np.int32)
-            np.random.default_rng([*self._seed, number]).shuffle(order)
-            self._orders[number] = order
-        return self._orders[number]
-
-    def batch(self, step: int) -> Int[np.ndarray, " batch"]:
-        place, stop = step * self._batch, (step + 1) * self._batch
-        parts = []
-        while place < stop:
-            number, offset = divmod(place, self._size)
-            parts.append(self._order(number)[offset : offset + stop - place])
-            place += len(parts[-1])
-        return np.concatenate(parts) + np.int32(self._start)
+        parts, first = [], 0
+        for process, count in enumerate(self._counts):
+            place, stop = step * self._size, (step + 1) * self._size
+            while place < stop:
+                number, offset = divmod(place, count)
+                part = self._order(process, number)[offset : offset + stop - place]
+                parts.append(part + np.int32(first))
+                place += len(part)
+            first += count
+        return np.concatenate(parts)

@@ -195,11 +195,11 @@ class Lloyd(AbstractSolver):
         """
         best, params = alignment.cluster[:, 0], alignment.params[:, 0]
         count = len(state.learned.clusters)
-        membership = _membership(best, batch.weight, count)
+        membership = hard_membership(best, batch.weight, count)
         # Padding weighs nothing, and so decides nothing.
         moved = (best != previous) & (batch.weight > 0)
         if incremental:
-            difference = membership - _membership(previous, batch.weight, count)
+            difference = membership - hard_membership(previous, batch.weight, count)
             prototypes = state.learned.clusters.prototype
             statistics = _moved_only(self.family, batch.samples, difference, moved, prototypes)
         else:
@@ -237,7 +237,7 @@ class Lloyd(AbstractSolver):
 
         def of_candidate(place: int) -> PyTree:
             weight = batch.weight if share is None else batch.weight * share[:, place]
-            membership = _membership(alignment.cluster[:, place], weight, len(clusters))
+            membership = hard_membership(alignment.cluster[:, place], weight, len(clusters))
             params = alignment.params[:, place]
             aligned = jax.vmap(self.energy.aligned)(params, batch.samples)
             pixel_weight = jax.vmap(self.energy.pixel_weight)(params, batch.samples)
@@ -298,9 +298,19 @@ class Lloyd(AbstractSolver):
         return LloydState(cleared.learned, state.statistics, cleared.tally)
 
 
-def _membership(
+def hard_membership(
     cluster: Int[Array, " n"], weight: Float[Array, " n"], count: int
 ) -> Float[Array, "n clusters"]:
+    """How much of each sample is in each cluster, where it is in one alone.
+
+    Args:
+        cluster: The cluster of each sample.
+        weight: Their weights.
+        count: Number of clusters.
+
+    Returns:
+        The weight in the column of the cluster, and zeros.
+    """
     number = jnp.arange(count, dtype=cluster.dtype)
     return (cluster[:, None] == number[None, :]).astype(weight.dtype) * weight[:, None]
 

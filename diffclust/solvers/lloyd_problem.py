@@ -14,7 +14,7 @@ from jaxtyping import Array, PyTree
 from diffclust import _validation
 from diffclust._random import numpy_generator
 from diffclust.parallel.chunks import Chunks
-from diffclust.parallel.data import Data, Description, PerSample
+from diffclust.parallel.data import Data, Description, PerSample, with_rows
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.assign import assignment_of, memberships_of
 from diffclust.solvers.base import Memory
@@ -24,10 +24,10 @@ from diffclust.solvers.lloyd_run import (
     Report,
     Run,
     Stopping,
-    assigned_memory,
     blank_state,
     clusters_of,
     means_of_aligned,
+    means_of_assigned,
     run_pass,
 )
 from diffclust.solvers.penalty_learning import learned_penalties
@@ -41,7 +41,6 @@ from diffclust.solvers.split_merge import (
     SplitMerge,
     changed_clusters,
     proposals,
-    split_merged,
     try_split,
 )
 from diffclust.types import Key
@@ -79,8 +78,11 @@ class LloydPlan:
     seeding: Literal["k-means++", "random"] = "k-means++"
 
 
-class LloydArrays(eqx.Module):
-    """The arrays of a fit by Lloyd's algorithm.
+class LloydFit(eqx.Module):
+    """A fit by Lloyd's algorithm between two steps.
+
+    Its arrays are those of its `State`, and what is static is the position, which holds as well the
+    history and status of the runs, by name.
 
     Attributes:
         key: Data of the random key.
@@ -90,24 +92,6 @@ class LloydArrays(eqx.Module):
         run: The restart's run that moves, or learned penalty weights, are to improve; None before.
         best: The best restart so far.
         children: `(clusters, 2, ...)`: the two halves of every cluster that was split on trial.
-    """
-
-    key: Array
-    state: LloydState | None = None
-    memory: PerSample | None = None
-    previous: Learned | None = None
-    run: Run | None = None
-    best: Run | None = None
-    children: Clusters | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class LloydPosition:
-    """Where a fit by Lloyd's algorithm is.
-
-    The position of its `State` holds as well the history and status of the arrays' runs, by name.
-
-    Attributes:
         stage: `"restarts"`, `"penalties"` (the penalty weights are learned), `"refine"` (the best
             run is finished on the samples themselves), or `"done"`.
         restart: Restarts that are done.
@@ -121,15 +105,24 @@ class LloydPosition:
         rng: State of the generator that draws the samples of trial splits; None at its start.
     """
 
-    stage: Literal["restarts", "penalties", "refine", "done"] = "restarts"
-    restart: int = 0
-    losses: tuple[float, ...] = ()
-    history: tuple[float, ...] | None = None
-    round: int = 0
-    attempt: int = 0
-    gains: tuple[float | None, ...] = ()
-    splits: tuple[Literal["due", "tried", "small"], ...] = ()
-    rng: dict[str, Any] | None = None
+    key: Array
+    state: LloydState | None = None
+    memory: PerSample | None = None
+    previous: Learned | None = None
+    run: Run | None = None
+    best: Run | None = None
+    children: Clusters | None = None
+    stage: Literal["restarts", "penalties", "refine", "done"] = eqx.field(
+        static=True, default="restarts"
+    )
+    restart: int = eqx.field(static=True, default=0)
+    losses: tuple[float, ...] = eqx.field(static=True, default=())
+    history: tuple[float, ...] | None = eqx.field(static=True, default=None)
+    round: int = eqx.field(static=True, default=0)
+    attempt: int = eqx.field(static=True, default=0)
+    gains: tuple[float | None, ...] = eqx.field(static=True, default=())
+    splits: tuple[Literal["due", "tried", "small"], ...] = eqx.field(static=True, default=())
+    rng: dict[str, Any] | None = eqx.field(static=True, default=None)
 
     @property
     def least(self) -> float | None:
@@ -137,17 +130,13 @@ class LloydPosition:
         return min(self.losses, default=None)
 
 
-_RUNS = ("run", "best")
+_STATIC = tuple(f.name for f in dataclasses.fields(LloydFit) if f.metadata.get("static"))
 
 
-def _position(described: Position) -> LloydPosition:
-    return LloydPosition(**tuples({n: v for n, v in described.items() if n not in _RUNS}))
-
-
-def _state(arrays: LloydArrays, at: LloydPosition) -> State:
-    runs = {name: getattr(arrays, name) for name in _RUNS}
+def _state(fit: LloydFit) -> State:
+    runs = {"run": fit.run, "best": fit.best}
     words = {name: run and (run.history, run.status.value) for name, run in runs.items()}
-    return State(arrays, {**dataclasses.asdict(at), **words})
+    return State(fit, {name: getattr(fit, name) for name in _STATIC} | words)
 
 
 def _prepare(sample: PyTree, *, solver: Lloyd, factor: int) -> PyTree:
@@ -172,6 +161,7 @@ class LloydProblem(AbstractProblem):
         """
         self.solver, self.plan, self.start = solver, plan, start
         self._num_restarts = plan.num_restarts if start is None else 1
+        self._last_stage = "refine" if plan.coarsening > 1 else "done"
 
     def level(self, data: Data, factor: int) -> Chunks:
         """The samples at one resolution, normalised and cut.
@@ -189,8 +179,7 @@ class LloydProblem(AbstractProblem):
         """The state before the first restart."""
         check_data(data, self.plan.num_clusters)
         self._check_start(data)
-        arrays = LloydArrays(data.replicate(jax.random.key_data(key)))
-        return _state(arrays, LloydPosition())
+        return _state(LloydFit(data.replicate(jax.random.key_data(key))))
 
     def _check_start(self, data: Data) -> None:
         if self.start is None:
@@ -215,42 +204,43 @@ class LloydProblem(AbstractProblem):
 
     def advance(self, data: Data, state: State, callback: Callback) -> State:
         """A pass (seeding, or a move, with its first one), a trial split, or a restart's end."""
-        at, arrays = _position(state.position), state.arrays
+        fit: LloydFit = state.arrays
         del state
-        chunks = self.level(data, 1 if at.stage == "refine" else self.plan.coarsening)
-        if arrays.state is None:
-            improving = at.stage == "restarts" and arrays.run is not None
-            if improving and "due" in at.splits and self._may_split_merge(at):
-                return _state(*self._split(chunks, arrays, at, callback))
-            proposed = self._proposed(arrays, at) if improving else None
+        chunks = self.level(data, 1 if fit.stage == "refine" else self.plan.coarsening)
+        if fit.state is None:
+            improving = fit.stage == "restarts" and fit.run is not None
+            if improving and "due" in fit.splits and self._may_split_merge(fit):
+                return _state(self._split(chunks, fit, callback))
+            proposed = self._proposed(fit) if improving else None
             if improving and proposed is None:
-                return _state(*self._restart_done(arrays, at))
-            arrays, at = self._next_run(data, chunks, arrays, at, proposed, callback)
-        assert arrays.state is not None
-        assert arrays.memory is not None
-        lloyd, memory = arrays.state, [arrays.memory.rows]
+                return _state(self._restart_done(fit))
+            fit = self._next_run(data, chunks, fit, proposed, callback)
+        assert fit.state is not None
+        assert fit.memory is not None
+        lloyd, memory = fit.state, [fit.memory.rows]
         settings = {
-            "history": at.history or (),
-            "previous": arrays.previous,
-            "report": self._report(callback, at),
+            "history": fit.history or (),
+            "previous": fit.previous,
+            "report": self._report(callback, fit),
         }
-        arrays = replace(arrays, state=None, memory=None, previous=None)
+        fit = replace(fit, state=None, memory=None, previous=None)
         run = run_pass(self.solver, chunks, lloyd, memory.pop(), self.plan.stopping, **settings)
         if isinstance(run, Run):
-            return _state(*self._run_done(chunks, arrays, replace(at, history=None), run))
+            return _state(self._run_done(chunks, replace(fit, history=None), run))
         after, rows, history = run
-        arrays = replace(arrays, state=after, memory=PerSample(rows), previous=lloyd.learned)
-        return _state(arrays, replace(at, history=history))
+        going = {"state": after, "memory": PerSample(rows), "previous": lloyd.learned}
+        return _state(replace(fit, history=history, **going))
 
-    def _report(self, callback: Callback, at: LloydPosition) -> Report:
-        coarse = at.stage == "restarts"
+    def _report(self, callback: Callback, fit: LloydFit) -> Report:
+        coarse, least = fit.stage == "restarts", fit.least
         stage = "pass" if coarse else "refine"
-        number = at.restart if coarse else int(np.argmin(at.losses))
+        number = fit.restart if coarse else int(np.argmin(fit.losses))
 
+        # It must not hold the fit, whose memory each pass frees.
         def report(
-            iteration: int, done: int, total: int, loss: float | None, learned: Learned
+            iteration: int, loss: float | None, learned: Learned, done: int, total: int
         ) -> None:
-            progress = (stage, number, iteration, done, total, loss, at.least)
+            progress = (stage, number, iteration, done, total, loss, least)
             callback(Progress(*progress, learned=learned))
 
         return report
@@ -261,23 +251,22 @@ class LloydProblem(AbstractProblem):
         self,
         data: Data,
         chunks: Chunks,
-        arrays: LloydArrays,
-        at: LloydPosition,
+        fit: LloydFit,
         proposed: tuple[int, int] | None,
         callback: Callback,
-    ) -> tuple[LloydArrays, LloydPosition]:
-        """The state before the first pass of the next run."""
-        solver, run, best = self.solver, arrays.run, arrays.best
-        if at.stage == "refine":
+    ) -> LloydFit:
+        """The fit before the first pass of its next run."""
+        solver, run, best = self.solver, fit.run, fit.best
+        if fit.stage == "refine":
             assert best is not None
             memory = best.per_sample
             state = means_of_aligned(solver, chunks, memory.rows, best.learned.clusters)
-            arrays = replace(arrays, best=None)
+            best = None
         elif run is None:
             total = self.plan.num_clusters
             if self.start is None:
-                callback(Progress("seeding", at.restart, 0, 0, total, None, at.least))
-            state, rows = self._seeded(data, chunks, self._restart_key(arrays, at))
+                callback(Progress("seeding", fit.restart, 0, 0, total, None, fit.least))
+            state, rows = self._seeded(data, chunks, self._restart_key(fit))
             memory = PerSample(rows)
         else:
             clusters, memory = run.learned.clusters, run.per_sample
@@ -286,15 +275,16 @@ class LloydProblem(AbstractProblem):
                 weights = learned_penalties(solver, chunks, run, shared=shared)
                 clusters = eqx.tree_at(lambda c: c.penalty, clusters, weights)
             else:
-                assert arrays.children is not None
-                children = arrays.children.take(jnp.asarray(proposed[0]))
-                clusters = split_merged(clusters, *proposed, children)
+                assert fit.children is not None
+                # The second half takes the place of the cluster that makes room.
+                halves = fit.children.take(jnp.asarray(proposed[0]))
+                clusters = with_rows(clusters, jnp.asarray(proposed), halves)
             state = solver.init(clusters, run.learned.objective)
-        return replace(arrays, state=state, memory=memory), replace(at, history=())
+        return replace(fit, state=state, memory=memory, best=best, history=())
 
-    def _restart_key(self, arrays: LloydArrays, at: LloydPosition) -> Key:
-        key = jax.random.wrap_key_data(jnp.asarray(np.asarray(arrays.key)))
-        return jax.random.split(key, self._num_restarts)[at.restart]
+    def _restart_key(self, fit: LloydFit) -> Key:
+        key = jax.random.wrap_key_data(jnp.asarray(np.asarray(fit.key)))
+        return jax.random.split(key, self._num_restarts)[fit.restart]
 
     def _seeded(
         self, data: Data, chunks: Chunks, key: Key
@@ -305,10 +295,7 @@ class LloydProblem(AbstractProblem):
         kind, given = (plan.seeding, None) if self.start is None else self.start
         if kind in ("random", "assignments"):
             groups = random_assignments(key, chunks.num_samples, count) if given is None else given
-            first = chunks.gather(np.zeros(count, int))
-            memory = assigned_memory(solver, chunks, count, np.asarray(groups))
-            clusters = clusters_of(solver, first, plan.penalty)
-            return means_of_aligned(solver, chunks, memory, clusters), memory
+            return means_of_assigned(solver, chunks, count, np.asarray(groups), plan.penalty)
         if given is None:
             # On the samples themselves, so that seeds do not depend on the coarsening.
             distances = eqx.Partial(distances_to_seeds, solver.energy, solver.family)
@@ -321,104 +308,89 @@ class LloydProblem(AbstractProblem):
 
     # How runs end.
 
-    def _run_done(
-        self, chunks: Chunks, arrays: LloydArrays, at: LloydPosition, run: Run
-    ) -> tuple[LloydArrays, LloydPosition]:
+    def _run_done(self, chunks: Chunks, fit: LloydFit, run: Run) -> LloydFit:
         """After a run: a restart's first, a move on trial, a round of penalties, the refinement."""
-        if at.stage == "refine":
-            return replace(arrays, best=run), replace(at, stage="done")
-        if arrays.run is None:
-            count = self.plan.num_clusters
-            at = replace(at, splits=("due",) * count, gains=(None,) * count)
-            return replace(arrays, run=run), at
-        before = arrays.run
+        if fit.stage == "refine":
+            return replace(fit, best=run, stage="done")
+        before, count = fit.run, self.plan.num_clusters
+        if before is None:
+            return replace(fit, run=run, splits=("due",) * count, gains=(None,) * count)
         longer = replace(run, history=before.history + run.history)
-        if at.stage == "penalties":
+        if fit.stage == "penalties":
             old, new = (r.learned.clusters.penalty for r in (before, run))
             converged = bool(jnp.max(jnp.abs(jnp.log(new / old))) < 0.05)
-            at = replace(at, round=at.round + 1)
-            if not converged and at.round < self.plan.penalty_rounds:
-                return replace(arrays, run=longer), at
-            return self._to_refine(replace(arrays, run=None, best=longer), at)
+            fit = replace(fit, round=fit.round + 1)
+            if not converged and fit.round < self.plan.penalty_rounds:
+                return replace(fit, run=longer)
+            return replace(fit, run=None, best=longer, stage=self._last_stage)
         if not run.loss < before.loss - 1e-4 * abs(before.loss):
-            return arrays, replace(at, attempt=at.attempt + 1)
-        proposed = self._proposed(arrays, at)
+            return replace(fit, attempt=fit.attempt + 1)
+        proposed = self._proposed(fit)
         assert proposed is not None
         changed = {*proposed} | changed_clusters(chunks, before, run)
         # Trials of clusters whose samples hardly changed still stand.
-        splits = tuple("due" if k in changed else s for k, s in enumerate(at.splits))
-        gains = tuple(None if k in changed else g for k, g in enumerate(at.gains))
-        changes = {"splits": splits, "gains": gains, "round": at.round + 1, "attempt": 0}
-        return replace(arrays, run=longer), replace(at, **changes)
+        splits = tuple("due" if k in changed else s for k, s in enumerate(fit.splits))
+        gains = tuple(None if k in changed else g for k, g in enumerate(fit.gains))
+        changes = {"splits": splits, "gains": gains, "round": fit.round + 1, "attempt": 0}
+        return replace(fit, run=longer, **changes)
 
-    def _restart_done(
-        self, arrays: LloydArrays, at: LloydPosition
-    ) -> tuple[LloydArrays, LloydPosition]:
+    def _restart_done(self, fit: LloydFit) -> LloydFit:
         """After a restart with its moves."""
-        run, best = arrays.run, arrays.best
+        run, best = fit.run, fit.best
         assert run is not None
         best = run if best is None or run.loss < best.loss else best
-        arrays = replace(arrays, run=None, best=best, children=None)
-        at = LloydPosition("restarts", at.restart + 1, (*at.losses, run.loss))
-        if at.restart < self._num_restarts:
-            return arrays, at
+        losses = (*fit.losses, run.loss)
+        fit = LloydFit(fit.key, best=best, restart=fit.restart + 1, losses=losses)
+        if fit.restart < self._num_restarts:
+            return fit
         if self.plan.penalty_rounds > 0:
-            return replace(arrays, run=best, best=None), replace(at, stage="penalties")
-        return self._to_refine(arrays, at)
-
-    def _to_refine(
-        self, arrays: LloydArrays, at: LloydPosition
-    ) -> tuple[LloydArrays, LloydPosition]:
-        return arrays, replace(at, stage="refine" if self.plan.coarsening > 1 else "done")
+            return replace(fit, run=best, best=None, stage="penalties")
+        return replace(fit, stage=self._last_stage)
 
     # Split-and-merge moves.
 
-    def _may_split_merge(self, at: LloydPosition) -> bool:
-        return self.plan.num_clusters > 2 and at.round < self.plan.split_merge.rounds
+    def _may_split_merge(self, fit: LloydFit) -> bool:
+        return self.plan.num_clusters > 2 and fit.round < self.plan.split_merge.rounds
 
-    def _split(
-        self, chunks: Chunks, arrays: LloydArrays, at: LloydPosition, callback: Callback
-    ) -> tuple[LloydArrays, LloydPosition]:
+    def _split(self, chunks: Chunks, fit: LloydFit, callback: Callback) -> LloydFit:
         """Splits the next cluster on trial."""
-        cluster, run = at.splits.index("due"), arrays.run
+        cluster, run = fit.splits.index("due"), fit.run
         assert run is not None
-        rng = numpy_generator(self._restart_key(arrays, at))
-        if at.rng is not None:
-            rng.bit_generator.state = at.rng
+        rng = numpy_generator(self._restart_key(fit))
+        if fit.rng is not None:
+            rng.bit_generator.state = fit.rng
         trial = try_split(self.solver, chunks, run, cluster, self.plan.split_merge, rng)
-        gain = None
+        children, gain = fit.children, None
         if trial is not None:
             gain, halves = trial
-            children = arrays.children
             if children is None:
                 children = _pairs(run.learned.clusters)
             children = jax.tree.map(lambda a, new: a.at[cluster].set(new), children, halves)
-            arrays = replace(arrays, children=children)
-        at = replace(
-            at,
-            splits=_with(at.splits, cluster, "small" if trial is None else "tried"),
-            gains=_with(at.gains, cluster, gain),
-            rng=dict(rng.bit_generator.state),
-        )
         done = (cluster + 1, self.plan.num_clusters)
         passes = len(run.history)
-        callback(Progress("split", at.restart, passes, *done, run.loss, at.least))
-        return arrays, at
+        callback(Progress("split", fit.restart, passes, *done, run.loss, fit.least))
+        return replace(
+            fit,
+            children=children,
+            splits=_with(fit.splits, cluster, "small" if trial is None else "tried"),
+            gains=_with(fit.gains, cluster, gain),
+            rng=dict(rng.bit_generator.state),
+        )
 
-    def _proposed(self, arrays: LloydArrays, at: LloydPosition) -> tuple[int, int] | None:
+    def _proposed(self, fit: LloydFit) -> tuple[int, int] | None:
         """The move that is tried next; None where none is left."""
-        assert arrays.run is not None
-        if not self._may_split_merge(at):
+        assert fit.run is not None
+        if not self._may_split_merge(fit):
             return None
-        costs = np.asarray(arrays.run.tally.margin)
-        moves = proposals(list(at.gains), costs, self.plan.split_merge.attempts)
-        return moves[at.attempt] if at.attempt < len(moves) else None
+        costs = np.asarray(fit.run.tally.margin)
+        moves = proposals(list(fit.gains), costs, self.plan.split_merge.attempts)
+        return moves[fit.attempt] if fit.attempt < len(moves) else None
 
     # Results and snapshots.
 
     def outcome(self, data: Data, state: State, callback: Callback) -> Outcome:
         """The best run, with the assignment of all samples."""
-        at, best = _position(state.position), state.arrays.best
+        losses, best = state.arrays.losses, state.arrays.best
         chunks, learned = self.level(data, 1), data.unreplicate(best.learned)
         reduction = self.solver.reduction_of(learned)
         extras = {}
@@ -429,7 +401,7 @@ class LloydProblem(AbstractProblem):
             learned,
             chunks.collect(best.memory, assignment_of),
             best.history,
-            at.losses,
+            losses,
             best.status,
             data.chunk_size or 0,
             extras=extras,
@@ -437,11 +409,12 @@ class LloydProblem(AbstractProblem):
 
     def template(self, description: Description, position: Position) -> PyTree:
         """Zeros in the place of every array that a snapshot at the position holds."""
-        at, plan = _position(position), self.plan
+        at = tuples({name: position[name] for name in _STATIC})
+        fit, plan = LloydFit(jnp.zeros((2,), jnp.uint32), **at), self.plan
         coarse, fine = (self._blank(description, f) for f in (plan.coarsening, 1))
         size, dtype = description.num_samples, jnp.dtype(description.dtype)
         memory = PerSample(self.solver.init_memory(size, plan.num_clusters, dtype))
-        last = fine if at.stage == "done" else coarse
+        last = fine if fit.stage == "done" else coarse
 
         def run(name: str) -> Run | None:
             if position[name] is None:
@@ -449,16 +422,17 @@ class LloydProblem(AbstractProblem):
             history, status = position[name]
             return Run(last.learned, memory, last.tally, tuple(history), Status(status))
 
-        tried = any(split == "tried" for split in at.splits) or at.round > 0
-        in_run, now = at.history is not None, fine if at.stage == "refine" else coarse
-        return LloydArrays(
-            jnp.zeros((2,), jnp.uint32),
-            now if in_run else None,
-            memory if in_run else None,
-            now.learned if at.history else None,
-            run("run"),
-            run("best"),
-            _pairs(coarse.learned.clusters) if tried and at.stage == "restarts" else None,
+        tried = "tried" in fit.splits or fit.round > 0
+        in_run, now = fit.history is not None, fine if fit.stage == "refine" else coarse
+        has_pairs = tried and fit.stage == "restarts"
+        return replace(
+            fit,
+            state=now if in_run else None,
+            memory=memory if in_run else None,
+            previous=now.learned if fit.history else None,
+            run=run("run"),
+            best=run("best"),
+            children=_pairs(coarse.learned.clusters) if has_pairs else None,
         )
 
     def _blank(self, description: Description, factor: int) -> LloydState:

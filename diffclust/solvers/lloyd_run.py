@@ -1,6 +1,7 @@
 """Runs of Lloyd's algorithm: where they start, their passes over the chunks, and when they stop."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from diffclust.alignment import Alignment
 from diffclust.parallel.chunks import Batch, Chunks
 from diffclust.parallel.data import PerSample
 from diffclust.prototypes import Clusters, Learned
+from diffclust.prototypes.base import column
 from diffclust.solvers.base import Memory, zeros_of
 from diffclust.solvers.lloyd import (
     Lloyd,
@@ -72,8 +74,8 @@ class Stopping:
     tolerance: float | None
 
 
-Report = Callable[[int, int, int, float | None, Learned], None]
-"""Called with pass, chunks done, chunks in all, the last loss and what the pass goes by."""
+Report = Callable[[int, float | None, Learned, int, int], None]
+"""Called with pass, the last loss, what the pass goes by, chunks done and chunks in all."""
 
 
 def sum_over_chunks(
@@ -155,15 +157,11 @@ def run_pass(
     learned = state.learned
     # Each chunk's memory is dropped when the new one is there: of millions, one copy is enough.
     del memory
-
-    def report_chunk(done: int, total: int) -> None:
-        if report is not None:
-            report(iteration, done, total, last, learned)
-
+    chunk_done = report and functools.partial(report, iteration, last, learned)
     # The first pass counts afresh: the memory may be of other sums than the state's.
     incremental = solver.sums_persist and bool(history)
     state, memory = sum_over_chunks(
-        solver, chunks, state, _releasing(past), incremental=incremental, report=report_chunk
+        solver, chunks, state, _releasing(past), incremental=incremental, report=chunk_done
     )
     tally = state.tally
     loss = float(tally.loss)
@@ -272,12 +270,11 @@ def refilled(
     """
     number = jnp.arange(empty.shape[0], dtype=source.dtype)
     clusters = clusters.take(jnp.where(empty, source, number))
-
-    def filled(old: Array, new: Array) -> Array:
-        return jnp.where(empty.reshape(-1, *[1] * (old.ndim - 1)), new, old)
-
-    prototype = jax.vmap(solver.family.init)(samples)
-    prototype = jax.tree.map(filled, clusters.prototype, prototype)
+    prototype = jax.tree.map(
+        lambda old, new: jnp.where(column(empty, old.ndim), new, old),
+        clusters.prototype,
+        jax.vmap(solver.family.init)(samples),
+    )
     return eqx.tree_at(lambda c: c.prototype, clusters, prototype)
 
 
@@ -446,3 +443,27 @@ def means_of_aligned(
         # Chunks that are waited for by nobody would pile up before the device.
         jax.block_until_ready(state)
     return solver.init(initial.end_pass(state).learned.clusters)
+
+
+def means_of_assigned(
+    solver: Lloyd,
+    chunks: Chunks,
+    num_clusters: int,
+    assignments: Int[np.ndarray, " n"],
+    penalty: tuple[float, ...],
+) -> tuple[LloydState, tuple[Memory, ...]]:
+    """A state whose prototypes are the means of samples whose clusters are given, none moved yet.
+
+    Args:
+        solver: The solver.
+        chunks: The data.
+        num_clusters: K.
+        assignments: The cluster of each sample.
+        penalty: Weights of the penalty terms.
+
+    Returns:
+        A state with empty sums, and the memory of each chunk.
+    """
+    memory = assigned_memory(solver, chunks, num_clusters, assignments)
+    clusters = clusters_of(solver, chunks.gather(np.zeros(num_clusters, int)), penalty)
+    return means_of_aligned(solver, chunks, memory, clusters), memory

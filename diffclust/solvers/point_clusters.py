@@ -51,12 +51,9 @@ class PointClusters:
 
 def centres_by_kmeans(
     points: Float[np.ndarray, "n features"],
-    num_clusters: int,
+    plan: LloydPlan,
     *,
     key: Key,
-    num_restarts: int,
-    stopping: Stopping,
-    split_merge: SplitMerge,
     weight: Float[np.ndarray, " n"] | None = None,
     start: Float[np.ndarray, "clusters features"] | None = None,
     callback: Callback = ignore,
@@ -65,11 +62,8 @@ def centres_by_kmeans(
 
     Args:
         points: What is clustered.
-        num_clusters: K.
+        plan: K, runs and moves.
         key: Random key.
-        num_restarts: Runs from different seeds, of which the one of least loss is kept.
-        stopping: When a run stops.
-        split_merge: Split-and-merge moves.
         weight: Weights of the points, or None for ones.
         start: Centres to start from; None for k-means++.
         callback: Called after every chunk.
@@ -79,13 +73,12 @@ def centres_by_kmeans(
     """
     # Images of one pixel with many channels, which the solvers take.
     images = points[:, None, None, :]
-    copies = 1 + -(-num_clusters // points.shape[1])
+    copies = 1 + -(-plan.num_clusters // points.shape[1])
     solver = Lloyd(TransformedDistance(Identity()), NoAlignment(), MeanImages())
-    plan = LloydPlan(num_clusters, (), num_restarts, stopping, split_merge)
     first = None if start is None else ("prototypes", jnp.asarray(start[:, None, None, :]))
     data = Data(images, weight, default_chunk_size(images[0], len(images), copies))
     outcome = run((LloydProblem(solver, plan, first),), data, key, callback=callback)
-    return np.asarray(outcome.learned.clusters.prototype).reshape(num_clusters, -1)
+    return np.asarray(outcome.learned.clusters.prototype).reshape(plan.num_clusters, -1)
 
 
 def nearest_centres(
@@ -164,16 +157,8 @@ def kmeans(
         # No more than K places: k-means would go on refilling empty clusters.
         spare = different[-1:].repeat(num_clusters - len(different), axis=0)
         return nearest_centres(points, np.concatenate([different, spare]))
-    centres = centres_by_kmeans(
-        working,
-        num_clusters,
-        key=key,
-        num_restarts=num_restarts,
-        stopping=Stopping(max_passes, 1e-4),
-        split_merge=SplitMerge(),
-        weight=weight,
-        callback=callback,
-    )
+    plan = LloydPlan(num_clusters, (), num_restarts, Stopping(max_passes, 1e-4), SplitMerge())
+    centres = centres_by_kmeans(working, plan, key=key, weight=weight, callback=callback)
     return nearest_centres(points, centres)
 
 
@@ -230,13 +215,6 @@ def representatives(
     if len(candidates) <= num_representatives:
         return candidates
     first = np.sort(rng.choice(len(candidates), size=num_representatives, replace=False))
-    return centres_by_kmeans(
-        candidates,
-        num_representatives,
-        key=key,
-        num_restarts=1,
-        stopping=Stopping(max_passes, 1e-3),
-        split_merge=SplitMerge(rounds=0),
-        start=candidates[first],
-        callback=callback,
-    )
+    stopping = Stopping(max_passes, 1e-3)
+    plan = LloydPlan(num_representatives, (), 1, stopping, SplitMerge(rounds=0))
+    return centres_by_kmeans(candidates, plan, key=key, start=candidates[first], callback=callback)

@@ -77,7 +77,6 @@ class Snapshots(Protocol):
             state: Gives the state, now or later: a tree of arrays, and about them what JSON can
                 hold and what it takes to know their shapes. It must go on giving the same.
         """
-        ...
 
     def latest(
         self, like: Callable[[dict[str, Any]], PyTree]
@@ -91,11 +90,9 @@ class Snapshots(Protocol):
         Returns:
             The arrays and what was saved about them; None where nothing was.
         """
-        ...
 
     def last(self) -> str | None:
         """Where the last good state is, in words; None where nothing was saved."""
-        ...
 
 
 @runtime_checkable
@@ -112,7 +109,6 @@ class Callback(Protocol):
             Cancelled: To end the fit; any other exception ends it too, and comes out of `fit` as
                 it is.
         """
-        ...
 
 
 class Cancelled(Exception):

@@ -19,11 +19,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.parallel.chunks import Batch, Chunks
-from diffclust.parallel.data import with_rows
 from diffclust.prototypes import Clusters, Learned
+from diffclust.prototypes.base import column
 from diffclust.solvers.base import Memory
 from diffclust.solvers.gradient import GradientEM, GradientState, cleared, regrouped
-from diffclust.solvers.lloyd import Lloyd, total_share
+from diffclust.solvers.lloyd import Lloyd, hard_membership, total_share
 from diffclust.solvers.lloyd_run import Run, Stopping, lloyd_iterations
 
 
@@ -187,21 +187,6 @@ def proposals(gains: list[float | None], costs: np.ndarray, most: int) -> list[t
     return promising
 
 
-def split_merged(clusters: Clusters, split: int, removed: int, children: Clusters) -> Clusters:
-    """The clusters with one split in two, the second half in the place of the removed one.
-
-    Args:
-        clusters: The clusters.
-        split: The cluster that is split.
-        removed: The cluster that makes room.
-        children: The two halves.
-
-    Returns:
-        The clusters.
-    """
-    return with_rows(clusters, jnp.asarray([split, removed]), children)
-
-
 def changed_clusters(chunks: Chunks, before: Run, after: Run) -> set[int]:
     """Clusters of which more than a tenth of the samples came or went.
 
@@ -263,10 +248,8 @@ def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory |
     alignment = solver.assign(learned, batch.samples, memory)
     clusters, count = learned.clusters, len(learned.clusters)
     own, params = alignment.cluster[:, 0], alignment.params[:, 0]
-    number = jnp.arange(count, dtype=own.dtype)
     reduction = solver.reduction_of(learned)
-    weight = batch.weight * total_share(reduction, alignment.energy)
-    member = (own[:, None] == number[None]).astype(weight.dtype) * weight[:, None]
+    member = hard_membership(own, batch.weight * total_share(reduction, alignment.energy), count)
 
     def energy(prototype: PyTree, sample: PyTree, params: Array, index: Array) -> Array:
         cluster = eqx.tree_at(lambda c: c.prototype, clusters.take(index), prototype)
@@ -299,10 +282,9 @@ def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory |
     gains = jnp.stack([gain(length) for length in _STEPS])
     lengths = jnp.asarray(_STEPS, dtype=gains.dtype)[jnp.argmax(gains, axis=0)]
 
-    def parted(c: Array, d: Array) -> Array:
-        return c[:, None] - lengths.reshape(-1, *[1] * (d.ndim - 1)) * d
-
-    children = jax.tree.map(parted, clusters.prototype, direction)
+    children = jax.tree.map(
+        lambda c, d: c[:, None] - column(lengths, d.ndim) * d, clusters.prototype, direction
+    )
     margin = jax.vmap(lambda a: a.margin)(alignment)
     cost = member.T @ jnp.where(jnp.isfinite(margin), margin, 0.0)
     loss = jnp.dot(reduction(alignment.energy), batch.weight)

@@ -12,7 +12,7 @@ from diffclust.models import KMeans
 from diffclust.parallel import Data
 from diffclust.prototypes import UnitNormImages
 from diffclust.solvers import Lloyd, LloydProblem, SplitMerge, Stopping, ignore
-from diffclust.solvers.lloyd_problem import LloydPlan, LloydPosition
+from diffclust.solvers.lloyd_problem import LloydPlan
 from diffclust.transforms import Affine, Identity
 from tests.fits import fit_prototypes
 from tests.registry import blobs
@@ -76,11 +76,10 @@ def test_moves_that_raise_the_loss_are_refused(classes: np.ndarray, loss: float)
     before, after = (
         dataclasses.replace(state.arrays.run, history=(x,)) for x in (loss, loss + 0.005)
     )
-    arrays = dataclasses.replace(state.arrays, run=before)
-    at = LloydPosition(splits=("due",) * 2, gains=(None,) * 2)
-    kept, at = problem._run_done(problem.level(data, 1), arrays, at, after)
+    fit = dataclasses.replace(state.arrays, run=before)
+    kept = problem._run_done(problem.level(data, 1), fit, after)
     assert kept.run is before
-    assert at.attempt == 1
+    assert kept.attempt == 1
 
 
 @pytest.mark.slow
