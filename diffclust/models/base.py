@@ -144,10 +144,8 @@ class AbstractModel(eqx.Module):
     def __check_init__(self):
         """Refuses a value that is none of a setting's choices."""
         for field in dataclasses.fields(self):
-            choices, value = get_args(field.type), getattr(self, field.name)
-            if get_origin(field.type) is Literal and value not in choices:
-                listed = ", ".join(map(repr, choices))
-                raise ValueError(f"{field.name} must be one of {listed}, not {value!r}")
+            if get_origin(field.type) is Literal:
+                _validation.one_of(getattr(self, field.name), get_args(field.type), field.name)
 
     @property
     def descriptor(self) -> Method:
