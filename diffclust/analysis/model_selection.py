@@ -79,14 +79,16 @@ def validation_curve(
         _validation.count(count, "num_clusters")
         _validation.cluster_count(count, len(array))
     removed = {k: dataclasses.replace(model, num_clusters=k).removed for k in num_clusters}
-    every = tuple(sorted({n for numbers in removed.values() for n in numbers}))
-    model = dataclasses.replace(model, num_removed=every)
-    _, coordinates = model.project(Data(array), callback=callback)
-    near = model.neighbours(coordinates, callback=callback)
     sizes = model.num_neighbours
+    every = tuple(sorted({n for numbers in removed.values() for n in numbers}))
+    model = dataclasses.replace(model.resolved(Data(_validation.images(images))), num_removed=every)
+    near = []
+    for view in model.views.values():
+        _, coordinates = view.project(view.in_frame(Data(array)), callback=callback)
+        near.append(model.neighbours(coordinates, callback=callback))
     graphs = {
-        (n,): mean_graph([self_tuning_affinity(one, num_neighbours=k) for k in sizes])
-        for n, one in zip(every, near, strict=True)
+        (n,): mean_graph([self_tuning_affinity(x, num_neighbours=k) for x in each for k in sizes])
+        for n, *each in zip(every, *near, strict=True)
     }
     graphs |= {numbers: mean_graph([graphs[n,] for n in numbers]) for numbers in removed.values()}
     most = max(num_clusters)

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -121,6 +121,11 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
     def most_removed(self) -> int:
         """How many leading principal directions are removed at most."""
 
+    @property
+    def views(self) -> "Mapping[str, AbstractScatteringModel]":
+        """Models of one kind of features each, by what the names of their arrays end in."""
+        return {"": self}
+
     @abc.abstractmethod
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
         """The stages after the features; the last gives the arrays of a `FeatureClustering`.
@@ -151,8 +156,23 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         Returns:
             Arrays by name.
         """
-        directions = context.results["features"]
-        return {name: directions[name] for name in _DIRECTIONS}
+        return self.of_views(context, _DIRECTIONS)
+
+    def of_views(self, context: Context, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Arrays of the stages that project features.
+
+        Args:
+            context: The results of all stages.
+            names: Which of a stage's arrays.
+
+        Returns:
+            Those of all views.
+        """
+        return {
+            f"{name}{end}": context.results[f"features{end}"][name]
+            for end in self.views
+            for name in names
+        }
 
     def alignment_model(self) -> DeformationInvariantKMeans:
         """How prototypes are made, and samples aligned to them: DI K-means with its defaults."""
@@ -222,14 +242,22 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
             )
 
         stages = (
-            FitStage("features", self._features),
+            *(FitStage(f"features{end}", view.features_stage) for end, view in self.views.items()),
             *clustering,
             FitStage("means", means),
             FitStage("alignments", chunks=alignments),
         )
         return (StagedProblem(stages, outcome),)
 
-    def _features(self, context: Context) -> dict[str, np.ndarray]:
+    def features_stage(self, context: Context) -> dict[str, np.ndarray]:
+        """The stage of a fit that projects features.
+
+        Args:
+            context: What the stage is given.
+
+        Returns:
+            The directions, and the coordinates of all images.
+        """
         data = self.in_frame(context.data)
         directions, coordinates = self.project(data, callback=context.callback)
         arrays = (directions.mean, directions.scale, directions.basis, directions.eigenvalues)
@@ -266,12 +294,12 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         return 0
 
     def state_bytes(self, shape: tuple[int, ...]) -> int:
-        """Features, their covariance, coordinates, neighbours."""
+        """Features, their covariance, coordinates and neighbours, the latter two of each view."""
         count, size = shape[0], self.num_features(shape[1:])
         features = min(4 * count * size, 2 * 2**30)
         square = 8 * min(count, size) ** 2 if 2 * count <= size else 8 * size**2
         row = 4 * (4 * self.num_dimensions + 2 * math.prod(shape[1:])) + 64 * 12
-        return features + 3 * square + count * row
+        return features + 3 * square + len(self.views) * count * row
 
     def blank(self, sample: PyTree) -> Learned:
         """Images and penalty weights."""
@@ -310,7 +338,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
             scales = max(1, round(math.log2(side / 4)))
         step = 2**scales
         rows, columns = (max(_LEAST_SIDE, step * -(-side // step)) for side in (height, width))
-        angles, relative = self.num_angles, self.relative
+        angles, relative = self.num_angles, bool(self.relative)
         scattering = Scattering(
             rows, columns, num_scales=scales, num_angles=angles, relative=relative
         )
@@ -363,7 +391,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         )
 
     def coordinates_of(
-        self, outcome: Outcome, data: Data, callback: Callback
+        self, outcome: Outcome, data: Data, callback: Callback, view: str = ""
     ) -> Float[np.ndarray, "n directions"]:
         """Coordinates of new images along the directions of a fit.
 
@@ -371,14 +399,13 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
             outcome: The outcome of the fit.
             data: The new images.
             callback: Called after every chunk.
+            view: What the names of the model's arrays end in, where it is one of several views.
 
         Returns:
             One row for each image of all processes.
         """
-        stored = outcome.extras
-        directions = PrincipalDirections(
-            *(jnp.asarray(stored[name]) for name in _DIRECTIONS), normalisation=self.normalisation
-        )
+        stored = (jnp.asarray(outcome.extras[f"{name}{view}"]) for name in _DIRECTIONS)
+        directions = PrincipalDirections(*stored, normalisation=self.normalisation)
         data, report = self.in_frame(data), _report(callback)
         feature_map = self.feature_map(*data.samples.shape[1:3])
         return project_images(feature_map, directions, data.samples, mesh=data.mesh, report=report)

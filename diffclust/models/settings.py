@@ -189,7 +189,7 @@ class ScatteringSettings(ClusterSettings):
     normalisation: Normalisation = eqx.field(static=True, default="root", kw_only=True)
     num_scales: int | None = eqx.field(static=True, default=None, kw_only=True)
     num_angles: int = eqx.field(static=True, default=8, kw_only=True)
-    relative: bool = eqx.field(static=True, default=False, kw_only=True)
+    relative: bool | None = eqx.field(static=True, default=False, kw_only=True)
     num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
 
     def __check_init__(self):

@@ -94,7 +94,7 @@ class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
         return distinct_neighbours(coordinates, *windows, mesh=data and data.mesh, report=report)
 
     def neighbours_among_fitted(
-        self, coordinates: np.ndarray, outcome: Outcome, data: Data
+        self, coordinates: np.ndarray, outcome: Outcome, data: Data, view: str = ""
     ) -> Sequence[Neighbours]:
         """The fitted samples that are nearest to new ones in scattering space.
 
@@ -102,11 +102,12 @@ class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
             coordinates: Coordinates of the new samples.
             outcome: The outcome of the fit.
             data: The new samples.
+            view: What the names of the model's arrays end in, where it is one of several views.
 
         Returns:
             Neighbours of every new sample, in the order of `removed`.
         """
-        fitted = outcome.extras["coordinates"]
+        fitted = outcome.extras[f"coordinates{view}"]
         windows = (self.removed, self.num_dimensions, self.num_compared(len(fitted)))
         return windowed_neighbours(coordinates, fitted, *windows, mesh=data.mesh)
 
@@ -136,11 +137,11 @@ class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
             context: What the stage is given.
 
         Returns:
-            The arrays of the neighbours.
+            The arrays of the neighbours, for each of the views.
         """
-        coordinates = context.results["features"]["coordinates"]
-        near = self.neighbours(coordinates, data=context.data, callback=context.callback)
-        return neighbour_arrays(near)
+        settings = {"data": context.data, "callback": context.callback}
+        every = self.of_views(context, ["coordinates"]).values()
+        return neighbour_arrays([n for each in every for n in self.neighbours(each, **settings)])
 
     def cut_stage(
         self, neighbours: Sequence[Neighbours], context: Context
@@ -268,6 +269,9 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
             a few, for any number of samples; `"auto"` takes the graph up to 100,000 samples.
         num_representatives: p of U-SPEC.
         num_candidates: p' of U-SPEC.
+        relative: Whether coefficients are taken relative to an image's contrast, without its mean
+            colours; for photographs on several grounds or in changing light. Where it is not given
+            and the ground is kept, the graphs with and without are averaged.
 
     References:
         Villar-Corrales and Morgenshtern, PSSC; Zelnik-Manor and Perona (2004), Self-tuning spectral
@@ -277,6 +281,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
     affinity: Affinity = eqx.field(static=True, default="auto", kw_only=True)
     num_representatives: int = eqx.field(static=True, default=1000, kw_only=True)
     num_candidates: int = eqx.field(static=True, default=9000, kw_only=True)
+    relative: bool | None = eqx.field(static=True, default=None, kw_only=True)
     register: Register = eqx.field(static=True, default="auto", kw_only=True)
 
     def __check_init__(self):
@@ -301,7 +306,26 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
             num_neighbours=(5,),
             num_dimensions=998,
             normalisation="largest",
+            relative=False,
             register="none",
+        )
+
+    @property
+    def views(self) -> Mapping[str, AbstractScatteringModel]:
+        """Two where the ground is kept, unless `relative` was given."""
+        if self.relative is not None or self.ground != "keep":
+            return {"": self}
+        return {"": self, "_relative": dataclasses.replace(self, relative=True)}
+
+    def resolved(self, given: Data, /) -> "ProjectedScatteringSpectralClustering":
+        """The model with its frame, ground and numbers; with representatives it has one view."""
+        found, single = super().resolved(given), self.by_representatives(given.num_samples)
+        return dataclasses.replace(
+            self,
+            register=found.register,
+            ground=found.ground,
+            num_removed=self.removed,
+            relative=False if single else self.relative,
         )
 
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
@@ -321,15 +345,18 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
         """The directions, and with a graph of all samples their coordinates."""
         extras = super().extras(context)
         if "neighbours" in context.results:
-            extras["coordinates"] = context.results["features"]["coordinates"]
+            extras |= self.of_views(context, ["coordinates"])
         return extras
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
         """By affinities to the samples, or representatives, that were fitted."""
-        coordinates, stored = self.coordinates_of(outcome, data, callback), outcome.extras
+        stored, near = outcome.extras, []
         if "coordinates" in stored:
-            near = self.neighbours_among_fitted(coordinates, outcome, data)
+            for end, view in self.views.items():
+                coordinates = view.coordinates_of(outcome, data, callback, end)
+                near += self.neighbours_among_fitted(coordinates, outcome, data, end)
             return self.extended_by_graph(outcome, near)
+        coordinates = self.coordinates_of(outcome, data, callback)
         most, graphs = max(self.num_neighbours), []
         for n, sigmas in zip(self.removed, stored["sigmas"], strict=True):
             window = drop_leading(coordinates, n, self.num_dimensions)

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -365,3 +367,28 @@ def test_more_directions_are_removed_for_more_clusters() -> None:
     assert removed == [(0,), (0,), (0, 1, 2, 3), (0, 1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4)]
     assert [ScatteringKMeans(k).most_removed for k in (1, 4, 5, 30)] == [0, 0, 2, 2]
     assert ProjectedScatteringSpectralClustering(2, num_removed=(3,)).removed == (3,)
+
+
+def test_where_the_ground_is_kept_two_kinds_of_features_are_averaged(
+    images: np.ndarray, tmp_path: Path
+) -> None:
+    """With all graphs equal to those of each kind alone, in their order."""
+    ground = np.linspace(0.2, 0.6, images.shape[2], dtype=np.float32)[:, None]
+    lit = np.concatenate([np.maximum(images, ground)] * 3, axis=-1)
+    settings = {"register": "none", "ground": "keep"}
+    both = fitted(lit, **settings)
+    plain, relative = (fitted(lit, **settings, relative=each) for each in (False, True))
+    extras = both.outcome.extras
+    for end, alone in (("", plain), ("_relative", relative)):
+        np.testing.assert_array_equal(
+            extras[f"coordinates{end}"], alone.outcome.extras["coordinates"]
+        )
+    scales = [each.outcome.extras["scales"] for each in (plain, relative)]
+    np.testing.assert_array_equal(extras["scales"], np.concatenate(scales))
+    assert "coordinates_relative" not in plain.outcome.extras
+    diffclust.save(tmp_path / "model", both)
+    loaded = diffclust.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict(lit).clusters, both.predict(lit).clusters)
+    assert np.mean(both.predict(lit).clusters == both.assignments) > 0.9
+    few = fitted(lit, **settings, affinity="representatives")
+    assert few.model.settings()["relative"] is False

@@ -1,0 +1,84 @@
+"""Photographs seen in several ways: placed or not, scattering coefficients relative or not.
+
+    python -m experiments.photographs.views [--seed 0] [--seeds 3] [--quick] [--limit 1000]
+        [--sets plain grounds paper ...] [--results FILE]
+
+The mean graph of every choice of four views is cut: registered as `--register auto` does it (F),
+the same with coefficients relative to contrast (f), not registered (R), and that with relative ones
+(r). The sets are those of `experiments.default_method`. Labels score, and nothing else.
+"""
+
+import itertools
+
+import jax
+import numpy as np
+
+from diffclust.graphs import mean_graph, self_tuning_affinity, spectral_embedding
+from diffclust.metrics import scores
+from diffclust.models import ProjectedScatteringSpectralClustering
+from diffclust.parallel import Data
+from diffclust.solvers import kmeans
+from experiments.default_method.run import SETS
+from experiments.harness import RESULTS, arguments, finish, missing_runs
+
+VIEWS = {
+    "F": {"relative": False},
+    "f": {"relative": True},
+    "R": {"register": "none", "relative": False},
+    "r": {"register": "none", "relative": True},
+}
+CHOICES = ["".join(c) for n in range(1, 5) for c in itertools.combinations(VIEWS, n)]
+
+
+def graph_of(images, count, settings):
+    """The mean graph of one view, and the ground that was found."""
+    model = ProjectedScatteringSpectralClustering(count, **settings).resolved(Data(images))
+    data = model.in_frame(Data(np.asarray(model.frame.registered(images))))
+    _, coordinates = model.project(data)
+    graphs = [
+        mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in model.num_neighbours])
+        for near in model.neighbours(coordinates)
+    ]
+    return mean_graph(graphs), model.ground
+
+
+def row_of(name, seed, limit):
+    """Accuracy and NMI by every choice of views."""
+    images, labels = SETS[name](limit, seed)
+    count, key = len(np.unique(labels)), jax.random.key(seed)
+    found = {view: graph_of(images, count, settings) for view, settings in VIEWS.items()}
+    row = {"ground": found["F"][1]}
+    for choice in CHOICES:
+        graph = mean_graph([found[view][0] for view in choice])
+        vectors = spectral_embedding(graph, count, key=key).vectors
+        points = kmeans(vectors, count, num_restarts=4, key=key)
+        figures = scores(labels, points.assignments)
+        row[choice] = [round(float(figures[each]), 4) for each in ("acc", "nmi")]
+    return row
+
+
+def main():
+    args = arguments(
+        __doc__,
+        seeds={"type": int, "default": 3, "help": "number of seeds, of sets and methods"},
+        limit={"type": int, "default": 1000, "help": "images of a set"},
+        sets={"nargs": "+", "default": ["plain", "grounds", "paper"], "choices": list(SETS)},
+        **RESULTS,
+    )
+    if args.quick:
+        args.seeds, args.limit, args.sets = 1, 60, ["plain"]
+    asked = [(n, s) for s in range(args.seed, args.seed + args.seeds) for n in args.sets]
+    rows = missing_runs(
+        args.results, ("set", "seed"), asked, lambda *each: row_of(*each, args.limit)
+    )
+    means = {}
+    for name in dict.fromkeys(row["set"] for row in rows):
+        of = [row for row in rows if row["set"] == name]
+        mean = {c: np.mean([row[c] for row in of], axis=0).round(3).tolist() for c in CHOICES}
+        print(name, len(of), *(f"{c}: {acc:.3f} {nmi:.3f}" for c, (acc, nmi) in mean.items()))
+        means[name] = mean
+    finish({"experiment": "photographs_views", "limit": args.limit, **means})
+
+
+if __name__ == "__main__":
+    main()
