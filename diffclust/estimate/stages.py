@@ -318,6 +318,7 @@ def _split_attempts(plan: Any) -> list[int]:
 def _graph_stages(fit: PlannedFit) -> Iterable[StageCost]:
     """Graph methods: features by image, neighbours by pair, directions by feature."""
     model, count, full = fit.model, len(fit.samples), fit.chunk
+    views = len(model.resolved(Data(fit.samples)).views)
     few = min(count, int(np.clip(count // _ONE_IN, _GRAPH_LEAST, _GRAPH_MOST)))
     few = min(count, max(few, 4 * model.num_clusters))
     small = min(full, 16 * -(-few // 16))
@@ -336,11 +337,11 @@ def _graph_stages(fit: PlannedFit) -> Iterable[StageCost]:
     return (
         seen.cost("setup").scaled(ratio),
         seen.cost("features", robust=True).scaled(ratio),
-        _directions(fit, few, seen),
+        _directions(fit, few, seen, views),
         seen.cost("pass", robust=True).scaled(ratio * ratio**0.25, most=2.0),
         seen.cost("seeding").scaled(ratio),
         seen.cost("neighbours").scaled(ratio),
-        _search(fit),
+        _search(fit).scaled(views),
         seen.cost("pairs", robust=True).scaled(ratio),
         seen.cost("cut").scaled((1.0 + more) / (1.0 + less), least=0.5, most=2.0),
         aligned.scaled((1.0 - share) * min(drawn, count) / min(drawn, few)),
@@ -358,7 +359,7 @@ def _timed(name: str, work: Callable[[], Any]) -> StageCost:
     return StageCost.of(name, time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def _directions(fit: PlannedFit, few: int, seen: Rehearsal) -> StageCost:
+def _directions(fit: PlannedFit, few: int, seen: Rehearsal, views: int) -> StageCost:
     """Principal directions: of many images from a covariance, of few from their products."""
     count, size = len(fit.samples), fit.model.num_features(fit.samples.shape[1:])
     if 2 * count <= size:
@@ -383,7 +384,7 @@ def _directions(fit: PlannedFit, few: int, seen: Rehearsal) -> StageCost:
         # Not the cube: from these sizes to some thousands it was seen to be less than that.
         power = float(np.clip(math.log(growth) / math.log(large / small), 1.5, 2.5))
     scale = size / large
-    seconds = each * scale**2 * count + once * scale**power
+    seconds = views * (each * scale**2 * count + once * scale**power)
     return less.scaled(seconds / max(less.seconds, 1e-9), least=0.5, most=2.0)
 
 
