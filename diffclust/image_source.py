@@ -5,10 +5,13 @@ and data sets are in `diffclust.data.stream`.
 """
 
 import abc
+import contextlib
 import dataclasses
 import functools
+import os
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,6 +20,17 @@ from jaxtyping import Bool, Float, Int
 
 _BLOCK_BYTES = 8 * 2**20
 """What is read at once where all images are looked at in turn."""
+
+
+def installed_memory() -> int | None:
+    """Bytes that a process may have: those of the machine, or of its control group if less."""
+    limits = []
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # There is no such group, or it is "max".
+            limits.append(int(Path(path).read_text("ascii")))
+    return min(limits, default=None)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -79,17 +79,9 @@ def validation_curve(
         _validation.count(count, "num_clusters")
         _validation.cluster_count(count, len(array))
     removed = {k: dataclasses.replace(model, num_clusters=k).removed for k in num_clusters}
-    sizes = model.num_neighbours
     every = tuple(sorted({n for numbers in removed.values() for n in numbers}))
     model = dataclasses.replace(model.resolved(Data(_validation.images(images))), num_removed=every)
-    near = []
-    for view in model.views.values():
-        _, coordinates = view.project(view.in_frame(Data(array)), callback=callback)
-        near.append(model.neighbours(coordinates, callback=callback))
-    graphs = {
-        (n,): mean_graph([self_tuning_affinity(x, num_neighbours=k) for x in each for k in sizes])
-        for n, *each in zip(every, *near, strict=True)
-    }
+    graphs = _graphs(model, Data(array), callback)
     graphs |= {numbers: mean_graph([graphs[n,] for n in numbers]) for numbers in removed.values()}
     most = max(num_clusters)
     embeddings = {n: spectral_embedding(graph, most, key=key) for n, graph in graphs.items()}
@@ -116,3 +108,18 @@ def validation_curve(
             cut = normalised_cut(graphs[graph], assignments[n], num_clusters=count)
             rows.append(ValidationScores(count, n, gap, cut, float(stability[n])))
     return tuple(sorted(rows, key=lambda row: (row.num_removed is not None, row.num_removed or 0)))
+
+
+def _graphs(
+    model: ProjectedScatteringSpectralClustering, data: Data, callback: Callback
+) -> dict[tuple[int, ...], Any]:
+    """For each number of removed directions the mean of the graphs of all views and sizes."""
+    near = []
+    for view in model.views.values():
+        _, coordinates = view.project(view.in_frame(data), callback=callback)
+        near.append(model.neighbours(coordinates, callback=callback))
+    sizes = model.num_neighbours
+    return {
+        (n,): mean_graph([self_tuning_affinity(x, num_neighbours=k) for x in each for k in sizes])
+        for n, *each in zip(model.removed, *near, strict=True)
+    }

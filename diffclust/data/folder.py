@@ -15,6 +15,7 @@ from diffclust._validation import some
 from diffclust.data.arrays import LoadOptions, LoadSettings, convert_channels
 from diffclust.data.dataset import DataError, Dataset, FileError, encode_labels
 from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES, quiet_decoding, read_picture
+from diffclust.image_source import installed_memory
 from diffclust.storage.staging import EXPORT_MARK, is_output
 
 _READERS = 8
@@ -174,13 +175,6 @@ def intensities(pixels: np.ndarray, channels: int) -> np.ndarray:
     """
     scaled = pixels if pixels.dtype == np.float32 else pixels.astype(np.float32) / np.float32(255)
     return convert_channels(scaled, channels)
-
-
-def installed_memory() -> int | None:
-    """Bytes of memory of this machine; None where nobody knows."""
-    if not hasattr(os, "sysconf"):
-        return None
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def load_folder(

@@ -32,11 +32,10 @@ from diffclust.data.folder import (
     decode_each,
     decode_listed,
     find_pictures,
-    installed_memory,
     intensities,
 )
 from diffclust.data.pictures import quiet_decoding, read_picture
-from diffclust.image_source import Faults, ImageSource, SizedImages, uniform
+from diffclust.image_source import Faults, ImageSource, SizedImages, installed_memory, uniform
 
 _LOCAL_HEADER = 30
 """Bytes of what precedes a member of a zip file, but for its name and extra field."""

@@ -250,17 +250,6 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def installed_bytes() -> int | None:
-    """Memory that a process may have: that of the machine, or of its control group if less."""
-    limits = []
-    with contextlib.suppress(AttributeError, OSError, ValueError):
-        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):  # There is no such group, or it is "max".
-            limits.append(int(Path(path).read_text("ascii")))
-    return min(limits, default=None)
-
-
 def device_limit() -> int | None:
     """Memory of the accelerator that JAX may use; None on a CPU, or where nobody knows."""
     stats = jax.devices()[0].memory_stats()

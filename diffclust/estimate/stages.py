@@ -17,7 +17,7 @@ from diffclust.estimate.measure import Interval, Rehearsal, median_cost, rehears
 from diffclust.estimate.result import Estimate, StageCost
 from diffclust.features.orthogonal_complement import fit_principal_directions
 from diffclust.graphs import nearest_neighbours
-from diffclust.image_source import ImageSource
+from diffclust.image_source import ImageSource, installed_memory
 from diffclust.models import AbstractModel
 from diffclust.parallel import Data
 from diffclust.solvers import Progress, SplitMerge
@@ -156,7 +156,7 @@ def estimate(
         stages,
         max(host, measure.peak_bytes()),
         resident + working if on_device else None,
-        measure.installed_bytes(),
+        installed_memory(),
         measure.device_limit() if on_device else None,
     )
 

@@ -186,7 +186,7 @@ def test_a_fit_that_cannot_have_its_memory_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(measure, "installed_bytes", lambda: 10**6)
+    monkeypatch.setattr(stages, "installed_memory", lambda: 10**6)
     monkeypatch.setattr(cli_estimate, "_kept", lambda *_: None)
     monkeypatch.setattr(cli_estimate, "_keep", lambda *_: None)
     assert main([*FIT, *extra, "--out", str(tmp_path / "run")]) == 2
