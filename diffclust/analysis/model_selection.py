@@ -71,8 +71,7 @@ def validation_curve(
     References:
         von Luxburg (2007), A tutorial on spectral clustering, Sec. 8.3.
     """
-    array = model.validated(images)
-    assert isinstance(array, np.ndarray)
+    array = _validation.images(images)
     if not num_clusters:
         raise ValueError("num_clusters is empty; give the numbers of clusters to try")
     for count in num_clusters:
@@ -80,8 +79,8 @@ def validation_curve(
         _validation.cluster_count(count, len(array))
     removed = {k: dataclasses.replace(model, num_clusters=k).removed for k in num_clusters}
     every = tuple(sorted({n for numbers in removed.values() for n in numbers}))
-    model = dataclasses.replace(model.resolved(Data(_validation.images(images))), num_removed=every)
-    graphs = _graphs(model, Data(array), callback)
+    model = dataclasses.replace(model.resolved(Data(array)), num_removed=every)
+    graphs = _graphs(model, Data(model.validated(array)), callback)
     graphs |= {numbers: mean_graph([graphs[n,] for n in numbers]) for numbers in removed.values()}
     most = max(num_clusters)
     embeddings = {n: spectral_embedding(graph, most, key=key) for n, graph in graphs.items()}

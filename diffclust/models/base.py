@@ -480,8 +480,8 @@ class AbstractModel(eqx.Module):
             The tree that `load` fills.
         """
 
-    def judge(self, outcome: Outcome, data: Data, /) -> tuple[AbstractSolver | None, Data]:
-        """What compares new samples with clusters, and the samples that it compares.
+    def solver_for(self, outcome: Outcome, data: Data, /) -> tuple[AbstractSolver | None, Data]:
+        """The solver that assigns new samples, and the samples as it takes them.
 
         Args:
             outcome: The outcome of a fit of this model.
@@ -505,7 +505,7 @@ class AbstractModel(eqx.Module):
             Clusters, distances, margins and params: by default, every sample goes where its energy,
             or score, is least.
         """
-        solver, data = self.judge(outcome, data)
+        solver, data = self.solver_for(outcome, data)
         assert solver is not None
         return assign_samples(solver, outcome.learned, data, callback=callback)
 
@@ -526,7 +526,7 @@ class AbstractModel(eqx.Module):
         Raises:
             ValueError: If the model does not compare samples with clusters.
         """
-        solver, data = self.judge(outcome, data)
+        solver, data = self.solver_for(outcome, data)
         if solver is None:
             raise ValueError(
                 f"{self.method} does not compare {plural(self.words.noun)} with clusters; see "

@@ -355,7 +355,7 @@ class AbstractGradientModel(AbstractImageModel):
         images = jnp.zeros((self.num_clusters, *sample.shape), sample.dtype)
         return _init_compiled(self, images, jax.random.key(0))
 
-    def judge(self, outcome: Outcome, data: Data) -> tuple[GradientEM, Data]:
+    def solver_for(self, outcome: Outcome, data: Data) -> tuple[GradientEM, Data]:
         """The solver of the final assignment, and the samples as they are."""
         del outcome
         return self._final(data.samples.shape[3]), data
@@ -427,7 +427,12 @@ def warped_prototypes(
     energy = model.energy(channels, transforms)
     if not len(index):
         return np.zeros((0, *result.sample_shape), moves.dtype)
-    return map_in_chunks(energy.moved, size, moves[:, : energy.num_params], prototypes[index])
+    move = eqx.Partial(_moved, energy, jnp.asarray(prototypes))
+    return map_in_chunks(move, size, moves[:, : energy.num_params], index)
+
+
+def _moved(energy: TransformedPrototype, prototypes: Array, params: Array, cluster: Array) -> Array:
+    return energy.moved(params, prototypes[cluster])
 
 
 def _of_base(name: str) -> Any:

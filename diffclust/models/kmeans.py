@@ -158,7 +158,7 @@ class AbstractLloydModel(AbstractModel):
         """What Lloyd's algorithm learns."""
         return blank_state(self.solver(), sample, self.num_clusters, self.penalty()).learned
 
-    def judge(self, outcome: Outcome, data: Data) -> tuple[Lloyd, Data]:
+    def solver_for(self, outcome: Outcome, data: Data) -> tuple[Lloyd, Data]:
         """The solver, and the samples as they are."""
         del outcome
         return self.solver(), data

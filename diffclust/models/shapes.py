@@ -408,7 +408,7 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
         solver = self.solver(jnp.asarray(consensus), variances)
         return dataclasses.replace(data, samples=registered), params, solver
 
-    def judge(self, outcome: Outcome, data: Data) -> tuple[Lloyd, Data]:
+    def solver_for(self, outcome: Outcome, data: Data) -> tuple[Lloyd, Data]:
         """The solver with the variances of the fit, and shapes registered as by `assign`."""
         registered, _, solver = self._registered(outcome, data)
         return solver, registered

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import equinox as eqx
 import jax
@@ -319,14 +319,9 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
 
     def resolved(self, given: Data, /) -> "ProjectedScatteringSpectralClustering":
         """The model with its frame, ground and numbers; with representatives it has one view."""
-        found, single = super().resolved(given), self.by_representatives(given.num_samples)
-        return dataclasses.replace(
-            self,
-            register=found.register,
-            ground=found.ground,
-            num_removed=self.removed,
-            relative=False if single else self.relative,
-        )
+        found = cast(ProjectedScatteringSpectralClustering, super().resolved(given))
+        single = self.relative is None and self.by_representatives(given.num_samples)
+        return dataclasses.replace(found, relative=False) if single else found
 
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
         """Neighbours of all samples and the mean graph's cut, or U-SPEC."""

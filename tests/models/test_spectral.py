@@ -390,5 +390,6 @@ def test_where_the_ground_is_kept_two_kinds_of_features_are_averaged(
     loaded = diffclust.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict(lit).clusters, both.predict(lit).clusters)
     assert np.mean(both.predict(lit).clusters == both.assignments) > 0.9
-    few = fitted(lit, **settings, affinity="representatives")
-    assert few.model.settings()["relative"] is False
+    for given, resolved in ((None, False), (True, True)):
+        few = pssc(**settings, affinity="representatives", relative=given).resolved(Data(lit))
+        assert few.relative is resolved
