@@ -142,7 +142,7 @@ class _Clustering:
 
     source: Source
     clusters: Annotated[Any, arg(name="k", aliases=["-k"])]
-    out: Folder
+    out: Folder = "diffclust-run"
     method: MethodName = DEFAULT
     seed: int = 0
     split: Split = "all"
@@ -284,6 +284,7 @@ class Sweep(_Clustering):
     """
 
     clusters: Annotated[str, arg(name="k", aliases=["-k"], metavar="K-K|K,K,...")]
+    out: Folder = "diffclust-sweep"
     grids: Annotated[str | None, _optional("GRID[,GRID...]", f"(with {_HAVING_GRIDS})")] = None
 
 

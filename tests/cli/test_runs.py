@@ -372,10 +372,21 @@ def test_a_sweep_that_was_broken_off_goes_on(run: Run, monkeypatch: pytest.Monke
     assert done == [3, 4, 4]
     assert "s.partial" not in entries()
     before = entries()
-    status, out, _ = run(*sweep[:-1], "dry", "--dry-run")
+    status, out, _ = run(*sweep[:-2], "--dry-run")
     assert status == 0
     assert "3 fits by kmeans of 18 images would take " in out
     assert entries() == before
+
+
+def test_a_folder_has_a_default(run: Run) -> None:
+    fit = ("fit", "images.npz", "-k", "3", *QUICK)
+    before = entries()
+    assert run(*fit, "--dry-run")[0] == 0
+    assert entries() == before
+    status, out, _ = run(*fit)
+    assert status == 0
+    assert "report: diffclust-run/report.html" in out
+    assert "'diffclust-run' holds another run" in refused(run, *fit)
 
 
 @pytest.mark.parametrize(
