@@ -53,6 +53,8 @@ SETS = {
     "recordings": recordings,
     **PHOTOGRAPHS,
 }
+KINDS = [*SETS]
+SETS["digits"] = digits("digits", "all")
 
 
 def row_of(name, method, register, seed, limit):
@@ -75,7 +77,7 @@ def main():
         __doc__,
         seeds={"type": int, "default": 1, "help": "number of seeds, of sets and methods"},
         limit={"type": int, "default": 1000, "help": "images of a set"},
-        sets={"nargs": "+", "default": list(SETS), "choices": list(SETS)},
+        sets={"nargs": "+", "default": KINDS, "choices": list(SETS)},
         methods={"nargs": "+", "default": list(METHODS), "choices": METHODS},
         registers={"nargs": "+", "default": ["none", "auto"], "choices": ["none", "auto"]},
         **RESULTS,
