@@ -121,14 +121,18 @@ class Clusterer(ClusterMixin, BaseEstimator):
         along = np.random.default_rng(0).normal(size=rows.shape[1])
         return np.argsort(rows.astype(np.float64) @ along, kind="stable")
 
+    def _least_features(self) -> int:
+        """How many numbers a row must have."""
+        least = self._model.from_settings(self._settings()).least_size
+        return least * (self.num_dimensions if self._method.sample_kind == "shape" else 1)
+
     def _checked(self, X: Any, *, reset: bool) -> np.ndarray:
         """Samples as an array of floats; `n_features_in_` is set or compared."""
         needed: dict[str, Any] = {"dtype": [np.float64, np.float32], "estimator": self}
         if reset:
             is_shape = self._method.sample_kind == "shape"
             needed["ensure_min_samples"] = 2 if is_shape or self._method.solver == "graph" else 1
-            least = self._model.from_settings(self._settings()).least_size
-            needed["ensure_min_features"] = least * (self.num_dimensions if is_shape else 1)
+            needed["ensure_min_features"] = self._least_features()
         if not (isinstance(X, np.ndarray | jax.Array) and X.ndim > 2):
             return validate_data(self, X, reset=reset, **needed)
         given = np.asarray(X)

@@ -40,21 +40,21 @@ PLAIN, SAMPLED = "adam, 40 steps, map_coordinates", "adam, 40 steps"
 class PlainSampling(AbstractTransform):
     """A spatial transform whose images are read by `jax.scipy.ndimage.map_coordinates`."""
 
-    spatial: AbstractSpatialTransform
+    moved_by: AbstractSpatialTransform
 
     @property
     def num_params(self):
-        return self.spatial.num_params
+        return self.moved_by.num_params
 
     @property
     def deformation_terms(self):
-        return self.spatial.deformation_terms
+        return self.moved_by.deformation_terms
 
     def deformation(self, params):
-        return self.spatial.deformation(params)
+        return self.moved_by.deformation(params)
 
     def bind(self, height, width):
-        coordinates = self.spatial.bind_map(pixel_grid(height, width))
+        coordinates = self.moved_by.bind_map(pixel_grid(height, width))
 
         def apply(params, image):
             columns, rows = to_pixels(coordinates(params), height, width)

@@ -172,7 +172,7 @@ def test_refining_lowers_distances() -> None:
     plain = SMALL["dti-kmeans"]
     refining = dataclasses.replace(plain, refine_steps=6)
     one, other = (m.fit(IMAGES, key=KEY, prototypes=ORACLE) for m in (plain, refining))
-    assert other.loss < 0.97 * one.loss
+    assert other.loss < 0.98 * one.loss
     assert np.all(other.distances <= one.distances * (1 + 1e-4) + 1e-5)
 
 
