@@ -118,7 +118,7 @@ def test_settings(capsys: pytest.CaptureFixture[str], options: list[str], messag
         ([], "fit, predict, "),
         (["fits"], "fits"),
         (["fit"], "diffclust fit --help"),
-        (["fit", "good.npy", "-k", "2"], "--out DIR"),
+        (["fit", "good.npy"], "-k K"),
         (["demo", "--seed", "x"], "'x'"),
         (["demo", "--seed", "-5"], "--seed must be between"),
     ],

@@ -59,7 +59,9 @@ CASES: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
         {},
     ),
     "pssc": lambda: (
-        ProjectedScatteringSpectralClustering(3, num_dimensions=10, num_neighbours=(4,)),
+        ProjectedScatteringSpectralClustering(
+            3, num_restarts=1, num_dimensions=10, num_neighbours=(4,)
+        ),
         {"chunk_size": 5, "weighted": True},
     ),
 }
