@@ -122,7 +122,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
         return np.argsort(rows.astype(np.float64) @ along, kind="stable")
 
     def _least_features(self) -> int:
-        """How many numbers a row must have."""
+        """How many numbers a row must have at least."""
         least = self._model.from_settings(self._settings()).least_size
         return least * (self.num_dimensions if self._method.sample_kind == "shape" else 1)
 

@@ -40,21 +40,21 @@ PLAIN, SAMPLED = "adam, 40 steps, map_coordinates", "adam, 40 steps"
 class PlainSampling(AbstractTransform):
     """A spatial transform whose images are read by `jax.scipy.ndimage.map_coordinates`."""
 
-    moved_by: AbstractSpatialTransform
+    transform: AbstractSpatialTransform
 
     @property
     def num_params(self):
-        return self.moved_by.num_params
+        return self.transform.num_params
 
     @property
     def deformation_terms(self):
-        return self.moved_by.deformation_terms
+        return self.transform.deformation_terms
 
     def deformation(self, params):
-        return self.moved_by.deformation(params)
+        return self.transform.deformation(params)
 
     def bind(self, height, width):
-        coordinates = self.moved_by.bind_map(pixel_grid(height, width))
+        coordinates = self.transform.bind_map(pixel_grid(height, width))
 
         def apply(params, image):
             columns, rows = to_pixels(coordinates(params), height, width)

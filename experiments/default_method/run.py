@@ -53,7 +53,7 @@ SETS = {
     "recordings": recordings,
     **PHOTOGRAPHS,
 }
-KINDS = [*SETS]
+KINDS = [*SETS]  # the sets of one run; others are read when named
 SETS["digits"] = digits("digits", "all")
 
 

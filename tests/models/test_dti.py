@@ -170,9 +170,11 @@ def test_weights_of_zero_leave_images_out() -> None:
 @pytest.mark.slow
 def test_refining_lowers_distances() -> None:
     plain = SMALL["dti-kmeans"]
-    refining = dataclasses.replace(plain, refine_steps=6)
+    # Half as many steps lower the loss by 3 or by 6 %: at pixel centres, where a prediction near
+    # the identity reads, rounding chooses the side of the derivative of the first steps.
+    refining = dataclasses.replace(plain, refine_steps=12)
     one, other = (m.fit(IMAGES, key=KEY, prototypes=ORACLE) for m in (plain, refining))
-    assert other.loss < 0.98 * one.loss
+    assert other.loss < 0.95 * one.loss
     assert np.all(other.distances <= one.distances * (1 + 1e-4) + 1e-5)
 
 

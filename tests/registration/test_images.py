@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from scipy.ndimage import gaussian_filter
 
 from diffclust.registration import RADIUS, Frame, place, slant, upright
 from diffclust.sampling import pixel_grid
@@ -159,10 +160,11 @@ def test_no_ink_is_lost(seed, stretch, shear, frame):
     image[8:12, 4 : int(6 + 6 * stretch)] = draw.uniform(0.5, 1.0)
     if shear > 0:
         image = image.transpose(1, 0, 2)
+    image = gaussian_filter(image, (1, 1, 0))  # pixels miss the ink of sharp edges between them
     params = jax.jit(place if frame == "place" else upright)(jnp.asarray(image))
     moved = np.asarray(Affine()(params, jnp.asarray(image)))
     area = float((1 + params[0]) * (1 + params[3]))
-    assert moved.sum() * area == pytest.approx(image.sum(), rel=0.03)  # sharp edges: .0256 at most
+    assert moved.sum() * area == pytest.approx(image.sum(), rel=0.02)
 
 
 @pytest.mark.parametrize("frame", FRAMES)
