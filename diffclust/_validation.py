@@ -296,18 +296,15 @@ def samples(value: Any, name: str = "samples", *, finite: bool = True) -> Any:
 
 
 def _warn_of_offset(array: np.ndarray, name: str) -> None:
-    """Warns of numbers so far from zero that squared distances are lost in rounding.
-
-    They are computed as ‖x‖² - 2⟨x, c⟩ + ‖c‖², whose rounding is that of ‖x‖².
-    """
+    """Warns of numbers so far from zero that their own digits are lost in rounding."""
     rows = np.nan_to_num(array.reshape(len(array), -1).astype(np.float64))
     offset = float(np.sum(np.mean(rows, axis=0) ** 2))
     spread = float(np.sum(np.var(rows, axis=0)))
-    if spread > 0 and float(np.finfo(array.dtype).eps) * offset > 1e-2 * spread:
+    if spread > 0 and float(np.finfo(array.dtype).eps) * math.sqrt(offset / spread) > 1e-2:
         warnings.warn(
             f"{name} lie {math.sqrt(offset / spread):.0f} times as far from zero as from each "
-            "other, so that squared distances are lost in rounding; subtract their mean, or use "
-            "double precision",
+            f"other, which loses digits in {array.dtype}; subtract their mean first, or use double "
+            "precision",
             stacklevel=4,
         )
 

@@ -4,6 +4,7 @@ import abc
 import dataclasses
 import functools
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
@@ -31,6 +32,7 @@ from diffclust.solvers import (
     Snapshots,
     Stages,
     Start,
+    Status,
     all_energies,
     assign_samples,
     ignore,
@@ -446,6 +448,12 @@ class AbstractModel(eqx.Module):
             outcome = selection.completed(
                 model.finished(outcome), functools.partial(model.assign, callback=shown)
             )
+        if outcome.status is Status.ROSE:
+            warnings.warn(
+                "the loss rose, so that the fit stopped at the pass before: new prototypes do not "
+                "lower it; a prototype family must minimise the distance (`check_family` tests it)",
+                stacklevel=2,
+            )
         return Result(model=model, sample_shape=shape_of(array), outcome=outcome)
 
     def _checked_start(self, samples: Any, prototypes: Any, groups: np.ndarray | None) -> Start:
@@ -620,9 +628,8 @@ def shape_of(samples: Any) -> tuple[Any, ...]:
     return shapes[0] if len(shapes) == 1 else shapes
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Result:
-    """A fitted model.
+class Result(eqx.Module):
+    """A fitted model, as a pytree.
 
     Attributes:
         model: The model that was fitted.
@@ -632,7 +639,7 @@ class Result:
     """
 
     model: AbstractModel
-    sample_shape: tuple[Any, ...]
+    sample_shape: tuple[Any, ...] = eqx.field(static=True)
     outcome: Outcome
 
     @property

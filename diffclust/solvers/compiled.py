@@ -108,6 +108,7 @@ def compiled_lloyd(
         ValueError: Where shapes or types do not fit; values of a traced start are not looked at.
     """
     _check(solver, batch, start, num_clusters, penalty)
+    _validation.count(max_passes, "max_passes")
     batch = Batch(jax.vmap(solver.normalise)(batch.samples), batch.weight)
     state, memory = _first_state(solver, batch, start, num_clusters, penalty)
 
@@ -161,6 +162,11 @@ def _check(
     if isinstance(start, Clusters):
         if len(start) != num_clusters:
             raise ValueError(f"the start has {len(start)} clusters, num_clusters is {num_clusters}")
+        seeds = jax.tree.map(lambda leaf: leaf[:num_clusters], batch.samples)
+        wanted = eqx.filter_eval_shape(clusters_of, solver, seeds, (0.0,) * terms)
+        shapes, given = ([leaf.shape for leaf in jax.tree.leaves(c)] for c in (wanted, start))
+        if given != shapes:
+            raise ValueError(f"the start's clusters must have shapes {shapes}, not {given}")
         return
     given = penalty.shape if isinstance(penalty, Array) else (len(penalty),)
     if given != (terms,):

@@ -28,7 +28,7 @@ class Tally(eqx.Module):
     """Sums over the samples seen in a pass, cluster by cluster.
 
     Attributes:
-        count: Weight of the samples assigned, as far as they count.
+        count: Weight of the samples, as far as they belong to it.
         energy: Their energies, penalties included.
         penalties: Their penalty terms, not yet weighted.
         margin: What their second-best clusters would cost more.
@@ -207,16 +207,17 @@ class Lloyd(AbstractSolver):
         reduction = self.reduction_of(state.learned)
         sums = reduction.statistics(alignment.energy, batch.weight, alignment.cluster)
         margin = jax.vmap(lambda a: a.margin)(alignment)
-        loss, mass = alignment.energy[:, 0], membership
+        loss, mass = alignment.energy[:, 0], jnp.sum(membership, axis=0)
         if not reduction.is_hard:
             loss = reduction(alignment.energy)
-            mass = membership * total_share(reduction, alignment.energy)[:, None]
+            share = reduction.responsibilities(alignment.energy) * batch.weight[:, None]
+            mass = jnp.zeros_like(mass).at[alignment.cluster].add(share)
 
         def total(values: Array) -> Array:
             return jnp.matmul(membership.T, values, precision=jax.lax.Precision.HIGHEST)
 
         tally = Tally(
-            jnp.sum(mass, axis=0),
+            mass,
             total(loss),
             total(jax.vmap(self.energy.penalties)(params)),
             total(jnp.where(jnp.isfinite(margin), margin, 0.0)),

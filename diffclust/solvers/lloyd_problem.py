@@ -88,7 +88,7 @@ class LloydFit(eqx.Module):
         key: Data of the random key.
         state: The next pass's state of the run in progress; None between two runs.
         memory: Its memory of all samples.
-        previous: What the pass before went by; None before the second.
+        previous: As `run_pass` takes it; None before the second pass.
         run: The restart's run that moves, or learned penalty weights, are to improve; None before.
         best: The best restart so far.
         children: `(clusters, 2, ...)`: the two halves of every cluster that was split on trial.
@@ -227,8 +227,8 @@ class LloydProblem(AbstractProblem):
         run = run_pass(self.solver, chunks, lloyd, memory.pop(), self.plan.stopping, **settings)
         if isinstance(run, Run):
             return _state(self._run_done(chunks, replace(fit, history=None), run))
-        after, rows, history = run
-        going = {"state": after, "memory": PerSample(rows), "previous": lloyd.learned}
+        after, rows, history, previous = run
+        going = {"state": after, "memory": PerSample(rows), "previous": previous}
         return _state(replace(fit, history=history, **going))
 
     def _report(self, callback: Callback, fit: LloydFit) -> Report:

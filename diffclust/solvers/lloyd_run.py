@@ -127,7 +127,7 @@ def run_pass(
     history: tuple[float, ...] = (),
     previous: Learned | None = None,
     report: Report | None = None,
-) -> Run | tuple[LloydState, tuple[Memory, ...], tuple[float, ...]]:
+) -> Run | tuple[LloydState, tuple[Memory, ...], tuple[float, ...], Learned]:
     """One pass over the data.
 
     Empty clusters are refilled with the samples that lie farthest from their prototypes.
@@ -139,11 +139,13 @@ def run_pass(
         memory: Memory of each chunk.
         stopping: When the run stops.
         history: The loss of every pass before.
-        previous: What the pass before went by, to be gone back to where the loss has risen.
+        previous: What the pass before went by, to be gone back to where the loss has risen; after
+            a refill what this pass goes by, since no losses are compared then.
         report: Called after every chunk, or None.
 
     Returns:
-        The run where it stopped with this pass, else the next pass's state, memory and history.
+        The run where it stopped with this pass, else what the next one is given: state, memory,
+        history and previous.
 
     Raises:
         FitError: If the loss is not a number.
@@ -188,7 +190,8 @@ def run_pass(
         return Run(learned, PerSample(memory), tally, history, status)
     if empty.any():
         state = _refill(solver, state, chunks, memory, empty)
-    return state, memory, history
+        learned = state.learned
+    return state, memory, history, learned
 
 
 def lloyd_iterations(
@@ -215,11 +218,10 @@ def lloyd_iterations(
     """
     history, previous = (), None
     while True:
-        before = state.learned
         run = run_pass(solver, chunks, state, memory, stopping, history=history, previous=previous)
         if isinstance(run, Run):
             return run
-        previous, (state, memory, history) = before, run
+        state, memory, history, previous = run
 
 
 def _has_risen(
@@ -229,7 +231,8 @@ def _has_risen(
     if not solver.family.descends or not eqx.tree_equal(learned.objective, previous.objective):
         return False
     rounding = 100.0 * float(jnp.finfo(learned.clusters.dtype).eps)
-    return history[-1] > history[-2] + rounding * abs(history[-2])
+    has_risen = history[-1] > history[-2] + rounding * abs(history[-2])
+    return has_risen and not eqx.tree_equal(learned, previous)
 
 
 def _verdict(

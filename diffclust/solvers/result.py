@@ -155,9 +155,8 @@ class Assignment(eqx.Module):
         return len(self.clusters)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Outcome:
-    """What a solver found; a model's result adds the model.
+class Outcome(eqx.Module):
+    """What a solver found, as a pytree; a model's result adds the model.
 
     Attributes:
         learned: Prototypes, and what else was learned.
@@ -175,11 +174,11 @@ class Outcome:
     assignment: Assignment
     history: tuple[float, ...]
     restarts: tuple[float, ...]
-    status: Status
-    chunk_size: int
+    status: Status = eqx.field(static=True)
+    chunk_size: int = eqx.field(static=True)
     seconds: float = 0.0
-    extras: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    figures: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    extras: Mapping[str, np.ndarray] = eqx.field(default_factory=dict)
+    figures: Mapping[str, float] = eqx.field(default_factory=dict)
 
     @property
     def loss(self) -> float:

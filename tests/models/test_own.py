@@ -14,7 +14,7 @@ from jaxtyping import Array
 from diffclust import load, save
 from diffclust.alignment import Descent, NoAlignment, Stage
 from diffclust.data import Dataset, SeriesSet
-from diffclust.distances import SquaredEuclidean
+from diffclust.distances import AbstractDistance, SquaredEuclidean
 from diffclust.energies import AbstractSampleEnergy, Entropic, HardMinimum, TransformedDistance
 from diffclust.models import Clustering, Result
 from diffclust.parallel import Data, data_mesh
@@ -225,12 +225,16 @@ def test_bad_samples_are_one_line(samples, message: str, key: jax.Array) -> None
 
 def test_samples_far_from_zero_are_warned_of(key: jax.Array) -> None:
     samples = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
+    samples[::2] += 8.0
     model = dataclasses.replace(plain(), num_clusters=2, num_restarts=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model.fit(samples + 10.0, key=key)
+        near, far = (model.fit(samples + offset, key=key) for offset in (0.0, 1e4))
+    assert np.ptp(near.assignments[::2]) == np.ptp(near.assignments[1::2]) == 0
+    np.testing.assert_array_equal(far.assignments, near.assignments)
+    np.testing.assert_allclose(far.distances, near.distances, atol=0.05)
     with pytest.warns(UserWarning, match="times as far from zero as from each other.*subtract"):
-        model.fit(samples + 1e4, key=key)
+        model.fit(samples + 1e6, key=key)
 
 
 def test_problems_check_what_they_are_given(key: jax.Array) -> None:
@@ -276,3 +280,29 @@ def test_gradient_problems_check_what_they_are_given(key: jax.Array) -> None:
 def test_penalties_must_be_the_energys() -> None:
     with pytest.raises(ValueError, match="penalties must be 0 numbers"):
         Clustering(K, plain().lloyd, penalties=(1.0,))
+
+
+class Manhattan(AbstractDistance):
+    """Of which means are no minimisers."""
+
+    def __call__(self, sample: Array, prototype: Array, weight: Array | None = None) -> Array:
+        return jnp.sum(jnp.abs(sample - prototype))
+
+
+def test_a_family_that_does_not_minimise_the_distance_is_told_of(key: jax.Array) -> None:
+    samples = (np.random.default_rng(3).exponential(size=(80, 1, 1, 3)) ** 3).astype(np.float32)
+    energy = TransformedDistance(Identity(), Manhattan())
+    model = Clustering(K, Lloyd(energy, NoAlignment(), MeanImages()), split_merge=False)
+    with pytest.warns(UserWarning, match="the loss rose.*`check_family` tests it"):
+        model.fit(samples, key=key)
+
+
+def test_a_result_is_a_pytree(key: jax.Array) -> None:
+    samples = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
+    result = dataclasses.replace(plain(), num_restarts=1).fit(samples, key=key)
+    leaves, tree = jax.tree.flatten(result)
+    assert any(leaf is result.outcome.assignment.clusters for leaf in leaves)
+    again = jax.tree.unflatten(tree, leaves)
+    assert again.summary() == result.summary()
+    doubled = jax.jit(lambda r: jax.tree.map(lambda leaf: 2 * leaf, r))(result)
+    np.testing.assert_array_equal(doubled.prototypes, 2 * result.prototypes)

@@ -198,14 +198,18 @@ def test_what_does_not_fit_is_one_line():
         return compiled_lloyd(solver, batch, start, num_clusters=count, **settings)
 
     clusters = solve(images, start).learned.clusters
+    smaller = jax.tree.map(lambda leaf: leaf[:, :1], clusters)
     for message, given in {
         "samples must be floating numbers, not int32": (images.astype(np.int32), start),
         "only 48 samples": (images, start, 100),
         "48 whole numbers, one for each sample; got int32": (images, start[:1]),
         "the start has 3 clusters, num_clusters is 5": (images, clusters, 5),
+        r"clusters must have shapes \[\(3, 4, 5, 1\), \(3, 0\)\], not \[\(3, 1": (images, smaller),
         r"48 samples have 48 weights, not \(1,\)": (images, start, K, 1),
     }.items():
         with pytest.raises(ValueError, match=message):
             solve(*given)
     with pytest.raises(ValueError, match="the energy has 0 penalties, one weight for each"):
         solve(images, start, penalty=(1.0,))
+    with pytest.raises(ValueError, match="max_passes must be at least 1, not 0"):
+        solve(images, start, max_passes=0)

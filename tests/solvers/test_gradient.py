@@ -1,6 +1,7 @@
 """Gradient EM: its gradient, its refills, and that a step is what the mathematics says."""
 
 import dataclasses
+from typing import Any
 
 import chex
 import equinox as eqx
@@ -23,6 +24,7 @@ from diffclust.energies import (
     MixtureLikelihood,
     TransformedPrototype,
 )
+from diffclust.models import GaussianMixture, Training
 from diffclust.networks import StridedBackbone, make_heads
 from diffclust.parallel import Batch, Data
 from diffclust.prototypes import Clusters, GaussianImages, Learned
@@ -387,12 +389,13 @@ def test_hard_minimum_and_its_responsibilities() -> None:
     )
 
 
-def descended(optimizer: optax.GradientTransformation, rate: float = 1e-3) -> tuple[float, float]:
+def descended(
+    optimizer: optax.GradientTransformation | None, rate: float = 1e-3, **former: Any
+) -> tuple[float, float]:
     """The loss of a mixture before and after ten steps."""
     solver, learned, batch = soft()
-    solver = GradientEM(
-        solver.energy, solver.aligner, solver.reduction, followed=CLUSTERS, optimizer=optimizer
-    )
+    given = (solver.energy, solver.aligner, solver.reduction)
+    solver = GradientEM(*given, followed=CLUSTERS, optimizer=optimizer, **former)
     state = solver.init(learned)
     before = float(jnp.sum(losses(solver, learned, batch)))
     for _ in range(10):
@@ -409,8 +412,12 @@ def test_optimisers_of_optax_descend(optimizer: optax.GradientTransformation) ->
 
 @pytest.mark.slow
 def test_rates_reach_optimisers_that_hold_one() -> None:
-    before, after = descended(optax.inject_hyperparams(optax.sgd)(learning_rate=1.0), rate=0.0)
+    injected = optax.inject_hyperparams(optax.sgd)(learning_rate=1.0)
+    before, after = descended(injected, rate=0.0)
     assert after == before
+    _, after = descended(injected, rate=1e-2)
+    assert after == pytest.approx(descended(optax.sgd(1e-2))[1], rel=1e-6)
+    assert after < before
 
 
 @pytest.mark.parametrize(
@@ -448,6 +455,20 @@ def test_line_searches_are_refused() -> None:
 
 
 def test_the_former_optimiser_warns() -> None:
-    solver, _, _ = soft()
+    former = {"optimiser": optax.scale(2.0)}
     with pytest.warns(DeprecationWarning, match="give optimizer=, a complete"):
-        GradientEM(solver.energy, solver.aligner, optimiser=optax.identity())
+        before, after = descended(None, rate=1e-2, **former)
+    # Its updates are subtracted, times the rate.
+    assert after == pytest.approx(descended(optax.sgd(2e-2))[1], rel=1e-6)
+    assert after < before
+
+
+def test_models_take_an_optimizer() -> None:
+    images = np.random.default_rng(0).uniform(size=(12, 4, 4, 1)).astype(np.float32)
+    fits = [
+        GaussianMixture(
+            2, training=Training(optimizer=optax.sgd(rate), steps=(4, 2), batch_size=6)
+        ).fit(images, key=jax.random.key(0), prototypes=images[:2])
+        for rate in (0.0, 1e-3)
+    ]
+    assert fits[1].loss < fits[0].loss

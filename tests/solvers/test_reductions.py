@@ -358,7 +358,7 @@ def test_reductions_that_follow_the_samples_move_resume_and_share_devices(
     chex.assert_trees_all_close(shared.learned, whole.learned, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("reduction", [Entropic(0.05), Fuzzy(), Annealed(20.0)])
+@pytest.mark.parametrize("reduction", [Entropic(0.05), Entropic(200.0), Fuzzy(), Annealed(20.0)])
 def test_soft_clusters_are_not_at_rest_while_prototypes_move(reduction: AbstractReduction) -> None:
     samples = points()
     batch = Batch(jnp.asarray(samples), jnp.ones(len(samples)))
