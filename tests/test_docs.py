@@ -43,6 +43,7 @@ COMPOSED = [
     "own-reduction",
     "own-model",
     "new-objective",
+    "bootstrap",
     "bilevel",
     "devices",
     "series",

@@ -16,7 +16,7 @@ from diffclust.prototypes import Clusters, Learned
 
 Adjoint = Literal["envelope", "unrolled"]
 """How a loss is differentiated where params are searched for: at the params as they are, since the
-energy is least there (the envelope theorem), or through the steps of the search, as it must be where
+energy is least there (the envelope theorem), or through the steps of the search, as it must be if
 prototypes follow from several passes. Params that are predicted always carry their gradient."""
 
 

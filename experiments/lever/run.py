@@ -160,6 +160,7 @@ COMPOSITIONS = {
         lambda n: {
             "largest coordinate": numbers(n["result"].prototypes.max()),
             "threshold": numbers(n["result"].outcome.learned.objective.threshold),
+            "annealed": n["annealed"].counts.tolist(),
             "threshold by gradients": numbers(n["again"].outcome.learned.objective.threshold),
         },
         {
@@ -173,7 +174,7 @@ COMPOSITIONS = {
         {"import Affine": "import Translation as Affine"},
     ),
     "whole fits under vmap": Composition(
-        ("bilevel",),
+        ("bootstrap", "bilevel"),
         lambda n: {
             "steadiness": numbers([n["steady"].min(), n["steady"].mean()]),
             "loss and slope": numbers(n["found"]),
