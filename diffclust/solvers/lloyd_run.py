@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,10 @@ from diffclust.solvers.result import FitError, Status
 
 _BLOCK = 2**16
 """Samples that are sorted at once."""
+
+_LARGE = 2**22
+"""Numbers in all samples from which on sums that persist are kept, and only changes are added: with
+fewer, a second program takes longer to compile than it saves."""
 
 
 class Run(eqx.Module):
@@ -160,8 +165,10 @@ def run_pass(
     # Each chunk's memory is dropped when the new one is there: of millions, one copy is enough.
     del memory
     chunk_done = report and functools.partial(report, iteration, last, learned)
+    size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(chunks.sample))
+    keep = solver.sums_persist and chunks.num_samples * size >= _LARGE
     # The first pass counts afresh: the memory may be of other sums than the state's.
-    incremental = solver.sums_persist and bool(history)
+    incremental = keep and bool(history)
     state, memory = sum_over_chunks(
         solver, chunks, state, _releasing(past), incremental=incremental, report=chunk_done
     )
@@ -173,7 +180,7 @@ def run_pass(
             "range of its dtype. Check the samples' scale and the penalty weights"
         )
     history = (*history, loss)
-    state = solver.end_pass(state, keep=solver.sums_persist)
+    state = solver.end_pass(state, keep=keep)
     empty = np.asarray(tally.count) == 0
     status = None
     if not empty.any() and has_converged(state.learned.objective, learned.objective):

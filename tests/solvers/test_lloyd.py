@@ -25,6 +25,7 @@ from diffclust.solvers import (
     LloydPlan,
     LloydState,
     Memory,
+    Outcome,
     SplitMerge,
     Status,
     Stopping,
@@ -271,6 +272,19 @@ def test_kept_sums_are_the_sums_counted_anew(moving: int) -> None:
     expected, _ = sum_over_chunks(PLAIN, chunks, state, (past,))
     found, _ = sum_over_chunks(PLAIN, chunks, kept, (past,), incremental=True)
     chex.assert_trees_all_close(found, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_fits_that_keep_their_sums_are_those_that_count_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fit(large: int) -> Outcome:
+        monkeypatch.setattr("diffclust.solvers.lloyd_run._LARGE", large)
+        settings = plan(penalty=(), stopping=Stopping(20, 0.0))
+        return fit_prototypes(PLAIN, settings, blobs(64), None, key=jax.random.key(0))
+
+    kept, anew = fit(0), fit(2**40)
+    np.testing.assert_array_equal(kept.assignment.clusters, anew.assignment.clusters)
+    np.testing.assert_allclose(kept.history, anew.history, rtol=1e-5)
 
 
 def test_double_precision_is_kept() -> None:
