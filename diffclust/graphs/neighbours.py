@@ -23,6 +23,8 @@ _SPARE = 4
 
 _BLOCK = 16384
 _GROUP = 32
+_QUERIES = 128
+"""Chunks are multiples of it, so that the small searches of a fit share one program."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -131,9 +133,8 @@ def nearest_neighbours(
     _validation.positive(chunk_size, "chunk_size")
     own, here = own_mesh(mesh), own_share(len(asked), mesh)
     devices = own_size(own)
-    chunk_size = devices * min(
-        chunk_size, 16 * max(1, -(-(here.stop - here.start) // (16 * devices)))
-    )
+    groups = -(-(here.stop - here.start) // (_QUERIES * devices))
+    chunk_size = devices * min(chunk_size, _QUERIES * max(1, groups))
     # Squares of very large or small numbers leave the range of the dtype; powers of two are exact.
     power = _power(asked, points)
     if power:
