@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from diffclust._renamed import renamed_keywords
 from diffclust.models import Result
 
 SIDE = 1000
@@ -244,6 +245,7 @@ class ShapeFrame:
             f'dominant-baseline="central">{shown}</g><g fill="transparent">{spots}</g>'
         )
 
+    @renamed_keywords(said="alt")
     def svg(self, content: str, *, alt: str) -> str:
         """A whole drawing.
 
