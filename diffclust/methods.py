@@ -167,6 +167,15 @@ METHODS: dict[str, Method] = {
 }
 """Every method by name."""
 
+OWN = Method(
+    "clustering",
+    "Clustering",
+    "clustering of one's own",
+    sample_kind="any",
+    words=Words(empty="no sample is nearest to this prototype", noun="sample"),
+)
+"""What a model of the user's own is called."""
+
 
 def plural(one: str) -> str:
     """The word for several things.

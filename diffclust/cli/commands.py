@@ -248,7 +248,7 @@ def predict(options: Predict) -> None:
 
 
 def demo(options: Demo) -> None:
-    """Clusters the digits that scikit-learn bundles with DI K-means.
+    """Clusters the digits that scikit-learn bundles.
 
     Args:
         options: What was asked for.

@@ -331,7 +331,7 @@ class Review:
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Cluster the 1,797 handwritten digits that scikit-learn bundles with DI K-means.
+    """Cluster the 1,797 handwritten digits that scikit-learn bundles.
 
     Attributes:
         out: Folder to write; an earlier demo in it is replaced.
