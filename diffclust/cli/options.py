@@ -546,7 +546,7 @@ def parse_grid(text: str, name: str, example: str) -> tuple[int, int]:
         example: What would do.
 
     Returns:
-        Two whole numbers, twice the same where one was given.
+        Two integers, twice the same where one was given.
 
     Raises:
         ValueError: If it is something else.

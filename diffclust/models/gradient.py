@@ -27,7 +27,7 @@ from diffclust.energies import (
     TransformedPrototype,
 )
 from diffclust.image_source import Images
-from diffclust.methods import DENSITY_WORDS, MOVED_WORDS, Method
+from diffclust.methods import DENSITY_WORDS, WARPED_WORDS, Method
 from diffclust.models.base import Result
 from diffclust.models.images import AbstractImageModel, check_landmarks
 from diffclust.models.settings import BackboneName, Training
@@ -55,7 +55,7 @@ class PrototypeObjective(eqx.Module):
     """What is made small, and the prototypes that go with it.
 
     Attributes:
-        distance: What is measured between a sample and a moved prototype.
+        distance: What is measured between a sample and a warped prototype.
         reduction: How a sample's energies make its loss.
         followed: For how many clusters of a sample a gradient is computed; None for all.
         initial_variance: Of every pixel of a prototype before the first step; None where
@@ -267,7 +267,7 @@ class AbstractGradientModel(AbstractImageModel):
             channels: Channels of the images.
 
         Returns:
-            A whole number, at most `transforms`.
+            An integer, at most `transforms`.
         """
         sequence = self.sequence(channels)[:transforms]
         spatial = [transform.spatial is not None for transform in sequence]
@@ -408,7 +408,7 @@ def warped_prototypes(
         transforms: Only so many of the transforms act, first to last; None for all.
 
     Returns:
-        One moved prototype an image; of a Gaussian, its mean.
+        One warped prototype an image; of a Gaussian, its mean.
 
     Raises:
         ValueError: If the model moves images, or the arguments do not fit each other.
@@ -427,11 +427,11 @@ def warped_prototypes(
     energy = model.energy(channels, transforms)
     if not len(index):
         return np.zeros((0, *result.sample_shape), moves.dtype)
-    move = eqx.Partial(_moved, energy, jnp.asarray(prototypes))
+    move = eqx.Partial(_warp, energy, jnp.asarray(prototypes))
     return map_in_chunks(move, size, moves[:, : energy.num_params], index)
 
 
-def _moved(energy: TransformedPrototype, prototypes: Array, params: Array, cluster: Array) -> Array:
+def _warp(energy: TransformedPrototype, prototypes: Array, params: Array, cluster: Array) -> Array:
     return energy.moved(params, prototypes[cluster])
 
 
@@ -480,7 +480,7 @@ class WithObjective(AbstractGradientModel):
     def descriptor(self) -> Method:
         """The base's, with the words for what the objective measures."""
         is_mixture = self.own.initial_variance is not None
-        words = DENSITY_WORDS if is_mixture else MOVED_WORDS
+        words = DENSITY_WORDS if is_mixture else WARPED_WORDS
         return dataclasses.replace(self.base.descriptor, words=words, is_mixture=is_mixture)
 
     def objective(self) -> PrototypeObjective:

@@ -48,7 +48,7 @@ def stroked(path: str) -> str:
 
 
 def drawing(width: int, height: int, content: str, *, alt: str) -> str:
-    """A whole drawing.
+    """A complete drawing.
 
     Args:
         width: Units from left to right.
@@ -186,7 +186,7 @@ class ShapeFrame:
             f"<g>{self.ellipses(mean, covariance, deviations=d)}</g>" for d in deviations
         )
         return (
-            f'<g class="spread" fill="currentColor" fill-opacity=".22">{ellipses}</g>'
+            f'<g class="ellipses" fill="currentColor" fill-opacity=".22">{ellipses}</g>'
             f"{self.drawn_shape(mean)}"
         )
 
@@ -247,7 +247,7 @@ class ShapeFrame:
 
     @renamed_keywords(said="alt")
     def svg(self, content: str, *, alt: str) -> str:
-        """A whole drawing.
+        """A complete drawing.
 
         Args:
             content: SVG of what is inside the frame.

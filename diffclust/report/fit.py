@@ -11,7 +11,7 @@ from diffclust.masks import mask_in_words
 from diffclust.models import Result
 from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
 from diffclust.report.selection import words_of
-from diffclust.report.text import count, escape, number, whole
+from diffclust.report.text import count, escape, integer, number
 from diffclust.solvers.result import Outcome, Status
 
 _REASONS = {
@@ -71,8 +71,8 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     figures |= {**_size(result, dataset), **described}
     if "floor" in measured:
         figures["Least variance"] = (
-            f"{number(measured['floor'])}, to which {whole(round(measured['num_clipped']))} of "
-            f"{whole(result.prototypes.size)} were raised"
+            f"{number(measured['floor'])}, to which {integer(round(measured['num_clipped']))} of "
+            f"{integer(result.prototypes.size)} were raised"
         )
     figures |= {
         "Method": f"{model.descriptor.title} ({model.method})",
@@ -87,8 +87,8 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     if outcome.learned.shared is not None:
         heads = _num_weights(outcome.learned.clusters.predictor) // model.num_clusters
         figures["Network"] = (
-            f"{network}, {whole(_num_weights(outcome.learned.shared))} weights, and for each "
-            f"cluster {whole(heads)} more"
+            f"{network}, {integer(_num_weights(outcome.learned.shared))} weights, and for each "
+            f"cluster {integer(heads)} more"
         )
     for name, words in _CHANGES.items():
         if name in measured:

@@ -452,7 +452,7 @@ class GradientPlan:
     """How a fit by gradient steps proceeds.
 
     Attributes:
-        phases: What is done, in turn.
+        phases: What is done, in order.
         batch_size: Samples a step.
         tolerance: A phase ends early where the loss of a window falls by less than this fraction
             below the least so far, `patience` windows in a row; 0 does all steps.

@@ -34,7 +34,7 @@ _FORMER_FIGURES = {"floored": "num_clipped"}
 def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
     """Saves a result in a folder: `model.json` and, with orbax, its arrays.
 
-    The folder is written beside its place and then renamed, so that it is whole or not there.
+    The folder is written beside its place and then renamed, so that it is complete or not there.
 
     Args:
         path: The folder, new or empty.
