@@ -399,12 +399,12 @@ def _init_compiled(
 def warped_prototypes(
     result: Result, clusters: Any, params: Any, *, transforms: int | None = None
 ) -> Float[np.ndarray, "n height width channels"]:
-    """Prototypes as they are moved onto images.
+    """Prototypes as they are warped onto images.
 
     Args:
         result: A fitted model that moves prototypes.
         clusters: The prototype of each image, as in `Assignment.clusters`.
-        params: How it is moved, as in `Assignment.params`.
+        params: How it is warped, as in `Assignment.params`.
         transforms: Only so many of the transforms act, first to last; None for all.
 
     Returns:
@@ -418,17 +418,17 @@ def warped_prototypes(
         raise ValueError(f"{model.method} does not move prototypes; see `Result.align`")
     channels, size = result.sample_shape[2], result.outcome.chunk_size
     prototypes = result.prototypes
-    index, moves = np.asarray(clusters), np.asarray(params, prototypes.dtype)
+    index, warps = np.asarray(clusters), np.asarray(params, prototypes.dtype)
     expected = (len(index), model.energy(channels).num_params)
-    if moves.shape != expected:
+    if warps.shape != expected:
         raise ValueError(
-            f"params must have shape {expected}, one row for each image; got {moves.shape}"
+            f"params must have shape {expected}, one row for each image; got {warps.shape}"
         )
     energy = model.energy(channels, transforms)
     if not len(index):
-        return np.zeros((0, *result.sample_shape), moves.dtype)
-    move = eqx.Partial(_warp, energy, jnp.asarray(prototypes))
-    return map_in_chunks(move, size, moves[:, : energy.num_params], index)
+        return np.zeros((0, *result.sample_shape), warps.dtype)
+    warp = eqx.Partial(_warp, energy, jnp.asarray(prototypes))
+    return map_in_chunks(warp, size, warps[:, : energy.num_params], index)
 
 
 def _warp(energy: TransformedPrototype, prototypes: Array, params: Array, cluster: Array) -> Array:
@@ -437,7 +437,7 @@ def _warp(energy: TransformedPrototype, prototypes: Array, params: Array, cluste
 
 def _of_base(name: str) -> Any:
     def of_base(self: "WithObjective") -> Any:
-        """The base's."""
+        """That of the base model."""
         return getattr(self.base, name)
 
     return property(of_base)
@@ -484,13 +484,10 @@ class WithObjective(AbstractGradientModel):
         return dataclasses.replace(self.base.descriptor, words=words, is_mixture=is_mixture)
 
     def objective(self) -> PrototypeObjective:
-        """`own`."""
         return self.own
 
     def shortened(self, steps: int, phases: int, *, moves: bool) -> "WithObjective":
-        """The base's."""
         return dataclasses.replace(self, base=self.base.shortened(steps, phases, moves=moves))
 
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
-        """The base's."""
         return self.base.aligner(transforms, channels, final=final)

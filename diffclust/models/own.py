@@ -69,19 +69,15 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
         return self.lloyd
 
     def energy(self, channels: int = 1) -> AbstractSampleEnergy:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The composition's."""
         return self.lloyd.energy
 
     def aligner(self) -> AbstractAligner:
-        """The composition's."""
         return self.lloyd.aligner
 
     def family(self) -> AbstractPrototypeFamily:
-        """The composition's."""
         return self.lloyd.family
 
     def penalty(self) -> tuple[float, ...]:
-        """`penalties`."""
         return self.penalties
 
     def compose(self, description: Description, start: Start) -> Stages:
@@ -91,7 +87,6 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
         return (LloydProblem(self.lloyd, plan, start),)
 
     def coarsening(self, *sides: int) -> int:
-        """`coarser`."""
         return self.coarser
 
     def validated(self, samples: Any, /) -> Any:

@@ -11,7 +11,7 @@ from diffclust.masks import mask_in_words
 from diffclust.models import Result
 from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
 from diffclust.report.selection import words_of
-from diffclust.report.text import count, escape, integer, number
+from diffclust.report.text import CHANGES, count, escape, integer, number
 from diffclust.solvers.result import Outcome, Status
 
 _REASONS = {
@@ -25,11 +25,6 @@ _REASONS = {
 _STEP_REASONS = {
     Status.LOSS: "the loss fell by less than the tolerance in the last phase",
     Status.MAX_PASSES: "all steps were done",
-}
-
-_CHANGES = {
-    "refills": "an almost empty cluster was replaced by a copy of the largest one",
-    "moves": "a cluster was split in two and another removed, as that lowered the loss",
 }
 
 
@@ -90,10 +85,9 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
             f"{network}, {integer(_num_weights(outcome.learned.shared))} weights, and for each "
             f"cluster {integer(heads)} more"
         )
-    for name, words in _CHANGES.items():
+    for name, words in CHANGES.items():
         if name in measured:
-            times = round(measured[name])
-            figures[name.capitalize()] = f"{count(times, 'time')} {words}" if times else "none"
+            figures[words.capitalize()] = count(round(measured[name]), "time")
     if moved := describe_movement(measured, noun):
         figures["Movement"] = moved
     if "eigenvalues" in outcome.extras:

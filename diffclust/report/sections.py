@@ -16,7 +16,7 @@ from diffclust.plotting import Film, Frame, as_picture, map_svg, neighbour_map
 from diffclust.plotting.maps import NUM_MARKERS, marker
 from diffclust.report.page import data_uris, picture_uri, shaded_cell, shaded_table
 from diffclust.report.selection import class_name
-from diffclust.report.text import count, escape, integer, percent
+from diffclust.report.text import SCORES, count, escape, integer, percent
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -200,7 +200,8 @@ def common_start_rows(result: Result, dataset: Collection, others: CommonStart |
         texts, title = [], fit.model.descriptor.title
         if dataset.labels is not None:
             scores = metrics.scores(dataset.labels, fit.assignments)
-            texts.append(f"accuracy {percent(scores['acc'])}, ARI {scores['ari']:.3f}")
+            shown = percent(scores["acc"]), f"{scores['ari']:.3f}"
+            texts.append(f"{SCORES['acc']} {shown[0]}, {SCORES['ari']} {shown[1]}")
         if fit is not result:
             same = metrics.adjusted_rand_index(result.assignments, fit.assignments)
             texts.append(f"agrees with this fit by an ARI of {same:.3f}")

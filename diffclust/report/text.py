@@ -9,6 +9,9 @@ from diffclust.methods import plural
 SCORES = {"acc": "accuracy", "nmi": "NMI", "ari": "ARI"}
 """Scores against labels, by their names in a summary."""
 
+CHANGES = {"refills": "tiny clusters refilled", "moves": "clusters split and others removed"}
+"""What happens to clusters between gradient steps, by the names of an outcome's figures."""
+
 
 def escape(text: object) -> str:
     """Text that is safe as HTML, in attributes too; see `plain`.
