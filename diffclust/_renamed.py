@@ -15,9 +15,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
-P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
@@ -65,27 +65,33 @@ def former_names(module: str) -> Callable[[str], Any]:
     return successor
 
 
-def renamed_keywords(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """A decorator of functions of which keywords of version 0.1 have other names now.
+def renamed_keywords(**names: str) -> Callable[[F], F]:
+    """A decorator of what has other names now for keywords of version 0.1.
 
     Args:
         **names: Each keyword's name now, by its name in version 0.1.
 
     Returns:
-        The decorator.
+        The decorator, of functions and of equinox modules.
     """
 
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+    def decorate(function: F, stacklevel: int = 2) -> F:
+        if isinstance(function, type):
+            # Equinox stands between this and who makes a module.
+            kind: Any = function
+            kind.__init__ = decorate(kind.__init__, 4)
+            return kind
+
         @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        def call(*args: Any, **kwargs: Any) -> Any:
             for old in names.keys() & kwargs.keys():
                 new = names[old]
                 message = f"{old}= is now {new}=; the old name goes in diffclust 0.3"
-                warnings.warn(message, DeprecationWarning, stacklevel=2)
+                warnings.warn(message, DeprecationWarning, stacklevel=stacklevel)
                 kwargs[new] = kwargs.pop(old)
             return function(*args, **kwargs)
 
-        return call
+        return cast(F, call)
 
     return decorate
 

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 _BLOCK_BYTES = 8 * 2**20
-"""What is read at once where all images are looked at in turn."""
+"""What is read at once where all images are looked at in order."""
 
 
 def installed_memory() -> int | None:
@@ -135,7 +135,7 @@ class ImageSource(abc.ABC):
         return np.asarray(self.read(rows)).astype(self.dtype, copy=False)
 
     def blocks(self) -> Iterator[Float[np.ndarray, "m height width channels"]]:
-        """All images in turn, a few megabytes at once.
+        """All images in order, a few megabytes at once.
 
         Yields:
             The next images.

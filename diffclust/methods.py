@@ -82,7 +82,7 @@ class Method:
     has_evidence: bool = False
 
 
-MOVED_WORDS = Words(distance="distance to the moved prototype")
+WARPED_WORDS = Words(distance="distance to the warped prototype")
 DENSITY_WORDS = Words(
     distance="negative log density",
     distance_short="−log density",
@@ -150,9 +150,9 @@ METHODS: dict[str, Method] = {
             "deformation-invariant spectral clustering",
             moves="samples",
         ),
-        _gradient("dti-kmeans", "DTIKMeans", "DTI K-means", words=MOVED_WORDS, published=True),
+        _gradient("dti-kmeans", "DTIKMeans", "DTI K-means", words=WARPED_WORDS, published=True),
         _mixture("dti-gmm", "DTIGaussianMixture", "DTI Gaussian mixture", published=True),
-        _gradient("ti-kmeans", "TransformationInvariantKMeans", "TI K-means", words=MOVED_WORDS),
+        _gradient("ti-kmeans", "TransformationInvariantKMeans", "TI K-means", words=WARPED_WORDS),
         _mixture("gmm", "GaussianMixture", "Gaussian mixture", moves="nothing"),
         _shapes("shape-kmeans", "ShapeKMeans", "shape K-means", published=True),
         Method(
@@ -166,6 +166,15 @@ METHODS: dict[str, Method] = {
     )
 }
 """Every method by name."""
+
+OWN = Method(
+    "clustering",
+    "Clustering",
+    "clustering of one's own",
+    sample_kind="any",
+    words=Words(empty="no sample is nearest to this prototype", noun="sample"),
+)
+"""What a model of the user's own is called."""
 
 
 def plural(one: str) -> str:

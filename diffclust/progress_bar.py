@@ -117,7 +117,7 @@ class ProgressBar:
         self._restarts, self._last, self._compiled = restarts, ("", 0), True
         self._bar: Any = None
         self._fraction = Fraction(restarts)
-        self._begun: float | None = None
+        self._start: float | None = None
         self._phase: tuple[int, int] | None = None
         self._pace: tuple[float, int, int] | None = None
 
@@ -182,8 +182,8 @@ class ProgressBar:
 
     def _left(self, progress: Progress, now: float) -> str:
         """How long the rest of the fit may take, in words."""
-        self._begun = now if self._begun is None else self._begun
-        seconds, done = now - self._begun, self._fraction.done
+        self._start = now if self._start is None else self._start
+        seconds, done = now - self._start, self._fraction.done
         # Steps have their own estimate, of one phase.
         if progress.stage == "step" or seconds < _FIRST_ESTIMATE or done < _LEAST_DONE:
             return ""

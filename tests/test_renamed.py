@@ -12,6 +12,7 @@ import pytest
 import diffclust
 from diffclust import sklearn
 from diffclust._renamed import table
+from diffclust.alignment import Prediction
 from diffclust.data import diffeo_mnist
 from diffclust.models import AbstractModel
 from diffclust.prototypes import MeanShapes
@@ -84,6 +85,8 @@ def test_former_keywords_warn(tmp_path: Path) -> None:
         pytest.raises(ValueError, match="displacement at least 0: got 100, 1.0 and -1"),
     ):
         diffeo_mnist([[[0.0, 1.0], [0.0, 1.0]]] * 2, [0, 1], bend=-1.0)  # pyright: ignore
+    with pytest.warns(DeprecationWarning, match="judge= is now screening="):
+        assert Prediction(judge=None, candidates=1) == Prediction(candidates=1)  # pyright: ignore
 
 
 FORMER = [

@@ -112,7 +112,7 @@ class AbstractAligner(eqx.Module):
             num_clusters: Number of clusters there are.
 
         Returns:
-            A whole number, from which chunk sizes follow.
+            An integer, from which chunk sizes follow.
         """
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:

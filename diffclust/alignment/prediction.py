@@ -5,11 +5,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from diffclust._renamed import renamed_keywords
 from diffclust.alignment.base import AbstractAligner, Alignment, candidate_count
 from diffclust.energies.base import AbstractPairEnergy
 from diffclust.prototypes import Clusters
 
 
+@renamed_keywords(judge="screening")
 class Prediction(AbstractAligner):
     """One look at the sample gives the params of all clusters.
 

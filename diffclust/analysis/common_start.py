@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Float
 
 from diffclust import _validation
@@ -57,7 +56,6 @@ def fit_from_common_start(
     key: Key,
     sample_weight: Any = None,
     callback: Callback = ignore,
-    mesh: Mesh | None = None,
 ) -> CommonStart:
     """Fits other methods from the prototypes that a fit's best restart began with.
 
@@ -70,7 +68,6 @@ def fit_from_common_start(
         key: The key of that fit: it draws the same start again.
         sample_weight: The weights of that fit, or None.
         callback: Called after every chunk.
-        mesh: Devices that share every chunk, or None for one.
 
     Returns:
         The start and the other fits.
@@ -97,7 +94,7 @@ def fit_from_common_start(
     # Where the best restart began, drawn again.
     losses = result.outcome.restarts
     best = jax.random.split(key, len(losses))[int(np.argmin(losses))]
-    data = Data(array, weight, result.outcome.chunk_size, mesh)
+    data = Data(array, weight, result.outcome.chunk_size)
     chunks = data.level(1, model.solver().normalise)
     indices = kmeans_plus_plus(chunks, model.num_clusters, SquaredEuclidean().to_all, key=best)
     start = np.asarray(array[np.asarray(indices)])
@@ -108,7 +105,6 @@ def fit_from_common_start(
             prototypes=start,
             sample_weight=sample_weight,
             callback=callback,
-            mesh=mesh,
         )
         for name in methods
     )

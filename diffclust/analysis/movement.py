@@ -14,6 +14,7 @@ from diffclust import metrics
 from diffclust.alignment import NoAlignment
 from diffclust.analysis.common_start import BASELINE, fit_from_common_start, other_method
 from diffclust.image_source import ImageSource
+from diffclust.methods import METHODS
 from diffclust.models.base import Result
 from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.parallel import Data
@@ -119,9 +120,9 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
                 "be moved; try --register, --ground, or a spectral --method."
             )
     if "kmeans_ari" in figures:
-        ari = figures["kmeans_ari"]
         sentences.append(
-            f"Plain K-means from the same start agrees with this by an ARI of {ari:.2f}."
+            f"Plain {METHODS[BASELINE].title} from the same start agrees with this by an ARI of "
+            f"{figures['kmeans_ari']:.2f}."
         )
     if "start_kept" in figures:
         sentences.append(f"{figures['start_kept']:.0%} are still in the cluster they began in.")

@@ -215,8 +215,8 @@ def _by_elbow(fits: Sequence[Fit], fitter: Fitter) -> Choice:
     chosen = elbow([t.options.clusters for t in trials], [t.value for t in trials])
     if chosen is None:
         reason = (
-            "No clear choice: the loss has no elbow over these K; it takes at least three, and a "
-            "bend. Try other numbers of clusters, or choose by eye."
+            "No clear choice: the loss has no elbow over these K, of which it takes at least "
+            "three. Try other numbers of clusters, or choose by eye."
         )
         return Choice("elbow", "clusters", "loss", trials, None, reason)
     (best,) = (trial for trial in trials if trial.options.clusters == chosen)
@@ -224,7 +224,7 @@ def _by_elbow(fits: Sequence[Fit], fitter: Fitter) -> Choice:
     depth, smooth = _depth(counts, [trial.value for trial in trials]), _depth(counts, 1.0 / counts)
     reason = (
         f"At K = {chosen} the loss lies farthest below the straight line between its ends (its "
-        f"elbow), by {depth:.0%} of its whole fall; over this range data without any clusters "
+        f"elbow), by {depth:.0%} of its fall; over this range data without any clusters "
         f"reach {smooth:.0%}, where they are flat, and less in more dimensions"
     )
     if depth <= smooth:
@@ -235,7 +235,7 @@ def _by_elbow(fits: Sequence[Fit], fitter: Fitter) -> Choice:
 
 
 def _depth(counts: np.ndarray, losses: Sequence[float] | np.ndarray) -> float:
-    """How far losses lie below the chord at most, as a share of their whole fall.
+    """How far losses lie below the chord at most, as a share of their fall.
 
     Without clusters losses go like K^(-2/d) in d dimensions (Zador, 1982), which is deepest in the
     plane, where it is 1 / K.

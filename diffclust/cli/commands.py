@@ -51,7 +51,7 @@ _SOURCE = ("source", "split", "limit", "rate", "seconds", "label_pattern")
 
 
 _OF_THE_FIT = ("bridges", "certainties", "responsibilities", "phases", "eigenvalues")
-"""What an outcome tells of the samples that were fitted, and not of others."""
+"""Extras of an outcome that describe the samples that were fitted, and no others."""
 
 _LONG = 60.0
 """A fit of more seconds than that is announced."""
@@ -248,7 +248,7 @@ def predict(options: Predict) -> None:
 
 
 def demo(options: Demo) -> None:
-    """Clusters the digits that scikit-learn bundles with DI K-means.
+    """Clusters the digits that scikit-learn bundles.
 
     Args:
         options: What was asked for.

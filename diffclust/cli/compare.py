@@ -188,16 +188,16 @@ def _notes(comparison: Comparison) -> list[str]:
     ]
     sizes = np.array([len(run.indices) for run in comparison.runs])
     if np.isnan(comparison.similarity).any():
-        notes.append("Runs that share no samples have no agreement.")
+        notes.append("Runs that share no samples have no adjusted Rand index.")
     elif (comparison.shared < np.maximum.outer(sizes, sizes)).any():
-        notes.append("Agreement is that over the samples which two runs share.")
+        notes.append("The adjusted Rand index is that over the samples which two runs share.")
     return notes
 
 
 def _print(comparison: Comparison) -> None:
     screen, names = console(), _numbered(comparison)
     screen.print(text_table(_columns(comparison), left=2))
-    matrix = {"agreement (ARI)": names}
+    matrix = {"adjusted Rand index": names}
     for number, values in enumerate(comparison.similarity.tolist(), start=1):
         matrix[str(number)] = ["-" if math.isnan(value) else f"{value:.3f}" for value in values]
     screen.print(text_table(matrix, left=1))
@@ -241,7 +241,7 @@ def comparison_figure(comparison: Comparison) -> "Figure":
     numbers = [str(i + 1) for i in range(size)]
     matrix.set_xticks(range(size), numbers)
     matrix.set_yticks(range(size), [name.replace("$", r"\$") for name in _numbered(comparison)])
-    matrix.set_title("agreement (adjusted Rand index)", fontsize=10)
+    matrix.set_title("adjusted Rand index", fontsize=10)
     for panel in others:
         height = 0.8 / len(scores)
         for number, score in enumerate(scores):
@@ -263,7 +263,7 @@ def comparison_page(comparison: Comparison) -> str:
         comparison: The comparison.
 
     Returns:
-        A whole HTML document.
+        A complete HTML document.
     """
     runs, names = count(len(comparison.runs), "run"), _numbered(comparison)
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in _notes(comparison))
@@ -285,7 +285,7 @@ def comparison_page(comparison: Comparison) -> str:
     )
     sections = [
         section("figures", "Figures", f"{html_table(_columns(comparison))}{notes}"),
-        section("agreement", "Agreement", matrix + about),
+        section("ari", "Adjusted Rand index", matrix + about),
         section("sheets", "Prototypes", f'<div class="sheets">{sheets}</div>'),
     ]
     title = f"{runs} compared"

@@ -331,7 +331,7 @@ class Review:
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Cluster the 1,797 handwritten digits that scikit-learn bundles with DI K-means.
+    """Cluster the 1,797 handwritten digits that scikit-learn bundles.
 
     Attributes:
         out: Folder to write; an earlier demo in it is replaced.
@@ -546,7 +546,7 @@ def parse_grid(text: str, name: str, example: str) -> tuple[int, int]:
         example: What would do.
 
     Returns:
-        Two whole numbers, twice the same where one was given.
+        Two integers, twice the same where one was given.
 
     Raises:
         ValueError: If it is something else.

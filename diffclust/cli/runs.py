@@ -82,14 +82,14 @@ def summary_of(folder: Path) -> dict[str, Any]:
         folder: The run's folder.
 
     Returns:
-        What `summary.json` holds; empty where the folder holds no whole run, or does not exist.
+        What `summary.json` holds; empty where the folder holds no complete run, or does not exist.
     """
     summary = read_object(folder / _SUMMARY)
     return summary if "method" in summary else {}
 
 
 def is_run(folder: Path, command: str | None = None) -> bool:
-    """Whether a folder holds a whole run.
+    """Whether a folder holds a complete run.
 
     Args:
         folder: The folder.
@@ -225,7 +225,7 @@ def read_run(path: str) -> SavedRun:
         What it holds.
 
     Raises:
-        ValueError: If the folder holds no whole run.
+        ValueError: If the folder holds no complete run.
     """
     folder = Path(path)
     summary = summary_of(folder)
@@ -316,7 +316,7 @@ class SavedStates:
 
     def is_done(self) -> bool:
         """Whether the run is to go on and is finished already."""
-        # With --overwrite the run may be the one that the unfinished fit is to replace.
+        # With --overwrite the run may be the one that the interrupted fit is to replace.
         replaces = self._options.overwrite and self._has_states()
         return self._options.resume and is_run(self._out) and not replaces
 
@@ -379,7 +379,7 @@ class SavedStates:
         )
 
     def _has_states(self) -> bool:
-        """Whether there are whole states, of this process or of one before."""
+        """Whether there are complete states, of this process or of one before."""
         return any(path.name.isdigit() for path in self._folder.glob("states/*"))
 
     def remove(self) -> None:

@@ -96,13 +96,13 @@ def with_labels(options: Fit | Predict, dataset: Collection) -> Collection:
     if not isinstance(dataset, Dataset) or dataset.paths is None:
         raise ValueError("--label-pattern is for a folder of files; leave it out")
     names = file_names(dataset.paths)
-    found = [match[1] if (match := expression.search(name)) else None for name in names]
-    if lost := [repr(n) for n, label in zip(names, found, strict=True) if not label]:
+    classes = [match[1] if (match := expression.search(name)) else None for name in names]
+    if lost := [repr(n) for n, label in zip(names, classes, strict=True) if not label]:
         raise ValueError(
             f"--label-pattern {pattern!r} finds no class in the names of {len(lost)} of "
             f"{len(names)} files: {_validation.some(lost)}; give one that fits all"
         )
-    labels, label_names = encode_labels([label for label in found if label])
+    labels, label_names = encode_labels([label for label in classes if label])
     return dataclasses.replace(dataset, labels=labels, label_names=label_names)
 
 

@@ -13,6 +13,7 @@ from diffclust.analysis import RARE, describe_movement
 from diffclust.data import Collection
 from diffclust.models import Result
 from diffclust.plotting import loss_history
+from diffclust.report.text import CHANGES, SCORES
 from diffclust.solvers.result import Status
 
 _MOST_ROWS = 20
@@ -111,10 +112,8 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
             "usual): they may belong to none; see p_value in assignments.csv"
         )
     if "acc" in summary:
-        screen.print(
-            f"accuracy {summary['acc']:.3f}, NMI {summary['nmi']:.3f}, ARI {summary['ari']:.3f} "
-            "(the fit never saw the labels)"
-        )
+        scores = ", ".join(f"{title} {summary[name]:.3f}" for name, title in SCORES.items())
+        screen.print(f"{scores} (the fit never saw the labels)")
     report = Path(out) / "report.html"
     place, what = (report, "report") if report.exists() else (Path(out), "files")
     # No markup and no wrapping: a path is printed as it is.
@@ -131,8 +130,7 @@ def _work(result: Result) -> str:
 
 def _changes(result: Result) -> str:
     """How often clusters were refilled or split, in a fit by gradient steps."""
-    words = {"refills": "tiny clusters refilled", "moves": "clusters split and others removed"}
-    counts = {what: round(result.outcome.figures.get(name, 0)) for name, what in words.items()}
+    counts = {what: round(result.outcome.figures.get(name, 0)) for name, what in CHANGES.items()}
     return ", ".join(
         f"{what} {'once' if times == 1 else f'{times} times'}"
         for what, times in counts.items()

@@ -29,7 +29,7 @@ from diffclust.plotting import criterion_chart, criterion_curve
 from diffclust.progress_bar import ProgressBar
 from diffclust.report.page import document, section, svg_icon, table
 from diffclust.report.sections import prototype_row
-from diffclust.report.text import SCORES, count, duration, escape, number, whole
+from diffclust.report.text import SCORES, count, duration, escape, integer, number
 from diffclust.storage import checkpoint
 
 CHOSEN = "chosen"
@@ -250,7 +250,7 @@ def sweep_page(choice: Choice, dataset: Collection, options: Sweep) -> str:
         options: What was asked for.
 
     Returns:
-        A whole HTML document.
+        A complete HTML document.
     """
     by_clusters, chosen = choice.swept == "clusters", choice.chosen
     what = "numbers of clusters" if by_clusters else "landmark grids"
@@ -274,9 +274,9 @@ def sweep_page(choice: Choice, dataset: Collection, options: Sweep) -> str:
         *[section("prototypes", "Prototypes", f'<div class="starts">{rows}</div>')] * bool(rows),
     ]
     header = (
-        f'<h1>{escape(dataset.name)}</h1><p class="lead">{whole(len(choice.trials))} {what} tried '
-        f"with {escape(METHODS[options.method].title)} on {count(len(dataset), dataset.noun)}, "
-        f"seed {options.seed}.</p>"
+        f'<h1>{escape(dataset.name)}</h1><p class="lead">{integer(len(choice.trials))} {what} '
+        f"tried with {escape(METHODS[options.method].title)} on "
+        f"{count(len(dataset), dataset.noun)}, seed {options.seed}.</p>"
     )
     small = dataset.samples.ndim == 4 and dataset.samples.shape[1] <= 64
     classes = ["pixels"] * small

@@ -133,7 +133,7 @@ class Dataset(AbstractSamples):
         paths: File of each image; None where the images are no files.
         name: What the data are called in reports.
         skipped: Files that could not be read and were left out, because that was asked for.
-        indices: Position of each image in the source, whole numbers `[n]`; counts up from 0 when
+        indices: Position of each image in the source, integers `[n]`; counts up from 0 when
             not given. After `take` or `limit` it still says which images these are.
     """
 

@@ -52,7 +52,7 @@ class StoredLandmarks:
             column: Its name.
 
         Returns:
-            The column where it holds whole numbers; what a text file says where it was made other
+            The column where it holds integers; what a text file says where it was made other
             numbers, which are no classes.
         """
         values = self.columns[column]
@@ -66,7 +66,7 @@ def read_csv(path: Path) -> StoredLandmarks:
         path: The file; commas, semicolons or tabs between the fields.
 
     Returns:
-        Shapes by first appearance; landmarks by number where all their names are whole numbers,
+        Shapes by first appearance; landmarks by number where all their names are integers,
         else by first appearance; further columns, of which each shape has one value.
 
     Raises:
@@ -256,7 +256,7 @@ class _Record:
 
 
 def _records(path: Path) -> list[_Record]:
-    """The shapes of a `.tps` file in turn."""
+    """The shapes of a `.tps` file in order."""
     records: list[_Record] = []
     awaited = 0
     numbered = enumerate((line.strip() for line in io.StringIO(read_text(path))), start=1)
@@ -370,7 +370,7 @@ def _scale(record: _Record, path: Path) -> float:
 
 
 def as_column(values: Sequence[str]) -> np.ndarray:
-    """Fields of a text file as whole numbers, else as numbers, else as strings.
+    """Fields of a text file as integers, else as numbers, else as strings.
 
     Fields that differ stay apart: what is written in two ways, such as 7 and 007, is no number.
 
@@ -384,9 +384,9 @@ def as_column(values: Sequence[str]) -> np.ndarray:
     if not all(map(_NUMBER.fullmatch, values)):
         return texts
     try:
-        whole = texts.astype(np.int64)
-        if whole.astype(np.str_).tolist() == texts.tolist():
-            return whole
+        integers = texts.astype(np.int64)
+        if integers.astype(np.str_).tolist() == texts.tolist():
+            return integers
     except (ValueError, OverflowError):
         # With a fraction, or too large.
         pass

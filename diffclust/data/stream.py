@@ -295,7 +295,7 @@ def write_stream(
     shape: tuple[int, ...],
     dtype: str | np.dtype = "uint8",
 ) -> None:
-    """Writes a large `.npy` file piece by piece; it is there whole or not at all.
+    """Writes a large `.npy` file piece by piece; it is there complete or not at all.
 
     Args:
         path: The file; one that exists is replaced.

@@ -163,12 +163,10 @@ class AbstractUnalignedEnergy(AbstractSampleEnergy):
 
     @property
     def num_params(self) -> int:
-        """Zero."""
         return 0
 
     @property
     def num_penalties(self) -> int:
-        """Zero."""
         return 0
 
     def bind(self, sample: PyTree, *, scale: float = 1.0) -> BoundEnergy:
@@ -179,10 +177,9 @@ class AbstractUnalignedEnergy(AbstractSampleEnergy):
         return sample
 
     def pixel_weight(self, params: Params, sample: PyTree) -> Array | None:
-        """None."""
+        return None
 
     def penalties(self, params: Params) -> Float[Array, " terms"]:
-        """None."""
         return jnp.zeros((0,), dtype=params.dtype)
 
     def unaligned(self, sample: PyTree, clusters: Clusters) -> Float[Array, " clusters"]:

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from diffclust._renamed import renamed_keywords
 from diffclust.energies.base import AbstractPairEnergy
 from diffclust.types import Scalar
 
@@ -102,6 +103,7 @@ def _ranks(forms: Float[Array, "terms params params"]) -> Float[Array, " terms"]
     return jnp.sum(values > threshold, axis=1).astype(forms.dtype)
 
 
+@renamed_keywords(warps="fit")
 def log_evidence(fit: FitStatistics, given: Hyperparameters) -> Scalar:
     """Laplace's approximation to the log-evidence of a fit, summed over samples.
 
@@ -119,6 +121,7 @@ def log_evidence(fit: FitStatistics, given: Hyperparameters) -> Scalar:
     return jnp.sum(likelihood + 0.5 * fit.count * volume)
 
 
+@renamed_keywords(warps="fit")
 def em_step(fit: FitStatistics, given: Hyperparameters, *, shared: bool = True) -> Hyperparameters:
     """One step of the EM algorithm (MacKay's, with a Laplace posterior over the warps).
 
@@ -148,6 +151,7 @@ def em_step(fit: FitStatistics, given: Hyperparameters, *, shared: bool = True) 
     return Hyperparameters(noise, jnp.where(fit.count[:, None] > 0, own, common[None]))
 
 
+@renamed_keywords(warps="fit")
 def estimate_noise(fit: FitStatistics, weights: Float[Array, "clusters terms"]) -> Hyperparameters:
     """The noise that best explains a fit under given weights, and the precisions they amount to.
 

@@ -72,7 +72,6 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     @property
     def averages_frames(self) -> bool:
-        """True."""
         return True
 
     @property

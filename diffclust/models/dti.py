@@ -170,5 +170,4 @@ class GaussianMixture(MixtureSettings, GradientSettings, AbstractGradientModel):
         return mixture(self.initial_variance, self.min_deviation, followed=self.followed)
 
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
-        """None."""
         return NoAlignment(candidates=self.num_clusters)

@@ -27,7 +27,7 @@ from diffclust.energies import (
     TransformedPrototype,
 )
 from diffclust.image_source import Images
-from diffclust.methods import DENSITY_WORDS, MOVED_WORDS, Method
+from diffclust.methods import DENSITY_WORDS, WARPED_WORDS, Method
 from diffclust.models.base import Result
 from diffclust.models.images import AbstractImageModel, check_landmarks
 from diffclust.models.settings import BackboneName, Training
@@ -55,7 +55,7 @@ class PrototypeObjective(eqx.Module):
     """What is made small, and the prototypes that go with it.
 
     Attributes:
-        distance: What is measured between a sample and a moved prototype.
+        distance: What is measured between a sample and a warped prototype.
         reduction: How a sample's energies make its loss.
         followed: For how many clusters of a sample a gradient is computed; None for all.
         initial_variance: Of every pixel of a prototype before the first step; None where
@@ -267,7 +267,7 @@ class AbstractGradientModel(AbstractImageModel):
             channels: Channels of the images.
 
         Returns:
-            A whole number, at most `transforms`.
+            An integer, at most `transforms`.
         """
         sequence = self.sequence(channels)[:transforms]
         spatial = [transform.spatial is not None for transform in sequence]
@@ -399,16 +399,16 @@ def _init_compiled(
 def warped_prototypes(
     result: Result, clusters: Any, params: Any, *, transforms: int | None = None
 ) -> Float[np.ndarray, "n height width channels"]:
-    """Prototypes as they are moved onto images.
+    """Prototypes as they are warped onto images.
 
     Args:
         result: A fitted model that moves prototypes.
         clusters: The prototype of each image, as in `Assignment.clusters`.
-        params: How it is moved, as in `Assignment.params`.
+        params: How it is warped, as in `Assignment.params`.
         transforms: Only so many of the transforms act, first to last; None for all.
 
     Returns:
-        One moved prototype an image; of a Gaussian, its mean.
+        One warped prototype an image; of a Gaussian, its mean.
 
     Raises:
         ValueError: If the model moves images, or the arguments do not fit each other.
@@ -418,26 +418,26 @@ def warped_prototypes(
         raise ValueError(f"{model.method} does not move prototypes; see `Result.align`")
     channels, size = result.sample_shape[2], result.outcome.chunk_size
     prototypes = result.prototypes
-    index, moves = np.asarray(clusters), np.asarray(params, prototypes.dtype)
+    index, warps = np.asarray(clusters), np.asarray(params, prototypes.dtype)
     expected = (len(index), model.energy(channels).num_params)
-    if moves.shape != expected:
+    if warps.shape != expected:
         raise ValueError(
-            f"params must have shape {expected}, one row for each image; got {moves.shape}"
+            f"params must have shape {expected}, one row for each image; got {warps.shape}"
         )
     energy = model.energy(channels, transforms)
     if not len(index):
-        return np.zeros((0, *result.sample_shape), moves.dtype)
-    move = eqx.Partial(_moved, energy, jnp.asarray(prototypes))
-    return map_in_chunks(move, size, moves[:, : energy.num_params], index)
+        return np.zeros((0, *result.sample_shape), warps.dtype)
+    warp = eqx.Partial(_warp, energy, jnp.asarray(prototypes))
+    return map_in_chunks(warp, size, warps[:, : energy.num_params], index)
 
 
-def _moved(energy: TransformedPrototype, prototypes: Array, params: Array, cluster: Array) -> Array:
+def _warp(energy: TransformedPrototype, prototypes: Array, params: Array, cluster: Array) -> Array:
     return energy.moved(params, prototypes[cluster])
 
 
 def _of_base(name: str) -> Any:
     def of_base(self: "WithObjective") -> Any:
-        """The base's."""
+        """That of the base model."""
         return getattr(self.base, name)
 
     return property(of_base)
@@ -480,17 +480,14 @@ class WithObjective(AbstractGradientModel):
     def descriptor(self) -> Method:
         """The base's, with the words for what the objective measures."""
         is_mixture = self.own.initial_variance is not None
-        words = DENSITY_WORDS if is_mixture else MOVED_WORDS
+        words = DENSITY_WORDS if is_mixture else WARPED_WORDS
         return dataclasses.replace(self.base.descriptor, words=words, is_mixture=is_mixture)
 
     def objective(self) -> PrototypeObjective:
-        """`own`."""
         return self.own
 
     def shortened(self, steps: int, phases: int, *, moves: bool) -> "WithObjective":
-        """The base's."""
         return dataclasses.replace(self, base=self.base.shortened(steps, phases, moves=moves))
 
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
-        """The base's."""
         return self.base.aligner(transforms, channels, final=final)

@@ -142,7 +142,6 @@ class AbstractLloydModel(AbstractModel):
         return (LloydProblem(self.solver(), plan, start),)
 
     def working_copies(self, description: Description) -> int:
-        """The aligner's."""
         del description
         return self.aligner().working_copies(self.num_clusters)
 
@@ -184,7 +183,6 @@ class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
         return TransformedDistance(Identity(), mask=self.pixel_mask)
 
     def aligner(self) -> AbstractAligner:
-        """None."""
         return NoAlignment()
 
     def family(self) -> AbstractPrototypeFamily:
@@ -192,7 +190,6 @@ class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
         return MeanImages()
 
     def penalty(self) -> tuple[float, ...]:
-        """None."""
         return ()
 
 

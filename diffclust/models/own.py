@@ -9,21 +9,13 @@ import numpy as np
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner
 from diffclust.energies import AbstractSampleEnergy
-from diffclust.methods import Method, Words
+from diffclust.methods import OWN, Method
 from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.models.settings import SearchSettings
 from diffclust.parallel import Description
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import AbstractPrototypeFamily
 from diffclust.solvers import Lloyd, LloydProblem, Outcome, Stages, Start
-
-_METHOD = Method(
-    "clustering",
-    "Clustering",
-    "clustering of one's own",
-    sample_kind="any",
-    words=Words(empty="no sample is nearest to this prototype", noun="sample"),
-)
 
 
 class Clustering(SearchSettings, AbstractPrototypeModel):
@@ -65,7 +57,7 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
     @property
     def descriptor(self) -> Method:
         """What a model of one's own is called."""
-        return _METHOD
+        return OWN
 
     @property
     def composition(self) -> str:
@@ -77,19 +69,15 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
         return self.lloyd
 
     def energy(self, channels: int = 1) -> AbstractSampleEnergy:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The composition's."""
         return self.lloyd.energy
 
     def aligner(self) -> AbstractAligner:
-        """The composition's."""
         return self.lloyd.aligner
 
     def family(self) -> AbstractPrototypeFamily:
-        """The composition's."""
         return self.lloyd.family
 
     def penalty(self) -> tuple[float, ...]:
-        """`penalties`."""
         return self.penalties
 
     def compose(self, description: Description, start: Start) -> Stages:
@@ -99,7 +87,6 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
         return (LloydProblem(self.lloyd, plan, start),)
 
     def coarsening(self, *sides: int) -> int:
-        """`coarser`."""
         return self.coarser
 
     def validated(self, samples: Any, /) -> Any:

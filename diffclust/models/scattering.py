@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -57,17 +58,21 @@ _DIRECTIONS = ("feature_mean", "feature_scale", "feature_basis", "feature_varian
 _POINTS = tuple(field.name for field in dataclasses.fields(PointClusters))
 
 
-def reporter(callback: Callback, stage: str) -> Callable[[int, int], None]:
+def reporter(callback: Callback, *stage: str) -> Callable[..., None]:
     """A report of chunks that calls a callback.
 
     Args:
         callback: Called after every chunk.
-        stage: Name of the stage.
+        *stage: Name of the stage, or nothing where the function is given it first.
 
     Returns:
         A function of the chunks done and in all.
     """
-    return lambda done, total: callback(Progress(stage, 0, 0, done, total))
+
+    def report(stage: str, done: int, total: int) -> None:
+        callback(Progress(stage, 0, 0, done, total))
+
+    return functools.partial(report, *stage)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +189,6 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
 
     @property
     def drops_weightless(self) -> bool:
-        """True."""
         return True
 
     def check(self, images: Images) -> None:
@@ -387,7 +391,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
             path_size=count // (images.shape[3] * len(scattering.paths)),
             weight=None if weight is None else weight[data.own],
             mesh=data.mesh,
-            report=_report(callback),
+            report=reporter(callback),
         )
 
     def coordinates_of(
@@ -406,13 +410,9 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         """
         stored = (jnp.asarray(outcome.extras[f"{name}{view}"]) for name in _DIRECTIONS)
         directions = PrincipalDirections(*stored, normalisation=self.normalisation)
-        data, report = self.in_frame(data), _report(callback)
+        data, report = self.in_frame(data), reporter(callback)
         feature_map = self.feature_map(*data.samples.shape[1:3])
         return project_images(feature_map, directions, data.samples, mesh=data.mesh, report=report)
-
-
-def _report(callback: Callback) -> Any:
-    return lambda stage, done, total: callback(Progress(stage, 0, 0, done, total))
 
 
 def _assignment(points: PointClusters, params: np.ndarray) -> Assignment:

@@ -78,7 +78,6 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
         return MeanSeries()
 
     def penalty(self) -> tuple[float, ...]:
-        """`warp_penalty`."""
         return (self.warp_penalty,)
 
     def validated(self, series: Any, /) -> np.ndarray:

@@ -310,7 +310,6 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
 
     @property
     def drops_weightless(self) -> bool:
-        """True."""
         return True
 
     def compose(self, description: Description, start: Start) -> Stages:

@@ -319,9 +319,9 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
 
     def resolved(self, given: Data, /) -> "ProjectedScatteringSpectralClustering":
         """The model with its frame, ground and numbers; with representatives it has one view."""
-        found = cast(ProjectedScatteringSpectralClustering, super().resolved(given))
+        model = cast(ProjectedScatteringSpectralClustering, super().resolved(given))
         single = self.relative is None and self.by_representatives(given.num_samples)
-        return dataclasses.replace(found, relative=False) if single else found
+        return dataclasses.replace(model, relative=False) if single else model
 
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
         """Neighbours of all samples and the mean graph's cut, or U-SPEC."""

@@ -299,7 +299,7 @@ def make_heads(num_clusters: int, num_features: int, num_params: int, *, key: Ke
         A head whose every array has a leading cluster axis.
 
     Raises:
-        ValueError: If a number is no whole number or too small.
+        ValueError: If a number is no integer or too small.
     """
     sizes = {"num_clusters": (num_clusters, 1), "num_features": (num_features, 1)}
     for name, (value, least) in {**sizes, "num_params": (num_params, 0)}.items():
@@ -431,7 +431,7 @@ class StridedBackbone(AbstractBackbone):
         width: Columns of the images.
 
     Raises:
-        ValueError: If a number is no whole number, a side is below 4, or there is no channel.
+        ValueError: If a number is no integer, a side is below 4, or there is no channel.
     """
 
     layers: tuple[Convolution, ...]
@@ -614,7 +614,7 @@ class ResidualBackbone(AbstractBatchBackbone):
     Attributes:
         stem: The first convolution.
         stem_norm: Its normalisation, or None.
-        blocks: All blocks in turn.
+        blocks: All blocks in order.
         pooled: Whether the stem is followed by a maximum.
 
     References:
@@ -729,7 +729,7 @@ def residual_backbone(
         The backbone.
 
     Raises:
-        ValueError: For an unknown depth or normalisation, or a size that is no whole number or
+        ValueError: For an unknown depth or normalisation, or a size that is no integer or
             below 4×4×1.
     """
     _check_size(height, width, channels)

@@ -135,7 +135,7 @@ class Axes:
         )
 
     def svg(self, content: str, names: Mapping[float, str], *, axis: str, alt: str) -> str:
-        """The whole chart.
+        """The complete chart.
 
         Args:
             content: SVG of what is inside the frame.

@@ -26,7 +26,7 @@ def warped_grids(
             the origin.
 
     Returns:
-        For each sample the `d` attribute of an SVG path, in whole units.
+        For each sample the `d` attribute of an SVG path, in integer units.
 
     Raises:
         ValueError: If the model's transform is not a map of coordinates, or there are fewer than
@@ -51,8 +51,8 @@ def warped_grids(
     side = np.array([width, height]) * (longest / max(height, width))
     drawn = (warped + 1) / 2 * side[:, None, None]
     # A map may throw points far away, where digits would only fill the file.
-    whole = np.round(np.clip(drawn, -10 * longest, 10 * longest)).astype(int)
-    return ["".join(_polyline(line) for line in np.moveaxis(one, 0, -1)) for one in whole]
+    rounded = np.round(np.clip(drawn, -10 * longest, 10 * longest)).astype(int)
+    return ["".join(_polyline(line) for line in np.moveaxis(one, 0, -1)) for one in rounded]
 
 
 @eqx.filter_jit

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
+from diffclust._renamed import renamed_keywords
+
 _SIDE = 1000
 """Units of a drawn map."""
 
@@ -71,6 +73,7 @@ def neighbour_map(samples: np.ndarray, *, seed: int = 0) -> Float[np.ndarray, "n
         return np.asarray(tsne.fit_transform(rows.astype(np.float32)), np.float64)
 
 
+@renamed_keywords(said="alt")
 def map_svg(
     points: Float[np.ndarray, "n 2"],
     groups: Int[np.ndarray, " n"],

@@ -85,7 +85,7 @@ class CurveFrame:
         return stroked(self.path(series))
 
     def svg(self, content: str, *, alt: str) -> str:
-        """A whole drawing.
+        """A complete drawing.
 
         Args:
             content: SVG of what is inside the frame.

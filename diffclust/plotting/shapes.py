@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from diffclust._renamed import renamed_keywords
 from diffclust.models import Result
 
 SIDE = 1000
@@ -47,7 +48,7 @@ def stroked(path: str) -> str:
 
 
 def drawing(width: int, height: int, content: str, *, alt: str) -> str:
-    """A whole drawing.
+    """A complete drawing.
 
     Args:
         width: Units from left to right.
@@ -185,7 +186,7 @@ class ShapeFrame:
             f"<g>{self.ellipses(mean, covariance, deviations=d)}</g>" for d in deviations
         )
         return (
-            f'<g class="spread" fill="currentColor" fill-opacity=".22">{ellipses}</g>'
+            f'<g class="ellipses" fill="currentColor" fill-opacity=".22">{ellipses}</g>'
             f"{self.drawn_shape(mean)}"
         )
 
@@ -244,8 +245,9 @@ class ShapeFrame:
             f'dominant-baseline="central">{shown}</g><g fill="transparent">{spots}</g>'
         )
 
+    @renamed_keywords(said="alt")
     def svg(self, content: str, *, alt: str) -> str:
-        """A whole drawing.
+        """A complete drawing.
 
         Args:
             content: SVG of what is inside the frame.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from diffclust._renamed import renamed_keywords
 from diffclust.models import Result
 from diffclust.parallel import Data
 from diffclust.plotting.charts import Axes, fitted_axes, round_ticks, tick_labels
@@ -120,6 +121,7 @@ def phase_names(phases: Sequence[Phase], transforms: Sequence[str]) -> list[str]
     return names
 
 
+@renamed_keywords(course="history")
 def training_curve(history: LossHistory) -> str:
     """The losses of a fit by gradient steps as an inline SVG, with marks where its phases begin.
 

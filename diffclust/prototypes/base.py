@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from diffclust._renamed import renamed_keywords
 from diffclust.distances import DiagonalGaussian, Gaussian
 from diffclust.linalg import product
 
@@ -38,6 +39,7 @@ class GaussianImages(eqx.Module):
         return DiagonalGaussian(self.mean, self.deviation**2)
 
 
+@renamed_keywords(spread="covariance")
 class LandmarkGaussians(eqx.Module):
     """A mean shape, each of whose landmarks is a Gaussian.
 

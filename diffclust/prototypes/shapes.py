@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from diffclust._renamed import takes_former_settings
+from diffclust._renamed import renamed_keywords, takes_former_settings
 from diffclust.distances import DiagonalGaussian, Gaussian
 from diffclust.distances.frechet import HalfPlanePoint, exp_map, hessian_bound, log_map
 from diffclust.prototypes.base import (
@@ -41,6 +41,7 @@ class LandmarkSums(eqx.Module):
     count: Float[Array, " clusters"]
 
 
+@renamed_keywords(spread="covariance")
 def gaussians(shape: Float[Array, "*n landmarks dims"], covariance: Covariance) -> PyTree:
     """A shape whose landmarks are Gaussians.
 

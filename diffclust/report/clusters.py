@@ -21,7 +21,7 @@ from diffclust.report.selection import (
 )
 from diffclust.report.series import SeriesRenderer
 from diffclust.report.shapes import ShapeRenderer
-from diffclust.report.text import count, escape, number, percent, whole
+from diffclust.report.text import count, escape, integer, number, percent
 
 _MOST_CLASSES = 5
 
@@ -214,7 +214,7 @@ def _figures(gallery: Gallery, view: ClusterView) -> str:
     if view.size:
         text = ""
         figures = {
-            words.noun if view.size == 1 else plural(words.noun): whole(view.size),
+            words.noun if view.size == 1 else plural(words.noun): integer(view.size),
             f"of all {plural(words.noun)}": percent(view.share),
             f"mean {words.distance_short}": number(view.mean_distance),
         }
@@ -264,7 +264,7 @@ def _all_members(gallery: Gallery, view: ClusterView) -> str:
     if not shown or view.groups[0].kind == "all":
         return ""
     size = count(view.size, gallery.words.noun)
-    which = f"all {size}" if shown == view.size else f"{whole(shown)} of {size}"
+    which = f"all {size}" if shown == view.size else f"{integer(shown)} of {size}"
     return (
         f'<div class="group everyone" data-cluster="{view.index}" data-shown="{shown}" '
         f'data-step="{gallery.members.step}" hidden>'
@@ -399,7 +399,7 @@ def _files_note(gallery: Gallery) -> str:
         return ""
     shown, every, more = sum(members.shown), f"Every {noun}", ""
     if shown < total:
-        every = f"{whole(shown)} of {count(total, noun)}, the {gallery.words.nearest} first,"
+        every = f"{integer(shown)} of {count(total, noun)}, the {gallery.words.nearest} first,"
         every += f" as many as {members.most_bytes / 1e6:g} MB hold,"
         more = "; <code>assignments.csv</code> lists all"
         if noun == "image":

@@ -11,7 +11,7 @@ from diffclust.masks import mask_in_words
 from diffclust.models import Result
 from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
 from diffclust.report.selection import words_of
-from diffclust.report.text import count, escape, number, whole
+from diffclust.report.text import CHANGES, count, escape, integer, number
 from diffclust.solvers.result import Outcome, Status
 
 _REASONS = {
@@ -25,11 +25,6 @@ _REASONS = {
 _STEP_REASONS = {
     Status.LOSS: "the loss fell by less than the tolerance in the last phase",
     Status.MAX_PASSES: "all steps were done",
-}
-
-_CHANGES = {
-    "refills": "an almost empty cluster was replaced by a copy of the largest one",
-    "moves": "a cluster was split in two and another removed, as that lowered the loss",
 }
 
 
@@ -71,8 +66,8 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     figures |= {**_size(result, dataset), **described}
     if "floor" in measured:
         figures["Least variance"] = (
-            f"{number(measured['floor'])}, to which {whole(round(measured['num_clipped']))} of "
-            f"{whole(result.prototypes.size)} were raised"
+            f"{number(measured['floor'])}, to which {integer(round(measured['num_clipped']))} of "
+            f"{integer(result.prototypes.size)} were raised"
         )
     figures |= {
         "Method": f"{model.descriptor.title} ({model.method})",
@@ -87,13 +82,12 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     if outcome.learned.shared is not None:
         heads = _num_weights(outcome.learned.clusters.predictor) // model.num_clusters
         figures["Network"] = (
-            f"{network}, {whole(_num_weights(outcome.learned.shared))} weights, and for each "
-            f"cluster {whole(heads)} more"
+            f"{network}, {integer(_num_weights(outcome.learned.shared))} weights, and for each "
+            f"cluster {integer(heads)} more"
         )
-    for name, words in _CHANGES.items():
+    for name, words in CHANGES.items():
         if name in measured:
-            times = round(measured[name])
-            figures[name.capitalize()] = f"{count(times, 'time')} {words}" if times else "none"
+            figures[words.capitalize()] = count(round(measured[name]), "time")
     if moved := describe_movement(measured, noun):
         figures["Movement"] = moved
     if "eigenvalues" in outcome.extras:

@@ -239,7 +239,7 @@ class ImageRenderer:
     def sample(self, position: int, name: str, tooltip: str) -> str:
         """The image, and below it its aligned version and its warped grid.
 
-        Where the prototype is moved, the prototype and what each transform made of it in turn.
+        Where the prototype is moved, the prototype and what each transform made of it in order.
 
         Args:
             position: Position of the sample in the data set.

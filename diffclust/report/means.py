@@ -86,7 +86,7 @@ class MeanRenderer:
         )
         svg = self.frame.svg(drawn, alt=f"The {clusters} {what} laid over each other")
         return (
-            f'<figure class="together"><figcaption><h3>{what.capitalize()} laid over each other'
+            f'<figure class="overlay"><figcaption><h3>{what.capitalize()} laid over each other'
             f"</h3><ul>{legend}</ul></figcaption>{svg}</figure>"
         )
 

@@ -45,7 +45,7 @@ def document(
     css_classes: Iterable[str] = (),
     files: str = "",
 ) -> str:
-    """A whole page that needs no network and, by its own policy, gets none.
+    """A complete page that needs no network and, by its own policy, gets none.
 
     Args:
         kind: What wrote it, such as `"report"`.
@@ -57,7 +57,7 @@ def document(
         files: A folder beside the page that it may load files from, as a URL; nothing for none.
 
     Returns:
-        A whole HTML document.
+        A complete HTML document.
     """
     style, script = (
         resources.files("diffclust.report").joinpath(name).read_text("utf-8")

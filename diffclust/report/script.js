@@ -231,7 +231,7 @@ function unfold() {
 // Where nothing can point, a tap shows what a tooltip says, and the next tap puts it away.
 function showTooltip(event) {
   const tooltip = document.querySelector(".tooltip");
-  const drawing = event.target.closest(".how svg[role], .portrait circle");
+  const drawing = event.target.closest(".how svg[role], .centroid circle");
   const text = drawing === null ? "" : drawing.querySelector("title").textContent;
   tooltip.hidden = text === "" || text === tooltip.textContent;
   tooltip.textContent = tooltip.hidden ? "" : text;

@@ -16,7 +16,7 @@ from diffclust.plotting import Film, Frame, as_picture, map_svg, neighbour_map
 from diffclust.plotting.maps import NUM_MARKERS, marker
 from diffclust.report.page import data_uris, picture_uri, shaded_cell, shaded_table
 from diffclust.report.selection import class_name
-from diffclust.report.text import count, escape, percent, whole
+from diffclust.report.text import SCORES, count, escape, integer, percent
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -77,7 +77,9 @@ def film_section(result: Result, film: Film | None) -> str:
     prototypes = count(len(frames[-1].pictures), "prototype")
     first, last = frames[0].done, frames[-1].done
     ends = f"{unit} {first} to {unit} {last}"
-    kept = "" if len(frames) > last - first else f", of which {whole(len(frames))} moments are kept"
+    kept = (
+        "" if len(frames) > last - first else f", of which {integer(len(frames))} moments are kept"
+    )
     return (
         f'<figure class="film"><picture><source media="{_STILLS}" srcset="{stills}">'
         f'<img src="{_animation(sheets)}" width="{width}" height="{height}" '
@@ -163,7 +165,7 @@ def confusion_table(result: Result, dataset: Collection) -> str:
         cells = [
             shaded_cell(
                 number / max(1, sum(counts)),
-                whole(number) if number else "",
+                integer(number) if number else "",
                 *["match"] * (matched.get(cluster) == label),
             )
             for cluster, number in zip(order, counts, strict=True)
@@ -175,7 +177,7 @@ def confusion_table(result: Result, dataset: Collection) -> str:
     total, noun = int(table.sum()), dataset.noun
     return (
         f'{shown}<p class="note">Rows are classes, columns clusters; framed is the one-to-one '
-        f"match with the most {plural(noun)} in it, {whole(agree)} of {count(total, noun)} "
+        f"match with the most {plural(noun)} in it, {integer(agree)} of {count(total, noun)} "
         f"({percent(agree / total)}). The fit never saw the classes.</p>"
     )
 
@@ -198,7 +200,8 @@ def common_start_rows(result: Result, dataset: Collection, others: CommonStart |
         texts, title = [], fit.model.descriptor.title
         if dataset.labels is not None:
             scores = metrics.scores(dataset.labels, fit.assignments)
-            texts.append(f"accuracy {percent(scores['acc'])}, ARI {scores['ari']:.3f}")
+            shown = percent(scores["acc"]), f"{scores['ari']:.3f}"
+            texts.append(f"{SCORES['acc']} {shown[0]}, {SCORES['ari']} {shown[1]}")
         if fit is not result:
             same = metrics.adjusted_rand_index(result.assignments, fit.assignments)
             texts.append(f"agrees with this fit by an ARI of {same:.3f}")

@@ -58,7 +58,7 @@ class SeriesRenderer(MeanRenderer):
         members, medoid = self.members[cluster], self.medoids[cluster]
         alt = f"Mean series of cluster {cluster} and {len(members)} series of it"
         if medoid is None:
-            return f'<figure class="portrait">{self.frame.svg(self.use(cluster), alt=alt)}</figure>'
+            return f'<figure class="centroid">{self.frame.svg(self.use(cluster), alt=alt)}</figure>'
         behind = _lines(self.frame, self.aligned[members])
         over = f'<g class="over">{self.frame.drawn_shape(self.aligned[medoid])}</g>'
         drawn = self.frame.svg(f"{behind}{self.use(cluster)}{over}", alt=alt)
@@ -68,10 +68,10 @@ class SeriesRenderer(MeanRenderer):
             warps = _lines(_SQUARE, self.warps[members]) + f'<g class="mean">{straight}</g>'
             drawn += _SQUARE.svg(warps, alt=f"Warps of time in cluster {cluster}")
             caption += " Below, where in time each is read, over the time of the mean."
-        return f'<figure class="portrait">{drawn}<figcaption>{caption}</figcaption></figure>'
+        return f'<figure class="centroid">{drawn}<figcaption>{caption}</figcaption></figure>'
 
     def figures(self, cluster: int) -> dict[str, str]:
-        """None."""
+        """No figures."""
         del cluster
         return {}
 

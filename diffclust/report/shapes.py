@@ -9,7 +9,7 @@ from diffclust.plotting import ShapeFrame, landmark_covariances, shape_frame
 from diffclust.plotting.shapes import DENSE, SIDE, fitted_frame
 from diffclust.report.means import MeanRenderer
 from diffclust.report.page import svg_icon
-from diffclust.report.text import count, number, plain, whole
+from diffclust.report.text import count, integer, number, plain
 
 _MOST_DRAWN = 32_000
 """Landmarks of all samples that are drawn as they came and registered; about 14 bytes each."""
@@ -99,12 +99,12 @@ class ShapeRenderer(MeanRenderer):
             which = "its registered shapes."
             if len(members) < size:
                 registered = count(len(members), "registered shape")
-                which = f"{registered} of its {whole(size)}, drawn at random."
+                which = f"{registered} of its {integer(size)}, drawn at random."
             behind = f'<g class="members">{self.frame.dotted(members)}</g>'
             caption = f"<figcaption>Small dots are the landmarks of {which}</figcaption>"
         alt = f"Mean shape of cluster {cluster} and {count(len(members), 'shape')} of it"
         drawn = self.frame.svg(behind + self.use(cluster) + names, alt=alt)
-        return f'<figure class="portrait">{drawn}{caption}</figure>'
+        return f'<figure class="centroid">{drawn}{caption}</figure>'
 
     def figures(self, cluster: int) -> dict[str, str]:
         """The standard deviation."""

@@ -9,6 +9,9 @@ from diffclust.methods import plural
 SCORES = {"acc": "accuracy", "nmi": "NMI", "ari": "ARI"}
 """Scores against labels, by their names in a summary."""
 
+CHANGES = {"refills": "tiny clusters refilled", "moves": "clusters split and others removed"}
+"""What happens to clusters between gradient steps, by the names of an outcome's figures."""
+
 
 def escape(text: object) -> str:
     """Text that is safe as HTML, in attributes too; see `plain`.
@@ -58,12 +61,12 @@ def number(value: float, *, digits: int = 4) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     if abs(value) >= 1000:
-        return whole(round(value))
+        return integer(round(value))
     return f"{value:#.{digits}g}".removesuffix(".").replace("-", "−")
 
 
-def whole(value: int) -> str:
-    """A whole number, its thousands set apart by narrow spaces.
+def integer(value: int) -> str:
+    """An integer, its thousands set apart by narrow spaces.
 
     Args:
         value: The number.
@@ -113,4 +116,4 @@ def count(n: int, one: str) -> str:
     Returns:
         Such as `1 image` or `1 797 images`.
     """
-    return f"{whole(n)}\u00a0{one if n == 1 else plural(one)}"
+    return f"{integer(n)}\u00a0{one if n == 1 else plural(one)}"

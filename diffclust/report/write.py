@@ -18,7 +18,7 @@ from diffclust.report.members import MOST_BYTES, member_files
 from diffclust.report.page import contents, document, figure_list, section
 from diffclust.report.series import SeriesRenderer
 from diffclust.report.shapes import ShapeRenderer, affordable_shapes
-from diffclust.report.text import SCORES, count, duration, escape, number, percent, whole
+from diffclust.report.text import SCORES, count, duration, escape, integer, number, percent
 from diffclust.solvers.result import Status
 from diffclust.storage.staging import staged_file
 
@@ -155,7 +155,7 @@ def _header(title: str, result: Result, dataset: Collection, scores: Mapping[str
     summed = f"summed {result.model.words.distance_short}"
     figures = {summed if predicted else result.model.criterion: number(result.loss)}
     if outcome.status not in (Status.SOLVED, Status.PREDICTED):
-        figures[unit if done == 1 else plural(unit)] = whole(done)
+        figures[unit if done == 1 else plural(unit)] = integer(done)
     figures["time"] = duration(outcome.seconds)
     named = {SCORES.get(name, name): value for name, value in scores.items()}
     figures |= {name: f"{value:.3f}".replace("-", "−") for name, value in named.items()}
@@ -165,7 +165,7 @@ def _header(title: str, result: Result, dataset: Collection, scores: Mapping[str
     article, note = "a " if method.is_mixture else "", ""
     if predicted:
         far = round(outcome.figures["far"])
-        figures["far from every cluster"] = f"{whole(far)} ({percent(far / len(dataset))})"
+        figures["far from every cluster"] = f"{integer(far)} ({percent(far / len(dataset))})"
     if named:
         *first, last = map(escape, named)
         names = " and ".join([", ".join(first), last] if first else [last])

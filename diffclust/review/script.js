@@ -79,7 +79,7 @@ function show(next) {
   }
 }
 
-const change = guarded(async (path, content, told) => {
+const change = guarded(async (path, content, message) => {
   say("Saving …");
   const next = await ask(path, { revision: state.revision, ...content });
   const before = new Set(state.clusters.map((cluster) => cluster.id));
@@ -87,9 +87,9 @@ const change = guarded(async (path, content, told) => {
   const added = state.clusters.find((cluster) => !before.has(cluster.id));
   selected.clear();
   await draw();
-  say(added && path === "edit" ? `${told} New: ${label(added)}, ${count(added.size)}.` : told);
+  say(added && path === "edit" ? `${message} New: ${label(added)}, ${count(added.size)}.` : message);
 });
-const edit = (content, told) => change("edit", { edit: content }, `Saved: ${told}.`);
+const edit = (content, message) => change("edit", { edit: content }, `Saved: ${message}.`);
 
 const open = guarded(async (cluster) => {
   Object.assign(view, { cluster, page: 0, similar: null });
@@ -364,8 +364,8 @@ function drawActions() {
   const targets = [["new", "a new cluster"], ...others(here)];
   const move = choice("Move to", "Move to …", targets, (to) => {
     const target = to === "new" ? null : Number(to);
-    const told = `${count(ids.length)} moved${target === null ? "" : ` to ${named(target)}`}`;
-    edit({ kind: "move", samples: ids, to: target }, told);
+    const message = `${count(ids.length)} moved${target === null ? "" : ` to ${named(target)}`}`;
+    edit({ kind: "move", samples: ids, to: target }, message);
   });
   move.id = "move";
   const mark = (doubtful) => () =>

@@ -95,7 +95,7 @@ class AbstractProblem(abc.ABC):
 
     @abc.abstractmethod
     def outcome(self, data: Data, state: State, callback: Callback) -> Outcome:
-        """What the fit has found.
+        """The result of the fit.
 
         Args:
             data: The samples and the devices that share them.
@@ -146,8 +146,8 @@ ClosedForm = Callable[[Data], tuple[Data, Mapping[str, np.ndarray]]]
 name."""
 
 Stages = tuple[ClosedForm | AbstractProblem | Callable[[Mapping], AbstractProblem], ...]
-"""What a fit consists of: closed forms in turn, and last a problem, or a function that makes it of
-what these have found."""
+"""What a fit consists of: closed forms in order, and last a problem, or a function that makes it of
+what these have computed."""
 
 STATE_FORMAT = 5
 """Number of the format of snapshots, which their folder records: to be raised when their trees or
@@ -175,7 +175,7 @@ def run(
         snapshots: Where states are saved and found, or None.
 
     Returns:
-        The outcome; its extras hold what the closed forms have found, too.
+        The outcome; its extras hold what the closed forms have computed, too.
 
     Raises:
         FitError: If the fit breaks down.
@@ -205,7 +205,7 @@ def run(
 
 
 def _prepared(stages: Stages, data: Data) -> tuple[AbstractProblem, Data, dict[str, np.ndarray]]:
-    """The problem, the data that it is for, and what the closed forms have found."""
+    """The problem, the data that it is for, and what the closed forms have computed."""
     results: dict[str, np.ndarray] = {}
     *closed_forms, last = stages
     for closed_form in closed_forms:

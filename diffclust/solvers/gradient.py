@@ -165,8 +165,8 @@ class GradientEM(AbstractSolver):
         """Refuses an optimiser that goes up a constant gradient."""
         zeros, ones = (jax.tree.map(f, state.learned) for f in (jnp.zeros_like, jnp.ones_like))
         loss, state = state.tally.loss, eqx.tree_at(lambda s: s.learned, state, zeros)
-        moved, _ = self._updated(state, ones, loss, jnp.ones_like(loss))
-        climbs = optax.tree.sum(moved) > 0
+        updates, _ = self._updated(state, ones, loss, jnp.ones_like(loss))
+        climbs = optax.tree.sum(updates) > 0
         if not isinstance(climbs, Tracer) and climbs:
             raise ValueError(
                 "the optimizer climbs: its updates, which are added, point along the gradient; "
@@ -452,7 +452,7 @@ class GradientPlan:
     """How a fit by gradient steps proceeds.
 
     Attributes:
-        phases: What is done, in turn.
+        phases: What is done, in order.
         batch_size: Samples a step.
         tolerance: A phase ends early where the loss of a window falls by less than this fraction
             below the least so far, `patience` windows in a row; 0 does all steps.

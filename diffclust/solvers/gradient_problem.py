@@ -212,7 +212,7 @@ class GradientProblem(AbstractProblem):
         return state, memory
 
     def _window(self, data: Data, fit: GradientFit, key: Key, callback: Callback) -> GradientFit:
-        """A window of steps, with the refill, the move and the change of phase that follow it."""
+        """A window of steps, with the refill, the split and the change of phase that follow it."""
         plan, phase, number = self.plan, self.plan.phases[fit.phase], fit.phase
         solver, noise_key = self.solvers[phase.solver], jax.random.fold_in(key, 1)
         steps = min(plan.window, phase.steps - fit.steps)
@@ -225,10 +225,10 @@ class GradientProblem(AbstractProblem):
         state, refilled = _refill(solver, state, refill_key, least_share=share, noise=plan.noise)
         history, refills = (*fit.history, loss), fit.refills + int(refilled)
         fit = replace(fit, steps=fit.steps + steps, history=history, refills=refills)
-        if not is_last and _is_time_to_move(plan, fit):
-            moved = _move(solver, plan, state, memory, data, noise_key)
-            if moved is not None:
-                state, fit = moved, replace(fit, moves=fit.moves + 1)
+        if not is_last and _is_time_to_split(plan, fit):
+            changed = _split_merge(solver, plan, state, memory, data, noise_key)
+            if changed is not None:
+                state, fit = changed, replace(fit, moves=fit.moves + 1)
         status = _verdict(plan, phase, fit)
         if status is not None:
             after = {"phase": number + 1, "steps": 0, "ended": status.value}
@@ -307,7 +307,7 @@ class GradientProblem(AbstractProblem):
 _refill = eqx.filter_jit(GradientEM.refill)
 
 
-def _is_time_to_move(plan: GradientPlan, fit: GradientFit) -> bool:
+def _is_time_to_split(plan: GradientPlan, fit: GradientFit) -> bool:
     if not plan.phases[fit.phase].moves:
         return False
     windows = len(fit.history) - fit.starts[-1]
@@ -315,7 +315,7 @@ def _is_time_to_move(plan: GradientPlan, fit: GradientFit) -> bool:
     return plan.moves_every > 0 and (over or windows % plan.moves_every == 0)
 
 
-def _move(
+def _split_merge(
     solver: GradientEM,
     plan: GradientPlan,
     state: GradientState,

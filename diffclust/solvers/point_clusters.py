@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 
 from diffclust import _validation
 from diffclust._random import numpy_generator
+from diffclust._renamed import renamed_keywords
 from diffclust.alignment import NoAlignment
 from diffclust.energies import TransformedDistance
 from diffclust.features.moments import checked_features
@@ -81,6 +82,7 @@ def centres_by_kmeans(
     return np.asarray(outcome.learned.clusters.prototype).reshape(plan.num_clusters, -1)
 
 
+@renamed_keywords(rows="points")
 def nearest_centres(
     points: Float[np.ndarray, "n vectors"], centres: Float[np.ndarray, "clusters vectors"]
 ) -> PointClusters:
@@ -113,6 +115,7 @@ def nearest_centres(
     return PointClusters(assignments, distances, margins, runners_up, centres)
 
 
+@renamed_keywords(rows="points")
 def kmeans(
     points: Any,
     num_clusters: int,

@@ -26,8 +26,8 @@ class Context:
     Attributes:
         data: The samples and the devices that share them.
         key: Random key of the fit.
-        results: The arrays that earlier stages have found, by stage and name; of a stage by chunks
-            the one name is `"rows"`.
+        results: The arrays that earlier stages have computed, by stage and name; of a stage by
+            chunks the one name is `"rows"`.
         callback: Called with the progress.
     """
 
@@ -67,7 +67,7 @@ class StagedArrays(eqx.Module):
 
 
 class StagedProblem(AbstractProblem):
-    """Stages in turn, each of which may use what the earlier ones have found.
+    """Stages in order, each of which may use what the earlier ones have computed.
 
     After every stage, and after every chunk of one that is computed by chunks, there is a state.
     """
@@ -76,7 +76,7 @@ class StagedProblem(AbstractProblem):
         """Computes nothing yet.
 
         Args:
-            stages: The stages, in turn.
+            stages: The stages, in order.
             outcome: Makes the outcome of their results.
         """
         self._stages, self._outcome = stages, outcome

@@ -1,4 +1,4 @@
-"""Files: saved models, snapshots of unfinished fits, and folders that appear whole or not at all.
+"""Files: saved models, snapshots of interrupted fits, and folders that are complete or absent.
 
 Take `save` and `load` for results, `SnapshotFolder` to make a long fit go on where it stopped.
 """

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffclust._version import __version__
-from diffclust.methods import METHODS
+from diffclust.methods import METHODS, OWN
 from diffclust.models import MODELS, AbstractModel, Result
 from diffclust.parallel.processes import saving_alone
 from diffclust.solvers import Assignment, Outcome, Status
@@ -34,7 +34,7 @@ _FORMER_FIGURES = {"floored": "num_clipped"}
 def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
     """Saves a result in a folder: `model.json` and, with orbax, its arrays.
 
-    The folder is written beside its place and then renamed, so that it is whole or not there.
+    The folder is written beside its place and then renamed, so that it is complete or not there.
 
     Args:
         path: The folder, new or empty.
@@ -48,7 +48,7 @@ def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
     import orbax.checkpoint as ocp
 
     model = result.model
-    if model.method in METHODS and MODELS.get(model.method) is not type(model):
+    if METHODS.get(model.method, model.descriptor) is not model.descriptor:
         raise ValueError(
             f"{type(model).__name__} is none of the named methods ({', '.join(MODELS)}), and only "
             "these can be rebuilt from a file; save its prototypes as an array"
@@ -97,7 +97,7 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
             f"this is diffclust {__version__}, which reads up to format {FORMAT}: install a newer "
             "one"
         )
-    own = description.get("method") == "clustering"
+    own = description.get("method") == OWN.name
     if own != (like is not None):
         remedy = "is one of the user's own; give the model as like=" if own else "takes no like="
         raise ValueError(f"the model in {str(folder)!r} {remedy}")

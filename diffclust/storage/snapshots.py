@@ -157,7 +157,7 @@ class SnapshotFolder:
         stored = json.loads(mark.read_text("utf-8"))
         if stored.get("format") != STATE_FORMAT:
             raise ValueError(
-                f"the unfinished run in {str(self._path)!r} was begun by another version of "
+                f"the interrupted run in {str(self._path)!r} was begun by another version of "
                 "diffclust, whose snapshots have another format; go on with that one, or remove "
                 "that folder to start anew"
             )
@@ -165,8 +165,8 @@ class SnapshotFolder:
             was = stored["run"].get(name)
             if was != value:
                 raise ValueError(
-                    f"the unfinished run in {str(self._path)!r} had {name} {was!r}, not {value!r}; "
-                    "ask for the same to go on, or remove that folder to start anew"
+                    f"the interrupted run in {str(self._path)!r} had {name} {was!r}, not {value!r}"
+                    "; ask for the same to go on, or remove that folder to start anew"
                 )
 
     def __enter__(self) -> "SnapshotFolder":
@@ -174,7 +174,7 @@ class SnapshotFolder:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """Saves the newest state where an error ends the block, and waits until it is whole.
+        """Saves the newest state where an error ends the block, and waits until it is complete.
 
         Args:
             kind: Type of the error that ended the block, or None.
@@ -243,7 +243,7 @@ class SnapshotFolder:
         self._failed = True
         return OSError(
             f"the fit's state cannot be saved in {str(self._path)!r} ({_reason(error)}); what was "
-            "saved before is whole: make room there, then go on from it"
+            "saved before is complete: make room there, then go on from it"
         )
 
     def latest(

@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all, and never in the place of what someone still needs."""
+"""Folders that are complete or absent, and never in the place of what someone still needs."""
 
 import contextlib
 import functools

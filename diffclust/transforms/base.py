@@ -197,7 +197,6 @@ class Identity(AbstractSpatialTransform):
 
     @property
     def num_params(self) -> int:
-        """Zero."""
         return 0
 
     @property

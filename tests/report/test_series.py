@@ -33,11 +33,11 @@ def test_means_members_medoids_and_warps_are_drawn(tmp_path: Path) -> None:
     assert "seriess" not in html
     assert "Mean series laid over each other" in html
     assert "Warps of time in cluster 1" in html
-    portraits = re.findall(r'<figure class="portrait">.*?</figure>', html)
-    assert len(portraits) == 2
+    figures = re.findall(r'<figure class="centroid">.*?</figure>', html)
+    assert len(figures) == 2
     counts = result.counts.tolist()
-    for portrait, count in zip(portraits, counts, strict=True):
-        curves, warps = re.findall(r"<svg.*?</svg>", portrait)
+    for figure, count in zip(figures, counts, strict=True):
+        curves, warps = re.findall(r"<svg.*?</svg>", figure)
         # The members and the medoid; the members' warps and the straight line.
         assert curves.count("<path") == count + 1
         assert warps.count("<path") == count + 1
@@ -70,9 +70,9 @@ def test_medoid_is_the_member_nearest_to_the_mean(tmp_path: Path) -> None:
     norm = np.sqrt(np.nansum(np.asarray(result.registered(dataset.series)) ** 2, axis=(1, 2)))
     warped = result.align(dataset.series, result.outcome.assignment.params) / norm[:, None, None]
     frame = CurveFrame.around(np.concatenate([result.prototypes, warped]))
-    portrait = re.search(r'<figure class="portrait">.*?</figure>', html)
-    assert portrait is not None
-    over = re.search(r'<g class="over"><path d="([^"]*)"', portrait[0])
+    figure = re.search(r'<figure class="centroid">.*?</figure>', html)
+    assert figure is not None
+    over = re.search(r'<g class="over"><path d="([^"]*)"', figure[0])
     assert over is not None
     assert over[1] == frame.path(warped[nearest])
 

@@ -194,7 +194,7 @@ def test_every_cluster_shows_all_its_members_where_they_are(
     assert ("leading principal axes" in text) == (dims == 3)
     assert ("seen along the same axes" in text) == (dims == 3)
     # Of each mean shape there is one drawing, which all others refer to.
-    kept = re.findall(r'<g id="mean-(\d)"><g class="spread"', source)
+    kept = re.findall(r'<g id="mean-(\d)"><g class="ellipses"', source)
     assert kept == ["0", "1", "2"]
     assert len(page.all("ellipse")) == 3 * 2 * 6
     shown = 3 * 4 * 6 + 1  # one more explains how to read them

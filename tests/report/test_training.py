@@ -116,8 +116,8 @@ def test_every_sample_is_shown_with_what_its_prototype_became(
         assert text.count(f" {stage} ") > 3 * 4
     assert ("aligns nothing" in text) == (not stages)
     assert "all steps were done" in text
-    assert "3\u00a0times an almost empty cluster was replaced" in " ".join(page.text)
-    assert "1\u00a0time a cluster was split" in " ".join(page.text)
+    assert "Tiny clusters refilled 3\u00a0times" in " ".join(page.text)
+    assert "Clusters split and others removed 1\u00a0time" in " ".join(page.text)
     for wrong in ("passes", "Images were not compared with prototypes"):
         assert wrong not in text
 

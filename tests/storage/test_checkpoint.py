@@ -13,6 +13,7 @@ import pytest
 
 import diffclust
 from diffclust import AffineInvariantKMeans, KMeans, load, save
+from diffclust.methods import METHODS
 from diffclust.models import MODELS, Result
 from diffclust.solvers import Assignment
 
@@ -163,12 +164,12 @@ def test_nothing_is_left_of_a_save_that_fails(
     assert names(tmp_path) == []
 
 
-def test_model_without_a_name_is_refused(
-    plain: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(MODELS, "kmeans")
-    with pytest.raises(ValueError, match="KMeans is none of the named methods"):
-        save(tmp_path / "model", plain)
+def test_model_without_a_name_is_refused(plain: Result, tmp_path: Path) -> None:
+    class Nameless(KMeans):
+        descriptor = dataclasses.replace(METHODS["kmeans"], title="like K-means")  # pyright: ignore
+
+    with pytest.raises(ValueError, match="Nameless is none of the named methods"):
+        save(tmp_path / "model", dataclasses.replace(plain, model=Nameless(3)))
     assert names(tmp_path) == []
 
 

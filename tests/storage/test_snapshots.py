@@ -641,7 +641,7 @@ def test_a_full_disk_stops_it_and_harms_nothing(fit: Fit, monkeypatch: pytest.Mo
     first, *_, second = found.stderr.splitlines()
     assert first.startswith("going on from snapshot ")
     assert second.startswith("error: the fit's state cannot be saved in ")
-    assert "(File too large); what was saved before is whole" in second
+    assert "(File too large); what was saved before is complete" in second
     assert snapshots_in(Path("full")) == before
     resumed(fit, QUICK, "full")
 

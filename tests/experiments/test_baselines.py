@@ -22,7 +22,7 @@ from experiments.baselines.objectives import (
     target_distribution,
 )
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(0)
 
 

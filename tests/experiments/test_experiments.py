@@ -15,7 +15,7 @@ from experiments.dti import model_of
 from experiments.dti_ablation import run as dti_ablation
 from experiments.lever.run import COMPOSITIONS, run
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in (ROOT / "experiments").glob("*/*.py")

@@ -14,7 +14,7 @@ from experiments import harness
 from tests.data.test_idx import write
 from tests.registry import blobs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TABLES = [
     "baselines",
     "di_kmeans_selection",
