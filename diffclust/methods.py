@@ -191,19 +191,20 @@ def plural(one: str) -> str:
     return f"{one}es" if one.endswith("s") else f"{one}s"
 
 
-def method_of(model: str) -> Method:
+def method_of(model: type) -> Method:
     """The method of a model.
 
     Args:
-        model: Name of its class.
+        model: Its class.
 
     Returns:
-        Its descriptor.
+        Its descriptor, or that of the class that it is derived from.
 
     Raises:
         KeyError: If there is none.
     """
-    return {method.model: method for method in METHODS.values()}[model]
+    every = {method.model: method for method in METHODS.values()}
+    return every[next((kind.__name__ for kind in model.__mro__ if kind.__name__ in every), "")]
 
 
 def method_of_table(held: Literal["landmarks", "series"]) -> Method:

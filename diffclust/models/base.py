@@ -152,7 +152,7 @@ class AbstractModel(eqx.Module):
     @property
     def descriptor(self) -> Method:
         """What the method is called and what it does; see `diffclust.methods`."""
-        return method_of(type(self).__name__)
+        return method_of(type(self))
 
     @property
     def words(self) -> Words:

@@ -74,7 +74,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
         super().__init_subclass__(**others)
         if model is None:
             return
-        cls._model, cls._method = model, method_of(model.__name__)
+        cls._model, cls._method = model, method_of(model)
         own = {} if cls._takes_rows() else _PARAMETERS.get(cls._method.sample_kind, {})
         least = {"num_clusters": 8}
         defaults = least | model.from_settings(least).settings()

@@ -48,7 +48,7 @@ def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
     import orbax.checkpoint as ocp
 
     model = result.model
-    if METHODS.get(model.method, model.descriptor) is not model.descriptor:
+    if model.method in METHODS and MODELS.get(model.method) is not type(model):
         raise ValueError(
             f"{type(model).__name__} is none of the named methods ({', '.join(MODELS)}), and only "
             "these can be rebuilt from a file; save its prototypes as an array"

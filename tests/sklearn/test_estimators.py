@@ -28,7 +28,8 @@ def test_every_model_has_its_estimator() -> None:
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_what_an_estimator_offers_follows_from_the_descriptor(name: str) -> None:
-    method, kind = method_of(name), ESTIMATORS[name]
+    kind = ESTIMATORS[name]
+    method = method_of(kind)
     has_distances = method.has_prototypes and not method.words.is_density
     assert hasattr(kind, "transform") == has_distances
     assert hasattr(kind, "predict_proba") == method.is_mixture

@@ -13,8 +13,8 @@ import pytest
 
 import diffclust
 from diffclust import AffineInvariantKMeans, KMeans, load, save
-from diffclust.methods import METHODS
 from diffclust.models import MODELS, Result
+from diffclust.prototypes import UnitNormImages
 from diffclust.solvers import Assignment
 
 ROOT = Path(__file__).parents[2]
@@ -164,12 +164,17 @@ def test_nothing_is_left_of_a_save_that_fails(
     assert names(tmp_path) == []
 
 
-def test_model_without_a_name_is_refused(plain: Result, tmp_path: Path) -> None:
-    class Nameless(KMeans):
-        descriptor = dataclasses.replace(METHODS["kmeans"], title="like K-means")  # pyright: ignore
+def test_a_class_of_ones_own_fits_and_is_not_saved(plain: Result, tmp_path: Path) -> None:
+    class Derived(KMeans):
+        def family(self) -> UnitNormImages:
+            return UnitNormImages()
 
-    with pytest.raises(ValueError, match="Nameless is none of the named methods"):
-        save(tmp_path / "model", dataclasses.replace(plain, model=Nameless(3)))
+    images = np.random.default_rng(0).uniform(size=(8, 3, 3, 1)).astype(np.float32)
+    result = Derived(2, num_restarts=1).fit(images, key=jax.random.key(0))
+    norms = np.linalg.norm(result.prototypes.reshape(2, -1), axis=1)
+    np.testing.assert_allclose(norms, 1.0, rtol=1e-5)
+    with pytest.raises(ValueError, match="Derived is none of the named methods"):
+        save(tmp_path / "model", result)
     assert names(tmp_path) == []
 
 
