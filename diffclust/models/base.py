@@ -635,7 +635,7 @@ class Result(eqx.Module):
         model: The model that was fitted.
         sample_shape: Shape of one sample as it was clustered: height, width and channels of an
             image, say; of a tree the shapes of its parts.
-        outcome: What the solver found.
+        outcome: What the solver returned.
     """
 
     model: AbstractModel

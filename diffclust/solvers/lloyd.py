@@ -265,7 +265,7 @@ class Lloyd(AbstractSolver):
             previous: That of the pass before.
 
         Returns:
-            True where every sample is its best cluster's alone, and centres are found at once.
+            True where every sample is its best cluster's alone, and centres have a closed form.
         """
         if self.family.is_additive and self.reduction.is_hard:
             return True

@@ -228,8 +228,8 @@ class LloydProblem(AbstractProblem):
         if isinstance(run, Run):
             return _state(self._run_done(chunks, replace(fit, history=None), run))
         after, rows, history, previous = run
-        going = {"state": after, "memory": PerSample(rows), "previous": previous}
-        return _state(replace(fit, history=history, **going))
+        in_run = {"state": after, "memory": PerSample(rows), "previous": previous}
+        return _state(replace(fit, history=history, **in_run))
 
     def _report(self, callback: Callback, fit: LloydFit) -> Report:
         coarse, least = fit.stage == "restarts", fit.least

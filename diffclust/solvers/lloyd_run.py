@@ -269,7 +269,7 @@ def refilled(
     All that belongs to the cluster is copied from the one that sample was in.
 
     Args:
-        solver: The solver, whose family begins prototypes.
+        solver: The solver, whose family initialises prototypes.
         clusters: The clusters.
         empty: Which of them are empty.
         source: For each cluster the one that its new sample was in.
@@ -335,10 +335,10 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 def clusters_of(
     solver: Lloyd, samples: PyTree, penalty: tuple[float, ...] | Float[Array, " terms"]
 ) -> Clusters:
-    """Clusters that begin with one sample each.
+    """Clusters that are initialised with one sample each.
 
     Args:
-        solver: The solver, whose family begins prototypes.
+        solver: The solver, whose family initialises prototypes.
         samples: One sample for each cluster.
         penalty: Weights of the penalty terms, none of them negative.
 

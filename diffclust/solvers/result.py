@@ -1,4 +1,4 @@
-"""What a fit tells its caller while it runs, how it ends, and what it returns."""
+"""What a fit reports while it runs, how it ends, and what it returns."""
 
 import dataclasses
 import enum
@@ -156,7 +156,7 @@ class Assignment(eqx.Module):
 
 
 class Outcome(eqx.Module):
-    """What a solver found, as a pytree; a model's result adds the model.
+    """What a solver returns, as a pytree; a model's result adds the model.
 
     Attributes:
         learned: Prototypes, and what else was learned.
@@ -166,8 +166,8 @@ class Outcome(eqx.Module):
         status: Why the best one stopped.
         chunk_size: Samples a chunk: sums, and so the last digits, depend on it.
         seconds: Wall-clock time of the fit.
-        extras: Whatever else the model needs to assign new samples, or tells of the fit, by name.
-        figures: Numbers that the method has to tell beside the loss, by name.
+        extras: Whatever else the model needs to assign new samples, or reports of the fit, by name.
+        figures: Numbers that the method reports beside the loss, by name.
     """
 
     learned: Learned

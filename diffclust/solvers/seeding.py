@@ -26,7 +26,7 @@ def _distances(to_all: Callable, batch: PyTree, seeds: PyTree) -> Float[Array, "
 def distances_to_seeds(
     energy: AbstractPairEnergy, family: AbstractPrototypeFamily, sample: PyTree, seeds: PyTree
 ) -> Float[Array, " seeds"]:
-    """How far a sample is from prototypes that begin as seeds, by the energy itself, unaligned.
+    """How far a sample is from prototypes initialised as seeds, by the energy itself, unaligned.
 
     Args:
         energy: The energy; what is no distance, such as a negative log-likelihood, counts from the
