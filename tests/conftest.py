@@ -51,6 +51,7 @@ DATA_VARIABLE = "DIFFCLUST_DATA_DIR"
 NO_DATA = f"{DATA_VARIABLE} is not set"
 ALLOWED_SKIPS = {
     NO_DATA: lambda: not os.environ.get(DATA_VARIABLE),
+    "no aeon": lambda: importlib.util.find_spec("aeon") is None,
     "no soundfile": lambda: importlib.util.find_spec("soundfile") is None,
     "no tensorflow-datasets": lambda: importlib.util.find_spec("tensorflow_datasets") is None,
     "no permissions": lambda: hasattr(os, "geteuid") and os.geteuid() == 0,

@@ -50,6 +50,32 @@ def test_ts_is_read_by_aeon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
+    ("size", "cases", "values"),
+    [
+        ("@equalLength true\n@seriesLength 3", ["1,2,3", "3,2,1"], [[[1, 2, 3]], [[3, 2, 1]]]),
+        (
+            "@equalLength false\n@dimensions 2",
+            ["1,2,3:0,1,0", "3,2:1,0"],
+            [[[1, 2, 3], [0, 1, 0]], [[3, 2, np.nan], [1, 0, np.nan]]],
+        ),
+    ],
+    ids=["one channel", "two channels"],
+)
+def test_a_ts_file_as_aeon_reads_it(
+    tmp_path: Path, size: str, cases: list[str], values: list[list[list[float]]]
+) -> None:
+    pytest.importorskip("aeon.datasets", reason="no aeon")
+    kind = "true" if "dimensions" not in size else "false"
+    head = f"@problemName Walks\n@timestamps false\n@missing false\n@univariate {kind}\n{size}\n"
+    lines = [f"{case}:{label}\n" for case, label in zip(cases, ("up", "down"), strict=True)]
+    (tmp_path / "a.ts").write_text(f"{head}@classLabel true up down\n@data\n{''.join(lines)}")
+    found = load_series(tmp_path / "a.ts")
+    np.testing.assert_array_equal(found.series, np.asarray(values).transpose(0, 2, 1))
+    np.testing.assert_array_equal(found.labels, [1, 0])
+    assert found.label_names == ("down", "up")
+
+
+@pytest.mark.parametrize(
     ("values", "message"),
     [
         (np.zeros((3,)), "must have shape"),
