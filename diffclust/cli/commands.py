@@ -60,8 +60,6 @@ _FEW_PIXELS = 4_000_000
 """Methods on graphs have to be rehearsed as a whole; on fewer pixels that would be a good part of
 them, and they take no more than a minute or two."""
 
-_TOO_SMALL = "a few minutes at most, about as long as a rehearsal would"
-
 _REMEDY = "try a smaller --limit, --size or --chunk-size"
 
 
@@ -388,7 +386,9 @@ def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: P
     Raises:
         ValueError: If there is not enough memory.
     """
-    cost_text = _TOO_SMALL
+    tiny = int(np.prod(dataset.samples.shape)) < _FEW_PIXELS / 16
+    cost_text = "less than a minute" if tiny else "a few minutes at most"
+    cost_text += ", about as long as a rehearsal would"
     if not _is_small_graph(model, dataset):
         cost = rehearse_fit(options, model, dataset, bar)
         if cost.shortage is not None:
