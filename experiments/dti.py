@@ -146,7 +146,8 @@ def run(
         watch = Watch(model, data.images, data.labels, every=every, prefix=f"{prefix} seed={seed}")
     begun, key, assignments = time.perf_counter(), jax.random.key(seed), None
     if start is not None:
-        first = MODELS[start].from_settings({"num_clusters": model.num_clusters})
+        given = {"num_clusters": model.num_clusters, "register": "none"}
+        first = MODELS[start].from_settings(given)
         assignments = first.fit(data.images, key=key).assignments
         found = {k: round(v, 4) for k, v in scores(data.labels, assignments).items()}
         print(prefix, start, found, f"seconds={time.perf_counter() - begun:.1f}", flush=True)

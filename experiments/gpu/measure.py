@@ -112,7 +112,7 @@ def kmeans(seed: int, quick: bool) -> Figures:
 
 
 def di_spectral(seed: int, quick: bool) -> Figures:
-    model = diffclust.DeformationInvariantSpectralClustering(10)
+    model = diffclust.DeformationInvariantSpectralClustering(10, register="none")
     return repeated(model, mnist(quick), seed, 1 if quick else 2)
 
 
