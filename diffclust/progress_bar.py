@@ -9,7 +9,7 @@ from typing import Any
 from diffclust.solvers import Callback, Progress, ignore
 
 _STAGES = {
-    "predict": "assigning images",
+    "predict": "assigning samples",
     "race": "several starts race",
     "features": "computing features",
     "directions": "finding principal directions",

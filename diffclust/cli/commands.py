@@ -388,8 +388,8 @@ def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: P
     """
     tiny = int(np.prod(dataset.samples.shape)) < _FEW_PIXELS / 16
     cost_text = "less than a minute" if tiny else "a few minutes at most"
-    cost_text += ", about as long as a rehearsal would"
-    if not _is_small_graph(model, dataset):
+    cost_text += ", as long as measuring it would"
+    if not is_small_graph(model, dataset):
         cost = rehearse_fit(options, model, dataset, bar)
         if cost.shortage is not None:
             raise ValueError(f"{cost.shortage}; {_REMEDY}")
@@ -401,8 +401,16 @@ def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: P
     )
 
 
-def _is_small_graph(model: AbstractModel, dataset: Collection) -> bool:
-    """Whether a rehearsal would take about as long as the fit."""
+def is_small_graph(model: AbstractModel, dataset: Collection) -> bool:
+    """Whether a rehearsal would take about as long as the fit.
+
+    Args:
+        model: The model.
+        dataset: The samples.
+
+    Returns:
+        True for few samples and a method on graphs.
+    """
     small = int(np.prod(dataset.samples.shape)) < _FEW_PIXELS
     return small and model.descriptor.solver == "graph"
 
@@ -424,7 +432,7 @@ def announce_long_fit(
     Raises:
         ValueError: If there is not nearly enough memory.
     """
-    if options.resume or _is_small_graph(model, dataset):
+    if options.resume or is_small_graph(model, dataset):
         return
     cost = _kept(options, model, dataset)
     if cost is None:

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import importlib
 import io
+import itertools
 import os
 import re
 import signal
@@ -19,6 +20,19 @@ import tyro
 from diffclust._version import __version__
 from diffclust.cli import options as cli_options
 from diffclust.cli.options import COMMANDS, Options
+
+
+def _choices(found: re.Match[str]) -> str:
+    names = sorted({*re.findall("'[^']+'", found[0])} - {"'None'"})
+    return f"Choose one of {', '.join(names)}"
+
+
+_PLAINER = {
+    r"invalid literal for int\(\) with base 10: ('.*?')": r"\1 is no integer",
+    r"could not convert string to float: ('.*?')": r"\1 is no number",
+    r"Expected one of \(.*?\)": _choices,
+}
+"""What messages of the parser say, and how it is said here."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -96,6 +110,9 @@ def _explain(error: Exception) -> str | None:
 def _parse(arguments: list[str]) -> Options:
     """Parses, with what tyro would print in a box as the message of an error."""
     arguments = cli_options.current_arguments(arguments)
+    for option, value in itertools.pairwise(arguments):
+        if option.startswith("--") and value == "None":
+            raise ValueError(f"None is no value of {option}; leave it out for its default")
     name = arguments[0] if arguments else ""
     kinds, method = dict(COMMANDS), None
     if name in ("fit", "sweep"):
@@ -121,6 +138,8 @@ def _parse(arguments: list[str]) -> Options:
             raise
         command = f" {name}" if name in COMMANDS else ""
         message = re.sub("^Error parsing", "cannot parse", condense(printed.getvalue()))
+        for form, words in _PLAINER.items():
+            message = re.sub(form, words, message)
         raise ValueError(f"{message}; see diffclust{command} --help") from None
     if method is not None:
         settings = cli_options.settings_from(method, options.settings)
@@ -161,7 +180,8 @@ def condense(box: str) -> str:
     Returns:
         The message without frame, help texts and the pointer to more of them.
     """
-    inside = re.findall(r"^[│|] (.*?) *[│|]$", box, re.MULTILINE)
+    # Where only ASCII can be printed the frame is blank.
+    inside = re.findall(r"^[│| ] (.*?) *[│|]?$", box, re.MULTILINE)
     joined = []
     for section in re.split(r"^[─-]+$", "\n".join(inside), flags=re.MULTILINE):
         # Help texts are indented by eight.

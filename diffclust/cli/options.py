@@ -452,6 +452,7 @@ def _typed(name: str, about: dict[str, Any]) -> tuple[Any, Any]:
     kind, default, choices = about["type"], about["default"], about.get("choices", ())
     if kind == "flag":
         hint = "(default: on; this turns it off)" if default else "(default: off)"
+        hint = "" if default is None else hint
         return Annotated[bool, arg(help=about["help"], help_behavior_hint=hint)], False
     typed, metavar = _KINDS.get(kind) or (Literal[tuple(choices)], f"{{{','.join(choices)}}}")
     if isinstance(default, list):

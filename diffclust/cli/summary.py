@@ -19,8 +19,8 @@ from diffclust.solvers.result import Status
 _MOST_ROWS = 20
 
 _UNSTABLE = (
-    "other settings of the graph group these samples otherwise; in the report, look at the least "
-    "certain of each cluster, and at those that are alike and yet apart"
+    "these clusters are uncertain: slightly other settings of the graph give others; in the "
+    "report, look at the least certain of each cluster, and at those that are alike and yet apart"
 )
 
 _MANY_FAR = 4 * RARE

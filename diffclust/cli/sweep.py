@@ -11,7 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from diffclust.cli.choice import Choice, Fitter, choose, fits_of_graphs
-from diffclust.cli.commands import check_options, make_model, rehearse_fit, write_run
+from diffclust.cli.commands import (
+    check_options,
+    is_small_graph,
+    make_model,
+    rehearse_fit,
+    write_run,
+)
 from diffclust.cli.options import Fit, Sweep, parse_grid
 from diffclust.cli.runs import (
     environment,
@@ -147,18 +153,21 @@ def _describe(
     fits: Sequence[Fit], models: Sequence[AbstractModel], dataset: Collection, bar: ProgressBar
 ) -> str:
     """What a sweep would take, by what its first and its last fit would."""
-    ends = [rehearse_fit(fits[i], models[i], dataset, bar) for i in (0, -1)]
-    number, of = len(fits), ends
-    if models[0].descriptor.selection == "eigengap":
-        # One for each graph, and that of the K that is chosen.
-        number, of = len(fits_of_graphs(fits)) + 1, ends[1:]
-    least, most = (
-        duration(number * sum(getattr(cost, name) for cost in of) / len(of))
-        for name in ("least", "most")
-    )
+    by_graph = models[0].descriptor.selection == "eigengap"
+    # One for each graph, and that of the K that is chosen.
+    number = len(fits_of_graphs(fits)) + 1 if by_graph else len(fits)
+    if is_small_graph(models[-1], dataset):
+        cost = "a few minutes at most each"
+    else:
+        ends = [rehearse_fit(fits[i], models[i], dataset, bar) for i in (0, -1)[by_graph:]]
+        least, most = (
+            duration(number * sum(getattr(cost, name) for cost in ends) / len(ends))
+            for name in ("least", "most")
+        )
+        cost = f"{least} to {most}{'' if by_graph else ', and second fits for the stability'}"
     return (
-        f"{len(fits)} fits by {models[0].method} of {len(dataset)} {dataset.noun}s would take "
-        f"{least} to {most}, and second fits for the stability (dry run: nothing was written)"
+        f"{number} fits by {models[0].method} of {len(dataset)} {dataset.noun}s would take {cost} "
+        "(dry run: nothing was written)"
     )
 
 

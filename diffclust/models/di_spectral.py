@@ -49,9 +49,9 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
             are sought in scattering space, which knows no rotations.
         direction: `"forward"` moves every image onto its candidates; `"min"` and `"mean"` go both
             ways.
-        register: What is taken out: place and size with `"place"`, slant too with `"upright"`.
-            `"auto"` is the mean of the graphs of both; where images have no plain ground it takes
-            nothing out. Rotations and reflections never are.
+        register: What is evened out in every image: position and size with `"place"`, slant too
+            with `"upright"`. `"auto"` is the mean of the graphs of both, and nothing where images
+            have no plain ground. Rotations and reflections never are.
 
     References:
         Cosentino et al., DI K-means, Eq. 3; Villar-Corrales and Morgenshtern, PSSC; Zelnik-Manor

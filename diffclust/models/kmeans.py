@@ -331,7 +331,8 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
     The size of the warps is limited by penalties, or every digit would become every other.
 
     Attributes:
-        regularisation: λ of Eq. 9.
+        regularisation: Smoothing of the spline (λ of Eq. 9): above 0 it need not pass through the
+            places of its landmarks.
 
     References:
         Cosentino et al., DI K-means, Eqs. 2 to 4, Algorithm 2; ST K-means, Algorithm 2.

@@ -49,16 +49,16 @@ class RegistrationSettings(eqx.Module):
     """What is taken out of images, in closed form, before they are clustered.
 
     Attributes:
-        register: What is taken out: place and size with `"place"`, slant too with `"upright"`.
-            `"auto"` is the latter; where images have no plain ground it takes nothing out.
+        register: What is evened out in every image: position and size with `"place"`, slant too
+            with `"upright"`. `"auto"` is the latter, and nothing where images have no plain ground.
             Rotations and reflections never are.
         ground: What ink is: brighter than a `"dark"` ground or darker than a `"light"` one, whose
             colour is found from the border and taken out; with `"colour"` whatever differs from it
             along the main axis of each image's colours, which makes images grey. `"auto"` chooses
             among these by the whole set, and with `register="none"` takes nothing out. `"keep"` is
             for photographs: whatever differs from a smooth ground counts as ink where images are
-            placed, shadows less so, and colours and ground stay; `register="auto"` is then
-            `"place"`.
+            placed, shadows less so, and colours and ground stay; `"auto"` for what is evened out
+            is `"place"` then.
     """
 
     register: Register = eqx.field(static=True, default="none", kw_only=True)
@@ -131,8 +131,8 @@ class AlignmentSettings(WarpSettings):
         penalty_rounds: Rounds in which the penalty weights are learned from the images by their
             evidence; 0 keeps the given ones, which must be positive to be learned.
         penalty_per_cluster: Whether every cluster learns its own weights (ST K-means, Sec. 6).
-        learning_rate: Of Adam, the papers' minimiser, which tries all clusters to the end; None
-            takes preconditioned L-BFGS and follows the most promising ones.
+        learning_rate: Step size of Adam, the papers' minimiser, which is slower and follows all
+            clusters to the end; None takes preconditioned L-BFGS, and the most promising clusters.
         align_steps: Adam's steps, in each stage of a pass.
     """
 

@@ -267,8 +267,8 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
     Attributes:
         affinity: `"graph"` compares all samples with each other; `"representatives"` (U-SPEC) with
             a few, for any number of samples; `"auto"` takes the graph up to 100,000 samples.
-        num_representatives: p of U-SPEC.
-        num_candidates: p' of U-SPEC.
+        num_representatives: Samples that represent all, with `"representatives"` (U-SPEC's p).
+        num_candidates: Samples of which they are the k-means centres (U-SPEC's p').
         relative: Whether coefficients are taken relative to an image's contrast, without its mean
             colours; for photographs on several grounds or in changing light. Where it is not given
             and the ground is kept, the graphs with and without are averaged.

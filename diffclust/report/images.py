@@ -301,7 +301,7 @@ class ImageRenderer:
         if self.recordings is not None:
             items = ["The recording as an image: time runs to the right, pitch upwards."]
         if self.registers:
-            items.append("The image registered: what was taken out of it before all else.")
+            items.append("The image registered: position, size, slant or ground evened out.")
         if self.transforms:
             first, *others = self.transforms
             of_gaussian = ", the mean of a Gaussian" if self.descriptor.is_mixture else ""

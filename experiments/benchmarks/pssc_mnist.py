@@ -40,7 +40,8 @@ def main():
     args = arguments(__doc__)
     data = load("mnist", limit=1500 if args.quick else None, seed=args.seed)
     figures = {}
-    models = {"U-SPEC": PSSC.as_published(10), "default": PSSC(10, affinity="graph", register="none")}
+    default = PSSC(10, affinity="graph", register="none")
+    models = {"U-SPEC": PSSC.as_published(10), "default": default}
     for name, model in models.items():
         spent, result = stages_of(model, data.images, args.seed)
         alignments = spent["alignments"]

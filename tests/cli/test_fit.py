@@ -248,7 +248,7 @@ def test_a_cut_is_told_and_its_bridges_are_those_of_the_fit(
     assert found["eigengap"] > 0
     assert f"stability {found['stability']:.2f}" in out
     again = diffclust.load("run"), load("images.npz")
-    for stability, hint in ((0.79, ": other settings of the graph group these"), (0.8, "\n")):
+    for stability, hint in ((0.79, ": these clusters are uncertain: slightly"), (0.8, "\n")):
         print_summary("run", *again, {**found, "stability": stability})
         assert f"stability {stability:.2f}{hint}" in capsys.readouterr().out
     bridges = diffclust.load("run").outcome.extras["bridges"]

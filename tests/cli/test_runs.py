@@ -375,6 +375,7 @@ def test_a_sweep_that_was_broken_off_goes_on(run: Run, monkeypatch: pytest.Monke
     status, out, _ = run(*sweep[:-2], "--dry-run")
     assert status == 0
     assert "3 fits by kmeans of 18 images would take " in out
+    assert "and second fits for the stability" in out
     assert entries() == before
 
 
