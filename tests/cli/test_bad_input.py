@@ -84,7 +84,10 @@ def fit(source: str, *options: str) -> list[str]:
         (["-k", "7"], "only 6 images for 7 clusters"),
         (["-k", "many"], "cannot parse -k/--k: 'many' is no integer; see"),
         (["--tolerance", "few"], "'few' is no number"),
-        (["--register", "no"], "'--register'. Choose one of 'auto', 'none', 'place', 'upright'; see"),
+        (
+            ["--register", "no"],
+            "'--register'. Choose one of 'auto', 'none', 'place', 'upright'; see",
+        ),
         (["--register", "None"], "None is no value of --register; leave it out for its default"),
         (["--limit", "0"], "limit must be at least 1"),
         (["--limit", "1"], "only 1 images for 2 clusters"),
