@@ -346,8 +346,9 @@ def bridge_list(gallery: Gallery) -> str:
     listed = "".join(f"<li>{''.join(map(figure, pair))}</li>\n" for pair in gallery.bridges)
     below = " Below each are its cluster and its class."
     return (
-        '<p class="note">Images that the graph joins most strongly although they are in different '
-        "clusters, the strongest pair first: the doubtful cases."
+        f'<p class="note">{plural(gallery.words.noun).capitalize()} that the graph joins most '
+        "strongly although they are in different clusters, the strongest pair first: the doubtful "
+        "cases."
         f"{'' if gallery.dataset.labels is None else below}</p>"
         f'<ol class="bridges">\n{listed}</ol>'
     )

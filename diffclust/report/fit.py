@@ -46,7 +46,7 @@ def fit_section(result: Result, dataset: Collection, seed: int) -> str:
         settings[f"<code>{escape(name)}</code>"] = f"<code>{escape(text)}</code>"
     listed, folded = _listed(figures, "facts"), _listed(settings, "facts settings")
     folded = f"<details open><summary>Settings</summary>{folded}</details>"
-    curve = _curve(result)
+    curve = _curve(result, words_of(result, dataset).noun)
     columns = (curve, listed + folded) if curve else (listed, folded)
     return f'<div class="run"><div>{columns[0]}</div><div>{columns[1]}</div></div>'
 
@@ -151,13 +151,13 @@ def _graph_figures(result: Result) -> dict[str, str]:
     return texts
 
 
-def _curve(result: Result) -> str:
+def _curve(result: Result, noun: str) -> str:
     """The curve of the losses, or of eigenvalues; nothing where there is none to draw."""
     outcome, clusters = result.outcome, result.model.num_clusters
     if "eigenvalues" in outcome.extras:
         eigenvalues = outcome.extras["eigenvalues"]
         chart = eigenvalue_chart(eigenvalues, clusters)
-        note = "Each group of images that hardly anything joins to the others adds one near 1."
+        note = f"Each group of {noun}s that hardly anything joins to the others adds one near 1."
         if clusters < len(eigenvalues):
             note += (
                 f" A drop at the dashed line, after the first {clusters}, speaks for "
