@@ -4,7 +4,6 @@ import abc
 import dataclasses
 import functools
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
@@ -32,11 +31,11 @@ from diffclust.solvers import (
     Snapshots,
     Stages,
     Start,
-    Status,
     all_energies,
     assign_samples,
     ignore,
     run,
+    warn_if_risen,
 )
 from diffclust.transforms import AbstractSpatialTransform
 from diffclust.types import Key
@@ -448,12 +447,7 @@ class AbstractModel(eqx.Module):
             outcome = selection.completed(
                 model.finished(outcome), functools.partial(model.assign, callback=shown)
             )
-        if outcome.status is Status.ROSE:
-            warnings.warn(
-                "the loss rose, so that the fit stopped at the pass before: new prototypes do not "
-                "lower it; a prototype family must minimise the distance (`check_family` tests it)",
-                stacklevel=2,
-            )
+        warn_if_risen(outcome)
         return Result(model=model, sample_shape=shape_of(array), outcome=outcome)
 
     def _checked_start(self, samples: Any, prototypes: Any, groups: np.ndarray | None) -> Start:

@@ -25,6 +25,7 @@ from diffclust.solvers.result import (
     Snapshots,
     Status,
     ignore,
+    warn_if_risen,
 )
 from diffclust.solvers.seeding import kmeans_plus_plus, random_assignments
 from diffclust.solvers.split_merge import SplitMerge
@@ -80,4 +81,5 @@ __all__ = [
     "random_assignments",
     "representatives",
     "run",
+    "warn_if_risen",
 ]

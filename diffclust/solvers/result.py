@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -203,3 +204,17 @@ class Outcome(eqx.Module):
             "seconds": self.seconds,
             **self.figures,
         }
+
+
+def warn_if_risen(outcome: Outcome) -> None:
+    """Warns, at the line that called `fit`, where a fit stopped because the loss had risen.
+
+    Args:
+        outcome: The outcome of the fit.
+    """
+    if outcome.status is Status.ROSE:
+        warnings.warn(
+            "the loss rose, so that the fit stopped at the pass before: new prototypes do not "
+            "lower it; a prototype family must minimise the distance (`check_family` tests it)",
+            stacklevel=3,
+        )
