@@ -28,6 +28,7 @@ from diffclust.solvers.lloyd_run import (
     clusters_of,
     means_of_aligned,
     means_of_assigned,
+    rounding_of,
     run_pass,
 )
 from diffclust.solvers.penalty_learning import learned_penalties
@@ -338,7 +339,9 @@ class LloydProblem(AbstractProblem):
         """After a restart with its moves."""
         run, best = fit.run, fit.best
         assert run is not None
-        best = run if best is None or run.loss < best.loss else best
+        # Of equal losses the first: rounding, which depends on chunks and devices, does not choose.
+        if best is None or run.loss < best.loss - rounding_of(best.loss, run.learned):
+            best = run
         losses = (*fit.losses, run.loss)
         fit = LloydFit(fit.key, best=best, restart=fit.restart + 1, losses=losses)
         if fit.restart < self._num_restarts:

@@ -237,9 +237,21 @@ def _has_risen(
     """Whether the loss has risen beyond rounding, though nothing but the clusters has changed."""
     if not solver.family.descends or not eqx.tree_equal(learned.objective, previous.objective):
         return False
-    rounding = 100.0 * float(jnp.finfo(learned.clusters.dtype).eps)
-    has_risen = history[-1] > history[-2] + rounding * abs(history[-2])
+    has_risen = history[-1] > history[-2] + rounding_of(history[-2], learned)
     return has_risen and not eqx.tree_equal(learned, previous)
+
+
+def rounding_of(loss: float, learned: Learned) -> float:
+    """By how much losses may differ that are equal but for rounding.
+
+    Args:
+        loss: One of them.
+        learned: What they are of, whose precision they have.
+
+    Returns:
+        The difference.
+    """
+    return 100.0 * float(jnp.finfo(learned.clusters.dtype).eps) * abs(loss)
 
 
 def _verdict(
