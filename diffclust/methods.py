@@ -63,6 +63,8 @@ class Method:
         selection: What speaks for a number of clusters: the elbow of the loss, or the widest gap
             between eigenvalues of the graph.
         has_evidence: Whether fits have an evidence, by which landmark grids can be compared.
+        analogue: Name of the method for images that this one is for its kind of samples: the
+            command line takes it, given such samples, for this one's own.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Method:
     is_mixture: bool = False
     selection: Literal["elbow", "eigengap"] = "elbow"
     has_evidence: bool = False
+    analogue: str | None = None
 
 
 WARPED_WORDS = Words(distance="distance to the warped prototype")
@@ -162,6 +165,7 @@ METHODS: dict[str, Method] = {
             sample_kind="series",
             words=_SERIES,
             streams=False,
+            analogue=ALIGNING,
         ),
     )
 }

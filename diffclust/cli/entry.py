@@ -13,13 +13,16 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
 from diffclust._version import __version__
 from diffclust.cli import options as cli_options
 from diffclust.cli.options import COMMANDS, Options
+
+if TYPE_CHECKING:
+    from diffclust.methods import Method
 
 
 def _choices(found: re.Match[str]) -> str:
@@ -154,13 +157,14 @@ def _method_in(arguments: list[str], default: str) -> str | None:
     method = parser.parse_known_args(arguments)[0].method
     if method is None and {"-h", "--help"} & {*arguments}:
         return None
-    if method is None:
-        return _method_for(arguments[1:2]) or default
+    of_table = _method_of_table(arguments[1:2])
+    if of_table is not None and method in (None, of_table.analogue):
+        return of_table.name
     # What is no method at all, tyro refuses.
     return method if method in cli_options.method_options() else default
 
 
-def _method_for(source: Sequence[str]) -> str | None:
+def _method_of_table(source: Sequence[str]) -> "Method | None":
     """The method for what the first word after the command names; None for images."""
     if not source or not source[0].lower().endswith((".npz", ".csv", ".tps", ".ts")):
         return None
@@ -168,7 +172,7 @@ def _method_for(source: Sequence[str]) -> str | None:
     from diffclust.methods import method_of_table
 
     held = table_of(Path(source[0]))
-    return held and method_of_table(held).name
+    return held and method_of_table(held)
 
 
 def condense(box: str) -> str:
