@@ -1,14 +1,19 @@
 """What is asked of finished fits: which K or grid, how steady, what speaks for a hierarchy.
 
-Take `validation_curve` and `evidence_of` to choose settings without labels, `fit_from_common_start`
-to lay methods side by side, `shape_hierarchy` for a dendrogram of shapes, and `p_values` to see
-which new samples belong to no cluster, and `movement` to see whether alignment did anything.
+Take `validation_curve` and `evidence_of` to choose settings without labels, `clusters_of_leading`
+for the clusters of a finished graph for a smaller K, `fit_from_common_start` to lay methods side by
+side, `shape_hierarchy` for a dendrogram of shapes, `p_values` to see which new samples belong to no
+cluster, and `movement` to see whether alignment did anything.
 """
 
 from diffclust.analysis.common_start import BASELINE, COMPARABLE, CommonStart, fit_from_common_start
 from diffclust.analysis.evidence import evidence_of
 from diffclust.analysis.hierarchy import Hierarchy, registered_gaussians, shape_hierarchy
-from diffclust.analysis.model_selection import ValidationScores, validation_curve
+from diffclust.analysis.model_selection import (
+    ValidationScores,
+    clusters_of_leading,
+    validation_curve,
+)
 from diffclust.analysis.movement import describe_movement, movement
 from diffclust.analysis.novelty import RARE, p_values
 
@@ -19,6 +24,7 @@ __all__ = [
     "CommonStart",
     "Hierarchy",
     "ValidationScores",
+    "clusters_of_leading",
     "describe_movement",
     "evidence_of",
     "fit_from_common_start",

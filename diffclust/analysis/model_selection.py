@@ -9,16 +9,17 @@ import numpy as np
 
 from diffclust import _validation, metrics
 from diffclust.graphs import (
+    SpectralEmbedding,
     eigengap,
     mean_graph,
     normalised_cut,
     self_tuning_affinity,
     spectral_embedding,
 )
-from diffclust.graphs.embedding import normalised_rows
+from diffclust.models.base import Result
 from diffclust.models.spectral import ProjectedScatteringSpectralClustering
 from diffclust.parallel import Data
-from diffclust.solvers import Callback, ignore, kmeans
+from diffclust.solvers import Callback, PointClusters, ignore, kmeans
 from diffclust.types import Key
 
 
@@ -87,10 +88,9 @@ def validation_curve(
     rows = []
     for count in sorted(num_clusters):
         of = {None: removed[count], **{n: (n,) for n in removed[count]}}
-        # Rows of unit length, cut off and made of unit length again, are those of fewer vectors.
         assignments = {
             n: kmeans(
-                normalised_rows(embeddings[graph].vectors[:, :count]),
+                embeddings[graph].leading(count),
                 count,
                 key=jax.random.fold_in(key, count),
                 num_restarts=model.num_restarts,
@@ -107,6 +107,32 @@ def validation_curve(
             cut = normalised_cut(graphs[graph], assignments[n], num_clusters=count)
             rows.append(ValidationScores(count, n, gap, cut, float(stability[n])))
     return tuple(sorted(rows, key=lambda row: (row.num_removed is not None, row.num_removed or 0)))
+
+
+def clusters_of_leading(result: Result, num_clusters: int, *, key: Key) -> PointClusters | None:
+    """The clusters of a graph that was cut into at least as many, without another fit.
+
+    Args:
+        result: A fit of a spectral method.
+        num_clusters: K, at most that of the fit.
+        key: Random key of the k-means.
+
+    Returns:
+        k-means of the K leading eigenvectors; None where the fit has none of the samples, but those
+        of representatives.
+
+    Raises:
+        ValueError: If K is larger than that of the fit.
+    """
+    arrays = (result.outcome.extras[name] for name in ("eigenvalues", "basis"))
+    embedding, most = SpectralEmbedding.of_basis(*arrays), result.model.num_clusters
+    _validation.count(num_clusters, "num_clusters")
+    if num_clusters > most:
+        raise ValueError(f"num_clusters must be at most the {most} of the fit, not {num_clusters}")
+    if len(embedding.basis) != len(result.assignments):
+        return None
+    vectors = embedding.leading(num_clusters)
+    return kmeans(vectors, num_clusters, key=key, num_restarts=result.model.num_restarts)
 
 
 def _graphs(

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from diffclust import metrics
-from diffclust.analysis import evidence_of
+from diffclust.analysis import clusters_of_leading, evidence_of
 from diffclust.cli.commands import make_model
 from diffclust.cli.options import Fit
 from diffclust.cli.runs import checksum, partial_folder, refuse_broken_off
@@ -23,6 +23,7 @@ from diffclust.methods import METHODS
 from diffclust.models import Result
 from diffclust.plotting import elbow
 from diffclust.progress_bar import ProgressBar
+from diffclust.solvers import PointClusters
 from diffclust.storage import checkpoint
 from diffclust.storage.staging import read_object
 
@@ -43,6 +44,8 @@ class Trial:
         options: The options of a fit of it.
         value: What the criterion looks at: the loss, the eigengap, or the evidence of an image.
         result: Its fit; None where only its eigengap was needed.
+        clusters: Of a graph that was fitted for more clusters, its own; None where they are the
+            fit's, or not known.
         scores: Scores against the labels, where there are any; they play no part in the choice.
         stability: The adjusted Rand index between the fit and another one, from another seed; of
             spectral methods, between the graphs that were averaged. NaN where it is not known.
@@ -53,6 +56,7 @@ class Trial:
     options: Fit
     value: float
     result: Result | None = None
+    clusters: PointClusters | None = None
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
     stability: float = math.nan
 
@@ -61,11 +65,14 @@ class Trial:
         """The mean of 1 - a / b, a and b the distances to the nearest and second-best cluster.
 
         The simplified silhouette (Hruschka, de Castro and Campello, 2004); NaN where the method
-        has no distances, or one cluster.
+        has no distances, or one cluster. Of a graph, distances are those in its embedding.
         """
-        if self.result is None or self.result.model.words.is_density:
+        if self.result is not None and self.result.model.words.is_density:
             return math.nan
-        nearest, second = self.result.distances, self.result.distances + self.result.margins
+        clusters = self.result or self.clusters
+        if clusters is None:
+            return math.nan
+        nearest, second = clusters.distances, clusters.distances + clusters.margins
         if not np.isfinite(second).all():
             return math.nan
         return float(np.mean(1.0 - nearest / np.maximum(second, np.finfo(second.dtype).tiny)))
@@ -268,7 +275,10 @@ def _by_eigengap(fits: Sequence[Fit], fitter: Fitter) -> Choice:
         result = fitter.fit(of[-1], f"K = {of[-1].clusters}", number, total)
         eigenvalues = np.asarray(result.outcome.extras["eigenvalues"], np.float64)
         gaps = dict(enumerate(-np.diff(eigenvalues), start=1))
-        trials += [_trial(options, gaps.get(options.clusters, 0.0), dataset) for options in of]
+        for options in of:
+            key = jax.random.key(options.seed)
+            clusters = clusters_of_leading(result, options.clusters, key=key)
+            trials.append(_trial(options, gaps.get(options.clusters, 0.0), dataset, clusters))
     # One part is what every connected graph has; its gap says nothing of clusters.
     best = max((t for t in trials if t.options.clusters > 1), key=lambda trial: trial.value)
     others = (t.value for t in trials if t is not best and t.options.clusters > 1)
@@ -316,9 +326,12 @@ def _by_evidence(fits: Sequence[Fit], fitter: Fitter) -> Choice:
     return Choice("evidence", "landmarks", "log-evidence of an image", trials, best, reason)
 
 
-def _trial(options: Fit, value: float, dataset: Collection, result: Result | None = None) -> Trial:
-    scores = {}
-    if result is not None and dataset.labels is not None:
-        scores = metrics.scores(dataset.labels, result.assignments)
-    count = options.clusters
-    return Trial(str(count), float(count), options, float(value), result, scores)
+def _trial(
+    options: Fit, value: float, dataset: Collection, clusters: Result | PointClusters | None
+) -> Trial:
+    scores, count = {}, options.clusters
+    if clusters is not None and dataset.labels is not None:
+        scores = metrics.scores(dataset.labels, clusters.assignments)
+    fitted = isinstance(clusters, Result)
+    own = {"result" if fitted else "clusters": clusters, "scores": scores}
+    return Trial(str(count), float(count), options, float(value), **own)

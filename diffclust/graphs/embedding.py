@@ -47,6 +47,18 @@ class SpectralEmbedding:
         """
         return SpectralEmbedding(eigenvalues, basis[:0], basis)
 
+    def leading(self, num_vectors: int) -> Float[np.ndarray, "references vectors"]:
+        """Rows of the references by some of the leading eigenvectors.
+
+        Args:
+            num_vectors: How many; an embedding in so many vectors has the same rows.
+
+        Returns:
+            One row of unit length a reference; a row of zeros for one without any affinity.
+        """
+        walk = self.basis * _divisor(self.eigenvalues, self.basis.shape[1])
+        return normalised_rows(walk[:, :num_vectors])
+
     def extend(self, affinities: "scipy.sparse.csr_array") -> Float[np.ndarray, "m vectors"]:
         """Rows of new samples by Nyström's formula: y = D⁻¹ A v / λ, scaled to unit length.
 
@@ -180,8 +192,13 @@ def spectral_embedding(
     vectors = flip_signs(vectors[:, :num_returned])
     # Random-walk eigenvectors: a sample's is the mean of its neighbours' divided by λ.
     walk = vectors * root[:, None]
-    divisor = np.where(np.abs(values[:num_returned]) > 1e-3, values[:num_returned], 1e-3)
-    return SpectralEmbedding(values, normalised_rows(walk), walk / divisor)
+    basis = walk / _divisor(values, num_returned)
+    return SpectralEmbedding(values, normalised_rows(walk), basis)
+
+
+def _divisor(values: np.ndarray, count: int) -> np.ndarray:
+    """The leading eigenvalues, none of them nearly zero."""
+    return np.where(np.abs(values[:count]) > 1e-3, values[:count], 1e-3)
 
 
 def checked_graph(graph: "scipy.sparse.csr_array") -> "scipy.sparse.csr_array":

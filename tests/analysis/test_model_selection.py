@@ -3,8 +3,9 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from sklearn.metrics import adjusted_rand_score
 
-from diffclust.analysis import validation_curve
+from diffclust.analysis import clusters_of_leading, validation_curve
 from diffclust.data import load_digits
 from diffclust.models import ProjectedScatteringSpectralClustering
 from diffclust.plotting import validation_curves
@@ -54,6 +55,20 @@ def test_same_as_the_fit() -> None:
     fitted = MODEL.fit(images, key=jax.random.key(0))
     assert row.normalised_cut == pytest.approx(fitted.loss, rel=0.1)
     assert row.eigengap == pytest.approx(fitted.outcome.figures["eigengap"], rel=1e-3)
+
+
+def test_clusters_of_fewer_need_no_other_fit() -> None:
+    images, key = three_digits(), jax.random.key(0)
+    model = dataclasses.replace(MODEL, num_removed=(0,))
+    fit = dataclasses.replace(model, num_clusters=4).fit(images, key=key)
+    clusters = clusters_of_leading(fit, 3, key=key)
+    assert clusters is not None
+    own = model.fit(images, key=key)
+    assert adjusted_rand_score(clusters.assignments, own.assignments) > 0.95
+    with pytest.raises(ValueError, match="at most the 4 of the fit, not 5"):
+        clusters_of_leading(fit, 5, key=key)
+    few = dataclasses.replace(model, affinity="representatives", num_representatives=20)
+    assert clusters_of_leading(few.fit(images, key=key), 2, key=key) is None
 
 
 @pytest.mark.parametrize("counts", [(), (0,), (500,)])

@@ -426,6 +426,8 @@ def test_a_spectral_sweep_takes_the_widest_gap(run: Run) -> None:
         rows = list(csv.DictReader(file))
     gaps = {row["clusters"]: float(row["eigengap"]) for row in rows}
     widest, second = sorted(gaps, key=gaps.__getitem__, reverse=True)[:2]
+    # Every K has its clusters, from the one graph that was fitted, and so a silhouette.
+    assert all(-1.0 <= float(row["silhouette"]) <= 1.0 for row in rows)
     clear = widest != "5" and gaps[widest] >= 1.5 * gaps[second]
     assert [row["clusters"] for row in rows if row["chosen"] == "1"] == [widest] * clear
     reason = json.loads(Path("sweep/summary.json").read_text())["reason"]

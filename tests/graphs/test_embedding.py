@@ -46,6 +46,15 @@ def dense_eigenproblem(graph: scipy.sparse.csr_array) -> tuple[np.ndarray, np.nd
     return values[::-1], vectors[:, ::-1]
 
 
+def test_leading_vectors_are_those_of_a_smaller_embedding() -> None:
+    points, _ = moons(60)
+    graph, key = graph_of(points), jax.random.key(0)
+    large, small = (spectral_embedding(graph, count, key=key) for count in (6, 3))
+    np.testing.assert_allclose(large.leading(3), small.vectors, atol=1e-9)
+    of_basis = embedding.SpectralEmbedding.of_basis(large.eigenvalues, large.basis)
+    np.testing.assert_allclose(of_basis.leading(6), large.vectors, atol=1e-9)
+
+
 @pytest.fixture
 def no_dense(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedding, "_DENSE", 0)
