@@ -1,5 +1,6 @@
 """The scattering transform: averages of moduli of wavelet coefficients, stable to deformations."""
 
+import abc
 import functools
 import math
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from diffclust.features._filters import (
     wave_angle,
 )
 from diffclust.linalg import safe_sqrt
+from diffclust.sampling import bilinear_sample
 from diffclust.types import Image
 
 
@@ -43,7 +45,41 @@ class ScatteringPath:
     angles: tuple[float, ...]
 
 
-class Scattering(eqx.Module):
+class AbstractScattering(eqx.Module):
+    """Scattering coefficients of one image as one vector, path by path."""
+
+    @property
+    @abc.abstractmethod
+    def path_size(self) -> int:
+        """How many consecutive coefficients make a path."""
+
+    @abc.abstractmethod
+    def num_features(self, channels: int = 1) -> int:
+        """Length of the vector of an image.
+
+        Args:
+            channels: Channels of the image.
+
+        Returns:
+            The number of coefficients.
+        """
+
+    @abc.abstractmethod
+    def __call__(self, image: Image) -> Float[Array, " features"]:
+        """The coefficients as one vector.
+
+        Args:
+            image: Image of shape `(height, width, channels)`.
+
+        Returns:
+            The coefficients by channel, by path and by where they are.
+
+        Raises:
+            ValueError: If the image has another shape than the transform was made for.
+        """
+
+
+class Scattering(AbstractScattering):
     """Scattering coefficients of one image: x ∗ φ, |x ∗ ψ₁| ∗ φ and ||x ∗ ψ₁| ∗ ψ₂| ∗ φ.
 
     The wavelets ψ are Morlet wavelets of J scales and L angles and φ is a Gaussian of the scale
@@ -60,7 +96,8 @@ class Scattering(eqx.Module):
         num_scales: J.
         num_angles: L.
         order: How many wavelets a path has at most: 1 or 2.
-        padding: What lies outside the image: `"reflect"`, `"zero"` or `"periodic"`.
+        padding: What lies outside the image: `"reflect"`, `"zero"` or `"periodic"`; a pair for rows
+            and columns.
         relative: Whether the coefficients x ∗ φ are left out and the others divided by the sum of
             those of first order over all channels, so that an image's mean and contrast do not
             matter.
@@ -76,7 +113,9 @@ class Scattering(eqx.Module):
     num_scales: int = eqx.field(static=True, default=3, kw_only=True)
     num_angles: int = eqx.field(static=True, default=8, kw_only=True)
     order: int = eqx.field(static=True, default=2, kw_only=True)
-    padding: Padding = eqx.field(static=True, default="reflect", kw_only=True)
+    padding: Padding | tuple[Padding, Padding] = eqx.field(
+        static=True, default="reflect", kw_only=True
+    )
     relative: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
@@ -85,7 +124,8 @@ class Scattering(eqx.Module):
             check.count(getattr(self, name), name)
         if self.order not in (1, 2):
             raise ValueError(f"order must be 1 or 2, not {self.order!r}")
-        check.one_of(self.padding, PADDINGS, "padding")
+        for padding in self._paddings:
+            check.one_of(padding, PADDINGS, "padding")
         least = min(self.height, self.width)
         if least < 2**self.num_scales:
             raise ValueError(
@@ -105,16 +145,17 @@ class Scattering(eqx.Module):
         """Rows and columns of coefficients of one path."""
         return self.height >> self.num_scales, self.width >> self.num_scales
 
+    @property
+    def path_size(self) -> int:
+        return math.prod(self.grid_shape)
+
+    @property
+    def _paddings(self) -> tuple[Padding, Padding]:
+        both = self.padding
+        return both if isinstance(both, tuple) else (both, both)
+
     def num_features(self, channels: int = 1) -> int:
-        """Length of the vector of an image.
-
-        Args:
-            channels: Channels of the image.
-
-        Returns:
-            The number of coefficients.
-        """
-        return channels * len(self.paths) * math.prod(self.grid_shape)
+        return channels * len(self.paths) * self.path_size
 
     def coefficients(self, image: Image) -> Float[Array, "channels paths rows columns"]:
         """Scattering coefficients of one image, each channel by itself.
@@ -134,7 +175,7 @@ class Scattering(eqx.Module):
                 f"channels), not {image.shape}; make another for other sizes, and use jax.vmap "
                 "for a batch"
             )
-        settings = (self.num_scales, self.num_angles, self.order, self.padding)
+        settings = (self.num_scales, self.num_angles, self.order, self._paddings)
         found = _transform(self.height, self.width, *settings)(jnp.moveaxis(image, -1, 0))
         if not self.relative:
             return found
@@ -144,18 +185,77 @@ class Scattering(eqx.Module):
         return found[:, 1:] * jnp.where(shown, 1.0 / jnp.where(shown, total, 1.0), 0.0)
 
     def __call__(self, image: Image) -> Float[Array, " features"]:
-        """The coefficients as one vector.
-
-        Args:
-            image: Image of shape `(height, width, channels)`.
-
-        Returns:
-            `coefficients(image)` by channel, path, row and column.
-
-        Raises:
-            ValueError: If the image has another shape than the transform was made for.
-        """
         return self.coefficients(image).reshape(-1)
+
+
+class RotationInvariantScattering(AbstractScattering):
+    """Scattering coefficients that stay the same where an image is turned about its centre.
+
+    The image is read along circles, up to the one that touches its sides, and weighted by the root
+    of the radius, so that norms are those of the disc. A turn is then a shift along the angle, an
+    axis that is periodic; of the scattering coefficients along it the moduli of their Fourier
+    coefficients are taken. Turns by quarters change nothing but rounding, others little.
+
+    Attributes:
+        side: Rows, and columns, of the image.
+        num_scales: J of the scattering transform.
+        num_angles: L of the scattering transform.
+        relative: As in `Scattering`.
+        reflection: Whether a mirrored image is to have the same coefficients: of those of a path
+            and of its mirror image the larger stand first.
+
+    References:
+        Sifre and Mallat (2013), Rotation, scaling and deformation invariant scattering for texture
+        discrimination, which average over angles.
+    """
+
+    side: int = eqx.field(static=True)
+    num_scales: int = eqx.field(static=True, default=3, kw_only=True)
+    num_angles: int = eqx.field(static=True, default=8, kw_only=True)
+    relative: bool = eqx.field(static=True, default=False, kw_only=True)
+    reflection: bool = eqx.field(static=True, default=False, kw_only=True)
+
+    @property
+    def scattering(self) -> Scattering:
+        """That of the polar picture: a circle for every two pixels, four angles for each circle."""
+        return Scattering(
+            max(self.side // 2, 2**self.num_scales),
+            2 * max(self.side, 2**self.num_scales),
+            num_scales=self.num_scales,
+            num_angles=self.num_angles,
+            padding=("reflect", "periodic"),
+            relative=self.relative,
+        )
+
+    @property
+    def path_size(self) -> int:
+        circles, angles = self.scattering.grid_shape
+        return circles * (angles // 2 + 1)
+
+    def num_features(self, channels: int = 1) -> int:
+        return channels * len(self.scattering.paths) * self.path_size
+
+    def __call__(self, image: Image) -> Float[Array, " features"]:
+        if image.ndim != 3 or image.shape[:2] != (self.side, self.side):
+            raise ValueError(
+                f"this scattering transform takes an image of shape ({self.side}, {self.side}, "
+                f"channels), not {image.shape}; what is turned has to be square"
+            )
+        scattering = self.scattering
+        circles, angles = scattering.height, scattering.width
+        radius = (np.arange(circles) + 0.5)[:, None] / circles
+        angle = np.arange(angles) * (2.0 * math.pi / angles)
+        points = np.stack([radius * np.cos(angle), radius * np.sin(angle)])
+        polar = bilinear_sample(image, jnp.asarray(points, image.dtype))
+        polar = polar * jnp.asarray(np.sqrt(radius)[..., None], image.dtype)
+        spectrum = jnp.fft.rfft(scattering.coefficients(polar), axis=-1)
+        found = safe_sqrt(spectrum.real**2 + spectrum.imag**2) / scattering.grid_shape[1]
+        if self.reflection:
+            mirrored = np.asarray(_mirrored(scattering.paths))
+            first = (np.arange(len(mirrored)) <= mirrored)[:, None, None]
+            other = found[:, mirrored]
+            found = jnp.where(first, jnp.maximum(found, other), jnp.minimum(found, other))
+        return found.reshape(-1)
 
 
 # Beyond this many pixels a side the fast Fourier transform overtakes matrix products, whose
@@ -165,9 +265,9 @@ _LARGEST_BY_MATRICES = 64
 
 @functools.lru_cache(maxsize=16)
 def _transform(
-    height: int, width: int, scales: int, angles: int, order: int, padding: Padding
+    height: int, width: int, scales: int, angles: int, order: int, padding: tuple[Padding, Padding]
 ) -> Callable[[Float[Array, "n height width"]], Array]:
-    axes = canvas_axis(height, scales, padding), canvas_axis(width, scales, padding)
+    axes = canvas_axis(height, scales, padding[0]), canvas_axis(width, scales, padding[1])
     shape = axes[0].size, axes[1].size
     bank = filter_bank(shape, scales, angles)
     if max(shape) > _LARGEST_BY_MATRICES:
@@ -215,6 +315,13 @@ def _paths(scales: int, angles: int, order: int) -> tuple[ScatteringPath, ...]:
         for t2 in range(angles)
     ]
     return (ScatteringPath(0, (), ()), *first, *(second if order == 2 else ()))
+
+
+def _mirrored(paths: tuple[ScatteringPath, ...]) -> list[int]:
+    """The place of each path's mirror image, whose angles are π less its own."""
+    places = {(path.scales, tuple(np.round(path.angles, 6))): n for n, path in enumerate(paths)}
+    turned = (np.round(np.mod(-np.asarray(path.angles), math.pi), 6) for path in paths)
+    return [places[path.scales, tuple(each)] for path, each in zip(paths, turned, strict=True)]
 
 
 def _filtered(

@@ -16,11 +16,12 @@ from diffclust.alignment import (
     PreparedDistance,
     Stage,
 )
+from diffclust.features import AbstractScattering, RotationInvariantScattering
 from diffclust.graphs import Neighbours, reranked
 from diffclust.graphs.neighbours import neighbours_of
 from diffclust.graphs.refine import CandidateDistances, Direction, arranged
 from diffclust.image_source import Images
-from diffclust.models.kmeans import DeformationInvariantKMeans, after_rotations
+from diffclust.models.kmeans import DeformationInvariantKMeans, after_rotations, rotation_in
 from diffclust.models.scattering import reporter
 from diffclust.models.settings import Register, SplineSettings
 from diffclust.models.spectral import AbstractGraphModel
@@ -28,6 +29,7 @@ from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import Chunkwise
 from diffclust.registration import Frame
 from diffclust.solvers import Callback, Context, FitStage, Outcome, PointClusters, ignore
+from diffclust.transforms import Rotation
 
 _EXEMPLARS = 64
 """Images from which the aligner's preconditioner is computed."""
@@ -45,13 +47,13 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     Attributes:
         num_candidates: How many neighbours in scattering space are judged for each image.
-        transforms: How images are moved, as in DI K-means: `tps`, `turn-tps`, `rot-tps`. Candidates
-            are sought in scattering space, which knows no rotations.
+        transforms: How images are moved, as in DI K-means: `tps`, `turn-tps`, `rot-tps`. With
+            rotations candidates are sought by coefficients that do not change with the angle.
         direction: `"forward"` moves every image onto its candidates; `"min"` and `"mean"` go both
             ways.
         register: What is evened out in every image: position and size with `"place"`, slant too
-            with `"upright"`. `"auto"` is the mean of the graphs of both, and nothing where images
-            have no plain ground. Rotations and reflections never are.
+            with `"upright"`. `"auto"` is the mean of the graphs of both, `"place"` with rotations,
+            and nothing where images have no plain ground. Rotations and reflections never are.
 
     References:
         Cosentino et al., DI K-means, Eq. 3; Villar-Corrales and Morgenshtern, PSSC; Zelnik-Manor
@@ -71,14 +73,31 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         self.alignment_model()
 
     @property
-    def averages_frames(self) -> bool:
-        return True
+    def auto_register(self) -> Register:
+        """The mean over both frames; placed where images are turned by any angle."""
+        return "auto" if self._rotation is None else "place"
+
+    @property
+    def _rotation(self) -> Rotation | None:
+        return rotation_in(self.alignment_model().parts())
 
     @property
     def _frames(self) -> tuple[Frame, ...]:
         """The frames, in addition to the model's, in which candidates are compared."""
         places = ("upright", "place") if self.register == "auto" else ("none",)
         return tuple(Frame(place) for place in places)
+
+    def scattering(self, height: int, width: int, num_scales: int) -> AbstractScattering:
+        """Where images are turned by any angle, coefficients that do not change with it."""
+        if (rotation := self._rotation) is None:
+            return super().scattering(height, width, num_scales)
+        return RotationInvariantScattering(
+            height,
+            num_scales=num_scales,
+            num_angles=self.num_angles,
+            relative=bool(self.relative),
+            reflection=rotation.reflection,
+        )
 
     def alignment_model(self) -> DeformationInvariantKMeans:
         """How prototypes are made, and samples aligned to them: with the same warps."""

@@ -14,7 +14,7 @@ from diffclust.energies import TransformedDistance, TransformedPrototype
 from diffclust.image_source import Images, blanked
 from diffclust.masks import check_mask_size, mask_weights
 from diffclust.models.base import AbstractModel, Result
-from diffclust.models.settings import RegistrationSettings
+from diffclust.models.settings import Register, RegistrationSettings
 from diffclust.parallel import Data
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.registration import Frame, choose_ink, votes_of
@@ -63,9 +63,9 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
         return None if self.registers else self.mask
 
     @property
-    def averages_frames(self) -> bool:
-        """Whether `register="auto"` is the mean over several frames, and not the upright one."""
-        return False
+    def auto_register(self) -> Register:
+        """What `register="auto"` means on a plain ground; `"auto"` for the mean over frames."""
+        return "upright"
 
     def resolved(self, given: Data, /) -> "AbstractImageModel":
         """The model with the frame and the ground that its images have."""
@@ -81,8 +81,8 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
             register = register if plain or register != "auto" else "none"
         if register == "auto" and ground == "keep":
             register = "place"
-        elif register == "auto" and not self.averages_frames:
-            register = "upright"
+        elif register == "auto":
+            register = self.auto_register
         return dataclasses.replace(self, register=register, ground=ground)
 
     @property

@@ -26,6 +26,7 @@ from diffclust.models.images import AbstractImageModel, check_landmarks
 from diffclust.models.settings import (
     AlignmentSettings,
     MaskSettings,
+    Register,
     SearchSettings,
     SplineSettings,
 )
@@ -242,6 +243,11 @@ class AbstractAlignedKMeans(
         return Descent(stages, candidates=None, minimiser=minimiser)
 
     @property
+    def auto_register(self) -> Register:
+        """Placed where images are turned by any angle, for these have no slant in common."""
+        return "upright" if rotation_in(self.parts()) is None else "place"
+
+    @property
     def warm_starts(self) -> int:
         """One; with Adam, as the paper counts its parameters, all."""
         return 1 if self.learning_rate is None else self.num_clusters
@@ -281,7 +287,7 @@ class AbstractAlignedKMeans(
         """Refuses blank images where they have to be scaled to unit norm, and too few pixels."""
         check_landmarks(self.parts(), images)
         height, width = images.shape[1:3]
-        if height != width and any(isinstance(part, Rotation) for part in self.parts()):
+        if height != width and rotation_in(self.parts()) is not None:
             raise ValueError(
                 f"images of {height}x{width} pixels would be sheared by rotations "
                 f"({self.transforms!r}); make them square"
@@ -415,6 +421,18 @@ def spatial_parts(
     return tuple(part.spatial for part in sequence if part.spatial is not None)
 
 
+def rotation_in(transforms: tuple[AbstractSpatialTransform, ...]) -> Rotation | None:
+    """The rotation by any angle among transforms.
+
+    Args:
+        transforms: How images are moved, step by step.
+
+    Returns:
+        The first; None where there is none.
+    """
+    return next((part for part in transforms if isinstance(part, Rotation)), None)
+
+
 def after_rotations(
     transforms: tuple[AbstractSpatialTransform, ...], descent: Descent
 ) -> AbstractAligner:
@@ -427,10 +445,9 @@ def after_rotations(
     Returns:
         The descent itself where there are no rotations.
     """
-    turns = [(n, part) for n, part in enumerate(transforms) if isinstance(part, Rotation)]
-    if not turns:
+    rotation = rotation_in(transforms)
+    if rotation is None:
         return descent
-    place, rotation = turns[0]
-    part = place if len(transforms) > 1 else None
+    part = transforms.index(rotation) if len(transforms) > 1 else None
     search = GridSearch(rotation.grid(64), part=part)
     return Sequential(search, dataclasses.replace(descent, stages=descent.stages[-1:]))

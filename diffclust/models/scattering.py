@@ -15,7 +15,7 @@ from jaxtyping import Float, PyTree
 
 from diffclust import _validation
 from diffclust.energies import TransformedDistance
-from diffclust.features import PrincipalDirections, Scattering, drop_leading
+from diffclust.features import AbstractScattering, PrincipalDirections, Scattering, drop_leading
 from diffclust.features.orthogonal_complement import OnCanvas, fit_projection, project_images
 from diffclust.image_source import Images
 from diffclust.models.images import AbstractImageModel
@@ -281,9 +281,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         Returns:
             Their number.
         """
-        scattering = self.feature_map(*image_shape[:2]).feature_map
-        assert isinstance(scattering, Scattering)
-        return scattering.num_features(image_shape[2])
+        return self._on_canvas(*image_shape[:2])[0].num_features(image_shape[2])
 
     def num_compared(self, count: int) -> int:
         """How many neighbours of each sample are found by comparing it with all others.
@@ -321,6 +319,22 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         """That of the prototypes, which decides nothing."""
         return self.alignment_model().energy()
 
+    def scattering(self, height: int, width: int, num_scales: int) -> AbstractScattering:
+        """The scattering transform of a canvas.
+
+        Args:
+            height: Its rows.
+            width: Its columns.
+            num_scales: J.
+
+        Returns:
+            The transform.
+        """
+        angles, relative = self.num_angles, bool(self.relative)
+        return Scattering(
+            height, width, num_scales=num_scales, num_angles=angles, relative=relative
+        )
+
     def feature_map(self, height: int, width: int) -> OnCanvas:
         """The scattering transform of images laid on a canvas of at least 32×32 pixels.
 
@@ -334,6 +348,10 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         Returns:
             The feature map.
         """
+        return self._on_canvas(height, width)[1]
+
+    def _on_canvas(self, height: int, width: int) -> tuple[AbstractScattering, OnCanvas]:
+        """The scattering transform, and the same of images laid on a canvas."""
         enlargement = -(-_LEAST_PIXELS // min(height, width))
         height, width = enlargement * height, enlargement * width
         scales = self.num_scales
@@ -342,11 +360,8 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
             scales = max(1, round(math.log2(side / 4)))
         step = 2**scales
         rows, columns = (max(_LEAST_SIDE, step * -(-side // step)) for side in (height, width))
-        angles, relative = self.num_angles, bool(self.relative)
-        scattering = Scattering(
-            rows, columns, num_scales=scales, num_angles=angles, relative=relative
-        )
-        return OnCanvas(scattering, rows, columns, enlargement)
+        scattering = self.scattering(rows, columns, scales)
+        return scattering, OnCanvas(scattering, rows, columns, enlargement)
 
     def project(
         self, data: Data, *, callback: Callback = ignore
@@ -370,10 +385,8 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
                 f"{most_removed} would be removed; give at least {most_removed + 2} images, "
                 "or take a method with prototypes"
             )
-        feature_map = self.feature_map(*images.shape[1:3])
-        scattering = feature_map.feature_map
-        assert isinstance(scattering, Scattering)
-        count = self.num_features(images.shape[1:])
+        scattering, feature_map = self._on_canvas(*images.shape[1:3])
+        count = scattering.num_features(images.shape[3])
         # Of few images the products are taken, not the covariance of their features.
         most = _MOST_FEATURES if 2 * total > count else 4 * _MOST_FEATURES
         if count > most:
@@ -388,7 +401,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
             images,
             num_directions=most_removed + self.num_dimensions,
             normalisation=self.normalisation,
-            path_size=count // (images.shape[3] * len(scattering.paths)),
+            path_size=scattering.path_size,
             weight=None if weight is None else weight[data.own],
             mesh=data.mesh,
             report=reporter(callback),

@@ -50,8 +50,8 @@ class RegistrationSettings(eqx.Module):
 
     Attributes:
         register: What is evened out in every image: position and size with `"place"`, slant too
-            with `"upright"`. `"auto"` is the latter, and nothing where images have no plain ground.
-            Rotations and reflections never are.
+            with `"upright"`. `"auto"` is the latter, the former where images are turned by any
+            angle, and nothing where they have no plain ground. Rotations and reflections never are.
         ground: What ink is: brighter than a `"dark"` ground or darker than a `"light"` one, whose
             colour is found from the border and taken out; with `"colour"` whatever differs from it
             along the main axis of each image's colours, which makes images grey. `"auto"` chooses

@@ -133,6 +133,17 @@ def main():
     searched = {
         **{f"K-means, {n}": lambda x, n=n: lloyd(n, x, key, args.quick) for n in TRANSFORMS},
         "graph, turned, bent": lambda x: graph(x, key),
+        **{
+            f"di-spectral, {n} candidates, {register}": lambda x, n=n, register=register: (
+                diffclust.DeformationInvariantSpectralClustering(
+                    10, transforms="turn-tps", num_candidates=n, register=register
+                )
+                .fit(x, key=key)
+                .assignments
+            )
+            for n in (15, 40)
+            for register in ("none", "auto")
+        },
     }
     rows = {}
     every = {**searched, **plain}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from diffclust import plotting
-from diffclust.features import Scattering, ScatteringPath
-from diffclust.transforms import ThinPlateSpline
+from diffclust.features import RotationInvariantScattering, Scattering, ScatteringPath
+from diffclust.transforms import Rotation, ThinPlateSpline
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -327,3 +327,41 @@ def test_relative_coefficients_know_no_light():
     lit = np.asarray(relative.coefficients(0.4 * image + jnp.array([[[0.3, 0.1]]])))
     np.testing.assert_allclose(lit, found, atol=1e-6)
     np.testing.assert_array_equal(relative.coefficients(jnp.full((16, 16, 1), 0.7)), 0)
+
+
+TURNED = {
+    reflection: RotationInvariantScattering(16, num_scales=2, num_angles=4, reflection=reflection)
+    for reflection in (False, True)
+}
+
+
+@pytest.mark.parametrize("reflection", [False, True])
+def test_quarter_turns_and_mirroring_change_nothing(reflection):
+    features = jax.jit(TURNED[reflection])
+    image = jnp.asarray(strokes()[2])
+    found = features(image)
+    assert found.shape == (TURNED[reflection].num_features(),)
+    assert found.size == len(TURNED[reflection].scattering.paths) * TURNED[reflection].path_size
+    assert all(relative(features(jnp.rot90(image, k)), found) < 1e-4 for k in (1, 2, 3))
+    mirrored = relative(features(image[:, ::-1]), found)
+    assert mirrored < 1e-4 if reflection else mirrored > 0.02
+
+
+def test_turns_by_any_angle_change_little():
+    rows, columns = np.indices((32, 32)) - 15.5
+    places = np.array([[4, 3, 2.5, 1.0], [-5, 2, 3, 0.8], [1, -6, 2, 0.9]])
+    blobs = [h * np.exp(-((columns - x) ** 2 + (rows - y) ** 2) / w**2) for x, y, w, h in places]
+    image, others = (jnp.asarray(np.float32(sum(b)))[..., None] for b in (blobs, blobs[:2]))
+    turn = jax.jit(Rotation())
+    plain, invariant = (jax.jit(f) for f in (Scattering(32, 32), RotationInvariantScattering(32)))
+    for angle in (0.3, 1.0, 2.5):
+        turned = turn(jnp.asarray([angle]), image)
+        moved = relative(invariant(turned), invariant(image))
+        assert moved < 0.05
+        assert moved < 0.2 * relative(plain(turned), plain(image))
+        assert moved < 0.2 * relative(invariant(others), invariant(image))
+
+
+def test_features_of_turned_images_refuse_other_shapes():
+    with pytest.raises(ValueError, match="has to be square"):
+        TURNED[False](jnp.zeros((16, 12, 1)))

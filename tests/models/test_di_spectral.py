@@ -10,6 +10,7 @@ from diffclust import (
 )
 from diffclust.data import load_digits
 from diffclust.models import MODELS, Result
+from diffclust.parallel import Data
 from diffclust.solvers import Progress
 from tests.models.cuts import (
     CHUNK,
@@ -262,3 +263,37 @@ def test_words_that_are_not_known_are_refused(name: str) -> None:
 def test_settings_make_the_model_again() -> None:
     model = by_bending(direction="mean")
     assert MODELS["di-spectral"](**model.settings()) == model
+
+
+def test_candidates_of_turned_images_lie_at_any_angle() -> None:
+    rng, side = np.random.default_rng(0), np.arange(16) - 7.5
+    labels, angle = np.arange(36) % 3, rng.uniform(-np.pi, np.pi, (36, 1, 1))
+    x, y = np.meshgrid(side, side)
+    along, across = np.cos(angle) * x + np.sin(angle) * y, np.cos(angle) * y - np.sin(angle) * x
+    bar = np.exp(-(across**2) / 2 - along**2 / 20)
+    kinds = [bar, bar + np.exp(-((along - 4) ** 2) / 2 - (across - 3) ** 2 / 3), bar + bar[:, ::-1]]
+    # Smaller than the canvas, in whose middle they lie.
+    turned = np.choose(labels[:, None, None], kinds)[..., None].astype(np.float32)
+
+    def purity(transforms: str) -> float:
+        model = by_bending(transforms=transforms)
+        _, coordinates = model.project(Data(turned))
+        (near,) = model.neighbours(coordinates)
+        return float(np.mean(labels[near.index] == labels[:, None]))
+
+    assert purity("turn-tps") > 0.95
+    assert purity("rot-tps") > 0.9
+    assert purity("tps") < 0.8
+
+
+def test_what_is_turned_is_placed_and_not_made_upright(images: np.ndarray) -> None:
+    large = np.kron(images, np.ones((1, 4, 4, 1), np.float32))
+    resolved = {
+        transforms: by_bending(register="auto", transforms=transforms)
+        .resolved(Data(large))
+        .register
+        for transforms in ("tps", "turn-tps")
+    }
+    assert resolved == {"tps": "auto", "turn-tps": "place"}
+    model = diffclust.AffineInvariantKMeans(3, register="auto", transforms="rot")
+    assert model.resolved(Data(large)).register == "place"
