@@ -10,6 +10,7 @@ import sys
 import time
 import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,6 +144,36 @@ def test_what_was_written_is_not_read_again(run: Run) -> None:
     assert run("align", "photos", *quick)[0] == 0
     assert run(*fit, "photos/again")[0] == 0
     assert summary("photos/again")["n"] == 6
+
+
+def test_a_folder_may_change_while_it_is_clustered(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("photos").mkdir()
+    for number, pixels in enumerate(squares(6)):
+        Image.fromarray(np.kron(pixels, np.ones((20, 20), np.uint8))).save(f"photos/{number}.png")
+
+    def read(*arguments: Any, **options: Any) -> Dataset:
+        dataset = load(*arguments, **options)
+        Path("photos/0.png").unlink()
+        Path("photos/1.png").write_bytes(b"no picture")
+        Image.new("L", (8, 8)).save("photos/9.png")
+        return dataset
+
+    monkeypatch.setattr("diffclust.cli.samples.load", read)
+    fit = ("fit", "photos", *QUICK, "--size", "8", "--out", "run")
+    status, _, err = run(*fit)
+    assert status == 0, err
+    assert [Path(row["path"]).name for row in rows("run")] == [f"{n}.png" for n in range(6)]
+    assert "6 images" in Path("run/report.html").read_text("utf-8").replace("\u00a0", " ")
+    # Only what is still there is shown as it is; what asks for other files is told of them.
+    originals = {path.name for path in Path("run/report_files").iterdir()}
+    assert {"2.png", "5.png"} <= originals
+    assert not {"0.png", "1.png", "9.png"} & originals
+    status, _, err = run("export", "run", "--what", "folders", "--out", "sorted")
+    assert (status, len(err.splitlines())) == (2, 1)
+    assert "photos" in err
+    assert not Path("sorted").exists()
 
 
 def test_blank_images_are_named_and_left_out_on_request(run: Run) -> None:
