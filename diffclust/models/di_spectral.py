@@ -46,7 +46,8 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     images and judged twice, upright and with their slant; the graphs of both are averaged.
 
     Attributes:
-        num_candidates: How many neighbours in scattering space are judged for each image.
+        num_candidates: How many neighbours in scattering space are judged for each image; where it
+            is not given, 15, and 40 where images are turned by any angle.
         transforms: How images are moved, as in DI K-means: `tps`, `turn-tps`, `rot-tps`. With
             rotations candidates are sought by coefficients that do not change with the angle.
         direction: `"forward"` moves every image onto its candidates; `"min"` and `"mean"` go both
@@ -60,16 +61,16 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         and Perona (2004), Self-tuning spectral clustering.
     """
 
-    num_candidates: int = eqx.field(static=True, default=15, kw_only=True)
+    num_candidates: int | None = eqx.field(static=True, default=None, kw_only=True)
     num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(4, 5, 6, 7), kw_only=True)
     direction: Direction = eqx.field(static=True, default="forward", kw_only=True)
     register: Register = eqx.field(static=True, default="auto", kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        _validation.count(
-            self.num_candidates, "num_candidates", least=max(self.num_neighbours, default=1)
-        )
+        if self.num_candidates is not None:
+            least = max(self.num_neighbours, default=1)
+            _validation.count(self.num_candidates, "num_candidates", least=least)
         self.alignment_model()
 
     @property
@@ -139,8 +140,10 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         self.alignment_model().check(images)
 
     def num_compared(self, count: int) -> int:
-        """All candidates."""
+        """All candidates; what stays the same at any angle tells less, and needs more of them."""
         del count
+        if self.num_candidates is None:
+            return max(15 if self._rotation is None else 40, *self.num_neighbours)
         return self.num_candidates
 
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:

@@ -134,14 +134,13 @@ def main():
         **{f"K-means, {n}": lambda x, n=n: lloyd(n, x, key, args.quick) for n in TRANSFORMS},
         "graph, turned, bent": lambda x: graph(x, key),
         **{
-            f"di-spectral, {n} candidates, {register}": lambda x, n=n, register=register: (
+            f"di-spectral, turned, {register}": lambda x, register=register: (
                 diffclust.DeformationInvariantSpectralClustering(
-                    10, transforms="turn-tps", num_candidates=n, register=register
+                    10, transforms="turn-tps", register=register
                 )
                 .fit(x, key=key)
                 .assignments
             )
-            for n in (15, 40)
             for register in ("none", "auto")
         },
     }

@@ -295,5 +295,8 @@ def test_what_is_turned_is_placed_and_not_made_upright(images: np.ndarray) -> No
         for transforms in ("tps", "turn-tps")
     }
     assert resolved == {"tps": "auto", "turn-tps": "place"}
+    of_turned = DeformationInvariantSpectralClustering(3, transforms="turn-tps")
+    assert (of_turned.num_compared(99), by_bending().num_compared(99)) == (40, 6)
+    assert DeformationInvariantSpectralClustering(3).num_compared(99) == 15
     model = diffclust.AffineInvariantKMeans(3, register="auto", transforms="rot")
     assert model.resolved(Data(large)).register == "place"
