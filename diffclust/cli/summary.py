@@ -13,21 +13,13 @@ from diffclust.analysis import RARE, describe_movement
 from diffclust.data import Collection
 from diffclust.models import Result
 from diffclust.plotting import loss_history
-from diffclust.report.text import CHANGES, SCORES
+from diffclust.report.text import CHANGES, SCORES, unsteady
 from diffclust.solvers.result import Status
 
 _MOST_ROWS = 20
 
-_UNSTABLE = (
-    "these clusters are uncertain: slightly other settings of the graph give others; in the "
-    "report, look at the least certain of each cluster, and at those that are alike and yet apart"
-)
-
 _MANY_FAR = 4 * RARE
 """Where a larger share of new samples is far from every cluster, they are of another kind."""
-
-_STEADY = 0.8
-"""A mean adjusted Rand index; of plain groups it is above 0.9."""
 
 
 def plural(number: int, noun: str) -> str:
@@ -99,12 +91,13 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
     )
     if not predicted and (changes := _changes(result)):
         screen.print(changes)
+    if registration := result.model.describe().get("Registration"):
+        screen.print(f"registration: {registration}")
     if moved := describe_movement(summary, dataset.noun):
         screen.print(moved)
     if not predicted and "stability" in summary:
         # How much the graphs agree whose mean was cut.
-        line = f"stability {summary['stability']:.2f}"
-        screen.print(f"{line}: {_UNSTABLE}" if summary["stability"] < _STEADY else line)
+        screen.print(f"stability {summary['stability']:.2f}{unsteady(summary['stability'])}")
     if summary.get("far", 0) > _MANY_FAR * summary["n"]:
         screen.print(
             f"{summary['far']:.0f} of {plural(summary['n'], dataset.noun)} are farther from their "

@@ -283,8 +283,9 @@ class AbstractGradientModel(AbstractImageModel):
         return None if self.objective().initial_variance is None else prototype.gaussian.variance
 
     def describe(self) -> dict[str, str]:
-        """The network, where there is one."""
-        return {} if self.backbone is None else {"Network": self.backbone}
+        """The network, where there is one, too."""
+        network = {} if self.backbone is None else {"Network": self.backbone}
+        return {**super().describe(), **network}
 
     def training_plan(self, description: Description) -> GradientPlan:
         """The phases of the curriculum."""

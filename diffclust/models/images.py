@@ -21,6 +21,18 @@ from diffclust.registration import Frame, choose_ink, votes_of
 from diffclust.solvers import Outcome
 from diffclust.transforms import AbstractSpatialTransform, AbstractTransform, ThinPlateSpline
 
+_PLACES = {
+    "place": "position and size evened out",
+    "upright": "position, size and slant evened out",
+    "auto": "position and size evened out, and slant in one of two graphs, whose mean is cut",
+}
+_GROUNDS = {
+    "dark": "brighter than a dark ground",
+    "light": "darker than a light ground",
+    "colour": "what differs from the colour of the ground, made grey",
+    "keep": "what differs from a smooth ground, which stays",
+}
+
 _LEAST_SIDE = 28
 """Pixels to which the shorter side of smaller images is enlarged before these are moved."""
 
@@ -56,6 +68,16 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
     def makes_grey(self) -> bool:
         """Whether colours are taken out."""
         return self.ground == "colour"
+
+    def describe(self) -> dict[str, str]:
+        """What was taken out of images before they were clustered; nothing where none was to be."""
+        place = _PLACES.get(self.register, "position and size as they are")
+        if self.ground in _GROUNDS:
+            return {"Registration": f"{place}; ink is {_GROUNDS[self.ground]}"}
+        if self.registers:
+            return {"Registration": place}
+        # What "auto" comes to.
+        return {"Registration": "none, for want of a plain ground"} if self.ground == "none" else {}
 
     @property
     def pixel_mask(self) -> str | None:

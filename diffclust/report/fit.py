@@ -11,7 +11,7 @@ from diffclust.masks import mask_in_words
 from diffclust.models import Result
 from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
 from diffclust.report.selection import words_of
-from diffclust.report.text import CHANGES, count, escape, integer, number
+from diffclust.report.text import CHANGES, count, escape, integer, number, unsteady
 from diffclust.solvers.result import Outcome, Status
 
 _REASONS = {
@@ -147,6 +147,7 @@ def _graph_figures(result: Result) -> dict[str, str]:
         texts["Stability"] = (
             f"{number(figures['stability'], digits=3)}, the mean adjusted Rand index between these "
             "clusters and those of every single graph that was averaged; 1 where all agree"
+            f"{unsteady(figures['stability'])}"
         )
     return texts
 

@@ -117,3 +117,21 @@ def count(n: int, one: str) -> str:
         Such as `1 image` or `1 797 images`.
     """
     return f"{integer(n)}\u00a0{one if n == 1 else plural(one)}"
+
+
+def unsteady(stability: float) -> str:
+    """What follows a stability that is low.
+
+    Args:
+        stability: A mean adjusted Rand index; of plain groups it is above 0.9.
+
+    Returns:
+        A warning below 0.8, else nothing.
+    """
+    if stability >= 0.8:
+        return ""
+    return (
+        ": these clusters are uncertain: slightly other settings of the graph give others; in the "
+        "report, look at the least certain of each cluster, and at those that are alike and yet "
+        "apart"
+    )

@@ -284,7 +284,9 @@ def test_a_cut_is_told_and_its_bridges_are_those_of_the_fit(
         assert f"stability {stability:.2f}{hint}" in capsys.readouterr().out
     bridges = diffclust.load("run").outcome.extras["bridges"]
     assert len(bridges)
-    assert '<section id="bridges">' in Path("run/report.html").read_text("utf-8")
+    page = Path("run/report.html").read_text("utf-8")
+    assert '<section id="bridges">' in page
+    assert ("these clusters are uncertain" in page) == (found["stability"] < 0.8)
     # Fewer images than the bridges' positions reach: they would name others, or none.
     np.save("more.npy", squares(int(bridges.max())))
     status, out, err = run("predict", "run", "more.npy", "--out", "one")

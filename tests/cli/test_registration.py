@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from diffclust import load
+from diffclust.models import MODELS
+from diffclust.parallel import Data
 from tests.cli.commands import Run, runner
 from tests.models.test_registration import LABELS, moved
 
@@ -20,17 +22,43 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
     np.savez("images.npz", x=moved("colours"), y=LABELS)
     words = ["--method", "ai-kmeans", "--register", "upright", "--restarts", "1", "--maps", "0"]
-    assert run("fit", "images.npz", "-k", "3", *words, "--out", "run")[0] == 0
+    status, out, _ = run("fit", "images.npz", "-k", "3", *words, "--out", "run")
+    assert status == 0
+    said = "position, size and slant evened out; ink is what differs from the colour of the ground"
+    assert f"registration: {said}" in " ".join(out.split())
     summary = json.loads(Path("run/summary.json").read_text())
     assert (summary["settings"]["register"], summary["settings"]["ground"]) == ("upright", "colour")
     assert summary["acc"] == 1.0
-    assert "The image registered" in Path("run/report.html").read_text()
+    page = Path("run/report.html").read_text()
+    assert "The image registered" in page
+    assert f"<dt>Registration</dt><dd>{said}" in page
     assert run("predict", "run", "images.npz", "--out", "again", "--maps", "0")[0] == 0
     assert json.loads(Path("again/summary.json").read_text())["acc"] == 1.0
     assert run("export", "run", "--what", "aligned", "--out", "aligned.npz")[0] == 0
     with np.load("aligned.npz") as found:
         assert found["aligned"].shape == (len(LABELS), 28, 28, 1)
     assert load("run").model.ground == "colour"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, None),
+        ({"register": "place", "ground": "none"}, "position and size evened out"),
+        ({"register": "auto", "ground": "light"}, "ink is darker than a light ground"),
+        ({"ground": "dark"}, "position and size as they are; ink is brighter than a dark ground"),
+    ],
+)
+def test_models_say_what_is_taken_out(settings: dict, said: str | None) -> None:
+    described = MODELS["ai-kmeans"](2, **settings).describe()
+    assert described.keys() == ({"Registration"} if said else set())
+    assert said is None or said in described["Registration"]
+
+
+def test_what_has_no_plain_ground_is_said_to_stay_as_it_is() -> None:
+    noise = np.random.default_rng(0).random((6, 32, 32, 1), np.float32)
+    resolved = MODELS["ai-kmeans"](2, register="auto").resolved(Data(noise))
+    assert resolved.describe() == {"Registration": "none, for want of a plain ground"}
 
 
 def test_landmarks_take_no_register(run: Run) -> None:
