@@ -27,18 +27,27 @@ class SquaredEuclidean(AbstractBatchedDistance):
     def to_all(
         self, sample: Float[Array, "*shape"], prototypes: Float[Array, "clusters *shape"]
     ) -> Float[Array, " clusters"]:
-        """‖x - m‖² - 2⟨x, c - m⟩ + 2⟨m, c - m⟩ + ‖c - m‖², where m is the mean of the prototypes.
+        """‖x‖² - 2⟨x, c⟩ + ‖c‖².
 
-        Far from zero it keeps the digits that ‖x‖² - 2⟨x, c⟩ + ‖c‖² loses.
+        Far from zero that would lose its digits: prototypes whose mean m is farther from zero than
+        ten times their spread are taken about it, ‖x - m‖² - 2⟨x - m, c - m⟩ + ‖c - m‖².
         """
         flat = sample.reshape(-1)
         rows = prototypes.reshape(prototypes.shape[0], -1)
         middle = jax.lax.stop_gradient(jnp.mean(rows, axis=0))
-        rows = rows - middle[None]
+
         # Sample first: under `vmap` the other order takes twice as long on the CPU.
-        products = product(flat, rows.T) - product(rows, middle)
-        expanded = jnp.sum((flat - middle) ** 2) - 2.0 * products + jnp.sum(rows**2, axis=1)
-        return jnp.maximum(expanded, 0.0)
+        def about_zero() -> Array:
+            return jnp.sum(flat**2) - 2.0 * product(flat, rows.T) + jnp.sum(rows**2, axis=1)
+
+        def about_middle() -> Array:
+            apart = rows - middle[None]
+            products = product(flat, apart.T) - product(apart, middle)
+            return jnp.sum((flat - middle) ** 2) - 2.0 * products + jnp.sum(apart**2, axis=1)
+
+        spread = jnp.mean(jnp.sum((rows - middle[None]) ** 2, axis=1))
+        far = jnp.sum(middle**2) > 100.0 * jax.lax.stop_gradient(spread)
+        return jnp.maximum(jax.lax.cond(far, about_middle, about_zero), 0.0)
 
 
 class FeatureDistance(AbstractDistance):
