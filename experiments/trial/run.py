@@ -157,7 +157,7 @@ def row_of(write, limit, seed):
             **{name: round(summary[name], 3) for name in ("acc", "stability") if name in summary},
             "seconds": seconds,
             "report_mb": round((out / "report.html").stat().st_size / 2**20, 1),
-            **({"warned": warned[0][:60]} if warned else {}),
+            **({"warned": warned[0].partition(":")[0]} if warned else {}),
         }
 
 
