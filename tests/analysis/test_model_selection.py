@@ -57,6 +57,7 @@ def test_same_as_the_fit() -> None:
     assert row.eigengap == pytest.approx(fitted.outcome.figures["eigengap"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_clusters_of_fewer_need_no_other_fit() -> None:
     digits, key = load_digits(), jax.random.key(0)
     chosen = np.flatnonzero(np.isin(digits.labels, (0, 4, 6)))[:60]
