@@ -175,8 +175,8 @@ class AbstractModel(eqx.Module):
 
     @property
     def composition(self) -> str:
-        """The types of its parts, where files cannot hold them; else nothing."""
-        return ""
+        """The types of the model and of its parts, one within the other."""
+        return types_of(self)
 
     @property
     def removed(self) -> tuple[int, ...]:
@@ -602,6 +602,13 @@ class AbstractModel(eqx.Module):
 def _inner(group: type) -> tuple[dataclasses.Field, ...]:
     every = dataclasses.fields(group)
     return tuple(field for field in every if field.metadata.get("in_files", True))
+
+
+def types_of(part: eqx.Module) -> str:
+    """The type of a module, and in brackets those of the modules within."""
+    fields = (getattr(part, field.name) for field in dataclasses.fields(part))
+    inner = ", ".join(types_of(each) for each in fields if isinstance(each, eqx.Module))
+    return f"{type(part).__name__}({inner})" if inner else type(part).__name__
 
 
 def _group(field: dataclasses.Field) -> type["AbstractSettings"] | None:

@@ -447,8 +447,8 @@ def _of_base(name: str) -> Any:
 class WithObjective(AbstractGradientModel):
     """A model with another objective in the place of its own.
 
-    Transforms, networks, training, `fit`, `predict` and the report stay as they are. Only
-    `diffclust.save` refuses it, since a file cannot hold the code of an objective.
+    Transforms, networks, training, `fit`, `predict` and the report stay as they are. A file holds
+    the numbers, not the objective: `diffclust.load(path, like=model)`.
 
     Attributes:
         base: The model whose objective is replaced.

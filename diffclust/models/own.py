@@ -10,6 +10,7 @@ from diffclust import _validation
 from diffclust.alignment import AbstractAligner
 from diffclust.energies import AbstractSampleEnergy
 from diffclust.methods import OWN, Method
+from diffclust.models.base import types_of
 from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.models.settings import SearchSettings
 from diffclust.parallel import Description
@@ -62,7 +63,7 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
     @property
     def composition(self) -> str:
         """The types of its parts, one within the other."""
-        return _types_of(self.lloyd)
+        return types_of(self.lloyd)
 
     def solver(self) -> Lloyd:
         """The composition."""
@@ -102,10 +103,3 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
     def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> Any:
         """Moves samples by their params."""
         return map_in_chunks(self.lloyd.energy.aligned, outcome.chunk_size, params, samples)
-
-
-def _types_of(part: eqx.Module) -> str:
-    """The type of a module, and in brackets those of the modules within."""
-    fields = (getattr(part, field.name) for field in dataclasses.fields(part))
-    inner = ", ".join(_types_of(each) for each in fields if isinstance(each, eqx.Module))
-    return f"{type(part).__name__}({inner})" if inner else type(part).__name__

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffclust._version import __version__
-from diffclust.methods import METHODS, OWN
+from diffclust.methods import OWN
 from diffclust.models import MODELS, AbstractModel, Result
 from diffclust.parallel.processes import saving_alone
 from diffclust.solvers import Assignment, Outcome, Status
@@ -42,17 +42,11 @@ def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
         overwrite: Whether a result that is saved there already is replaced.
 
     Raises:
-        ValueError: If something else is there, or the model is none of `diffclust.models.MODELS`.
+        ValueError: If something else is there.
         OSError: If the folder cannot be written.
     """
     import orbax.checkpoint as ocp
 
-    model = result.model
-    if model.method in METHODS and MODELS.get(model.method) is not type(model):
-        raise ValueError(
-            f"{type(model).__name__} is none of the named methods ({', '.join(MODELS)}), and only "
-            "these can be rebuilt from a file; save its prototypes as an array"
-        )
     target = check_target(
         path,
         kind="model",
@@ -74,8 +68,8 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
 
     Args:
         path: The folder, or that of a run of `diffclust fit`, whose `model` is taken.
-        like: For a model of one's own (`diffclust.models.Clustering`), which a file cannot hold,
-            the model that was fitted.
+        like: The model that was fitted, if it is none of the named ones (a `Clustering`, one with
+            an objective or a class of one's own), whose parts a file cannot hold.
         sample: One sample of it, where samples are trees of arrays.
 
     Returns:
@@ -97,11 +91,11 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
             f"this is diffclust {__version__}, which reads up to format {FORMAT}: install a newer "
             "one"
         )
-    own = description.get("method") == OWN.name
+    composition = description.get("composition", "")
+    own = bool(composition) or description.get("method") == OWN.name
     if own != (like is not None):
         remedy = "is one of the user's own; give the model as like=" if own else "takes no like="
         raise ValueError(f"the model in {str(folder)!r} {remedy}")
-    composition = description.get("composition", "")
     if like is not None and composition and like.composition != composition:
         raise ValueError(
             f"the model in {str(folder)!r} is {composition}, and like= is {like.composition}; give "
@@ -154,13 +148,14 @@ def _plain(value: Any) -> Any:
 
 
 def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    outcome = result.outcome
+    outcome, model = result.outcome, result.model
+    named = MODELS.get(model.method) is type(model)
     return {
         "format": FORMAT,
         "diffclust": __version__,
-        "method": result.model.method,
-        "settings": result.model.settings(),
-        "composition": result.model.composition,
+        "method": model.method,
+        "settings": model.settings() if named else {},
+        "composition": "" if named else model.composition,
         "sample_shape": list(result.sample_shape),
         "status": outcome.status.value,
         "loss": outcome.loss,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffclust import DTIKMeans, Training, save
+from diffclust import DTIKMeans, Training, load, save
 from diffclust.distances import SquaredEuclidean
 from diffclust.energies import HardMinimum
 from diffclust.models import PrototypeObjective, WithObjective, warped_prototypes
@@ -35,12 +35,16 @@ def test_the_same_objective_gives_the_same_result(key: jax.Array, double: bool) 
         assert moved.shape == images.shape
 
 
-@pytest.mark.slow
-def test_saving_is_refused(key: jax.Array, tmp_path: Path) -> None:
-    base = DTIKMeans(2, transforms="", training=TRAINING)
-    result = WithObjective(base, OWN).fit(blobs(8), key=key)
-    with pytest.raises(ValueError, match="WithObjective is none of the named methods"):
-        save(tmp_path / "model", result)
+def test_it_is_loaded_with_the_model_that_was_fitted(key: jax.Array, tmp_path: Path) -> None:
+    model = WithObjective(DTIKMeans(2, transforms="", training=TRAINING), OWN)
+    images = blobs(8)
+    result = model.fit(images, key=key)
+    save(tmp_path / "model", result)
+    again = load(tmp_path / "model", like=model)
+    np.testing.assert_array_equal(again.predict(images).distances, result.predict(images).distances)
+    for like in (None, model.base):
+        with pytest.raises(ValueError, match="user's own|PrototypeObjective"):
+            load(tmp_path / "model", like=like)
 
 
 def test_a_short_list_is_refused() -> None:

@@ -164,18 +164,23 @@ def test_nothing_is_left_of_a_save_that_fails(
     assert names(tmp_path) == []
 
 
-def test_a_class_of_ones_own_fits_and_is_not_saved(plain: Result, tmp_path: Path) -> None:
+def test_a_class_of_ones_own_fits_and_is_loaded_with_the_model(tmp_path: Path) -> None:
     class Derived(KMeans):
         def family(self) -> UnitNormImages:
             return UnitNormImages()
 
     images = np.random.default_rng(0).uniform(size=(8, 3, 3, 1)).astype(np.float32)
-    result = Derived(2, num_restarts=1).fit(images, key=jax.random.key(0))
+    model = Derived(2, num_restarts=1)
+    result = model.fit(images, key=jax.random.key(0))
     norms = np.linalg.norm(result.prototypes.reshape(2, -1), axis=1)
     np.testing.assert_allclose(norms, 1.0, rtol=1e-5)
-    with pytest.raises(ValueError, match="Derived is none of the named methods"):
-        save(tmp_path / "model", result)
-    assert names(tmp_path) == []
+    save(tmp_path / "model", result)
+    again = load(tmp_path / "model", like=model)
+    np.testing.assert_array_equal(again.predict(images).distances, result.predict(images).distances)
+    with pytest.raises(ValueError, match="one of the user's own; give the model as like="):
+        load(tmp_path / "model")
+    with pytest.raises(ValueError, match="is Derived, and like= is KMeans"):
+        load(tmp_path / "model", like=KMeans(2))
 
 
 def test_not_a_model(tmp_path: Path) -> None:
