@@ -1,7 +1,7 @@
 """Names of version 0.1 that have moved: they warn in 0.2, and go in 0.3.
 
 `renamed.json` says for every module of 0.1 where the names went that are not there any more; for
-those without a successor what to use, or null.
+those without a successor what to use, or null for what was internal.
 """
 
 import functools
@@ -49,7 +49,7 @@ def former_names(module: str) -> Callable[[str], Any]:
         place = names[name]
         if place is None:
             raise AttributeError(
-                f"{module}.{name} of diffclust 0.1 is gone; see the changelog for what replaces it"
+                f"{module}.{name} of diffclust 0.1 is gone: it was internal and has no successor"
             )
         if place.startswith("use "):
             # An AttributeError's words would be lost in an import statement.
