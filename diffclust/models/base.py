@@ -1,10 +1,10 @@
-"""What every model offers, what its fit returns, and samples of weight zero."""
+"""What every model offers, and what its fit returns."""
 
 import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
 
 import equinox as eqx
@@ -12,12 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from diffclust import _validation
 from diffclust._renamed import current_settings
 from diffclust.image_source import Images
 from diffclust.methods import Method, Words, method_of, plural
+from diffclust.models.selection import Selection
 from diffclust.models.settings import AbstractSettings
 from diffclust.parallel import Data, Description, default_chunk_size
 from diffclust.progress_bar import on_terminal
@@ -39,101 +40,6 @@ from diffclust.solvers import (
 )
 from diffclust.transforms import AbstractSpatialTransform
 from diffclust.types import Key
-
-
-@dataclasses.dataclass(frozen=True)
-class Selection:
-    """The samples that a fit is given.
-
-    Attributes:
-        every: All samples.
-        data: Those that are fitted.
-        is_fitted: Whether each sample of all processes is fitted; None where all are.
-        num_positive: How many samples have a positive weight.
-    """
-
-    every: Data
-    data: Data
-    is_fitted: Bool[np.ndarray, " n"] | None
-    num_positive: int
-
-    @staticmethod
-    def of(every: Data, *, drop: bool) -> "Selection":
-        """Leaves out samples of weight zero where that is asked for.
-
-        Args:
-            every: All samples.
-            drop: Whether samples of weight zero are left out.
-
-        Returns:
-            The selection.
-        """
-        weight = every.weight
-        if not np.any(every.allgather(np.asarray([weight is not None]))):
-            return Selection(every, every, None, every.num_samples)
-        if weight is None:
-            weight = np.ones(every.own.stop - every.own.start)
-        if drop:
-            weight = weight.astype(np.float64)
-            every = dataclasses.replace(every, weight=weight)
-        is_fitted = every.all_weights > 0
-        if not drop or is_fitted.all():
-            return Selection(every, every, None, int(is_fitted.sum()))
-        own = weight > 0
-        data = dataclasses.replace(every, samples=every.samples[own], weight=weight[own])
-        return Selection(every, data, is_fitted, int(is_fitted.sum()))
-
-    def groups(
-        self, num_clusters: int, noun: str, assignments: Any
-    ) -> Int[np.ndarray, " m"] | None:
-        """Assignments that a fit is to start from, checked.
-
-        Args:
-            num_clusters: K.
-            noun: What a sample is called in messages.
-            assignments: A cluster for each of this process's samples, or None.
-
-        Returns:
-            A cluster for each sample that is fitted, of all processes; None for None.
-
-        Raises:
-            ValueError: If they are not what they should be.
-        """
-        if assignments is None:
-            return None
-        every = self.every.allgather(np.asarray(assignments))
-        groups = _validation.groups(every, self.every.num_samples, num_clusters, noun)
-        if self.is_fitted is None:
-            return groups
-        groups = groups[self.is_fitted]
-        return _validation.groups(groups, len(groups), num_clusters, f"{noun} of positive weight")
-
-    def completed(self, outcome: Outcome, assign: Callable[[Outcome, Data], Assignment]) -> Outcome:
-        """The outcome of a fit, with the samples assigned that it left out.
-
-        Args:
-            outcome: The outcome for the samples that were fitted.
-            assign: Assigns new samples by an outcome.
-
-        Returns:
-            The same with an assignment of all samples, in their order.
-        """
-        if self.is_fitted is None:
-            return outcome
-        others = np.flatnonzero(~self.is_fitted[self.every.own])
-        # A process in which all are fitted assigns one in vain, for arrays of the right kinds.
-        asked = others if others.size else np.zeros(1, np.int64)
-        rest = assign(outcome, self.every.local(asked, outcome.chunk_size))
-        rest = self.every.allgather(jax.tree.map(lambda part: part[: others.size], rest))
-        fitted = np.flatnonzero(self.is_fitted)
-        order = np.argsort(np.concatenate([fitted, np.flatnonzero(~self.is_fitted)]))
-        assignment = jax.tree.map(
-            lambda *parts: np.concatenate(parts)[order], outcome.assignment, rest
-        )
-        extras = dict(outcome.extras)
-        if "bridges" in extras:
-            extras["bridges"] = fitted[extras["bridges"]].astype(extras["bridges"].dtype)
-        return dataclasses.replace(outcome, assignment=assignment, extras=extras)
 
 
 class AbstractModel(eqx.Module):
