@@ -252,7 +252,7 @@ def _at_fixed_params(
 
 @_at_fixed_params.def_jvp
 def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
-    values, alignment, *others = primals
+    _, alignment, *others = primals
 
     def energies(energy: AbstractPairEnergy, samples: PyTree, clusters: Clusters) -> Array:
         def one(sample: PyTree, alignment: Alignment) -> Array:
@@ -261,4 +261,6 @@ def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array
 
         return jax.vmap(one)(samples, alignment)
 
-    return values, eqx.filter_jvp(energies, tuple(others), tuple(tangents[2:]))[1]
+    _, slope = eqx.filter_jvp(energies, tuple(others), tuple(tangents[2:]))
+    # Not the values themselves: an outer derivative would see constants.
+    return _at_fixed_params(*primals), slope

@@ -185,3 +185,38 @@ def test_gradient_steps(name: str, optimizer: optax.GradientTransformation | Non
         check(loss, (0.01, 0.3), exact=optimizer is not None and not searched)
         if optimizer is not None and searched:
             check(functools.partial(loss, steps=0), (0.01, 0.3))
+
+
+def by_jvp(function: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, Array]]:
+    return lambda x: jax.jvp(function, (x,), (jnp.ones_like(x),))
+
+
+@pytest.mark.parametrize("outer", [jax.grad, jax.jacfwd, lambda f: lambda x: by_jvp(f)(x)[1]])
+@pytest.mark.parametrize("inner", [jax.value_and_grad, by_jvp])
+def test_a_value_keeps_its_slope_in_nested_derivatives(outer: Any, inner: Any) -> None:
+    samples, family = images()[:3], MeanImages()
+    lloyd = Lloyd(TransformedDistance(Affine()), Descent((Stage(3),)), family)
+
+    def loss(weight: Array) -> Array:
+        clusters = clusters_of(lloyd, samples[:K], weight[None])
+        learned = Learned(clusters, None, None)
+        return jnp.sum(lloyd.assign(learned, samples, None).energy)
+
+    at = jnp.asarray(0.3)
+    slope = jax.grad(loss)(at)
+    assert slope > 1e-4
+    np.testing.assert_allclose(outer(lambda w: inner(loss)(w)[0])(at), slope, rtol=1e-5)
+
+
+def test_second_derivatives_where_nothing_is_searched_for() -> None:
+    samples, found = images()[:3], []
+    for adjoint in ("envelope", "unrolled"):
+        lloyd = Lloyd(TransformedDistance(Identity()), NoAlignment(), adjoint=adjoint)
+
+        def loss(move: Array, lloyd: Lloyd = lloyd) -> Array:
+            clusters = clusters_of(lloyd, samples[:K] + move * samples[1:], ())
+            return jnp.sum(lloyd.assign(Learned(clusters, None, None), samples, None).energy ** 2)
+
+        found.append(jax.hessian(loss)(jnp.asarray(0.2)))
+    assert abs(found[1]) > 1.0
+    np.testing.assert_allclose(*found, rtol=1e-4)
