@@ -64,6 +64,19 @@ class AbstractDistance(AbstractDissimilarity):
 class AbstractBatchedDistance(AbstractDistance):
     """A distance that knows a faster way to many prototypes than one by one."""
 
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Refuses a class with another `__call__` that inherits `to_all`."""
+        super().__init_subclass__(**settings)
+        call, to_all = (
+            next(place for place, base in enumerate(cls.__mro__) if name in vars(base))
+            for name in ("__call__", "to_all")
+        )
+        if call < to_all and not getattr(cls.to_all, "__isabstractmethod__", False):
+            raise TypeError(
+                f"{cls.__name__} overrides __call__ and inherits to_all, by which samples are "
+                "compared and seeds drawn: override both, or derive from AbstractDistance"
+            )
+
     @abc.abstractmethod
     def to_all(self, sample: PyTree, prototypes: PyTree) -> Float[Array, " clusters"]:
         """Distances to all prototypes, in the form that batches into matrix products.

@@ -26,6 +26,11 @@ class AbstractReduction(eqx.Module):
     is_hard: ClassVar[bool] = False
     """Whether every sample belongs to its best cluster alone."""
 
+    @property
+    def has_offsets(self) -> bool:
+        """Whether `offsets` are added, which must be known of all clusters."""
+        return type(self).offsets is not AbstractReduction.offsets
+
     def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
         """What the objective learns by gradient steps, before the first one.
 

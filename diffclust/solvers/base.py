@@ -1,6 +1,7 @@
 """What Lloyd's algorithm and gradient EM share: the memory of samples, and their assignment."""
 
 import abc
+import warnings
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -55,10 +56,11 @@ def following(aligner: AbstractAligner, reduction: AbstractReduction) -> Abstrac
         reduction: Its reduction.
 
     Returns:
-        For `NoAlignment()` and soft memberships, one that follows all clusters; else the same.
+        For `NoAlignment()` and soft memberships, or offsets that decide among all clusters, one
+        that follows all; else the same.
     """
-    default = NoAlignment()
-    return aligner if reduction.is_hard or aligner != default else NoAlignment(candidates=None)
+    needs_all = not reduction.is_hard or reduction.has_offsets
+    return NoAlignment(candidates=None) if needs_all and aligner == NoAlignment() else aligner
 
 
 def zeros_of(function: Callable[..., PyTree], *args: PyTree) -> PyTree:
@@ -144,6 +146,14 @@ class AbstractSolver(eqx.Module):
         offsets = reduction.offsets(learned.objective, len(learned.clusters))
         if offsets is None:
             return alignment
+        count, followed = len(learned.clusters), alignment.cluster.shape[1]
+        if followed < count:
+            warnings.warn(
+                f"{type(reduction).__name__} adds its offsets to the energies of {followed} of "
+                f"{count} clusters alone, those that {type(self.aligner).__name__} follows; give "
+                "the aligner candidates=None",
+                stacklevel=2,
+            )
         offsets = jax.lax.stop_gradient(offsets)
 
         def by_score(one: Alignment) -> Alignment:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from diffclust.energies import AbstractAdaptiveReduction, AbstractReduction
+from diffclust.energies import AbstractAdaptiveReduction, AbstractReduction, HardMinimum
 from diffclust.testing.drawing import agree, require, rounding
 from diffclust.types import Key
 
@@ -18,9 +18,11 @@ def check_reduction(
 
     Losses and memberships of a batch are those of its samples alone; memberships are not negative,
     add up to one at most, and responsibilities are the loss's derivative by the scores; a loss does
-    not fall where scores rise. All this of negative scores, too, unless the loss of them is NaN. Of
-    a reduction that follows the samples, sums over two parts add up to those over both, samples of
-    weight zero do not count, and the update keeps structure, shapes and dtypes.
+    not fall where scores rise. All this of negative scores, too, unless the loss of them is NaN.
+    Where `is_hard` is true, the loss is the least score, of any size, and the sample is its best
+    cluster's alone. Of a reduction that follows the samples, sums over two parts add up to those
+    over both, samples of weight zero do not count, and the update keeps structure, shapes and
+    dtypes.
 
     Args:
         reduction: The reduction.
@@ -64,6 +66,14 @@ def _laws_of_one_sample(name: str, reduction: AbstractReduction, scores: Array) 
     responsibilities = reduction.responsibilities(scores)
     slope = jax.grad(lambda s: jnp.sum(reduction(s)))(scores)
     agree(f"{name}: memberships are the loss's derivative", responsibilities, slope, 10 * close)
+    if reduction.is_hard:
+        hard, law = HardMinimum(), f"{name}: is_hard, but"
+        for size in (1e-6, 1.0, 1e6):
+            loss, least = (jax.vmap(r)(size * scores) / size for r in (reduction, hard))
+            agree(f"{law} the loss is not the least score", loss, least, close)
+            shares = reduction.responsibilities(size * scores)
+            one = hard.responsibilities(scores)
+            agree(f"{law} a sample is not its best cluster's alone", shares, one, 0.0)
 
 
 def _law_of_sums(

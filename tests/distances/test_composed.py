@@ -69,3 +69,29 @@ def test_after_alignment_measures_the_moved_sample(pair: tuple[jax.Array, jax.Ar
 def test_weights_are_refused_where_there_are_no_pixels(make, pair) -> None:
     with pytest.raises(ValueError, match="weights"):
         make()(*pair, jnp.ones((SIDE, SIDE, 1)))
+
+
+def test_a_batched_distance_that_overrides_half_of_itself_is_refused() -> None:
+    with pytest.raises(TypeError, match="Half overrides __call__ and inherits to_all"):
+
+        class Half(SquaredEuclidean):
+            def __call__(self, sample, prototype, weight=None):
+                return jnp.sum((sample - prototype) ** 4)
+
+    class Absolute:
+        def __call__(self, sample, prototype, weight=None):
+            return jnp.sum(jnp.abs(sample - prototype))
+
+    with pytest.raises(TypeError, match="Mixed overrides __call__"):
+
+        class Mixed(Absolute, SquaredEuclidean):
+            pass
+
+    class Whole(SquaredEuclidean):
+        def __call__(self, sample, prototype, weight=None):
+            return 2.0 * super().__call__(sample, prototype, weight)
+
+        def to_all(self, sample, prototypes):
+            return 2.0 * super().to_all(sample, prototypes)
+
+    assert Whole()(jnp.ones(3), jnp.zeros(3)) == 6.0

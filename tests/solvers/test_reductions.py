@@ -1,7 +1,8 @@
 """Objectives of one's own under Lloyd's algorithm: reductions, families, seeds, gradients."""
 
+import contextlib
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import chex
 import equinox as eqx
@@ -134,6 +135,22 @@ class OfTheBatch(AbstractReduction):
         return HardMinimum().responsibilities(scores)
 
 
+class Capped(HardMinimum):
+    """Wrong: says that it is hard, but distances count up to a cap alone."""
+
+    def __call__(self, scores: Array) -> Array:
+        return jnp.minimum(jnp.min(scores, axis=-1), 50.0)
+
+    def responsibilities(self, scores: Array) -> Array:
+        return AbstractReduction.responsibilities(self, scores)
+
+
+class ReallySoft(Entropic):
+    """Wrong: says that it is hard."""
+
+    is_hard: ClassVar[bool] = True
+
+
 class TrimmedByBatch(Trimmed):
     """Wrong: its sums are of the batch's own quantile, which do not add up."""
 
@@ -193,7 +210,7 @@ def test_reductions_obey_the_laws(reduction: AbstractReduction, key: jax.Array) 
     check_reduction(reduction, key=key)
 
 
-@pytest.mark.parametrize("reduction", [OfTheBatch(), TrimmedByBatch(0.2), Forgiving(0.2)])
+@pytest.mark.parametrize("reduction", [OfTheBatch(), TrimmedByBatch(0.2), Forgiving(0.2), Capped(), ReallySoft(1e-2)])
 def test_the_laws_notice_wrong_reductions(reduction: AbstractReduction, key: jax.Array) -> None:
     with pytest.raises(AssertionError, match=type(reduction).__name__):
         check_reduction(reduction, key=key)
@@ -273,6 +290,27 @@ def test_settings_that_mean_nothing_are_refused(make: Any, message: str) -> None
 def test_images_without_channels_are_one_line() -> None:
     with pytest.raises(ValueError, match=r"must be \(height, width, channels\).*got \(8, 8\)"):
         Clustering(K, of_affine(), penalties=(0.0,)).fit(np.ones((6, 8, 8)), key=jax.random.key(0))
+
+
+def test_prices_choose_among_all_clusters() -> None:
+    solver = Lloyd(TransformedDistance(Identity()), NoAlignment(), reduction=Balanced())
+    assert solver.aligner.num_candidates(5) == 5
+    samples = jnp.asarray(points())
+    # The two nearest clusters are so dear that the third is cheaper.
+    prices = jnp.asarray([1e3, 1e3, 0.0])
+    learned = Learned(clusters_of(solver, samples[:K], ()), None, Balanced(prices))
+    assert np.all(np.asarray(solver.assign(learned, samples, None).cluster[:, 0]) == 2)
+
+
+def test_prices_among_few_candidates_warn() -> None:
+    energy, samples = TransformedDistance(Affine()), jnp.asarray(blobs(6))
+    for aligner in (Descent((Stage(1),)), Descent((Stage(1),), candidates=None)):
+        solver = Lloyd(energy, aligner, reduction=Balanced())
+        learned = Learned(clusters_of(solver, samples[:3], (0.1,)), None, Balanced(jnp.zeros(3)))
+        few = aligner.num_candidates(3) < 3
+        words = "Balanced adds its offsets to the energies of 2 of 3 clusters alone"
+        with pytest.warns(UserWarning, match=words) if few else contextlib.nullcontext():
+            solver.assign(learned, samples, None)
 
 
 def test_memberships_without_alignment_are_of_all_clusters() -> None:

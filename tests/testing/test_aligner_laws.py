@@ -17,7 +17,7 @@ from diffclust.alignment import (
     Sequential,
     Stage,
 )
-from diffclust.distances import AbstractDistance, LandmarkNegativeLogLikelihood, SquaredEuclidean
+from diffclust.distances import AbstractDistance, LandmarkNegativeLogLikelihood
 from diffclust.energies import (
     AbstractPairEnergy,
     LandmarkEnergy,
@@ -255,7 +255,7 @@ def test_broken_law_of_a_family_is_noticed(family: MeanImages, law: str, key: Ke
 
 
 def test_a_family_of_another_energy_is_noticed(key: Key) -> None:
-    class FourthPower(SquaredEuclidean):
+    class FourthPower(AbstractDistance):
         def __call__(self, sample, prototype, weight=None):
             return jnp.sum((sample - prototype) ** 4)
 
