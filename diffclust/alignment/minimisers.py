@@ -1,15 +1,18 @@
 """Minimisers of a function of one flat vector, made to run many at a time under `vmap`."""
 
 import abc
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float
 
+from diffclust._renamed import renamed_keywords
 from diffclust.types import Params, Scalar
 
 Function = Callable[[Params], Scalar]
@@ -140,20 +143,36 @@ class PreconditionedLBFGS(AbstractMinimiser):
         return _better(point, function(point), before.point, before.value)
 
 
+@renamed_keywords(optimiser="optimizer")
 class OptaxMinimiser(AbstractMinimiser):
     """Any optax optimiser; the papers' way is `OptaxMinimiser(optax.adam(1e-2))`.
 
     Attributes:
-        optimiser: The gradient transformation; it ignores the preconditioner.
+        optimizer: A complete optimiser, with its learning rate or line search; it ignores the
+            preconditioner.
     """
 
-    optimiser: optax.GradientTransformation = eqx.field(static=True)
+    optimizer: optax.GradientTransformation = eqx.field(static=True)
+
+    def __check_init__(self):
+        """Refuses an optimiser that goes up a line."""
+        # A line search, which descends, misses its arguments.
+        with contextlib.suppress(TypeError), jax.ensure_compile_time_eval():
+            start = jnp.zeros((1,))
+            with jax.numpy_dtype_promotion("standard"):
+                update, _ = self.optimizer.update(start + 1, self.optimizer.init(start), start)
+            if np.asarray(update)[0] > 0:
+                raise ValueError(
+                    "the optimizer climbs: its updates, which are added, point along the gradient; "
+                    "give a complete optimiser, optax.adam(1e-2), not optax.scale_by_adam()"
+                )
 
     def minimise(
         self, function: Function, start: Params, preconditioner: Preconditioner, *, steps: int
     ) -> tuple[Params, Scalar]:
         # The best point of the path is returned.
         evaluate = jax.value_and_grad(function)
+        update = optax.with_extra_args_support(self.optimizer).update
 
         def step(carry: tuple, _: None) -> tuple[tuple, None]:
             point, state, best, least = carry
@@ -161,13 +180,14 @@ class OptaxMinimiser(AbstractMinimiser):
             better = value < least  # never for NaN, which `minimum` would keep for good
             best = jnp.where(better, point, best)
             least = jnp.where(better, value, least)
+            known = {"value": value, "grad": gradient, "value_fn": function}
             # Optax mixes weak and strong types, which strict promotion would refuse.
             with jax.numpy_dtype_promotion("standard"):
-                updates, state = self.optimiser.update(gradient, state, point)
+                updates, state = update(gradient, state, point, **known)
             return (point + updates, state, best, least), None
 
         least = jnp.full((), jnp.inf, dtype=start.dtype)
-        carry = (start, self.optimiser.init(start), start, least)
+        carry = (start, self.optimizer.init(start), start, least)
         (point, _, best, least), _ = jax.lax.scan(step, carry, None, length=steps)
         return _better(point, function(point), best, least)
 

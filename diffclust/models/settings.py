@@ -9,6 +9,7 @@ import math
 from typing import Literal
 
 import equinox as eqx
+import jax.numpy as jnp
 import optax
 
 from diffclust import _validation
@@ -18,6 +19,7 @@ from diffclust.masks import as_mask
 from diffclust.parallel import Description
 from diffclust.sampling import Boundary
 from diffclust.solvers import GradientPlan, Phase
+from diffclust.solvers.gradient import holds_rate
 
 BackboneName = Literal["strided", "residual", "residual-batch-norm"]
 Register = Literal["none", "place", "upright", "auto"]
@@ -315,7 +317,8 @@ class Training(AbstractSettings):
         curriculum: Whether transforms are added one by one; else all are there from the start.
         batch_size: Images a step; 128 where it is not given, 64 for images of 64 pixels or more a
             side, and never more than there are.
-        learning_rate: Adam's, for prototypes and networks alike.
+        learning_rate: Adam's, for prototypes and networks alike; of another `optimizer` only if it
+            holds one (`optax.inject_hyperparams`).
         optimizer: Any complete optimiser of optax's in Adam's place; see `GradientEM.optimizer`. A
             file does not hold it: a model that was loaded would be trained by Adam.
         split_merge: Whether clusters that hold two kinds are split, and others make room, now and
@@ -363,6 +366,12 @@ class Training(AbstractSettings):
                 _validation.count(value, name, least=least)
         if not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be positive, not {self.learning_rate}")
+        other = self.optimizer if self.learning_rate != type(self).learning_rate else None
+        if other is not None and not holds_rate(other.init(jnp.zeros(()))):
+            raise ValueError(
+                "give learning_rate or an optimizer with a rate of its own, not both; of "
+                "optax.inject_hyperparams(optax.sgd)(learning_rate=1.0) the rate is set"
+            )
         if self.steps is not None and self.epochs is not None:
             raise ValueError("give either steps or epochs, not both")
         name = "steps" if self.epochs is None else "epochs"

@@ -120,9 +120,10 @@ class GradientEM(AbstractSolver):
         """Warns of the former name."""
         if self.optimiser is not None:
             warnings.warn(
-                "GradientEM(optimiser=) goes in diffclust 0.3: give optimizer=, a complete "
-                "optimiser of optax's, whose updates are added",
-                DeprecationWarning,
+                "GradientEM(optimiser=) subtracts its updates, so that a complete optimiser of "
+                "optax's, such as optax.adam(1e-3), climbs: give that as optimizer=, whose updates "
+                "are added; the former goes in diffclust 0.3",
+                FutureWarning,
                 stacklevel=3,
             )
 
@@ -365,11 +366,22 @@ class GradientEM(AbstractSolver):
 
 def _with_rate(moments: PyTree, rate: Scalar) -> PyTree:
     """The optimiser's state with another learning rate, where it holds one that has no schedule."""
-    present = optax.tree.get_all_with_path(moments, "learning_rate")
-    if len(present) != 1:
+    if not holds_rate(moments):
         return moments
-    [(_, value)] = present
+    value = optax.tree.get(moments, "learning_rate")
     return optax.tree.set(moments, learning_rate=rate.astype(value.dtype))
+
+
+def holds_rate(moments: PyTree) -> bool:
+    """Whether a phase's learning rate reaches an optimiser.
+
+    Args:
+        moments: The optimiser's state.
+
+    Returns:
+        Whether there is one `learning_rate` in it.
+    """
+    return len(optax.tree.get_all_with_path(moments, "learning_rate")) == 1
 
 
 def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> GradientState:

@@ -179,10 +179,20 @@ def test_transform_without_affine_maps_is_searched_whole(prototypes: np.ndarray)
     np.testing.assert_allclose(found.params[0, 6:], [0.25, -0.2308], atol=0.02)
 
 
+def test_minimisers_that_climb_are_refused_and_the_former_name_warns() -> None:
+    for optimizer in (optax.scale_by_adam(), optax.sgd(-0.1), optax.identity()):
+        with pytest.raises(ValueError, match="the optimizer climbs"):
+            OptaxMinimiser(optimizer)
+    with pytest.warns(DeprecationWarning, match="optimiser= is now optimizer="):
+        former = OptaxMinimiser(optimiser=optax.sgd(0.9))
+    assert former.minimise(lambda x: jnp.sum(x**2), jnp.ones(2), None, steps=3)[1] < 2.0
+
+
 MINIMISERS = {
     "lbfgs": PreconditionedLBFGS(),
     "adam": OptaxMinimiser(optax.adam(0.1)),
     "overshooting": OptaxMinimiser(optax.sgd(0.9)),
+    "line-search": OptaxMinimiser(optax.lbfgs()),
     "optimistix": OptimistixMinimiser(optimistix.BFGS(rtol=1e-6, atol=1e-6)),
 }
 

@@ -456,11 +456,20 @@ def test_line_searches_are_refused() -> None:
 
 def test_the_former_optimiser_warns() -> None:
     former = {"optimiser": optax.scale(2.0)}
-    with pytest.warns(DeprecationWarning, match="give optimizer=, a complete"):
+    # Not a DeprecationWarning, which Python shows in scripts alone.
+    with pytest.warns(FutureWarning, match=r"subtracts its updates.*climbs: give that as optimi"):
         before, after = descended(None, rate=1e-2, **former)
     # Its updates are subtracted, times the rate.
     assert after == pytest.approx(descended(optax.sgd(2e-2))[1], rel=1e-6)
     assert after < before
+
+
+def test_a_rate_that_would_not_be_read_is_refused() -> None:
+    with pytest.raises(ValueError, match="give learning_rate or an optimizer with a rate"):
+        Training(learning_rate=1e-2, optimizer=optax.adam(1e-2))
+    injected = optax.inject_hyperparams(optax.sgd)(learning_rate=1.0)
+    assert Training(learning_rate=1e-2, optimizer=injected).learning_rate == 1e-2
+    Training(optimizer=optax.adam(1e-2))
 
 
 def test_models_take_an_optimizer() -> None:
