@@ -19,7 +19,7 @@ from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.lloyd import Lloyd, LloydState, has_converged, misfit
-from diffclust.solvers.lloyd_run import add_aligned, clusters_of, refilled
+from diffclust.solvers.lloyd_run import add_aligned, clusters_of, has_risen, refilled
 from diffclust.solvers.seeding import distances_to_seeds
 from diffclust.types import Count, Key, Scalar
 
@@ -31,9 +31,11 @@ class CompiledRun(eqx.Module):
         learned: The clusters under which the samples were assigned last.
         cluster: The cluster of each sample.
         loss: The summed energies; NaN where the run broke down.
-        passes: Passes that were made.
+        passes: Passes that were made, without one that raised the loss.
         at_rest: Whether the last one changed no assignment.
         params: How each sample is aligned to its cluster.
+        risen: Whether a pass raised the loss, though the clusters alone had changed: the family
+            does not minimise the distance.
     """
 
     learned: Learned
@@ -42,6 +44,7 @@ class CompiledRun(eqx.Module):
     passes: Count
     at_rest: Bool[Array, ""]
     params: Float[Array, "n params"]
+    risen: Bool[Array, ""]
 
 
 def compiled_seeds(
@@ -92,6 +95,11 @@ def compiled_lloyd(
 ) -> CompiledRun:
     """Runs Lloyd's algorithm from assignments, clusters or seeds until no assignment changes.
 
+    A pass that raises the loss ends the run, as it does a `LloydProblem`'s, and the one before is
+    kept; with `fixed` all passes are made, and `risen` tells. Under the default adjoint params that
+    are searched for are held fixed, by which slopes through several passes lack what prototypes
+    owe to the params (in docs/bilevel.md most of them): `Lloyd(..., adjoint="unrolled")` has it.
+
     Args:
         solver: The solver.
         batch: All samples.
@@ -102,7 +110,7 @@ def compiled_lloyd(
         fixed: Whether all of `max_passes` are made, so that reverse mode goes through them.
 
     Returns:
-        Where it ended. That a loss has risen, which stops a `LloydProblem`, is not looked for.
+        Where it ended.
 
     Raises:
         ValueError: Where shapes or types do not fit; values of a traced start are not looked at.
@@ -113,18 +121,19 @@ def compiled_lloyd(
     state, memory = _first_state(solver, batch, start, num_clusters, penalty)
 
     def goes_on(carry: tuple[PyTree, ...]) -> Bool[Array, ""]:
-        _, _, _, loss, passes, at_rest = carry
-        return (passes < max_passes) & ~at_rest & ~jnp.isnan(loss)
+        run: CompiledRun = carry[2]
+        return (run.passes < max_passes) & ~run.at_rest & ~run.risen & ~jnp.isnan(run.loss)
 
     def one_pass(carry: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
-        state, memory, _, last, passes, _ = carry
-        learned = state.learned
+        state, memory, before, comparable = carry
+        learned, last = state.learned, before.loss
         state, memory = solver.step(state, batch, memory)
         empty = state.tally.count == 0
         loss = state.tally.loss
         at_rest = (state.tally.changed == 0) & ~jnp.any(empty) & solver.is_at_rest(loss, last)
         state = solver.end_pass(state)
         at_rest &= has_converged(state.learned.objective, learned.objective)
+        risen = comparable & has_risen(solver, learned, before.learned, loss, last)
         chosen = _worst(misfit(solver.reduction_of(state.learned), memory.energy), batch, empty)
         clusters = refilled(
             solver,
@@ -134,17 +143,23 @@ def compiled_lloyd(
             jax.tree.map(lambda leaf: leaf[chosen], batch.samples),
         )
         state = eqx.tree_at(lambda s: s.learned.clusters, state, clusters)
-        return state, memory, learned, loss, passes + 1, at_rest
+        assigned = memory.cluster[:, 0], loss, before.passes + 1, at_rest, memory.params[:, 0]
+        run = CompiledRun(learned, *assigned, before.risen | risen)
+        if not fixed:
+            kept = eqx.tree_at(lambda r: r.risen, before, run.risen)
+            run = jax.tree.map(functools.partial(jnp.where, risen), kept, run)
+        # A refilled cluster may cost more at first.
+        return state, memory, run, ~jnp.any(empty)
 
     none = jnp.zeros((), dtype=jnp.int32)
-    carry = (state, memory, state.learned, jnp.asarray(jnp.inf, batch.weight.dtype), none, none > 0)
+    assigned = memory.cluster[:, 0], jnp.asarray(jnp.inf, batch.weight.dtype), none, none > 0
+    run = CompiledRun(state.learned, *assigned, memory.params[:, 0], none > 0)
+    carry = (state, memory, run, none == 0)
     if fixed:
         carry, _ = jax.lax.scan(lambda c, _: (one_pass(c), None), carry, None, length=max_passes)
     else:
         carry = jax.lax.while_loop(goes_on, one_pass, carry)
-    _, memory, learned, loss, passes, at_rest = carry
-    params = memory.params[:, 0]
-    return CompiledRun(learned, memory.cluster[:, 0], loss, passes, at_rest, params)
+    return carry[2]
 
 
 def _check(

@@ -29,6 +29,7 @@ from diffclust.solvers.lloyd import (
     misfit,
 )
 from diffclust.solvers.result import FitError, Status
+from diffclust.types import Scalar
 
 _BLOCK = 2**16
 """Samples that are sorted at once."""
@@ -185,9 +186,10 @@ def run_pass(
     status = None
     if not empty.any() and has_converged(state.learned.objective, learned.objective):
         status = _verdict(solver, history, int(tally.changed), stopping)
-    if last is not None and previous is not None and _has_risen(solver, learned, previous, history):
+    compared = None if last is None else previous
+    if compared is not None and has_risen(solver, learned, compared, loss, history[-2]):
         # The better pass is made again, for its assignments: they were not kept.
-        again = empty_state(solver, chunks.replicate(previous))
+        again = empty_state(solver, chunks.replicate(compared))
         run = run_pass(solver, chunks, again, memory, Stopping(1, stopping.tolerance))
         assert isinstance(run, Run)
         return replace(run, history=history[:-1], status=Status.ROSE)
@@ -231,17 +233,29 @@ def lloyd_iterations(
         state, memory, history, previous = run
 
 
-def _has_risen(
-    solver: Lloyd, learned: Learned, previous: Learned, history: tuple[float, ...]
-) -> bool:
-    """Whether the loss has risen beyond rounding, though nothing but the clusters has changed."""
-    if not solver.family.descends or not eqx.tree_equal(learned.objective, previous.objective):
+def has_risen(
+    solver: Lloyd, learned: Learned, previous: Learned, loss: Scalar | float, last: Scalar | float
+) -> Bool[Array, ""] | bool:
+    """Whether the loss has risen beyond rounding, though nothing but the clusters has changed.
+
+    Args:
+        solver: The solver.
+        learned: What this pass went by.
+        previous: What the pass before went by.
+        loss: The loss of this pass.
+        last: That of the pass before.
+
+    Returns:
+        Whether it has.
+    """
+    higher = loss > last + rounding_of(last, learned)
+    if not solver.family.descends or higher is False:
         return False
-    has_risen = history[-1] > history[-2] + rounding_of(history[-2], learned)
-    return has_risen and not eqx.tree_equal(learned, previous)
+    is_same = eqx.tree_equal(learned.objective, previous.objective)
+    return higher & is_same & jnp.logical_not(eqx.tree_equal(learned, previous))
 
 
-def rounding_of(loss: float, learned: Learned) -> float:
+def rounding_of(loss: Scalar | float, learned: Learned) -> Scalar | float:
     """By how much losses may differ that are equal but for rounding.
 
     Args:

@@ -210,7 +210,9 @@ def test_reductions_obey_the_laws(reduction: AbstractReduction, key: jax.Array) 
     check_reduction(reduction, key=key)
 
 
-@pytest.mark.parametrize("reduction", [OfTheBatch(), TrimmedByBatch(0.2), Forgiving(0.2), Capped(), ReallySoft(1e-2)])
+@pytest.mark.parametrize(
+    "reduction", [OfTheBatch(), TrimmedByBatch(0.2), Forgiving(0.2), Capped(), ReallySoft(1e-2)]
+)
 def test_the_laws_notice_wrong_reductions(reduction: AbstractReduction, key: jax.Array) -> None:
     with pytest.raises(AssertionError, match=type(reduction).__name__):
         check_reduction(reduction, key=key)
@@ -473,6 +475,30 @@ def test_a_family_that_does_not_descend_stops_the_run(key: jax.Array) -> None:
     assert list(outcome.history) == sorted(outcome.history, reverse=True)
     own = np.asarray(outcome.learned.clusters.prototype)[outcome.assignment.clusters]
     np.testing.assert_allclose(outcome.loss, np.sum(np.abs(samples - own)), rtol=1e-5)
+
+
+def test_a_whole_run_keeps_the_pass_before_the_loss_rose() -> None:
+    rng, rose = np.random.default_rng(3), 0
+    solver = Lloyd(TransformedDistance(Identity(), Manhattan()), NoAlignment(), MeanImages())
+    plan = LloydPlan(K, (), 1, Stopping(40, 0.0), SplitMerge(rounds=0))
+    whole = jax.jit(functools.partial(compiled_lloyd, solver, num_clusters=K))
+    for _ in range(4):
+        samples = (rng.exponential(size=(80, 1, 1, 3)) ** 3).astype(np.float32)
+        given = rng.integers(0, K, 80).astype(np.int32)
+        problem = LloydProblem(solver, plan, ("assignments", given))
+        host = run((problem,), Data(samples, None, 80), jax.random.key(0))
+        found = whole(Batch(jnp.asarray(samples), jnp.ones(80)), jnp.asarray(given))
+        assert bool(found.risen) == (host.status is Status.ROSE)
+        assert not (bool(found.at_rest) and bool(found.risen))
+        np.testing.assert_allclose(found.loss, host.loss, rtol=1e-5)
+        np.testing.assert_array_equal(found.cluster, host.assignment.clusters)
+        chex.assert_trees_all_close(found.learned, host.learned, rtol=1e-5)
+        rose += bool(found.risen)
+    assert rose
+    given = Batch(jnp.asarray(samples), jnp.ones(80)), jnp.asarray(given)
+    fixed = compiled_lloyd(solver, *given, num_clusters=K, max_passes=20, fixed=True)
+    assert bool(fixed.risen)
+    assert int(fixed.passes) == 20
 
 
 def affine_lloyd() -> tuple[Lloyd, Batch]:
