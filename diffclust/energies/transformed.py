@@ -204,7 +204,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         if self.mask is None:
             return _to_all(self.distance, sample, clusters.prototype, None)
         root = self._root(self.mask, sample)
-        if isinstance(self.distance, SquaredEuclidean):
+        if type(self.distance) is SquaredEuclidean:
             return self.distance.to_all(sample * root, clusters.prototype * root[None])
         return _to_all(self.distance, sample, clusters.prototype, root**2)
 

@@ -62,7 +62,7 @@ def check_aligner(
     vacant = Alignment(none, params[:1], -1e6 + zero)
     case = _Case(aligner, energy)
     rest = np.asarray(case.unaligned(samples[0], among))
-    close = 1e3 * rounding(rest) * (1.0 + float(np.max(np.abs(rest))))
+    close = 64 * rounding(rest) * float(np.max(np.abs(rest)))
 
     alignment = case.checked(samples[0], among, vacant, close)
     free = Alignment(none[:0], params[:0], zero[:0])

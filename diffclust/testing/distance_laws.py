@@ -1,6 +1,7 @@
 """What must hold for a distance, and for the invariant distance that an aligner makes of it."""
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -73,7 +74,9 @@ def check_distance(
     agree(f"{name}: vmap = loop", batched, loop, close)
     if isinstance(distance, AbstractBatchedDistance):
         agree(f"{name}: to_all = loop", distance.to_all(sample, prototypes), loop, close)
-    tight = 64 * rounding(loop) * float(np.max(loop))
+    # What rounds is a single term of the sum.
+    size = sum(leaf.size for leaf in jax.tree.leaves(sample))
+    tight = 64 * rounding(loop) * float(np.max(loop)) / math.sqrt(size)
     for same in (sample, *singles):
         agree(f"{name}: zero at equality", compiled(distance, same, same), 0 * loop[0], tight)
     at_rest = jax.tree.leaves(_gradient(distance, (sample, sample)))

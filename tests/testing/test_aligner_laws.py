@@ -33,7 +33,7 @@ from diffclust.prototypes import (
     Sums,
     UnitNormImages,
 )
-from diffclust.testing import check_aligner, check_family
+from diffclust.testing import check_aligner, check_family, smooth_image
 from diffclust.transforms import Affine, Identity, Rotation, TimeWarp
 from diffclust.types import Key
 from tests.registry import QUICK, smooth_series
@@ -106,7 +106,7 @@ class Wrong(AbstractAligner):
             case "candidates are different":
                 return Alignment(cluster.at[1].set(cluster[0]), params, value)
             case "energies are those of the params":
-                return Alignment(cluster, params, value + 1e-1)
+                return Alignment(cluster, params, value + 1e-3)
             case "no cluster is worse than unaligned":
                 params = jnp.zeros_like(params).at[:, 0].set(0.5 * jnp.pi)
                 value = jax.vmap(energy.bind(sample), (0, None, 0))(
@@ -143,6 +143,18 @@ def test_broken_law_of_an_aligner_is_noticed(fault: str, key: Key) -> None:
     energy = TransformedDistance(O2)
     with pytest.raises(AssertionError, match=f"Wrong: {fault}"):
         check_aligner(Wrong(fault), energy, key=key, grid=O2.grid(8), penalty=0.0, tolerance=0.01)
+
+
+def test_a_small_offset_is_noticed_on_larger_images() -> None:
+    energy = TransformedDistance(O2)
+    for key in jax.random.split(jax.random.key(0), 3):
+        with pytest.raises(AssertionError, match="Wrong: energies are those of the params"):
+            check_aligner(
+                Wrong("energies are those of the params"),
+                energy,
+                key=key,
+                draw=lambda k: smooth_image(k, 28, 28, sigma=0.25),
+            )
 
 
 class RemembersParams(TransformedDistance):

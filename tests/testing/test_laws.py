@@ -343,6 +343,16 @@ def test_broken_law_of_a_distance_is_noticed(fault: str, key: jax.Array) -> None
         testing.check_distance(Wrong(fault), key=key)
 
 
+def test_a_small_offset_is_noticed_on_larger_images() -> None:
+    for key in jax.random.split(jax.random.key(0), 3):
+        with pytest.raises(AssertionError, match="Wrong: zero at equality"):
+            testing.check_distance(
+                Wrong("zero at equality"),
+                key=key,
+                draw=lambda k: jax.random.uniform(k, (28, 28, 3)),
+            )
+
+
 def test_wrong_batched_distance_is_noticed(key: jax.Array, monkeypatch: pytest.MonkeyPatch) -> None:
     twice = SquaredEuclidean.to_all
     monkeypatch.setattr(SquaredEuclidean, "to_all", lambda *args: 2.0 * twice(*args))
