@@ -69,7 +69,7 @@ def movement(
     data = Data(part, None, result.outcome.chunk_size)
     at_rest = dataclasses.replace(model.solver(), aligner=NoAlignment())
     before = assign_samples(at_rest, result.outcome.learned, data).distances.sum()
-    params = jax.device_put(np.asarray(result.outcome.assignment.params[chosen]))
+    params = jnp.asarray(result.outcome.assignment.params[chosen])
     figures["displacement"] = float(_displacement(spatial, params, *part.shape[1:3]))
     figures["gain"] = float(1.0 - result.distances[chosen].sum() / before) if before > 0.0 else 0.0
     if not model.descriptor.comparable or isinstance(images, ImageSource):
