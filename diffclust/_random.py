@@ -1,9 +1,27 @@
 """Random numbers on the host."""
 
+import functools
+
 import jax
 import numpy as np
+from jaxtyping import Array, Int
 
 from diffclust.types import Key
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def split_key(key: Key, count: int, number: int | Int[Array, ""]) -> Key:
+    """One of the keys that `jax.random.split` makes, by one compiled program.
+
+    Args:
+        key: Random key.
+        count: How many are made.
+        number: Which one.
+
+    Returns:
+        The key.
+    """
+    return jax.random.split(key, count)[number]
 
 
 def numpy_generator(key: Key) -> np.random.Generator:

@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, cast
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from diffclust import _validation
+from diffclust._random import split_key
 from diffclust.distances import SquaredEuclidean
 from diffclust.methods import METHODS
 from diffclust.models import MODELS, AbstractPrototypeModel, Result
@@ -93,7 +93,7 @@ def fit_from_common_start(
     weight = _validation.weights(sample_weight, len(array))
     # Where the best restart began, drawn again.
     losses = result.outcome.restarts
-    best = jax.random.split(key, len(losses))[int(np.argmin(losses))]
+    best = split_key(key, len(losses), int(np.argmin(losses)))
     data = Data(array, weight, result.outcome.chunk_size)
     chunks = data.level(1, model.solver().normalise)
     indices = kmeans_plus_plus(chunks, model.num_clusters, SquaredEuclidean().to_all, key=best)

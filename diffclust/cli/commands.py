@@ -3,9 +3,12 @@
 import contextlib
 import dataclasses
 import hashlib
+import importlib
 import json
+import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +36,7 @@ from diffclust.estimate import Estimate, StageCost, estimate
 from diffclust.image_source import ImageSource
 from diffclust.methods import ALIGNING, METHODS, Method, plural
 from diffclust.models import MODELS, AbstractModel, Result
+from diffclust.parallel import Data
 from diffclust.plotting import Film, save_prototypes
 from diffclust.progress_bar import ProgressBar
 from diffclust.report import write_report
@@ -59,6 +63,10 @@ _LONG = 60.0
 _FEW_PIXELS = 4_000_000
 """Methods on graphs have to be rehearsed as a whole; on fewer pixels that would be a good part of
 them, and they take no more than a minute or two."""
+
+_LITTLE = 1e8
+"""Numbers of all samples, read for each cluster, in each pass of each run: descents take some 20 s
+for as many, and only longer fits are rehearsed before they begin."""
 
 _REMEDY = "try a smaller --limit, --size or --chunk-size"
 
@@ -126,6 +134,7 @@ def _fit(
     stack: contextlib.ExitStack,
 ) -> tuple[Result, Collection, dict[str, Any]]:
     """The fit, all samples, and what the report shows beside; states are saved until the end."""
+    threading.Thread(target=_import_ahead).start()
     own, dataset = processes.load_samples(options, model, bar)
     if processes.mesh is None:
         announce_long_fit(options, model, dataset, bar)
@@ -163,6 +172,12 @@ def _fit(
         outcome = dataclasses.replace(result.outcome, figures=figures)
         result = dataclasses.replace(result, outcome=outcome)
     return result, dataset, {"film": film, "others": others}
+
+
+def _import_ahead() -> None:
+    """What is slow to import and needed after the fit: compiling leaves a core free."""
+    for name in ("orbax.checkpoint", "sklearn.manifold"):
+        importlib.import_module(name)
 
 
 def _callback(dataset: Collection, bar: ProgressBar, film: Film | None) -> Callback:
@@ -415,6 +430,17 @@ def is_small_graph(model: AbstractModel, dataset: Collection) -> bool:
     return small and model.descriptor.solver == "graph"
 
 
+def _is_small(model: Any, dataset: Collection) -> bool:
+    """Whether a fit surely takes less than what is announced."""
+    if model.descriptor.solver == "graph":
+        return is_small_graph(model, dataset)
+    shape, passes = dataset.samples.shape, float(min(25, getattr(model, "max_passes", 25)))
+    if model.descriptor.solver == "gradient":
+        plan = model.training_plan(Data(dataset.samples).description)
+        passes = plan.num_steps * plan.batch_size / shape[0]
+    return math.prod(shape) * model.num_clusters * model.num_restarts * passes < _LITTLE
+
+
 def announce_long_fit(
     options: Fit, model: AbstractModel, dataset: Collection, bar: ProgressBar
 ) -> None:
@@ -432,7 +458,7 @@ def announce_long_fit(
     Raises:
         ValueError: If there is not nearly enough memory.
     """
-    if options.resume or is_small_graph(model, dataset):
+    if options.resume or _is_small(model, dataset):
         return
     cost = _kept(options, model, dataset)
     if cost is None:

@@ -339,7 +339,7 @@ def feature_moments(
             num_paths = batch.shape[1] // path_size
             moments = Moments.empty(batch.shape[1], num_paths=num_paths, dtype=batch.dtype)
             moments = replicate(moments, own)
-        rows, share = (shard_rows(jnp.asarray(_even(x, own)), own) for x in (batch, counts))
+        rows, share = (shard_rows(jax.device_put(_even(x, own)), own) for x in (batch, counts))
         moments = ready_on_cpu(_add(moments, rows, share, normalisation, own), own)
     assert moments is not None
     moments = unreplicated(moments, own)

@@ -215,7 +215,7 @@ def fit_principal_directions(
         )
         settings = {"num_directions": num_directions, "normalisation": normalisation}
         directions = directions_of(moments, **settings)
-    return jax.tree.map(jnp.asarray, broadcast_one_to_all(directions, mesh))
+    return jax.device_put(broadcast_one_to_all(directions, mesh))
 
 
 def _if_few(features: Any, mesh: Mesh | None) -> tuple[np.ndarray | None, Any]:
@@ -319,13 +319,9 @@ def _directions(
     least = 10 * np.finfo(dtype).eps * max(float(eigenvalues[0]), 0.0)
     inside = (eigenvalues > least) & (np.arange(len(eigenvalues)) < count - 1)
     basis = np.where(inside[None], flip_signs(basis), 0.0)
-    return PrincipalDirections(
-        jnp.asarray(mean / scale, dtype),
-        jnp.asarray(scale, dtype),
-        jnp.asarray(basis, dtype),
-        jnp.asarray(np.where(inside, eigenvalues, 0.0), dtype),
-        normalisation,
-    )
+    every = (mean / scale, scale, basis, np.where(inside, eigenvalues, 0.0))
+    arrays = jax.device_put(tuple(np.asarray(array, dtype) for array in every))
+    return PrincipalDirections(*arrays, normalisation=normalisation)
 
 
 def _varies(variance: np.ndarray, mean: np.ndarray, dtype: Any) -> np.ndarray:
@@ -359,7 +355,7 @@ def apply_to_each(
         An array that may still be computed, or, from several devices, one on the host.
     """
     if mesh is None:
-        return jitted_map_rows(vmap_rows, function, jnp.asarray(samples), None)
+        return jitted_map_rows(vmap_rows, function, jax.device_put(samples), None)
     return map_rows_on_host(vmap_rows, function, samples, mesh)
 
 
@@ -576,7 +572,7 @@ def fit_projection(
                 kept.append(part)
             yield part
 
-    shape = eqx.filter_eval_shape(feature_map, jnp.asarray(images[0]))
+    shape = eqx.filter_eval_shape(feature_map, jax.device_put(images[0]))
     store = len(images) * shape.size * shape.dtype.itemsize <= _MOST_STORED
     directions = fit_principal_directions(
         chunks(store),

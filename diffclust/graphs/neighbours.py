@@ -181,11 +181,9 @@ def _search(
         own = np.pad(numbers[start:stop], padding, constant_values=-1)
         best = np.full((chunk_size, keep), np.inf, padded.dtype)
         place = np.full((chunk_size, keep), -1, np.int32)
-        *asked, best, place = shard_rows(
-            jax.tree.map(jnp.asarray, (padded, own, best, place)), mesh
-        )
+        *asked, best, place = shard_rows(jax.device_put((padded, own, best, place)), mesh)
         for number, block in enumerate(blocks):
-            given = (*block, jnp.asarray(number * size, jnp.int32))
+            given = (*block, jax.device_put(np.int32(number * size)))
             best, place = jitted_map_rows(_merged, given, (*asked, best, place), mesh)
         nearest = np.asarray(place)[: stop - start]
         return _ranked(queries[start:stop], references, nearest, wanted)
@@ -207,7 +205,7 @@ def _blocks(references: np.ndarray, centre: np.ndarray) -> list[tuple[Array, Arr
         part = references[start : start + size] - centre
         padding = (0, size - len(part))
         norms = np.pad(np.einsum("nd,nd->n", part, part), padding, constant_values=np.inf)
-        blocks.append((jnp.asarray(np.pad(part, (padding, (0, 0)))), jnp.asarray(norms)))
+        blocks.append(jax.device_put((np.pad(part, (padding, (0, 0))), norms)))
     return blocks
 
 

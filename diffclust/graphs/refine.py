@@ -87,7 +87,7 @@ def pair_chunks(
     size = min(chunk_size, 16 * -(-count // (16 * devices))) * devices
 
     def rows_of(tree: PyTree, index: np.ndarray) -> PyTree:
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), tree)
+        return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf[index])), tree)
 
     def compute(start: int) -> Array:
         index = np.minimum(np.arange(start, start + size), count - 1)

@@ -9,11 +9,11 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PyTree
 
 from diffclust import _validation
+from diffclust._random import split_key
 from diffclust.energies import TransformedDistance
 from diffclust.features import AbstractScattering, PrincipalDirections, Scattering, drop_leading
 from diffclust.features.orthogonal_complement import OnCanvas, fit_projection, project_images
@@ -219,10 +219,10 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
 
         def clusters(context: Context) -> Clusters:
             means = context.results["means"]
-            return Clusters(*(jnp.asarray(means[name]) for name in ("prototype", "penalty")))
+            return Clusters(*(jax.device_put(means[name]) for name in ("prototype", "penalty")))
 
         def means(context: Context) -> dict[str, np.ndarray]:
-            key = jax.random.split(context.key)[1]
+            key = split_key(context.key, 2, 1)
             data = self.in_frame(context.data)
             result = aligned_means(alignment, data, assignments(context), key=key)
             return {name: np.asarray(getattr(result, name)) for name in ("prototype", "penalty")}
@@ -421,7 +421,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         Returns:
             One row for each image of all processes.
         """
-        stored = (jnp.asarray(outcome.extras[f"{name}{view}"]) for name in _DIRECTIONS)
+        stored = (jax.device_put(outcome.extras[f"{name}{view}"]) for name in _DIRECTIONS)
         directions = PrincipalDirections(*stored, normalisation=self.normalisation)
         data, report = self.in_frame(data), reporter(callback)
         feature_map = self.feature_map(*data.samples.shape[1:3])
@@ -474,7 +474,7 @@ class ScatteringKMeans(PassSettings, AbstractScatteringModel):
         points = kmeans(
             drop_leading(context.results["features"]["coordinates"], self.most_removed),
             self.num_clusters,
-            key=jax.random.split(context.key)[0],
+            key=split_key(context.key, 2, 0),
             num_restarts=self.num_restarts,
             max_passes=self.max_passes,
             weight=data.relative_weights,

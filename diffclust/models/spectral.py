@@ -12,6 +12,7 @@ import scipy
 from jaxtyping import Float
 
 from diffclust import _validation, metrics
+from diffclust._random import split_key
 from diffclust.features import drop_leading
 from diffclust.graphs import (
     Neighbours,
@@ -160,7 +161,7 @@ class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
             self.num_neighbours,
             self.num_clusters,
             self.num_restarts,
-            jax.random.split(context.key)[0],
+            split_key(context.key, 2, 0),
             context.callback,
             weight=context.data.relative_weights,
         ).arrays()
@@ -389,7 +390,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
         """Representatives in the space without the leading directions, and who is near them."""
         coordinates, key = context.results["features"]["coordinates"], context.key
         shared = {"data": context.data, "callback": context.callback}
-        return self.near_representatives(coordinates, removed, jax.random.split(key)[0], **shared)
+        return self.near_representatives(coordinates, removed, split_key(key, 2, 0), **shared)
 
     def near_representatives(
         self,
@@ -425,7 +426,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
 
     def _cut_through_representatives(self, context: Context) -> dict[str, np.ndarray]:
         near = [context.results[f"representatives_{n}"] for n in self.removed]
-        weight, key = context.data.relative_weights, jax.random.split(context.key)[0]
+        weight, key = context.data.relative_weights, split_key(context.key, 2, 0)
         reporter(context.callback, "cut")(0, 1)
         return self.cut_through_representatives(near, key, weight=weight).arrays()
 

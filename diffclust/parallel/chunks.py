@@ -358,7 +358,7 @@ class Chunks(Distributed):
 
         def part(number: int) -> PyTree:
             here = rows[number * size : (number + 1) * size]
-            return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[here]), memory)
+            return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[here]), memory)
 
         return tuple(self.shard(part(number)) for number in range(self.count))
 
@@ -503,7 +503,9 @@ def cut(
         prepare = _preparation(normalise, sample, mesh)
 
         def place(rows: PyTree, weight: np.ndarray) -> Batch:
-            on_device = jnp.asarray if mesh is None else lambda part: shard_rows(part, mesh)
+            # Outside of compiled programs `jnp.asarray` compiles one for each shape.
+            put = partial(jax.device_put, may_alias=False)
+            on_device = put if mesh is None else lambda part: shard_rows(part, mesh)
             rows = jax.tree.map(on_device, rows)
             return Batch(rows if prepare is None else prepare(rows), on_device(weight))
 

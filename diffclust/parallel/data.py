@@ -234,8 +234,9 @@ class Data(Distributed):
         """All samples on the one device; None where devices share them or they are streamed."""
         if self.mesh is not None or self.streamed:
             return None
-        weight = jnp.asarray(self.all_weights, dtype=self.dtype)
-        return Batch(jax.tree.map(jnp.asarray, self.samples), weight)
+        # Outside of compiled programs `jnp.asarray` compiles one for each shape.
+        weight = self.all_weights.astype(self.dtype)
+        return Batch(*jax.device_put((self.samples, weight), may_alias=False))
 
     def take(self, index: Int[np.ndarray, " m"]) -> Batch:
         """Some of the samples, shared out among the devices.
@@ -252,7 +253,7 @@ class Data(Distributed):
 
     def _batch(self, samples: PyTree, index: np.ndarray, place: Callable) -> Batch:
         batch = (samples, self.all_weights[index].astype(self.dtype))
-        return Batch(*(jax.tree.map(jnp.asarray, batch) if self.mesh is None else place(batch)))
+        return Batch(*(jax.device_put(batch) if self.mesh is None else place(batch)))
 
     def step(
         self, step: Callable, state: PyTree, memory: PyTree, index: Int[np.ndarray, " m"], *others
@@ -274,7 +275,7 @@ class Data(Distributed):
             given = (step, state, memory, self.take(index), places, others, self.mesh)
             return ready_on_cpu(_indexed_step(*given), self.mesh)
         # Apart, so that the program that takes long to compile serves any number of samples.
-        places = jnp.asarray(index)
+        places = jax.device_put(index)
         batch, past = rows_of((self.resident, memory), places)
         state, present = step_on_devices(step, state, batch, past, others, None)
         return state, None if memory is None else with_rows(memory, places, present)
@@ -290,7 +291,7 @@ class Data(Distributed):
         """
         if self.resident is None:
             return self._batch(self.gather(index), index, self.replicate)
-        return rows_of(self.resident, jnp.asarray(index))
+        return rows_of(self.resident, jax.device_put(index))
 
     def _rows(self, own: np.ndarray) -> PyTree:
         return jax.tree.map(lambda leaf: leaf[own], self.samples)

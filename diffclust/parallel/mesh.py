@@ -328,7 +328,7 @@ def unreplicated(tree: PyTree, mesh: Mesh | None) -> PyTree:
     Returns:
         The tree.
     """
-    return tree if mesh is None else jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
+    return tree if mesh is None else jax.tree.map(lambda leaf: jax.device_put(np.array(leaf)), tree)
 
 
 def ready_on_cpu(tree: PyTree, mesh: Mesh | None) -> PyTree:
@@ -452,7 +452,7 @@ def map_in_chunks(function: Callable[..., PyTree], chunk_size: int, *rows: Any) 
         Arrays of NumPy's, one row each.
     """
     chunks = (
-        jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i : i + chunk_size]), rows)
+        jax.tree.map(lambda leaf, i=i: jax.device_put(leaf[i : i + chunk_size]), rows)
         for i in range(0, len(rows[0]), chunk_size)
     )
     parts = [jax.tree.map(np.asarray, _map_chunk(function, chunk)) for chunk in chunks]

@@ -2,7 +2,6 @@
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -46,7 +45,8 @@ def warped_grids(
     along, across = np.linspace(-1, 1, 2 * (lines - 1) + 1), np.linspace(-1, 1, lines)
     horizontal = np.stack(np.broadcast_arrays(along[None, :], across[:, None]))
     points = np.concatenate([horizontal, horizontal[::-1]], axis=1)
-    warped = np.asarray(_warp(spatial, jnp.asarray(params), jnp.asarray(points, params.dtype)))
+    given = jax.device_put((params, points.astype(params.dtype)))
+    warped = np.asarray(_warp(spatial, *given))
     height, width = result.sample_shape[:2]
     side = np.array([width, height]) * (longest / max(height, width))
     drawn = (warped + 1) / 2 * side[:, None, None]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -253,6 +254,6 @@ def _each(
     for start in range(0, len(index), size):
         here = index[start : start + size]
         rows = np.asarray(images[np.resize(here, size)])
-        mapped_rows = jitted_map_rows(vmap_rows, function, jnp.asarray(rows), None)
+        mapped_rows = jitted_map_rows(vmap_rows, function, jax.device_put(rows), None)
         parts.append(np.asarray(mapped_rows)[: len(here)])
     return np.concatenate(parts)

@@ -1,7 +1,10 @@
 """The HTML between a fit and its clusters: film, other methods, confusion table, maps, bridges."""
 
 import math
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -275,8 +278,7 @@ def map_section(
     size = len(result.assignments)
     chosen = np.random.default_rng(seed).choice(size, min(most, size), replace=False)
     chosen, panels = np.sort(chosen), []
-    for title, images in _versions(result, dataset, others, chosen):
-        points = neighbour_map(images, seed=seed)
+    for title, points in _mapped(_versions(result, dataset, others, chosen), seed):
         if points is not None:
             alt = f"Map by t-SNE, {title.lower()}"
             svg = map_svg(points, result.assignments[chosen], alt=alt)
@@ -305,6 +307,19 @@ def map_section(
         f"lie close together; colours and numbers are clusters{again}. Distances between groups, "
         f"their sizes and the directions mean nothing.{note}</p>"
     )
+
+
+def _mapped(
+    versions: Iterable[tuple[str, np.ndarray]], seed: int
+) -> list[tuple[str, Float[np.ndarray, "n 2"] | None]]:
+    """Titles and places of the maps, which are made beside each other."""
+    import sklearn.manifold  # noqa: F401
+    from threadpoolctl import threadpool_limits
+
+    titles, images = zip(*versions, strict=True)
+    # Set once what each would set: threads that end in turn would leave it as it was not.
+    with threadpool_limits(limits=1), ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(zip(titles, pool.map(partial(neighbour_map, seed=seed), images), strict=True))
 
 
 def _versions(

@@ -94,12 +94,17 @@ def aligned_means(
         for batch, past in zip(level.batches, memory, strict=True):
             # The program that aligns all samples in the end, so that it is compiled once.
             alignment = level.map(_aligned, (solver, state.learned), (batch.samples, past))
-            energy = past.energy.at[:, 0].set(alignment.energy[:, 0])
-            present = Memory(past.cluster, energy, alignment.params)
+            present = _aligned_memory(past, alignment)
             state, present = level.step(step, state, batch, present)
             new.append(present)
         memory, state = tuple(new), solver.end_pass(state)
     return data.unreplicate(state.learned.clusters)
+
+
+@eqx.filter_jit
+def _aligned_memory(past: Memory, alignment: Alignment) -> Memory:
+    energy = past.energy.at[:, 0].set(alignment.energy[:, 0])
+    return Memory(past.cluster, energy, alignment.params)
 
 
 def alignment_chunks(

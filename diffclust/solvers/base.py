@@ -174,6 +174,7 @@ class AbstractSolver(eqx.Module):
         """
         return min(self.warm_starts, self.aligner.num_candidates(num_clusters))
 
+    @eqx.filter_jit
     def init_memory(self, size: int, num_clusters: int, dtype: jnp.dtype) -> Memory:
         """The memory of samples before the first pass.
 

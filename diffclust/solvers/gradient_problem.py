@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from diffclust._random import split_key
 from diffclust.parallel.chunks import Batch
-from diffclust.parallel.data import Data, Description
+from diffclust.parallel.data import Data, Description, rows_of
 from diffclust.parallel.mesh import check_batch_size
 from diffclust.prototypes import Learned
 from diffclust.solvers.assign import SoftAssignment, assign_softly
@@ -138,8 +139,8 @@ class GradientProblem(AbstractProblem):
         """One window of steps (the first begins the restart), or a restart's final assignment."""
         fit: GradientFit = state.arrays
         del state
-        key = jax.random.wrap_key_data(jnp.asarray(np.asarray(fit.key)))
-        key = jax.random.split(key, self.num_restarts)[len(fit.losses)]
+        key = jax.random.wrap_key_data(jax.device_put(np.asarray(fit.key)))
+        key = split_key(key, self.num_restarts, len(fit.losses))
         if fit.phase == len(self.plan.phases):
             return self._restart_done(data, fit, callback)
         own_key = jax.random.fold_in(key, 2 + fit.start) if fit.start else key
@@ -203,7 +204,7 @@ class GradientProblem(AbstractProblem):
             order = BatchOrder(data.counts, plan.batch_size, jax.random.fold_in(key, 0))
             self._order = run, order
         # Placed alike in every window, so that no step is compiled twice.
-        rate = jnp.asarray(phase.rate, dtype=data.dtype)
+        rate = jax.device_put(np.asarray(phase.rate, data.dtype))
         state, memory, rate = data.replicate((fit.state, fit.memory, rate))
         taken = int(state.step)
         for step in range(taken, taken + min(plan.window, phase.steps - fit.steps)):
@@ -330,7 +331,7 @@ def _split_merge(
     pair = best_move(move, least=plan.least_gain)
     if pair is None:
         return None
-    split, removed = (jnp.asarray(k, dtype=jnp.result_type(int)) for k in pair)
+    split, removed = jax.device_put(tuple(map(np.asarray, pair)))
     return apply_move(state, move.children, split, removed)
 
 
@@ -343,8 +344,7 @@ def _evaluation_batch(
     # One of few numbers, eight to a doubling: other data sets run the same program.
     count -= count % 2 ** max(0, count.bit_length() - 4)
     index = rng.choice(data.num_samples, count, replace=False)
-    places = jnp.asarray(index)
-    return data.some(index), jax.tree.map(lambda leaf: leaf[places], memory)
+    return data.some(index), rows_of(memory, jax.device_put(index))
 
 
 @eqx.filter_jit

@@ -9,10 +9,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Int, PyTree
 
 from diffclust import _validation
-from diffclust._random import numpy_generator
+from diffclust._random import numpy_generator, split_key
 from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.data import Data, Description, PerSample, with_rows
 from diffclust.prototypes import Clusters, Learned
@@ -278,14 +278,13 @@ class LloydProblem(AbstractProblem):
             else:
                 assert fit.children is not None
                 # The second half takes the place of the cluster that makes room.
-                halves = fit.children.take(jnp.asarray(proposed[0]))
-                clusters = with_rows(clusters, jnp.asarray(proposed), halves)
+                clusters = _divided(clusters, fit.children, jax.device_put(np.array(proposed)))
             state = solver.init(clusters, run.learned.objective)
         return replace(fit, state=state, memory=memory, best=best, history=())
 
     def _restart_key(self, fit: LloydFit) -> Key:
-        key = jax.random.wrap_key_data(jnp.asarray(np.asarray(fit.key)))
-        return jax.random.split(key, self._num_restarts)[fit.restart]
+        key = jax.random.wrap_key_data(jax.device_put(np.asarray(fit.key)))
+        return split_key(key, self._num_restarts, fit.restart)
 
     def _seeded(
         self, data: Data, chunks: Chunks, key: Key
@@ -366,9 +365,8 @@ class LloydProblem(AbstractProblem):
         children, gain = fit.children, None
         if trial is not None:
             gain, halves = trial
-            if children is None:
-                children = _pairs(run.learned.clusters)
-            children = jax.tree.map(lambda a, new: a.at[cluster].set(new), children, halves)
+            place = jax.device_put(np.array(cluster))
+            children = _with_halves(run.learned.clusters, children, place, halves)
         done = (cluster + 1, self.plan.num_clusters)
         passes = len(run.history)
         callback(Progress("split", fit.restart, passes, *done, run.loss, fit.least))
@@ -443,6 +441,22 @@ class LloydProblem(AbstractProblem):
         plan, prepare = self.plan, eqx.Partial(_prepare, solver=self.solver, factor=factor)
         given = (description.sample, plan.num_clusters, plan.penalty)
         return blank_state(self.solver, *given, prepare=prepare)
+
+
+# Each is one program: outside of it every operation would be one.
+
+
+@eqx.filter_jit
+def _divided(clusters: Clusters, children: Clusters, proposed: Int[Array, "2"]) -> Clusters:
+    return with_rows(clusters, proposed, children.take(proposed[0]))
+
+
+@eqx.filter_jit
+def _with_halves(
+    clusters: Clusters, children: Clusters | None, cluster: Int[Array, ""], halves: Clusters
+) -> Clusters:
+    children = _pairs(clusters) if children is None else children
+    return jax.tree.map(lambda a, new: a.at[cluster].set(new), children, halves)
 
 
 def _pairs(clusters: Clusters) -> Clusters:

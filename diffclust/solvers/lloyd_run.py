@@ -184,7 +184,9 @@ def run_pass(
     state = solver.end_pass(state, keep=keep)
     empty = np.asarray(tally.count) == 0
     status = None
-    if not empty.any() and has_converged(state.learned.objective, learned.objective):
+    objective = learned.objective
+    rests = objective is None or has_converged(state.learned.objective, objective)
+    if rests and not empty.any():
         status = _verdict(solver, history, int(tally.changed), stopping)
     compared = None if last is None else previous
     if compared is not None and has_risen(solver, learned, compared, loss, history[-2]):
@@ -373,7 +375,9 @@ def clusters_of(
     """
     _validation.positive(penalty, "penalty", least=0)
     # An array: for other numbers nothing is compiled anew.
-    return _clusters_of(solver, samples, jnp.asarray(penalty, jnp.result_type(float)))
+    dtype = jnp.result_type(float)
+    weights = jax.device_put(np.asarray(penalty, dtype)) if isinstance(penalty, tuple) else penalty
+    return _clusters_of(solver, samples, weights)
 
 
 @eqx.filter_jit
@@ -429,8 +433,9 @@ def assigned_memory(
         Memory of each chunk.
     """
     memory = solver.init_memory(chunks.num_samples, num_clusters, chunks.dtype)
-    cluster = memory.cluster.at[:, 0].set(jnp.asarray(assignments, dtype=jnp.int32))
-    return chunks.scatter(eqx.tree_at(lambda m: m.cluster, memory, cluster))
+    cluster = np.array(memory.cluster)
+    cluster[:, 0] = assignments
+    return chunks.scatter(eqx.tree_at(lambda m: m.cluster, memory, jax.device_put(cluster)))
 
 
 def add_aligned(
@@ -453,6 +458,12 @@ def add_aligned(
     return solver.accumulate(state, batch, alignment, previous, axis_name=axis_name), memory
 
 
+@eqx.filter_jit
+def _restarted(solver: Lloyd, clusters: Clusters, samples: PyTree) -> Clusters:
+    prototype = jax.vmap(solver.family.init)(samples)
+    return eqx.tree_at(lambda c: c.prototype, clusters, prototype)
+
+
 def means_of_aligned(
     solver: Lloyd, chunks: Chunks, memory: tuple[Memory, ...], clusters: Clusters
 ) -> LloydState:
@@ -468,11 +479,10 @@ def means_of_aligned(
         A state with empty sums.
     """
     blank = jax.tree.map(
-        lambda leaf: jnp.zeros((len(clusters), *leaf.shape), leaf.dtype), chunks.sample
+        lambda leaf: np.zeros((len(clusters), *leaf.shape), leaf.dtype), chunks.sample
     )
-    prototype = jax.vmap(solver.family.init)(blank)
     initial = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
-    state = initial.init(eqx.tree_at(lambda c: c.prototype, clusters, prototype))
+    state = initial.init(_restarted(solver, clusters, jax.device_put(blank)))
     step = eqx.Partial(add_aligned, initial)
     for batch, past in zip(chunks.batches, memory, strict=True):
         state = chunks.step(step, state, batch, past)[0]

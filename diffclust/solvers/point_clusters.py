@@ -25,6 +25,9 @@ from diffclust.solvers.split_merge import SplitMerge
 from diffclust.transforms import Identity
 from diffclust.types import Key
 
+_FEW = 2**18
+"""Numbers of all points, for each cluster: for so few compiling takes longer than clustering."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PointClusters:
@@ -72,6 +75,8 @@ def centres_by_kmeans(
     Returns:
         The centres.
     """
+    if points.size * plan.num_clusters <= _FEW:
+        return _centres_of_few(points, plan, numpy_generator(key), weight, start)
     # Images of one pixel with many channels, which the solvers take.
     images = points[:, None, None, :]
     copies = 1 + -(-plan.num_clusters // points.shape[1])
@@ -80,6 +85,30 @@ def centres_by_kmeans(
     data = Data(images, weight, default_chunk_size(images[0], len(images), copies))
     outcome = run((LloydProblem(solver, plan, first),), data, key, callback=callback)
     return np.asarray(outcome.learned.clusters.prototype).reshape(plan.num_clusters, -1)
+
+
+def _centres_of_few(
+    points: Float[np.ndarray, "n features"],
+    plan: LloydPlan,
+    rng: np.random.Generator,
+    weight: Float[np.ndarray, " n"] | None,
+    start: Float[np.ndarray, "clusters features"] | None,
+) -> Float[np.ndarray, "clusters features"]:
+    """By scikit-learn, which compiles nothing; more starts stand for split-and-merge moves."""
+    from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
+
+    starts = plan.num_restarts * (8 if plan.split_merge.rounds else 1)
+    solver = KMeans(
+        plan.num_clusters,
+        init="k-means++" if start is None else start,
+        n_init=starts if start is None else 1,
+        max_iter=plan.stopping.max_passes,
+        tol=plan.stopping.tolerance or 0.0,
+        random_state=int(rng.integers(2**31)),
+    )
+    with threadpool_limits(limits=1):
+        return solver.fit(points, sample_weight=weight).cluster_centers_.astype(points.dtype)
 
 
 @renamed_keywords(rows="points")

@@ -23,7 +23,7 @@ from diffclust.prototypes import Clusters, Learned
 from diffclust.prototypes.base import column
 from diffclust.solvers.base import Memory
 from diffclust.solvers.gradient import GradientEM, GradientState, cleared, regrouped
-from diffclust.solvers.lloyd import Lloyd, hard_membership, total_share
+from diffclust.solvers.lloyd import Lloyd, LloydState, hard_membership, total_share
 from diffclust.solvers.lloyd_run import Run, Stopping, lloyd_iterations
 
 
@@ -95,9 +95,15 @@ def _shares_of_sides(
 
 
 @eqx.filter_jit
-def _children(
-    solver: Lloyd, samples: PyTree, params: Array, weight: Array, parent: Clusters
-) -> Clusters:
+def _halved(
+    solver: Lloyd,
+    samples: PyTree,
+    params: Array,
+    weight: Array,
+    learned: Learned,
+    cluster: Int[Array, ""],
+) -> LloydState:
+    parent = learned.clusters.take(cluster)
     aligned = jax.vmap(solver.energy.aligned)(params, samples)
     share = _shares_of_sides(_flat(aligned), weight, iterations=12)[::-1]
     means = jax.tree.map(
@@ -105,7 +111,8 @@ def _children(
     )
     prototype = jax.vmap(solver.family.normalise)(means)
     twins = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), parent)
-    return eqx.tree_at(lambda c: c.prototype, twins, prototype)
+    children = eqx.tree_at(lambda c: c.prototype, twins, prototype)
+    return solver.init(children, learned.objective)
 
 
 def try_split(
@@ -146,11 +153,10 @@ def try_split(
     padded = np.zeros((part.count * part.size, params.shape[1]), params.dtype)
     padded[: some.size] = params
     samples = part.gather(np.arange(part.count * part.size))
-    parent = run.learned.clusters.take(jnp.asarray(cluster))
-    children = _children(solver, samples, jnp.asarray(padded), jnp.asarray(part.weights), parent)
+    moved, share, place = jax.device_put((padded, part.weights, np.array(cluster)))
+    state = _halved(solver, samples, moved, share, run.learned, place)
     memory = tuple(solver.init_memory(part.own_size, 2, params.dtype) for _ in range(part.count))
     stopping = Stopping(settings.split_passes, 1e-3)
-    state = solver.init(children, run.learned.objective)
     trial = lloyd_iterations(solver, part, state, memory, stopping)
     losses = past.energy[:, 0]
     if not solver.reduction.is_hard:

@@ -93,7 +93,7 @@ class StagedProblem(AbstractProblem):
         return len(state.position["stages"]) == len(self._stages)
 
     def _context(self, data: Data, arrays: StagedArrays, callback: Callback) -> Context:
-        key = jax.random.wrap_key_data(jnp.asarray(arrays.key))
+        key = jax.random.wrap_key_data(jax.device_put(np.asarray(arrays.key)))
         return Context(data, key, arrays.results, callback)
 
     def advance(self, data: Data, state: State, callback: Callback) -> State:

@@ -129,22 +129,29 @@ class SnapshotFolder:
             else:
                 stack.push(lock)
             self._mark({"format": STATE_FORMAT, "run": json.loads(json.dumps(run, default=str))})
-            self._open(max_to_keep)
+            self._states, self._max_to_keep = self._path / "states", max_to_keep
+            self._states.mkdir(exist_ok=True)
             self._lock = stack.pop_all()
         self._quiet = _silence_orbax()
 
-    def _open(self, max_to_keep: int) -> None:
+    @functools.cached_property
+    def _manager(self) -> Any:
+        """Orbax's, which is slow to import: a fit that saves and finds nothing never needs it."""
         import orbax.checkpoint as ocp
 
         self._ocp = ocp
-        (self._path / "states").mkdir(exist_ok=True)
-        self._manager = ocp.CheckpointManager(
-            self._path / "states",
+        return ocp.CheckpointManager(
+            self._states,
             options=ocp.CheckpointManagerOptions(
-                max_to_keep=max_to_keep, create=False, multiprocessing_options=saving_alone()
+                max_to_keep=self._max_to_keep, create=False, multiprocessing_options=saving_alone()
             ),
             item_names=("arrays", "about"),
         )
+
+    @property
+    def _is_untouched(self) -> bool:
+        """Whether nothing was saved, by this process or one before."""
+        return "_manager" not in vars(self) and not any(self._states.iterdir())
 
     def _mark(self, described: dict[str, Any]) -> None:
         """Writes what the folder is for, or compares it with what was written."""
@@ -190,7 +197,8 @@ class SnapshotFolder:
                 with contextlib.suppress(Exception):
                     self._write(self._pending)
             try:
-                self._manager.close()
+                if "_manager" in vars(self):
+                    self._manager.close()
             # Orbax and tensorstore raise whatever they like.
             except Exception as failure:
                 cannot_save = self._cannot_save(failure)
@@ -261,6 +269,8 @@ class SnapshotFolder:
         Raises:
             ValueError: If none of the snapshots can be read.
         """
+        if self._is_untouched:
+            return None
         self._manager.wait_until_finished()
         numbers = sorted(self._manager.all_steps(), reverse=True)
         for number in numbers:
@@ -308,6 +318,8 @@ class SnapshotFolder:
 
     def last(self) -> str | None:
         """Where the last good state is, in words; None where nothing was saved."""
+        if self._is_untouched:
+            return None
         # The error of a save that failed is raised where its state is missed.
         with contextlib.suppress(Exception):
             self._manager.wait_until_finished()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust.sampling import Boundary, planes
@@ -146,7 +147,7 @@ class Affine(AbstractHomography):
     @property
     def affine_embedding(self) -> Float[Array, "params 6"] | None:
         """The unit matrix."""
-        return jnp.eye(6)
+        return jax.device_put(np.eye(6, dtype=jnp.result_type(float)))
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
         """Mean squared displacement over the image."""

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -117,7 +118,8 @@ class ThinPlateSpline(AbstractSpatialTransform):
         one, none = np.ones_like(x), np.zeros_like(x)
         horizontal = np.stack([x, y, none, none, one, none], axis=1)
         vertical = np.stack([none, none, x, y, none, one], axis=1)
-        return jnp.asarray(np.concatenate([horizontal, vertical]), dtype=jnp.result_type(float))
+        embedding = np.concatenate([horizontal, vertical])
+        return jax.device_put(embedding.astype(jnp.result_type(float)))
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
         """Mean squared displacement of the affine part, and the bending energy ∬ |D²F|².

@@ -2,10 +2,12 @@
 
 Every row is a process of its own. The command runs with an empty cache of compiled programs, and
 then with the one that it has filled; Python keeps none. Seconds on the wall clock from before the
-process starts: to the fit (imports, options, images), to the first chunk or window of steps that is
-done, of the fit (with the rehearsal that says how long it will take), and after it (report, model).
-Of all of them, what tracing takes, and compiling or reading from the cache; also seconds of the
-processor and how many programs were compiled or read.
+process starts: to the fit (imports, options, samples), to the first chunk or window of steps that
+is done, of the fit (with a rehearsal of it, and another fit that it is compared with, where there
+are such), and after it (report, model). Of all of them, what tracing takes, and compiling
+or reading from the cache; computing is what is left of the fit, the report what is left of the
+rest. Also seconds of the processor, which say more where other work goes on, and how many programs
+were compiled or read. Methods of shapes and series have samples that are drawn here.
 
     python -m experiments.benchmarks.first_result [--methods kmeans di-kmeans] [--counts 300 2000]
 """
@@ -19,11 +21,39 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+
+from diffclust.methods import METHODS as DESCRIPTORS
 from experiments.harness import arguments, finish
 
-METHODS = ("kmeans", "ai-kmeans", "di-kmeans", "pssc", "di-spectral", "dti-kmeans")
-OPTIONS = {"dti-kmeans": ["--max-steps", "200", "--starts", "1"]}
-"""Of DTI K-means 200 steps of one run."""
+METHODS = tuple(DESCRIPTORS)
+
+COLUMNS = ("before_fit", "tracing", "compiling", "computing", "report", "wall", "cpu", "programs")
+"""What the table shows."""
+
+
+def options_of(method: str) -> dict[str, int]:
+    """Of methods by gradient steps 200 steps of one run."""
+    steps = DESCRIPTORS[method].solver == "gradient"
+    return {"max_steps": 200, "num_starts": 1} if steps else {}
+
+
+def drawn_samples(kind: str, count: int, clusters: int, folder: str) -> str:
+    """A file of shapes or series, each a variation of one of the clusters' own."""
+    rng, of = np.random.default_rng(0), np.arange(count) % clusters
+    if kind == "shape":
+        turns = rng.uniform(0, 2 * np.pi, count)
+        turned = np.stack([np.cos(turns), -np.sin(turns), np.sin(turns), np.cos(turns)], axis=1)
+        shapes = rng.normal(size=(clusters, 8, 2))[of] + rng.normal(0, 0.1, (count, 8, 2))
+        arrays = {"landmarks": shapes @ turned.reshape(-1, 2, 2)}
+    else:
+        times = np.linspace(0, 1, 64)[None] ** np.exp(rng.normal(0, 0.2, (count, 1)))
+        waves = np.sin(np.pi * times[..., None] * np.arange(1, 5))
+        arrays = {"series": np.sum(waves * rng.normal(size=(clusters, 1, 4))[of], axis=2)}
+    file = f"{folder}/{kind}.npz"
+    np.savez(file, allow_pickle=False, **arrays, labels=of)
+    return file
+
 
 _CHILD = """
 import collections, json, os, sys, time
@@ -31,12 +61,21 @@ begun, where, kind = float(sys.argv[1]), sys.argv[2], sys.argv[3]
 # The clock of the parent: it counts from the start of the machine, not of the process.
 now = lambda: time.monotonic() - begun
 import jax
-seconds, number, at = collections.Counter(), collections.Counter(), {}
+spans, number, at = collections.defaultdict(list), collections.Counter(), {}
+parts = {"jaxpr_trace_duration": "tracing", "jaxpr_to_mlir_module_duration": "tracing",
+         "backend_compile_duration": "compiling"}
 def listen(event, duration, **_):
-    seconds[event.rsplit("/", 1)[-1]] += duration
-    number[event.rsplit("/", 1)[-1]] += 1
+    name = event.rsplit("/", 1)[-1]
+    number[name] += 1
+    if name in parts:
+        spans[parts[name]].append((now() - duration, now()))
+def seconds(name):
+    # What is traced within something else counts once.
+    total, last = 0.0, 0.0
+    for start, end in sorted(spans[name]):
+        total, last = total + max(0.0, end - max(start, last)), max(last, end)
+    return total
 jax.monitoring.register_event_duration_secs_listener(listen)
-parts = ("jaxpr_trace_duration", "jaxpr_to_mlir_module_duration", "backend_compile_duration")
 from diffclust.models.base import AbstractModel
 fit = AbstractModel.fit
 def timed(*args, **kwargs):
@@ -48,23 +87,31 @@ def timed(*args, **kwargs):
         inner(progress)
     result = fit(*args, **{**kwargs, "callback": callback})
     at["fit"] = now() - at["before_fit"]
+    at["others"] = seconds("tracing") + seconds("compiling")
+    at["computing"] = at["fit"] - at["others"]
     return result
 AbstractModel.fit = timed
 if kind == "python":
+    import numpy as np
     from diffclust.data import load
     from diffclust.models import MODELS
     source, clusters, method, count, options = sys.argv[4:]
-    images = load(source, limit=int(count)).images
+    if source.endswith(".npz"):
+        images = np.load(source)[np.load(source).files[0]]
+    else:
+        images = load(source, limit=int(count)).images
     settings = {"num_clusters": int(clusters), **json.loads(options)}
     MODELS[method].from_settings(settings).fit(images, key=jax.random.key(0))
 else:
     from diffclust.cli import main
     if main(sys.argv[4:]):
         sys.exit("the command failed")
-cpu = os.times()
-row = {**at, "after_fit": now() - at["before_fit"] - at["fit"], "wall": now(),
-       "tracing": seconds[parts[0]] + seconds[parts[1]], "compiling": seconds[parts[2]],
-       "cpu": cpu.user + cpu.system, "programs": number[parts[2]]}
+cpu, tracing, compiling = os.times(), seconds("tracing"), seconds("compiling")
+after = now() - at["before_fit"] - at["fit"]
+row = {**at, "after_fit": after, "wall": now(), "tracing": tracing, "compiling": compiling,
+       "report": after - (tracing + compiling - at.pop("others")),
+       "cpu": cpu.user + cpu.system, "programs": number["backend_compile_duration"]}
+row.pop("others")
 open(where, "w").write(json.dumps(row))
 """
 
@@ -120,12 +167,18 @@ def main() -> None:
         rows.setdefault(name, []).append(row)
         print(f"{name:40s} " + "  ".join(f"{k} {v:g}" for k, v in row.items()), flush=True)
 
+    samples = tempfile.TemporaryDirectory()
     for count in counts:
         for method in methods:
-            command = ["fit", args.source, "-k", str(args.k), "--method", method]
-            command += ["--limit", str(count), *OPTIONS.get(method, [])]
-            settings = {"max_steps": 200, "num_starts": 1} if method in OPTIONS else {}
-            alone = [args.source, str(args.k), method, str(count), json.dumps(settings)]
+            kind, settings = DESCRIPTORS[method].sample_kind, options_of(method)
+            source = args.source
+            if kind != "image":
+                source = drawn_samples(kind, count, args.k, samples.name)
+            command = ["fit", source, "-k", str(args.k), "--method", method]
+            command += ["--limit", str(count)] if kind == "image" else []
+            if settings:
+                command += ["--max-steps", "200", "--starts", "1"]
+            alone = [source, str(args.k), method, str(count), json.dumps(settings)]
             for _ in range(1 if args.quick else args.starts):
                 with tempfile.TemporaryDirectory() as cache:
                     run(f"{method}, {count}, empty cache", "command", command, cache)
@@ -135,6 +188,9 @@ def main() -> None:
         name: {key: statistics.median(row[key] for row in runs) for key in runs[0]}
         for name, runs in rows.items()
     }
+    print("| | " + " | ".join(COLUMNS) + " |\n" + "|---" * (1 + len(COLUMNS)) + "|")
+    for name, row in medians.items():
+        print(f"| {name} | " + " | ".join(f"{row[column]:.3g}" for column in COLUMNS) + " |")
     finish({"experiment": "first_result", "medians": medians, "runs": rows})
 
 

@@ -187,6 +187,7 @@ def test_a_fit_that_cannot_have_its_memory_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(stages, "installed_memory", lambda: 10**6)
+    monkeypatch.setattr(cli_estimate, "_LITTLE", 0)
     monkeypatch.setattr(cli_estimate, "_kept", lambda *_: None)
     monkeypatch.setattr(cli_estimate, "_keep", lambda *_: None)
     assert main([*FIT, *extra, "--out", str(tmp_path / "run")]) == 2
@@ -217,6 +218,10 @@ def test_a_long_fit_is_announced_and_not_rehearsed_again(
         return example(host_limit=int(1.5 * GIGABYTE))
 
     monkeypatch.setattr(cli_estimate, "estimate", long)
+    # So small a fit is not rehearsed at all.
+    assert main([*FIT, "--no-report", "--out", str(tmp_path / "small")]) == 0
+    assert (calls, "this will take" in capsys.readouterr().err) == ([], False)
+    monkeypatch.setattr(cli_estimate, "_LITTLE", 0)
     monkeypatch.setattr(
         cli_estimate, "_file_of", place_in(tmp_path / "kept", cli_estimate._file_of)
     )
