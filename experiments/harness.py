@@ -140,7 +140,7 @@ def missing_runs(
 
     Args:
         results: A file of JSON lines, to which every run is added as it ends; None for none.
-        names: What tells runs apart.
+        names: What tells runs apart; a row of the file without one of these has None for it.
         asked: Values of these names, for each run.
         run: Makes one run from its values.
 
@@ -150,7 +150,7 @@ def missing_runs(
     kept = Path(results) if results else None
     lines = kept.read_text("utf-8").splitlines() if kept and kept.is_file() else []
     rows = [json.loads(line) for line in lines]
-    done = {tuple(row[name] for name in names) for row in rows}
+    done = {tuple(row.get(name) for name in names) for row in rows}
     for each in asked:
         if each in done:
             continue

@@ -15,7 +15,7 @@ from diffclust.cli.runs import SavedRun, read_run, refuse_inputs, write_table
 from diffclust.cli.samples import reload_samples
 from diffclust.data import Collection, Dataset
 from diffclust.methods import METHODS, plural
-from diffclust.models import Result
+from diffclust.models import Result, of_images, restored, warped_prototypes
 from diffclust.plotting import as_picture, displayable
 from diffclust.progress_bar import ProgressBar
 from diffclust.storage.staging import EXPORT_MARK, check_target, staged, staged_file
@@ -206,11 +206,34 @@ def _aligned(job: _Export) -> str:
     params, samples = result.outcome.assignment.params, dataset.samples
     places = _parts(job, "aligning")
     parts = (result.align(np.asarray(samples[here]), params[here]) for here in places)
+    return _write_images(job, parts)
+
+
+def _restored(job: _Export) -> str:
+    """Each image's prototype, at the place and in the colours that registration took out."""
+    result = job.run.result()
+    if not of_images(result).registers:
+        raise ValueError(f"no {job.noun} were registered, so nothing is to be restored")
+    result, dataset = assign_again(job.run, result, job.options.source, job.bar)
+    assignment, samples = result.outcome.assignment, dataset.samples
+
+    def drawn(here: slice) -> np.ndarray:
+        clusters = assignment.clusters[here]
+        if result.model.descriptor.moves == "prototypes":
+            return warped_prototypes(result, clusters, assignment.params[here])
+        return result.prototypes[clusters]
+
+    places = _parts(job, "restoring")
+    parts = (restored(result, np.asarray(samples[here]), drawn(here)) for here in places)
+    return _write_images(job, parts)
+
+
+def _write_images(job: _Export, parts: Iterable[np.ndarray]) -> str:
     if job.ending:
-        job.save_arrays(aligned=np.concatenate(list(parts)))
+        job.save_arrays(**{job.options.what: np.concatenate(list(parts))})
     else:
         _save_pictures(job, parts)
-    return f"{job.samples()}, aligned"
+    return f"{job.samples()}, {job.options.what}"
 
 
 def _parts(job: _Export, doing: str) -> Iterator[slice]:
@@ -319,6 +342,7 @@ _WRITERS: dict[What, tuple[Callable[[_Export], str], tuple[str, ...]]] = {
     "assignments": (_assignments, (".csv", ".npz")),
     "params": (_params, (".csv", ".npz")),
     "aligned": (_aligned, (".npz", "")),
+    "restored": (_restored, (".npz", "")),
     "prototypes": (_prototypes, (".npz", ".png", "")),
     "folders": (_folders, ("",)),
 }

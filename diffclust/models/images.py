@@ -93,7 +93,8 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
         """The model with the frame and the ground that its images have."""
         register, ground = self.register, self.ground
         if register == "none":
-            return self
+            # Nothing is looked for. "none" says that a search found no plain ground.
+            return dataclasses.replace(self, ground="auto") if ground == "none" else self
         if ground == "auto":
             with given.raise_everywhere():
                 array = self._masked(given.samples)

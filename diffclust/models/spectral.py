@@ -208,7 +208,8 @@ def cut_mean_graph(
 
     Returns:
         The clustering, and how steady it is: the mean adjusted Rand index between it and the
-        clusterings of the graphs for each distance alone.
+        clusterings of the graphs for each distance alone; for one distance, of those for each
+        number of neighbours.
     """
     report = reporter(callback, "cut")
 
@@ -220,10 +221,11 @@ def cut_mean_graph(
         settings = {"key": key, "weight": weight, "num_restarts": restarts}
         return graph, embedding, kmeans(embedding.vectors, num_clusters, **settings)
 
-    graphs = [
-        mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in num_neighbours])
+    several = [
+        [self_tuning_affinity(near, num_neighbours=k) for k in num_neighbours]
         for near in neighbours
     ]
+    graphs = [mean_graph(each) for each in several] if len(several) > 1 else several[0]
     affinities = mean_graph(graphs)
     alone = graphs if len(graphs) > 1 else []
     report(0, 1 + len(alone))

@@ -11,7 +11,7 @@ import numpy as np
 from diffclust.data import load
 from diffclust.registration import Frame, ink_of
 from experiments.harness import arguments, finish
-from experiments.registration.run import SETS
+from experiments.registration.development import SETS
 
 ROWS = {
     "mnist": "as they are",

@@ -1,176 +1,167 @@
-"""Registration before unchanged methods: place, slant and colours taken out in closed form.
+"""One recipe for all sets: every method as it comes, without registration and with `auto`.
 
-    python -m experiments.registration.run [--seed 0] [--seeds 1] [--quick] [--limit 2000]
-        [--sets mnist affnist color ...] [--frames as-it-is none place upright auto]
-        [--methods di-spectral ...]
+    python -m experiments.registration.run [--seed 0] [--seeds 5] [--draw N] [--quick]
+        [--results FILE] [--sets mnist-test usps ...] [--methods di-spectral ...]
+        [--registers none auto] [--limit N]
+        [--source FOLDER|FILE|tfds:NAME [--split all] [--size 28] [--k K]]
+    python -m experiments.registration.run --results FILE --table
 
-All sets are made of MNIST's 60,000 training digits. `as-it-is` is the method alone; `none`, `place`
-and `upright` give it registered images, from which the ground's colour is taken out too, where the
-set has a plain one; `auto` is the method's own `register="auto"`. Labels score, and nothing else.
+Nothing differs between sets but the number of clusters. Sets that are made are made anew for every
+seed, so that means are over both; with `--draw` they are made once, and only the method's seed
+differs. FILE (JSON lines) keeps every run, with date and version, and those that it has are not run
+again; `--table` only prints its means. Labels score, and nothing else.
 """
 
+import datetime
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
-import scipy.ndimage
 
-from diffclust.data import affnist_like, load, mnist_color
+import diffclust
+from diffclust.data import load
 from diffclust.metrics import scores
 from diffclust.models import MODELS
-from diffclust.registration import Frame, ink_of
-from experiments.harness import arguments, finish, peak_memory_mb, spread
+from experiments.di_spectral_ablation.removed import CLASSES
+from experiments.di_spectral_ablation.removed import SETS as SUBSETS
+from experiments.harness import (
+    RESULTS,
+    SOURCE,
+    arguments,
+    finish,
+    loaded,
+    missing_runs,
+    peak_memory_mb,
+)
+from experiments.registration.development import SETS as MADE
 
-
-def as_they_are(images, labels, seed):
-    return images
-
-
-def moved(images, labels, seed):
-    """At any place of a canvas of 40×40 pixels, under affine maps."""
-    return affnist_like(images, labels, seed=seed).images
-
-
-def in_colours(images, labels, seed):
-    """A random colour on another."""
-    return mnist_color(images, labels, seed=seed).images
-
-
-def in_published_colours(images, labels, seed):
-    """|a x + b| / its largest, as the code of DTI clustering's authors draws colours."""
-    draw, shape = np.random.default_rng(seed), (len(images), 1, 1, 3)
-    a, b = draw.uniform(-1, 1, shape), draw.uniform(0, 1, shape)
-    made = np.abs(a * images + b)
-    return (made / made.max(axis=(1, 2, 3), keepdims=True)).astype(np.float32)
-
-
-def cluttered(images, labels, seed):
-    """With four scraps of 4×4 pixels of other digits on the canvas of 40×40."""
-    draw, made = np.random.default_rng(seed), moved(images, labels, seed).copy()
-    for image in made:
-        for _ in range(4):
-            other = images[draw.integers(len(images))]
-            y, x = draw.integers(8, 16, 2)
-            top, left = draw.integers(0, 36, 2)
-            part = image[top : top + 4, left : left + 4]
-            np.maximum(part, other[y : y + 4, x : x + 4], out=part)
-    return made
-
-
-def cut(images, labels, seed):
-    """Shifted by up to a third of the canvas of 28×28, and cut where they leave it."""
-    draw = np.random.default_rng(seed)
-    made = np.zeros_like(images)
-    for image, to in zip(images, made, strict=True):
-        y, x = draw.integers(-9, 10, 2)
-        to[max(y, 0) : 28 + y, max(x, 0) : 28 + x] = image[max(-y, 0) : 28 - y, max(-x, 0) : 28 - x]
-    return made
-
-
-def on_gradients(images, labels, seed):
-    """Moved, dark or light, on a ground that changes linearly."""
-    made, draw = moved(images, labels, seed), np.random.default_rng(seed)
-    axis = np.linspace(-1, 1, made.shape[1], dtype=np.float32)
-    level = draw.uniform(0.3, 0.7, (len(made), 1, 1, 1))
-    across, down = draw.uniform(-0.15, 0.15, (2, len(made), 1, 1, 1))
-    ground = level + across * axis[None, None, :, None] + down * axis[None, :, None, None]
-    ink = np.where(draw.uniform(size=level.shape) < 0.5, 0.0, 1.0)
-    return (made * ink + (1 - made) * ground).astype(np.float32)
-
-
-def on_textures(images, labels, seed):
-    """Moved, on smoothed noise about a third as bright as the digits."""
-    made, draw = moved(images, labels, seed), np.random.default_rng(seed)
-    noise = scipy.ndimage.gaussian_filter(draw.normal(size=made.shape), (0, 1.5, 1.5, 0))
-    noise = np.clip(0.15 + 0.1 * noise / noise.std(), 0.0, 1.0)
-    return np.maximum(made, noise).astype(np.float32)
-
-
-def on_white(images, labels, seed):
-    return 1.0 - images
-
-
-def at_two_places(images, labels, seed):
-    """In the left or the right half of a canvas of 28×56: a nuisance that is stable itself."""
-    right = np.random.default_rng(seed).uniform(size=(len(images), 1, 1, 1)) < 0.5
-    blank = np.zeros_like(images)
-    return np.concatenate([np.where(right, blank, images), np.where(right, images, blank)], axis=2)
-
-
-SETS = {
-    "mnist": as_they_are,
-    "affnist": moved,
-    "color": in_colours,
-    "color-published": in_published_colours,
-    "cluttered": cluttered,
-    "cut": cut,
-    "gradient": on_gradients,
-    "textured": on_textures,
-    "white": on_white,
-    "two-places": at_two_places,
+WHOLE = {
+    "mnist": ("mnist", "all"),
+    "mnist-test": ("mnist", "test"),
+    "usps": ("usps", "all"),
+    "mnist-1k": ("mnist-1k", "all"),
+    "mnist-color": ("mnist-color", "test"),
+    "affnist-like": ("affnist-like", "all"),
+    "digits": ("digits", "all"),
 }
+FROM_TEST = ("color-published", "cluttered", "cut", "gradient", "textured", "white", "two-places")
+CLASSES_OF = {
+    f"{name} {','.join(map(str, classes))}": (name, classes)
+    for name in SUBSETS
+    for classes in CLASSES[1:]
+}
+SETS = (*WHOLE, *FROM_TEST, *CLASSES_OF)
+
+STEPS = (200, 600, 600, 800, 200)
+SETTINGS = {"dti-kmeans": {"steps": STEPS}, "dti-gmm": {"steps": STEPS}}
+"""2,400 steps; all else as it comes."""
+
+LIMITS = {"ai-kmeans": 2000, "di-kmeans": 2000}
+SEEDS = {"dti-kmeans": 3, "dti-gmm": 3}
+METHODS = ("di-spectral", "pssc", "kmeans", "ai-kmeans", "di-kmeans", "dti-kmeans", "dti-gmm")
 
 
-def registered(images, frame):
-    """Images in a frame, what ink was taken to be, and the seconds that took."""
+def data_of(name, seed, limit=None):
+    """Images and labels of a set."""
+    if name in CLASSES_OF:
+        of, classes = CLASSES_OF[name]
+        source, split = SUBSETS[of]
+        data = load(source, split=split, limit=limit, seed=seed)
+        kept = np.isin(data.labels, classes)
+        return data.images[kept], data.labels[kept]
+    source, split = WHOLE.get(name, ("mnist", "test"))
+    data = load(source, split=split, limit=limit, seed=seed)
+    images = MADE[name](data.images, data.labels, seed) if name in FROM_TEST else data.images
+    return images, data.labels
+
+
+def row_of(args, name, method, register, seed, draw):
+    """One run, as a line of the results."""
+    limit = 150 if args.quick else LIMITS.get(method)
+    limit = args.limit if limit is None else min(limit, args.limit or limit)
+    if args.source is None:
+        images, labels = data_of(name, seed if draw is None else draw, limit)
+    else:
+        data = loaded(args, args.split, limit)
+        images, labels = data.images, data.labels
+    count = args.k or len(np.unique(labels))
+    settings = {"num_clusters": count, "register": register, **SETTINGS.get(method, {})}
     begun = time.perf_counter()
-    if frame in ("as-it-is", "auto"):
-        return images, None, 0.0
-    ink = ink_of(images)
-    found = Frame(frame, "none" if ink is None else ink).registered(images)
-    return found, ink, time.perf_counter() - begun
-
-
-def row_of(method, images, labels, frame, seed):
-    framed, ink, registering = registered(images, frame)
-    begun = time.perf_counter()
-    model = MODELS[method](10, register="auto" if frame == "auto" else "none")
-    result = model.fit(framed, key=jax.random.key(seed))
-    figures = result.outcome.figures
+    result = MODELS[method].from_settings(settings).fit(images, key=jax.random.key(seed))
+    figures = {"loss": result.loss, **scores(labels, result.assignments), **result.outcome.figures}
     return {
-        **{name: round(value, 4) for name, value in scores(labels, result.assignments).items()},
-        **{name: round(figures[name], 4) for name in ("stability",) if name in figures},
-        "least_cluster": int(result.counts.min()),
-        "ink": ink,
-        "registration_seconds": round(registering, 1),
+        "n": len(images),
+        **{k: round(float(v), 4) for k, v in figures.items()},
         "seconds": round(time.perf_counter() - begun, 1),
+        "date": datetime.date.today().isoformat(),
+        "version": diffclust.__version__,
+    }
+
+
+def source_named(args):
+    """What the results call the source, by all that says which images and how many clusters."""
+    words = {"split": args.split, "size": args.size, "k": args.k, "limit": args.limit}
+    given = [f"{word}={value}" for word, value in words.items() if value not in (None, "all")]
+    return " ".join([Path(args.source).name, *given])
+
+
+def table(rows):
+    """Mean accuracy, deviation and that of the least loss, for every set and method."""
+    found = {}
+    for row in rows:
+        place = f"{row['set']} | {row['method']} | {row['register']}"
+        if row.get("draw") is not None:
+            place += f" | draw {row['draw']}"
+        found.setdefault(place, []).append(row)
+    return {
+        place: {
+            "acc": round(float(np.mean([run["acc"] for run in runs])), 4),
+            "std": round(float(np.std([run["acc"] for run in runs])), 4),
+            "least_loss": min(runs, key=lambda run: run["loss"])["acc"],
+            **{
+                name: round(float(np.mean([run[name] for run in runs])), 3)
+                for name in ("nmi", "stability")
+                if name in runs[0]
+            },
+            "runs": len(runs),
+        }
+        for place, runs in found.items()
     }
 
 
 def main():
-    frames = ["as-it-is", "none", "place", "upright", "auto"]
     args = arguments(
         __doc__,
-        seeds={"type": int, "default": 1, "help": "number of seeds, of sets and methods"},
-        limit={"type": int, "default": 2000, "help": "digits, drawn with the seed"},
-        sets={"nargs": "+", "default": ["mnist", "affnist", "color"], "choices": list(SETS)},
-        frames={"nargs": "+", "default": frames, "choices": frames},
-        methods={"nargs": "+", "default": ["di-spectral"], "choices": list(MODELS)},
+        seeds={"type": int, "default": 5, "help": "seeds of the methods, and of made sets"},
+        draw={"type": int, "default": None, "help": "one seed of made sets for all of these"},
+        limit={"type": int, "default": None, "help": "most images, drawn with the set's seed"},
+        sets={"nargs": "+", "default": list(SETS), "choices": SETS, "metavar": "SET"},
+        methods={"nargs": "+", "default": ["di-spectral"], "choices": METHODS},
+        registers={"nargs": "+", "default": ["none", "auto"], "choices": ["none", "auto"]},
+        **SOURCE,
+        **RESULTS,
+        table={"action": "store_true", "help": "only print the means of the results"},
     )
     if args.quick:
-        args.limit, args.sets, args.frames = 200, ["color"], ["upright"]
-    figures = {}
-    for name in args.sets:
-        for method in args.methods:
-            for frame in args.frames:
-                rows = []
-                for seed in range(args.seed, args.seed + args.seeds):
-                    digits = load("mnist", split="train", limit=args.limit, seed=seed)
-                    images = SETS[name](digits.images, digits.labels, seed)
-                    rows.append(row_of(method, images, digits.labels, frame, seed))
-                    print(f"{name:16s} {method:12s} {frame:9s} seed {seed}", rows[-1], flush=True)
-                figures[f"{name} {method} {frame}"] = {
-                    "acc": spread([row["acc"] for row in rows]),
-                    "runs": rows,
-                }
-    finish(
-        {
-            "experiment": "registration",
-            "limit": args.limit,
-            **figures,
-            "peak_memory_mb": round(peak_memory_mb()),
-        }
+        args.sets, args.registers, args.seeds = ["digits 0,1", "white"], ["auto"], 1
+    asked = [
+        (name, method, register, seed, args.draw)
+        for method in args.methods
+        for name in (args.sets if args.source is None else [source_named(args)])
+        for register in args.registers
+        for seed in range(args.seed, args.seed + min(args.seeds, SEEDS.get(method, args.seeds)))
+    ]
+    rows = missing_runs(
+        args.results,
+        ("set", "method", "register", "seed", "draw"),
+        [] if args.table else asked,
+        lambda *each: row_of(args, *each),
     )
+    means = table(rows)
+    for place, row in means.items():
+        print(f"{place:40s} {row}")
+    finish({"experiment": "registration", **means, "peak_memory_mb": peak_memory_mb()})
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from diffclust.parallel import Data
 from diffclust.registration import Frame
 from experiments.di_spectral_ablation.run import affine_only
 from experiments.harness import arguments, finish, spread
-from experiments.registration.run import SETS
+from experiments.registration.development import SETS
 
 MODEL = diffclust.DeformationInvariantSpectralClustering(10, register="none")
 FRAMES = ("upright", "place")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from diffclust import load
+from diffclust.data import load as load_images
 from diffclust.models import MODELS
 from diffclust.parallel import Data
 from tests.cli.commands import Run, runner
@@ -37,7 +38,20 @@ def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
     assert run("export", "run", "--what", "aligned", "--out", "aligned.npz")[0] == 0
     with np.load("aligned.npz") as found:
         assert found["aligned"].shape == (len(LABELS), 28, 28, 1)
+    assert run("export", "run", "--what", "restored", "--out", "restored.npz")[0] == 0
+    images = load_images("images.npz", size=(28, 28)).images  # small ones are read at more pixels
+    with np.load("restored.npz") as found:
+        assert np.abs(found["restored"] - images).mean() < 0.02
+        np.testing.assert_array_equal(found["index"], np.arange(len(LABELS)))
     assert load("run").model.ground == "colour"
+
+
+def test_what_was_not_registered_is_not_restored(run: Run) -> None:
+    np.savez("images.npz", x=moved(), y=LABELS)
+    words = ["--method", "kmeans", "--restarts", "1", "--maps", "0", "--no-report"]
+    assert run("fit", "images.npz", "-k", "3", *words, "--out", "run")[0] == 0
+    status, _, err = run("export", "run", "--what", "restored", "--out", "restored.npz")
+    assert (status, err) == (2, "error: no images were registered, so nothing is to be restored\n")
 
 
 @pytest.mark.parametrize(
@@ -59,6 +73,13 @@ def test_what_has_no_plain_ground_is_said_to_stay_as_it_is() -> None:
     noise = np.random.default_rng(0).random((6, 32, 32, 1), np.float32)
     resolved = MODELS["ai-kmeans"](2, register="auto").resolved(Data(noise))
     assert resolved.describe() == {"Registration": "none, for want of a plain ground"}
+
+
+def test_where_no_ground_was_looked_for_none_is_missed() -> None:
+    noise = np.random.default_rng(0).random((6, 32, 32, 1), np.float32)
+    model = MODELS["ai-kmeans"](2, register="none", ground="none")
+    assert model.resolved(Data(noise)).describe() == {}
+    assert model.resolved(Data(noise)).frame.is_identity
 
 
 def test_landmarks_take_no_register(run: Run) -> None:

@@ -27,6 +27,7 @@ TABLES = [
     "pssc_normalisation",
     "pssc_table3",
     "pssc_table5",
+    "registration",
 ]
 PIXELS = (255 * np.clip(blobs(30, 14, 14)[..., 0], 0, 1)).astype(np.uint8)
 KINDS = np.arange(30, dtype=np.uint8) % 3

@@ -1,5 +1,6 @@
 """Methods of images that are registered first: fits, new images, files, streams and devices."""
 
+import contextlib
 import dataclasses
 import json
 
@@ -18,6 +19,7 @@ from tests.models.cuts import quick_alignments
 from tests.models.test_di_spectral import by_bending
 from tests.registration.test_colours import Stored
 from tests.registration.test_images import blobs
+from tests.storage.test_snapshots import Breaking, Broken
 
 KEY = jax.random.key(0)
 COUNT = 48
@@ -109,6 +111,28 @@ def test_models_saved_before_register_nothing(tmp_path):
     loaded = diffclust.load(tmp_path / "model")
     assert loaded.model.register == "none"
     np.testing.assert_array_equal(loaded.registered(images), images)
+
+
+def test_new_images_must_be_of_the_fitted_size_and_finite(coloured):
+    images, found = coloured
+    # As registered: the shorter side has 28 pixels.
+    with pytest.raises(REFUSED, match=r"shape \(28, 28, 1\), not \(28, 31, 1\)"):
+        found.predict(images[:4, :18])
+    with pytest.raises(REFUSED, match="NaN or infinity at index 3"):
+        found.predict(np.where(np.arange(COUNT)[:, None, None, None] == 3, np.nan, images))
+
+
+def test_a_fit_that_was_broken_off_goes_on_in_its_frame(coloured):
+    images, found = coloured
+    model, states = KMeans(3, register="upright"), Breaking(1)
+    for _ in range(50):
+        with contextlib.suppress(Broken):
+            again = model.fit(images, key=KEY, snapshots=states)
+            break
+    assert states.count > 2
+    assert again.model == found.model
+    np.testing.assert_array_equal(again.assignments, found.assignments)
+    np.testing.assert_array_equal(again.prototypes, found.prototypes)
 
 
 def test_streamed_images_give_the_same_clusters(coloured):

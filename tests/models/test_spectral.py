@@ -122,6 +122,27 @@ def test_several_graphs(affinity: str, images: np.ndarray) -> None:
         assert found.outcome.extras["sigmas"].shape == (2, 2)
 
 
+def test_groups_of_very_unequal_size_survive() -> None:
+    labels = np.repeat(np.arange(3), (240, 60, 8))
+    found = fitted(strokes(labels))
+    assert metrics.accuracy(labels, found.assignments) > 0.98
+    assert np.bincount(found.assignments[-8:], minlength=3).max() == 8
+    assert sorted(found.counts)[0] <= 10
+
+
+def test_graphs_of_one_distance_agree_or_not_by_their_neighbours() -> None:
+    noise = np.random.default_rng(0).uniform(size=(60, 10, 10, 1)).astype(np.float32)
+    settings = {"num_removed": None, "num_neighbours": (3, 4, 5)}
+    steady, unsteady = (fitted(x, 2, **settings) for x in (strokes(LABELS % 2), noise))
+    # As it comes with few clusters.
+    assert steady.model.num_removed == unsteady.model.num_removed == (0,)
+    assert steady.outcome.figures["stability"] > 0.95
+    assert unsteady.outcome.figures["stability"] < 0.8
+    assert fitted(noise, 2, **settings | {"num_neighbours": (4,)}).outcome.figures.keys() == {
+        "eigengap"
+    }
+
+
 def test_a_single_graph_has_none_to_agree_with(found: Result) -> None:
     assert "stability" not in found.outcome.figures
 

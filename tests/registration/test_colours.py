@@ -42,7 +42,9 @@ def test_colours_are_taken_out(seed, front, back, place):
     found = seen(Frame(place, "colour"), coloured(image, front, back))
     assert found.shape == (48, 40, 1)
     np.testing.assert_allclose(found, expected, atol=2e-3 if place == "none" else 0.02)
-    np.testing.assert_allclose(seen(Frame(place, "colour"), found), found, atol=0.1)
+    # Moved images are read a second time, and lighter peaks are divided by the largest.
+    atol = 1e-6 if place == "none" else 0.08
+    np.testing.assert_allclose(seen(Frame(place, "colour"), found), found, atol=atol)
 
 
 @hypothesis.given(st.integers(0, 20), st.floats(0.3, 1.0), st.floats(0.0, 0.5))

@@ -210,6 +210,21 @@ def test_hidden_pixels_are_no_ink():
     assert np.abs(place(jnp.asarray(spoilt)) - place(jnp.asarray(image))).max() > 0.1
 
 
+@pytest.mark.parametrize("frame", FRAMES)
+def test_a_figure_cut_by_the_border_is_registered_by_what_is_seen_of_it(frame):
+    whole = blobs(48, 48, 3, shift=(0.3, -0.1))
+    cut = whole.copy()
+    cut[:, 30:] = 0.0
+    # In the middle of the image or at its border, where the other half would be outside.
+    at_border = np.zeros_like(cut)
+    at_border[:, 18:] = cut[:, :30]
+    np.testing.assert_allclose(seen(Frame(frame), at_border), seen(Frame(frame), cut), atol=1e-4)
+    centre, _ = moments(seen(Frame(frame), at_border))
+    np.testing.assert_allclose(centre, 0.0, atol=0.02)
+    # So it does not lie where it would as a part of the whole figure.
+    assert np.abs(seen(Frame(frame), at_border) - seen(Frame(frame), whole)).max() > 0.3
+
+
 def test_clutter_is_ink():
     image = blobs(32, 32, 2)
     cluttered = image.copy()
