@@ -133,6 +133,18 @@ def test_large_alphas_are_finite(image: np.ndarray, alpha: float, logit: float) 
     assert dark.min() * 0.5 <= found[4:, 4:].max() <= 1e-3
 
 
+def test_steep_and_gentle_images_of_one_batch(image: np.ndarray) -> None:
+    alphas, logits = (3.0, -400.0, 90.0, 0.0), np.random.default_rng(4).normal(size=(3, 3))
+    region = 1 / (1 + np.exp(-logits))
+    params = np.stack([packed(WHOLE, alpha, logits) for alpha in alphas]).astype(np.float32)
+    # A dark half, of which the bright one would leave nothing.
+    picture = np.where(np.arange(11) < 6, 1e-2, 1.0) * image
+    batch = np.stack([picture[..., None]] * len(alphas)).astype(np.float32)
+    found = moved(jax.vmap(Morphology(3)), params, batch)
+    expected = [equation_6(picture, alpha, region, "constant") for alpha in alphas]
+    np.testing.assert_allclose(found[..., 0], expected, rtol=1e-4, atol=2e-6)
+
+
 @eqx.filter_jit
 def slopes_along(
     params: jax.Array, along: jax.Array, image: jax.Array, tint: jax.Array
