@@ -5,10 +5,13 @@
 
 import re
 import subprocess
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+MOST = 4
+"""How many test files stand for modules without one of their own."""
 
 
 def git(*arguments: str) -> list[str]:
@@ -23,33 +26,56 @@ def changed() -> list[str]:
     return git("diff", "--name-only", "HEAD") + new or git("diff", "--name-only", "HEAD~1", "HEAD")
 
 
+def own_tests(path: Path) -> list[Path]:
+    """The test file of a module's own name, or a test file itself."""
+    if path.parts[0] == "tests":
+        test = path if path.match("test_*.py") else None
+    elif path.parts[0] == "diffclust" and path.suffix == ".py":
+        test = Path("tests", *path.parts[1:-1], f"test_{path.stem.strip('_')}.py")
+    else:
+        test = None
+    return [test] if test is not None and (ROOT / test).is_file() else []
+
+
 def files_for(name: str) -> list[Path]:
-    """The test file of a module; where none has its name, those that use what it defines."""
+    """The test file of a module; where none has its name, those closest to it, `MOST` at most."""
     path = Path(name)
-    if path.parts[0] == "tests" and path.match("test_*.py"):
-        return [path] if (ROOT / path).is_file() else []
-    if path.parts[0] != "diffclust" or path.suffix != ".py" or path.name == "__init__.py":
-        return []
+    module = path.parts[0] == "diffclust" and path.suffix == ".py" and path.name != "__init__.py"
+    if own_tests(path) or not module or not (ROOT / path).is_file():
+        return own_tests(path)
     folder = Path("tests", *path.parts[1:-1])
-    own = folder / f"test_{path.stem.strip('_')}.py"
-    if (ROOT / own).is_file():
-        return [own]
-    if not (ROOT / path).is_file():
-        return []
+    tests = closest(path) or {test for user in users(path) for test in files_for(str(user))}
+    return sorted(tests, key=lambda test: (test.parent != folder, test))[:MOST]
+
+
+def closest(path: Path) -> list[Path]:
+    """The test files that name most often what a module defines: beside it, or else anywhere."""
     defined = re.findall(r"^(?:class|def) ([A-Za-z]\w+)", (ROOT / path).read_text("utf-8"), re.M)
-    uses = re.compile(rf"\b(?:{'|'.join([path.stem, *defined])})\b")
-    # Beside it, or if there are none anywhere.
-    for place in (folder, Path("tests")):
+    # A plain word after a dot may be anybody's: `random.uniform`.
+    names = [name if "_" in name or name[0].isupper() else rf"(?<!\.){name}" for name in defined]
+    uses = re.compile(rf"\b(?:{'|'.join([path.stem, *names])})\b")
+    for place in (Path("tests", *path.parts[1:-1]), Path("tests")):
         files = sorted((ROOT / place).rglob("test_*.py"))
-        found = [f.relative_to(ROOT) for f in files if uses.search(f.read_text("utf-8"))]
+        counts = {f.relative_to(ROOT): len(uses.findall(f.read_text("utf-8"))) for f in files}
+        counts.pop(Path("tests/test_changed.py"), None)  # it names them as examples
+        found = [f for f in sorted(counts, key=counts.__getitem__, reverse=True) if counts[f]]
         if found:
-            return found
+            return sorted(found[:MOST])
     return []
 
 
-def selected(names: Iterable[str]) -> list[str]:
-    """The test files of these files, each once."""
-    return sorted({str(test) for name in names for test in files_for(name)})
+def users(path: Path) -> list[Path]:
+    """The modules that import this one."""
+    imports = re.compile(rf"^ *(?:from|import) .*\b{path.stem}\b", re.M)
+    files = sorted((ROOT / "diffclust").rglob("*.py"))
+    return [f.relative_to(ROOT) for f in files if imports.search(f.read_text("utf-8"))]
+
+
+def selected(names: Sequence[str]) -> list[str]:
+    """Test files of changed modules' own, and of the others `MOST`, those of the most modules."""
+    own = {test for name in names for test in own_tests(Path(name))}
+    others = Counter(test for name in names for test in files_for(name) if test not in own)
+    return sorted(map(str, [*own, *(test for test, _ in others.most_common(MOST))]))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.changed import ROOT, files_for, selected
+from tests.changed import MOST, ROOT, files_for, git, own_tests, selected
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,22 @@ def test_modules_without_a_test_file_are_tested_where_they_are_used() -> None:
     found = files_for("diffclust/alignment/minimisers.py")
     assert [str(path.parent) for path in found] == ["tests/alignment"]
     assert "OptaxMinimiser" in (ROOT / found[0]).read_text("utf-8")
+
+
+def test_few_files_are_selected_those_that_name_a_module_most() -> None:
+    for name in ("diffclust/image_source.py", "diffclust/models/base.py", "diffclust/types.py"):
+        assert 1 <= len(files_for(name)) <= MOST
+    names = git("ls-files", "diffclust/report", "diffclust/models")
+    own = {str(test) for name in names for test in own_tests(Path(name))}
+    assert own < set(selected(names))
+    assert len(selected(names)) == len(own) + MOST
+
+
+def test_a_module_that_no_test_names_is_tested_where_it_is_imported() -> None:
+    assert "tests/features/test_scattering.py" in map(
+        str, files_for("diffclust/features/_filters.py")
+    )
+    assert "tests/storage/test_checkpoint.py" in map(str, files_for("diffclust/storage/staging.py"))
 
 
 def test_every_file_is_selected_once() -> None:
