@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PyTree
@@ -32,6 +33,19 @@ def tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: tuples(each) for name, each in value.items()}
     return tuple(map(tuples, value)) if isinstance(value, list | tuple) else value
+
+
+def static_fields(module: eqx.Module) -> Position:
+    """The static fields of a module.
+
+    Args:
+        module: A fit, or a run within one.
+
+    Returns:
+        Their values by name.
+    """
+    fields = dataclasses.fields(module)
+    return {f.name: getattr(module, f.name) for f in fields if f.metadata.get("static")}
 
 
 class State(NamedTuple):
@@ -149,7 +163,7 @@ Stages = tuple[ClosedForm | AbstractProblem | Callable[[Mapping], AbstractProble
 """What a fit consists of: closed forms in order, and last a problem, or a function that makes it of
 what these have computed."""
 
-STATE_FORMAT = 5
+STATE_FORMAT = 6
 """Number of the format of snapshots, which their folder records: to be raised when their trees or
 positions change."""
 

@@ -18,7 +18,14 @@ from diffclust.parallel.data import Data, Description, PerSample, with_rows
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.assign import assignment_of, memberships_of
 from diffclust.solvers.base import Memory
-from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, tuples
+from diffclust.solvers.driver import (
+    AbstractProblem,
+    Position,
+    State,
+    check_data,
+    static_fields,
+    tuples,
+)
 from diffclust.solvers.lloyd import Lloyd, LloydState
 from diffclust.solvers.lloyd_run import (
     Report,
@@ -131,13 +138,10 @@ class LloydFit(eqx.Module):
         return min(self.losses, default=None)
 
 
-_STATIC = tuple(f.name for f in dataclasses.fields(LloydFit) if f.metadata.get("static"))
-
-
 def _state(fit: LloydFit) -> State:
     runs = {"run": fit.run, "best": fit.best}
     words = {name: run and (run.history, run.status.value) for name, run in runs.items()}
-    return State(fit, {name: getattr(fit, name) for name in _STATIC} | words)
+    return State(fit, static_fields(fit) | words)
 
 
 def _prepare(sample: PyTree, *, solver: Lloyd, factor: int) -> PyTree:
@@ -412,7 +416,7 @@ class LloydProblem(AbstractProblem):
 
     def template(self, description: Description, position: Position) -> PyTree:
         """Zeros in the place of every array that a snapshot at the position holds."""
-        at = tuples({name: position[name] for name in _STATIC})
+        at = tuples({**position, "run": None, "best": None})
         fit, plan = LloydFit(jnp.zeros((2,), jnp.uint32), **at), self.plan
         coarse, fine = (self._blank(description, f) for f in (plan.coarsening, 1))
         size, dtype = description.num_samples, jnp.dtype(description.dtype)
