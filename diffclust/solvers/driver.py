@@ -21,20 +21,6 @@ Position = dict[str, Any]
 """Where a fit is: restart, level, phase, histories, losses: what JSON can hold."""
 
 
-def tuples(value: Any) -> Any:
-    """What JSON held, with tuples for lists.
-
-    Args:
-        value: Anything.
-
-    Returns:
-        The same, of dictionaries and lists what is in them too.
-    """
-    if isinstance(value, dict):
-        return {name: tuples(each) for name, each in value.items()}
-    return tuple(map(tuples, value)) if isinstance(value, list | tuple) else value
-
-
 def static_fields(module: eqx.Module) -> Position:
     """The static fields of a module.
 
@@ -128,7 +114,7 @@ class AbstractProblem(abc.ABC):
 
         Args:
             description: What is known of the samples.
-            position: Where the fit was.
+            position: Where the fit was, with tuples for the lists that JSON holds.
 
         Returns:
             A tree like the state's in canonical form.
@@ -238,9 +224,19 @@ def _restored(
     problem: AbstractProblem, data: Data, snapshots: Snapshots
 ) -> tuple[State, float] | None:
     """The state that was saved last, and how long it took to get there."""
-    description = data.description
-    latest = snapshots.latest(lambda about: problem.template(description, about["position"]))
+
+    def template(about: dict[str, Any]) -> PyTree:
+        return problem.template(data.description, _tuples(about["position"]))
+
+    latest = snapshots.latest(template)
     if latest is None:
         return None
     arrays, about = latest
-    return State(data.placed(arrays), about["position"]), float(about["seconds"])
+    return State(data.placed(arrays), _tuples(about["position"])), float(about["seconds"])
+
+
+def _tuples(value: Any) -> Any:
+    """The same with tuples for lists, in dictionaries and lists too."""
+    if isinstance(value, dict):
+        return {name: _tuples(each) for name, each in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

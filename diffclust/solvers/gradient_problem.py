@@ -17,17 +17,10 @@ from diffclust.parallel.mesh import check_batch_size
 from diffclust.prototypes import Learned
 from diffclust.solvers.assign import SoftAssignment, assign_softly
 from diffclust.solvers.base import Memory
-from diffclust.solvers.driver import (
-    AbstractProblem,
-    Position,
-    State,
-    check_data,
-    static_fields,
-    tuples,
-)
+from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, static_fields
 from diffclust.solvers.gradient import BatchOrder, GradientEM, GradientPlan, GradientState
 from diffclust.solvers.result import Callback, FitError, Outcome, Progress, Status, ignore
-from diffclust.solvers.split_merge import apply_move, best_move, propose
+from diffclust.solvers.split_merge import apply_split_merge, best_pairs, propose_splits
 from diffclust.types import Key
 
 
@@ -285,7 +278,7 @@ class GradientProblem(AbstractProblem):
 
     def template(self, description: Description, position: Position) -> PyTree:
         """Zeros in the place of every array that a snapshot at the position holds."""
-        at, learned = tuples(position), self._template()
+        at, learned = dict(position), self._template()
         size, dtype, count = description.num_samples, description.dtype, len(learned.clusters)
 
         def run(static: dict[str, Any]) -> GradientRun:
@@ -305,11 +298,11 @@ _refill = eqx.filter_jit(GradientEM.refill)
 
 
 def _is_time_to_split(plan: GradientPlan, run: GradientRun) -> bool:
-    if not plan.phases[run.phase].moves:
+    if not plan.phases[run.phase].split_merge:
         return False
     windows = len(run.history) - run.starts[-1]
     over = run.steps >= plan.phases[run.phase].steps
-    return plan.moves_every > 0 and (over or windows % plan.moves_every == 0)
+    return plan.split_merge_every > 0 and (over or windows % plan.split_merge_every == 0)
 
 
 def _split_merge(
@@ -321,14 +314,15 @@ def _split_merge(
     key: Key,
 ) -> GradientState | None:
     """The state after the best split and removal, evaluated on some samples; None for none."""
-    # Where devices share the samples, there are few of these, and seldom: each weighs all moves.
+    # Where devices share the samples, there are few of these, and seldom: each weighs all pairs.
     some, past = _evaluation_batch(data, plan, memory, key, int(state.step))
-    move = propose(solver, state.learned, some, past)
-    pair = best_move(move, least=plan.least_gain)
-    if pair is None:
-        return None
-    split, removed = (jnp.asarray(k, dtype=jnp.result_type(int)) for k in pair)
-    return apply_move(state, move.children, split, removed)
+    proposed = propose_splits(solver, state.learned, some, past)
+    gains, costs = (np.asarray(x, np.float64).tolist() for x in (proposed.gain, proposed.cost))
+    least = plan.least_gain * abs(float(proposed.loss))
+    for pair in best_pairs(gains, costs, lambda net, _: net > least, most=1):
+        split, removed = (jnp.asarray(k, dtype=jnp.result_type(int)) for k in pair)
+        return apply_split_merge(state, proposed.children, split, removed)
+    return None
 
 
 def _evaluation_batch(
@@ -336,7 +330,7 @@ def _evaluation_batch(
 ) -> tuple[Batch, Memory | None]:
     """The samples on which moves and races are evaluated at a step, and the memory of them."""
     rng = np.random.default_rng([step, *np.asarray(jax.random.key_data(key)).tolist()])
-    count = min(data.num_samples, plan.move_samples)
+    count = min(data.num_samples, plan.evaluation_samples)
     # One of few numbers, eight to a doubling: other data sets run the same program.
     count -= count % 2 ** max(0, count.bit_length() - 4)
     index = rng.choice(data.num_samples, count, replace=False)
