@@ -99,12 +99,11 @@ def _finite(bad: np.ndarray, name: str, what: str = "these images") -> None:
         )
 
 
-def images_or_source(value: Any, name: str = "images") -> Images:
+def images_or_source(value: Any) -> Images:
     """Checks a batch of images, or images that are read as they are needed.
 
     Args:
         value: As for `images`, or an `ImageSource`, which is read once in pieces.
-        name: The argument's name in messages.
 
     Returns:
         A floating array of shape `(n, height, width, channels)`, or the source.
@@ -113,13 +112,13 @@ def images_or_source(value: Any, name: str = "images") -> Images:
         ValueError: As for `images`.
     """
     if not isinstance(value, ImageSource):
-        return images(value, name)
+        return images(value)
     if len(value.shape) != 4 or 0 in value.shape:
         raise ValueError(
-            f"{name} must have shape (n, height, width, channels), none of them 0; got "
+            "images must have shape (n, height, width, channels), none of them 0; got "
             f"{value.shape}"
         )
-    _finite(value.faults.not_finite, name)
+    _finite(value.faults.not_finite, "images")
     return value
 
 
@@ -137,12 +136,11 @@ def uniform_images(array: Images) -> Int[np.ndarray, " some"]:
     )
 
 
-def not_blank(array: Images, name: str = "images") -> None:
+def not_blank(array: Images) -> None:
     """Refuses images without any ink, which have no unit norm.
 
     Args:
         array: Images.
-        name: The argument's name in messages.
 
     Raises:
         ValueError: With the indices of the blank images.
@@ -153,7 +151,7 @@ def not_blank(array: Images, name: str = "images") -> None:
         blank = np.flatnonzero(~array.reshape(len(array), -1).any(axis=1))
     if blank.size:
         raise ValueError(
-            f"{name} holds blank images (all zero) at index {some(blank)}; they cannot be scaled "
+            f"images holds blank images (all zero) at index {some(blank)}; they cannot be scaled "
             "to unit norm: remove them"
         )
 

@@ -57,6 +57,8 @@ class Method:
         published: Whether its paper has settings of its own: the model's `as_published`.
         comparable: Whether it can be fitted from the k-means++ start of the others of that kind.
         takes_start: Whether a fit can start from given assignments.
+        drops_weightless: Whether samples of weight zero are left out of a fit, and assigned as new
+            ones.
         has_prototypes: Whether prototypes decide; otherwise they are the means of finished
             clusters.
         is_mixture: Whether clusters are the components of a mixture.
@@ -78,6 +80,7 @@ class Method:
     published: bool = False
     comparable: bool = False
     takes_start: bool = True
+    drops_weightless: bool = False
     has_prototypes: bool = True
     is_mixture: bool = False
     selection: Literal["elbow", "eigengap"] = "elbow"
@@ -120,12 +123,15 @@ _graph = functools.partial(
     moves="nothing",
     streams=False,
     takes_start=False,
+    drops_weightless=True,
     has_prototypes=False,
 )
 _spectral = functools.partial(_graph, words=_EMBEDDED, selection="eigengap")
 _gradient = functools.partial(Method, solver="gradient", moves="prototypes")
 _mixture = functools.partial(_gradient, words=DENSITY_WORDS, is_mixture=True)
-_shapes = functools.partial(Method, sample_kind="shape", words=_SHAPES, streams=False)
+_shapes = functools.partial(
+    Method, sample_kind="shape", words=_SHAPES, streams=False, drops_weightless=True
+)
 
 DEFAULT, ALIGNING = "pssc", "di-kmeans"
 """Names of the methods that are taken where none is given: to find groups, and to align samples."""

@@ -112,22 +112,22 @@ class Watch:
     def save(self, state: Callable[[], tuple[Any, dict[str, Any]]]) -> None:
         if self.trained - self.looked < self.every:
             return
-        (arrays, about), stopped = state(), time.perf_counter()
-        training, position = arrays.state, about["position"]
+        (arrays, _), stopped = state(), time.perf_counter()
+        run, training = arrays.run, arrays.run.state
         if training is None:
             # A restart has ended.
             return
         self.looked = self.trained
         plan = self.model.training_plan(Data(self.images).description)
-        phase = min(position["phase"], len(plan.phases) - 1)
+        phase = min(run.phase, len(plan.phases) - 1)
         solver = self.model.solver(plan.phases[phase].solver, self.images.shape[3])
         data = Data(self.images, chunk_size=512)
         found, losses, _ = assign_softly(solver, training.learned, data)
         row = {
             "seconds": round(self.looked, 1),
             "step": int(training.step),
-            "phase": position["phase"],
-            "moves": position["moves"],
+            "phase": run.phase,
+            "moves": run.moves,
             "loss": float(np.mean(losses, dtype=np.float64)),
             **scores(self.labels, found.clusters),
         }

@@ -22,7 +22,7 @@ from diffclust.cli import entry
 from diffclust.cli.options import COMMANDS
 from diffclust.distances import SquaredEuclidean
 from diffclust.methods import METHODS
-from diffclust.models import PrototypeObjective, WithObjective
+from diffclust.models import PrototypeObjective
 from diffclust.solvers import GradientPlan
 from docs.notebooks import notebook
 from tests.test_docstrings import PACKAGE, public_modules
@@ -190,7 +190,8 @@ def test_the_new_objective_finds_what_the_old_one_misses() -> None:
     key = jax.random.key(0)
     stuck = plain.fit(images, key=key, prototypes=start)
     assert stuck.counts.max() == 40
-    found = WithObjective(plain, balanced).fit(images, key=key, prototypes=start)
+    model = dataclasses.replace(plain, own_objective=balanced)
+    found = model.fit(images, key=key, prototypes=start)
     np.testing.assert_array_equal(found.counts, [20, 20, 20])
     assert len(set(zip(labels.tolist(), found.assignments.tolist(), strict=True))) == 3
     np.testing.assert_array_equal(found.predict(images).clusters, found.assignments)

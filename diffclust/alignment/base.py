@@ -208,7 +208,7 @@ class NoAlignment(AbstractUnaligned):
     """
 
     def working_copies(self, num_clusters: int) -> int:
-        """None: samples are read where they are."""
+        """Returns 0: samples are read where they are."""
         return 0
 
 

@@ -17,7 +17,7 @@ from diffclust.alignment.base import (
     most_promising,
 )
 from diffclust.alignment.minimisers import AbstractMinimiser, PreconditionedLBFGS
-from diffclust.energies.base import AbstractPairEnergy, BoundEnergy, hessian_at_rest
+from diffclust.energies.base import AbstractPairEnergy, BoundEnergy, hessian_at_identity
 from diffclust.prototypes import Clusters
 from diffclust.types import Params
 
@@ -201,10 +201,10 @@ def _mean_hessian(
     clusters: Clusters,
     basis: Float[Array, "params subspace"] | None,
 ) -> Float[Array, "subspace subspace"]:
-    """The mean of `hessian_at_rest` over clusters."""
+    """The mean of `hessian_at_identity` over clusters."""
 
     def add(total: Array, cluster: Clusters) -> tuple[Array, None]:
-        return total + hessian_at_rest(energy, bound, cluster, basis), None
+        return total + hessian_at_identity(energy, bound, cluster, basis), None
 
     size = energy.num_params if basis is None else basis.shape[1]
     zero = jnp.zeros((size, size), dtype=clusters.dtype)

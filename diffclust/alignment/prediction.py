@@ -39,7 +39,7 @@ class Prediction(AbstractAligner):
 
     @property
     def is_learned(self) -> bool:
-        """Yes, of backbone and heads."""
+        """True: the backbone and the heads are trained."""
         return True
 
     def num_candidates(self, num_clusters: int) -> int:
@@ -112,7 +112,7 @@ class Sequential(AbstractAligner):
 
     @property
     def is_learned(self) -> bool:
-        """As those of the second."""
+        """Whether the second aligner is trained."""
         return self.second.is_learned
 
     def num_candidates(self, num_clusters: int) -> int:
@@ -123,7 +123,7 @@ class Sequential(AbstractAligner):
         return max(self.first.working_copies(num_clusters), second)
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
-        """What both prepare."""
+        """Prepares both aligners."""
         return tuple(a.prepare(energy, clusters, shared) for a in (self.first, self.second))
 
     def align(

@@ -12,7 +12,7 @@ from diffclust.models.base import Result
 from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.parallel import Data
 from diffclust.parallel.data import PerSample
-from diffclust.solvers import Run
+from diffclust.solvers import LloydRun
 from diffclust.solvers.lloyd_run import sum_over_chunks
 from diffclust.solvers.penalty_learning import warp_statistics
 
@@ -59,7 +59,7 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
     state, memory = sum_over_chunks(
         solver, chunks, solver.init(learned.clusters), chunks.scatter(known)
     )
-    run = Run(learned, PerSample(memory), state.tally, result.history, result.outcome.status)
+    run = LloydRun(learned, PerSample(memory), state.tally, result.history, result.outcome.status)
     warps = warp_statistics(solver, chunks, run)
     if pixels is not None:
         warps = dataclasses.replace(warps, pixels=jnp.asarray(pixels, warps.pixels.dtype))

@@ -11,7 +11,7 @@ from diffclust.energies.base import (
     AbstractSampleEnergy,
     AbstractUnalignedEnergy,
     BoundEnergy,
-    hessian_at_rest,
+    hessian_at_identity,
 )
 from diffclust.energies.evidence import (
     FitStatistics,
@@ -52,7 +52,7 @@ __all__ = [
     "effective_pixels",
     "em_step",
     "estimate_noise",
-    "hessian_at_rest",
+    "hessian_at_identity",
     "log_evidence",
     "quadratic_forms",
 ]

@@ -195,7 +195,7 @@ class AbstractUnalignedEnergy(AbstractSampleEnergy):
         return sample
 
 
-def hessian_at_rest(
+def hessian_at_identity(
     energy: AbstractPairEnergy,
     bound: BoundEnergy,
     cluster: Clusters,

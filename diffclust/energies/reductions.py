@@ -18,11 +18,11 @@ class AbstractReduction(eqx.Module):
     the cluster of least score.
 
     Attributes:
-        follows_samples: Whether it is updated by sums over all samples; see
+        is_adaptive: Whether it is updated by sums over all samples; see
             `AbstractAdaptiveReduction`.
     """
 
-    follows_samples: ClassVar[bool] = False
+    is_adaptive: ClassVar[bool] = False
     is_hard: ClassVar[bool] = False
     """Whether every sample belongs to its best cluster alone."""
 
@@ -118,10 +118,10 @@ class AbstractAdaptiveReduction(AbstractReduction):
     of steps), and keeps them with what is learned (`Learned.objective`).
     """
 
-    follows_samples: ClassVar[bool] = True
+    is_adaptive: ClassVar[bool] = True
 
     def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
-        """Itself, with arrays for leaves."""
+        """Returns the reduction itself, with arrays for leaves."""
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self)
 
     @abc.abstractmethod
@@ -150,7 +150,7 @@ class HardMinimum(AbstractReduction):
         return jnp.min(scores, axis=-1)
 
     def responsibilities(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
-        """One for the best cluster."""
+        """Returns one for the best cluster, zero for all others."""
         best = jnp.argmin(scores, axis=-1, keepdims=True)
         number = jnp.arange(scores.shape[-1], dtype=best.dtype)
         return (jnp.expand_dims(number, range(scores.ndim - 1)) == best).astype(scores.dtype)

@@ -56,7 +56,7 @@ class AbstractTransformedEnergy(AbstractPairEnergy):
 
     @property
     def num_penalties(self) -> int:
-        """One for each part of the transform's deformation."""
+        """The number of parts of the transform's deformation."""
         return len(self.transform.deformation_terms)
 
     @property

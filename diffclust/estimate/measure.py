@@ -86,7 +86,7 @@ class Watch:
         return self.intervals[-1]
 
     def __call__(self, progress: Progress) -> None:
-        """Notes a report.
+        """Records a report.
 
         Args:
             progress: What the fit reports.
@@ -107,7 +107,7 @@ class Watch:
             raise Cancelled("seen enough")
 
     def end(self) -> None:
-        """Notes what follows the last report."""
+        """Records what follows the last report."""
         self._note("end", None)
 
 
@@ -158,7 +158,7 @@ class Rehearsal:
         return max((report.total for report in self.reports(stage)), default=1)
 
     def cost(self, stage: str, *, robust: bool = False) -> StageCost:
-        """What a stage took.
+        """Computes what a stage took.
 
         Args:
             stage: The stage.
@@ -175,7 +175,7 @@ class Rehearsal:
         return StageCost.of(stage, math.fsum(i.wall for i in here), math.fsum(i.cpu for i in here))
 
     def compiling(self, *stages: str) -> StageCost:
-        """What compiling the programs of some stages took.
+        """Computes what compiling the programs of some stages took.
 
         Args:
             stages: Names of stages.
@@ -189,7 +189,7 @@ class Rehearsal:
 
 
 def median_cost(stage: str, intervals: Sequence[Interval]) -> StageCost:
-    """What one of several intervals that are alike takes.
+    """Computes what one of several similar intervals takes.
 
     Args:
         stage: Name of the stage.

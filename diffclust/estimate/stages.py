@@ -232,7 +232,7 @@ def _seeding(seen: Rehearsal, step: StageCost) -> StageCost:
 
 
 def _passes(model: Any, seen: Rehearsal, ratio: float, chunk: StageCost, chunks: int) -> StageCost:
-    """As many passes as there were, and more for more samples."""
+    """Scales the number of passes that were seen to more samples."""
     reports = seen.reports("pass")
     passes = len(reports) / seen.chunks("pass")
     runs = max(sum(report.iteration == 0 and report.done == 1 for report in reports), 1)
@@ -260,15 +260,18 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     plan = model.training_plan(Data(fit.samples).description)
     phases = plan.phases
 
-    def run(steps: int, until: Callable[[Progress], bool], *, moves: bool = False) -> Rehearsal:
-        few = model.shortened(steps, len(phases), moves=moves)
+    def run(
+        steps: int, until: Callable[[Progress], bool], *, split_merge: bool = False
+    ) -> Rehearsal:
+        training = model.training.shortened(steps, len(phases), split_merge=split_merge)
+        few = dataclasses.replace(model, training=training, num_restarts=1)
         return fit.rehearse(count, fit.chunk_size, until, few)
 
     def trained(progress: Progress) -> bool:
         return progress.stage == "step" and progress.done >= progress.total
 
     def steps_of(seen: Rehearsal) -> list[Interval]:
-        """Those of each phase that was seen; the first one holds the start, too."""
+        """Returns the steps of each phase that was seen; the first includes the start."""
         return [i for i in seen.intervals if i.progress is not None and i.progress.stage == "step"]
 
     def walls(seen: Rehearsal) -> list[float]:
@@ -290,8 +293,8 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     cpu = sum(interval.cpu for interval in steps_of(last)) / max(sum(many), 1e-9)
     stepping = racing * math.fsum(p.steps * s for p, s in zip(phases, steps, strict=False))
     attempts = _split_attempts(plan)
-    if sum(attempts) and sum(steps) * plan.move_samples / plan.batch_size < 3.0 * fit.seconds:
-        tried = walls(run(1, trained, moves=True))
+    if sum(attempts) and sum(steps) * plan.evaluation_samples / plan.batch_size < 3.0 * fit.seconds:
+        tried = walls(run(1, trained, split_merge=True))
         timed = zip(attempts, one, tried, strict=False)
         stepping += math.fsum(number * max(b - a, 0.0) for number, a, b in timed)
     # The loss may end a phase after so many steps.
@@ -308,8 +311,8 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
 def _split_attempts(plan: Any) -> list[int]:
     """How often each phase of a plan tries to split a cluster; the last one never does."""
     return [
-        math.ceil(math.ceil(phase.steps / plan.window) / plan.moves_every)
-        if plan.moves_every > 0 and phase.moves and number + 1 < len(plan.phases)
+        math.ceil(math.ceil(phase.steps / plan.window) / plan.split_merge_every)
+        if plan.split_merge_every > 0 and phase.split_merge and number + 1 < len(plan.phases)
         else 0
         for number, phase in enumerate(plan.phases)
     ]

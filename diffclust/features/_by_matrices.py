@@ -115,7 +115,7 @@ class Multipliers(NamedTuple):
 
     @staticmethod
     def of(waves: np.ndarray, factor: int) -> "Multipliers":
-        """Those of filters whose results are wanted on every `factor`-th pixel."""
+        """Makes the matrices of filters whose results are wanted on every `factor`-th pixel."""
         values = _multipliers(waves, factor)
         folds = []
         for part in np.abs(values).max(axis=(4, 5, 6, 7, 8)):
@@ -263,7 +263,7 @@ def scatter(
         return _along(right, _down(down, u))
 
     def both_orders(scale: int, wavelet: Array) -> tuple[Array, Array]:
-        """Of one wavelet: rows columns n, and j2 rows angles columns n."""
+        """Applies one wavelet in both orders: rows columns n, and j2 rows angles columns n."""
         once = _moduli(spectrum, multipliers[scale, 0]._replace(values=wavelet))[:, 0]
         height, width, _ = once.shape
         again = _analyse(_waves(height).T, _waves(width).T, once)

@@ -217,7 +217,7 @@ class RotationInvariantScattering(AbstractScattering):
 
     @property
     def scattering(self) -> Scattering:
-        """That of the polar picture: a circle for every two pixels, four angles for each circle."""
+        """The scattering of polar pictures: a circle for every two pixels, four angles a circle."""
         return Scattering(
             max(self.side // 2, 2**self.num_scales),
             2 * max(self.side, 2**self.num_scales),

@@ -16,7 +16,6 @@ from diffclust.models.dti import (
 from diffclust.models.gradient import (
     AbstractGradientModel,
     PrototypeObjective,
-    WithObjective,
     warped_prototypes,
 )
 from diffclust.models.images import AbstractImageModel, of_images, restored
@@ -65,7 +64,6 @@ __all__ = [
     "ShapeKMeans",
     "Training",
     "TransformationInvariantKMeans",
-    "WithObjective",
     "cut_mean_graph",
     "of_images",
     "restored",

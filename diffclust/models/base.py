@@ -263,11 +263,6 @@ class AbstractModel(eqx.Module):
         del sides
         return 1
 
-    @property
-    def drops_weightless(self) -> bool:
-        """Whether samples of weight zero are left out of a fit, and assigned as new ones."""
-        return False
-
     def finished(self, outcome: Outcome) -> Outcome:
         """What the model adds to the outcome of its problem.
 
@@ -335,7 +330,7 @@ class AbstractModel(eqx.Module):
                 _validation.count(chunk_size, "chunk_size")
         every = Data(array, weight, chunk_size, mesh)
         _validation.cluster_count(self.num_clusters, every.num_samples, plural(noun))
-        selection = Selection.of(every, drop=model.drops_weightless)
+        selection = Selection.of(every, drop=self.descriptor.drops_weightless)
         if prototypes is not None and assignments is not None:
             raise ValueError("give prototypes or assignments to start from, not both")
         start = model._checked_start(
@@ -472,7 +467,7 @@ class AbstractModel(eqx.Module):
     def setting_types(cls) -> dict[str, Any]:
         """The type of each of the settings, by name."""
         types: dict[str, Any] = {}
-        for field in dataclasses.fields(cls):
+        for field in _inner(cls):
             group = _group(field)
             types |= (
                 {field.name: field.type}
@@ -667,14 +662,14 @@ class Result(eqx.Module):
             ValueError: If the arguments do not fit each other, or prototypes are moved.
         """
         array, fitted = self._checked(samples), self.outcome.assignment.params
-        moves, count = np.asarray(params, fitted.dtype), jax.tree.leaves(array)[0].shape[0]
+        params, count = np.asarray(params, fitted.dtype), jax.tree.leaves(array)[0].shape[0]
         width = fitted.shape[1]
-        if moves.shape != (count, width):
+        if params.shape != (count, width):
             raise ValueError(
                 f"params must have shape ({count}, {width}), one row for each sample; got "
-                f"{moves.shape}"
+                f"{params.shape}"
             )
-        return self.model.aligned(self.outcome, array, moves)
+        return self.model.aligned(self.outcome, array, params)
 
     def summary(self) -> dict[str, Any]:
         """The figures of the fit, in types that JSON can hold."""

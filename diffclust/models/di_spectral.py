@@ -188,7 +188,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     def rerank(
         self, candidates: Sequence[Neighbours], images: np.ndarray
     ) -> tuple[Neighbours, ...]:
-        """All candidates, ranked by the square root of the invariant distance.
+        """Ranks all candidates by the square root of the invariant distance.
 
         Args:
             candidates: Candidates of every image.
@@ -241,7 +241,7 @@ def _pairs_in(frame: Frame) -> str:
 def by_root(
     candidates: Sequence[Neighbours], squared: Sequence[np.ndarray]
 ) -> tuple[Neighbours, ...]:
-    """All candidates, ranked by the roots of squared distances.
+    """Ranks all candidates by the roots of squared distances.
 
     Args:
         candidates: Candidates of every sample, for several lists.

@@ -84,7 +84,7 @@ class PrototypeObjective(eqx.Module):
 
 
 def squared_distances() -> PrototypeObjective:
-    """That of K-means: every image counts with its nearest prototype.
+    """Makes the objective of K-means: every image counts with its nearest prototype.
 
     Returns:
         The objective.
@@ -99,7 +99,7 @@ def mixture(
     followed: int | None = 3,
     spatial_variances: bool = False,
 ) -> PrototypeObjective:
-    """That of a Gaussian mixture with independent pixels.
+    """Makes the objective of a Gaussian mixture with independent pixels.
 
     Args:
         initial_variance: Of every pixel, before the first step.
@@ -133,7 +133,12 @@ _BLOCK = 1024
 
 
 class AbstractGradientModel(AbstractImageModel):
-    """A clustering by prototypes that are moved onto the samples, trained by gradient steps."""
+    """A clustering by prototypes that are moved onto the samples, trained by gradient steps.
+
+    Attributes:
+        own_objective: What is made small in the place of the method's own objective, or None. A
+            file does not hold it: `diffclust.load(path, like=model)`.
+    """
 
     transforms: eqx.AbstractVar[str]
     backbone: eqx.AbstractVar[BackboneName | None]
@@ -142,18 +147,40 @@ class AbstractGradientModel(AbstractImageModel):
     window: eqx.AbstractVar[float | None]
     deformation_penalty: eqx.AbstractVar[float]
     training: eqx.AbstractVar[Training]
+    own_objective: PrototypeObjective | None = eqx.field(
+        default=None, kw_only=True, metadata={"in_files": False}
+    )
 
     def __check_init__(self):
         """Refuses transforms and objectives that mean nothing."""
         self.energy()
+        if self.own_objective is not None and self.training.shortlist is not None:
+            raise ValueError(
+                "a short list is judged by the method's own objective; leave out "
+                f"shortlist={self.training.shortlist}"
+            )
+
+    @property
+    def descriptor(self) -> Method:
+        """The method's, with the words for what an objective of one's own measures."""
+        if self.own_objective is None:
+            return super().descriptor
+        is_mixture = self.own_objective.initial_variance is not None
+        words = DENSITY_WORDS if is_mixture else WARPED_WORDS
+        return dataclasses.replace(super().descriptor, words=words, is_mixture=is_mixture)
 
     @abc.abstractmethod
     def objective(self) -> PrototypeObjective:
+        """The method's own objective."""
+
+    @property
+    def _objective(self) -> PrototypeObjective:
         """What is made small."""
+        return self.objective() if self.own_objective is None else self.own_objective
 
     @abc.abstractmethod
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
-        """What finds the params.
+        """Returns what finds the params.
 
         Args:
             transforms: How many of the transforms are used, at least one.
@@ -172,7 +199,7 @@ class AbstractGradientModel(AbstractImageModel):
         )
 
     def energy(self, channels: int = 1, transforms: int | None = None) -> TransformedPrototype:
-        """What a sample costs beside its cluster's prototype, which is moved.
+        """Returns the energy of a sample and a prototype, which is moved.
 
         Args:
             channels: Channels of the images.
@@ -180,7 +207,7 @@ class AbstractGradientModel(AbstractImageModel):
         """
         sequence = self.sequence(channels)[:transforms]
         transform = compose(*sequence) if sequence else Identity()
-        objective = self.objective()
+        objective = self._objective
         return TransformedPrototype(
             transform,
             objective.distance,
@@ -203,7 +230,7 @@ class AbstractGradientModel(AbstractImageModel):
         aligner = NoAlignment(candidates=self.num_clusters)
         if transforms:
             aligner = self.aligner(transforms, channels, final=final)
-        objective = self.objective()
+        objective = self._objective
         return GradientEM(
             self.energy(channels, transforms),
             aligner,
@@ -223,7 +250,7 @@ class AbstractGradientModel(AbstractImageModel):
             The tree.
         """
         height, width, channels = images.shape[1:]
-        sequence, objective = self.sequence(channels), self.objective()
+        sequence, objective = self.sequence(channels), self._objective
         backbone = heads = None
         if self.backbone is not None and sequence:
             first, second = jax.random.split(key)
@@ -275,12 +302,12 @@ class AbstractGradientModel(AbstractImageModel):
 
     @property
     def transform_names(self) -> tuple[str, ...]:
-        """Those of `transforms`."""
+        """The names of the transforms, in the order in which they act."""
         return tuple(name for name in self.transforms.split("-") if name)
 
     def prototype_variances(self, prototype: PyTree, /) -> Array | np.ndarray | None:
-        """Those of Gaussians."""
-        return None if self.objective().initial_variance is None else prototype.gaussian.variance
+        """Returns the variances of Gaussian prototypes."""
+        return None if self._objective.initial_variance is None else prototype.gaussian.variance
 
     def describe(self) -> dict[str, str]:
         """The network, where there is one, too."""
@@ -291,22 +318,8 @@ class AbstractGradientModel(AbstractImageModel):
         """The phases of the curriculum."""
         channels = description.sample.shape[2]
         count = len(self.sequence(channels))
-        moves_from = self.first_spatial(count, channels)
-        return self.training.plan(count, description, moves_from=moves_from)
-
-    def shortened(self, steps: int, phases: int, *, moves: bool) -> "AbstractGradientModel":
-        """The model with a few steps of training only, in one run.
-
-        Args:
-            steps: Most steps of each phase.
-            phases: Number of phases that have any steps.
-            moves: Whether clusters are split and removed.
-
-        Returns:
-            The model.
-        """
-        training = self.training.shortened(steps, phases, moves=moves)
-        return dataclasses.replace(self, training=training, num_restarts=1)
+        first = self.first_spatial(count, channels)
+        return self.training.plan(count, description, split_from=first)
 
     def compose(self, description: Description, start: Start) -> Stages:
         """Gradient EM over a curriculum of transforms."""
@@ -331,7 +344,7 @@ class AbstractGradientModel(AbstractImageModel):
         return data.broadcast(_init_compiled(self, first, jax.random.fold_in(key, 1)))
 
     def working_copies(self, description: Description) -> int:
-        """Those of the aligner of the final assignment."""
+        """Returns the copies that the aligner of the final assignment needs."""
         return self._final(description.sample.shape[2]).aligner.working_copies(self.num_clusters)
 
     def state_bytes(self, shape: tuple[int, ...]) -> int:
@@ -352,7 +365,7 @@ class AbstractGradientModel(AbstractImageModel):
         check_landmarks(self.sequence(images.shape[3]), images)
 
     def blank(self, sample: PyTree) -> Learned:
-        """What a fit begins with."""
+        """Returns what is learned, as it is before the first step."""
         images = jnp.zeros((self.num_clusters, *sample.shape), sample.dtype)
         return _init_compiled(self, images, jax.random.key(0))
 
@@ -364,7 +377,7 @@ class AbstractGradientModel(AbstractImageModel):
     def _first(
         self, data: Data, start: Start, key: Key
     ) -> Float[Array | np.ndarray, "clusters height width channels"]:
-        """What the prototypes start as: random samples, all different ones, or what was given."""
+        """Returns the first prototypes: different random samples, or what was given."""
         count = self.num_clusters
         if start is None:
             chosen = jax.random.choice(key, data.num_samples, (count,), replace=False)
@@ -434,61 +447,3 @@ def warped_prototypes(
 
 def _warp(energy: TransformedPrototype, prototypes: Array, params: Array, cluster: Array) -> Array:
     return energy.moved(params, prototypes[cluster])
-
-
-def _of_base(name: str) -> Any:
-    def of_base(self: "WithObjective") -> Any:
-        """That of the base model."""
-        return getattr(self.base, name)
-
-    return property(of_base)
-
-
-class WithObjective(AbstractGradientModel):
-    """A model with another objective in the place of its own.
-
-    Transforms, networks, training, `fit`, `predict` and the report stay as they are. A file holds
-    the numbers, not the objective: `diffclust.load(path, like=model)`.
-
-    Attributes:
-        base: The model whose objective is replaced.
-        own: What is made small instead.
-    """
-
-    base: AbstractGradientModel
-    own: PrototypeObjective
-
-    def __check_init__(self):
-        """Refuses a short list, which would be judged by the objective that is replaced."""
-        if self.base.training.shortlist is not None:
-            raise ValueError(
-                "a short list is judged by the objective of the model alone; leave out "
-                f"shortlist={self.base.training.shortlist}"
-            )
-
-    num_clusters = _of_base("num_clusters")
-    num_restarts = _of_base("num_restarts")
-    transforms = _of_base("transforms")
-    backbone = _of_base("backbone")
-    boundary = _of_base("boundary")
-    landmarks = _of_base("landmarks")
-    window = _of_base("window")
-    mask = _of_base("mask")
-    deformation_penalty = _of_base("deformation_penalty")
-    training = _of_base("training")
-
-    @property
-    def descriptor(self) -> Method:
-        """The base's, with the words for what the objective measures."""
-        is_mixture = self.own.initial_variance is not None
-        words = DENSITY_WORDS if is_mixture else WARPED_WORDS
-        return dataclasses.replace(self.base.descriptor, words=words, is_mixture=is_mixture)
-
-    def objective(self) -> PrototypeObjective:
-        return self.own
-
-    def shortened(self, steps: int, phases: int, *, moves: bool) -> "WithObjective":
-        return dataclasses.replace(self, base=self.base.shortened(steps, phases, moves=moves))
-
-    def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
-        return self.base.aligner(transforms, channels, final=final)

@@ -80,7 +80,7 @@ class AbstractLloydModel(AbstractModel):
 
     @abc.abstractmethod
     def energy(self, channels: int = 1) -> TransformedDistance:
-        """What a sample costs beside its cluster's prototype; the sample is moved.
+        """Returns the energy of a sample, which is moved, and a prototype.
 
         Args:
             channels: Channels of the images.
@@ -88,15 +88,15 @@ class AbstractLloydModel(AbstractModel):
 
     @abc.abstractmethod
     def aligner(self) -> AbstractAligner:
-        """What minimises the energy over the params."""
+        """Returns what minimises the energy over the params."""
 
     @abc.abstractmethod
     def family(self) -> AbstractPrototypeFamily:
-        """How prototypes follow from aligned samples."""
+        """Returns how prototypes follow from aligned samples."""
 
     @abc.abstractmethod
     def penalty(self) -> tuple[float, ...]:
-        """Weights of the energy's penalty terms."""
+        """Returns the weights of the energy's penalty terms."""
 
     @property
     def penalty_learning(self) -> tuple[int, bool]:
@@ -105,7 +105,7 @@ class AbstractLloydModel(AbstractModel):
 
     @property
     def stopping(self) -> Stopping:
-        """By `max_passes` and `tolerance`."""
+        """A run stops by `max_passes` and `tolerance`."""
         return Stopping(self.max_passes, self.tolerance)
 
     @property
@@ -155,7 +155,7 @@ class AbstractLloydModel(AbstractModel):
         return int(shape[0] * (4 * math.prod(shape[1:]) * (1.0 + coarser) + 4 * row + 64))
 
     def blank(self, sample: PyTree) -> Learned:
-        """What Lloyd's algorithm learns."""
+        """Returns a blank state of Lloyd's algorithm."""
         return blank_state(self.solver(), sample, self.num_clusters, self.penalty()).learned
 
     def solver_for(self, outcome: Outcome, data: Data) -> tuple[Lloyd, Data]:
@@ -249,11 +249,11 @@ class AbstractAlignedKMeans(
 
     @property
     def warm_starts(self) -> int:
-        """One; with Adam, as the paper counts its parameters, all."""
+        """One cluster; with Adam all, as the paper counts its parameters."""
         return 1 if self.learning_rate is None else self.num_clusters
 
     def transform(self) -> AbstractTransform:
-        """All steps in one."""
+        """Composes all steps."""
         return compose(*self.parts())
 
     def aligner(self) -> AbstractAligner:
@@ -265,7 +265,7 @@ class AbstractAlignedKMeans(
         return [f"{term}_penalty" for part in self.parts() for term in part.deformation_terms]
 
     def penalty(self) -> tuple[float, ...]:
-        """One for each part of the deformation; rotations, reflections and shifts cost nothing."""
+        """Weighs each part of the deformation; rotations, reflections and shifts cost nothing."""
         return tuple(getattr(self, name, 0.0) for name in self._penalties)
 
     def energy(self, channels: int = 1) -> TransformedDistance:
@@ -274,7 +274,7 @@ class AbstractAlignedKMeans(
         return TransformedDistance(self.transform(), pixel_weights=weights, mask=self.pixel_mask)
 
     def family(self) -> AbstractPrototypeFamily:
-        """Means, of unit norm where that is asked for."""
+        """Prototypes are means, of unit norm where that is asked for."""
         return UnitNormImages() if self.unit_norm else MeanImages()
 
     def coarsening(self, *sides: int) -> int:
@@ -389,7 +389,7 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
 
 @functools.cache
 def _adam(rate: float) -> optax.GradientTransformation:
-    """One object a rate, so that what was compiled for it is found again."""
+    """Returns one object for each rate, so that programs compiled for it are found again."""
     return optax.adam(rate)
 
 

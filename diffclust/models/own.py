@@ -57,7 +57,7 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
 
     @property
     def descriptor(self) -> Method:
-        """What a model of one's own is called."""
+        """The descriptor of all models of one's own."""
         return OWN
 
     @property

@@ -92,7 +92,7 @@ class FeatureClustering:
     figures: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of it as arrays by name."""
+        """Returns everything as arrays by name."""
         points = {name: getattr(self.points, name) for name in _POINTS}
         numbers = {"loss": self.loss, **self.figures}
         return {**points, **self.extras, **{n: np.asarray(each) for n, each in numbers.items()}}
@@ -153,7 +153,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         """
 
     def extras(self, context: Context) -> dict[str, np.ndarray]:
-        """What a fit keeps beside the clustering, for new samples.
+        """Returns what a fit keeps for new samples beside the clustering.
 
         Args:
             context: The results of all stages.
@@ -186,10 +186,6 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
     def _alignment(self, sample_shape: tuple[int, ...]) -> LloydProblem:
         model = self.alignment_model()
         return LloydProblem(model.solver(), model.plan(*sample_shape[:2]))
-
-    @property
-    def drops_weightless(self) -> bool:
-        return True
 
     def check(self, images: Images) -> None:
         """Takes all images that are in memory."""
@@ -269,7 +265,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         return {**named, "coordinates": coordinates}
 
     def working_copies(self, description: Description) -> int:
-        """Those of the alignment to prototypes."""
+        """Returns the copies that the alignment to prototypes needs."""
         return self.alignment_model().working_copies(description)
 
     def num_features(self, image_shape: tuple[int, ...]) -> int:
@@ -308,7 +304,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         return self.alignment_model().blank(sample)
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
-        """To the nearest centre, by the features that were fitted."""
+        """Assigns images to the nearest centre, by the features that were fitted."""
         points = self.extend(outcome, data, callback)
         problem = self._alignment(data.samples.shape[1:])
         given = (problem, outcome.learned.clusters, self.in_frame(data), points.assignments)
@@ -316,7 +312,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         return _assignment(points, data.allgather(all_rows(chunks)))
 
     def energy(self, channels: int = 1) -> TransformedDistance:
-        """That of the prototypes, which decides nothing."""
+        """Returns the energy by which images are aligned; clusters do not depend on it."""
         return self.alignment_model().energy()
 
     def scattering(self, height: int, width: int, num_scales: int) -> AbstractScattering:
@@ -484,6 +480,6 @@ class ScatteringKMeans(PassSettings, AbstractScatteringModel):
         return FeatureClustering(points, loss, {"centres": points.centres}).arrays()
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
-        """To the nearest centre in scattering space."""
+        """Assigns images to the nearest centre in scattering space."""
         window = drop_leading(self.coordinates_of(outcome, data, callback), self.most_removed)
         return nearest_centres(window, outcome.extras["centres"])

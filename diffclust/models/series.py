@@ -54,7 +54,7 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
 
     @property
     def least_size(self) -> int:
-        """Two values."""
+        """A series needs two values."""
         return 2
 
     def energy(self, channels: int = 1) -> TransformedDistance:
@@ -101,7 +101,7 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
         return np.where(share > 0, moved, np.nan)
 
     def warped_times(self, params: np.ndarray, times: np.ndarray, /) -> np.ndarray:
-        """By the warps of time."""
+        """Applies the warps of time."""
         given = jnp.asarray(params)
         warp = jax.vmap(TimeWarp(self.num_intervals).warp, (0, None))
         return np.asarray(warp(given, jnp.asarray(times, dtype=given.dtype)))[..., None]

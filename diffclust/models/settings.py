@@ -299,7 +299,7 @@ class MixtureSettings(eqx.Module):
     min_deviation: float = eqx.field(static=True, default=0.25, kw_only=True)
 
 
-_MOVES_EVERY = 4
+_SPLIT_MERGE_EVERY = 4
 """Windows between two attempts to split one cluster and remove another."""
 
 
@@ -379,14 +379,14 @@ class Training(AbstractSettings):
             _validation.count(count, name, least=0)
 
     def plan(
-        self, num_transforms: int, description: Description, *, moves_from: int = 0
+        self, num_transforms: int, description: Description, *, split_from: int = 0
     ) -> GradientPlan:
-        """What a fit does.
+        """Plans a fit.
 
         Args:
             num_transforms: Number of transforms.
             description: What is known of the images.
-            moves_from: With how many transforms clusters may be split and removed: without those
+            split_from: With how many transforms clusters may be split and removed: without those
                 that put images in their places, that would part one kind by its places.
 
         Returns:
@@ -414,7 +414,7 @@ class Training(AbstractSettings):
         steps = [count * (epoch if name == "epochs" else 1) for count in steps]
         rates = [self.learning_rate] * (len(solvers) - 1) + [0.1 * self.learning_rate]
         phases = [
-            Phase(solver, count, rate, moves=solver >= moves_from)
+            Phase(solver, count, rate, split_merge=solver >= split_from)
             for solver, count, rate in zip(solvers, steps, rates, strict=True)
             if count > 0
         ]
@@ -425,25 +425,25 @@ class Training(AbstractSettings):
             window=self.refill_every or max(50, epoch),
             least_share=self.least_share,
             refills_to_the_end=self.refill_every is not None,
-            moves_every=_MOVES_EVERY if self.split_merge else 0,
+            split_merge_every=_SPLIT_MERGE_EVERY if self.split_merge else 0,
             num_starts=self.num_starts,
             race=_race(sum(steps), self.num_starts),
         )
 
-    def shortened(self, steps: int, phases: int, *, moves: bool) -> "Training":
+    def shortened(self, steps: int, phases: int, *, split_merge: bool) -> "Training":
         """The same for one start, with a few steps only.
 
         Args:
             steps: Most steps of each phase.
             phases: Number of phases that have any steps.
-            moves: Whether clusters are split and removed.
+            split_merge: Whether clusters are split and removed.
 
         Returns:
             The training.
         """
         few = tuple(min(steps, n) for n in self.steps or self.epochs or (steps,) * phases)
         changed = {"epochs": None, "num_starts": 1, "tolerance": 0.0}
-        return dataclasses.replace(self, steps=few, split_merge=moves, **changed)
+        return dataclasses.replace(self, steps=few, split_merge=split_merge, **changed)
 
     def _batch(self, description: Description) -> int:
         count, side = description.num_samples, min(description.sample.shape[:2])

@@ -179,7 +179,7 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
 
     @property
     def stopping(self) -> Stopping:
-        """By `max_passes`, or when no shape changes its cluster."""
+        """A run stops after `max_passes`, or when no shape changes its cluster."""
         return Stopping(self.max_passes, 0.0)
 
     def prototype_variances(self, prototype: LandmarkGaussians, /) -> Covariance:
@@ -188,12 +188,12 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
 
     @property
     def least_size(self) -> int:
-        """Three landmarks."""
+        """A shape needs three landmarks."""
         return 3
 
     @property
     def words(self) -> Words:
-        """Those of the likelihood, or of the distance."""
+        """The words for the likelihood, or for the distance."""
         words = self.descriptor.words
         if self.distance == "likelihood":
             return words
@@ -219,7 +219,7 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
         return self.centres == "frechet" and self.distance == "fisher-rao"
 
     def dissimilarity(self) -> AbstractDissimilarity:
-        """What lies between a shape and a centre."""
+        """Returns the dissimilarity of a shape and a centre."""
         if self.distance == "likelihood":
             return LandmarkNegativeLogLikelihood()
         variances = "full" if self.covariances == "full" else self.variances
@@ -227,7 +227,7 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
         return LandmarkDistance(between, norm=self.norm)
 
     def aligner(self) -> AbstractAligner:
-        """None; in Type II shapes carry the variances of their clusters."""
+        """Aligns nothing; in Type II shapes carry the variances of their clusters."""
         type_two = self.variances == "per_cluster" and self.distance != "likelihood"
         return ClusterVariances() if type_two and self.shape_variances == "own" else NoAlignment()
 
@@ -308,10 +308,6 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
         """Checks landmarks."""
         return _validation.landmarks(shapes)
 
-    @property
-    def drops_weightless(self) -> bool:
-        return True
-
     def compose(self, description: Description, start: Start) -> Stages:
         """Registration, then Lloyd's algorithm with variances."""
         del description
@@ -360,7 +356,7 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
         return dataclasses.replace(data, samples=registered[data.own]), arrays
 
     def working_copies(self, description: Description) -> int:
-        """Those of the aligner, and the centres and variances that a shape is compared with."""
+        """Counts the aligner's copies, and the centres and variances of all clusters."""
         del description
         return self.aligner().working_copies(self.num_clusters) + 2 * self.num_clusters
 
@@ -388,7 +384,7 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
         return blank_state(solver, sample, self.num_clusters, ()).learned
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
-        """Every shape is registered to the mean of those fitted, and goes to the nearest centre.
+        """Registers shapes to the mean of those fitted, and assigns them to the nearest centre.
 
         A new shape is in no cluster yet, so that it carries the variances of each centre that it
         is compared to.

@@ -315,7 +315,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
 
     @property
     def views(self) -> Mapping[str, AbstractScatteringModel]:
-        """Two where the ground is kept, unless `relative` was given."""
+        """The views of images: two where the ground is kept, unless `relative` was given."""
         if self.relative is not None or self.ground != "keep":
             return {"": self}
         return {"": self, "_relative": dataclasses.replace(self, relative=True)}
@@ -347,7 +347,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
         return extras
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
-        """By affinities to the samples, or representatives, that were fitted."""
+        """Assigns images by their affinities to the samples or representatives of the fit."""
         stored, near = outcome.extras, []
         if "coordinates" in stored:
             for end, view in self.views.items():
@@ -364,7 +364,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
         return extended(outcome, _side_by_side(graphs))
 
     def num_compared(self, count: int) -> int:
-        """As many as the largest graph needs; none with representatives."""
+        """Counts the neighbours that the largest graph needs; 0 with representatives."""
         return 0 if self.by_representatives(count) else max(self.num_neighbours)
 
     def by_representatives(self, count: int) -> bool:

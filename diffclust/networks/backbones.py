@@ -287,7 +287,7 @@ class Head(eqx.Module):
 
 
 def make_heads(num_clusters: int, num_features: int, num_params: int, *, key: Key) -> Head:
-    """One head a cluster, stacked; `jax.vmap(lambda head: head(features))(heads)` applies them.
+    """Makes stacked heads, one a cluster; `jax.vmap(lambda h: h(features))(heads)` applies them.
 
     Args:
         num_clusters: K.
@@ -678,7 +678,7 @@ class ResidualBackbone(AbstractBatchBackbone):
 
     @property
     def is_batch_normalised(self) -> bool:
-        """As it was made."""
+        """Whether it was made with batch normalisation."""
         return isinstance(self.stem_norm, BatchNormalisation)
 
     def read_batch(

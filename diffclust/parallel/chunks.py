@@ -385,7 +385,7 @@ class Chunks(Distributed):
         return self._take([batch.samples for batch in self.batches], index)
 
     def subset(self, index: Int[np.ndarray, " m"], *, size: int) -> "Chunks":
-        """Some of the samples, cut anew.
+        """Selects some of the samples, and cuts them anew.
 
         Args:
             index: Indices into the data set; at least one.

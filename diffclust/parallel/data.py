@@ -113,7 +113,7 @@ def _indexed_step(
 
 @eqx.filter_jit
 def rows_of(tree: PyTree, index: Int[Array, " m"]) -> PyTree:
-    """Some rows of arrays on the device.
+    """Takes some rows of arrays on the device.
 
     Args:
         tree: Arrays with a common leading axis.
@@ -239,7 +239,7 @@ class Data(Distributed):
         return Batch(*jax.device_put((self.samples, weight), may_alias=False))
 
     def take(self, index: Int[np.ndarray, " m"]) -> Batch:
-        """Some of the samples, shared out among the devices.
+        """Takes some of the samples, shared out among the devices.
 
         Args:
             index: Which ones; as many for each device, and for each process its own, in the order
@@ -281,7 +281,7 @@ class Data(Distributed):
         return state, None if memory is None else with_rows(memory, places, present)
 
     def some(self, index: Int[np.ndarray, " m"]) -> Batch:
-        """Some of the samples, all of them on every device.
+        """Takes some of the samples, all of them on every device.
 
         Args:
             index: Which ones.
@@ -297,7 +297,7 @@ class Data(Distributed):
         return jax.tree.map(lambda leaf: leaf[own], self.samples)
 
     def gather(self, index: Int[np.ndarray, " m"]) -> PyTree:
-        """Some of the samples of all processes, on the host of each; all processes must ask.
+        """Gathers some of the samples of all processes on the host of each; all processes must ask.
 
         Args:
             index: Which ones.
@@ -308,7 +308,7 @@ class Data(Distributed):
         return take_rows(self._rows, index, self.counts, self.mesh)
 
     def local(self, index: Int[np.ndarray, " m"], chunk_size: int) -> "Data":
-        """Some of this process's samples, for work that needs no exchange.
+        """Takes some of this process's samples, for work that needs no exchange.
 
         Args:
             index: Which of its own.
@@ -320,7 +320,7 @@ class Data(Distributed):
         return Data(self._rows(index), None, chunk_size, own_mesh(self.mesh))
 
     def subset(self, index: Int[np.ndarray, " m"], weight: Float[np.ndarray, " m"]) -> "Data":
-        """Some of the samples, shared out evenly; all processes must ask.
+        """Takes some of the samples, shared out evenly; all processes must ask.
 
         Args:
             index: Which ones; at least one.

@@ -65,7 +65,7 @@ def num_workers(mesh: Mesh | None) -> int:
 def in_flight(
     compute: Callable[[_Item], _Result], items: Iterable[_Item], *, workers: int
 ) -> Iterator[_Result]:
-    """What a function makes of each item, in their order, a few at a time.
+    """Applies a function to each item, a few at a time, and yields the results in order.
 
     A CPU device runs the programs of one thread one after the other, and shares out the large steps
     of a program over the cores, but not the small ones. Several chunks at a time keep all cores
@@ -116,7 +116,7 @@ def chunks_in_flight(
     mesh: Mesh | None,
     report: Callable[[int, int], None] | None,
 ) -> Iterator[tuple[int, _Result]]:
-    """What a function makes of each chunk of many rows, a few chunks at a time.
+    """Applies a function to each chunk of many rows, a few chunks at a time.
 
     Args:
         compute: Called with the first row of each chunk, as by `in_flight`.

@@ -220,7 +220,7 @@ class Distributed:
         return replicate(tree, self.mesh)
 
     def unreplicate(self, tree: PyTree) -> PyTree:
-        """What was the same on every device, on the default device alone.
+        """Moves what was the same on every device to the default device alone.
 
         Args:
             tree: Any tree of arrays.
@@ -319,7 +319,7 @@ def pad_rows(tree: PyTree, count: int) -> PyTree:
 
 
 def unreplicated(tree: PyTree, mesh: Mesh | None) -> PyTree:
-    """What was the same on every device, on the default device alone.
+    """Moves what was the same on every device to the default device alone.
 
     Args:
         tree: Any tree of arrays.
@@ -440,7 +440,7 @@ def vmap_rows(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
 
 
 def map_in_chunks(function: Callable[..., PyTree], chunk_size: int, *rows: Any) -> Any:
-    """What a function makes of each row, compiled, chunk by chunk.
+    """Applies a compiled function to each row, chunk by chunk.
 
     Args:
         function: Of one row of each of the arrays.

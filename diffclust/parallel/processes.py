@@ -248,7 +248,7 @@ def take_rows(
     counts: Sequence[int],
     mesh: Mesh | None,
 ) -> PyTree:
-    """Some of the rows of all processes, in every one of them.
+    """Gives some of the rows of all processes to every one of them.
 
     Args:
         take: Gives this process's rows, as arrays of NumPy's, from indices among its own.

@@ -77,12 +77,12 @@ class Gallery:
 
     @functools.cached_property
     def words(self) -> Words:
-        """What figures and samples are called."""
+        """The words for figures and samples."""
         return words_of(self.result, self.dataset)
 
     @functools.cached_property
     def certainty(self) -> str:
-        """What says how certain a sample's cluster is."""
+        """The name of what says how certain a sample's cluster is."""
         return "margin" if certainties(self.result) is None else "responsibility"
 
     @property

@@ -71,7 +71,7 @@ class SeriesRenderer(MeanRenderer):
         return f'<figure class="centroid">{drawn}<figcaption>{caption}</figcaption></figure>'
 
     def figures(self, cluster: int) -> dict[str, str]:
-        """No figures."""
+        """Returns no figures."""
         del cluster
         return {}
 

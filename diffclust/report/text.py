@@ -120,7 +120,7 @@ def count(n: int, one: str) -> str:
 
 
 def unsteady(stability: float) -> str:
-    """What follows a stability that is low.
+    """Says what follows from a low stability.
 
     Args:
         stability: A mean adjusted Rand index; of plain groups it is above 0.9.

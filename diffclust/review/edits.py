@@ -104,7 +104,7 @@ class Labelling:
         return cls(clusters.astype(np.int64), names, np.zeros(len(clusters), bool), tuple(names))
 
     def label(self, cluster: int) -> str:
-        """What samples of a cluster are labelled with.
+        """Returns the label of a cluster's samples.
 
         Args:
             cluster: The cluster.
@@ -174,7 +174,7 @@ class Labelling:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Review:
-    """All edits of a run's clusters, and what they come to.
+    """The edits of a run's clusters, and the clusters that result.
 
     Attributes:
         initial: The clusters as they were found.

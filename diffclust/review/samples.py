@@ -154,7 +154,7 @@ class ReviewSamples:
         return np.argsort(squared, kind="stable")[:count]
 
     def halves(self, members: Int[np.ndarray, " m"]) -> Bool[np.ndarray, " m"]:
-        """Two groups of samples by K-means of `points`, seeded.
+        """Divides samples into two groups by seeded K-means of `points`.
 
         Args:
             members: Positions.

@@ -87,7 +87,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     timeout = 30.0  # seconds, after which a connection that sends nothing is closed
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is logged: addresses may hold the token."""
+        """Logs nothing: addresses may hold the token."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuses a request; nothing that follows it on the connection is read."""

@@ -13,7 +13,7 @@ from diffclust.solvers.gradient import GradientEM, GradientPlan, GradientState, 
 from diffclust.solvers.gradient_problem import GradientProblem
 from diffclust.solvers.lloyd import Lloyd, LloydState, Tally
 from diffclust.solvers.lloyd_problem import LloydPlan, LloydProblem, Start
-from diffclust.solvers.lloyd_run import Run, Stopping, clusters_of, lloyd_iterations
+from diffclust.solvers.lloyd_run import LloydRun, Stopping, clusters_of, lloyd_iterations
 from diffclust.solvers.point_clusters import PointClusters, kmeans, nearest_centres, representatives
 from diffclust.solvers.result import (
     Assignment,
@@ -49,13 +49,13 @@ __all__ = [
     "Lloyd",
     "LloydPlan",
     "LloydProblem",
+    "LloydRun",
     "LloydState",
     "Memory",
     "Outcome",
     "Phase",
     "PointClusters",
     "Progress",
-    "Run",
     "Snapshots",
     "SplitMerge",
     "StagedProblem",

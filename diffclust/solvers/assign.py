@@ -145,7 +145,7 @@ def assign_softly(
 def all_energies(
     solver: AbstractSolver, learned: Learned, data: Data, *, callback: Callback = ignore
 ) -> Float[np.ndarray, "n clusters"]:
-    """What each sample costs in every cluster, not in its best ones alone.
+    """Computes the energy of each sample in every cluster, not in its best ones alone.
 
     Args:
         solver: What assigns. Aligners that follow a few clusters to the end (`candidates`), and

@@ -111,7 +111,7 @@ class AbstractSolver(eqx.Module):
             The one that is learned, where it follows the samples, without a gradient of its own;
             else the solver's.
         """
-        if learned.objective is None or not self.reduction.follows_samples:
+        if learned.objective is None or not self.reduction.is_adaptive:
             return self.reduction
         return jax.lax.stop_gradient(learned.objective)
 

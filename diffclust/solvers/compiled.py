@@ -130,7 +130,7 @@ def compiled_lloyd(
         state, memory = solver.step(state, batch, memory)
         empty = state.tally.count == 0
         loss = state.tally.loss
-        at_rest = (state.tally.changed == 0) & ~jnp.any(empty) & solver.is_at_rest(loss, last)
+        at_rest = (state.tally.changed == 0) & ~jnp.any(empty) & solver.has_settled(loss, last)
         state = solver.end_pass(state)
         at_rest &= has_converged(state.learned.objective, learned.objective)
         risen = comparable & has_risen(solver, learned, before.learned, loss, last)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PyTree
@@ -20,18 +21,17 @@ Position = dict[str, Any]
 """Where a fit is: restart, level, phase, histories, losses: what JSON can hold."""
 
 
-def tuples(value: Any) -> Any:
-    """What JSON held, with tuples for lists.
+def static_fields(module: eqx.Module) -> Position:
+    """The static fields of a module.
 
     Args:
-        value: Anything.
+        module: A fit, or a run within one.
 
     Returns:
-        The same, of dictionaries and lists what is in them too.
+        Their values by name.
     """
-    if isinstance(value, dict):
-        return {name: tuples(each) for name, each in value.items()}
-    return tuple(map(tuples, value)) if isinstance(value, list | tuple) else value
+    fields = dataclasses.fields(module)
+    return {f.name: getattr(module, f.name) for f in fields if f.metadata.get("static")}
 
 
 class State(NamedTuple):
@@ -114,7 +114,7 @@ class AbstractProblem(abc.ABC):
 
         Args:
             description: What is known of the samples.
-            position: Where the fit was.
+            position: Where the fit was, with tuples for the lists that JSON holds.
 
         Returns:
             A tree like the state's in canonical form.
@@ -149,7 +149,7 @@ Stages = tuple[ClosedForm | AbstractProblem | Callable[[Mapping], AbstractProble
 """What a fit consists of: closed forms in order, and last a problem, or a function that makes it of
 what these have computed."""
 
-STATE_FORMAT = 5
+STATE_FORMAT = 6
 """Number of the format of snapshots, which their folder records: to be raised when their trees or
 positions change."""
 
@@ -224,9 +224,19 @@ def _restored(
     problem: AbstractProblem, data: Data, snapshots: Snapshots
 ) -> tuple[State, float] | None:
     """The state that was saved last, and how long it took to get there."""
-    description = data.description
-    latest = snapshots.latest(lambda about: problem.template(description, about["position"]))
+
+    def template(about: dict[str, Any]) -> PyTree:
+        return problem.template(data.description, _tuples(about["position"]))
+
+    latest = snapshots.latest(template)
     if latest is None:
         return None
     arrays, about = latest
-    return State(data.placed(arrays), about["position"]), float(about["seconds"])
+    return State(data.placed(arrays), _tuples(about["position"])), float(about["seconds"])
+
+
+def _tuples(value: Any) -> Any:
+    """The same with tuples for lists, in dictionaries and lists too."""
+    if isinstance(value, dict):
+        return {name: _tuples(each) for name, each in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

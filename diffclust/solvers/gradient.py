@@ -278,7 +278,7 @@ class GradientEM(AbstractSolver):
         network = self._batch_normalised(learned)
         shared = learned.shared if network is None else network.with_moments(running)
         # A reduction that follows the samples takes no steps.
-        held = (state.learned if self.reduction.follows_samples else learned).objective
+        held = (state.learned if self.reduction.is_adaptive else learned).objective
         learned = Learned(learned.clusters, shared, held)
         tally = jax.tree.map(jnp.add, state.tally, GradientTally(count, loss, mass, sums))
         taken, previous = (learned, moments, tally), (state.learned, state.moments, state.tally)
@@ -347,7 +347,7 @@ class GradientEM(AbstractSolver):
         perturbed = tiny | (jnp.any(tiny) & (number == largest))
 
         objective = state.learned.objective
-        if self.reduction.follows_samples:
+        if self.reduction.is_adaptive:
             objective = objective.update(state.tally.reduction)
             state = eqx.tree_at(lambda s: s.learned.objective, state, objective)
         state = regrouped(state, source)
@@ -385,7 +385,7 @@ def holds_rate(moments: PyTree) -> bool:
 
 
 def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> GradientState:
-    """Every cluster with all that belongs to another one, the optimiser's moments included.
+    """Gives every cluster all that belongs to another one, the optimiser's moments included.
 
     A reduction that follows the samples stays as it is.
 
@@ -401,7 +401,7 @@ def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> Gradient
         if not isinstance(tree, Learned):
             return tree
         objective = tree.objective
-        if not getattr(objective, "follows_samples", False):
+        if not getattr(objective, "is_adaptive", False):
             objective = jax.tree.map(lambda x: x[source] if x.ndim else x, objective)
         return Learned(tree.clusters.take(source), tree.shared, objective)
 
@@ -450,13 +450,13 @@ class Phase:
         solver: Which solver, by number: one transform more than the one before.
         steps: Most steps.
         rate: The learning rate.
-        moves: Whether clusters may be split and removed in it.
+        split_merge: Whether clusters may be split and removed in it.
     """
 
     solver: int
     steps: int
     rate: float
-    moves: bool = True
+    split_merge: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -475,10 +475,11 @@ class GradientPlan:
         refills_to_the_end: Whether the last phase refills too, which leaves little time to part
             twins.
         noise: Standard deviation of the noise that parts a refilled cluster from its source.
-        moves_every: Windows between two attempts to split one cluster and remove another; 0 tries
-            none.
-        least_gain: The least net gain that is worth such a move, as a fraction of the loss.
-        move_samples: Most samples on which it, and the runs of a race, are evaluated.
+        split_merge_every: Windows between two attempts to split one cluster and remove another; 0
+            tries none.
+        least_gain: The least net gain that is worth a split and a removal, as a fraction of the
+            loss.
+        evaluation_samples: Most samples on which gains, and the runs of a race, are evaluated.
         num_starts: Runs that race.
         race: The steps at which they are compared; phases do not end early before the last.
     """
@@ -491,9 +492,9 @@ class GradientPlan:
     least_share: float = 0.2
     refills_to_the_end: bool = False
     noise: float = 1e-4
-    moves_every: int = 0
+    split_merge_every: int = 0
     least_gain: float = 0.005
-    move_samples: int = 2048
+    evaluation_samples: int = 2048
     num_starts: int = 1
     race: tuple[int, ...] = ()
 

@@ -1,6 +1,6 @@
 """Gradient EM as a problem: transforms are added one by one, and tiny clusters refilled."""
 
-import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,24 +18,19 @@ from diffclust.parallel.mesh import check_batch_size
 from diffclust.prototypes import Learned
 from diffclust.solvers.assign import SoftAssignment, assign_softly
 from diffclust.solvers.base import Memory
-from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, tuples
-from diffclust.solvers.gradient import BatchOrder, GradientEM, GradientPlan, GradientState, Phase
+from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, static_fields
+from diffclust.solvers.gradient import BatchOrder, GradientEM, GradientPlan, GradientState
 from diffclust.solvers.result import Callback, FitError, Outcome, Progress, Status, ignore
-from diffclust.solvers.split_merge import apply_move, best_move, propose
+from diffclust.solvers.split_merge import apply_split_merge, best_pairs, propose_splits
 from diffclust.types import Key
 
 
-class GradientFit(eqx.Module):
-    """A fit by gradient steps between two steps.
-
-    Its arrays are those of its `State`, and what is static is the position.
+class GradientRun(eqx.Module):
+    """A run of gradient steps from one start, between two windows.
 
     Attributes:
-        key: Data of the random key.
-        state: The restart in progress, or None.
+        state: What is learned, with the optimiser's moments; None before the first window.
         memory: Its memory of all samples, where alignments start from it.
-        best: What the best restart so far learned, or None.
-        candidates: State and memory of the other runs that are still in a race.
         phase: Number of the phase; as many as there are phases where all are done.
         steps: Steps taken in it.
         history: The mean loss of every window so far.
@@ -43,20 +38,12 @@ class GradientFit(eqx.Module):
         refills: How many clusters were refilled so far.
         moves: How many were split, and another removed.
         ended: Why the phase before it ended, the value of a `Status`; None in the first.
-        losses: Final losses of the restarts that are done.
-        best_run: Where the best of them ended, or None; in the position it is `best`.
-        running: Whether a restart is in progress.
-        start: Number of the start of the run in progress, where several race.
+        start: Number of its start, where several runs race.
         score: Its loss on the samples by which runs are compared; None until it has come there.
-        round: Rounds of the race that are over.
-        waiting: Where the candidates are, in whose place the position has them.
     """
 
-    key: Array
     state: GradientState | None = None
     memory: Memory | None = None
-    best: Learned | None = None
-    candidates: tuple[tuple[GradientState | None, Memory | None], ...] = ()
     phase: int = eqx.field(static=True, default=0)
     steps: int = eqx.field(static=True, default=0)
     history: tuple[float, ...] = eqx.field(static=True, default=())
@@ -64,26 +51,39 @@ class GradientFit(eqx.Module):
     refills: int = eqx.field(static=True, default=0)
     moves: int = eqx.field(static=True, default=0)
     ended: str | None = eqx.field(static=True, default=None)
-    losses: tuple[float, ...] = eqx.field(static=True, default=())
-    best_run: dict[str, Any] | None = eqx.field(static=True, default=None)
-    running: bool = eqx.field(static=True, default=False)
     start: int = eqx.field(static=True, default=0)
     score: float | None = eqx.field(static=True, default=None)
+
+
+class GradientFit(eqx.Module):
+    """A fit by gradient steps between two steps.
+
+    Its arrays, and those of its runs, are those of its `State`; what is static is the position.
+
+    Attributes:
+        key: Data of the random key.
+        run: The run in progress.
+        waiting: The other runs that are still in a race, first those that come next.
+        best_run: The best restart so far, without its arrays, or None.
+        best: What that has learned.
+        losses: Final losses of the restarts that are done.
+        round: Rounds of the race that are over.
+    """
+
+    key: Array
+    run: GradientRun = GradientRun()
+    waiting: tuple[GradientRun, ...] = ()
+    best_run: GradientRun | None = None
+    best: Learned | None = None
+    losses: tuple[float, ...] = eqx.field(static=True, default=())
     round: int = eqx.field(static=True, default=0)
-    waiting: tuple[dict[str, Any], ...] = eqx.field(static=True, default=())
-
-    @property
-    def position(self) -> Position:
-        """What is static, by the names in snapshots."""
-        return {described: getattr(self, name) for name, described in _STATIC.items()}
 
 
-_STATIC = {f.name: f.name for f in dataclasses.fields(GradientFit) if f.metadata.get("static")}
-_STATIC |= {"best_run": "best", "waiting": "candidates"}
-
-
-_RUN = ("phase", "steps", "history", "starts", "refills", "moves", "ended", "start", "score")
-"""What a position says of the run in progress alone."""
+def _state(fit: GradientFit) -> State:
+    best = fit.best_run and static_fields(fit.best_run)
+    waiting = tuple(map(static_fields, fit.waiting))
+    runs = {"run": static_fields(fit.run), "waiting": waiting, "best_run": best}
+    return State(fit, static_fields(fit) | runs)
 
 
 class GradientProblem(AbstractProblem):
@@ -128,8 +128,7 @@ class GradientProblem(AbstractProblem):
         """The state before the first restart."""
         check_data(data, len(eqx.filter_eval_shape(self._template).clusters))
         check_batch_size(self.plan.batch_size, data.mesh)
-        fit = GradientFit(data.replicate(jax.random.key_data(key)))
-        return State(fit, fit.position)
+        return _state(GradientFit(data.replicate(jax.random.key_data(key))))
 
     def done(self, state: State) -> bool:
         """Whether all restarts are done."""
@@ -141,54 +140,43 @@ class GradientProblem(AbstractProblem):
         del state
         key = jax.random.wrap_key_data(jax.device_put(np.asarray(fit.key)))
         key = split_key(key, self.num_restarts, len(fit.losses))
-        if fit.phase == len(self.plan.phases):
-            return self._restart_done(data, fit, callback)
-        own_key = jax.random.fold_in(key, 2 + fit.start) if fit.start else key
-        if not fit.running:
+        if fit.run.phase == len(self.plan.phases):
+            return _state(self._restart_done(data, fit, callback))
+        run = fit.run
+        own_key = jax.random.fold_in(key, 2 + run.start) if run.start else key
+        if run.state is None:
             learned = self._init_learned(data, jax.random.fold_in(own_key, 2))
-            solver = self._solver(fit.phase)
+            solver = self._solver(run.phase)
             memory = solver.training_memory(data.num_samples, len(learned.clusters), data.dtype)
-            fit = replace(fit, state=solver.init(learned), memory=memory, running=True)
-        fit = self._window(data, fit, own_key, callback)
+            run = replace(run, state=solver.init(learned), memory=memory)
+        fit = replace(fit, run=self._window(data, replace(fit, run=run), own_key, callback))
         rounds = self.plan.race
         # A window may lead past several rounds.
-        while fit.round < len(rounds) and fit.state is not None:
-            if int(fit.state.step) < rounds[fit.round]:
+        while fit.round < len(rounds) and fit.run.state is not None:
+            if int(fit.run.state.step) < rounds[fit.round]:
                 break
-            fit = self._next_in_race(data, fit, key)
-        return State(fit, fit.position)
+            fit = self._next_in_race(fit, self._score(data, fit.run, key))
+        return _state(fit)
 
-    def _next_in_race(self, data: Data, fit: GradientFit, key: Key) -> GradientFit:
+    def _next_in_race(self, fit: GradientFit, score: float) -> GradientFit:
         """The run whose turn it is; where all have come to the same step, the better half of them.
 
-        A run in its turn is the one in progress; the others wait, first those that come next.
+        A run in its turn is the one in progress; the others wait.
         """
-        fit = replace(fit, score=self._score(data, fit, key))
-        waiting = list(zip(fit.waiting, fit.candidates, strict=True))
-        waiting.append(({name: getattr(fit, name) for name in _RUN}, (fit.state, fit.memory)))
-        position: dict[str, Any] = {}
-        if fit.round == 0 and len(waiting) < self.plan.num_starts:
-            blank = GradientFit(fit.key)
-            position = {name: getattr(blank, name) for name in _RUN}
-            position |= {"start": fit.start + 1, "running": False}
-            run = None, None
-        else:
-            if all(about["score"] is not None for about, _ in waiting):
-                waiting.sort(key=lambda one: (one[0]["score"], one[0]["start"]))
-                better = waiting[: -(-len(waiting) // 2)]
-                waiting = [({**about, "score": None}, run) for about, run in better]
-                position = {"round": fit.round + 1}
-            about, run = waiting.pop(0)
-            position |= about
-        others, runs = (tuple(one[part] for one in waiting) for part in (0, 1))
-        given = {"state": run[0], "memory": run[1], "candidates": runs, "waiting": others}
-        return replace(fit, **given, **position)
+        runs = [*fit.waiting, replace(fit.run, score=score)]
+        if fit.round == 0 and len(runs) < self.plan.num_starts:
+            return replace(fit, run=GradientRun(start=fit.run.start + 1), waiting=tuple(runs))
+        if all(run.score is not None for run in runs):
+            runs.sort(key=lambda run: (run.score, run.start))
+            runs = [replace(run, score=None) for run in runs[: math.ceil(len(runs) / 2)]]
+            fit = replace(fit, round=fit.round + 1)
+        return replace(fit, run=runs[0], waiting=tuple(runs[1:]))
 
-    def _score(self, data: Data, fit: GradientFit, key: Key) -> float:
+    def _score(self, data: Data, run: GradientRun, key: Key) -> float:
         """The mean loss of the samples by which the runs of a race are compared."""
-        assert fit.state is not None
-        some = _evaluation_batch(data, self.plan, fit.memory, key, 0)
-        loss = float(_mean_loss(self._solver(fit.phase), fit.state.learned, *some))
+        assert run.state is not None
+        some = _evaluation_batch(data, self.plan, run.memory, key, 0)
+        loss = float(_mean_loss(self._solver(run.phase), run.state.learned, *some))
         # What is no number comes last, and would not be equal to itself.
         return loss if np.isfinite(loss) else np.finfo(np.float64).max
 
@@ -197,26 +185,28 @@ class GradientProblem(AbstractProblem):
 
     def _steps(self, data: Data, fit: GradientFit, key: Key) -> tuple[GradientState, Memory | None]:
         """The state and memory after a window of steps."""
-        plan, phase = self.plan, self.plan.phases[fit.phase]
+        plan, run = self.plan, fit.run
+        phase = plan.phases[run.phase]
         solver = self.solvers[phase.solver]
-        run = len(fit.losses), fit.start
-        if self._order is None or self._order[0] != run:
+        number = len(fit.losses), run.start
+        if self._order is None or self._order[0] != number:
             order = BatchOrder(data.counts, plan.batch_size, jax.random.fold_in(key, 0))
-            self._order = run, order
+            self._order = number, order
         # Placed alike in every window, so that no step is compiled twice.
         rate = jax.device_put(np.asarray(phase.rate, data.dtype))
-        state, memory, rate = data.replicate((fit.state, fit.memory, rate))
+        state, memory, rate = data.replicate((run.state, run.memory, rate))
         taken = int(state.step)
-        for step in range(taken, taken + min(plan.window, phase.steps - fit.steps)):
+        for step in range(taken, taken + min(plan.window, phase.steps - run.steps)):
             index = self._order[1].batch(step)
             state, memory = data.step(solver.step, state, memory, index, rate)
         return state, memory
 
-    def _window(self, data: Data, fit: GradientFit, key: Key, callback: Callback) -> GradientFit:
+    def _window(self, data: Data, fit: GradientFit, key: Key, callback: Callback) -> GradientRun:
         """A window of steps, with the refill, the split and the change of phase that follow it."""
-        plan, phase, number = self.plan, self.plan.phases[fit.phase], fit.phase
+        plan, run, number = self.plan, fit.run, fit.run.phase
+        phase, racing = plan.phases[number], fit.round < len(plan.race)
         solver, noise_key = self.solvers[phase.solver], jax.random.fold_in(key, 1)
-        steps = min(plan.window, phase.steps - fit.steps)
+        steps = min(plan.window, phase.steps - run.steps)
         state, memory = self._steps(data, fit, key)
         loss, sizes = _window_loss(state, fit)
         taken = int(state.step)
@@ -224,32 +214,31 @@ class GradientProblem(AbstractProblem):
         share = 0.0 if is_last and not plan.refills_to_the_end else plan.least_share
         refill_key = jax.random.fold_in(noise_key, state.step)
         state, refilled = _refill(solver, state, refill_key, least_share=share, noise=plan.noise)
-        history, refills = (*fit.history, loss), fit.refills + int(refilled)
-        fit = replace(fit, steps=fit.steps + steps, history=history, refills=refills)
-        if not is_last and _is_time_to_split(plan, fit):
+        history, refills = (*run.history, loss), run.refills + int(refilled)
+        run = replace(run, steps=run.steps + steps, history=history, refills=refills)
+        if not is_last and _is_time_to_split(plan, run):
             changed = _split_merge(solver, plan, state, memory, data, noise_key)
             if changed is not None:
-                state, fit = changed, replace(fit, moves=fit.moves + 1)
-        status = _verdict(plan, phase, fit)
+                state, run = changed, replace(run, moves=run.moves + 1)
+        status = _verdict(plan, run, racing=racing)
         if status is not None:
             after = {"phase": number + 1, "steps": 0, "ended": status.value}
-            fit = replace(fit, starts=(*fit.starts, len(fit.history)), **after)
+            run = replace(run, starts=(*run.starts, len(run.history)), **after)
             if not is_last:
                 given = (data.num_samples, len(state.learned.clusters), data.dtype)
-                memory = self._solver(fit.phase).training_memory(*given, past=memory)
+                memory = self._solver(run.phase).training_memory(*given, past=memory)
         total, least = sum(each.steps for each in plan.phases), min(fit.losses, default=None)
-        progress = (len(fit.losses), fit.phase, taken, total, loss, least)
+        progress = (len(fit.losses), run.phase, taken, total, loss, least)
         seen = taken * plan.batch_size
         # A run of a race may yet be dropped: what it learned is not shown.
-        racing = fit.round < len(plan.race)
         stage, learned = ("race", None) if racing else ("step", state.learned)
         callback(Progress(stage, *progress, sizes=sizes, samples=seen, learned=learned))
-        return replace(fit, state=state, memory=memory)
+        return replace(run, state=state, memory=memory)
 
-    def _restart_done(self, data: Data, fit: GradientFit, callback: Callback) -> State:
+    def _restart_done(self, data: Data, fit: GradientFit, callback: Callback) -> GradientFit:
         """Assigns all samples, and keeps the better restart by the loss of all together."""
-        assert fit.state is not None
-        learned = fit.state.learned
+        assert fit.run.state is not None
+        learned = fit.run.state.learned
         is_last = len(fit.losses) + 1 == self.num_restarts
         # Of the other restarts nothing is reported: it would look like the end of the fit.
         assigned = self._assign(learned, data, callback if is_last else ignore)
@@ -259,9 +248,8 @@ class GradientProblem(AbstractProblem):
         best, best_run = fit.best, fit.best_run
         if best is None or loss < min(fit.losses):
             best, self._best_assignment = learned, assigned
-            best_run = {**fit.position, "best": None, "losses": ()}
-        fit = GradientFit(fit.key, best=best, best_run=best_run, losses=(*fit.losses, loss))
-        return State(fit, fit.position)
+            best_run = replace(fit.run, state=None, memory=None)
+        return GradientFit(fit.key, best_run=best_run, best=best, losses=(*fit.losses, loss))
 
     def _assign(self, learned: Learned, data: Data, callback: Callback) -> SoftAssignment:
         # Of what is larger than memory, all responsibilities may be as well.
@@ -269,8 +257,7 @@ class GradientProblem(AbstractProblem):
 
     def outcome(self, data: Data, state: State, callback: Callback) -> Outcome:
         """The best restart, with the assignment of all samples."""
-        fit, best = state.arrays, state.arrays.best
-        ended = fit.best_run
+        losses, best, run = state.arrays.losses, state.arrays.best, state.arrays.best_run
         assignment, _, responsibilities = self._best_assignment or self._assign(
             best, data, callback
         )
@@ -281,39 +268,41 @@ class GradientProblem(AbstractProblem):
         return Outcome(
             data.unreplicate(best),
             assignment,
-            (*(mass * loss for loss in ended["history"]), min(fit.losses)),
-            fit.losses,
-            Status(ended["ended"]),
+            (*(mass * loss for loss in run.history), min(losses)),
+            losses,
+            Status(run.ended),
             data.chunk_size or 0,
-            extras={**soft, "phases": np.asarray(ended["starts"][:-1], np.int32)},
-            figures={name: float(ended[name]) for name in ("refills", "moves")},
+            extras={**soft, "phases": np.asarray(run.starts[:-1], np.int32)},
+            figures={"refills": float(run.refills), "moves": float(run.moves)},
         )
 
     def template(self, description: Description, position: Position) -> PyTree:
         """Zeros in the place of every array that a snapshot at the position holds."""
-        at = {name: tuples(position[described]) for name, described in _STATIC.items()}
-        fit, learned = GradientFit(jnp.zeros((2,), jnp.uint32), **at), self._template()
+        at, learned = dict(position), self._template()
         size, dtype, count = description.num_samples, description.dtype, len(learned.clusters)
 
-        def run(phase: int) -> tuple[GradientState, Memory | None]:
-            solver = self._solver(phase)
-            return solver.init(learned), solver.training_memory(size, count, dtype)
+        def run(static: dict[str, Any]) -> GradientRun:
+            if not static["history"]:
+                return GradientRun(**static)
+            solver = self._solver(static["phase"])
+            memory = solver.training_memory(size, count, dtype)
+            return GradientRun(solver.init(learned), memory, **static)
 
-        state, memory = run(fit.phase) if fit.running else (None, None)
-        best = None if fit.best_run is None else learned
-        candidates = tuple(run(about["phase"]) for about in fit.waiting)
-        return replace(fit, state=state, memory=memory, best=best, candidates=candidates)
+        at |= {"run": run(at["run"]), "waiting": tuple(map(run, at["waiting"]))}
+        if at["best_run"] is not None:
+            at |= {"best_run": GradientRun(**at["best_run"]), "best": learned}
+        return GradientFit(jnp.zeros((2,), jnp.uint32), **at)
 
 
 _refill = eqx.filter_jit(GradientEM.refill)
 
 
-def _is_time_to_split(plan: GradientPlan, fit: GradientFit) -> bool:
-    if not plan.phases[fit.phase].moves:
+def _is_time_to_split(plan: GradientPlan, run: GradientRun) -> bool:
+    if not plan.phases[run.phase].split_merge:
         return False
-    windows = len(fit.history) - fit.starts[-1]
-    over = fit.steps >= plan.phases[fit.phase].steps
-    return plan.moves_every > 0 and (over or windows % plan.moves_every == 0)
+    windows = len(run.history) - run.starts[-1]
+    over = run.steps >= plan.phases[run.phase].steps
+    return plan.split_merge_every > 0 and (over or windows % plan.split_merge_every == 0)
 
 
 def _split_merge(
@@ -325,14 +314,15 @@ def _split_merge(
     key: Key,
 ) -> GradientState | None:
     """The state after the best split and removal, evaluated on some samples; None for none."""
-    # Where devices share the samples, there are few of these, and seldom: each weighs all moves.
+    # Where devices share the samples, there are few of these, and seldom: each weighs all pairs.
     some, past = _evaluation_batch(data, plan, memory, key, int(state.step))
-    move = propose(solver, state.learned, some, past)
-    pair = best_move(move, least=plan.least_gain)
-    if pair is None:
-        return None
-    split, removed = jax.device_put(tuple(map(np.asarray, pair)))
-    return apply_move(state, move.children, split, removed)
+    proposed = propose_splits(solver, state.learned, some, past)
+    gains, costs = (np.asarray(x, np.float64).tolist() for x in (proposed.gain, proposed.cost))
+    least = plan.least_gain * abs(float(proposed.loss))
+    for pair in best_pairs(gains, costs, lambda net, _: net > least, most=1):
+        split, removed = jax.device_put(tuple(map(np.asarray, pair)))
+        return apply_split_merge(state, proposed.children, split, removed)
+    return None
 
 
 def _evaluation_batch(
@@ -340,7 +330,7 @@ def _evaluation_batch(
 ) -> tuple[Batch, Memory | None]:
     """The samples on which moves and races are evaluated at a step, and the memory of them."""
     rng = np.random.default_rng([step, *np.asarray(jax.random.key_data(key)).tolist()])
-    count = min(data.num_samples, plan.move_samples)
+    count = min(data.num_samples, plan.evaluation_samples)
     # One of few numbers, eight to a doubling: other data sets run the same program.
     count -= count % 2 ** max(0, count.bit_length() - 4)
     index = rng.choice(data.num_samples, count, replace=False)
@@ -358,21 +348,20 @@ def _window_loss(state: GradientState, fit: GradientFit) -> tuple[float, tuple[f
     """The mean loss and the responsibilities of the clusters in the window that has ended."""
     if int(state.failed) >= 0:
         raise FitError(
-            f"step {int(state.failed)} of restart {len(fit.losses)}, phase {fit.phase}: the loss "
-            "or its gradient is not a number, and the step was not taken. Lower the learning rate, "
-            "or check the images' scale"
+            f"step {int(state.failed)} of restart {len(fit.losses)}, phase {fit.run.phase}: the "
+            "loss or its gradient is not a number, and the step was not taken. Lower the learning "
+            "rate, or check the images' scale"
         )
     count = np.asarray(state.tally.count, np.float64)
     mass = max(float(state.tally.mass), np.finfo(np.float64).tiny)
     return float(state.tally.loss) / mass, tuple((count / mass).tolist())
 
 
-def _verdict(plan: GradientPlan, phase: Phase, fit: GradientFit) -> Status | None:
+def _verdict(plan: GradientPlan, run: GradientRun, *, racing: bool) -> Status | None:
     """Whether a phase is over."""
-    if fit.steps >= phase.steps:
+    if run.steps >= plan.phases[run.phase].steps:
         return Status.MAX_PASSES
-    losses = fit.history[fit.starts[-1] :]
-    racing = fit.round < len(plan.race)
+    losses = run.history[run.starts[-1] :]
     if racing or plan.tolerance == 0.0 or len(losses) <= plan.patience:
         return None
     before, after = min(losses[: -plan.patience]), min(losses[-plan.patience :])

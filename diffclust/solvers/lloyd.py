@@ -105,7 +105,7 @@ class Lloyd(AbstractSolver):
     def __check_init__(self):
         """Refuses a reduction that learns by gradient steps."""
         reduction, dtype = self.reduction, jnp.result_type(float)
-        if not reduction.follows_samples and reduction.init(2, dtype) is not None:
+        if not reduction.is_adaptive and reduction.init(2, dtype) is not None:
             name = type(reduction).__name__
             raise ValueError(
                 f"{name} learns by gradient steps: take it to GradientEM, or make it an "
@@ -257,7 +257,7 @@ class Lloyd(AbstractSolver):
         """
         return self.energy.num_params == 0 and self.family.is_additive and self.reduction.is_hard
 
-    def is_at_rest(self, loss: Scalar | float, previous: Scalar | float) -> Bool[Array, ""] | bool:
+    def has_settled(self, loss: Scalar | float, previous: Scalar | float) -> Bool[Array, ""] | bool:
         """Whether clusters have come to rest, the best cluster of every sample being fixed.
 
         Args:
@@ -291,7 +291,7 @@ class Lloyd(AbstractSolver):
         prototype = self.family.update(state.statistics, clusters.prototype)
         clusters = eqx.tree_at(lambda c: c.prototype, clusters, prototype)
         objective = state.learned.objective
-        if self.reduction.follows_samples:
+        if self.reduction.is_adaptive:
             objective = objective.update(state.tally.reduction)
         cleared = empty_state(self, Learned(clusters, state.learned.shared, objective))
         if not keep:

@@ -18,11 +18,11 @@ from diffclust.parallel.data import Data, Description, PerSample, with_rows
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.assign import assignment_of, memberships_of
 from diffclust.solvers.base import Memory
-from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, tuples
+from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, static_fields
 from diffclust.solvers.lloyd import Lloyd, LloydState
 from diffclust.solvers.lloyd_run import (
+    LloydRun,
     Report,
-    Run,
     Stopping,
     blank_state,
     clusters_of,
@@ -40,8 +40,8 @@ from diffclust.solvers.seeding import (
 )
 from diffclust.solvers.split_merge import (
     SplitMerge,
+    best_pairs,
     changed_clusters,
-    proposals,
     try_split,
 )
 from diffclust.types import Key
@@ -110,8 +110,8 @@ class LloydFit(eqx.Module):
     state: LloydState | None = None
     memory: PerSample | None = None
     previous: Learned | None = None
-    run: Run | None = None
-    best: Run | None = None
+    run: LloydRun | None = None
+    best: LloydRun | None = None
     children: Clusters | None = None
     stage: Literal["restarts", "penalties", "refine", "done"] = eqx.field(
         static=True, default="restarts"
@@ -131,13 +131,10 @@ class LloydFit(eqx.Module):
         return min(self.losses, default=None)
 
 
-_STATIC = tuple(f.name for f in dataclasses.fields(LloydFit) if f.metadata.get("static"))
-
-
 def _state(fit: LloydFit) -> State:
     runs = {"run": fit.run, "best": fit.best}
     words = {name: run and (run.history, run.status.value) for name, run in runs.items()}
-    return State(fit, {name: getattr(fit, name) for name in _STATIC} | words)
+    return State(fit, static_fields(fit) | words)
 
 
 def _prepare(sample: PyTree, *, solver: Lloyd, factor: int) -> PyTree:
@@ -226,7 +223,7 @@ class LloydProblem(AbstractProblem):
         }
         fit = replace(fit, state=None, memory=None, previous=None)
         run = run_pass(self.solver, chunks, lloyd, memory.pop(), self.plan.stopping, **settings)
-        if isinstance(run, Run):
+        if isinstance(run, LloydRun):
             return _state(self._run_done(chunks, replace(fit, history=None), run))
         after, rows, history, previous = run
         in_run = {"state": after, "memory": PerSample(rows), "previous": previous}
@@ -308,8 +305,8 @@ class LloydProblem(AbstractProblem):
 
     # How runs end.
 
-    def _run_done(self, chunks: Chunks, fit: LloydFit, run: Run) -> LloydFit:
-        """After a run: a restart's first, a move on trial, a round of penalties, the refinement."""
+    def _run_done(self, chunks: Chunks, fit: LloydFit, run: LloydRun) -> LloydFit:
+        """Ends a run: a restart's first, a split on trial, a round of penalties, the refinement."""
         if fit.stage == "refine":
             return replace(fit, best=run, stage="done")
         before, count = fit.run, self.plan.num_clusters
@@ -335,7 +332,7 @@ class LloydProblem(AbstractProblem):
         return replace(fit, run=longer, **changes)
 
     def _restart_done(self, fit: LloydFit) -> LloydFit:
-        """After a restart with its moves."""
+        """Ends a restart, and keeps the better one."""
         run, best = fit.run, fit.best
         assert run is not None
         # Of equal losses the first: rounding, which depends on chunks and devices, does not choose.
@@ -383,9 +380,11 @@ class LloydProblem(AbstractProblem):
         assert fit.run is not None
         if not self._may_split_merge(fit):
             return None
-        costs = np.asarray(fit.run.tally.margin)
-        moves = proposals(list(fit.gains), costs, self.plan.split_merge.attempts)
-        return moves[fit.attempt] if fit.attempt < len(moves) else None
+        costs = np.asarray(fit.run.tally.margin).tolist()
+        # Margins overstate what a removal costs, since the others adapt, but not twice over.
+        most = self.plan.split_merge.attempts
+        pairs = best_pairs(fit.gains, costs, lambda net, gain: net >= -0.5 * gain, most=most)
+        return pairs[fit.attempt] if fit.attempt < len(pairs) else None
 
     # Results and snapshots.
 
@@ -410,18 +409,18 @@ class LloydProblem(AbstractProblem):
 
     def template(self, description: Description, position: Position) -> PyTree:
         """Zeros in the place of every array that a snapshot at the position holds."""
-        at = tuples({name: position[name] for name in _STATIC})
+        at = {**position, "run": None, "best": None}
         fit, plan = LloydFit(jnp.zeros((2,), jnp.uint32), **at), self.plan
         coarse, fine = (self._blank(description, f) for f in (plan.coarsening, 1))
         size, dtype = description.num_samples, jnp.dtype(description.dtype)
         memory = PerSample(self.solver.init_memory(size, plan.num_clusters, dtype))
         last = fine if fit.stage == "done" else coarse
 
-        def run(name: str) -> Run | None:
+        def run(name: str) -> LloydRun | None:
             if position[name] is None:
                 return None
             history, status = position[name]
-            return Run(last.learned, memory, last.tally, tuple(history), Status(status))
+            return LloydRun(last.learned, memory, last.tally, history, Status(status))
 
         tried = "tried" in fit.splits or fit.round > 0
         in_run, now = fit.history is not None, fine if fit.stage == "refine" else coarse

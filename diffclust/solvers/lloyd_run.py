@@ -39,7 +39,7 @@ _LARGE = 2**22
 fewer, a second program takes longer to compile than it saves."""
 
 
-class Run(eqx.Module):
+class LloydRun(eqx.Module):
     """A run after a whole pass: everything refers to the same prototypes.
 
     Attributes:
@@ -133,7 +133,7 @@ def run_pass(
     history: tuple[float, ...] = (),
     previous: Learned | None = None,
     report: Report | None = None,
-) -> Run | tuple[LloydState, tuple[Memory, ...], tuple[float, ...], Learned]:
+) -> LloydRun | tuple[LloydState, tuple[Memory, ...], tuple[float, ...], Learned]:
     """One pass over the data.
 
     Empty clusters are refilled with the samples that lie farthest from their prototypes.
@@ -193,12 +193,12 @@ def run_pass(
         # The better pass is made again, for its assignments: they were not kept.
         again = empty_state(solver, chunks.replicate(compared))
         run = run_pass(solver, chunks, again, memory, Stopping(1, stopping.tolerance))
-        assert isinstance(run, Run)
+        assert isinstance(run, LloydRun)
         return replace(run, history=history[:-1], status=Status.ROSE)
     if status is None and len(history) >= stopping.max_passes:
         status = Status.MAX_PASSES
     if status is not None:
-        return Run(learned, PerSample(memory), tally, history, status)
+        return LloydRun(learned, PerSample(memory), tally, history, status)
     if empty.any():
         state = _refill(solver, state, chunks, memory, empty)
         learned = state.learned
@@ -211,7 +211,7 @@ def lloyd_iterations(
     state: LloydState,
     memory: tuple[Memory, ...],
     stopping: Stopping,
-) -> Run:
+) -> LloydRun:
     """Passes over the data until assignments or loss stand still.
 
     Args:
@@ -230,7 +230,7 @@ def lloyd_iterations(
     history, previous = (), None
     while True:
         run = run_pass(solver, chunks, state, memory, stopping, history=history, previous=previous)
-        if isinstance(run, Run):
+        if isinstance(run, LloydRun):
             return run
         state, memory, history, previous = run
 
@@ -258,7 +258,7 @@ def has_risen(
 
 
 def rounding_of(loss: Scalar | float, learned: Learned) -> Scalar | float:
-    """By how much losses may differ that are equal but for rounding.
+    """Computes by how much equal losses may differ for rounding.
 
     Args:
         loss: One of them.
@@ -278,7 +278,7 @@ def _verdict(
         return None
     if stopping.tolerance == 0.0:
         # The loss's last digits say nothing: only assignments tell.
-        rests = changed == 0 and solver.is_at_rest(history[-1], history[-2])
+        rests = changed == 0 and solver.has_settled(history[-1], history[-2])
         return Status.ASSIGNMENTS if rests else None
     if history[-2] - history[-1] > stopping.tolerance * abs(history[-2]):
         return None

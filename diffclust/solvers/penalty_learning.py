@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.energies import hessian_at_rest
+from diffclust.energies import hessian_at_identity
 from diffclust.energies.evidence import (
     FitStatistics,
     Hyperparameters,
@@ -18,7 +18,7 @@ from diffclust.energies.evidence import (
 from diffclust.parallel.chunks import Chunks
 from diffclust.prototypes import Clusters
 from diffclust.solvers.lloyd import Lloyd
-from diffclust.solvers.lloyd_run import Run
+from diffclust.solvers.lloyd_run import LloydRun
 
 _RESIDUALS = 1024
 """Most samples whose residuals are compared."""
@@ -39,10 +39,10 @@ def _hessians(solver: Lloyd, clusters: Clusters) -> Float[Array, "clusters param
     free = eqx.tree_at(lambda c: c.penalty, clusters, jnp.zeros_like(clusters.penalty))
     one = jax.tree.map(lambda leaf: leaf[0], clusters.prototype)
     bound = solver.energy.bind(one)
-    return jax.lax.map(lambda c: 0.5 * hessian_at_rest(solver.energy, bound, c, None), free)
+    return jax.lax.map(lambda c: 0.5 * hessian_at_identity(solver.energy, bound, c, None), free)
 
 
-def warp_statistics(solver: Lloyd, chunks: Chunks, run: Run) -> FitStatistics:
+def warp_statistics(solver: Lloyd, chunks: Chunks, run: LloydRun) -> FitStatistics:
     """Sums over a run from which the evidence of its penalty weights follows.
 
     Args:
@@ -72,7 +72,7 @@ def warp_statistics(solver: Lloyd, chunks: Chunks, run: Run) -> FitStatistics:
 
 
 def learned_penalties(
-    solver: Lloyd, chunks: Chunks, run: Run, *, shared: bool
+    solver: Lloyd, chunks: Chunks, run: LloydRun, *, shared: bool
 ) -> Float[Array, "clusters terms"]:
     """The penalty weights that a run's warps make most likely.
 

@@ -183,7 +183,7 @@ class Outcome(eqx.Module):
 
     @property
     def loss(self) -> float:
-        """What was made small: the penalised distortion (Eq. 2) summed over samples, or a cut."""
+        """The loss: the penalised distortion (Eq. 2) summed over samples, or a cut."""
         return self.history[-1]
 
     @property

@@ -9,8 +9,10 @@ and the prototype takes a step along the mean gradient of either side.
 
 import dataclasses
 import functools
+import heapq
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -24,7 +26,7 @@ from diffclust.prototypes.base import column
 from diffclust.solvers.base import Memory
 from diffclust.solvers.gradient import GradientEM, GradientState, cleared, regrouped
 from diffclust.solvers.lloyd import Lloyd, LloydState, hard_membership, total_share
-from diffclust.solvers.lloyd_run import Run, Stopping, lloyd_iterations
+from diffclust.solvers.lloyd_run import LloydRun, Stopping, lloyd_iterations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +72,7 @@ def _flat(tree: PyTree) -> Float[Array, "n numbers"]:
     return jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
 
 
-def _shares_of_sides(
+def _half_weights(
     rows: Float[Array, "n numbers"], weight: Float[Array, " n"], *, iterations: int
 ) -> Float[Array, "2 n"]:
     """How much each row counts in the mean of either side of the rows' weighted mean.
@@ -105,7 +107,7 @@ def _halved(
 ) -> LloydState:
     parent = learned.clusters.take(cluster)
     aligned = jax.vmap(solver.energy.aligned)(params, samples)
-    share = _shares_of_sides(_flat(aligned), weight, iterations=12)[::-1]
+    share = _half_weights(_flat(aligned), weight, iterations=12)[::-1]
     means = jax.tree.map(
         lambda leaf: (share @ leaf.reshape(leaf.shape[0], -1)).reshape(2, *leaf.shape[1:]), aligned
     )
@@ -118,7 +120,7 @@ def _halved(
 def try_split(
     solver: Lloyd,
     chunks: Chunks,
-    run: Run,
+    run: LloydRun,
     cluster: int,
     settings: SplitMerge,
     rng: np.random.Generator,
@@ -166,34 +168,36 @@ def try_split(
     return (before - trial.loss) * scale, trial.learned.clusters
 
 
-def proposals(gains: list[float | None], costs: np.ndarray, most: int) -> list[tuple[int, int]]:
-    """The moves of greatest net gain, best first, up to the first that is not worth a trial.
+def best_pairs(
+    gains: Sequence[float | None],
+    costs: Sequence[float],
+    is_worth: Callable[[float, float], bool],
+    *,
+    most: int,
+) -> list[tuple[int, int]]:
+    """The pairs of clusters of greatest net gain, one to be split and one to make room.
 
     Args:
         gains: What splitting each cluster saves; None where it cannot be split.
-        costs: What removing each cluster costs at most, since the others adapt.
-        most: How many at most.
+        costs: What removing each cluster costs.
+        is_worth: Whether a pair is worth a trial, by its net gain and by the gain of the split.
+        most: How many pairs at most.
 
     Returns:
-        The cluster that is split and the one that makes room, for each move.
+        The cluster that is split and the one that is removed, of each pair: best first, up to the
+        first that is not worth a trial.
     """
-    ranked = sorted(
-        (float(cost) - gain, split, removed)
-        for split, gain in enumerate(gains)
-        if gain is not None
-        for removed, cost in enumerate(costs)
-        if removed != split
+    pairs = (
+        (costs[removed] - gain, split, removed)
+        for split, removed in itertools.permutations(range(len(costs)), 2)
+        if (gain := gains[split]) is not None
     )
-    promising = []
-    for estimate, split, removed in ranked[:most]:
-        # Margins overstate what a removal costs, but not twice over.
-        if estimate > 0.5 * (gains[split] or 0.0):
-            break
-        promising.append((split, removed))
-    return promising
+    best = heapq.nsmallest(most, pairs)
+    worth = itertools.takewhile(lambda pair: is_worth(-pair[0], gains[pair[1]] or 0.0), best)
+    return [(split, removed) for _, split, removed in worth]
 
 
-def changed_clusters(chunks: Chunks, before: Run, after: Run) -> set[int]:
+def changed_clusters(chunks: Chunks, before: LloydRun, after: LloydRun) -> set[int]:
     """Clusters of which more than a tenth of the samples came or went.
 
     Args:
@@ -219,8 +223,8 @@ _STEPS = (0.0625, 0.125, 0.25, 0.5, 1.0)
 """Lengths that are tried of the steps apart; of a squared distance, half a gradient is exact."""
 
 
-class Move(eqx.Module):
-    """What could be gained by splitting each cluster, and what each would cost to remove.
+class SplitProposals(eqx.Module):
+    """How much could be gained by splitting each cluster, and what each would cost to remove.
 
     Attributes:
         gain: How much the loss would fall, summed over samples.
@@ -236,7 +240,9 @@ class Move(eqx.Module):
 
 
 @eqx.filter_jit
-def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory | None) -> Move:
+def propose_splits(
+    solver: GradientEM, learned: Learned, batch: Batch, memory: Memory | None
+) -> SplitProposals:
     """Weighs all splits and removals.
 
     Every sample counts as much as it does under the reduction as it is now: one that is trimmed
@@ -269,7 +275,7 @@ def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory |
         return jax.vmap(one)(batch.samples, params, own)
 
     slopes = of_own(jax.grad(energy), clusters.prototype)
-    shares = functools.partial(_shares_of_sides, _flat(slopes), iterations=8)
+    shares = functools.partial(_half_weights, _flat(slopes), iterations=8)
     share = jax.lax.map(shares, member.T)
     direction = jax.tree.map(
         lambda leaf: jnp.einsum(
@@ -294,30 +300,11 @@ def propose(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory |
     margin = jax.vmap(lambda a: a.margin)(alignment)
     cost = member.T @ jnp.where(jnp.isfinite(margin), margin, 0.0)
     loss = jnp.dot(reduction(alignment.energy), batch.weight)
-    return Move(jnp.max(gains, axis=0), cost, loss, children)
-
-
-def best_move(move: Move, *, least: float) -> tuple[int, int] | None:
-    """The best move, if it is worth it.
-
-    Args:
-        move: Gains and costs.
-        least: The least net gain that is worth a move, as a fraction of the loss.
-
-    Returns:
-        The cluster that is split and the one that makes room, or None.
-    """
-    gain, cost = np.asarray(move.gain, np.float64), np.asarray(move.cost, np.float64)
-    net = gain[:, None] - cost[None]
-    np.fill_diagonal(net, -np.inf)
-    split, removed = np.unravel_index(int(np.argmax(net)), net.shape)
-    if not net[split, removed] > least * abs(float(move.loss)):
-        return None
-    return int(split), int(removed)
+    return SplitProposals(jnp.max(gains, axis=0), cost, loss, children)
 
 
 @eqx.filter_jit
-def apply_move(
+def apply_split_merge(
     state: GradientState,
     children: PyTree,
     split: Int[Array, ""],

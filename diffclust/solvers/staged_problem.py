@@ -97,7 +97,7 @@ class StagedProblem(AbstractProblem):
         return Context(data, key, arrays.results, callback)
 
     def advance(self, data: Data, state: State, callback: Callback) -> State:
-        """One stage, or one chunk of it."""
+        """Computes one stage, or one chunk of it."""
         arrays, position = state
         stage = self._stages[len(position["stages"])]
         context = self._context(data, arrays, callback)
@@ -136,7 +136,7 @@ class StagedProblem(AbstractProblem):
         return State(StagedArrays(arrays.key, results), {"stages": stages, "rows": None})
 
     def outcome(self, data: Data, state: State, callback: Callback) -> Outcome:
-        """What the stages' results make."""
+        """Makes the outcome of the stages' results."""
         return self._outcome(self._context(data, state.arrays, callback))
 
     def template(self, description: Description, position: Position) -> PyTree:

@@ -149,7 +149,10 @@ def _plain(value: Any) -> Any:
 
 def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     outcome, model = result.outcome, result.model
-    named = MODELS.get(model.method) is type(model)
+    parts = [f.name for f in dataclasses.fields(model) if not f.metadata.get("in_files", True)]
+    named = MODELS.get(model.method) is type(model) and not any(
+        getattr(model, name) is not None for name in parts
+    )
     return {
         "format": FORMAT,
         "diffclust": __version__,
@@ -170,7 +173,7 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def _arrays(result: Result) -> dict[str, np.ndarray]:
-    """Everything of a result that is an array, on the host."""
+    """Collects all arrays of a result on the host."""
     outcome = result.outcome
     arrays = {
         **{_short(name): leaf for name, leaf in named_leaves(outcome.learned).items()},

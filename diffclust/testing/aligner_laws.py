@@ -117,7 +117,7 @@ class _Case(eqx.Module):
     def checked(
         self, sample: PyTree, clusters: Clusters, start: Alignment, close: float
     ) -> Alignment:
-        """One alignment, and the laws that hold for each."""
+        """Checks the laws that hold for each alignment."""
         alignment, name = self.align(sample, clusters, start), type(self.aligner).__name__
         unaligned = np.asarray(self.unaligned(sample, clusters))
         index, value = np.asarray(alignment.cluster), np.asarray(alignment.energy)

@@ -38,7 +38,7 @@ def check_reduction(
     scores = jnp.sort(jax.random.uniform(first, (samples, candidates), minval=0.1), axis=1)
     weight = jax.random.uniform(second, (samples,), minval=0.5).at[-1].set(0.0)
     cluster = jnp.argsort(jax.random.uniform(third, scores.shape), axis=1).astype(jnp.int32)
-    if reduction.follows_samples:
+    if reduction.is_adaptive:
         # Two passes bring it to a state that is not the first.
         first_pass = _law_of_sums(
             name, reduction.init(candidates, scores.dtype), scores, weight, cluster

@@ -104,7 +104,7 @@ class _Case:
 
     @property
     def close(self) -> float:
-        """What rounding may do to intensities: a pixel's place is known to a few ulp."""
+        """Bounds what rounding does to intensities: a pixel's place is known to a few ulp."""
         return 64 * rounding(self.image) * max(self.image.shape)
 
     @property

@@ -118,7 +118,7 @@ def _matrix(params: Params) -> Float[Array, "3 3"]:
 
 
 def _displacement(params: Params) -> Float[Array, "2 3"]:
-    """What a point `(x, y, 1)` is displaced by is its product with this."""
+    """Returns the matrix whose product with `(x, y, 1)` is a point's displacement."""
     return jnp.concatenate([params[:4].reshape(2, 2), params[4:6].reshape(2, 1)], axis=1)
 
 

@@ -81,7 +81,7 @@ class AbstractTransform(eqx.Module):
         """
 
     def bind_correlation(self, height: int, width: int) -> Correlation | None:
-        """Inner products of moved images with others, in a faster way than one by one.
+        """Computes inner products of moved images with others, faster than one by one.
 
         Args:
             height: Rows of the images to come.
@@ -132,7 +132,7 @@ class AbstractSpatialTransform(AbstractTransform):
 
     @property
     def spatial(self) -> "AbstractSpatialTransform":
-        """Itself."""
+        """The transform itself."""
         return self
 
     @abc.abstractmethod

@@ -95,7 +95,7 @@ class SpatialChain(AbstractSequence, AbstractSpatialTransform):
 
     @property
     def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """That of the first part that has one; the others rest at the identity."""
+        """Embeds an affine map in the first part that can; the others stay at the identity."""
         start = 0
         for transform in self.transforms:
             inner = transform.affine_embedding
@@ -135,7 +135,7 @@ class Compose(AbstractSequence):
         return self.bound([t.bind_variance(height, width) for t in self.transforms])
 
     def bound(self, bound: list[Callable[[Params, Image], Image]]) -> Callable:
-        """One function of all params that applies one function a part.
+        """Binds one function of all params, which applies one function for each part.
 
         Args:
             bound: A function of params and image for each of the transforms.

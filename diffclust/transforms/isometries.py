@@ -17,7 +17,7 @@ from diffclust.types import Image, Images, Params, Points
 
 
 def params_grid(*axes: Float[np.ndarray, " _"] | tuple[float, ...]) -> Grid:
-    """All combinations of values of params, for `GridSearch`.
+    """Makes all combinations of values of params, for `GridSearch`.
 
     Args:
         *axes: For each parameter its values; those of a discrete choice may be `(0.0, 1.0)`.
@@ -84,7 +84,7 @@ class Translation(AbstractIsometry):
         return -params
 
     def bind_correlation(self, height: int, width: int) -> Correlation | None:
-        """Inner products of shifted images with others, by FFT.
+        """Computes inner products of shifted images with others, by FFT.
 
         Exact to rounding: a shift by a fraction of a pixel interpolates between shifts by whole
         pixels.
@@ -202,7 +202,7 @@ class Rotation(AbstractIsometry):
         return params_grid(angles, (0.0, 1.0)) if self.reflection else params_grid(angles)
 
     def bind_correlation(self, height: int, width: int) -> Correlation | None:
-        """Inner products of turned images with others, by FFT over angles in polar coordinates.
+        """Computes inner products of turned images with others, by FFT over angles.
 
         Approximate: images are read on a polar grid, about a pixel apart. Between its angles values
         are interpolated by the trigonometric polynomial.

@@ -15,7 +15,7 @@ from diffclust import DTIKMeans, Training
 from diffclust.data import load
 from diffclust.distances import SquaredEuclidean
 from diffclust.metrics import scores
-from diffclust.models import PrototypeObjective, WithObjective
+from diffclust.models import PrototypeObjective
 from experiments.harness import arguments, finish, spread
 
 PAGE = Path(__file__).parents[2] / "docs" / "new-objective.md"
@@ -40,8 +40,8 @@ def main():
     figures = {}
     for moves in (False, True):
         training = Training(max_steps=args.steps, split_merge=moves)
-        plain = DTIKMeans(10, transforms="aff", training=training)
-        for name, model in (("own", plain), ("balanced", WithObjective(plain, objective))):
+        for name, own in (("own", None), ("balanced", objective)):
+            model = DTIKMeans(10, transforms="aff", training=training, own_objective=own)
             name += ", moves" if moves else ""
             found = []
             for seed in range(args.seed, args.seed + args.seeds):

@@ -80,7 +80,7 @@ def test_epochs_are_the_authors_steps(model: Any) -> None:
     assert [phase.steps for phase in plan.phases] == [79 * n for n in (50, 100, 50, 80, 20)]
     assert [phase.rate for phase in plan.phases] == pytest.approx([1e-3] * 4 + [1e-4])
     assert (plan.batch_size, plan.window, plan.refills_to_the_end) == (128, 50, True)
-    assert (plan.moves_every, plan.noise, plan.least_share) == (0, 1e-4, 0.2)
+    assert (plan.split_merge_every, plan.noise, plan.least_share) == (0, 1e-4, 0.2)
     if model is DTIGaussianMixture:
         assert made.objective().followed is None
         assert made.energy().spatial_variances

@@ -337,8 +337,8 @@ def test_a_memory_is_kept_where_params_are_minimised() -> None:
             SMALL[name], training=Training(steps=(50, 50, 50), batch_size=20)
         )
         model.fit(IMAGES, key=KEY, snapshots=states)
-        running = [arrays for arrays, _ in states.saved if arrays.state is not None]
-        kept = [arrays.memory is not None for arrays in running]
+        running = [arrays for arrays, _ in states.saved if arrays.run.state is not None]
+        kept = [arrays.run.memory is not None for arrays in running]
         # The first phase moves nothing; at its end the memory is that of the next one.
         assert kept == ([True] * 3 if name == "ti-kmeans" else [False] * 3)
 
@@ -406,7 +406,7 @@ def test_a_phase_ends_where_the_loss_stands_still() -> None:
     states = InMemory()
     model.fit(IMAGES, key=KEY, snapshots=states)
     positions = [json.loads(about)["position"] for _, about in states.saved]
-    assert positions[-2]["phase"] == 2
+    assert positions[-2]["run"]["phase"] == 2
     assert len(positions) < 60
 
 

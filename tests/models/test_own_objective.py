@@ -1,5 +1,6 @@
 """A model with an objective of the user's own."""
 
+import dataclasses
 from pathlib import Path
 
 import jax
@@ -10,7 +11,7 @@ import pytest
 from diffclust import DTIKMeans, Training, load, save
 from diffclust.distances import SquaredEuclidean
 from diffclust.energies import HardMinimum
-from diffclust.models import PrototypeObjective, WithObjective, warped_prototypes
+from diffclust.models import PrototypeObjective, warped_prototypes
 from tests.registry import blobs
 
 TRAINING = Training(max_steps=20, batch_size=8, split_merge=False, curriculum=False)
@@ -24,7 +25,7 @@ def test_the_same_objective_gives_the_same_result(key: jax.Array, double: bool) 
         images = blobs(16).astype(jnp.result_type(float))
         base = DTIKMeans(3, transforms="aff", training=TRAINING)
         expected = base.fit(images, key=key)
-        found = WithObjective(base, OWN).fit(images, key=key)
+        found = dataclasses.replace(base, own_objective=OWN).fit(images, key=key)
         np.testing.assert_array_equal(found.prototypes, expected.prototypes)
         np.testing.assert_array_equal(found.assignments, expected.assignments)
         assert found.prototypes.dtype == images.dtype
@@ -36,18 +37,18 @@ def test_the_same_objective_gives_the_same_result(key: jax.Array, double: bool) 
 
 
 def test_it_is_loaded_with_the_model_that_was_fitted(key: jax.Array, tmp_path: Path) -> None:
-    model = WithObjective(DTIKMeans(2, transforms="", training=TRAINING), OWN)
+    base = DTIKMeans(2, transforms="", training=TRAINING)
+    model = dataclasses.replace(base, own_objective=OWN)
     images = blobs(8)
     result = model.fit(images, key=key)
     save(tmp_path / "model", result)
     again = load(tmp_path / "model", like=model)
     np.testing.assert_array_equal(again.predict(images).distances, result.predict(images).distances)
-    for like in (None, model.base):
+    for like in (None, base):
         with pytest.raises(ValueError, match="user's own|PrototypeObjective"):
             load(tmp_path / "model", like=like)
 
 
 def test_a_short_list_is_refused() -> None:
-    base = DTIKMeans(3, training=Training(shortlist=2))
     with pytest.raises(ValueError, match="shortlist=2"):
-        WithObjective(base, OWN)
+        DTIKMeans(3, training=Training(shortlist=2), own_objective=OWN)

@@ -31,7 +31,7 @@ from diffclust.prototypes import Clusters, GaussianImages, Learned
 from diffclust.solvers.assign import assign_softly
 from diffclust.solvers.base import memory_of
 from diffclust.solvers.gradient import GradientEM, GradientState, GradientTally, regrouped
-from diffclust.solvers.split_merge import propose
+from diffclust.solvers.split_merge import propose_splits
 from diffclust.transforms import Affine, Identity
 from tests.registry import blobs
 from tests.solvers.test_reductions import Trimmed
@@ -332,7 +332,7 @@ def test_samples_that_count_for_nothing_make_no_moves() -> None:
     # Two outliers, which the last prototype parts: only the threshold makes it not worth a split.
     batch = Batch(batch.samples.at[10].set(2.0 - batch.samples[11]), batch.weight)
     found = solver.assign(learned, batch.samples, None)
-    move = propose(solver, learned, batch, None)
+    move = propose_splits(solver, learned, batch, None)
     np.testing.assert_allclose(move.loss, jnp.sum(jnp.minimum(found.energy[:, 0], 100.0)))
     assert float(move.gain[3]) == float(move.cost[3]) == 0.0
     assert float(jnp.max(move.gain)) > 0.0

@@ -50,19 +50,19 @@ def test_the_better_half_goes_on_from_the_same_step(told: list[dict[str, Any]]) 
         if after["round"] == before["round"]:
             continue
         # Of the runs that wait all have a score but the one in progress, which gets its own now.
-        others = {one["start"]: one["score"] for one in before["candidates"]}
+        others = {one["start"]: one["score"] for one in before["waiting"]}
         assert None not in others.values()
-        kept = {after["start"], *(one["start"] for one in after["candidates"])}
+        kept = {after["run"]["start"], *(one["start"] for one in after["waiting"])}
         assert len(kept) == -(-(len(others) + 1) // 2)
         lost = set(others) - kept
         least_lost = min((others[start] for start in lost), default=np.inf)
         assert all(others[start] <= least_lost for start in kept & set(others))
         # All of them have come as far.
-        assert len({(one["phase"], one["steps"]) for one in (after, *after["candidates"])}) == 1
+        assert len({(one["phase"], one["steps"]) for one in (after["run"], *after["waiting"])}) == 1
 
 
 def test_every_start_is_another(told: list[dict[str, Any]]) -> None:
-    runs = [one for at in told if not at["losses"] for one in at["candidates"]]
+    runs = [one for at in told if not at["losses"] for one in at["waiting"]]
     losses = {one["start"]: one["history"][0] for one in runs}
     assert len(losses) == 5
     assert len(set(losses.values())) == 5
@@ -75,7 +75,7 @@ def test_broken_off_after_every_step_it_goes_on_bit_for_bit(
     assert_same(watched[0], whole)
     found, states = chained(raced, 1)
     assert_same(found, whole)
-    assert {len(about["position"]["candidates"]) for about in states.told} == {0, 1, 2, 3, 4}
+    assert {len(about["position"]["waiting"]) for about in states.told} == {0, 1, 2, 3, 4}
     # One run in the end, with a history like any other's: eight windows, three, and the end.
     assert len(whole.history) == 8 + 3 + 1
 

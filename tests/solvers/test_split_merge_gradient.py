@@ -11,7 +11,12 @@ from diffclust.energies import HardMinimum, MixtureLikelihood, TransformedProtot
 from diffclust.parallel import Batch
 from diffclust.prototypes import Clusters, GaussianImages, Learned
 from diffclust.solvers.gradient import GradientEM
-from diffclust.solvers.split_merge import apply_move, best_move, propose
+from diffclust.solvers.split_merge import (
+    SplitProposals,
+    apply_split_merge,
+    best_pairs,
+    propose_splits,
+)
 from diffclust.transforms import Identity
 from tests.registry import blobs
 
@@ -40,18 +45,23 @@ def loss(solver: GradientEM, learned: Learned, batch: Batch) -> float:
     return float(jnp.sum(solver.reduction(found.energy)))
 
 
+def best(proposed: SplitProposals, *, least: float) -> list[tuple[int, int]]:
+    gains, costs, loss = (
+        np.asarray(x).tolist() for x in (proposed.gain, proposed.cost, proposed.loss)
+    )
+    return best_pairs(gains, costs, lambda net, _: net > least * loss, most=1)
+
+
 @pytest.mark.parametrize("mixture", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_two_kinds_in_one_cluster_are_parted(mixture: bool) -> None:
     solver, learned, batch = case(mixture)
-    move = propose(solver, learned, batch, None)
-    pair = best_move(move, least=0.01)
-    assert pair is not None
-    split, removed = pair
+    move = propose_splits(solver, learned, batch, None)
+    [(split, removed)] = best(move, least=0.01)
     assert split == 0
     assert removed in (1, 2)
     before = loss(solver, learned, batch)
     np.testing.assert_allclose(float(move.loss), before, rtol=1e-5)
-    state = apply_move(
+    state = apply_split_merge(
         solver.init(learned), move.children, jnp.asarray(split), jnp.asarray(removed)
     )
     after = loss(solver, state.learned, batch)
@@ -64,14 +74,14 @@ def test_two_kinds_in_one_cluster_are_parted(mixture: bool) -> None:
         assert sorted(np.argmin(errors, axis=1)) == [0, 1]
         assert np.min(errors, axis=1).max() < 0.05
     assert after < before
-    again = propose(solver, state.learned, batch, None)
-    assert best_move(again, least=0.05) is None
+    again = propose_splits(solver, state.learned, batch, None)
+    assert best(again, least=0.05) == []
 
 
 def test_a_split_in_halves_is_that_of_kmeans() -> None:
     # The best step along the mean gradients of both sides leads to their means.
     solver, learned, batch = case(mixture=False)
-    move = propose(solver, learned, batch, None)
+    move = propose_splits(solver, learned, batch, None)
     inside = np.arange(30) % 3 < 2
     members, kinds = np.asarray(batch.samples)[inside], np.arange(30)[inside] % 3
     means = np.stack([members[kinds == k].mean(0) for k in (0, 1)])
@@ -85,8 +95,8 @@ def test_heads_and_moments_go_with_the_split(key: jax.Array) -> None:
     solver, learned, batch = case(mixture=True)
     state = solver.init(learned)
     state, _ = solver.step(state, batch, None, jnp.asarray(1e-3))
-    move = propose(solver, state.learned, batch, None)
-    after = apply_move(state, move.children, jnp.asarray(0), jnp.asarray(2))
+    move = propose_splits(solver, state.learned, batch, None)
+    after = apply_split_merge(state, move.children, jnp.asarray(0), jnp.asarray(2))
     for part in (lambda s: s.learned.objective, lambda s: s.moments.mu.clusters.prototype.mean):
         old, new = part(state), part(after)
         np.testing.assert_array_equal(new, old[jnp.asarray([0, 1, 0])])
