@@ -64,7 +64,7 @@ class Method:
         is_mixture: Whether clusters are the components of a mixture.
         selection: What speaks for a number of clusters: the elbow of the loss, or the widest gap
             between eigenvalues of the graph.
-        has_evidence: Whether fits have an evidence, by which landmark grids can be compared.
+        has_evidence: Whether its warps are penalised, so that fits have an evidence.
         analogue: Name of the method for images that this one is for its kind of samples: the
             command line takes it, given such samples, for this one's own.
     """
@@ -140,7 +140,14 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("kmeans", "KMeans", "K-means", moves="nothing", comparable=True),
-        Method("ai-kmeans", "AffineInvariantKMeans", "AI K-means", published=True, comparable=True),
+        Method(
+            "ai-kmeans",
+            "AffineInvariantKMeans",
+            "AI K-means",
+            published=True,
+            comparable=True,
+            has_evidence=True,
+        ),
         Method(
             ALIGNING,
             "DeformationInvariantKMeans",

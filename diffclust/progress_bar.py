@@ -1,6 +1,7 @@
 """Progress of fits on the terminal: a bar, or a line for each restart or phase."""
 
 import contextlib
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -27,15 +28,17 @@ _BESIDE = 20
 _UNITS = 1000
 """What a whole fit is on the bar."""
 
-_SHARES = {
-    "features": 0.2,
-    "directions": 0.02,
-    "neighbours": 0.1,
-    "pairs": 0.4,
-    "cut": 0.18,
-    "alignments": 0.1,
+_WEIGHTS = {
+    "features": 4.0,
+    "neighbours": 2.0,
+    "representatives": 2.0,
+    "pairs": 8.0,
+    "cut": 4.0,
+    "clusters": 1.0,
+    "means": 1.0,
+    "alignments": 2.0,
 }
-"""The stages of spectral methods in their order, and the share of the time that each takes."""
+"""How long the stages of a spectral method take, beside each other."""
 
 _PASSES = 12
 """Passes of the first restart, of which nobody knows how many there will be."""
@@ -48,8 +51,8 @@ class Fraction:
     """How much of a whole fit is done.
 
     Gradient steps are counted. Passes of Lloyd's algorithm are as many as they were in the restarts
-    before, and the best restart on the full images takes half as long as another. Stages of
-    spectral methods have fixed shares. What is done never shrinks.
+    before, and the best restart on the full images takes half as long as another. Of a spectral
+    method the stages that this fit has share the bar. What is done never shrinks.
 
     Attributes:
         done: What is done of the whole fit, from 0 to 1.
@@ -80,10 +83,14 @@ class Fraction:
 
     def _of(self, progress: Progress) -> float:
         stage, part = progress.stage, progress.done / max(progress.total, 1)
-        if stage in _SHARES:
-            names = list(_SHARES)
-            before = names[: names.index(stage)]
-            return sum(_SHARES[name] for name in before) + part * _SHARES[stage]
+        if progress.stages:
+            # Their names say, after the kind, which of several it is: `features_relative`.
+            kinds = [re.split("[_ ]", name)[0] for name in progress.stages]
+            weights = [_WEIGHTS.get(kind, 1.0) for kind in kinds]
+            now = progress.stages_done
+            # A stage ends with what its own reports do not count.
+            own = {kinds[now]: 0.9 * part, "directions": 0.9 + 0.1 * part}.get(stage, 0.0)
+            return 0.98 * (sum(weights[:now]) + own * weights[now]) / sum(weights)
         if stage == "step":
             return (progress.restart + part) / self._restarts
         if stage == "predict":
@@ -211,19 +218,23 @@ class ProgressBar:
             task, total = self._bar.task_ids[0], total or None
             self._bar.update(task, description=text, completed=done, total=total, left=left)
 
-    def following(self, prefix: str = "") -> Callback:
-        """A callback for a fit that is one of several, whose own bar is shown.
+    def following(self, prefix: str = "", number: int = 0, total: int = 1) -> Callback:
+        """A callback for a fit that is one of several, which share the bar.
 
         Args:
             prefix: What stands before `restart 2 of 4, pass 5, loss 123.4, least 120.1`.
+            number: Its position among the fits.
+            total: How many there are.
 
         Returns:
             The callback.
         """
+        fraction = Fraction(self._restarts)
 
         def show(progress: Progress) -> None:
             words = ", ".join(self._words(progress, time.monotonic()))
-            self.show(prefix + words, progress.done, progress.total)
+            done = (number + fraction(progress)) / total
+            self.show(prefix + words, round(_UNITS * done), _UNITS)
 
         return show
 
@@ -265,9 +276,10 @@ class ProgressBar:
             self._pace = here
         seconds, steps, samples = (b - a for a, b in zip(self._pace or here, here, strict=True))
         if seconds > 0 and steps > 0:
-            left = _clock((progress.total - progress.done) * seconds / steps)
-            # Later phases have more transforms, and are slower.
-            words.append(f"{left} left or more")
+            restarts = max(self._restarts - 1 - progress.restart, 0)
+            to_do = progress.total - progress.done + restarts * progress.total
+            # Of the whole fit; later phases have more transforms, and are slower.
+            words.append(f"{_clock(to_do * seconds / steps)} left or more")
             words.append(f"{samples / seconds:.0f} images/s")
         if progress.sizes is not None:
             words.append(

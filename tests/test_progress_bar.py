@@ -1,16 +1,20 @@
 """The bar that a fit from Python shows where standard error is a terminal."""
 
+import functools
 import io
 import itertools
 import sys
 import types
 
 import jax
+import numpy as np
 import pytest
 
 from diffclust import KMeans
+from diffclust.parallel import Data
 from diffclust.progress_bar import Fraction, ProgressBar, on_terminal
-from diffclust.solvers import Progress, ignore
+from diffclust.solvers import Context, FitStage, Progress, ignore
+from diffclust.solvers.staged_problem import StagedProblem
 from tests.registry import blobs
 
 
@@ -79,11 +83,74 @@ def test_what_is_done_of_a_fit_grows_to_the_whole(restarts: int, passes: int, re
 def test_what_is_done_of_the_steps_and_stages() -> None:
     fraction = Fraction(2)
     assert fraction(Progress("step", 1, 3, 50, 100)) == 0.75
-    fraction = Fraction()
-    stages = ("features", "directions", "neighbours", "cut")
-    seen = [fraction(Progress(name, 0, 0, n, 2)) for name in stages for n in (1, 2)]
-    assert seen == sorted(set(seen))
-    assert 0.85 < seen[-1] < 1.0
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        ("features", "neighbours", "cut", "means", "alignments"),
+        ("features", "features_relative", "neighbours", "cut", "means", "alignments"),
+        ("features", "neighbours", "pairs", "pairs place", "cut", "means", "alignments"),
+        ("features", "representatives_1", "representatives_2", "cut", "means", "alignments"),
+    ],
+)
+def test_the_bar_is_shared_by_the_stages_that_a_fit_has(stages: tuple[str, ...]) -> None:
+    fraction, seen = Fraction(), []
+    for number, name in enumerate(stages):
+        kind = "neighbours" if name[:4] == "repr" else name.split("_")[0].split(" ")[0]
+        told = [kind, "directions"] if kind == "features" else [kind]
+        seen += [
+            fraction(Progress(stage, 0, 0, n, 4, stages=stages, stages_done=number))
+            for stage in told
+            for n in (1, 2, 3, 4)
+        ]
+    # It never stands still, never leaps, and ends at the end.
+    assert seen == sorted(seen)
+    if "representatives_1" not in stages:
+        assert len(set(seen)) == len(seen)
+    assert max(b - a for a, b in itertools.pairwise([0.0, *seen])) < 0.2
+    assert seen[-1] > 0.9
+
+
+def test_a_fit_tells_of_the_stages_that_it_has() -> None:
+    told: list[Progress] = []
+    problem = StagedProblem(
+        (
+            FitStage("features", lambda given: _told(given, "features")),
+            FitStage("cut", lambda given: _told(given, "cut")),
+        ),
+        lambda _: None,  # pyright: ignore
+    )
+    data, state = Data(blobs(20)), problem.init(Data(blobs(20)), jax.random.key(0))
+    while not problem.done(state):
+        state = problem.advance(data, state, told.append)
+    assert [(p.stage, p.stages_done) for p in told] == [("features", 0), ("cut", 1)]
+    assert {p.stages for p in told} == {("features", "cut")}
+
+
+def _told(given: Context, stage: str) -> dict[str, np.ndarray]:
+    given.callback(Progress(stage, 0, 0, 1, 1))
+    return {"array": np.zeros(1)}
+
+
+def test_several_fits_share_the_bar() -> None:
+    bar, shown = ProgressBar(), []
+    bar.show = lambda text, done=0, total=None, left="": shown.append((text, done))
+    for number in range(2):
+        follow = bar.following(f"K = {number} ({number + 1} of 2), ", number, 2)
+        for n in (1, 2):
+            follow(Progress("step", 0, 0, n, 2))
+    assert [done for _, done in shown] == [250, 500, 750, 1000]
+    assert shown[-1][0].startswith("K = 1 (2 of 2), step 2 of 2")
+
+
+def test_the_time_left_of_steps_is_that_of_all_restarts() -> None:
+    bar = ProgressBar(3)
+    step = functools.partial(Progress, "step", 1, 0, total=100, samples=0)
+    assert not any("left" in word for word in bar._words(step(done=10), 0.0))
+    words = bar._words(step(done=20), 10.0)
+    # A second a step: 80 of this restart, and 100 of the third.
+    assert "3:00 left or more" in words
 
 
 def test_the_time_that_is_left_is_shown(

@@ -1,6 +1,6 @@
 """What is asked of finished fits: which K or grid, how steady, what speaks for a hierarchy.
 
-Take `validation_curve` and `evidence_of` to choose settings without labels, `clusters_of_leading`
+Take `elbow`, `Grounds` and `evidence_of` to choose settings without labels, `clusters_of_leading`
 for the clusters of a finished graph for a smaller K, `fit_from_common_start` to lay methods side by
 side, `shape_hierarchy` for a dendrogram of shapes, `p_values` to see which new samples belong to no
 cluster, and `movement` to see whether alignment did anything.
@@ -10,9 +10,12 @@ from diffclust.analysis.common_start import BASELINE, COMPARABLE, CommonStart, f
 from diffclust.analysis.evidence import evidence_of
 from diffclust.analysis.hierarchy import Hierarchy, registered_gaussians, shape_hierarchy
 from diffclust.analysis.model_selection import (
-    ValidationScores,
+    Grounds,
     clusters_of_leading,
-    validation_curve,
+    elbow,
+    grounds_of_evidence,
+    grounds_of_gaps,
+    grounds_of_losses,
 )
 from diffclust.analysis.movement import describe_movement, movement
 from diffclust.analysis.novelty import RARE, p_values
@@ -22,15 +25,18 @@ __all__ = [
     "COMPARABLE",
     "RARE",
     "CommonStart",
+    "Grounds",
     "Hierarchy",
-    "ValidationScores",
     "clusters_of_leading",
     "describe_movement",
+    "elbow",
     "evidence_of",
     "fit_from_common_start",
+    "grounds_of_evidence",
+    "grounds_of_gaps",
+    "grounds_of_losses",
     "movement",
     "p_values",
     "registered_gaussians",
     "shape_hierarchy",
-    "validation_curve",
 ]

@@ -38,10 +38,9 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
     References:
         MacKay (1992), Bayesian interpolation; see `diffclust.energies.log_evidence`.
     """
+    if not result.model.descriptor.has_evidence:
+        raise ValueError(f"{result.model.method} has no penalised warps, and so no evidence")
     model = cast(AbstractPrototypeModel, result.model)
-    searched = model.descriptor.solver == "lloyd" and model.spatial_transform is not None
-    if not searched or not model.penalty():
-        raise ValueError(f"{model.method} has no penalised warps, and so no evidence")
     if min(model.penalty()) == 0.0:
         raise ValueError(
             f"penalty weights of {model.penalty()} have no evidence; all of them must be positive"

@@ -1,112 +1,208 @@
-"""Scores of a graph clustering for several K, without labels."""
+"""Which number of clusters, or landmark grid, is chosen without labels, and on what grounds."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
 
-import jax
 import numpy as np
 
-from diffclust import _validation, metrics
-from diffclust.graphs import (
-    SpectralEmbedding,
-    eigengap,
-    mean_graph,
-    normalised_cut,
-    self_tuning_affinity,
-    spectral_embedding,
-)
+from diffclust import _validation
+from diffclust.graphs import SpectralEmbedding
 from diffclust.models.base import Result
-from diffclust.models.spectral import ProjectedScatteringSpectralClustering
-from diffclust.parallel import Data
-from diffclust.solvers import Callback, PointClusters, ignore, kmeans
+from diffclust.solvers import PointClusters, kmeans
 from diffclust.types import Key
+
+_CLEAR_GAP = 1.5
+"""How many times as wide as every other gap of its graph one must be that is chosen."""
+
+_CLEAR_EVIDENCE = 0.05
+"""By what share of the range of all evidences the greatest must exceed the next."""
 
 
 @dataclasses.dataclass(frozen=True)
-class ValidationScores:
-    """One setting, and what is known of it without labels.
+class Grounds:
+    """What speaks for one of several settings.
 
     Attributes:
-        num_clusters: K.
-        num_removed: n of the graph, or None for the mean of all graphs.
-        eigengap: λ_K - λ_(K+1) of the graph: large where it falls into K parts and no more.
-        normalised_cut: The cut of the clustering found; it grows with K by itself.
-        stability: The adjusted Rand index between the clustering of this graph and that of the
-            mean graph; for the mean graph, the mean of the others'.
+        best: The position of the one that most speaks for; None where nothing is to be said.
+        is_clear: Whether that is enough to choose it.
+        reason: Why, in a sentence or two.
     """
 
-    num_clusters: int
-    num_removed: int | None
-    eigengap: float
-    normalised_cut: float
-    stability: float
+    best: int | None
+    is_clear: bool
+    reason: str
 
 
-def validation_curve(
-    model: ProjectedScatteringSpectralClustering,
-    images: Any,
-    num_clusters: Sequence[int],
-    *,
-    key: Key,
-    callback: Callback = ignore,
-) -> tuple[ValidationScores, ...]:
-    """Clusters images for several K and each number of removed directions.
+def elbow(num_clusters: Sequence[int], losses: Sequence[float]) -> int | None:
+    """The number of clusters after which the loss falls less.
 
-    Features, neighbours and eigenvectors are computed once for all K, unless the numbers of removed
-    directions follow K.
+    It is where the curve lies farthest below the chord between its ends. The curve is first made
+    what perfect fits would give, by taking for each K the least loss of no more clusters: a better
+    fit of K clusters is one of more clusters, too. Drawing its lower convex hull would not change
+    the choice, as what lies farthest below a line is a corner of the hull.
+
+    The choice depends on the range of K, and means little where the curve has no clear elbow: look
+    at it.
 
     Args:
-        model: Its settings are used, but for K; the graph of all samples is.
-        images: Anything array-like of shape `(n, height, width, channels)`.
-        num_clusters: The K to try.
-        key: Random key.
-        callback: Called after every chunk.
+        num_clusters: Values of K, all different, in any order.
+        losses: The loss of each, summed or averaged; may be negative.
 
     Returns:
-        Rows for the mean graph first, then for each number of removed directions, by K.
+        One of the K, the least of several that are as good; None where there is no elbow:
+        fewer than three K, or no loss below the chord.
 
     Raises:
-        ValueError: If an argument is not what it should be.
+        ValueError: If the two differ in length, a K occurs twice, or a loss is not a finite number.
+
+    References:
+        Satopää et al., Finding a "Kneedle" in a Haystack, 2011; Monnier et al., DTI clustering,
+        App. C.3.
+    """
+    ks, values = np.asarray(num_clusters), np.asarray(losses, dtype=np.float64)
+    if ks.shape != values.shape or ks.ndim != 1:
+        raise ValueError(
+            f"every K needs one loss; got {ks.shape} values of K and {values.shape} losses"
+        )
+    if len(np.unique(ks)) != len(ks):
+        raise ValueError(f"every K may occur once only; got {ks.tolist()}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"losses must be finite numbers; got {values.tolist()}")
+    if len(ks) < 3:
+        return None
+    order = np.argsort(ks)
+    ks, values = ks[order], np.minimum.accumulate(values[order])
+    share = (ks - ks[0]) / (ks[-1] - ks[0])
+    below = values[0] + share * (values[-1] - values[0]) - values
+    # What rounding makes of a straight line is no elbow.
+    if below.max() <= 1e-9 * np.abs(values).max():
+        return None
+    return int(ks[below.argmax()])
+
+
+def grounds_of_losses(num_clusters: Sequence[int], losses: Sequence[float]) -> Grounds:
+    """Whether the losses for several K have an elbow that data without clusters would not have.
+
+    Args:
+        num_clusters: Values of K, ascending.
+        losses: The loss of each.
+
+    Returns:
+        The grounds for the `elbow`.
+    """
+    chosen = elbow(num_clusters, losses)
+    if chosen is None:
+        reason = (
+            "No clear choice: the loss has no elbow over these K, of which it takes at least "
+            "three. Try other numbers of clusters, or choose by eye."
+        )
+        return Grounds(None, False, reason)
+    counts = np.asarray(num_clusters, np.float64)
+    depth, smooth = _depth(counts, losses), _depth(counts, 1.0 / counts)
+    reason = (
+        f"At K = {chosen} the loss lies farthest below the straight line between its ends (its "
+        f"elbow), by {depth:.0%} of its fall; over this range data without any clusters "
+        f"reach {smooth:.0%}, where they are flat, and less in more dimensions"
+    )
+    best = list(num_clusters).index(chosen)
+    if depth <= smooth:
+        reason = f"No clear choice. {reason}. Look at the curve, the silhouette and the stability."
+        return Grounds(best, False, reason)
+    return Grounds(best, True, f"{reason}. The choice depends on the range of K that was tried.")
+
+
+def _depth(counts: np.ndarray, losses: Sequence[float] | np.ndarray) -> float:
+    """How far losses lie below the chord at most, as a share of their fall.
+
+    Without clusters losses go like K^(-2/d) in d dimensions (Zador, 1982), which is deepest in the
+    plane, where it is 1 / K.
+    """
+    values = np.minimum.accumulate(np.asarray(losses, np.float64))
+    fall, share = values[0] - values[-1], (counts - counts[0]) / (counts[-1] - counts[0])
+    return float(np.max((values[0] - values) / fall - share)) if fall > 0.0 else 0.0
+
+
+def grounds_of_gaps(num_clusters: Sequence[int], gaps: Sequence[Mapping[int, float]]) -> Grounds:
+    """Whether a graph falls into one number of parts much more clearly than into any other.
+
+    Where graphs follow K, the gaps of different graphs are on no common scale: each K is judged
+    among the gaps of the graph that a fit of it cuts.
+
+    Args:
+        num_clusters: Values of K, ascending.
+        gaps: For each of them the gap λ_k - λ_(k+1) after every k, of its own graph.
+
+    Returns:
+        The grounds for the K whose gap is widest beside the others of its graph. It is clear where
+        it is so many times as wide as every other, does not end the range, and is the only such.
 
     References:
         von Luxburg (2007), A tutorial on spectral clustering, Sec. 8.3.
     """
-    array = _validation.images(images)
-    if not num_clusters:
-        raise ValueError("num_clusters is empty; give the numbers of clusters to try")
-    for count in num_clusters:
-        _validation.count(count, "num_clusters")
-        _validation.cluster_count(count, len(array))
-    removed = {k: dataclasses.replace(model, num_clusters=k).removed for k in num_clusters}
-    every = tuple(sorted({n for numbers in removed.values() for n in numbers}))
-    model = dataclasses.replace(model.resolved(Data(array)), num_removed=every)
-    graphs = _graphs(model, Data(model.validated(array)), callback)
-    graphs |= {numbers: mean_graph([graphs[n,] for n in numbers]) for numbers in removed.values()}
-    most = max(num_clusters)
-    embeddings = {n: spectral_embedding(graph, most, key=key) for n, graph in graphs.items()}
-    rows = []
-    for count in sorted(num_clusters):
-        of = {None: removed[count], **{n: (n,) for n in removed[count]}}
-        assignments = {
-            n: kmeans(
-                embeddings[graph].leading(count),
-                count,
-                key=jax.random.fold_in(key, count),
-                num_restarts=model.num_restarts,
-            ).assignments
-            for n, graph in of.items()
-        }
-        stability: dict[int | None, float] = {
-            n: metrics.adjusted_rand_index(assignments[None], assignments[n])
-            for n in removed[count]
-        }
-        stability[None] = float(np.mean(list(stability.values())))
-        for n, graph in of.items():
-            gap = eigengap(embeddings[graph].eigenvalues, count)
-            cut = normalised_cut(graphs[graph], assignments[n], num_clusters=count)
-            rows.append(ValidationScores(count, n, gap, cut, float(stability[n])))
-    return tuple(sorted(rows, key=lambda row: (row.num_removed is not None, row.num_removed or 0)))
+    ratios, seconds = [], []
+    for count, own in zip(num_clusters, gaps, strict=True):
+        # One part is what every connected graph has; its gap says nothing of clusters.
+        others = [gap for k, gap in own.items() if k not in (1, count)]
+        seconds.append(max(others, default=0.0))
+        second = max(seconds[-1], np.finfo(np.float64).tiny) if others else math.inf
+        ratios.append(own.get(count, 0.0) / second if count > 1 else 0.0)
+    best = int(np.argmax(ratios))
+    chosen, several = num_clusters[best], len(set(map(id, gaps))) > 1
+    reason = (
+        f"Of the gaps between eigenvalues of {'its' if several else 'the'} graph the one between "
+        f"number {chosen} and the next is {gaps[best].get(chosen, 0.0):.4g}, and the widest other "
+        f"{seconds[best]:.4g}"
+    )
+    if several:
+        reason += "; graphs follow K here, and gaps are compared within one graph"
+    rivals = [k for k, ratio in zip(num_clusters, ratios, strict=True) if ratio >= _CLEAR_GAP]
+    if rivals != [chosen] or best == len(num_clusters) - 1:
+        also = "" if len(rivals) < 2 else f" Several graphs name one: {_listed(rivals)}."
+        reason = (
+            f"No clear choice. {reason}.{also} A clear one is {_CLEAR_GAP:g} times as wide, and "
+            "does not stand at the end of the range; try other numbers of clusters, or choose by "
+            "eye."
+        )
+        return Grounds(best, False, reason)
+    reason += f": it falls into {chosen} parts more clearly than into any other number."
+    return Grounds(best, True, reason)
+
+
+def _listed(counts: Sequence[int]) -> str:
+    return ", ".join(map(str, counts))
+
+
+def grounds_of_evidence(names: Sequence[str], values: Sequence[float]) -> Grounds:
+    """Whether one landmark grid has clearly the greatest evidence.
+
+    Args:
+        names: What the grids are called, in ascending order of their landmarks.
+        values: Their log-evidence of an image.
+
+    Returns:
+        The grounds for the greatest. It is clear where it exceeds the next by more than a hair,
+        and a finer grid was tried.
+    """
+    best = int(np.argmax(values))
+    others = np.delete(np.asarray(values, np.float64), best)
+    reason = (
+        f"The log-evidence of an image is greatest for a grid of {names[best]}, "
+        f"{values[best]:.4g}, and the next is {others.max():.4g}. It weighs how well the warps fit "
+        "against how much they could fit; the loss alone falls with every landmark more, and "
+        "cannot choose"
+    )
+    if best == len(values) - 1:
+        reason = f"No clear choice. {reason}. It stands at the end of the range: try finer grids."
+        return Grounds(best, False, reason)
+    margin, width = values[best] - others.max(), values[best] - others.min()
+    if len(others) > 1 and margin < _CLEAR_EVIDENCE * width:
+        reason = (
+            f"No clear choice. {reason}. The difference is a hair's: under {_CLEAR_EVIDENCE:.0%} "
+            "of the range. Of two that are as good the smaller grid is the quicker one."
+        )
+        return Grounds(best, False, reason)
+    return Grounds(best, True, f"{reason}.")
 
 
 def clusters_of_leading(result: Result, num_clusters: int, *, key: Key) -> PointClusters | None:
@@ -133,18 +229,3 @@ def clusters_of_leading(result: Result, num_clusters: int, *, key: Key) -> Point
         return None
     vectors = embedding.leading(num_clusters)
     return kmeans(vectors, num_clusters, key=key, num_restarts=result.model.num_restarts)
-
-
-def _graphs(
-    model: ProjectedScatteringSpectralClustering, data: Data, callback: Callback
-) -> dict[tuple[int, ...], Any]:
-    """For each number of removed directions the mean of the graphs of all views and sizes."""
-    near = []
-    for view in model.views.values():
-        _, coordinates = view.project(view.in_frame(data), callback=callback)
-        near.append(model.neighbours(coordinates, callback=callback))
-    sizes = model.num_neighbours
-    return {
-        (n,): mean_graph([self_tuning_affinity(x, num_neighbours=k) for x in each for k in sizes])
-        for n, *each in zip(model.removed, *near, strict=True)
-    }

@@ -1,6 +1,7 @@
 """What alignment did for a fit: how far it moved samples, what that gained, what K-means does."""
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -10,25 +11,33 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from diffclust import metrics
+from diffclust import _validation, metrics
 from diffclust.alignment import NoAlignment
 from diffclust.analysis.common_start import BASELINE, fit_from_common_start, other_method
-from diffclust.image_source import ImageSource
-from diffclust.methods import METHODS
+from diffclust.image_source import Images, ImageSource
+from diffclust.methods import METHODS, plural
 from diffclust.models.base import Result
+from diffclust.models.images import AbstractImageModel
 from diffclust.models.kmeans import AbstractPrototypeModel
+from diffclust.models.scattering import AbstractScatteringModel
 from diffclust.parallel import Data
 from diffclust.sampling import pixel_grid
 from diffclust.solvers import ignore
 from diffclust.solvers.assign import assign_samples
-from diffclust.transforms import AbstractSpatialTransform
-from diffclust.types import Key
+from diffclust.transforms import AbstractSequence, AbstractTransform, Affine
+from diffclust.types import Key, Params, Points
 
 _MOST_SAMPLES = 500
 """What is averaged over: enough for two digits."""
 
-LITTLE = {"displacement": 0.1, "gain": 0.02}
+_MOST_CLUSTERED, _MOST_VALUES = 2000, 2**25
+"""Images, and their pixels' values, of which a sample is clustered by plain K-means at most."""
+
+LITTLE = {"displacement": 0.1, "prototype_displacement": 0.1, "gain": 0.02}
 """Pixels, and the share of the loss, below which alignment did next to nothing."""
+
+_ALIKE = 0.95
+"""ARI from which two clusterings are nearly the same."""
 
 
 def movement(
@@ -43,37 +52,51 @@ def movement(
     """How far a fit moved its samples, and what came of it.
 
     Args:
-        result: A fit by passes of Lloyd's algorithm that moves images.
-        images: The images it was fitted to.
+        result: A fit.
+        images: The images it was fitted to, in memory or not.
         key: The key of that fit.
         sample_weight: The weights of that fit, or None.
         assignments: The clusters that it began with, or None where it seeded itself.
         kmeans: A fit of plain K-means from the same start, where there is one.
 
     Returns:
-        By name: `displacement`, how far pixels were moved, in pixels: the root of the mean square
-        over the canvas, averaged over (at most 500) images; `gain`, the share of these images'
-        summed distances, each to its best prototype, that movement took away; `kmeans_ari`, the
-        adjusted Rand index with plain K-means from the same start, where that can be drawn again;
-        `start_kept`, the share of images that are still in the cluster they began in. Nothing for
-        methods that do not move images by maps of coordinates.
+        By name, as far as the method has them, means being over at most 500 images:
+
+        - `registration_displacement`: how far registration moved pixels, in pixels: the root of the
+          mean square over the canvas;
+        - `displacement`, `prototype_displacement`: the same of the alignments of images, or of
+          prototypes; of a spectral method that aligns pairs, of those to the clusters' means;
+        - `gain`: the share of these images' summed distances, each to its best prototype, that
+          movement took away; `log_density_gain`: of a mixture, nats an image;
+        - `kmeans_ari`: the adjusted Rand index with plain K-means from the same start; or, where
+          that cannot be drawn again, `raw_kmeans_ari` and `registered_kmeans_ari`, with K-means of
+          at most 2,000 of the images as they came and as they were registered;
+        - `start_kept`: the share of images that are still in the cluster they began in.
+
+        Nothing but the last for samples that are no images, and for plain methods that move none.
     """
-    model, figures = cast(AbstractPrototypeModel, result.model), {}
+    figures: dict[str, float] = {}
     if assignments is not None:
         figures["start_kept"] = float(np.mean(np.asarray(assignments) == result.assignments))
-    spatial = model.spatial_transform
-    if spatial is None or spatial.num_params == 0 or model.descriptor.solver != "lloyd":
+    method = result.model.descriptor
+    moves = method.moves != "nothing" or method.solver == "graph" or result.model.registers
+    if method.sample_kind != "image" or not moves:
         return figures
-    chosen = np.unique(np.linspace(0, len(images) - 1, _MOST_SAMPLES).astype(int))
-    part = np.asarray(model.validated(images)[chosen])
-    data = Data(part, None, result.outcome.chunk_size)
-    at_rest = dataclasses.replace(model.solver(), aligner=NoAlignment())
-    before = assign_samples(at_rest, result.outcome.learned, data).distances.sum()
-    params = jnp.asarray(result.outcome.assignment.params[chosen])
-    figures["displacement"] = float(_displacement(spatial, params, *part.shape[1:3]))
-    figures["gain"] = float(1.0 - result.distances[chosen].sum() / before) if before > 0.0 else 0.0
-    if not model.descriptor.comparable or isinstance(images, ImageSource):
+    every = _validation.images_or_source(images)
+    chosen = np.unique(np.linspace(0, len(every) - 1, _MOST_SAMPLES).astype(int))
+    part = np.asarray(every[chosen])
+    if result.model.registers:
+        frame = cast(AbstractImageModel, result.model).drawn_frame
+        params = jnp.asarray(frame.params_of(part)[:, -Affine().num_params :])
+        moved = _displacement(Affine(), params, *part.shape[1:3])
+        figures["registration_displacement"] = float(moved)
+    if result.outcome.assignment.params.shape[1] and method.moves != "nothing":
+        figures |= _alignment(result, chosen, part)
+    if not method.comparable or isinstance(every, ImageSource):
+        return figures | _agreement(result, every)
+    if method.moves == "nothing":
         return figures
+    model = cast(AbstractPrototypeModel, result.model)
     shared: dict[str, Any] = {"key": key, "sample_weight": sample_weight}
     if kmeans is None and assignments is not None:
         baseline, array = other_method(model, BASELINE), model.validated(images)
@@ -84,18 +107,96 @@ def movement(
     return {**figures, "kmeans_ari": float(ari)}
 
 
+def _alignment(result: Result, chosen: np.ndarray, part: np.ndarray) -> dict[str, float]:
+    """How far alignment moved images or prototypes, and what that gained over params of zero."""
+    model, outcome = cast(AbstractImageModel, result.model), result.outcome
+    array = model.shown(model.validated(part))
+    params = jnp.asarray(outcome.assignment.params[chosen])
+    solver, data = model.solver_for(outcome, Data(array, None, outcome.chunk_size))
+    if solver is None:
+        clusters = jnp.asarray(result.assignments[chosen])
+        after, before = map(float, _to_own(result, jnp.asarray(array), params, clusters))
+    else:
+        # Both solvers have one; with all candidates of a mixture, whose least score counts.
+        at_rest: Any = dataclasses.replace(cast(Any, solver), aligner=NoAlignment())
+        before = float(assign_samples(at_rest, outcome.learned, data).distances.sum())
+        after = float(result.distances[chosen].sum())
+    figures = {"gain": 1.0 - after / before if before > 0.0 else 0.0}
+    if model.words.is_density:
+        figures = {"log_density_gain": (before - after) / len(chosen)}
+    moved = _displacement(model.energy(array.shape[3]).transform, params, *array.shape[1:3])
+    name = "displacement" if model.descriptor.moves == "samples" else "prototype_displacement"
+    return {name: float(moved), **figures}
+
+
+@eqx.filter_jit
+def _to_own(
+    result: Result,
+    images: Float[Array, "n height width channels"],
+    params: Float[Array, "n params"],
+    clusters: Array,
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Summed energies of images beside their clusters' means, as aligned and at rest."""
+    solver = cast(AbstractScatteringModel, result.model).alignment_model().solver()
+    learned = result.outcome.learned.clusters
+
+    def of_one(
+        image: Float[Array, "height width channels"], own: Float[Array, " params"], cluster: Array
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        sample, energy = solver.normalise(image), solver.energy.bind(image)
+        prototype = jax.tree.map(lambda leaf: leaf[cluster], learned)
+        return energy(own, sample, prototype), energy(jnp.zeros_like(own), sample, prototype)
+
+    after, before = jax.vmap(of_one)(images, params, clusters)
+    return jnp.sum(after), jnp.sum(before)
+
+
+def _agreement(result: Result, images: Images) -> dict[str, float]:
+    """The adjusted Rand index with plain K-means of a sample of the images."""
+    model, clusters = result.model, result.model.num_clusters
+    most = min(_MOST_CLUSTERED, _MOST_VALUES // int(np.prod(images.shape[1:])))
+    chosen = np.unique(np.linspace(0, len(images) - 1, max(most, 2 * clusters)).astype(int))
+    part = np.asarray(images[chosen])
+    views = {"raw_kmeans_ari": part}
+    if model.registers:
+        views["registered_kmeans_ari"] = model.shown(model.validated(part))
+    own = result.assignments[chosen]
+    return {name: _kmeans_ari(own, view, clusters) for name, view in views.items()}
+
+
+def _kmeans_ari(own: np.ndarray, images: np.ndarray, clusters: int) -> float:
+    from sklearn.cluster import KMeans
+
+    baseline = KMeans(clusters, n_init=4, random_state=0)
+    with warnings.catch_warnings():
+        # Of images that are equal there may be fewer than clusters.
+        warnings.simplefilter("ignore")
+        labels = baseline.fit_predict(np.asarray(images).reshape(len(images), -1))
+    return float(metrics.adjusted_rand_index(own, labels))
+
+
 @eqx.filter_jit
 def _displacement(
-    transform: AbstractSpatialTransform, params: Float[Array, "n params"], height: int, width: int
+    transform: AbstractTransform, params: Float[Array, "n params"], height: int, width: int
 ) -> Float[Array, ""]:
     points = pixel_grid(height, width, params.dtype)
     pixels = jnp.array([width, height], params.dtype)[:, None, None] / 2
 
     def of_one(own: Float[Array, " params"]) -> Float[Array, ""]:
-        moved = (transform.warp(own, points) - points) * pixels
+        moved = (_composed_map(transform, own, points) - points) * pixels
         return jnp.sqrt(jnp.mean(jnp.sum(moved**2, axis=0)))
 
     return jnp.mean(jax.vmap(of_one)(params))
+
+
+def _composed_map(transform: AbstractTransform, params: Params, points: Points) -> Points:
+    """Where points are read, by those of a transform's steps that are maps of coordinates."""
+    if isinstance(transform, AbstractSequence):
+        steps = zip(transform.transforms, transform.split(params), strict=True)
+        for step, own in reversed(tuple(steps)):
+            points = _composed_map(step, own, points)
+        return points
+    return points if transform.spatial is None else transform.spatial.warp(params, points)
 
 
 def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
@@ -108,22 +209,47 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
     Returns:
         A sentence for each figure that is there, with a hint where alignment did next to nothing.
     """
-    sentences = []
-    if "gain" in figures:
-        sentences.append(
-            f"Alignment moved {noun}s by {figures['displacement']:.2g} pixels on average, which "
-            f"took away {figures['gain']:.0%} of their distances."
-        )
-        if any(figures[name] < least for name, least in LITTLE.items()):
-            sentences.append(
-                "That is next to nothing: an uneven ground, colours or clutter may hide what could "
-                "be moved; try --register, --ground, or a spectral --method."
-            )
+    nouns, sentences = plural(noun), []
+    if "registration_displacement" in figures:
+        moved = figures["registration_displacement"]
+        sentences.append(f"Registration moved {nouns} by {moved:.2g} pixels on average.")
+    sentences += _alignment_in_words(figures, nouns)
     if "kmeans_ari" in figures:
         sentences.append(
             f"Plain {METHODS[BASELINE].title} from the same start agrees with this by an ARI of "
             f"{figures['kmeans_ari']:.2f}."
         )
+    views = {"raw_kmeans_ari": f"the {nouns} as they came", "registered_kmeans_ari": "registered"}
+    named = [f"{figures[name]:.2f} ({view})" for name, view in views.items() if name in figures]
+    if named:
+        sentences.append(
+            f"Plain {METHODS[BASELINE].title} agrees with this by an ARI of {', '.join(named)}."
+        )
+    if any(figures.get(name, 0.0) >= _ALIKE for name in ("kmeans_ari", "raw_kmeans_ari")):
+        sentences.append("These are nearly its clusters: the method added next to nothing.")
     if "start_kept" in figures:
         sentences.append(f"{figures['start_kept']:.0%} are still in the cluster they began in.")
     return " ".join(sentences)
+
+
+def _alignment_in_words(figures: Mapping[str, Any], nouns: str) -> list[str]:
+    """How far alignment moved what, what came of it, and a hint where that is little."""
+    moved = {"displacement": nouns, "prototype_displacement": "prototypes"}
+    gains = {
+        "gain": "took away {:.0%} of their distances",
+        "log_density_gain": "added {:.2g} nats to the log density of each",
+    }
+    words = [f"{what} by {figures[n]:.2g} pixels" for n, what in moved.items() if n in figures]
+    came = [text.format(figures[name]) for name, text in gains.items() if name in figures]
+    if not words or not came:
+        return []
+    sentences = [f"Alignment moved {words[0]} on average, which {came[0]}."]
+    # Colours alone move no pixel.
+    if any(0.0 < figures[name] < least for name, least in LITTLE.items() if name in figures) or (
+        figures.get("gain", 1.0) <= 0.0
+    ):
+        sentences.append(
+            "That is next to nothing: an uneven ground, colours or clutter may hide what could be "
+            "moved; try --register, --ground, or another --method."
+        )
+    return sentences

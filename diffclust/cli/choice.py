@@ -13,7 +13,14 @@ import jax
 import numpy as np
 
 from diffclust import metrics
-from diffclust.analysis import clusters_of_leading, evidence_of
+from diffclust.analysis import (
+    Grounds,
+    clusters_of_leading,
+    evidence_of,
+    grounds_of_evidence,
+    grounds_of_gaps,
+    grounds_of_losses,
+)
 from diffclust.cli.commands import make_model
 from diffclust.cli.options import Fit
 from diffclust.cli.runs import checksum, partial_folder, refuse_broken_off
@@ -21,14 +28,12 @@ from diffclust.cli.samples import sample_arguments
 from diffclust.data import Collection
 from diffclust.methods import METHODS
 from diffclust.models import Result
-from diffclust.plotting import elbow
 from diffclust.progress_bar import ProgressBar
 from diffclust.solvers import PointClusters
 from diffclust.storage import checkpoint
 from diffclust.storage.staging import read_object
 
-_CLEAR_GAP = 1.5
-"""How many times as wide as the second widest gap one must be that is chosen."""
+Criterion = Literal["elbow", "eigengap", "evidence"]
 
 _ABOUT = "about.json"
 """What says which sweep the kept fits are of."""
@@ -91,7 +96,7 @@ class Choice:
         reason: Why, in a sentence or two.
     """
 
-    criterion: Literal["elbow", "eigengap", "evidence"]
+    criterion: Criterion
     swept: str
     measure: str
     trials: Sequence[Trial]
@@ -160,7 +165,7 @@ class Fitter:
         if changed:
             model = model.from_settings({**model.settings(), **changed})
             key = jax.random.fold_in(key, 1)
-        size, show = options.chunk_size, self._bar.following(f"{name} {place}, ")
+        size, show = options.chunk_size, self._bar.following(f"{name} {place}, ", number, total)
         samples = self.dataset.samples
         result = model.fit(samples, key=key, chunk_size=size, callback=show, **self._weights)
         checkpoint.save(kept, result)
@@ -219,37 +224,17 @@ def _by_elbow(fits: Sequence[Fit], fitter: Fitter) -> Choice:
         trial = _trial(options, result.loss, fitter.dataset, result)
         stability = fitter.stability(options, result, *about)
         trials.append(dataclasses.replace(trial, stability=stability))
-    chosen = elbow([t.options.clusters for t in trials], [t.value for t in trials])
-    if chosen is None:
-        reason = (
-            "No clear choice: the loss has no elbow over these K, of which it takes at least "
-            "three. Try other numbers of clusters, or choose by eye."
-        )
-        return Choice("elbow", "clusters", "loss", trials, None, reason)
-    (best,) = (trial for trial in trials if trial.options.clusters == chosen)
-    counts = np.array([trial.position for trial in trials])
-    depth, smooth = _depth(counts, [trial.value for trial in trials]), _depth(counts, 1.0 / counts)
-    reason = (
-        f"At K = {chosen} the loss lies farthest below the straight line between its ends (its "
-        f"elbow), by {depth:.0%} of its fall; over this range data without any clusters "
-        f"reach {smooth:.0%}, where they are flat, and less in more dimensions"
-    )
-    if depth <= smooth:
-        reason = f"No clear choice. {reason}. Look at the curve, the silhouette and the stability."
-        return Choice("elbow", "clusters", "loss", trials, None, reason)
-    reason += ". The choice depends on the range of K that was tried."
-    return Choice("elbow", "clusters", "loss", trials, best, reason)
+    grounds = grounds_of_losses([t.options.clusters for t in trials], [t.value for t in trials])
+    return _choice("elbow", "clusters", "loss", trials, grounds)
 
 
-def _depth(counts: np.ndarray, losses: Sequence[float] | np.ndarray) -> float:
-    """How far losses lie below the chord at most, as a share of their fall.
-
-    Without clusters losses go like K^(-2/d) in d dimensions (Zador, 1982), which is deepest in the
-    plane, where it is 1 / K.
-    """
-    values = np.minimum.accumulate(np.asarray(losses, np.float64))
-    fall, share = values[0] - values[-1], (counts - counts[0]) / (counts[-1] - counts[0])
-    return float(np.max((values[0] - values) / fall - share)) if fall > 0.0 else 0.0
+def _choice(
+    criterion: Criterion, swept: str, measure: str, trials: Sequence[Trial], grounds: Grounds
+) -> Choice:
+    """The best trial, where the grounds for it are clear."""
+    best = None if grounds.best is None else trials[grounds.best]
+    chosen = best if grounds.is_clear else None
+    return Choice(criterion, swept, measure, trials, chosen, grounds.reason)
 
 
 def fits_of_graphs(fits: Sequence[Fit]) -> list[list[Fit]]:
@@ -259,7 +244,7 @@ def fits_of_graphs(fits: Sequence[Fit]) -> list[list[Fit]]:
         fits: Fits of a method with graphs, in ascending order of K.
 
     Returns:
-        For each graph its fits; all their eigengaps follow from the last one.
+        For each graph its fits.
     """
     graphs: dict[tuple[int, ...], list[Fit]] = {}
     for options in fits:
@@ -268,42 +253,30 @@ def fits_of_graphs(fits: Sequence[Fit]) -> list[list[Fit]]:
 
 
 def _by_eigengap(fits: Sequence[Fit], fitter: Fitter) -> Choice:
-    """For each graph, all gaps follow from the eigenvalues of its fit of most clusters."""
+    """For each graph, all gaps follow from the eigenvalues of one fit of most clusters."""
     dataset, graphs = fitter.dataset, fits_of_graphs(fits)
-    trials, total = [], len(graphs) + 1
+    trials, gaps, total = [], [], len(graphs) + 1
     for number, of in enumerate(graphs):
-        result = fitter.fit(of[-1], f"K = {of[-1].clusters}", number, total)
+        # The same graph, cut into as many parts as are tried at most: what its gaps are beside.
+        removed = {"num_removed": make_model(of[0]).removed}
+        whole = dataclasses.replace(fits[-1], settings={**of[0].settings, **removed})
+        result = fitter.fit(whole, f"graph {number + 1}", number, total)
         eigenvalues = np.asarray(result.outcome.extras["eigenvalues"], np.float64)
-        gaps = dict(enumerate(-np.diff(eigenvalues), start=1))
+        own = dict(enumerate(-np.diff(eigenvalues), start=1))
         for options in of:
             key = jax.random.key(options.seed)
             clusters = clusters_of_leading(result, options.clusters, key=key)
-            trials.append(_trial(options, gaps.get(options.clusters, 0.0), dataset, clusters))
-    # One part is what every connected graph has; its gap says nothing of clusters.
-    best = max((t for t in trials if t.options.clusters > 1), key=lambda trial: trial.value)
-    others = (t.value for t in trials if t is not best and t.options.clusters > 1)
-    second = max(others, default=0.0)
-    reason = (
-        f"The widest gap between eigenvalues of the graph, {best.value:.4g}, lies between number "
-        f"{best.name} and the next, and the second widest is {second:.4g}"
-    )
-    if best is trials[-1] or best.value < _CLEAR_GAP * second:
-        reason = (
-            f"No clear choice. {reason}. A clear one is {_CLEAR_GAP:g} times as wide, and does not "
-            "stand at the end of the range; try other numbers of clusters, or choose by eye."
-        )
-        return Choice("eigengap", "clusters", "eigengap", trials, None, reason)
-    place = f"K = {best.name}", len(graphs), total
-    result = fitter.fit(best.options, *place)
-    chosen = _trial(best.options, best.value, dataset, result)
-    stability = fitter.stability(best.options, result, *place)
-    chosen = dataclasses.replace(chosen, stability=stability)
-    trials = [chosen if trial is best else trial for trial in trials]
-    reason += (
-        f": the graph falls into {best.name} parts more clearly than into another number that was "
-        "tried."
-    )
-    return Choice("eigengap", "clusters", "eigengap", trials, chosen, reason)
+            trials.append(_trial(options, own.get(options.clusters, 0.0), dataset, clusters))
+            gaps.append(own)
+    grounds = grounds_of_gaps([trial.options.clusters for trial in trials], gaps)
+    assert grounds.best is not None
+    # Chosen or not, it is fitted: its stability is grounds, too.
+    best, place = trials[grounds.best], (len(graphs), total)
+    result = fitter.fit(best.options, f"K = {best.name}", *place)
+    fitted = _trial(best.options, best.value, dataset, result)
+    stability = fitter.stability(best.options, result, best.name, *place)
+    trials[grounds.best] = dataclasses.replace(fitted, stability=stability)
+    return _choice("eigengap", "clusters", "eigengap", trials, grounds)
 
 
 def _by_evidence(fits: Sequence[Fit], fitter: Fitter) -> Choice:
@@ -314,16 +287,8 @@ def _by_evidence(fits: Sequence[Fit], fitter: Fitter) -> Choice:
         value, pixels = evidence_of(result, dataset.samples, pixels=pixels)
         trial = _trial(options, value, dataset, result)
         trials.append(dataclasses.replace(trial, name=f"{rows}×{columns}", position=place + 1.0))
-    best = max(trials, key=lambda trial: trial.value)
-    reason = (
-        f"The log-evidence of an image is greatest for a grid of {best.name}, {best.value:.4g}. It "
-        "weighs how well the warps fit against how much they could fit; the loss alone falls with "
-        "every landmark more, and cannot choose. Where it is nearly flat, the smaller grid is the "
-        "quicker one."
-    )
-    if best is trials[-1]:
-        reason += " It stands at the end of the range: try finer grids."
-    return Choice("evidence", "landmarks", "log-evidence of an image", trials, best, reason)
+    grounds = grounds_of_evidence([t.name for t in trials], [t.value for t in trials])
+    return _choice("evidence", "landmarks", "log-evidence of an image", trials, grounds)
 
 
 def _trial(

@@ -115,7 +115,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
         with processes.raise_everywhere():
             summary: dict[str, Any] = {}
             if folder is not None:
-                bar.show("writing")
+                bar.show("writing the report" if not options.no_report else "writing")
                 checkpoint.save(folder / "model", result)
                 about |= {"command": command, "more": processes.describe()}
                 summary = write_run(folder, result, dataset, options, **about)
@@ -163,14 +163,8 @@ def _fit(
             callback=bar.following(),
         )
     if processes.mesh is None:
-        bar.show("comparing with no movement")
         by_method = {fit.model.method: fit for fit in others.results} if others else {}
-        moved = movement(
-            result, dataset.samples, key=key, kmeans=by_method.get(BASELINE), **arguments
-        )
-        figures = {**result.outcome.figures, **moved}
-        outcome = dataclasses.replace(result.outcome, figures=figures)
-        result = dataclasses.replace(result, outcome=outcome)
+        result = with_movement(result, options, dataset, bar, kmeans=by_method.get(BASELINE))
     return result, dataset, {"film": film, "others": others}
 
 
@@ -178,6 +172,34 @@ def _import_ahead() -> None:
     """What is slow to import and needed after the fit: compiling leaves a core free."""
     for name in ("orbax.checkpoint", "sklearn.manifold"):
         importlib.import_module(name)
+
+
+def with_movement(
+    result: Result,
+    options: Fit,
+    dataset: Collection,
+    bar: ProgressBar,
+    *,
+    kmeans: Result | None = None,
+) -> Result:
+    """A fit with the figures of what alignment did.
+
+    Args:
+        result: The fit.
+        options: What was asked for.
+        dataset: The samples.
+        bar: Shows that it is looked at.
+        kmeans: A fit of plain K-means from the same start, where there is one.
+
+    Returns:
+        The same, with more figures.
+    """
+    bar.show("comparing with no movement and with K-means")
+    key, given = jax.random.key(options.seed), samples.sample_arguments(options, dataset)
+    figures = movement(result, dataset.samples, key=key, kmeans=kmeans, **given)
+    outcome = result.outcome
+    outcome = dataclasses.replace(outcome, figures={**outcome.figures, **figures})
+    return dataclasses.replace(result, outcome=outcome)
 
 
 def _callback(dataset: Collection, bar: ProgressBar, film: Film | None) -> Callback:
@@ -250,7 +272,7 @@ def predict(options: Predict) -> None:
             figures={"far": float(np.sum(rarity <= RARE))},
         )
         result = dataclasses.replace(fitted, outcome=outcome)
-        bar.show("writing")
+        bar.show("writing the report" if not options.no_report else "writing")
         about: dict[str, Any] = {"command": "predict", "labels": labels}
         about["more"] = {"model": options.model, "cluster_labels": options.cluster_labels}
         about["title"] = f"{dataset.name}, assigned by a model that was fitted before"

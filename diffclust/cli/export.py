@@ -200,7 +200,7 @@ def _aligned(job: _Export) -> str:
         )
     if result.outcome.assignment.params.shape[1] == 0:
         raise ValueError(f"{method} moves nothing, so no image is aligned")
-    if not job.ending and result.prototypes.ndim != 4:
+    if not job.ending and result.sample_kind != "image":
         raise ValueError(f"aligned {job.noun} are no images; give an --out that ends in .npz")
     result, dataset = assign_again(job.run, result, job.options.source, job.bar)
     params, samples = result.outcome.assignment.params, dataset.samples
@@ -252,7 +252,7 @@ def _prototypes(job: _Export) -> str:
         np.savez(job.path, prototypes=result.prototypes, counts=counts)
     elif job.ending == ".png":
         shutil.copyfile(job.run.folder / "prototypes.png", job.path)
-    elif result.prototypes.ndim != 4:
+    elif result.sample_kind != "image":
         raise ValueError(f"mean {job.noun} are no images; give an --out that ends in .npz or .png")
     else:
         for cluster, prototype in enumerate(result.prototypes):

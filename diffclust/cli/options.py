@@ -27,7 +27,20 @@ else:
     MovingMethodName = Literal[tuple(_MOVING)]
 
 _COMPARABLE = ", ".join(name for name, method in METHODS.items() if method.comparable)
-_HAVING_GRIDS = ", ".join(name for name, method in METHODS.items() if method.has_evidence)
+
+
+@functools.cache
+def method_options() -> dict[str, dict[str, dict[str, Any]]]:
+    """The options of every method, by method and option; see `diffclust.cli.options_table`."""
+    return json.loads(resources.files("diffclust.cli").joinpath("options.json").read_text("utf-8"))
+
+
+HAVING_GRIDS = tuple(
+    name
+    for name, own in method_options().items()
+    if METHODS[name].has_evidence and "--landmarks" in own
+)
+"""The methods whose landmark grids can be compared."""
 
 
 def _optional(metavar: str, hint: str = "") -> Any:
@@ -285,7 +298,9 @@ class Sweep(_Clustering):
 
     clusters: Annotated[str, arg(name="k", aliases=["-k"], metavar="K-K|K,K,...")]
     out: Folder = "diffclust-sweep"
-    grids: Annotated[str | None, _optional("GRID[,GRID...]", f"(with {_HAVING_GRIDS})")] = None
+    grids: Annotated[
+        str | None, _optional("GRID[,GRID...]", f"(with {', '.join(HAVING_GRIDS)})")
+    ] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -382,12 +397,6 @@ _KINDS: dict[str, tuple[type, str]] = {
     "text": (str, "NAMES"),
 }
 """What the values of options are parsed as, and called in the help."""
-
-
-@functools.cache
-def method_options() -> dict[str, dict[str, dict[str, Any]]]:
-    """The options of every method, by method and option; see `diffclust.cli.options_table`."""
-    return json.loads(resources.files("diffclust.cli").joinpath("options.json").read_text("utf-8"))
 
 
 def option(field: str) -> str:

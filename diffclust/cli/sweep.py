@@ -16,9 +16,10 @@ from diffclust.cli.commands import (
     is_small_graph,
     make_model,
     rehearse_fit,
+    with_movement,
     write_run,
 )
-from diffclust.cli.options import Fit, Sweep, parse_grid
+from diffclust.cli.options import HAVING_GRIDS, Fit, Sweep, parse_grid
 from diffclust.cli.runs import (
     environment,
     new_run,
@@ -74,7 +75,7 @@ def fits_of(options: Sweep) -> list[Fit]:
                 " for one use 'diffclust fit'"
             )
         return [Fit(clusters=count, **base) for count in counts]
-    if not METHODS[options.method].has_evidence:
+    if options.method not in HAVING_GRIDS:
         raise ValueError(f"{options.method} has no landmark grids; leave out --grids")
     if "landmarks" in options.settings:
         raise ValueError("give either --grids or --landmarks, not both")
@@ -140,8 +141,8 @@ def sweep(options: Sweep) -> None:
         fitter = Fitter(fits, dataset, bar)
         try:
             choice = choose(fits, fitter, by_grid=by_grid)
-            bar.show("writing")
-            _write(folder, choice, dataset, options)
+            bar.show("writing the report")
+            _write(folder, choice, dataset, options, bar)
         except KeyboardInterrupt as interrupt:
             interrupt.args = ("go on with the same command and --resume",)
             raise
@@ -171,7 +172,9 @@ def _describe(
     )
 
 
-def _write(folder: Path, choice: Choice, dataset: Collection, options: Sweep) -> None:
+def _write(
+    folder: Path, choice: Choice, dataset: Collection, options: Sweep, bar: ProgressBar
+) -> None:
     figure = criterion_curve(**choice.curve(), label=choice.measure)
     figure.savefig(folder / "curve.png", format="png", dpi=150)
     columns, scores = _columns(choice, str, "{:.3f}".format, str)
@@ -179,11 +182,12 @@ def _write(folder: Path, choice: Choice, dataset: Collection, options: Sweep) ->
     columns |= scores
     write_table(folder / "sweep.csv", columns, zip(*columns.values(), strict=True))
     if choice.chosen is not None:
-        result, chosen = choice.chosen.result, folder / CHOSEN
+        result, fitted, chosen = choice.chosen.result, choice.chosen.options, folder / CHOSEN
         assert result is not None
+        result = with_movement(result, fitted, dataset, bar)
         chosen.mkdir()
         checkpoint.save(chosen / "model", result)
-        write_run(chosen, result, dataset, choice.chosen.options)
+        write_run(chosen, result, dataset, fitted)
     (folder / "report.html").write_text(sweep_page(choice, dataset, options), "utf-8")
     summary = {
         "method": options.method,
@@ -287,7 +291,8 @@ def sweep_page(choice: Choice, dataset: Collection, options: Sweep) -> str:
         f"tried with {escape(METHODS[options.method].title)} on "
         f"{count(len(dataset), dataset.noun)}, seed {options.seed}.</p>"
     )
-    small = dataset.samples.ndim == 4 and dataset.samples.shape[1] <= 64
+    images = METHODS[options.method].sample_kind == "image"
+    small = images and dataset.samples.shape[1] <= 64
     classes = ["pixels"] * small
     title = f"{dataset.name}, {what}"
     return document("sweep", title, header, sections, icon=_ICON, css_classes=classes)
@@ -297,8 +302,10 @@ def _prototype_rows(choice: Choice) -> str:
     """The prototypes of the trials, where they are images and not too many."""
     rows = []
     for trial in choice.trials:
-        prototypes = np.zeros(0) if trial.result is None else trial.result.prototypes
-        if prototypes.ndim == 4 and len(prototypes) <= _MOST_PROTOTYPES:
+        fit = trial.result
+        if fit is None or fit.sample_kind != "image":
+            continue
+        if len(prototypes := fit.prototypes) <= _MOST_PROTOTYPES:
             mark = "chosen" if trial is choice.chosen else ""
             rows.append(prototype_row(f"{choice.swept}: {trial.name}", mark, prototypes))
     return "".join(rows[:_MOST_ROWS])

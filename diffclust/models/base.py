@@ -545,6 +545,16 @@ class Result(eqx.Module):
     outcome: Outcome
 
     @property
+    def sample_kind(self) -> Literal["image", "shape", "series", "any"]:
+        """What was clustered: what the method is for; of a model of one's own, what it looks like.
+
+        Of one's own, samples of three axes are images and of two are series.
+        """
+        kind, axes = self.model.descriptor.sample_kind, len(self.sample_shape)
+        seen: dict[int, Literal["image", "series"]] = {3: "image", 2: "series"}
+        return seen.get(axes, "any") if kind == "any" else kind
+
+    @property
     def prototypes(self) -> Float[np.ndarray, "clusters ..."]:
         """The prototypes, on the scale the family works on; of Gaussians, the means."""
         return np.asarray(exemplar_of(self.outcome.learned.clusters.prototype))

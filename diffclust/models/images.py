@@ -51,6 +51,12 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
         return Frame(place, ink, mask=self.mask, least_side=least_side)
 
     @property
+    def drawn_frame(self) -> Frame:
+        """The frame that prototypes are in: the upright one of several."""
+        frame = self.frame
+        return dataclasses.replace(frame, place="upright") if self.register == "auto" else frame
+
+    @property
     def registers(self) -> bool:
         """Whether images are registered before they are clustered."""
         return self.register != "none" or not self.frame.is_identity
@@ -209,10 +215,7 @@ def restored(
     Returns:
         Images on the grounds of those that came.
     """
-    model = of_images(result)
-    frame = model.frame
-    if model.register == "auto":
-        frame = dataclasses.replace(frame, place="upright")
+    frame = of_images(result).drawn_frame
     array, others = _validation.images(images), _validation.images(drawn, "drawn")
     restore = eqx.Partial(frame.restore, sample_shape=array.shape[1:])
     return map_in_chunks(restore, result.outcome.chunk_size, frame.params_of(array), others)

@@ -8,10 +8,8 @@ from diffclust.plotting.charts import criterion_chart, eigenvalue_chart, loss_cu
 from diffclust.plotting.figures import (
     criterion_curve,
     dendrogram,
-    elbow,
     loss_against_k,
     scattering_filters,
-    validation_curves,
 )
 from diffclust.plotting.film import Film, Frame
 from diffclust.plotting.grids import warped_grids
@@ -39,7 +37,6 @@ __all__ = [
     "dendrogram",
     "displayable",
     "eigenvalue_chart",
-    "elbow",
     "landmark_covariances",
     "loss_against_k",
     "loss_curve",
@@ -52,6 +49,5 @@ __all__ = [
     "shape_frame",
     "shape_sheet",
     "training_curve",
-    "validation_curves",
     "warped_grids",
 ]

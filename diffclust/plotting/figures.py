@@ -1,11 +1,11 @@
-"""Figures for papers and notebooks, drawn with matplotlib, and the elbow of a loss curve."""
+"""Figures for papers and notebooks, drawn with matplotlib."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diffclust.analysis import Hierarchy, ValidationScores
+from diffclust.analysis import Hierarchy, elbow
 from diffclust.features._filters import filter_bank, wave_angle
 from diffclust.features.scattering import Scattering
 
@@ -50,78 +50,6 @@ def scattering_filters(scattering: Scattering) -> "Figure":
     return figure
 
 
-def validation_curves(rows: Sequence[ValidationScores]) -> "Figure":
-    """Eigengap, normalised cut and stability against the number of clusters.
-
-    Args:
-        rows: What `diffclust.analysis.validation_curve` returned.
-
-    Returns:
-        A matplotlib figure: a panel each, a line for the mean graph and a faint one for each number
-        of removed directions.
-    """
-    figure, names = _figure(11.0, 3.2), ("eigengap", "normalised_cut", "stability")
-    for panel, name in zip(figure.subplots(1, 3), names, strict=True):
-        for removed in dict.fromkeys(row.num_removed for row in rows):
-            line = [row for row in rows if row.num_removed == removed]
-            style: dict[str, Any] = {"marker": "o", "color": "C0", "label": "mean graph"}
-            if removed is not None:
-                style = {"ls": "--", "color": f"C{removed + 1}", "label": f"n = {removed}"}
-                style["alpha"] = 0.5
-            values = {row.num_clusters: getattr(row, name) for row in line}
-            panel.plot([*values], [*values.values()], **style)
-        panel.set(xlabel="clusters", title=name.replace("_", " "))
-    figure.axes[0].legend(fontsize=8)
-    return figure
-
-
-def elbow(num_clusters: Sequence[int], losses: Sequence[float]) -> int | None:
-    """The number of clusters after which the loss falls less.
-
-    It is where the curve lies farthest below the chord between its ends. The curve is first made
-    what perfect fits would give, by taking for each K the least loss of no more clusters: a better
-    fit of K clusters is one of more clusters, too. Drawing its lower convex hull would not change
-    the choice, as what lies farthest below a line is a corner of the hull.
-
-    The choice depends on the range of K, and means little where the curve has no clear elbow: look
-    at it.
-
-    Args:
-        num_clusters: Values of K, all different, in any order.
-        losses: The loss of each, summed or averaged; may be negative.
-
-    Returns:
-        One of the K, the least of several that are as good; None where there is no elbow:
-        fewer than three K, or no loss below the chord.
-
-    Raises:
-        ValueError: If the two differ in length, a K occurs twice, or a loss is not a finite number.
-
-    References:
-        Satopää et al., Finding a "Kneedle" in a Haystack, 2011; Monnier et al., DTI clustering,
-        App. C.3.
-    """
-    ks, values = np.asarray(num_clusters), np.asarray(losses, dtype=np.float64)
-    if ks.shape != values.shape or ks.ndim != 1:
-        raise ValueError(
-            f"every K needs one loss; got {ks.shape} values of K and {values.shape} losses"
-        )
-    if len(np.unique(ks)) != len(ks):
-        raise ValueError(f"every K may occur once only; got {ks.tolist()}")
-    if not np.isfinite(values).all():
-        raise ValueError(f"losses must be finite numbers; got {values.tolist()}")
-    if len(ks) < 3:
-        return None
-    order = np.argsort(ks)
-    ks, values = ks[order], np.minimum.accumulate(values[order])
-    share = (ks - ks[0]) / (ks[-1] - ks[0])
-    below = values[0] + share * (values[-1] - values[0]) - values
-    # What rounding makes of a straight line is no elbow.
-    if below.max() <= 1e-9 * np.abs(values).max():
-        return None
-    return int(ks[below.argmax()])
-
-
 def _mark(panel: Any, place: int | float | None, label: str) -> None:
     """A line at the place that was chosen, if any, and what it is."""
     if place is not None:
@@ -136,7 +64,7 @@ def loss_against_k(
     least: Sequence[float] | None = None,
     label: str = "loss",
 ) -> "Figure":
-    """The loss against the number of clusters, its elbow marked; see `diffclust.plotting.elbow`.
+    """The loss against the number of clusters, its elbow marked; see `diffclust.analysis.elbow`.
 
     Args:
         num_clusters: Values of K, all different.

@@ -72,9 +72,8 @@ def prototype_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
         An RGB picture; each image is scaled to its own range of intensities, and mean shapes are
         drawn on one scale with their ellipses; of a series every channel is a line.
     """
-    if result.model.descriptor.sample_kind == "shape":
-        return shape_sheet(result)
-    return _image_sheet(result) if result.prototypes.ndim == 4 else _series_sheet(result)
+    sheets = {"shape": shape_sheet, "series": _series_sheet}
+    return sheets.get(result.sample_kind, _image_sheet)(result)
 
 
 def _image_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:

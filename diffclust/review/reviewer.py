@@ -175,7 +175,8 @@ class Reviewer:
         return self._change(revision, Review.undone)
 
     def _change(self, revision: int, change: Callable[[Review], Review]) -> dict[str, Any]:
-        with self._editing:
+        # Between reading and writing no other thread, and no other process, changes the review.
+        with self._editing, self._file.locked():
             review = self.review()
             if revision != review.revision:
                 raise StaleError("this was changed elsewhere in the meantime; look again")

@@ -1,8 +1,17 @@
 """The file that keeps the edits of a run: read once, written anew after every edit."""
 
+import contextlib
+import errno
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:
+    # Windows.
+    fcntl = None
 
 from diffclust.review.edits import Labelling, Review, parse_edit, to_json
 from diffclust.storage.arrays import checksum
@@ -25,6 +34,35 @@ class ReviewFile:
         clusters = initial.clusters.astype("<i8")
         self._run = [len(clusters), len(initial.names), checksum(clusters)]
         self._seen: tuple[int, ...] | None = None
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lets no other process change the file within the block, but for waiting.
+
+        The lock is on the folder, so that no file is left. There is none on Windows, nor where the
+        file system has no locks.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            OSError: If the folder cannot be made or read.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if fcntl is None:
+            yield
+            return
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                    raise
+            yield
+        finally:
+            # The lock goes with it.
+            os.close(folder)
 
     def has_changed(self) -> bool:
         """Whether another process has written the file since it was read or written here."""

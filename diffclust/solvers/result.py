@@ -53,6 +53,8 @@ class Progress:
         samples: Samples seen in this run, or None where they are seen once a pass.
         learned: What the pass or the window goes by, prototypes and all; on the device, and to be
             read at once. None in other stages.
+        stages: Of staged methods the names of all stages of the fit, in order.
+        stages_done: How many of these are done.
     """
 
     stage: str
@@ -65,6 +67,8 @@ class Progress:
     sizes: tuple[float, ...] | None = None
     samples: int | None = None
     learned: Learned | None = None
+    stages: tuple[str, ...] = ()
+    stages_done: int = 0
 
 
 @runtime_checkable

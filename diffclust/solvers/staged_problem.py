@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 from diffclust.parallel.data import Data, Description, HostRows
 from diffclust.parallel.in_flight import Chunkwise, all_rows
 from diffclust.solvers.driver import AbstractProblem, Position, State
-from diffclust.solvers.result import Callback, Outcome
+from diffclust.solvers.result import Callback, Outcome, Progress
 from diffclust.types import Key
 
 Arrays = Mapping[str, np.ndarray]
@@ -99,8 +99,13 @@ class StagedProblem(AbstractProblem):
     def advance(self, data: Data, state: State, callback: Callback) -> State:
         """Computes one stage, or one chunk of it."""
         arrays, position = state
-        stage = self._stages[len(position["stages"])]
-        context = self._context(data, arrays, callback)
+        number = len(position["stages"])
+        stage, names = self._stages[number], tuple(each.name for each in self._stages)
+
+        def report(progress: Progress) -> None:
+            callback(dataclasses.replace(progress, stages=names, stages_done=number))
+
+        context = self._context(data, arrays, report)
         if stage.chunks is None:
             assert stage.compute is not None
             computed = {name: np.asarray(array) for name, array in stage.compute(context).items()}

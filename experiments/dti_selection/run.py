@@ -11,7 +11,7 @@ it has are not run again. Labels are used to score and for nothing else.
 import numpy as np
 import scipy.stats
 
-from diffclust.plotting import elbow
+from diffclust.analysis import elbow
 from experiments.dti import data_of, model_of, run, summary
 from experiments.harness import RESULTS, SOURCE, arguments, datasets, finish, missing_runs
 

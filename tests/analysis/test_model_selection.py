@@ -1,60 +1,74 @@
+"""Which K or grid is chosen, and when none is."""
+
 import dataclasses
 
 import jax
 import numpy as np
 import pytest
+from scipy.spatial import ConvexHull
 from sklearn.metrics import adjusted_rand_score
 
-from diffclust.analysis import clusters_of_leading, validation_curve
+from diffclust.analysis import (
+    clusters_of_leading,
+    elbow,
+    grounds_of_evidence,
+    grounds_of_gaps,
+    grounds_of_losses,
+)
 from diffclust.data import load_digits
 from diffclust.models import ProjectedScatteringSpectralClustering
-from diffclust.plotting import validation_curves
 
 MODEL = ProjectedScatteringSpectralClustering(
     3, num_removed=(1, 2), num_neighbours=(5,), num_dimensions=20, num_restarts=4
 )
 
 
-def three_digits() -> np.ndarray:
-    digits = load_digits()
-    chosen = np.flatnonzero(np.isin(digits.labels, (0, 4, 6)))[:120]
-    return digits.images[chosen]
+def test_an_elbow_deeper_than_without_clusters_is_chosen() -> None:
+    counts = list(range(2, 8))
+    clear = grounds_of_losses(counts, [100.0, 50.0, 10.0, 9.0, 8.0, 7.0])
+    assert (clear.best, clear.is_clear) == (2, True)
+    smooth = grounds_of_losses(counts, [1.0 / k for k in counts])
+    assert not smooth.is_clear
+    assert smooth.reason.startswith("No clear choice. At K = ")
+    assert grounds_of_losses([2, 3], [2.0, 1.0]).best is None
 
 
-@pytest.mark.slow
-def test_nothing_is_cut_up_to_the_number_of_groups() -> None:
-    # With three groups the leading directions tell them apart: none is removed.
-    model = dataclasses.replace(MODEL, num_removed=(0,))
-    rows = validation_curve(model, three_digits(), (5, 2, 3, 4), key=jax.random.key(0))
-    assert [(row.num_removed, row.num_clusters) for row in rows] == [
-        (n, k) for n in (None, 0) for k in (2, 3, 4, 5)
-    ]
-    cuts = [row.normalised_cut for row in rows[:4]]
-    np.testing.assert_allclose(cuts[:2], 0.0, atol=1e-9)
-    assert 0.01 < cuts[2] < cuts[3]
-    assert rows[0].eigengap < 1e-9 < rows[1].eigengap
-    assert all(row.stability == 1.0 for row in rows)
+def test_the_gap_that_is_clearly_widest_is_chosen() -> None:
+    gaps = {1: 0.9, 2: 0.1, 3: 0.4, 4: 0.05, 5: 0.2}
+    found = grounds_of_gaps([2, 3, 4, 5], [gaps] * 4)
+    assert (found.best, found.is_clear) == (1, True)
+    assert "number 3 and the next is 0.4, and the widest other 0.2" in found.reason
+    # A K between those tried is a rival, too, and so is the next best if it is nearly as wide.
+    assert not grounds_of_gaps([2, 4, 5], [gaps] * 3).is_clear
+    assert not grounds_of_gaps([2, 3, 4, 5], [gaps | {5: 0.3}] * 4).is_clear
+    # Beyond the end there may be a wider one.
+    assert not grounds_of_gaps([2, 3], [gaps] * 2).is_clear
 
 
-@pytest.mark.slow
-def test_single_graphs_and_their_mean() -> None:
-    rows = validation_curve(MODEL, three_digits(), (2, 3), key=jax.random.key(0))
-    assert [row.num_removed for row in rows] == [None, None, 1, 1, 2, 2]
-    for mean, *single in zip(rows[:2], rows[2:4], rows[4:], strict=True):
-        assert mean.stability == pytest.approx(np.mean([row.stability for row in single]))
+def test_gaps_of_different_graphs_are_on_no_common_scale() -> None:
+    """Removing more directions widens all gaps of a graph: that is no ground for its K."""
+    few = {1: 0.5, 2: 0.01, 3: 0.04, 4: 0.01, 5: 0.01, 6: 0.01}
+    more = {1: 0.5, 2: 0.2, 3: 0.25, 4: 0.2, 5: 0.2, 6: 0.24}
+    counts, own = [2, 3, 4, 5, 6, 7], [few, few, few, more, more, more]
+    found = grounds_of_gaps(counts, own)
+    # As one curve the widest would be that of 6, and no clear one.
+    assert (counts[found.best or 0], found.is_clear) == (3, True)
+    assert "compared within one graph" in found.reason
+    # Each graph may name another number: then there is no choice.
+    both = grounds_of_gaps(counts, [few, few, few, *[more | {6: 0.9}] * 3])
+    assert not both.is_clear
+    assert "Several graphs name one: 3, 6." in both.reason
 
 
-@pytest.mark.slow
-def test_same_as_the_fit() -> None:
-    images = three_digits()
-    (row,) = (
-        row
-        for row in validation_curve(MODEL, images, (3,), key=jax.random.key(0))
-        if row.num_removed is None
-    )
-    fitted = MODEL.fit(images, key=jax.random.key(0))
-    assert row.normalised_cut == pytest.approx(fitted.loss, rel=0.1)
-    assert row.eigengap == pytest.approx(fitted.outcome.figures["eigengap"], rel=1e-3)
+def test_evidence_at_the_end_or_by_a_hair_is_no_choice() -> None:
+    names = ["3×3", "4×4", "5×5"]
+    assert grounds_of_evidence(names, [1.0, 9.0, 2.0]).is_clear
+    end = grounds_of_evidence(names, [1.0, 2.0, 9.0])
+    assert (end.best, end.is_clear) == (2, False)
+    assert "try finer grids" in end.reason
+    hair = grounds_of_evidence(names, [1.0, 9.0, 8.9])
+    assert (hair.best, hair.is_clear) == (1, False)
+    assert hair.reason.startswith("No clear choice.")
 
 
 @pytest.mark.slow
@@ -74,16 +88,56 @@ def test_clusters_of_fewer_need_no_other_fit() -> None:
     assert clusters_of_leading(few, 2, key=key) is None
 
 
-@pytest.mark.parametrize("counts", [(), (0,), (500,)])
-def test_refuses(counts: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="clusters"):
-        validation_curve(MODEL, three_digits(), counts, key=jax.random.key(0))
+def farthest_below_chord(ks: np.ndarray, losses: np.ndarray) -> int:
+    """The corner of the lower convex hull that is farthest, at right angles, from the chord."""
+    points = np.stack([(ks - ks[0]) / np.ptp(ks), losses / np.ptp(losses)], axis=1)
+    chord = points[-1] - points[0]
+    corners = sorted(ConvexHull(points).vertices.tolist())
+    sides = [
+        float(np.cross(np.append(chord, 0), np.append(points[i] - points[0], 0))[2])
+        / float(np.linalg.norm(chord))
+        for i in corners
+    ]
+    return int(ks[corners[int(np.argmin(sides))]])
 
 
-@pytest.mark.slow
-def test_curves_show_every_graph() -> None:
-    rows = validation_curve(MODEL, three_digits(), (2, 3), key=jax.random.key(0))
-    figure = validation_curves(rows)
-    assert [len(panel.lines) for panel in figure.axes] == [3, 3, 3]
-    shown = figure.axes[1].lines[0].get_ydata()
-    np.testing.assert_array_equal(shown, [row.normalised_cut for row in rows[:2]])
+@pytest.mark.parametrize("seed", range(8))
+def test_elbow_is_the_corner_farthest_below_the_chord(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ks = np.sort(rng.choice(np.arange(2, 60), size=12, replace=False))
+    losses = np.cumsum(rng.exponential(size=12) * np.linspace(0.2, 4, 12))[::-1].copy()
+    expected = farthest_below_chord(ks, losses)
+    assert elbow(ks.tolist(), losses.tolist()) == expected
+    # Neither units nor the order of the K matter.
+    shuffled = rng.permutation(12)
+    assert elbow(ks[shuffled].tolist(), (7.0 * losses - 1e3)[shuffled].tolist()) == expected
+
+
+def test_elbow_of_two_lines_is_where_they_meet() -> None:
+    ks = np.arange(2, 21)
+    losses = np.where(ks < 10, 100.0 - 10.0 * (ks - 2), 20.0 - (ks - 10))
+    assert elbow(ks.tolist(), losses.tolist()) == 10
+    # A failed run of more clusters does not make fewer the better.
+    losses[-3:] = 90.0
+    assert elbow(ks.tolist(), losses.tolist()) == 10
+
+
+def test_no_elbow() -> None:
+    assert elbow([2, 3], [2.0, 1.0]) is None
+    assert elbow([], []) is None
+    assert elbow([2, 4, 6, 8], [0.4, 0.3, 0.2, 0.1]) is None
+    assert elbow([2, 4, 6], [9.0, 8.5, 1.0]) is None
+    assert elbow([2, 4, 6], [1.0, 1.0, 1.0]) is None
+
+
+@pytest.mark.parametrize(
+    ("ks", "losses", "message"),
+    [
+        ([1, 2], [1.0], "every K needs one loss"),
+        ([1, 1], [2.0, 1.0], "once only"),
+        ([1, 2], [2.0, float("nan")], "finite"),
+    ],
+)
+def test_elbow_refuses_what_is_no_curve(ks: list[int], losses: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        elbow(ks, losses)

@@ -1,12 +1,27 @@
 """What is said of movements: known ones, none, and what K-means does."""
 
+from pathlib import Path
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
+from sklearn import cluster
 
 from diffclust import metrics
 from diffclust.analysis import describe_movement, movement
-from diffclust.models import AffineInvariantKMeans, KMeans, Result
+from diffclust.data import open_stream
+from diffclust.models import (
+    MODELS,
+    AbstractModel,
+    AffineInvariantKMeans,
+    KMeans,
+    ProjectedScatteringSpectralClustering,
+    Result,
+    TransformationInvariantKMeans,
+)
+from diffclust.models.settings import Training
+from diffclust.transforms import Affine
 
 
 def bars(count: int, shift: int) -> np.ndarray:
@@ -15,10 +30,10 @@ def bars(count: int, shift: int) -> np.ndarray:
     for i, image in enumerate(images):
         x, y = 6 + random.integers(-shift, shift + 1, 2)
         image[(slice(y, y + 4), slice(2, 14)) if i % 2 else (slice(2, 14), slice(x, x + 4))] = 1.0
-    return images + random.uniform(0.0, 0.05, images.shape).astype(np.float32)
+    return 0.95 * images + random.uniform(0.0, 0.05, images.shape).astype(np.float32)
 
 
-def fitted(images: np.ndarray, key: jax.Array, **start: np.ndarray) -> Result:
+def fitted(images: Any, key: jax.Array, **start: Any) -> Result:
     model = AffineInvariantKMeans(2, num_restarts=1, max_passes=4, split_merge=False)
     return model.fit(images, key=key, **start)
 
@@ -54,3 +69,89 @@ def test_methods_that_move_nothing(key: jax.Array) -> None:
     result = KMeans(2, num_restarts=1).fit(images, key=key)
     assert movement(result, images, key=key) == {}
     assert describe_movement({}) == ""
+
+
+@pytest.mark.slow
+def test_prototypes_that_are_moved(key: jax.Array) -> None:
+    images = bars(24, 2)
+    training = Training(steps=(10, 5, 10, 5), batch_size=8, split_merge=False)
+    model = TransformationInvariantKMeans(2, transforms="col-aff", training=training)
+    result = model.fit(images, key=key)
+    figures = movement(result, images, key=key)
+    assert set(figures) == {"prototype_displacement", "gain", "raw_kmeans_ari"}
+    # Of the affine steps' params alone; colours move no pixel.
+    params = result.outcome.assignment.params
+    assert params.shape[1] == 2 + Affine().num_params
+    y, x = (np.arange(16) + 0.5) / 8 - 1, (np.arange(16) + 0.5) / 8 - 1
+    grid = np.stack(np.meshgrid(x, y))
+    expected = []
+    for a, b, c, d, e, f in params[:, 2:]:
+        moved = np.stack([a * grid[0] + b * grid[1] + e, c * grid[0] + d * grid[1] + f])
+        expected.append(8 * np.sqrt(np.mean(np.sum(moved**2, 0))))
+    assert figures["prototype_displacement"] == pytest.approx(np.mean(expected), rel=1e-4)
+    assert 0.0 < figures["gain"] < 1.0
+    text = describe_movement(figures)
+    assert text.startswith("Alignment moved prototypes by ")
+    assert "agrees with this by an ARI of" in text
+
+
+@pytest.mark.slow
+def test_a_mixture_gains_density(key: jax.Array) -> None:
+    images = bars(24, 2)
+    training = Training(steps=(10, 10), batch_size=8, split_merge=False)
+    settings = {"transforms": "aff", "training": training}
+    result = MODELS["dti-gmm"].from_settings({"num_clusters": 2, **settings}).fit(images, key=key)
+    figures = movement(result, images, key=key)
+    assert set(figures) == {"prototype_displacement", "log_density_gain", "raw_kmeans_ari"}
+    assert "nats to the log density of each" in describe_movement(figures)
+
+
+SPECTRAL = {"num_neighbours": (4,), "num_removed": (0,), "num_dimensions": 8, "num_angles": 2}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pssc",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("di-spectral", "scattering-kmeans")),
+    ],
+)
+def test_graphs_tell_of_registration_and_of_plain_kmeans(key: jax.Array, name: str) -> None:
+    images = bars(30, 3)
+    settings = SPECTRAL if name != "scattering-kmeans" else {"num_removed": 0, "num_angles": 2}
+    model: AbstractModel = MODELS[name].from_settings(
+        {"num_clusters": 2, "register": "place", "ground": "none", **settings}
+    )
+    result = model.fit(images, key=key)
+    figures = movement(result, images, key=key)
+    aligned = {"displacement", "gain"} if name == "di-spectral" else set()
+    always = {"registration_displacement", "raw_kmeans_ari", "registered_kmeans_ari"}
+    assert set(figures) == always | aligned
+    assert 0.5 < figures["registration_displacement"] < 8.0
+    views = {"raw": images, "registered": result.registered(images)}
+    for view, array in views.items():
+        plain = cluster.KMeans(2, n_init=4, random_state=0).fit_predict(array.reshape(30, -1))
+        expected = metrics.adjusted_rand_index(result.assignments, plain)
+        assert figures[f"{view}_kmeans_ari"] == pytest.approx(expected)
+    text = describe_movement(figures)
+    assert "Registration moved images by" in text
+    assert f"(the images as they came), {figures['registered_kmeans_ari']:.2f} (registered)" in text
+
+
+def test_a_graph_that_adds_nothing_says_so(key: jax.Array) -> None:
+    images = bars(24, 0)
+    model = ProjectedScatteringSpectralClustering(2, register="none", **SPECTRAL)
+    figures = movement(model.fit(images, key=key), images, key=key)
+    assert figures == {"raw_kmeans_ari": pytest.approx(1.0)}
+    assert "the method added next to nothing" in describe_movement(figures)
+
+
+def test_streamed_images(key: jax.Array, tmp_path: Path) -> None:
+    images = bars(24, 3)
+    np.save(tmp_path / "images.npy", images)
+    stream = open_stream(tmp_path / "images.npy").images
+    resident, streamed = (movement(fitted(each, key), each, key=key) for each in (images, stream))
+    for name in ("displacement", "gain"):
+        assert streamed[name] == pytest.approx(resident[name], rel=1e-3)
+    # Not from the same start: k-means++ of all would read them all again.
+    assert set(streamed) == {"displacement", "gain", "raw_kmeans_ari"}

@@ -278,6 +278,10 @@ def test_a_cut_is_told_and_its_bridges_are_those_of_the_fit(
     assert (found["status"], found["iterations"]) == ("solved", 1)
     assert found["eigengap"] > 0
     assert f"stability {found['stability']:.2f}" in out
+    # What movement and the graph added, on the terminal and in the report.
+    moved = f"Plain K-means agrees with this by an ARI of {found['raw_kmeans_ari']:.2f} ("
+    assert moved in out
+    assert moved in Path("run/report.html").read_text("utf-8")
     again = diffclust.load("run"), load("images.npz")
     for stability, hint in ((0.79, ": these clusters are uncertain: slightly"), (0.8, "\n")):
         print_summary("run", *again, {**found, "stability": stability})

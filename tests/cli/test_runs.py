@@ -11,13 +11,13 @@ from PIL import Image
 from sklearn.metrics import adjusted_rand_score
 
 import diffclust
+from diffclust.analysis import elbow
 from diffclust.cli.choice import fits_of_graphs
 from diffclust.cli.compare import compare_runs
 from diffclust.cli.options import Fit
 from diffclust.cli.runs import partial_folder, read_run
 from diffclust.data import load
 from diffclust.models import KMeans
-from diffclust.plotting import elbow
 from tests.cli.commands import Run, entries, runner, squares
 
 QUICK = ("--method", "kmeans", "--restarts", "1", "--max-passes", "3", "--maps", "0")
@@ -316,6 +316,9 @@ def test_a_sweep_chooses_the_elbow(run: Run) -> None:
     # The run is the one that a fit of that many clusters gives.
     fitted(run, "alone", k=best)
     own, alone = read_run("sweep/chosen"), read_run("alone")
+    moved = f"Alignment moved images by {own.summary['displacement']:.2g} pixels on average"
+    for path in ("sweep/chosen", "alone"):
+        assert moved in Path(path, "report.html").read_text("utf-8")
     np.testing.assert_array_equal(own.clusters, alone.clusters)
     assert own.summary["loss"] == alone.summary["loss"] == losses[counts.index(best)]
     page = Path("sweep/report.html").read_text("utf-8")
@@ -417,7 +420,7 @@ def test_grids_are_checked(run: Run) -> None:
 @pytest.mark.slow
 def test_a_spectral_sweep_takes_the_widest_gap(run: Run) -> None:
     np.savez("many.npz", x=patterns(4 * COUNT))
-    options = ("--method", "pssc", "--neighbours", "5", "--removed", "1", "--dimensions", "4")
+    options = ("--method", "pssc", "--neighbours", "5", "--removed", "1,2", "--dimensions", "4")
     status, _, err = run(
         *("sweep", "many.npz", "-k", "2-5", *options, "--maps", "0", "--out", "sweep")
     )
@@ -426,6 +429,9 @@ def test_a_spectral_sweep_takes_the_widest_gap(run: Run) -> None:
         rows = list(csv.DictReader(file))
     gaps = {row["clusters"]: float(row["eigengap"]) for row in rows}
     widest, second = sorted(gaps, key=gaps.__getitem__, reverse=True)[:2]
+    # Chosen or not, the one for which most speaks is fitted and has a stability.
+    (steady,) = (row for row in rows if row["stability"])
+    assert steady["clusters"] == widest
     # Every K has its clusters, from the one graph that was fitted, and so a silhouette.
     assert all(-1.0 <= float(row["silhouette"]) <= 1.0 for row in rows)
     clear = widest != "5" and gaps[widest] >= 1.5 * gaps[second]
@@ -457,7 +463,9 @@ def test_a_sweep_of_grids_takes_the_greatest_evidence(run: Run) -> None:
     assert status == 0, err
     summary = json.loads(Path("sweep/summary.json").read_text())
     assert list(summary["values"]) == ["2×3", "3×3"]
-    assert summary["chosen"] == max(summary["values"], key=summary["values"].get)
+    # The finest grid ends the range: then nothing is chosen.
+    best = max(summary["values"], key=summary["values"].get)
+    assert summary["chosen"] == (None if best == "3×3" else best)
     assert summary["criterion"] == "evidence"
 
 

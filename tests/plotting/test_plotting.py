@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.spatial import ConvexHull
 
 from diffclust.models import (
     AbstractPrototypeModel,
@@ -23,7 +22,6 @@ from diffclust.plotting import (
     criterion_curve,
     displayable,
     eigenvalue_chart,
-    elbow,
     loss_against_k,
     loss_curve,
     prototype_sheet,
@@ -309,61 +307,6 @@ def test_tick_labels_tell_ticks_apart() -> None:
     assert tick_labels(round_ticks(0.0, 100_000.0))[1] == "25\u202f000"
     assert tick_labels(round_ticks(-40_000.0, 0.0))[0] == "−40\u202f000"
     assert tick_labels(np.array([0.0, 2.5])) == ("0", "2.5")
-
-
-def farthest_below_chord(ks: np.ndarray, losses: np.ndarray) -> int:
-    """The corner of the lower convex hull that is farthest, at right angles, from the chord."""
-    points = np.stack([(ks - ks[0]) / np.ptp(ks), losses / np.ptp(losses)], axis=1)
-    chord = points[-1] - points[0]
-    corners = sorted(ConvexHull(points).vertices.tolist())
-    sides = [
-        float(np.cross(np.append(chord, 0), np.append(points[i] - points[0], 0))[2])
-        / float(np.linalg.norm(chord))
-        for i in corners
-    ]
-    return int(ks[corners[int(np.argmin(sides))]])
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_elbow_is_the_corner_farthest_below_the_chord(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    ks = np.sort(rng.choice(np.arange(2, 60), size=12, replace=False))
-    losses = np.cumsum(rng.exponential(size=12) * np.linspace(0.2, 4, 12))[::-1].copy()
-    expected = farthest_below_chord(ks, losses)
-    assert elbow(ks.tolist(), losses.tolist()) == expected
-    # Neither units nor the order of the K matter.
-    shuffled = rng.permutation(12)
-    assert elbow(ks[shuffled].tolist(), (7.0 * losses - 1e3)[shuffled].tolist()) == expected
-
-
-def test_elbow_of_two_lines_is_where_they_meet() -> None:
-    ks = np.arange(2, 21)
-    losses = np.where(ks < 10, 100.0 - 10.0 * (ks - 2), 20.0 - (ks - 10))
-    assert elbow(ks.tolist(), losses.tolist()) == 10
-    # A failed run of more clusters does not make fewer the better.
-    losses[-3:] = 90.0
-    assert elbow(ks.tolist(), losses.tolist()) == 10
-
-
-def test_no_elbow() -> None:
-    assert elbow([2, 3], [2.0, 1.0]) is None
-    assert elbow([], []) is None
-    assert elbow([2, 4, 6, 8], [0.4, 0.3, 0.2, 0.1]) is None
-    assert elbow([2, 4, 6], [9.0, 8.5, 1.0]) is None
-    assert elbow([2, 4, 6], [1.0, 1.0, 1.0]) is None
-
-
-@pytest.mark.parametrize(
-    ("ks", "losses", "message"),
-    [
-        ([1, 2], [1.0], "every K needs one loss"),
-        ([1, 1], [2.0, 1.0], "once only"),
-        ([1, 2], [2.0, float("nan")], "finite"),
-    ],
-)
-def test_elbow_refuses_what_is_no_curve(ks: list[int], losses: list[float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        elbow(ks, losses)
 
 
 def test_loss_against_k_shows_means_least_losses_and_elbow() -> None:

@@ -1,7 +1,12 @@
 """The file of a review: whole or as it was, of one run, and never trusted."""
 
+import contextlib
 import json
+import multiprocessing
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -9,6 +14,8 @@ import pytest
 from hypothesis import strategies as st
 
 from diffclust.review.edits import Labelling, Mark, Merge, Move, Rename, Review
+from diffclust.review.reviewer import Reviewer, StaleError
+from diffclust.review.samples import ReviewSamples
 from diffclust.review.storage import ReviewFile
 from tests.data.test_fuzz import damaged
 
@@ -43,6 +50,70 @@ def test_it_is_seen_when_another_process_has_written(tmp_path: Path) -> None:
     assert one.read().edits == EDITS[:1]
     assert not one.has_changed()
     assert review.edits == ()
+
+
+class Samples(ReviewSamples):
+    """Names for those that a reviewer shows, and no pictures."""
+
+    def __init__(self) -> None:
+        self.noun, self.names, self.compared = "image", [*"abcdef"], "pixels"
+
+
+def edits_in_a_process(path: Path, started: Any, last: int) -> None:
+    """Renames a cluster as often as it takes to have done it a few times, and says so."""
+    orders = {"as they came": np.arange(len(FOUND))}
+    reviewer = Reviewer("run", Samples(), ReviewFile(path, begun()), orders, {})
+    started.wait()
+    done = 0
+    while done < last:
+        # Somebody else was first: look again, as the page does.
+        with contextlib.suppress(StaleError):
+            revision = reviewer.review().revision
+            reviewer.edit(revision, {"kind": "name", "cluster": 0, "name": f"{done}"})
+            done += 1
+
+
+def test_two_processes_lose_no_edit(tmp_path: Path) -> None:
+    """Each edit of one revision counts once: the other process is told that it came too late."""
+    path, each = tmp_path / "review.json", 15
+    context = multiprocessing.get_context("spawn")
+    started = context.Barrier(2)
+    others = [
+        context.Process(target=edits_in_a_process, args=(path, started, each)) for _ in range(2)
+    ]
+    for process in others:
+        process.start()
+    for process in others:
+        process.join(300)
+        assert process.exitcode == 0
+    review = ReviewFile(path, begun()).read()
+    assert review.revision == 2 * each == len(review.edits)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["review.json"]
+
+
+def test_an_edit_waits_for_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = {"as they came": np.arange(len(FOUND))}
+    one, two = (
+        Reviewer("run", Samples(), ReviewFile(tmp_path / "r.json", begun()), orders, {})
+        for _ in range(2)
+    )
+    writing, write = threading.Event(), ReviewFile.write
+
+    def slow(file: ReviewFile, review: Review) -> None:
+        writing.set()
+        time.sleep(0.3)
+        write(file, review)
+
+    monkeypatch.setattr(ReviewFile, "write", slow)
+    rename = {"kind": "name", "cluster": 0, "name": "one"}
+    thread = threading.Thread(target=one.edit, args=(0, rename))
+    thread.start()
+    writing.wait()
+    # The other has read nothing new yet; the revision that it edits is gone when it may.
+    with pytest.raises(StaleError):
+        two.edit(0, {**rename, "name": "two"})
+    thread.join()
+    assert one.review().labelling.names[0] == two.review().labelling.names[0] == "one"
 
 
 def test_a_review_of_another_run_is_refused(tmp_path: Path) -> None:
