@@ -7,13 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from diffclust.parallel import Data
+from diffclust.transforms import ThinPlateSpline
 from experiments.dti import model_of
 from experiments.dti_ablation import run as dti_ablation
 from experiments.lever.run import COMPOSITIONS, run
+from experiments.spoken_digits.run import SplineByAxes
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(
@@ -103,3 +106,13 @@ def test_rows_of_dti_s_table_3_are_trained_for_as_long() -> None:
             assert not model.training.split_merge
             if row.startswith("without refills"):
                 assert model.training.least_share == 0.0
+
+
+def test_penalties_along_time_and_pitch_are_the_splines_in_two_parts() -> None:
+    spline = ThinPlateSpline((3, 4))
+    params = jnp.asarray(np.random.default_rng(0).normal(size=spline.num_params), jnp.float32)
+    apart = SplineByAxes(spline).deformation(params)
+    np.testing.assert_allclose(apart[:2] + apart[2:], spline.deformation(params), rtol=1e-5)
+    time, pitch = jnp.split(params, 2)
+    along = SplineByAxes(spline).deformation(jnp.concatenate([time, jnp.zeros_like(pitch)]))
+    np.testing.assert_allclose(along, [*apart[:2], 0.0, 0.0], atol=1e-6)
