@@ -15,6 +15,8 @@ from diffclust.parallel import Data
 from diffclust.transforms import ThinPlateSpline
 from experiments.dti import model_of
 from experiments.dti_ablation import run as dti_ablation
+from experiments.gpu import measure, rivals, table
+from experiments.gpu import run as gpu
 from experiments.lever.run import COMPOSITIONS, run
 from experiments.spoken_digits.run import SplineByAxes
 
@@ -116,3 +118,24 @@ def test_penalties_along_time_and_pitch_are_the_splines_in_two_parts() -> None:
     time, pitch = jnp.split(params, 2)
     along = SplineByAxes(spline).deformation(jnp.concatenate([time, jnp.zeros_like(pitch)]))
     np.testing.assert_allclose(along, [*apart[:2], 0.0, 0.0], atol=1e-6)
+
+
+def test_every_measurement_of_the_plan_is_known_and_has_a_row() -> None:
+    known = {"measure": measure.MEASUREMENTS, "rivals": rivals.RIVALS}
+    assert all(each.name in known[each.module] for each in gpu.PLAN)
+    fits = {n for n in measure.MEASUREMENTS if n not in ("dti-step", "pairs", "passes", "pmap")}
+    assert fits == set(table.METHODS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dti-kmeans-usps-as-published", "di-kmeans-60000-as-published"])
+def test_measurements_as_published(name: str, data_dir: Path) -> None:
+    command = [sys.executable, "-m", "experiments.gpu.measure", "--quick", "--name", name]
+    environment = {**os.environ, "DIFFCLUST_DATA_DIR": str(data_dir)}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout.strip().splitlines()[-1])["figures"]
+    assert 0.0 < figures["acc"] <= 1.0
+    assert figures["n"] == 200
