@@ -6,11 +6,11 @@
 
 `umap-mixture` is N2D without its autoencoder: UMAP of pixels (20 neighbours, no least distance,
 as many dimensions as clusters), then a mixture with full covariances. `n2d`, which has the
-autoencoder, and `subkmeans` are ClustPy's, as they come. Every run is a process of its own, so
-that the greatest memory is its own; seconds leave out reading the data, and hold compilation.
-FILE (JSON lines) keeps every run, and those that it has are not run again. Labels score, and
-nothing else: all settings were fixed before any run. Without the packages their methods are
-skipped, with a line that says so.
+autoencoder (and t-SNE in UMAP's place), and `subkmeans` are ClustPy's, as they come. Every run is
+a process of its own, so that the greatest memory is its own; seconds leave out reading the data,
+and hold compilation. FILE (JSON lines) keeps every run, and those that it has are not run again.
+Labels score, and nothing else: all settings were fixed before any run. Without the packages their
+methods are skipped, with a line that says so.
 """
 
 import importlib.util
@@ -47,7 +47,7 @@ def n2d(images: np.ndarray, k: int, seed: int) -> np.ndarray:
 
 
 def subkmeans(images: np.ndarray, k: int, seed: int) -> np.ndarray:
-    from clustpy.partition import SubKmeans
+    from clustpy.centroid import SubKmeans
 
     flat = images.reshape(len(images), -1).astype(np.float64)
     return SubKmeans(n_clusters=k, random_state=seed).fit(flat).labels_
