@@ -235,13 +235,13 @@ def _settings(args: argparse.Namespace, backbone: str) -> dict[str, Any]:
 def _words(args: argparse.Namespace, backbone: str) -> str:
     """The same settings in words, which tell runs apart."""
     words = ["as published"] if args.as_published else [backbone] if backbone else []
-    words += ["no moves"] * args.no_moves
-    words += [f"{args.starts} starts"] * (args.starts > 1)
+    if not args.as_published:
+        words += ["no moves"] * args.no_moves
+        words += [f"{args.starts} starts"] * (args.starts > 1)
+        words += [f"short list {args.shortlist}"] * (args.shortlist is not None)
     for name in ("steps", "epochs"):
         if (counts := getattr(args, name)) is not None:
             words.append(f"{name} {' '.join(map(str, counts))}")
-    if args.shortlist is not None:
-        words.append(f"short list {args.shortlist}")
     if args.start is not None:
         words.append(f"from {args.start}")
     words += [args.transforms] if args.transforms else []
@@ -254,31 +254,33 @@ def _words(args: argparse.Namespace, backbone: str) -> str:
     return ", ".join(words) or "default"
 
 
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "seeds": {"type": int, "default": 5, "help": "number of seeds"},
+    "methods": {"nargs": "+", "default": ["dti-kmeans", "dti-gmm"]},
+    "backbones": {"nargs": "+", "default": ["strided"]},
+    "every": {"type": float, "default": 60.0, "help": "seconds between two looks"},
+    "limit": {"type": int, "default": None, "help": "at most so many images"},
+    "steps": {"type": int, "nargs": "+", "default": None, "help": "steps of each phase"},
+    "shortlist": {"type": int, "default": None, "help": "judge so many clusters at the end"},
+    "start": {"default": None, "help": "begin with this method's assignments"},
+    "no_moves": {"action": "store_true", "help": "without split-and-merge moves"},
+    "epochs": {"type": int, "nargs": "+", "default": None, "help": "epochs of each phase"},
+    "starts": {"type": int, "default": 1, "help": "starts that race"},
+    "register": {"default": None, "help": "as the models' setting, if not their default"},
+    "transforms": {"default": None, "help": "in the place of the set's"},
+    "as_published": {"action": "store_true", "help": "the authors' settings"},
+    **SOURCE,
+    **SCORED,
+    **RESULTS,
+}
+"""Of a table's command, beside its sets."""
+
+
 def table(
     experiment: str, description: str, paper: dict[tuple[str, str], Any], sets: list[str]
 ) -> None:
     """Fits every set with every method, backbone and seed, and prints all of it."""
-    args = arguments(
-        description,
-        seeds={"type": int, "default": 5, "help": "number of seeds"},
-        sets={"nargs": "+", "default": sets},
-        methods={"nargs": "+", "default": ["dti-kmeans", "dti-gmm"]},
-        backbones={"nargs": "+", "default": ["strided"]},
-        every={"type": float, "default": 60.0, "help": "seconds between two looks"},
-        limit={"type": int, "default": None, "help": "at most so many images"},
-        steps={"type": int, "nargs": "+", "default": None, "help": "steps of each phase"},
-        shortlist={"type": int, "default": None, "help": "judge so many clusters at the end"},
-        start={"default": None, "help": "begin with this method's assignments"},
-        no_moves={"action": "store_true", "help": "without split-and-merge moves"},
-        epochs={"type": int, "nargs": "+", "default": None, "help": "epochs of each phase"},
-        starts={"type": int, "default": 1, "help": "starts that race"},
-        register={"default": None, "help": "as the models' setting, if not their default"},
-        transforms={"default": None, "help": "in the place of the set's"},
-        as_published={"action": "store_true", "help": "the authors' settings"},
-        **SOURCE,
-        **SCORED,
-        **RESULTS,
-    )
+    args = arguments(description, sets={"nargs": "+", "default": sets}, **_OPTIONS)
     if args.quick:
         args.seeds, args.limit, args.methods = 1, 200, ["dti-kmeans", "kmeans", "gmm"]
         args.sets, args.steps = args.sets[:1], (10, 10, 10, 10, 10)
