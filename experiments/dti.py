@@ -1,8 +1,10 @@
 """What the experiments on DTI clustering share: settings by data set, runs watched on the way."""
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,7 +16,15 @@ from diffclust.metrics import scores
 from diffclust.models import MODELS
 from diffclust.parallel import Data
 from diffclust.solvers import assign_softly
-from experiments.harness import SOURCE, arguments, datasets, finish
+from experiments.harness import (
+    RESULTS,
+    SCORED,
+    SOURCE,
+    arguments,
+    finish,
+    fitted_and_scored,
+    missing_runs,
+)
 
 SETS = {
     "mnist": ("mnist", "all", "aff-morpho-tps"),
@@ -138,10 +148,22 @@ class Watch:
 
 
 def run(
-    model, data, seed: int, prefix: str, *, every: float | None = None, start: str | None = None
+    model,
+    data,
+    seed: int,
+    prefix: str,
+    *,
+    every: float | None = None,
+    start: str | None = None,
+    scored: Any = None,
 ) -> dict[str, Any]:
-    """One fit: its loss a sample, its scores, and how long it took without looking on."""
-    watch = None
+    """One fit: its loss a sample, its scores, and how long it took without looking on.
+
+    Of other images than were fitted (`scored`), the scores are those of what is predicted; those
+    that were fitted need no labels then, and are not watched.
+    """
+    watch, scored = None, data if scored is None else scored
+    every = every if scored is data else None
     if every is not None and model.descriptor.solver == "gradient":
         watch = Watch(model, data.images, data.labels, every=every, prefix=f"{prefix} seed={seed}")
     begun, key, assignments = time.perf_counter(), jax.random.key(seed), None
@@ -149,14 +171,18 @@ def run(
         given = {"num_clusters": model.num_clusters, "register": "none"}
         first = MODELS[start].from_settings(given)
         assignments = first.fit(data.images, key=key).assignments
-        found = {k: round(v, 4) for k, v in scores(data.labels, assignments).items()}
-        print(prefix, start, found, f"seconds={time.perf_counter() - begun:.1f}", flush=True)
+        if data.labels is not None:
+            found = {k: round(v, 4) for k, v in scores(data.labels, assignments).items()}
+            print(prefix, start, found, f"seconds={time.perf_counter() - begun:.1f}", flush=True)
     result = model.fit(data.images, key=key, snapshots=watch, assignments=assignments)
     seconds = time.perf_counter() - begun - (watch.paused if watch else 0.0)
+    clusters = result.assignments if scored is data else result.predict(scored.images).clusters
     row = {
         "seed": seed,
+        "n": len(data),
+        "n_scored": len(scored),
         "loss": result.loss / len(data),
-        **scores(data.labels, result.assignments),
+        **scores(scored.labels, clusters),
         **{name: int(result.outcome.figures.get(name, 0)) for name in ("refills", "moves")},
         "seconds": round(seconds, 1),
     }
@@ -183,9 +209,15 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+NAMES = ("set", "method", "settings", "limit", "seed")
+"""What tells the runs of a table apart."""
+
+
 def _settings(args: argparse.Namespace, backbone: str) -> dict[str, Any]:
     """The settings that a table's options ask for."""
     given: dict[str, Any] = {} if args.transforms is None else {"transforms": args.transforms}
+    if args.register is not None:
+        given["register"] = args.register
     if args.steps is not None:
         given |= {"steps": tuple(args.steps), "epochs": None}
     if args.epochs is not None:
@@ -200,56 +232,99 @@ def _settings(args: argparse.Namespace, backbone: str) -> dict[str, Any]:
     }
 
 
+def _words(args: argparse.Namespace, backbone: str) -> str:
+    """The same settings in words, which tell runs apart."""
+    words = ["as published"] if args.as_published else [backbone] if backbone else []
+    if not args.as_published:
+        words += ["no moves"] * args.no_moves
+        words += [f"{args.starts} starts"] * (args.starts > 1)
+        words += [f"short list {args.shortlist}"] * (args.shortlist is not None)
+    for name in ("steps", "epochs"):
+        if (counts := getattr(args, name)) is not None:
+            words.append(f"{name} {' '.join(map(str, counts))}")
+    if args.start is not None:
+        words.append(f"from {args.start}")
+    words += [args.transforms] if args.transforms else []
+    words += [f"register {args.register}"] if args.register else []
+    if args.source is not None:
+        words.append(f"split {args.split}")
+        words += [f"scored on {args.score_split}"] * (args.score_split is not None)
+        words += [f"size {args.size}"] * (args.size is not None)
+        words += [f"k {args.k}"] * (args.k is not None)
+    return ", ".join(words) or "default"
+
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "seeds": {"type": int, "default": 5, "help": "number of seeds"},
+    "methods": {"nargs": "+", "default": ["dti-kmeans", "dti-gmm"]},
+    "backbones": {"nargs": "+", "default": ["strided"]},
+    "every": {"type": float, "default": 60.0, "help": "seconds between two looks"},
+    "limit": {"type": int, "default": None, "help": "at most so many images"},
+    "steps": {"type": int, "nargs": "+", "default": None, "help": "steps of each phase"},
+    "shortlist": {"type": int, "default": None, "help": "judge so many clusters at the end"},
+    "start": {"default": None, "help": "begin with this method's assignments"},
+    "no_moves": {"action": "store_true", "help": "without split-and-merge moves"},
+    "epochs": {"type": int, "nargs": "+", "default": None, "help": "epochs of each phase"},
+    "starts": {"type": int, "default": 1, "help": "starts that race"},
+    "register": {"default": None, "help": "as the models' setting, if not their default"},
+    "transforms": {"default": None, "help": "in the place of the set's"},
+    "as_published": {"action": "store_true", "help": "the authors' settings"},
+    **SOURCE,
+    **SCORED,
+    **RESULTS,
+}
+"""Of a table's command, beside its sets."""
+
+
 def table(
     experiment: str, description: str, paper: dict[tuple[str, str], Any], sets: list[str]
 ) -> None:
     """Fits every set with every method, backbone and seed, and prints all of it."""
-    args = arguments(
-        description,
-        seeds={"type": int, "default": 5, "help": "number of seeds"},
-        sets={"nargs": "+", "default": sets},
-        methods={"nargs": "+", "default": ["dti-kmeans", "dti-gmm"]},
-        backbones={"nargs": "+", "default": ["strided"]},
-        every={"type": float, "default": 60.0, "help": "seconds between two looks"},
-        limit={"type": int, "default": None, "help": "at most so many images"},
-        steps={"type": int, "nargs": "+", "default": None, "help": "steps of each phase"},
-        shortlist={"type": int, "default": None, "help": "judge so many clusters at the end"},
-        start={"default": None, "help": "begin with this method's assignments"},
-        no_moves={"action": "store_true", "help": "without split-and-merge moves"},
-        epochs={"type": int, "nargs": "+", "default": None, "help": "epochs of each phase"},
-        starts={"type": int, "default": 1, "help": "starts that race"},
-        transforms={"default": None, "help": "in the place of the set's"},
-        as_published={"action": "store_true", "help": "the authors' settings"},
-        **SOURCE,
-    )
+    args = arguments(description, sets={"nargs": "+", "default": sets}, **_OPTIONS)
     if args.quick:
         args.seeds, args.limit, args.methods = 1, 200, ["dti-kmeans", "kmeans", "gmm"]
         args.sets, args.steps = args.sets[:1], (10, 10, 10, 10, 10)
+    names = args.sets if args.source is None else [args.source]
+    made: dict[str, Any] = {}
+
+    @functools.lru_cache(maxsize=1)
+    def read(name: str):
+        if args.source is not None:
+            return fitted_and_scored(args, args.limit)
+        data = data_of(name, args.limit)
+        return data, data, 10
+
+    def one(name: str, method: str, settings: str, limit: int | None, seed: int):
+        del limit
+        data, scored, k = read(name)
+        backbone = backbones[settings]
+        given = {"num_clusters": k, "as_published": args.as_published, **_settings(args, backbone)}
+        model = model_of(method, Path(name).name, **given)
+        prefix = f"{name} {method} {settings}"
+        made[prefix] = model.settings()
+        watched = {"every": args.every, "start": args.start, "scored": scored}
+        return run(model, data, seed, prefix, **watched)
+
+    backbones = {_words(args, backbone): backbone for backbone in ["", *args.backbones]}
+    asked = [
+        (name, method, _words(args, backbone), args.limit, seed)
+        for name in names
+        for method in args.methods
+        for backbone in (args.backbones if METHODS[method].moves == "prototypes" else [""])
+        for seed in range(args.seed, args.seed + args.seeds)
+    ]
+    rows = missing_runs(args.results, NAMES, asked, one)
+    rows = [row for row in rows if tuple(row[name] for name in NAMES) in asked]
     figures = {}
-    for name, data, k in datasets(args, lambda name: data_of(name, args.limit), args.sets):
-        for method in args.methods:
-            for backbone in args.backbones if METHODS[method].moves == "prototypes" else [""]:
-                model = model_of(
-                    method,
-                    name,
-                    num_clusters=k,
-                    as_published=args.as_published,
-                    **_settings(args, backbone),
-                )
-                words = ["as published" if args.as_published else backbone]
-                words += ["no moves"] * args.no_moves
-                words += [f"{args.starts} starts"] * (args.starts > 1)
-                words += [f"from {args.start}"] if args.start else []
-                prefix = " ".join(filter(None, [name, method, *words]))
-                seeds = range(args.seed, args.seed + args.seeds)
-                watched = {"every": args.every, "start": args.start}
-                rows = [run(model, data, seed, prefix, **watched) for seed in seeds]
-                found = summary(rows)
-                print(prefix, found, flush=True)
-                figures[prefix] = {
-                    "n": len(data),
-                    "settings": model.settings(),
-                    **found,
-                    "paper": paper.get((name, method)),
-                }
+    for each in dict.fromkeys(call[:3] for call in asked):
+        prefix = " ".join(each)
+        found = summary(
+            [row for row in rows if (row["set"], row["method"], row["settings"]) == each]
+        )
+        print(prefix, found, flush=True)
+        figures[prefix] = {
+            "settings": made.get(prefix),
+            **found,
+            "paper": paper.get((each[0], each[1])),
+        }
     finish({"experiment": experiment, "seeds": args.seeds, **figures})

@@ -49,15 +49,36 @@ def datasets(
     yield Path(args.source).name, data, args.k or len(np.unique(data.labels))
 
 
-def loaded(args: argparse.Namespace, split: str, limit: int | None) -> Any:
-    """Images of the source, with labels; ends the process with one line where there are none."""
+SCORED: dict[str, dict[str, Any]] = {
+    "score_split": {"default": None, "help": "part of the source to score, if not the fitted"}
+}
+"""The option of tables whose fits can be scored on other images; see `fitted_and_scored`."""
+
+
+def fitted_and_scored(args: argparse.Namespace, limit: int | None) -> tuple[Any, Any, int]:
+    """Images of the source to fit, those to score, and the number of clusters.
+
+    What is not scored needs no labels: a fit may be on labelled and unlabelled images together, and
+    scored on the labelled ones.
+    """
+    if not args.score_split:
+        fitted = scored = loaded(args, args.split, limit)
+    else:
+        fitted = loaded(args, args.split, limit, labels=False)
+        scored = loaded(args, args.score_split, None)
+    kinds = scored.labels if fitted.labels is None else fitted.labels
+    return fitted, scored, args.k or len(np.unique(kinds))
+
+
+def loaded(args: argparse.Namespace, split: str, limit: int | None, *, labels: bool = True) -> Any:
+    """Images of the source; ends the process with one line where labels are missing."""
     from diffclust.data import DataError, load
 
     try:
         data = load(args.source, split=split, size=args.size, limit=limit, seed=0)
     except DataError as error:
         sys.exit(f"error: {error}")
-    if data.labels is None:
+    if labels and data.labels is None:
         sys.exit(f"error: {args.source} has no labels to score by")
     return data
 

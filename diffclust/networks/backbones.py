@@ -714,7 +714,7 @@ def residual_backbone(
     depth: int | None = None,
     normalisation: Normalisation = "none",
 ) -> ResidualBackbone:
-    """The paper's residual backbone for images of a size.
+    """The paper's residual backbone for images of a size, by default without its normalisation.
 
     Args:
         height: Rows of the images.

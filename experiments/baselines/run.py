@@ -31,10 +31,11 @@ from experiments.baselines.objectives import (
 )
 from experiments.harness import (
     RESULTS,
+    SCORED,
     SOURCE,
     arguments,
     finish,
-    loaded,
+    fitted_and_scored,
     missing_runs,
     peak_memory_mb,
     spread,
@@ -342,8 +343,8 @@ def main():
         networks={"nargs": "+", "default": list(NETWORKS), "choices": list(NETWORKS)},
         methods={"nargs": "+", "default": list(METHODS), "choices": list(METHODS)},
         steps={"type": int, "default": 10_000, "help": "steps of each training"},
-        score_split={"default": None, "help": "part of the source to score, if not the fitted"},
         **SOURCE,
+        **SCORED,
         **RESULTS,
     )
     if args.quick:
@@ -353,10 +354,8 @@ def main():
     def read(name, limit):
         if args.source is None:
             fitted, scored = data_of(name, limit)
-        else:
-            fitted = loaded(args, args.split, limit)
-            scored = loaded(args, args.score_split, None) if args.score_split else fitted
-        return fitted, scored, args.k or len(np.unique(fitted.labels))
+            return fitted, scored, args.k or len(np.unique(fitted.labels))
+        return fitted_and_scored(args, limit)
 
     asked = [
         (name, network, method, seed, args.limit, args.steps)

@@ -27,10 +27,11 @@ from diffclust.parallel.chunks import cut
 from diffclust.solvers import kmeans_plus_plus
 from experiments.harness import (
     RESULTS,
+    SCORED,
     SOURCE,
     arguments,
     finish,
-    loaded,
+    fitted_and_scored,
     missing_runs,
     spread,
 )
@@ -55,22 +56,21 @@ NAMES = ("set", "settings", "limit", "method", "seed")
 
 
 def data(args, name):
-    """Images to fit, and images to score, with labels."""
+    """Images to fit, images to score, and the number of clusters."""
     limit = args.limit
     if args.source is not None:
-        fitted = loaded(args, args.split, limit)
-        return fitted, loaded(args, args.score_split, None) if args.score_split else fitted
+        return fitted_and_scored(args, limit)
     if " " in name:
         stored = load("mnist", split="train")
         shift = float(name.split()[1])
         fitted, scored = diffeo_mnist(stored.images, stored.labels, seed=0, displacement=shift)
-        return fitted.limit(limit, seed=0), scored
+        return fitted.limit(limit, seed=0), scored, args.k or 10
     if name in ("affine-mnist", "diffeo-mnist"):
         # One data set for all seeds: they vary the start alone.
         fitted, scored = (load(name, split=split, seed=0) for split in ("train", "test"))
-        return fitted.limit(limit, seed=0), scored
+        return fitted.limit(limit, seed=0), scored, args.k or 10
     both = load(name, split="test").limit(limit, seed=0)
-    return both, both
+    return both, both, args.k or 10
 
 
 def models(kind, k, args):
@@ -91,14 +91,7 @@ def models(kind, k, args):
 def runner(args):
     """A function that makes one run."""
 
-    @functools.lru_cache(maxsize=1)
-    def read(name):
-        fitted, scored = data(args, name)
-        return (
-            fitted,
-            scored,
-            args.k or (10 if args.source is None else len(np.unique(fitted.labels))),
-        )
+    read = functools.lru_cache(maxsize=1)(functools.partial(data, args))
 
     @functools.lru_cache(maxsize=1)
     def start(name, seed):
@@ -142,8 +135,8 @@ def main():
         rates={"type": float, "nargs": "+", "default": list(PUBLISHED_RATES)},
         grids={"type": int, "nargs": "+", "default": [grid[0] for grid in PUBLISHED_LANDMARKS]},
         passes={"type": int, "default": 150, "help": "most passes of a published fit"},
-        score_split={"default": None, "help": "part of the source to score, if not the fitted"},
         **SOURCE,
+        **SCORED,
         **RESULTS,
     )
     if args.quick:

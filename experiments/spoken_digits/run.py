@@ -1,33 +1,99 @@
 """From recordings to clusters: spoken digits as images of time and pitch.
 
     python -m experiments.spoken_digits.run [--seed 0] [--seeds 3] [--source FOLDER] [--quick]
+        [--methods ...] [--results FILE]
 
 Without a source, ten made-up words are synthesised: a buzz whose resonances glide as in speech,
 each time by another speaker (pitch, length of the throat), at another pace and moment, with noise,
 in WAV and FLAC, mono and stereo, at several rates. They are written as files and loaded as any
-recordings are. Classes score, and do nothing else.
+recordings are. Beside the three methods, DI K-means with other landmark grids (`di 7x7`: rows of
+pitch, columns of time) and with penalties that are four times as high along pitch as along time
+(`di time`), or the other way round (`di pitch`). FILE (JSON lines) keeps every run, and those that
+it has are not run again. Classes score, and do nothing else.
 """
 
+import functools
 import tempfile
 import time
 from pathlib import Path
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import soundfile
 
 import diffclust
+from diffclust.alignment import Descent
 from diffclust.data import load
+from diffclust.energies import TransformedDistance
 from diffclust.metrics import scores
-from experiments.harness import arguments, finish, spread
+from diffclust.models import Clustering
+from diffclust.prototypes import UnitNormImages
+from diffclust.sampling import Boundary
+from diffclust.solvers import Lloyd
+from diffclust.transforms import AbstractSpatialTransform, ThinPlateSpline
+from experiments.harness import RESULTS, arguments, finish, missing_runs, spread
 
 PAPER = {"kmeans": 10.8, "ai-kmeans": 29.8, "di-kmeans": 41.6}
 RATES = (16_000, 44_100, 48_000, 96_000)
-MODELS = (
-    diffclust.KMeans,
-    diffclust.AffineInvariantKMeans,
-    diffclust.DeformationInvariantKMeans,
-)
+
+
+class SplineByAxes(AbstractSpatialTransform):
+    """A thin-plate spline whose displacements along time and pitch have sizes of their own."""
+
+    spline: ThinPlateSpline
+    boundary: Boundary = eqx.field(static=True, default="zero")
+
+    @property
+    def num_params(self):
+        return self.spline.num_params
+
+    @property
+    def affine_embedding(self):
+        return self.spline.affine_embedding
+
+    @property
+    def deformation_terms(self):
+        return ("affine time", "bending time", "affine pitch", "bending pitch")
+
+    def deformation(self, params):
+        time, pitch = jnp.split(params, 2)
+        along = (jnp.concatenate([time, 0 * pitch]), jnp.concatenate([0 * time, pitch]))
+        return jnp.concatenate([self.spline.deformation(each) for each in along])
+
+    def bind_map(self, points):
+        return self.spline.bind_map(points)
+
+
+def by_axes(k, *, time=1.0, pitch=1.0, **settings):
+    """DI K-means as it comes, with its penalties times these numbers along time and pitch."""
+    like = diffclust.DeformationInvariantKMeans(k)
+    energy = TransformedDistance(SplineByAxes(ThinPlateSpline(like.landmarks)))
+    both = (like.affine_penalty, like.bending_penalty)
+    penalties = tuple(factor * each for factor in (time, pitch) for each in both)
+    lloyd = Lloyd(energy, Descent(), UnitNormImages())
+    return Clustering(k, lloyd, penalties=penalties, **settings)
+
+
+def with_grid(k, *, side, **settings):
+    """DI K-means with so many rows and columns of landmarks."""
+    return diffclust.DeformationInvariantKMeans(k, landmarks=(side, side), **settings)
+
+
+MODELS = {
+    "kmeans": diffclust.KMeans,
+    "ai-kmeans": diffclust.AffineInvariantKMeans,
+    "di-kmeans": diffclust.DeformationInvariantKMeans,
+    "di time": functools.partial(by_axes, time=0.5, pitch=2.0),
+    "di pitch": functools.partial(by_axes, time=2.0, pitch=0.5),
+    "di 7x7": functools.partial(with_grid, side=7),
+    "di 8x8": functools.partial(with_grid, side=8),
+}
+"""The last four were fixed before any of them was run."""
+
+NAMES = ("source", "drawn", "each", "limit", "method", "seed")
+"""What tells runs apart; words are made up, or recordings drawn, with the seed `drawn`."""
 
 
 def word(resonances, rate, rng):
@@ -78,6 +144,21 @@ def read(args):
         return dataset, time.perf_counter() - begun
 
 
+def runner(dataset, quick):
+    """A function that makes one run."""
+
+    def run(source, drawn, each, limit, method, seed):
+        del source, drawn, each, limit
+        model = MODELS[method](len(dataset.label_names), num_restarts=1 if quick else 3)
+        begun = time.perf_counter()
+        result = model.fit(dataset.images, key=jax.random.key(seed))
+        told = {"loss": result.loss, **scores(dataset.labels, result.assignments)}
+        row = {name: round(float(value), 4) for name, value in told.items()}
+        return {**row, "seconds": round(time.perf_counter() - begun, 1)}
+
+    return run
+
+
 def main():
     args = arguments(
         __doc__,
@@ -85,32 +166,35 @@ def main():
         source={"default": None, "help": "folder of recordings, a subfolder a class"},
         each={"type": int, "default": 40, "help": "recordings of each word that is made up"},
         limit={"type": int, "default": None, "help": "most recordings to read"},
+        methods={"nargs": "+", "default": list(PAPER), "choices": list(MODELS)},
+        **RESULTS,
     )
     if args.quick:
-        args.seeds, args.each = 1, 4
+        args.seeds, args.each, args.methods = 1, 4, ["kmeans", "di-kmeans", "di time"]
     dataset, seconds = read(args)
-    clusters = len(dataset.label_names)
     print(
         f"{len(dataset)} recordings as {dataset.images.shape[1:3]} in {seconds:.1f} s", flush=True
     )
-    figures = {"n": len(dataset), "classes": clusters, "seconds_reading": round(seconds, 2)}
-    for kind in MODELS:
-        rows = []
-        for seed in range(args.seed, args.seed + args.seeds):
-            model = kind(clusters, num_restarts=1 if args.quick else 3)
-            begun = time.perf_counter()
-            result = model.fit(dataset.images, key=jax.random.key(seed))
-            row = {"loss": result.loss, **scores(dataset.labels, result.assignments)}
-            rows.append(row)
-            told = " ".join(f"{name}={value:.4f}" for name, value in row.items())
-            took = time.perf_counter() - begun
-            print(f"{model.method:9s} seed={seed} {told} seconds={took:.1f}", flush=True)
-        least = min(rows, key=lambda row: row["loss"])
-        figures[model.method] = {
-            **{score: spread([row[score] for row in rows]) for score in ("acc", "nmi", "ari")},
-            "least_loss_acc": round(least["acc"], 4),
-            "paper_acc_on_audiomnist": PAPER[model.method],
+    figures = {
+        "n": len(dataset),
+        "classes": len(dataset.label_names),
+        "seconds_reading": round(seconds, 2),
+    }
+    asked = [
+        (args.source, args.seed, args.each, args.limit, method, seed)
+        for method in args.methods
+        for seed in range(args.seed, args.seed + args.seeds)
+    ]
+    rows = missing_runs(args.results, NAMES, asked, runner(dataset, args.quick))
+    rows = [row for row in rows if tuple(row[name] for name in NAMES) in asked]
+    for method in args.methods:
+        runs = [row for row in rows if row["method"] == method]
+        figures[method] = {
+            **{score: spread([row[score] for row in runs]) for score in ("acc", "nmi", "ari")},
+            "least_loss_acc": min(runs, key=lambda row: row["loss"])["acc"],
+            "paper_acc_on_audiomnist": PAPER.get(method),
         }
+        print(f"{method:9s} {figures[method]}", flush=True)
     finish({"experiment": "spoken_digits", "seeds": args.seeds, **figures})
 
 

@@ -1,5 +1,6 @@
 """The papers' baselines: their objectives against NumPy and SciPy, and whether they learn."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from experiments.baselines import run
+from experiments.baselines import modern, run
 from experiments.baselines.networks import NETWORKS, Autoencoder
 from experiments.baselines.objectives import (
     Mixture,
@@ -144,3 +145,15 @@ def test_quick_is_right_and_resumes(tmp_path: Path) -> None:
         assert kept in ("", results.read_text())
         kept = results.read_text()
     assert len(kept.splitlines()) == len(NETWORKS) * len(run.METHODS)
+
+
+def test_without_their_packages_modern_baselines_are_skipped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["modern", "--methods", "umap-mixture", "n2d"])
+    modern.main()
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert first == "umap-mixture is skipped: the package umap is not here"
+    assert second == "n2d is skipped: the package clustpy is not here"
+    assert json.loads(last)["skipped"] == ["umap-mixture", "n2d"]

@@ -7,13 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from diffclust.parallel import Data
+from diffclust.transforms import ThinPlateSpline
 from experiments.dti import model_of
 from experiments.dti_ablation import run as dti_ablation
+from experiments.gpu import measure, rivals, table
+from experiments.gpu import run as gpu
 from experiments.lever.run import COMPOSITIONS, run
+from experiments.spoken_digits.run import SplineByAxes
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(
@@ -103,3 +108,34 @@ def test_rows_of_dti_s_table_3_are_trained_for_as_long() -> None:
             assert not model.training.split_merge
             if row.startswith("without refills"):
                 assert model.training.least_share == 0.0
+
+
+def test_penalties_along_time_and_pitch_are_the_splines_in_two_parts() -> None:
+    spline = ThinPlateSpline((3, 4))
+    params = jnp.asarray(np.random.default_rng(0).normal(size=spline.num_params), jnp.float32)
+    apart = SplineByAxes(spline).deformation(params)
+    np.testing.assert_allclose(apart[:2] + apart[2:], spline.deformation(params), rtol=1e-5)
+    time, pitch = jnp.split(params, 2)
+    along = SplineByAxes(spline).deformation(jnp.concatenate([time, jnp.zeros_like(pitch)]))
+    np.testing.assert_allclose(along, [*apart[:2], 0.0, 0.0], atol=1e-6)
+
+
+def test_every_measurement_of_the_plan_is_known_and_has_a_row() -> None:
+    known = {"measure": measure.MEASUREMENTS, "rivals": rivals.RIVALS}
+    assert all(each.name in known[each.module] for each in gpu.PLAN)
+    fits = {n for n in measure.MEASUREMENTS if n not in ("dti-step", "pairs", "passes", "pmap")}
+    assert fits == set(table.METHODS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dti-kmeans-usps-as-published", "di-kmeans-60000-as-published"])
+def test_measurements_as_published(name: str, data_dir: Path) -> None:
+    command = [sys.executable, "-m", "experiments.gpu.measure", "--quick", "--name", name]
+    environment = {**os.environ, "DIFFCLUST_DATA_DIR": str(data_dir)}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout.strip().splitlines()[-1])["figures"]
+    assert 0.0 < figures["acc"] <= 1.0
+    assert figures["n"] == 200

@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
 
-from experiments import harness
+from diffclust import KMeans
+from diffclust.metrics import scores
+from experiments import dti, harness
 from tests.data.test_idx import write
 from tests.registry import blobs
 
@@ -84,6 +87,42 @@ def test_without_labels_nothing_is_scored(tmp_path: Path) -> None:
     args.source = str(tmp_path / "none.npz")
     with pytest.raises(SystemExit, match="^error: "):
         harness.loaded(args, "all", None)
+
+
+def unlabelled(folder: Path) -> str:
+    """All images to fit, without labels, and a third of them with labels, to score."""
+    kept = slice(None, None, 3)
+    np.savez(folder / "part.npz", x_train=PIXELS, x_test=PIXELS[kept], y_test=np.arange(10) % 5)
+    return str(folder / "part.npz")
+
+
+def test_what_is_fitted_needs_no_labels_where_other_images_are_scored(tmp_path: Path) -> None:
+    words = {"source": unlabelled(tmp_path), "split": "train", "size": None, "k": None}
+    args = argparse.Namespace(**words, score_split="test")
+    fitted, scored, k = harness.fitted_and_scored(args, 20)
+    assert (len(fitted), fitted.labels, len(scored), k) == (20, None, 10, 5)
+    row = dti.run(KMeans(k, num_restarts=1), fitted, 0, "", every=0.0, scored=scored)
+    result = KMeans(k, num_restarts=1).fit(fitted.images, key=jax.random.key(0))
+    clusters = result.predict(scored.images).clusters
+    assert row["acc"] == scores(scored.labels, clusters)["acc"]
+    assert (row["n"], row["n_scored"]) == (20, 10)
+    args.score_split = None
+    with pytest.raises(SystemExit, match="has no labels to score by"):
+        harness.fitted_and_scored(args, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["dti_table1", "di_kmeans_table1", "baselines"])
+def test_labelled_and_unlabelled_images_are_fitted_and_the_labelled_scored(
+    table: str, tmp_path: Path
+) -> None:
+    words = ["--quick", "--source", unlabelled(tmp_path), "--split", "train", "--k", "3"]
+    words += ["--score-split", "test", "--results", str(tmp_path / "runs.jsonl")]
+    command = [sys.executable, "-m", f"experiments.{table}.run", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    assert {row["n_scored"] for row in rows} == {10}
 
 
 @pytest.mark.slow
