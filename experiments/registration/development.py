@@ -2,13 +2,14 @@
 
     python -m experiments.registration.development [--seed 0] [--seeds 1] [--quick] [--limit 2000]
         [--sets mnist affnist color ...] [--frames as-it-is none place upright auto]
-        [--methods di-spectral ...]
+        [--methods di-spectral ...] [--settings '{"num_candidates": 20}']
 
 All sets are made of MNIST's 60,000 training digits. `as-it-is` is the method alone; `none`, `place`
 and `upright` give it registered images, from which the ground's colour is taken out too, where the
 set has a plain one; `auto` is the method's own `register="auto"`. Labels score, and nothing else.
 """
 
+import json
 import time
 
 import jax
@@ -121,10 +122,11 @@ def registered(images, frame):
     return found, ink, time.perf_counter() - begun
 
 
-def row_of(method, images, labels, frame, seed):
+def row_of(method, images, labels, frame, seed, settings):
     framed, ink, registering = registered(images, frame)
     begun = time.perf_counter()
-    model = MODELS[method](10, register="auto" if frame == "auto" else "none")
+    register = "auto" if frame == "auto" else "none"
+    model = MODELS[method].from_settings({"num_clusters": 10, "register": register, **settings})
     result = model.fit(framed, key=jax.random.key(seed))
     figures = result.outcome.figures
     return {
@@ -146,6 +148,7 @@ def main():
         sets={"nargs": "+", "default": ["mnist", "affnist", "color"], "choices": list(SETS)},
         frames={"nargs": "+", "default": frames, "choices": frames},
         methods={"nargs": "+", "default": ["di-spectral"], "choices": list(MODELS)},
+        settings={"type": json.loads, "default": {}, "help": "of the methods, as a JSON object"},
     )
     if args.quick:
         args.limit, args.sets, args.frames = 200, ["color"], ["upright"]
@@ -157,7 +160,7 @@ def main():
                 for seed in range(args.seed, args.seed + args.seeds):
                     digits = load("mnist", split="train", limit=args.limit, seed=seed)
                     images = SETS[name](digits.images, digits.labels, seed)
-                    rows.append(row_of(method, images, digits.labels, frame, seed))
+                    rows.append(row_of(method, images, digits.labels, frame, seed, args.settings))
                     print(f"{name:16s} {method:12s} {frame:9s} seed {seed}", rows[-1], flush=True)
                 figures[f"{name} {method} {frame}"] = {
                     "acc": spread([row["acc"] for row in rows]),
@@ -167,6 +170,7 @@ def main():
         {
             "experiment": "registration_development",
             "limit": args.limit,
+            "settings": args.settings,
             **figures,
             "peak_memory_mb": round(peak_memory_mb()),
         }
