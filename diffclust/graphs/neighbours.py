@@ -22,7 +22,7 @@ _SPARE = 4
 """Neighbours sought beyond those asked for, for rounding may have put them in a wrong order."""
 
 _BLOCK = 16384
-_GROUP = 32
+_GROUP = 16
 _QUERIES = 128
 """Chunks are multiples of it, so that the small searches of a fit share one program."""
 
@@ -198,8 +198,12 @@ def _search(
 
 
 def _blocks(references: np.ndarray, centre: np.ndarray) -> list[tuple[Array, Array]]:
-    """References in blocks of equal size, the last padded with points at infinite distance."""
-    size = min(_BLOCK, _GROUP * -(-len(references) // _GROUP))
+    """References in blocks of equal size, the last padded with points at infinite distance.
+
+    The fewest blocks, and as small as that allows: what is padded costs as much as what is not.
+    """
+    count = -(-len(references) // _BLOCK)
+    size = _GROUP * -(-len(references) // (_GROUP * count))
     blocks = []
     for start in range(0, len(references), size):
         part = references[start : start + size] - centre
