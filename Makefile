@@ -19,22 +19,31 @@ demo: $(VENV)/.installed ## Cluster the digits that scikit-learn bundles, and wr
 SHAPE := tests/test_layout.py tests/test_docstrings.py tests/test_renamed.py
 
 # Quick tests compile far more than they compute; `make test-slow` has programs as users have them.
-test: checks pytest ## Check format, lint and types, and run all tests but the slow ones
+# Each worker begins with one half of the files, as what one test compiled the next need not.
+# The checks run beside the tests, so that no core waits; they print when they are done, and once
+# more at the end if one of them failed.
+test: $(VENV)/.installed-test ## Check format, lint and types, and run all tests but the slow ones
+	@mkdir -p build
+	@( $(MAKE) --no-print-directory checks > build/checks.txt 2>&1; status=$$?; \
+	    cat build/checks.txt; exit $$status ) & \
+	  $(MAKE) --no-print-directory pytest; tests=$$?; \
+	  wait $$! || { cat build/checks.txt; echo "make test: a check failed, see above"; exit 1; }; \
+	  exit $$tests
 
 pytest: export JAX_DISABLE_MOST_OPTIMIZATIONS ?= 1
 pytest: $(VENV)/.installed-test
-	@$(BIN)/python -m pytest -n 2 -rs -m "not slow" $(SHAPE:%=--ignore=%) $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -rs -m "not slow" $(SHAPE:%=--ignore=%) $(ARGS)
 
 # While one writes code; programs that are compiled once are kept in .pytest_cache.
 test-quick: export JAX_DISABLE_MOST_OPTIMIZATIONS ?= 1
 test-quick: $(VENV)/.installed-test ## Check format and lint, and test what changed since the last commit
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/python -m pytest -q -n 2 -m "not slow" tests/test_layout.py \
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" tests/test_layout.py \
 	  $$($(BIN)/python tests/changed.py) $(ARGS)
 
 test-slow: checks ## The same with the slow tests
-	@$(BIN)/python -m pytest -n 2 -rs $(SHAPE:%=--ignore=%) $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -rs $(SHAPE:%=--ignore=%) $(ARGS)
 
 # pip takes the versions from the file that PIP_CONSTRAINT names.
 test-lowest: $(VENV)/.created ## Run the tests with the lowest versions that pyproject.toml allows
@@ -74,7 +83,9 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.created
 
 $(VENV)/.installed-test: pyproject.toml $(VENV)/.created
 	@echo "Installing diffclust and its test tools into $(VENV) (this takes a minute) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,docs]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
+	  --editable '.[test,docs]'
+	-@$(BIN)/python -m compileall -qq -j 2 -x /tests/ $(VENV)/lib # pip takes one core, and longer
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.created:

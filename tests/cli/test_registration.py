@@ -20,6 +20,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return runner(capsys)
 
 
+@pytest.mark.slow
 def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
     np.savez("images.npz", x=moved("colours"), y=LABELS)
     words = ["--method", "ai-kmeans", "--register", "upright", "--restarts", "1", "--maps", "0"]

@@ -78,7 +78,10 @@ def table(path: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize(
     ("number", "status", "did"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        pytest.param(signal.SIGTERM, 143, "terminated", marks=pytest.mark.slow),
+    ],
 )
 def test_it_serves_until_it_is_ended(run: Run, number: int, status: int, did: str) -> None:
     fitted(run, "images.npz")

@@ -57,10 +57,11 @@ IN_SECONDS = ("ShapeKMeans",)
 
 
 @pytest.fixture(autouse=True)
-def _forget_programs() -> Iterator[None]:
-    """A test compiles hundreds of programs that no other runs; a process can hold only so many."""
+def _forget_programs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A slow one compiles hundreds of programs that no other runs; a process holds only so many."""
     yield
-    jax.clear_caches()
+    if request.node.get_closest_marker("slow"):
+        jax.clear_caches()
 
 
 def small(kind: type[BaseEstimator], name: str) -> BaseEstimator:

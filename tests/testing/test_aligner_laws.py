@@ -49,7 +49,11 @@ ALIGNERS: dict[str, tuple[AbstractPairEnergy, AbstractAligner]] = {
 }
 
 
-@pytest.mark.parametrize("name", ALIGNERS)
+# The steps of a sequence are tried by themselves too.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n == "sequential" else n for n in ALIGNERS],
+)
 def test_aligner_obeys_the_laws(name: str, key: Key) -> None:
     energy, aligner = ALIGNERS[name]
     grid = O2.grid(8) if energy.num_params == 2 else None

@@ -33,7 +33,7 @@ def double():
 
 
 # Variants that differ from another entry in an option: their laws compile as long.
-VARIANTS = {"projective-edge", "morphology-edge", "colour-full"}
+VARIANTS = {"projective-edge", "morphology-edge", "colour-full", "spline-2x2-smooth-edge"}
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_transform_of_series_obeys_the_laws(name: str, key: jax.Array, double: N
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name == "broken-chain" else pytest.mark.slow)
+        pytest.param(name, marks=[] if name == "translation" else pytest.mark.slow)
         for name in registry.TRANSFORMS
     ],
 )
