@@ -13,11 +13,19 @@ from diffclust.alignment.base import (
     NoAlignment,
     candidate_count,
     check_candidates,
+    check_samples,
     most_promising,
 )
 from diffclust.alignment.descent import DEFAULT_STAGES, Descent, Stage
 from diffclust.alignment.grid_search import GridSearch
-from diffclust.alignment.invariant import AfterAlignment, InvariantDistance, PreparedDistance
+from diffclust.alignment.invariant import (
+    Adjoint,
+    AfterAlignment,
+    InvariantDistance,
+    PreparedDistance,
+    at_fixed_params,
+    constant,
+)
 from diffclust.alignment.minimisers import (
     AbstractMinimiser,
     OptaxMinimiser,
@@ -30,6 +38,7 @@ __all__ = [
     "DEFAULT_STAGES",
     "AbstractAligner",
     "AbstractMinimiser",
+    "Adjoint",
     "AfterAlignment",
     "Alignment",
     "ClusterVariances",
@@ -44,7 +53,10 @@ __all__ = [
     "PreparedDistance",
     "Sequential",
     "Stage",
+    "at_fixed_params",
     "candidate_count",
     "check_candidates",
+    "check_samples",
+    "constant",
     "most_promising",
 ]

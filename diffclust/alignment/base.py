@@ -81,6 +81,24 @@ def most_promising(
     return jax.lax.top_k(-value, count)[1]
 
 
+def check_samples(energy: AbstractPairEnergy, samples: PyTree, clusters: Clusters) -> None:
+    """Refuses samples whose shapes are not those of what prototypes stand for.
+
+    Args:
+        energy: What is minimised.
+        samples: Samples with a leading axis.
+        clusters: All clusters.
+
+    Raises:
+        ValueError: If any would only broadcast.
+    """
+    one = eqx.filter_eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), clusters.prototype)
+    wanted = [leaf.shape for leaf in jax.tree.leaves(eqx.filter_eval_shape(energy.exemplar, one))]
+    given = [leaf.shape[1:] for leaf in jax.tree.leaves(samples)]
+    if given != wanted:
+        raise ValueError(f"the clusters are of samples of shapes {wanted}, not {given}")
+
+
 class AbstractAligner(eqx.Module):
     """Minimises an energy over the params, for one sample and all clusters."""
 

@@ -1,15 +1,79 @@
 """The invariant distance of one sample to prototypes."""
 
+import dataclasses
+from typing import Any, Literal
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.alignment.base import AbstractAligner, Alignment
+from diffclust.alignment.base import AbstractAligner, Alignment, check_samples
 from diffclust.distances import AbstractDistance
 from diffclust.energies import AbstractPairEnergy, AbstractSampleEnergy
 from diffclust.prototypes import Clusters
 from diffclust.types import Scalar
+
+Adjoint = Literal["envelope", "unrolled"]
+"""How a loss is differentiated where params are searched for: at the params as they are, since the
+energy is least there (the envelope theorem), or through the steps of the search, as it must be if
+prototypes follow from several passes, and for second derivatives. Params that are predicted always
+carry their gradient."""
+
+
+def constant(tree: PyTree) -> Any:
+    """A tree without derivatives.
+
+    Args:
+        tree: Arrays, and leaves of other types, such as functions.
+
+    Returns:
+        The same values.
+    """
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if eqx.is_array(x) else x, tree)
+
+
+def at_fixed_params(
+    alignment: Alignment, energy: AbstractPairEnergy, sample: PyTree, clusters: Clusters
+) -> Alignment:
+    """An alignment whose energies have the derivatives that they have while its params stay.
+
+    Args:
+        alignment: How a sample is aligned, found without derivatives.
+        energy: What was minimised.
+        sample: The sample.
+        clusters: All clusters.
+
+    Returns:
+        The same values. The energies are evaluated once more under differentiation only.
+    """
+    values = _energies(alignment.energy, alignment, energy, sample, clusters)
+    return eqx.tree_at(lambda a: a.energy, alignment, values)
+
+
+@eqx.filter_custom_jvp
+def _energies(
+    values: Array,
+    alignment: Alignment,
+    energy: AbstractPairEnergy,
+    sample: PyTree,
+    clusters: Clusters,
+) -> Array:
+    del alignment, energy, sample, clusters
+    return values
+
+
+@_energies.def_jvp
+def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
+    _, alignment, *others = primals
+
+    def energies(energy: AbstractPairEnergy, sample: PyTree, clusters: Clusters) -> Array:
+        bound = jax.vmap(energy.bind(sample), in_axes=(0, None, 0))
+        return bound(alignment.params, sample, clusters.take(alignment.cluster))
+
+    _, slope = eqx.filter_jvp(energies, tuple(others), tuple(tangents[2:]))
+    # Not the values themselves: an outer derivative would see constants.
+    return _energies(*primals), slope
 
 
 @eqx.filter_jit
@@ -21,12 +85,12 @@ class InvariantDistance(eqx.Module):
     """d(x, c) = min over ν of the energy of T(x; ν) against c: a distance that sees through T.
 
     A quasi-pseudo-semi-metric (DI K-means, Prop. 2): zero on whole orbits, not symmetric unless the
-    energy weighs pixels by the Jacobian, without the triangle inequality. Its derivative goes
-    through all steps of the aligner; a solver's need not (`Lloyd(..., adjoint=)`).
+    energy weighs pixels by the Jacobian, without the triangle inequality.
 
     Attributes:
         energy: What is minimised, penalties included.
         aligner: What minimises it.
+        adjoint: How it is differentiated; see `Adjoint`.
 
     References:
         Cosentino et al., DI K-means, Eq. 3.
@@ -34,6 +98,7 @@ class InvariantDistance(eqx.Module):
 
     energy: AbstractPairEnergy
     aligner: AbstractAligner
+    adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
 
     def prepared(
         self, examples: PyTree, penalty: Float[Array, " terms"] | None = None
@@ -52,7 +117,8 @@ class InvariantDistance(eqx.Module):
         count = jax.tree.leaves(examples)[0].shape[0]
         clusters = Clusters(examples, jnp.tile(penalty[None], (count, 1)))
         preparation = _prepared(self.aligner, self.energy, clusters)
-        return PreparedDistance(self.energy, self.aligner, penalty, preparation)
+        parts = self.energy, self.aligner, penalty, preparation
+        return PreparedDistance(*parts, adjoint=self.adjoint)
 
     def __call__(
         self, sample: PyTree, prototype: PyTree, penalty: Float[Array, " terms"] | None = None
@@ -78,12 +144,14 @@ class PreparedDistance(AbstractDistance):
         aligner: What minimises it.
         penalty: Weights of the energy's penalty terms.
         preparation: What the aligner's `prepare` returned.
+        adjoint: How it is differentiated; see `Adjoint`.
     """
 
     energy: AbstractPairEnergy
     aligner: AbstractAligner
     penalty: Float[Array, " terms"]
     preparation: PyTree
+    adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
 
     def align(self, sample: PyTree, prototype: PyTree) -> Alignment:
         """Aligns one sample to one prototype, from the identity.
@@ -99,7 +167,12 @@ class PreparedDistance(AbstractDistance):
         # No incumbent: nothing is spent on comparing with one.
         none = jnp.zeros((0,), dtype=self.penalty.dtype)
         start = Alignment(none.astype(jnp.int32), none.reshape(0, self.energy.num_params), none)
-        return self.aligner.align(self.energy, sample, alone, None, start, self.preparation)
+        check_samples(self.energy, _stacked(sample), alone)
+        given = (self.energy, sample, alone, self.preparation)
+        searched = not self.aligner.is_learned and self.adjoint == "envelope"
+        energy, moved, onto, prepared = constant(given) if searched else given
+        found = self.aligner.align(energy, moved, onto, None, start, prepared)
+        return at_fixed_params(found, self.energy, sample, alone) if searched else found
 
     def __call__(self, sample: PyTree, prototype: PyTree, weight: Array | None = None) -> Scalar:
         """The least energy that the aligner finds; see `AbstractDistance.__call__`.
@@ -119,6 +192,8 @@ class PreparedDistance(AbstractDistance):
 
 class AfterAlignment(AbstractDistance):
     """A distance measured after an alignment that another one found.
+
+    It is not least at the params, so that its derivative goes through the steps of the search.
 
     Attributes:
         alignment: Finds how the sample is moved; its own value is not used.
@@ -147,8 +222,8 @@ class AfterAlignment(AbstractDistance):
         Returns:
             A non-negative number.
         """
-        params = self.alignment.align(sample, prototype).params[0]
-        energy = self.alignment.energy
+        search = dataclasses.replace(self.alignment, adjoint="unrolled")
+        params, energy = search.align(sample, prototype).params[0], search.energy
         assert isinstance(energy, AbstractSampleEnergy)
         return self.distance(energy.aligned(params, sample), prototype, weight)
 

@@ -24,7 +24,8 @@ class AbstractReduction(eqx.Module):
 
     is_adaptive: ClassVar[bool] = False
     is_hard: ClassVar[bool] = False
-    """Whether every sample belongs to its best cluster alone."""
+    """Whether every sample belongs to its best cluster alone, so that its membership persists from
+    pass to pass while that cluster stays the best: sums are kept, and only changes are added."""
 
     @property
     def has_offsets(self) -> bool:

@@ -1,6 +1,6 @@
 """K-means of series over time, each warped onto the mean of its cluster."""
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -25,6 +25,8 @@ from diffclust.prototypes import AbstractPrototypeFamily, MeanSeries
 from diffclust.solvers import Outcome
 from diffclust.transforms import TimeWarp, params_grid
 
+Representation = Literal["values", "srvf"]
+
 
 class SeriesKMeans(SearchSettings, AbstractLloydModel):
     """K-means of series of one or several channels, under monotone warps of time.
@@ -37,6 +39,8 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
         num_intervals: Intervals of a warp of time, which is linear in each of them.
         warp_penalty: Weight of the variance over time of the logarithm of a warp's slope.
         standardise: Whether each channel of a series has zero mean and unit variance first.
+        representation: What is compared: the `values`, or the square-root velocities (`srvf`),
+            between which warps leave the elastic distance; prototypes are of these, too.
 
     References:
         Srivastava and Klassen (2016), Functional and shape data analysis, Ch. 8.
@@ -46,9 +50,11 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
     num_intervals: int = eqx.field(static=True, default=8, kw_only=True)
     warp_penalty: float = eqx.field(static=True, default=0.05, kw_only=True)
     standardise: bool = eqx.field(static=True, default=True, kw_only=True)
+    representation: Representation = eqx.field(static=True, default="values", kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
+        _validation.one_of(self.representation, get_args(Representation), "representation")
         _validation.count(self.num_intervals, "num_intervals", least=2)
         _validation.positive(self.warp_penalty, "warp_penalty", least=0)
 
@@ -60,7 +66,8 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after the warp."""
         del channels
-        return TransformedDistance(TimeWarp(self.num_intervals), missing=True)
+        warp = TimeWarp(self.num_intervals, preserve_norm=self.representation == "srvf")
+        return TransformedDistance(warp, missing=True)
 
     def aligner(self) -> AbstractAligner:
         """The best of 45 smooth warps, and descent from there."""
@@ -81,13 +88,18 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
         return (self.warp_penalty,)
 
     def validated(self, series: Any, /) -> np.ndarray:
-        """Checks series, and standardises them where that is asked for."""
+        """Checks series, standardises them and takes their velocities, as far as asked for."""
         array = _validation.series(series)
-        if not self.standardise:
+        if self.standardise:
+            mean = np.nanmean(array, axis=1, keepdims=True)
+            deviation = np.nanstd(array, axis=1, keepdims=True)
+            array = (array - mean) / np.where(deviation > 0, deviation, 1.0)
+        if self.representation == "values":
             return array
-        mean = np.nanmean(array, axis=1, keepdims=True)
-        deviation = np.nanstd(array, axis=1, keepdims=True)
-        return (array - mean) / np.where(deviation > 0, deviation, 1.0)
+        # Central differences: there are as many as values.
+        velocity = np.gradient(array, axis=1)
+        size = np.sqrt(np.sum(velocity**2, axis=2, keepdims=True))
+        return velocity / np.sqrt(np.where(size > 0, size, 1.0))
 
     def aligned(
         self, outcome: Outcome, series: np.ndarray, params: np.ndarray, /

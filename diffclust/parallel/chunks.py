@@ -115,6 +115,13 @@ class Batch(eqx.Module):
     samples: PyTree
     weight: Float[Array, " n"]
 
+    def __check_init__(self):
+        """Refuses weights that would only broadcast."""
+        sizes = {leaf.shape[:1] for leaf in jax.tree.leaves(self.samples)}
+        if sizes - {self.weight.shape}:
+            [size] = min(sizes - {self.weight.shape})
+            raise ValueError(f"{size} samples have {size} weights, not {self.weight.shape}")
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StreamedBatches:

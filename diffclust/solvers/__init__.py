@@ -27,7 +27,7 @@ from diffclust.solvers.result import (
     ignore,
     warn_if_risen,
 )
-from diffclust.solvers.seeding import kmeans_plus_plus, random_assignments
+from diffclust.solvers.seeding import distances_to_seeds, kmeans_plus_plus, random_assignments
 from diffclust.solvers.split_merge import SplitMerge
 from diffclust.solvers.staged_problem import Context, FitStage, StagedProblem
 
@@ -73,6 +73,7 @@ __all__ = [
     "clusters_of",
     "compiled_lloyd",
     "compiled_seeds",
+    "distances_to_seeds",
     "ignore",
     "kmeans",
     "kmeans_plus_plus",

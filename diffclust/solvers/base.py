@@ -3,22 +3,24 @@
 import abc
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from diffclust.alignment import AbstractAligner, Alignment, NoAlignment
+from diffclust.alignment import (
+    AbstractAligner,
+    Adjoint,
+    Alignment,
+    NoAlignment,
+    at_fixed_params,
+    check_samples,
+    constant,
+)
 from diffclust.energies import AbstractPairEnergy, AbstractReduction
 from diffclust.networks import BatchFeatures
-from diffclust.prototypes import Clusters, Learned
-
-Adjoint = Literal["envelope", "unrolled"]
-"""How a loss is differentiated where params are searched for: at the params as they are, since the
-energy is least there (the envelope theorem), or through the steps of the search, as it must be if
-prototypes follow from several passes. Params that are predicted always carry their gradient."""
+from diffclust.prototypes import Learned
 
 
 class Memory(eqx.Module):
@@ -217,9 +219,10 @@ class AbstractSolver(eqx.Module):
         Returns:
             Alignments with a leading batch axis.
         """
+        check_samples(self.energy, samples, learned.clusters)
         searched = not self.aligner.is_learned and self.adjoint == "envelope"
         every = (self.energy, learned.clusters, samples)
-        energy, clusters, given = jax.lax.stop_gradient(every) if searched else every
+        energy, clusters, given = constant(every) if searched else every
         shared = learned.shared
         prepared = self.aligner.prepare(energy, clusters, shared)
         dtype = clusters.penalty.dtype
@@ -242,36 +245,6 @@ class AbstractSolver(eqx.Module):
         alignment = jax.vmap(one)(given, memory, read)
         if not searched:
             return alignment
-        values = _at_fixed_params(
-            alignment.energy, alignment, self.energy, samples, learned.clusters
-        )
-        return eqx.tree_at(lambda a: a.energy, alignment, values)
-
-
-@eqx.filter_custom_jvp
-def _at_fixed_params(
-    values: Array,
-    alignment: Alignment,
-    energy: AbstractPairEnergy,
-    samples: PyTree,
-    clusters: Clusters,
-) -> Array:
-    """The energies of alignments, with the derivative that they have while params stay."""
-    del alignment, energy, samples, clusters
-    return values
-
-
-@_at_fixed_params.def_jvp
-def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
-    _, alignment, *others = primals
-
-    def energies(energy: AbstractPairEnergy, samples: PyTree, clusters: Clusters) -> Array:
-        def one(sample: PyTree, alignment: Alignment) -> Array:
-            bound = jax.vmap(energy.bind(sample), in_axes=(0, None, 0))
-            return bound(alignment.params, sample, clusters.take(alignment.cluster))
-
-        return jax.vmap(one)(samples, alignment)
-
-    _, slope = eqx.filter_jvp(energies, tuple(others), tuple(tangents[2:]))
-    # Not the values themselves: an outer derivative would see constants.
-    return _at_fixed_params(*primals), slope
+        return jax.vmap(
+            lambda found, sample: at_fixed_params(found, self.energy, sample, learned.clusters)
+        )(alignment, samples)

@@ -19,7 +19,7 @@ from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.lloyd import Lloyd, LloydState, has_converged, misfit
-from diffclust.solvers.lloyd_run import add_aligned, clusters_of, has_risen, refilled
+from diffclust.solvers.lloyd_run import add_aligned, check_penalty, clusters_of, has_risen, refilled
 from diffclust.solvers.seeding import distances_to_seeds
 from diffclust.types import Count, Key, Scalar
 
@@ -128,8 +128,7 @@ def compiled_lloyd(
         state, memory, before, comparable = carry
         learned, last = state.learned, before.loss
         state, memory = solver.step(state, batch, memory)
-        empty = state.tally.count == 0
-        loss = state.tally.loss
+        empty, loss = state.tally.count == 0, state.tally.loss
         at_rest = (state.tally.changed == 0) & ~jnp.any(empty) & solver.has_settled(loss, last)
         state = solver.end_pass(state)
         at_rest &= has_converged(state.learned.objective, learned.objective)
@@ -170,8 +169,6 @@ def _check(
     size, terms = leaves[0].shape[0], solver.energy.num_penalties
     _validation.count(num_clusters, "num_clusters")
     _validation.cluster_count(num_clusters, size, "samples")
-    if batch.weight.shape != (size,):
-        raise ValueError(f"{size} samples have {size} weights, not {batch.weight.shape}")
     if not isinstance(batch.weight, Tracer):
         _validation.weights(batch.weight, size, "weight", "sample")
     if isinstance(start, Clusters):
@@ -183,9 +180,7 @@ def _check(
         if given != shapes:
             raise ValueError(f"the start's clusters must have shapes {shapes}, not {given}")
         return
-    given = penalty.shape if isinstance(penalty, Array) else (len(penalty),)
-    if given != (terms,):
-        raise ValueError(f"the energy has {terms} penalties, one weight for each; got {given}")
+    check_penalty(solver, penalty)
     if jnp.issubdtype(start.dtype, jax.dtypes.prng_key):
         return
     _validation.within(start, size, num_clusters, "a start", "sample")

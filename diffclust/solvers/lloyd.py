@@ -93,6 +93,11 @@ class Lloyd(AbstractSolver):
 
     def __post_init__(self):
         """Takes the energy's family where none is given, and all clusters for soft memberships."""
+        if not isinstance(self.energy, AbstractSampleEnergy):
+            raise ValueError(
+                f"{type(self.energy).__name__} moves prototypes: take it to GradientEM, or an "
+                "energy that moves samples, whose means Lloyd's algorithm takes"
+            )
         family = self.energy.family if self.family is None else self.family
         if family is None:
             raise ValueError(

@@ -25,6 +25,7 @@ from diffclust.solvers.lloyd_run import (
     Report,
     Stopping,
     blank_state,
+    check_penalty,
     clusters_of,
     means_of_aligned,
     means_of_assigned,
@@ -157,6 +158,7 @@ class LloydProblem(AbstractProblem):
             plan: How the fit proceeds.
             start: Where to start; None for seeds.
         """
+        check_penalty(solver, plan.penalty)
         self.solver, self.plan, self.start = solver, plan, start
         self._num_restarts = plan.num_restarts if start is None else 1
         self._last_stage = "refine" if plan.coarsening > 1 else "done"

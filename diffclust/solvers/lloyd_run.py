@@ -188,10 +188,9 @@ def run_pass(
     rests = objective is None or has_converged(state.learned.objective, objective)
     if rests and not empty.any():
         status = _verdict(solver, history, int(tally.changed), stopping)
-    compared = None if last is None else previous
-    if compared is not None and has_risen(solver, learned, compared, loss, history[-2]):
+    if previous is not None and has_risen(solver, learned, previous, loss, last):
         # The better pass is made again, for its assignments: they were not kept.
-        again = empty_state(solver, chunks.replicate(compared))
+        again = empty_state(solver, chunks.replicate(previous))
         run = run_pass(solver, chunks, again, memory, Stopping(1, stopping.tolerance))
         assert isinstance(run, LloydRun)
         return replace(run, history=history[:-1], status=Status.ROSE)
@@ -236,7 +235,11 @@ def lloyd_iterations(
 
 
 def has_risen(
-    solver: Lloyd, learned: Learned, previous: Learned, loss: Scalar | float, last: Scalar | float
+    solver: Lloyd,
+    learned: Learned,
+    previous: Learned,
+    loss: Scalar | float,
+    last: Scalar | float | None,
 ) -> Bool[Array, ""] | bool:
     """Whether the loss has risen beyond rounding, though nothing but the clusters has changed.
 
@@ -245,13 +248,15 @@ def has_risen(
         learned: What this pass went by.
         previous: What the pass before went by.
         loss: The loss of this pass.
-        last: That of the pass before.
+        last: That of the pass before; None where there was none.
 
     Returns:
         Whether it has.
     """
+    if last is None or not solver.family.descends:
+        return False
     higher = loss > last + rounding_of(last, learned)
-    if not solver.family.descends or higher is False:
+    if higher is False:
         return False
     is_same = eqx.tree_equal(learned.objective, previous.objective)
     return higher & is_same & jnp.logical_not(eqx.tree_equal(learned, previous))
@@ -373,11 +378,28 @@ def clusters_of(
     Returns:
         The clusters.
     """
+    check_penalty(solver, penalty)
     _validation.positive(penalty, "penalty", least=0)
     # An array: for other numbers nothing is compiled anew.
     dtype = jnp.result_type(float)
     weights = jax.device_put(np.asarray(penalty, dtype)) if isinstance(penalty, tuple) else penalty
     return _clusters_of(solver, samples, weights)
+
+
+def check_penalty(solver: Lloyd, penalty: tuple[float, ...] | Float[Array, " terms"]) -> None:
+    """Refuses weights that are not one for each penalty term.
+
+    Args:
+        solver: The solver.
+        penalty: Weights of the penalty terms.
+
+    Raises:
+        ValueError: If there are more or fewer.
+    """
+    terms = solver.energy.num_penalties
+    given = penalty.shape if isinstance(penalty, Array) else (len(penalty),)
+    if given != (terms,):
+        raise ValueError(f"the energy has {terms} penalties, one weight for each; got {given}")
 
 
 @eqx.filter_jit

@@ -1,9 +1,12 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffclust.alignment import Descent, InvariantDistance, NoAlignment, Stage
+from diffclust.alignment import AfterAlignment, Descent, InvariantDistance, NoAlignment, Stage
+from diffclust.distances import AbstractDistance
 from diffclust.energies import TransformedDistance
+from diffclust.prototypes import Clusters
 from diffclust.sampling import pixel_grid
 from diffclust.transforms import Affine, Identity
 
@@ -29,3 +32,26 @@ def test_a_penalty_makes_a_move_dear():
     one, other = blob(0.0, 0.0), blob(0.25, -0.2)
     energies = [float(distance(one, other, jnp.asarray([w]))) for w in (0.0, 1.0, 100.0)]
     assert energies[0] < energies[1] < energies[2]
+
+
+def test_the_gradient_stops_at_params_that_are_searched_for():
+    energy, aligner = TransformedDistance(Affine()), Descent((Stage(3),))
+    one, other, weight = blob(0.0, 0.0), blob(0.1, -0.1), jnp.asarray([0.1])
+    clusters = Clusters(other[None], weight[None])
+    held = InvariantDistance(energy, aligner).prepared(one[None], weight)
+    unrolled = InvariantDistance(energy, aligner, adjoint="unrolled").prepared(one[None], weight)
+    params = held.align(one, other).params[0]
+    expected = jax.grad(lambda x: energy.bind(x)(params, x, clusters.take(jnp.asarray(0))))(one)
+    slope, through = (jax.grad(lambda x, d=d: d(x, other))(one) for d in (held, unrolled))
+    np.testing.assert_allclose(slope, expected, atol=1e-5)
+    # After three steps the search has not ended.
+    assert jnp.max(jnp.abs(through - expected)) > 1e-2 * jnp.max(jnp.abs(expected))
+    # What is measured after an alignment is not least at its params.
+    after = [AfterAlignment(d, Manhattan()) for d in (held, unrolled)]
+    slopes = [jax.grad(lambda x, d=d: d(x, other))(one) for d in after]
+    np.testing.assert_allclose(*slopes, atol=1e-5)
+
+
+class Manhattan(AbstractDistance):
+    def __call__(self, sample, prototype, weight=None):
+        return jnp.sum(jnp.abs(sample - prototype))

@@ -1,13 +1,16 @@
 """K-means of series under warps of time, through a model of one's own."""
 
 import jax
+import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
 from diffclust.alignment import Descent, Stage
 from diffclust.energies import TransformedDistance
+from diffclust.features import square_root_velocity
 from diffclust.metrics import scores
-from diffclust.models import Clustering
+from diffclust.models import Clustering, SeriesKMeans
 from diffclust.prototypes import MeanSeries
 from diffclust.solvers import Lloyd
 from diffclust.transforms import TimeWarp
@@ -37,3 +40,24 @@ def test_warped_series_of_unequal_lengths_are_clustered() -> None:
     assert result.prototypes.shape == (2, 40, 1)
     # New series start from the identity, not from where passes have led.
     assert np.mean(result.predict(series).clusters == result.assignments) >= 0.9
+
+
+def test_square_root_velocities_are_compared_where_asked_for() -> None:
+    series, labels = bumps()
+    # Velocities do not see the values that series start from.
+    shifted = series + 100.0 * np.random.default_rng(1).normal(size=(20, 1, 1)).astype(np.float32)
+    settings = {"num_restarts": 1, "max_passes": 4, "standardise": False, "num_intervals": 4}
+    model = SeriesKMeans(2, representation="srvf", **settings)
+    whole = model.validated(np.nan_to_num(series))
+    inner = np.asarray(square_root_velocity(jnp.asarray(np.nan_to_num(series[0]))))
+    between = 0.5 * (inner[1:] + inner[:-1])
+    assert np.corrcoef(whole[0, 1:-1, 0], between[:, 0])[0, 1] > 0.98
+    assert model.energy().transform.preserve_norm
+    result = model.fit(shifted, key=jax.random.key(0))
+    assert scores(labels, result.assignments)["acc"] == 1.0
+    assert result.prototypes.shape == (2, 40, 1)
+    assert np.all(np.isfinite(result.prototypes))
+    np.testing.assert_array_equal(result.predict(shifted).clusters, result.assignments)
+    # The hook that checks annotations under test is there first.
+    with pytest.raises((ValueError, jaxtyping.TypeCheckError), match="representation"):
+        SeriesKMeans(2, representation="q")
