@@ -138,7 +138,7 @@ def clusters_of_leading(result: Result, num_clusters: int, *, key: Key) -> Point
 def _graphs(
     model: ProjectedScatteringSpectralClustering, data: Data, callback: Callback
 ) -> dict[tuple[int, ...], Any]:
-    """For each number of removed directions the mean of the graphs of all views and sizes."""
+    """Computes the mean graph of all views and sizes, for each number of removed directions."""
     near = []
     for view in model.views.values():
         _, coordinates = view.project(view.in_frame(data), callback=callback)

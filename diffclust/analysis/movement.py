@@ -99,7 +99,7 @@ def _displacement(
 
 
 def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
-    """What `movement` found, in words.
+    """Describes in words what `movement` returned.
 
     Args:
         figures: Its figures, perhaps among others.
