@@ -95,7 +95,7 @@ def mask_weights(
 
 
 def mask_in_words(mask: str) -> str:
-    """What a mask does, for people.
+    """Describes in words what a mask does.
 
     Args:
         mask: A mask as text.

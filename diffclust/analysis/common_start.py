@@ -32,7 +32,7 @@ _SHARED = ("affine_penalty", "unit_norm", "boundary", "pixel_weights", "mask", "
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CommonStart:
-    """What several methods made of one start.
+    """The results of several methods that began with one start.
 
     Attributes:
         start: The images that all prototypes began as.

@@ -200,7 +200,7 @@ def _composed_map(transform: AbstractTransform, params: Params, points: Points) 
 
 
 def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
-    """What `movement` found, in words.
+    """Describes in words what `movement` returned.
 
     Args:
         figures: Its figures, perhaps among others.

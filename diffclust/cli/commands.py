@@ -409,7 +409,7 @@ def write_run(
 
 
 def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: ProgressBar) -> str:
-    """What a fit would take, for `--dry-run`.
+    """Estimates what a fit would take, for `--dry-run`.
 
     Args:
         options: What was asked for.
@@ -498,7 +498,7 @@ def announce_long_fit(
 def rehearse_fit(
     options: Fit, model: AbstractModel, dataset: Collection, bar: ProgressBar, *, short: float = 0.0
 ) -> Estimate:
-    """What a fit will take.
+    """Estimates what a fit will take.
 
     Args:
         options: What was asked for.

@@ -136,7 +136,7 @@ def _positions(run: SavedRun) -> dict[str, int]:
 
 
 def _loss_meaning(run: SavedRun, samples: dict[str, int]) -> str | None:
-    """What the loss of a run means: the same for runs whose losses can be compared."""
+    """Says what a run's loss means: the same for runs whose losses can be compared."""
     summary = run.summary
     settings = current_settings(summary["settings"])
     settings = {n: v for n, v in settings.items() if n not in _SEARCH}
@@ -179,7 +179,7 @@ def _columns(comparison: Comparison) -> dict[str, list[str]]:
 
 
 def _notes(comparison: Comparison) -> list[str]:
-    """What the reader must know of the figures, in sentences."""
+    """Returns sentences on what the reader must know of the figures."""
     notes = [
         "Losses are compared within a letter only: there the method, its settings, K and the "
         "samples are the same."

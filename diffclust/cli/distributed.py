@@ -73,7 +73,7 @@ class Processes:
         return raise_everywhere(self.mesh)
 
     def first_says(self, value: bool) -> bool:
-        """What process 0 gives, in all of them.
+        """Returns what process 0 gives, in all of them.
 
         Args:
             value: What this one gives; of others than process 0 it is no matter.
@@ -84,7 +84,7 @@ class Processes:
         return value if self.mesh is None else bool(allgather_bytes(b"1" if value else b"")[0])
 
     def snapshots(self, folder: SnapshotFolder | None) -> Any:
-        """Where a fit saves its state.
+        """Returns where a fit saves its state.
 
         Args:
             folder: Where process 0 saves it; None in the others, or where none is saved.

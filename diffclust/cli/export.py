@@ -291,7 +291,7 @@ def _folders(job: _Export) -> str:
 
 
 def _paths(job: _Export, files: Iterable[Path]) -> Iterator[Path]:
-    """Where files go, in a folder for each cluster."""
+    """Returns the paths of files, in a folder for each cluster."""
     for cluster in range(job.run.num_clusters):
         job.folder(cluster).mkdir()
     folders = map(job.folder, job.run.clusters.tolist())
@@ -301,7 +301,7 @@ def _paths(job: _Export, files: Iterable[Path]) -> Iterator[Path]:
 def distinct_paths(
     folders: Iterable[Path], files: Iterable[Path], indices: Iterable[int]
 ) -> Iterator[Path]:
-    """Where files go, no two paths alike on any file system.
+    """Returns the paths of files, no two of them alike on any file system.
 
     Args:
         folders: Folder for each file.

@@ -65,7 +65,7 @@ def _type_of(kind: Any) -> dict[str, Any]:
 
 
 def _documentation(kind: type) -> dict[str, str]:
-    """What the docstrings of a model, and of the groups it consists of, say of each setting."""
+    """Collects what the docstrings of a model and of its groups say of each setting."""
     texts: dict[str, str] = {}
     for field in dataclasses.fields(kind):
         if isinstance(field.type, type) and dataclasses.is_dataclass(field.type):

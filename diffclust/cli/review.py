@@ -79,7 +79,7 @@ class _Exports:
     out: Path
 
     def by_name(self) -> dict[str, Callable[[Review], str]]:
-        """What samples of this kind can be written as."""
+        """Lists the formats in which samples of this kind can be written."""
         exports = {"Table (CSV)": self._table, "Labels of the model's clusters": self._model}
         if isinstance(self.dataset, Dataset):
             exports |= {"Folders": self._folders, "Label Studio": self._label_studio}

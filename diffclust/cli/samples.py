@@ -139,7 +139,7 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
 def loader_arguments(
     options: Fit | Predict, like: AbstractModel | Result, bar: ProgressBar
 ) -> dict[str, Any]:
-    """What all loaders of images are given beside the source.
+    """Returns the arguments of all loaders of images, but for the source.
 
     Args:
         options: What was asked for.
@@ -217,7 +217,7 @@ def inputs_of(options: Fit) -> list[str]:
 
 
 def sample_arguments(options: Fit, dataset: Collection) -> dict[str, np.ndarray]:
-    """What a fit is given for each sample: a weight, a cluster to start from.
+    """Returns what a fit is given for each sample: a weight, a cluster to start from.
 
     Args:
         options: What was asked for.
@@ -387,7 +387,7 @@ _MMAP_THRESHOLD = -3
 
 
 def map_large_blocks() -> None:
-    """From now on every block of 128 KiB and more goes back to the system when it is freed.
+    """Makes every block of 128 KiB and more go back to the system when it is freed.
 
     glibc, once it has seen blocks of megabytes freed, takes the next from a heap that small blocks
     then keep from shrinking: a process would grow by several chunks for every million images. It

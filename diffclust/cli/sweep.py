@@ -153,7 +153,7 @@ def sweep(options: Sweep) -> None:
 def _describe(
     fits: Sequence[Fit], models: Sequence[AbstractModel], dataset: Collection, bar: ProgressBar
 ) -> str:
-    """What a sweep would take, by what its first and its last fit would."""
+    """Estimates what a sweep would take from its first and its last fit."""
     by_graph = models[0].descriptor.selection == "eigengap"
     # One for each graph, and that of the K that is chosen.
     number = len(fits_of_graphs(fits)) + 1 if by_graph else len(fits)

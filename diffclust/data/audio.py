@@ -187,7 +187,7 @@ def spectrogram(
 
 
 def height_of_pitch(hertz: float, rate: int, bands: int) -> float:
-    """Where a pitch lies in an image that `spectrogram` made.
+    """Computes where a pitch lies in an image of `spectrogram`.
 
     Args:
         hertz: The pitch.

@@ -19,7 +19,7 @@ class FileError(Exception):
 
 
 def reason_of(error: Exception) -> str:
-    """What an error says, on one line.
+    """Returns the message of an error on one line.
 
     Args:
         error: Whatever a decoder raised.
@@ -88,7 +88,7 @@ class AbstractSamples:
         return dataclasses.replace(self, **fields)
 
     def limit(self: _Kind, n: int | None, seed: int = 0) -> _Kind:
-        """At most n samples, drawn at random, in their old order.
+        """Draws at most n samples, which keep their order.
 
         Args:
             n: How many to keep; None or more than there are keeps all.
@@ -287,7 +287,7 @@ Collection = Dataset | LandmarkSet | SeriesSet
 
 
 def draw(total: int, limit: int | None, seed: int) -> np.ndarray:
-    """Sorted random positions, `[limit]`, or all of the total where these are no more.
+    """Draws sorted random positions, `[limit]`, or takes all where there are no more.
 
     Loaders draw before they decode, so that a small sample of a large source is quick; all draw
     through this function, so that a seed means the same images whatever the source.

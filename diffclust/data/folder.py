@@ -211,7 +211,7 @@ def load_folder(
 
 
 def find_pictures(root: Path) -> list[Path]:
-    """All files with a picture's suffix, relative to the folder, in sorted order.
+    """Finds all files with a picture's suffix, relative to the folder, in sorted order.
 
     Args:
         root: The folder.
@@ -226,7 +226,7 @@ def find_pictures(root: Path) -> list[Path]:
 
 
 def list_files(root: Path, suffixes: Collection[str], noun: str, wanted: str) -> list[Path]:
-    """All files with one of some suffixes, relative to the folder, in sorted order.
+    """Lists all files with one of some suffixes, relative to the folder, in sorted order.
 
     Hidden files and folders are passed over, and so are runs, sweeps and exports. Linked folders
     are followed, each real folder once, so that a loop of links ends.

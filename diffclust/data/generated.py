@@ -188,7 +188,7 @@ def mnist_color(
     seed: int = 0,
     indices: Sequence[int] | np.ndarray | None = None,
 ) -> Dataset:
-    """Every image with a random colour as its foreground, and another as its background.
+    """Gives every image a random colour as its foreground, and another as its background.
 
     A grey image x becomes x·f + (1 − x)·b, with f and b drawn uniformly from [0, 1]³, apart for
     every image. A pair of colours nearer than `LEAST_CONTRAST` (1 in 20) is drawn again, since a
@@ -233,7 +233,7 @@ def affnist_like(
     seed: int = 0,
     indices: Sequence[int] | np.ndarray | None = None,
 ) -> Dataset:
-    """Every image under a random affine map, somewhere on a canvas of 40×40 pixels.
+    """Moves every image by a random affine map, somewhere on a canvas of 40×40 pixels.
 
     A map scales along the axes (0.8 to 1.2), shears (up to 0.2 either way), rotates (up to 20°
     either way), in this order, and shifts; all amounts are uniform, and the shift is uniform over
@@ -316,7 +316,7 @@ def _vary(
     amplitude: float,
     displacement: float,
 ) -> np.ndarray:
-    """So many good maps of one image, `[count, height, width, channels]`."""
+    """Draws so many good maps of one image, `[count, height, width, channels]`."""
     from scipy.ndimage import map_coordinates
 
     good: list[np.ndarray] = []
@@ -365,7 +365,7 @@ def _blocks(count: int) -> Iterator[slice]:
 
 
 def _draw_colours(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Foreground and background of each image, float32 `[count, 2, 3]`."""
+    """Draws foreground and background of each image, float32 `[count, 2, 3]`."""
     colours = rng.random((count, 2, 3))
     close = np.arange(count)
     while len(close):

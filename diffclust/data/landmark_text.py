@@ -137,7 +137,7 @@ class _Table:
                 )
 
     def landmarks(self) -> StoredLandmarks:
-        """All rows as arrays."""
+        """Returns all rows as arrays."""
         names = list(dict.fromkeys(name for known in self.points.values() for name in known))
         order = sorted(names, key=int) if all(name.isdecimal() for name in names) else names
         for shape, known in self.points.items():

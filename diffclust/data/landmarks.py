@@ -78,7 +78,7 @@ def load_landmarks(
 
 
 def _read(path: Path, curves: str, use_scale: bool) -> StoredLandmarks:
-    """What a file of one of the known kinds holds."""
+    """Reads a file of one of the known kinds."""
     suffix = path.suffix.lower()
     known = ", ".join(FORMATS)
     if not path.is_file():
@@ -100,7 +100,7 @@ def _read(path: Path, curves: str, use_scale: bool) -> StoredLandmarks:
 def _labels(
     stored: StoredLandmarks, labels: object, n: int, path: Path
 ) -> Sequence[str] | np.ndarray | None:
-    """One label for each shape, integers or strings, or None."""
+    """Reads one label for each shape, integers or strings, or None."""
     if isinstance(labels, str) and labels not in stored.columns:
         held = some(map(repr, stored.columns)) or "none"
         raise DataError(
@@ -167,7 +167,7 @@ def read_npz(path: Path) -> StoredLandmarks:
 
 
 def table_of(path: Path) -> Literal["landmarks", "series"] | None:
-    """What a file holds that someone takes for images.
+    """Says what a file holds that someone takes for images.
 
     Args:
         path: What may be a file.

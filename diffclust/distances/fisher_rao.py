@@ -233,7 +233,7 @@ def fisher_rao_log(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> Gaussian:
 
 
 def fisher_rao_exp(p: Gaussian, tangent: Gaussian, *, scale: float = 0.5) -> Gaussian:
-    """Where the geodesic from p with that velocity is at time one.
+    """Computes where the geodesic from p with that velocity is at time one.
 
     Args:
         p: Where it starts.

@@ -45,7 +45,7 @@ def log_map(start: HalfPlanePoint, end: HalfPlanePoint) -> tuple[Array, Array, A
 
 
 def exp_map(start: HalfPlanePoint, across: Array, upwards: Array) -> HalfPlanePoint:
-    """Where the geodesic with that velocity is at time one.
+    """Computes where the geodesic with that velocity is at time one.
 
     Args:
         start: Where it starts.

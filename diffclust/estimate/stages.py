@@ -162,7 +162,7 @@ def estimate(
 
 
 def stage_costs(fit: PlannedFit) -> tuple[StageCost, ...]:
-    """What the stages of a fit will take, by rehearsals.
+    """Estimates what the stages of a fit will take, by rehearsals.
 
     Args:
         fit: The fit.
@@ -355,7 +355,7 @@ def _graph_stages(fit: PlannedFit) -> Iterable[StageCost]:
 
 
 def _timed(name: str, work: Callable[[], Any]) -> StageCost:
-    """What something takes when its programs are there."""
+    """Measures what something takes once its programs are compiled."""
     work()
     wall, cpu = time.perf_counter(), time.process_time()
     work()

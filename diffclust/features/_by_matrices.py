@@ -213,7 +213,7 @@ def _multiply(
     folds: tuple[tuple[int, int, int], ...],
     swaps: tuple[tuple[int, ...], ...],
 ) -> Float[Array, "2 rows angles 2 columns n"]:
-    """One part of all wavelets, in cosines and sines of every s-th pixel."""
+    """Applies one part of all wavelets, in cosines and sines of every s-th pixel."""
     rows, columns = multipliers.shape[4], multipliers.shape[7]
     summands = []
     for term, i, j in folds:

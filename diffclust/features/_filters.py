@@ -106,7 +106,7 @@ def filter_bank(shape: tuple[int, int], num_scales: int, num_angles: int) -> Fil
 
 
 def crop_spectrum(spectrum: np.ndarray, halvings: int) -> np.ndarray:
-    """What remains of a filter on a canvas with fewer pixels: its low frequencies.
+    """Restricts a filter to a canvas with fewer pixels: to its low frequencies.
 
     Args:
         spectrum: Fourier transform `(..., height, width)`, in NumPy's order of frequencies.

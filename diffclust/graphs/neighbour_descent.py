@@ -222,7 +222,7 @@ def _merged(
 def _proposed(
     near: Neighbours, evaluated: np.ndarray, most: int, unordered: bool, rng: np.random.Generator
 ) -> Int[np.ndarray, " pairs"]:
-    """For each sample the few pairs never evaluated that have the most common neighbours.
+    """Proposes for each sample the few new pairs that have the most common neighbours.
 
     Reverse neighbours count like neighbours, as many of them as there are neighbours.
     """

@@ -246,7 +246,7 @@ def candidate_distances(
 
 
 def _keys(candidates: Sequence[Neighbours], count: int) -> list[Int[np.ndarray, "n k"]]:
-    """One number for each pair of a sample and a candidate."""
+    """Numbers the pairs of a sample and a candidate."""
     return [np.arange(len(near))[:, None] * count + near.index for near in candidates]
 
 
@@ -390,7 +390,7 @@ def windowed_neighbours(
 
 
 def near_duplicates(neighbours: Neighbours, size: int) -> Bool[np.ndarray, " n"]:
-    """All but the first of every group of near-duplicates.
+    """Finds all but the first of every group of near-duplicates.
 
     Two samples are near-duplicates where their distance is at most 0.15 of the median distance
     to the last neighbour; a group is what such pairs connect. A group with more members than a

@@ -132,7 +132,7 @@ class AbstractModel(eqx.Module):
         del prototype
 
     def warped_times(self, params: np.ndarray, times: np.ndarray, /) -> np.ndarray | None:
-        """Where in time each series is read.
+        """Computes where in time each series is read.
 
         Args:
             params: How each is warped.
@@ -264,7 +264,7 @@ class AbstractModel(eqx.Module):
         return 1
 
     def finished(self, outcome: Outcome) -> Outcome:
-        """What the model adds to the outcome of its problem.
+        """Adds what the model knows to the outcome of its problem.
 
         Args:
             outcome: The outcome; its extras hold what closed forms have found, too.
@@ -352,7 +352,7 @@ class AbstractModel(eqx.Module):
         return Result(model=model, sample_shape=shape_of(array), outcome=outcome)
 
     def _checked_start(self, samples: Any, prototypes: Any, groups: np.ndarray | None) -> Start:
-        """What a fit starts from, checked."""
+        """Checks what a fit starts from."""
         method = self.descriptor
         if groups is not None:
             if not method.takes_start:
@@ -415,7 +415,7 @@ class AbstractModel(eqx.Module):
     def energies(
         self, outcome: Outcome, data: Data, /, *, callback: Callback = ignore
     ) -> Float[np.ndarray, "n clusters"]:
-        """What samples, which were validated, cost in every cluster.
+        """Computes the energies of samples, which were validated, in every cluster.
 
         Args:
             outcome: The outcome of a fit of this model.
@@ -628,7 +628,7 @@ class Result(eqx.Module):
     def energies(
         self, samples: Any, /, *, callback: Callback = ignore
     ) -> Float[np.ndarray, "n clusters"]:
-        """What new samples cost in every cluster, not in the best one alone.
+        """Computes the energies of new samples in every cluster, not in the best one alone.
 
         Args:
             samples: Samples of the shape that was fitted.

@@ -435,7 +435,7 @@ def step_on_devices(
 def _preparation(
     normalise: Callable[[PyTree], PyTree] | None, sample: PyTree, mesh: Mesh | None
 ) -> Callable[[PyTree], PyTree] | None:
-    """What normalises a chunk; None where nothing is to be done."""
+    """Returns what normalises a chunk; None where nothing is to be done."""
     if normalise is None:
         return None
     # A jitted identity copies; a function that does nothing is not worth the memory.

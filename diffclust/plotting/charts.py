@@ -253,7 +253,7 @@ def criterion_chart(
     axis: str,
     measure: str,
 ) -> str:
-    """What settings were judged by, as an inline SVG; the chosen one is marked.
+    """Draws what settings were judged by as an inline SVG; the chosen one is marked.
 
     Args:
         positions: Where the settings stand, ascending.
@@ -286,7 +286,7 @@ def _finite(values: Sequence[float] | np.ndarray, need: str) -> np.ndarray:
 
 
 def _whole_ticks(count: int) -> list[int]:
-    """At most eight of the numbers, the first included."""
+    """Chooses at most eight of the numbers, the first included."""
     if count <= 8:
         return list(range(1, count + 1))
     step = next(s for s in (2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**9) if count / s <= 7)
@@ -294,7 +294,7 @@ def _whole_ticks(count: int) -> list[int]:
 
 
 def round_ticks(low: float, high: float) -> np.ndarray:
-    """Three to six round numbers that enclose a range.
+    """Chooses three to six round numbers that enclose a range.
 
     Args:
         low: Its lower end.

@@ -12,7 +12,7 @@ from diffclust.transforms import AbstractSpatialTransform
 def warped_grids(
     result: Result, params: np.ndarray, *, lines: int = 7, longest: int = 1000
 ) -> list[str]:
-    """Where alignments read the images: the images of a regular grid under the coordinate maps.
+    """Maps a regular grid to where alignments read the images.
 
     Drawn over a sample, the outer frame of the grid is the canvas of the aligned image, and a
     crossing of two lines lies where the aligned image reads its crossing of the regular grid.

@@ -208,7 +208,7 @@ def weighted_sums(
 
 
 def column(values: Array, ndim: int) -> Array:
-    """One value a cluster, with axes of length one that broadcast against arrays of a cluster.
+    """Reshapes one value a cluster so that it broadcasts against arrays of a cluster.
 
     Args:
         values: One value a cluster.

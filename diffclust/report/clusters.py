@@ -104,7 +104,7 @@ class Gallery:
 
 
 def overview(gallery: Gallery) -> str:
-    """All prototypes as links to their clusters.
+    """Lists all prototypes as links to their clusters.
 
     Args:
         gallery: What is shown.
@@ -172,7 +172,7 @@ def _choice(legend: str, name: str, choices: Mapping[str, str], css_class: str) 
 
 
 def cluster_list(gallery: Gallery) -> str:
-    """Every cluster with its samples.
+    """Lists every cluster with its samples.
 
     Args:
         gallery: What is shown.
@@ -355,7 +355,7 @@ def bridge_list(gallery: Gallery) -> str:
 
 
 def how_to_read(gallery: Gallery) -> str:
-    """One sample as an example, with what each of its pictures is.
+    """Explains the pictures of one sample as an example.
 
     Args:
         gallery: What is shown.
@@ -394,7 +394,7 @@ def how_to_read(gallery: Gallery) -> str:
 
 
 def _files_note(gallery: Gallery) -> str:
-    """Where the members are, and which of them are nowhere."""
+    """Says where the members are, and which of them are nowhere."""
     members, total, noun = gallery.members, len(gallery.result.assignments), gallery.words.noun
     if not members.url:
         return ""

@@ -224,7 +224,7 @@ class ImageRenderer:
         return {"mixture weight": percent(self.weights[cluster])}
 
     def overlay(self) -> str:
-        """All prototypes in one picture: nothing, as images would hide each other."""
+        """Draws nothing: images in one picture would hide each other."""
         return ""
 
     def definitions(self) -> str:

@@ -72,7 +72,7 @@ class MeanRenderer:
         return f'<use href="#mean-{cluster}" class="mean"/>'
 
     def overlay(self) -> str:
-        """All means laid over each other; nothing for one, and for too many to distinguish."""
+        """Draws all means over each other; nothing for one, or for too many to distinguish."""
         clusters, what = len(self.means), plural(self.noun)
         if not 2 <= clusters <= _MAX_OVERLAID:
             return ""

@@ -150,7 +150,7 @@ class _Writer:
         self.left -= max(len(content), _BLOCK)
 
     def _sheet(self, name: str, infos: dict[int, SampleInfo]) -> tuple[bytes, list[str]]:
-        """All images of a page in one picture, and the drawing of each, which is a part of it."""
+        """Draws all images of a page in one picture, of which the drawing of each is a part."""
         from PIL import Image
 
         width, height = self.tile

@@ -168,7 +168,7 @@ def select_bridges(result: Result) -> list[tuple[int, int]]:
 
 
 def words_of(result: Result, dataset: Collection) -> Words:
-    """What figures and samples are called.
+    """Returns the words for figures and samples.
 
     Args:
         result: A fitted model.

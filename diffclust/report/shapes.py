@@ -124,7 +124,7 @@ class ShapeRenderer(MeanRenderer):
         ]
 
     def _names(self, cluster: int) -> tuple[list[str], list[str]]:
-        """What stands beside each landmark, and its tooltip."""
+        """Returns what stands beside each landmark, and its tooltip."""
         axes, _ = self.frame.half_axes(self.covariances[cluster])
         numbers, titles = [str(i) for i in range(len(axes))], []
         for place, name, (along, across) in zip(

@@ -119,7 +119,7 @@ def _page(
 
 
 def _gallery(result: Result, dataset: Collection, wanted: int, seed: int) -> clusters.Gallery:
-    """All that is shown of the clusters, with as many samples a group as the file can hold."""
+    """Collects what is shown of the clusters, with as many samples as the file can hold."""
     points, what = 0, "landmarks"
     if isinstance(dataset, LandmarkSet):
         points = result.sample_shape[0]

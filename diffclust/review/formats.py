@@ -121,7 +121,7 @@ def label_studio(
 
 
 def cluster_labels(review: Review, result: Result, nouns: str) -> dict[str, Any]:
-    """What labels a model's clusters have: `diffclust predict --cluster-labels` reads it.
+    """Returns the labels of a model's clusters, as `diffclust predict --cluster-labels` reads them.
 
     A prediction is of a cluster of the fit, and has its label. Samples that were moved by hand, one
     by one or by a split, leave the clusters of the fit as they are.

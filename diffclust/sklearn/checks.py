@@ -129,7 +129,7 @@ EXPECTED_FAILURES = (
 
 
 def expected_failed_checks(estimator: Clusterer) -> dict[str, str]:
-    """What scikit-learn's `check_estimator` and `parametrize_with_checks` take by this name.
+    """Returns what scikit-learn's `check_estimator` takes by this name.
 
     Args:
         estimator: One of this package.

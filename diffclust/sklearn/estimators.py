@@ -110,7 +110,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
         return contextlib.nullcontext()
 
     def _order(self, X: np.ndarray) -> np.ndarray:
-        """In which order samples are given to the model.
+        """Returns the order in which samples are given to the model.
 
         Where neither their order nor what weighs them matters, equal samples come together, so that
         seeds are drawn alike from copies and from weights.
@@ -235,7 +235,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
         return -float(np.sum(self._apply("predict", X).distances))
 
     def _apply(self, method: str, X: Any) -> Any:
-        """What a method of the result gives for samples; arrays as floats of the samples' kind."""
+        """Applies a method of the result to samples; arrays become floats of the samples' kind."""
         check_is_fitted(self)
         array = self._checked(X, reset=False)
         with self._precision(array):

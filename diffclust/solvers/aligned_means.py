@@ -155,7 +155,7 @@ def _sample_of_each(
     most: int,
     rng: np.random.Generator,
 ) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    """Some samples of each cluster, in their order, and their weights."""
+    """Takes some samples of each cluster, in their order, and their weights."""
     every = np.ones(len(assignments)) if weight is None else weight
     groups = [np.flatnonzero(assignments == cluster) for cluster in range(num_clusters)]
     drawn = [_sample_of(group, every[group], most, rng) for group in groups]
@@ -167,7 +167,7 @@ def _sample_of_each(
 def _sample_of(
     group: np.ndarray, weight: np.ndarray, most: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Some of a group's samples, and their weights."""
+    """Takes some of a group's samples, and their weights."""
     if group.size <= most:
         return group, weight
     if np.ptp(weight) == 0:

@@ -212,7 +212,7 @@ def _first_state(
 def _worst(
     energy: Float[Array, " n"], batch: Batch, empty: Bool[Array, " clusters"]
 ) -> Int[Array, " clusters"]:
-    """For each empty cluster another one of the samples that fit their clusters worst."""
+    """Chooses for each empty cluster another one of the samples that fit their clusters worst."""
     worst = jnp.argsort(-energy * batch.weight)[: empty.shape[0]]
     places = jnp.minimum(jnp.cumsum(empty, dtype=jnp.int32) - 1, worst.shape[0] - 1)
     return worst[jnp.maximum(places, 0)]

@@ -540,7 +540,7 @@ class BatchOrder:
         return self._orders[process][1]
 
     def batch(self, step: int) -> Int[np.ndarray, " batch"]:
-        """Indices of one batch.
+        """Returns the indices of one batch.
 
         Args:
             step: Number of the step, from 0.

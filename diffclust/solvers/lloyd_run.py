@@ -354,7 +354,7 @@ def _refill(
 
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:
-    """Indices of the largest values, in falling order; fewer where there are fewer values."""
+    """Finds the indices of the largest values, in falling order."""
     indices = np.zeros(0, np.int64)
     for start in range(0, len(values), _BLOCK):
         pool = np.append(indices, np.arange(start, min(start + _BLOCK, len(values))))

@@ -120,7 +120,7 @@ def kmeans_plus_plus(
 
 
 def _draw(uniforms: Float[np.ndarray, " m"], mass: np.ndarray) -> Int[np.ndarray, " m"]:
-    """Indices drawn in proportion to a mass, with replacement, by inverting its running sum."""
+    """Draws indices in proportion to a mass, with replacement, by inverting its running sum."""
     # Block by block: of millions of samples the whole sum, in double precision, is not held.
     parts = range(0, mass.size, _BLOCK)
     ends, total, last = [], 0.0, 0

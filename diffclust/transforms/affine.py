@@ -216,7 +216,7 @@ class Projective(AbstractHomography):
 
 
 def _guarded(denominator: Float[Array, "*grid"]) -> Float[Array, "*grid"]:
-    """Itself above the knee; below, a hyperbola of the same slope that stays above the floor."""
+    """Keeps values above the knee; below, a hyperbola of the same slope stays above the floor."""
     # Clipped, so that the branch not taken has no pole and `where` passes on no NaN.
     low = jnp.minimum(denominator, _KNEE)
     bent = _FLOOR + (_KNEE - _FLOOR) ** 2 / (2.0 * _KNEE - _FLOOR - low)

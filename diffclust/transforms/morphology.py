@@ -177,7 +177,7 @@ def _row_by_row(padded: Padded, alpha: Scalar, log_region: Region) -> Plane:
 def _row_by_columns(
     slab: Float[Array, "window padded_width"], alpha: Scalar, log_region: Region
 ) -> Float[Array, " width"]:
-    """One row of Equation 6, the offsets of one column at a time."""
+    """Computes one row of Equation 6, the offsets of one column at a time."""
     side = log_region.shape[0]
     width = slab.shape[1] - side + 1
     values = [slab[:, j : j + width] for j in range(side)]
