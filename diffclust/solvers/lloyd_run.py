@@ -183,9 +183,7 @@ def run_pass(
     state = solver.end_pass(state, keep=keep)
     empty = np.asarray(tally.count) == 0
     status = None
-    objective = learned.objective
-    rests = objective is None or has_converged(state.learned.objective, objective)
-    if rests and not empty.any():
+    if not empty.any() and has_converged(state.learned.objective, learned.objective):
         status = _verdict(solver, history, int(tally.changed), stopping)
     if last is not None and previous is not None and _has_risen(solver, learned, previous, history):
         # The better pass is made again, for its assignments: they were not kept.
