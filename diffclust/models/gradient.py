@@ -441,7 +441,7 @@ def warped_prototypes(
     energy = model.energy(channels, transforms)
     if not len(index):
         return np.zeros((0, *result.sample_shape), warps.dtype)
-    warp = eqx.Partial(_warp, energy, jnp.asarray(prototypes))
+    warp = eqx.Partial(_warp, energy, jax.device_put(prototypes))
     return map_in_chunks(warp, size, warps[:, : energy.num_params], index)
 
 

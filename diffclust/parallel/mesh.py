@@ -451,11 +451,17 @@ def map_in_chunks(function: Callable[..., PyTree], chunk_size: int, *rows: Any) 
     Returns:
         Arrays of NumPy's, one row each.
     """
-    chunks = (
-        jax.tree.map(lambda leaf, i=i: jax.device_put(leaf[i : i + chunk_size]), rows)
-        for i in range(0, len(rows[0]), chunk_size)
-    )
-    parts = [jax.tree.map(np.asarray, _map_chunk(function, chunk)) for chunk in chunks]
+    count = len(rows[0])
+    # Padded to few sizes, for each of which it is compiled.
+    size = chunk_size if 4 * count >= chunk_size else 1 << (count - 1).bit_length()
+
+    def mapped(start: int) -> PyTree:
+        part = jax.tree.map(lambda leaf: np.asarray(leaf[start : start + size]), rows)
+        given = jax.device_put(pad_rows(part, size))
+        end = min(size, count - start)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[:end], _map_chunk(function, given))
+
+    parts = [mapped(start) for start in range(0, count, size)]
     return jax.tree.map(lambda *part: np.concatenate(part), *parts)
 
 

@@ -213,7 +213,10 @@ class GradientProblem(AbstractProblem):
         is_last = number + 1 == len(plan.phases)
         share = 0.0 if is_last and not plan.refills_to_the_end else plan.least_share
         refill_key = jax.random.fold_in(noise_key, state.step)
-        state, refilled = _refill(solver, state, refill_key, least_share=share, noise=plan.noise)
+        # Nothing but the reduction matters here: one program serves all phases.
+        one = self.solvers[0]
+        one = one if eqx.tree_equal(one.reduction, solver.reduction) else solver
+        state, refilled = _refill(one, state, refill_key, least_share=share, noise=plan.noise)
         history, refills = (*run.history, loss), run.refills + int(refilled)
         run = replace(run, steps=run.steps + steps, history=history, refills=refills)
         if not is_last and _is_time_to_split(plan, run):

@@ -375,7 +375,7 @@ def _moved_only(
     return jax.lax.cond(jnp.sum(changed, dtype=jnp.int32) <= most, few, many)
 
 
-def has_converged(now: PyTree, before: PyTree) -> Bool[Array, ""]:
+def has_converged(now: PyTree, before: PyTree) -> Bool[Array, ""] | bool:
     """Whether a reduction that follows the samples has come to rest.
 
     Args:
@@ -387,7 +387,7 @@ def has_converged(now: PyTree, before: PyTree) -> Bool[Array, ""]:
     """
     pairs = zip(jax.tree.leaves(now), jax.tree.leaves(before), strict=True)
     close = [jnp.all(jnp.abs(a - b) <= 1e-3 * jnp.abs(b)) for a, b in pairs]
-    return jnp.all(jnp.asarray(close, bool))
+    return jnp.all(jnp.stack(close)) if close else True
 
 
 def empty_state(solver: Lloyd, learned: Learned) -> LloydState:

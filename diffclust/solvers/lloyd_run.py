@@ -184,9 +184,7 @@ def run_pass(
     state = solver.end_pass(state, keep=keep)
     empty = np.asarray(tally.count) == 0
     status = None
-    objective = learned.objective
-    rests = objective is None or has_converged(state.learned.objective, objective)
-    if rests and not empty.any():
+    if not empty.any() and has_converged(state.learned.objective, learned.objective):
         status = _verdict(solver, history, int(tally.changed), stopping)
     if previous is not None and has_risen(solver, learned, previous, loss, last):
         # The better pass is made again, for its assignments: they were not kept.

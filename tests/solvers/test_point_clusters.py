@@ -5,7 +5,12 @@ import sklearn.cluster
 import sklearn.datasets
 
 from diffclust.metrics import scores
-from diffclust.solvers import kmeans, nearest_centres
+from diffclust.solvers import kmeans, nearest_centres, point_clusters
+
+BY_EITHER = pytest.mark.parametrize(
+    "few", [0, point_clusters._FEW], ids=["own Lloyd", "scikit-learn"]
+)
+"""Few points are clustered by scikit-learn, more of them by the library's own Lloyd."""
 
 
 def rows(count: int = 300, clusters: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -13,7 +18,9 @@ def rows(count: int = 300, clusters: int = 6, seed: int = 0) -> tuple[np.ndarray
     return points / np.linalg.norm(points, axis=1, keepdims=True), labels
 
 
-def test_loss_is_that_of_scikit_learns_kmeans() -> None:
+@BY_EITHER
+def test_loss_is_that_of_scikit_learns_kmeans(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(point_clusters, "_FEW", few)
     x, _ = rows(seed=1)
     ours = kmeans(x, 6, key=jax.random.key(0))
     theirs = sklearn.cluster.KMeans(6, n_init=20, random_state=0).fit(x)
@@ -68,7 +75,9 @@ def test_bad_input_is_named(x: np.ndarray, clusters: int, message: str, key) -> 
         kmeans(x, clusters, key=key)
 
 
-def test_weights_are_scikit_learns(key) -> None:
+@BY_EITHER
+def test_weights_are_scikit_learns(few: int, monkeypatch: pytest.MonkeyPatch, key) -> None:
+    monkeypatch.setattr(point_clusters, "_FEW", few)
     x, _ = rows()
     weight = np.random.default_rng(0).integers(0, 4, len(x))
     found = kmeans(x, 6, key=key, weight=weight)

@@ -332,6 +332,21 @@ def test_a_folder_gives_back_what_it_was_given(tmp_path: Path) -> None:
         assert found[name].dtype == array.dtype
 
 
+def test_a_folder_that_nothing_is_saved_in_needs_no_orbax(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("orbax.checkpoint")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
+    with SnapshotFolder(tmp_path, run={}, every=1e9) as folder:
+        assert folder.latest(lambda _: {}) is None
+        folder.save(lambda: ({"device": jnp.ones(3)}, {"at": 1}))
+        assert folder.last() is None
+    folder = SnapshotFolder(tmp_path, run={}, every=0.0)
+    with folder, pytest.raises(OSError, match="cannot be saved"):
+        folder.save(lambda: ({"device": jnp.ones(3)}, {"at": 1}))
+
+
 def test_a_folder_belongs_to_one_fit_at_a_time(tmp_path: Path) -> None:
     in_use = "is in use by another fit; wait until that one ends, or give another folder"
     with SnapshotFolder(tmp_path, run={}), pytest.raises(ValueError, match=in_use):
