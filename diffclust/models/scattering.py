@@ -272,6 +272,11 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         """Those of the alignment to prototypes."""
         return self.alignment_model().working_copies(description)
 
+    def automatic_settings(self, description: Description) -> dict[str, Any]:
+        """The number of scales."""
+        height, width = description.sample.shape[:2]
+        return {"num_scales": self._on_canvas(height, width)[0].num_scales}
+
     def num_features(self, image_shape: tuple[int, ...]) -> int:
         """How many scattering coefficients an image has.
 
