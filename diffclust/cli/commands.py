@@ -25,7 +25,7 @@ from diffclust.analysis import (
     RARE,
     fit_from_common_start,
     movement,
-    p_values,
+    strangers,
 )
 from diffclust.cli import runs, samples
 from diffclust.cli.distributed import Processes
@@ -259,7 +259,7 @@ def predict(options: Predict) -> None:
         start = time.perf_counter()
         assignment = fitted.predict(dataset.samples, callback=bar)
         seconds = time.perf_counter() - start
-        rarity = p_values(fitted.outcome.assignment, assignment)
+        rarity = strangers(fitted, dataset.samples, assignment)
         extras = {n: a for n, a in fitted.outcome.extras.items() if n not in _OF_THE_FIT}
         outcome = dataclasses.replace(
             fitted.outcome,

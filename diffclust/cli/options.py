@@ -461,7 +461,7 @@ def _typed(name: str, about: dict[str, Any]) -> tuple[Any, Any]:
     """Type and default of an option's field; None and False stand for what is not given."""
     kind, default, choices = about["type"], about["default"], about.get("choices", ())
     if kind == "flag":
-        hint = "(default: on; this turns it off)" if default else "(default: off)"
+        hint = f"(default: {'on' if default else 'off'})"
         hint = "" if default is None else hint
         return Annotated[bool, arg(help=about["help"], help_behavior_hint=hint)], False
     typed, metavar = _KINDS.get(kind) or (Literal[tuple(choices)], f"{{{','.join(choices)}}}")

@@ -42,19 +42,35 @@ def options_table() -> str:
 
 def _options_of(model: type[AbstractModel]) -> dict[str, dict[str, Any]]:
     texts, defaults = _documentation(model), model.from_settings({"num_clusters": 1}).settings()
-    options = {}
-    for setting, kind in model.setting_types().items():
-        if setting in _NOT_OPTIONS:
-            continue
-        default = defaults[setting]
-        name = f"{'no-' if default is True else ''}{setting.removeprefix('num_')}"
-        options[f"--{name.replace('_', '-')}"] = {
+    kinds = {n: kind for n, kind in model.setting_types().items() if n not in _NOT_OPTIONS}
+    names = {setting: _option_of(setting, defaults[setting]) for setting in kinds}
+    return {
+        names[setting]: {
             "setting": setting,
             **_type_of(kind),
-            "default": default,
-            "help": texts[setting],
+            "default": defaults[setting],
+            "help": _help_of(texts[setting], names, turns_off=defaults[setting] is True),
         }
-    return options
+        for setting, kind in kinds.items()
+    }
+
+
+def _option_of(setting: str, default: Any) -> str:
+    name = f"{'no-' if default is True else ''}{setting.removeprefix('num_')}"
+    return f"--{name.replace('_', '-')}"
+
+
+def _help_of(text: str, names: dict[str, str], *, turns_off: bool) -> str:
+    """What the documentation of a setting says, in the command line's words."""
+    # What is to be seen there is Python.
+    text = re.sub("; see `[^`]+`", "", text)
+    for setting, name in names.items():
+        text = re.sub(f'`{setting}(?:="([^"`]+)")?`', rf"{name} \1", text)
+    text = re.sub(r" (?=[ .,;:)])", "", text.replace("`", ""))
+    # On the command line there is no None.
+    text = re.sub(r"(?<=[.] )None\b", "The default", text)
+    text = re.sub(r"\bNone\b", "the default", text)
+    return re.sub("^Whether ", "Turn off: ", text) if turns_off else text
 
 
 def _type_of(kind: Any) -> dict[str, Any]:
@@ -73,11 +89,7 @@ def _documentation(kind: type) -> dict[str, str]:
     documents = [vars(each).get("__doc__") or "" for each in reversed(kind.__mro__)]
     for parameter in (p for text in documents for p in docstring_parser.parse(text).params):
         text = " ".join((parameter.description or "").split())
-        # What is to be seen there is Python.
-        text = re.sub("; see `[^`]+`", "", text).replace("`", "")
-        # On the command line there is no None.
-        text = re.sub(r"(?<=[.] )None\b", "The default", text)
-        texts[parameter.arg_name] = re.sub(r"\bNone\b", "the default", text)
+        texts[parameter.arg_name] = text
     return texts
 
 

@@ -156,6 +156,18 @@ class AbstractModel(eqx.Module):
         del description
         return None
 
+    def automatic_settings(self, description: Description) -> dict[str, Any]:
+        """What settings come to that are left to the method where they are None.
+
+        Args:
+            description: What is known of the samples.
+
+        Returns:
+            Values by the names of settings; by default of none.
+        """
+        del description
+        return {}
+
     def describe(self) -> dict[str, str]:
         """Settings that a report explains in words, by what they are about."""
         return {}
@@ -411,6 +423,23 @@ class AbstractModel(eqx.Module):
         solver, data = self.solver_for(outcome, data)
         assert solver is not None
         return assign_samples(solver, outcome.learned, data, callback=callback)
+
+    def strangeness(
+        self, outcome: Outcome, samples: Any, assignment: Assignment, /
+    ) -> tuple[Float[np.ndarray, " fitted"], Float[np.ndarray, " n"]]:
+        """How unlike their clusters samples are, on one scale for those of a fit and new ones.
+
+        Args:
+            outcome: The outcome of a fit of this model.
+            samples: New samples, as a user passes them in.
+            assignment: What `assign` says of them.
+
+        Returns:
+            A number for each fitted sample and for each new one: by default the distances that
+            decide.
+        """
+        del samples
+        return outcome.assignment.distances, assignment.distances
 
     def energies(
         self, outcome: Outcome, data: Data, /, *, callback: Callback = ignore

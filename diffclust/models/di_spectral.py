@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -46,15 +47,16 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     images and judged twice, upright and with their slant; the graphs of both are averaged.
 
     Attributes:
-        num_candidates: How many neighbours in scattering space are judged for each image; where it
-            is not given, 15, and 40 where images are turned by any angle.
+        num_candidates: How many of the nearest images in scattering space each image is aligned
+            with. Where it is not given, 15, and 40 where images are turned by any angle.
         transforms: How images are moved, as in DI K-means: `tps`, `turn-tps`, `rot-tps`. With
             rotations candidates are sought by coefficients that do not change with the angle.
         direction: `"forward"` moves every image onto its candidates; `"min"` and `"mean"` go both
             ways.
-        register: What is evened out in every image: position and size with `"place"`, slant too
-            with `"upright"`. `"auto"` is the mean of the graphs of both, `"place"` with rotations,
-            and nothing where images have no plain ground. Rotations and reflections never are.
+        register: What is evened out in every image. `"none"`: nothing. `"place"`: place and size.
+            `"upright"`: slant, too. `"auto"`: the mean of the graphs of both; as `"place"` with
+            rotations; as `"none"` where images have no plain ground. Rotations and reflections
+            never are.
 
     References:
         Cosentino et al., DI K-means, Eq. 3; Villar-Corrales and Morgenshtern, PSSC; Zelnik-Manor
@@ -146,6 +148,11 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
             return max(15 if self._rotation is None else 40, *self.num_neighbours)
         return self.num_candidates
 
+    def automatic_settings(self, description: Description) -> dict[str, Any]:
+        """The number of candidates, too."""
+        compared = self.num_compared(description.num_samples)
+        return {**super().automatic_settings(description), "num_candidates": compared}
+
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
         """Candidates in scattering space, their invariant distances, and the mean graph's cut."""
         del description
@@ -221,6 +228,12 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
         """New images are compared with those that were fitted."""
+        return self.extended_by_graph(outcome, self.neighbours_of_new(outcome, data, callback))
+
+    def neighbours_of_new(
+        self, outcome: Outcome, data: Data, callback: Callback = ignore
+    ) -> Sequence[Neighbours]:
+        """By the invariant distance, in each frame."""
         stored = outcome.extras
         coordinates = self.coordinates_of(outcome, data, callback)
         candidates = self.neighbours_among_fitted(coordinates, outcome, data)
@@ -230,7 +243,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
             both = (np.asarray(frame.registered(x)) for x in (every, stored["images"]))
             distances = self.candidate_distances(*both, data=data, callback=callback)
             ranked += by_root(candidates, distances(candidates))
-        return self.extended_by_graph(outcome, ranked)
+        return ranked
 
 
 def _pairs_in(frame: Frame) -> str:

@@ -314,6 +314,12 @@ class AbstractGradientModel(AbstractImageModel):
         network = {} if self.backbone is None else {"Network": self.backbone}
         return {**super().describe(), **network}
 
+    def automatic_settings(self, description: Description) -> dict[str, Any]:
+        """The batch, the steps of each phase, and when small clusters are refilled."""
+        plan = self.training_plan(description)
+        steps = tuple(phase.steps for phase in plan.phases)
+        return {"batch_size": plan.batch_size, "steps": steps, "refill_every": plan.window}
+
     def training_plan(self, description: Description) -> GradientPlan:
         """The phases of the curriculum."""
         channels = description.sample.shape[2]

@@ -268,6 +268,10 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         """Returns the copies that the alignment to prototypes needs."""
         return self.alignment_model().working_copies(description)
 
+    def automatic_settings(self, description: Description) -> dict[str, Any]:
+        """The number of scales."""
+        return {"num_scales": self._scales(min(description.sample.shape[:2]))}
+
     def num_features(self, image_shape: tuple[int, ...]) -> int:
         """How many scattering coefficients an image has.
 
@@ -348,16 +352,19 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
 
     def _on_canvas(self, height: int, width: int) -> tuple[AbstractScattering, OnCanvas]:
         """The scattering transform, and the same of images laid on a canvas."""
-        enlargement = -(-_LEAST_PIXELS // min(height, width))
+        scales, enlargement = self._scales(min(height, width)), _enlargement(min(height, width))
         height, width = enlargement * height, enlargement * width
-        scales = self.num_scales
-        if scales is None:
-            side = max(_LEAST_SIDE, min(height, width))
-            scales = max(1, round(math.log2(side / 4)))
         step = 2**scales
         rows, columns = (max(_LEAST_SIDE, step * -(-side // step)) for side in (height, width))
         scattering = self.scattering(rows, columns, scales)
         return scattering, OnCanvas(scattering, rows, columns, enlargement)
+
+    def _scales(self, shorter: int) -> int:
+        """J for images whose shorter side has so many pixels."""
+        if self.num_scales is not None:
+            return self.num_scales
+        side = max(_LEAST_SIDE, _enlargement(shorter) * shorter)
+        return max(1, round(math.log2(side / 4)))
 
     def project(
         self, data: Data, *, callback: Callback = ignore
@@ -422,6 +429,11 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         data, report = self.in_frame(data), reporter(callback)
         feature_map = self.feature_map(*data.samples.shape[1:3])
         return project_images(feature_map, directions, data.samples, mesh=data.mesh, report=report)
+
+
+def _enlargement(shorter: int) -> int:
+    """How many times larger images are made whose shorter side has so many pixels."""
+    return -(-_LEAST_PIXELS // shorter)
 
 
 def _assignment(points: PointClusters, params: np.ndarray) -> Assignment:

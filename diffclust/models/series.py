@@ -35,7 +35,7 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
     (NaN), as beyond the end of the shorter ones, what was seen counts for all.
 
     Attributes:
-        warps: Whether series are warped; otherwise it is K-means of the series as they are.
+        warps: Whether series are warped, rather than compared as they are.
         num_intervals: Intervals of a warp of time, which is linear in each of them.
         warp_penalty: Weight of the variance over time of the logarithm of a warp's slope.
         standardise: Whether each channel of a series has zero mean and unit variance first.

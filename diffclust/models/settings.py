@@ -51,16 +51,17 @@ class RegistrationSettings(eqx.Module):
     """What is taken out of images, in closed form, before they are clustered.
 
     Attributes:
-        register: What is evened out in every image: position and size with `"place"`, slant too
-            with `"upright"`. `"auto"` is the latter, the former where images are turned by any
-            angle, and nothing where they have no plain ground. Rotations and reflections never are.
-        ground: What ink is: brighter than a `"dark"` ground or darker than a `"light"` one, whose
-            colour is found from the border and taken out; with `"colour"` whatever differs from it
-            along the main axis of each image's colours, which makes images grey. `"auto"` chooses
-            among these by the whole set, and with `register="none"` takes nothing out. `"keep"` is
-            for photographs: whatever differs from a smooth ground counts as ink where images are
-            placed, shadows less so, and colours and ground stay; `"auto"` for what is evened out
-            is `"place"` then.
+        register: What is evened out in every image. `"none"`: nothing. `"place"`: place and size.
+            `"upright"`: slant, too. `"auto"`: as `"upright"`; as `"place"` where images are turned
+            by any angle; as `"none"` where they have no plain ground. Rotations and reflections
+            never are.
+        ground: Foreground, which says where things lie. `"dark"`: what is brighter than a dark
+            ground. `"light"`: what is darker than a light ground. `"colour"`: what has another
+            colour than the ground; images become grey. `"keep"`, for photographs: what differs
+            from a smooth ground, shadows less so; ground and colours stay, and `register="auto"`
+            is `"place"`. `"auto"`: one of these, by the whole set, and `"none"` with
+            `register="none"`. Except with `"keep"` and `"none"` the ground is taken out, by its
+            colour at the border.
     """
 
     register: Register = eqx.field(static=True, default="none", kw_only=True)
@@ -133,8 +134,9 @@ class AlignmentSettings(WarpSettings):
         penalty_rounds: Rounds in which the penalty weights are learned from the images by their
             evidence; 0 keeps the given ones, which must be positive to be learned.
         penalty_per_cluster: Whether every cluster learns its own weights (ST K-means, Sec. 6).
-        learning_rate: Step size of Adam, the papers' minimiser, which is slower and follows all
-            clusters to the end; None takes preconditioned L-BFGS, and the most promising clusters.
+        learning_rate: Step size of Adam, the papers' minimiser, such as their 0.01; it is slower
+            and follows all clusters to the end. Where it is not given, preconditioned L-BFGS is
+            used, for the most promising clusters.
         align_steps: Adam's steps, in each stage of a pass.
     """
 
@@ -308,17 +310,17 @@ class Training(AbstractSettings):
 
     Attributes:
         steps: Most steps of each phase: without transforms, then with one transform more each, and
-            at last with all at a tenth of the learning rate. Where they are not given, `max_steps`
-            are shared out.
-        epochs: The same in passes over all images; where it is not given, `steps` count.
+            at last with all at a tenth of the learning rate. Where they are not given, the phases
+            divide `max_steps` among them.
+        epochs: The same in passes over all images. Where it is not given, `steps` is used.
         max_steps: Most steps of a run.
         tolerance: A phase ends early where the loss falls by less than this fraction; 0 does all
             steps.
-        curriculum: Whether transforms are added one by one; else all are there from the start.
+        curriculum: Whether transforms are added one by one, rather than all at the start.
         batch_size: Images a step; 128 where it is not given, 64 for images of 64 pixels or more a
             side, and never more than there are.
-        learning_rate: Adam's, for prototypes and networks alike; of another `optimizer` only if it
-            holds one (`optax.inject_hyperparams`).
+        learning_rate: Step size of Adam, for prototypes and networks alike; of another `optimizer`
+            only if it holds one (`optax.inject_hyperparams`).
         optimizer: Any complete optimiser of optax's in Adam's place; see `GradientEM.optimizer`. A
             file does not hold it: a model that was loaded would be trained by Adam.
         split_merge: Whether clusters that hold two kinds are split, and others make room, now and
@@ -331,9 +333,9 @@ class Training(AbstractSettings):
         num_starts: So many runs from different starts race for as many steps each; the better half
             by the loss of the same images goes on, until one is left. The steps are those of that
             one. Given prototypes or assignments are one start.
-        refill_every: Steps between two looks for such clusters, in all phases. Where it is not
-            given, they are looked for after every pass over the images, of 50 steps at least, but
-            no more in the last phase.
+        refill_every: Steps after which clusters that are too small (`least_share`) are refilled,
+            again and again, in all phases. Where it is not given, after every pass over the images,
+            of 50 steps at least, and not in the last phase.
 
     References:
         Monnier et al., DTI clustering, Sec. 4.2.

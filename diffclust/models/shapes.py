@@ -81,9 +81,9 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
         distance: Between the Gaussians of a shape's landmarks and a centre's; `"likelihood"` is
             no distance but the classification likelihood, in which shapes are points, and an
             `"alpha-divergence"` is not symmetric unless α is 0.
-        alpha: α of that divergence of a shape from a centre, between -1, Kullback and Leibler's,
-            and 1, the same with the two exchanged. Between the two it is bounded: groups that lie
-            far apart are equally far, and others may have less loss.
+        alpha: Which `"alpha-divergence"`: -1 is Kullback and Leibler's of a shape from a centre, 1
+            the same with the two exchanged. Between these it is bounded: groups that lie far apart
+            are equally far, and others may have less loss.
         variances: What has variances of its own: one for all landmarks (`"isotropic"`), every
             landmark and coordinate, or these in every cluster.
         covariances: Whether coordinates of a landmark vary by themselves, or together.

@@ -1,9 +1,10 @@
 """Normalised cuts of neighbour graphs in scattering space: what they share, and PSSC."""
 
+import abc
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import equinox as eqx
 import jax
@@ -42,6 +43,7 @@ from diffclust.models.scattering import (
 from diffclust.models.settings import GraphSettings, Register, removed_for
 from diffclust.parallel import Data, Description
 from diffclust.solvers import (
+    Assignment,
     Callback,
     Context,
     FitStage,
@@ -130,6 +132,39 @@ class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
             neighbours, self.num_neighbours, scales, weight=weight
         )
         return extended(outcome, affinities)
+
+    @abc.abstractmethod
+    def neighbours_of_new(
+        self, outcome: Outcome, data: Data, callback: Callback = ignore
+    ) -> Sequence[Neighbours]:
+        """The fitted samples that are nearest to new ones, in the order of the fit's graphs.
+
+        Args:
+            outcome: The outcome of the fit.
+            data: The new samples.
+            callback: Called after every chunk.
+
+        Returns:
+            Their neighbours, once for each of several distances.
+        """
+
+    def strangeness(
+        self, outcome: Outcome, samples: Any, assignment: Assignment, /
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The distances to the k-th neighbours among the fitted samples, summed over graphs.
+
+        In the embedding everything lies near some centre, whatever it is. With representatives
+        there is nothing else.
+        """
+        scales = outcome.extras.get("scales")
+        if scales is None:
+            return super().strangeness(outcome, samples, assignment)
+        # Each distance counts alike, whatever its unit.
+        units = np.median(scales, axis=1, keepdims=True)
+        data = Data(self.validated(samples), None, outcome.chunk_size)
+        near = self.neighbours_of_new(outcome, data)
+        new = [self_tuning_scales(n, num_neighbours=k) for n in near for k in self.num_neighbours]
+        return (scales / units).sum(axis=0), (np.stack(new) / units).sum(axis=0)
 
     def neighbours_stage(self, context: Context) -> dict[str, np.ndarray]:
         """The stage of a fit that finds the nearest samples in scattering space.
@@ -271,7 +306,8 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
         affinity: `"graph"` compares all samples with each other; `"representatives"` (U-SPEC) with
             a few, for any number of samples; `"auto"` takes the graph up to 100,000 samples.
         num_representatives: Samples that represent all, with `"representatives"` (U-SPEC's p).
-        num_candidates: Samples of which they are the k-means centres (U-SPEC's p').
+        num_candidates: How many samples, drawn at random, the representatives are found among, as
+            their k-means centres (U-SPEC's p').
         relative: Whether coefficients are taken relative to an image's contrast, without its mean
             colours; for photographs on several grounds or in changing light. Where it is not given
             and the ground is kept, the graphs with and without are averaged.
@@ -348,11 +384,9 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
         """Assigns images by their affinities to the samples or representatives of the fit."""
-        stored, near = outcome.extras, []
+        stored = outcome.extras
         if "coordinates" in stored:
-            for end, view in self.views.items():
-                coordinates = view.coordinates_of(outcome, data, callback, end)
-                near += self.neighbours_among_fitted(coordinates, outcome, data, end)
+            near = self.neighbours_of_new(outcome, data, callback)
             return self.extended_by_graph(outcome, near)
         coordinates = self.coordinates_of(outcome, data, callback)
         most, graphs = max(self.num_neighbours), []
@@ -362,6 +396,16 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
             near = nearest_neighbours(window, chosen, most, mesh=data.mesh)
             graphs.append(self._gaussians(near, len(chosen), sigmas))
         return extended(outcome, _side_by_side(graphs))
+
+    def neighbours_of_new(
+        self, outcome: Outcome, data: Data, callback: Callback = ignore
+    ) -> Sequence[Neighbours]:
+        """In scattering space, of each view."""
+        near: list[Neighbours] = []
+        for end, view in self.views.items():
+            coordinates = view.coordinates_of(outcome, data, callback, end)
+            near += self.neighbours_among_fitted(coordinates, outcome, data, end)
+        return near
 
     def num_compared(self, count: int) -> int:
         """Counts the neighbours that the largest graph needs; 0 with representatives."""

@@ -9,6 +9,7 @@ from diffclust.analysis import RARE, describe_movement
 from diffclust.data import Collection, LandmarkSet, Recordings, SeriesSet
 from diffclust.masks import mask_in_words
 from diffclust.models import Result
+from diffclust.parallel import Description
 from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
 from diffclust.report.selection import words_of
 from diffclust.report.text import CHANGES, count, escape, integer, number, unsteady
@@ -27,6 +28,18 @@ _STEP_REASONS = {
     Status.MAX_PASSES: "all steps were done",
 }
 
+_NOT_GIVEN = {
+    "mask": "all pixels",
+    "window": "all pixels alike",
+    "learning_rate": "none: preconditioned L-BFGS",
+    "tolerance": "none: all passes",
+    "shortlist": "all clusters",
+    "followed": "all components",
+    "relative": "without and with, averaged where the ground is kept",
+    "prior": "the distance's",
+}
+"""What settings of no number mean."""
+
 
 def fit_section(result: Result, dataset: Collection, seed: int) -> str:
     """What was done, with what settings, and how it went.
@@ -40,15 +53,29 @@ def fit_section(result: Result, dataset: Collection, seed: int) -> str:
         HTML.
     """
     figures = {name: escape(value) for name, value in _figures(result, dataset, seed).items()}
-    settings = {}
-    for name, value in result.model.settings().items():
-        text = mask_in_words(value) if name == "mask" and value is not None else value
-        settings[f"<code>{escape(name)}</code>"] = f"<code>{escape(text)}</code>"
+    settings = {
+        f"<code>{escape(name)}</code>": f"<code>{escape(value)}</code>"
+        for name, value in _settings(result).items()
+    }
     listed, folded = _listed(figures, "facts"), _listed(settings, "facts settings")
     folded = f"<details open><summary>Settings</summary>{folded}</details>"
     curve = _curve(result, words_of(result, dataset).noun)
     columns = (curve, listed + folded) if curve else (listed, folded)
     return f'<div class="run"><div>{columns[0]}</div><div>{columns[1]}</div></div>'
+
+
+def _settings(result: Result) -> dict[str, object]:
+    """The settings, and of those that were left to the method what they came to."""
+    sample, count = jax.ShapeDtypeStruct(result.sample_shape, "float32"), len(result.assignments)
+    used = result.model.automatic_settings(Description(sample, count, count, False))
+    settings = {}
+    for name, value in result.model.settings().items():
+        if name == "mask" and value is not None:
+            value = mask_in_words(value)
+        elif value is None:
+            value = used.get(name, _NOT_GIVEN.get(name, "not used"))
+        settings[name] = value
+    return settings
 
 
 def _listed(items: Mapping[str, str], css_class: str) -> str:

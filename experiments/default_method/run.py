@@ -18,6 +18,7 @@ import numpy as np
 from diffclust.data import load
 from diffclust.metrics import scores
 from diffclust.models import MODELS
+from experiments.default_method.clothes import clothes
 from experiments.gallery.run import some_letters
 from experiments.harness import RESULTS, arguments, finish, missing_runs
 from experiments.photographs.sets import SETS as PHOTOGRAPHS
@@ -54,6 +55,7 @@ SETS = {
     **PHOTOGRAPHS,
 }
 KINDS = [*SETS]  # the sets of one run; others are read when named
+SETS["clothes"] = clothes
 SETS["digits"] = digits("digits", "all")
 
 

@@ -1,9 +1,13 @@
 """New samples against those that were fitted."""
 
+import jax
 import numpy as np
+import pytest
 
-from diffclust.analysis import p_values
+from diffclust.analysis import RARE, p_values, strangers
+from diffclust.models import KMeans, ProjectedScatteringSpectralClustering
 from diffclust.solvers import Assignment
+from tests.registry import blobs
 
 
 def assigned(clusters: list[int], distances: list[float]) -> Assignment:
@@ -28,3 +32,36 @@ def test_they_are_uniform_where_new_samples_are_like_the_fitted() -> None:
     values = p_values(*(assigned(*part) for part in parts))
     for share in (0.05, 0.3, 0.8):
         assert abs((values <= share).mean() - share) < 0.04
+
+
+def test_by_distances_where_these_decide(key: jax.Array) -> None:
+    images = blobs(30)
+    result = KMeans(2, num_restarts=1).fit(images[:20], key=key)
+    new = result.predict(images[20:])
+    by_distance = p_values(result.outcome.assignment, new)
+    np.testing.assert_array_equal(strangers(result, images[20:], new), by_distance)
+
+
+@pytest.mark.parametrize("affinity", ["graph", "representatives"])
+def test_a_graph_knows_strangers_by_their_neighbours(key: jax.Array, affinity: str) -> None:
+    """In the embedding every image lies near some centre: noise lay among the digits."""
+    images = np.zeros((100, 16, 16, 1), np.float32)
+    random = np.random.default_rng(0)
+    for i, image in enumerate(images):
+        x, y = 5 + random.integers(-1, 2, 2)
+        image[(slice(y, y + 4), slice(2, 14)) if i % 2 else (slice(2, 14), slice(x, x + 4))] = 0.9
+    images += random.uniform(0.0, 0.1, images.shape).astype(np.float32)
+    noise = random.uniform(size=(20, 16, 16, 1)).astype(np.float32)
+    settings = {"num_neighbours": (4,), "num_removed": (0,), "num_angles": 2, "register": "none"}
+    model = ProjectedScatteringSpectralClustering(
+        2, affinity=affinity, num_representatives=10, num_dimensions=8, **settings
+    )
+    result = model.fit(images[:60], key=key)
+    shares = []
+    for new in (images[60:], noise):
+        values = strangers(result, new, result.predict(new))
+        assert values.shape == (len(new),)
+        shares.append(float(np.mean(values <= RARE)))
+    if affinity == "graph":
+        assert shares[0] < 0.4
+        assert shares[1] == 1.0

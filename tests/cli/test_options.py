@@ -176,3 +176,23 @@ def test_help_says_numbers_and_no_words_of_python() -> None:
             if about["default"] is None:
                 said = r"not given|the default"
                 assert re.search(said, about["help"], re.IGNORECASE), name
+
+
+def test_what_turns_something_off_says_so() -> None:
+    for method, table in method_options().items():
+        for name, about in table.items():
+            assert name.startswith("--no-") == about["help"].startswith("Turn off: "), (
+                method,
+                name,
+            )
+
+
+def test_help_of_settings_is_no_python(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [about["help"] for table in method_options().values() for about in table.values()]
+    assert not [
+        text for text in texts if re.search(r"\w+=|\bNone\b|\b[a-z]+_[a-z]+ (is|are|must)", text)
+    ]
+    text = help_of(capsys, "fit", "--method", "dti-kmeans")
+    assert "(default: on)" in text
+    assert "the phases divide --max-steps among them" in text
+    assert "turns it off" not in text

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from diffclust import models
 from diffclust.data import Dataset, load
 from diffclust.energies import TransformedDistance
 from diffclust.models import (
@@ -29,6 +30,7 @@ from diffclust.models import (
 )
 from diffclust.prototypes import Clusters, Learned
 from diffclust.report import write_report
+from diffclust.report.fit import _settings
 from diffclust.report.images import align_samples
 from diffclust.report.selection import select, select_bridges
 from diffclust.report.text import duration, escape, number
@@ -538,3 +540,23 @@ def test_recordings_have_axes_and_can_be_played(
     text = (tmp_path / "few.html").read_text("utf-8")
     assert 0 < text.count("<audio") < 12
     assert "a page holds 0.03 MB of sound" in text
+
+
+@pytest.mark.parametrize("name", sorted(models.MODELS))
+def test_settings_say_what_was_used(name: str) -> None:
+    """None is Python, and tells nobody which number was taken."""
+    model = models.MODELS[name].from_settings({"num_clusters": 3})
+    shape = {"shape": (5, 2), "series": (20, 1)}.get(model.descriptor.sample_kind, (32, 32, 1))
+    count, none = 200, np.zeros(200, np.int32)
+    assignment = Assignment(none, none * 1.0, none * 1.0, none, np.zeros((count, 0)))
+    learned = Learned(Clusters(jnp.zeros((3, 2)), jnp.zeros((3, 0))))
+    outcome = Outcome(learned, assignment, (1.0,), (1.0,), Status.SOLVED, 16)
+    used = _settings(Result(model, shape, outcome))
+    assert used.keys() == model.settings().keys()
+    assert None not in used.values()
+    for setting, value in model.settings().items():
+        assert value is None or setting == "mask" or used[setting] == value
+    expected = {"num_scales": 3, "num_candidates": 15, "batch_size": 128, "refill_every": 50}
+    for setting in expected.keys() & used.keys():
+        if model.settings()[setting] is None:
+            assert used[setting] == expected[setting]
