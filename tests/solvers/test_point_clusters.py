@@ -87,8 +87,8 @@ def test_weights_are_scikit_learns(few: int, monkeypatch: pytest.MonkeyPatch, ke
     plain = kmeans(x, 6, key=key)
     assert np.sum(weight * plain.distances**2) > 1.0001 * ours
     # Rows that weigh nothing make no places of their own.
-    few = kmeans([[0.0], [1.0], [9.0]], 2, key=key, weight=[1.0, 2.0, 0.0])
-    np.testing.assert_array_equal(few.centres, [[0.0], [1.0]])
-    np.testing.assert_array_equal(few.assignments, [0, 1, 1])
+    three = kmeans([[0.0], [1.0], [9.0]], 2, key=key, weight=[1.0, 2.0, 0.0])
+    np.testing.assert_array_equal(three.centres, [[0.0], [1.0]])
+    np.testing.assert_array_equal(three.assignments, [0, 1, 1])
     with pytest.raises(ValueError, match=r"weight must have shape \(2,\), one for each point"):
         kmeans(np.ones((2, 1)), 1, key=key, weight=[1.0])
