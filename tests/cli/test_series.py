@@ -115,7 +115,10 @@ def test_series_of_another_length_are_not_predicted(run: Run) -> None:
     assert "samples must have the fitted shape (24, 1), not (30, 1)" in err
 
 
-@pytest.mark.parametrize("given", [(), ("--method", "di-kmeans", "--intervals", "3")])
+@pytest.mark.parametrize(
+    "given",
+    [(), pytest.param(("--method", "di-kmeans", "--intervals", "3"), marks=pytest.mark.slow)],
+)
 def test_the_method_follows_what_a_file_holds(run: Run, given: tuple[str, ...]) -> None:
     words = ("fit", "series.npz", "-k", "2", "--out", "run", "--dry-run", *given)
     status, out, err = run(*words)
