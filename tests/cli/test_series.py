@@ -116,7 +116,11 @@ def test_series_of_another_length_are_not_predicted(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [("--representation", "srvf"), ("--method", "di-kmeans", "--intervals", "3")]
+    "given",
+    [
+        ("--representation", "srvf"),
+        pytest.param(("--method", "di-kmeans", "--intervals", "3"), marks=pytest.mark.slow),
+    ],
 )
 def test_the_method_follows_what_a_file_holds(run: Run, given: tuple[str, ...]) -> None:
     words = ("fit", "series.npz", "-k", "2", "--out", "run", "--dry-run", *given)

@@ -174,7 +174,9 @@ def test_every_image_twice(affinity: str, images: np.ndarray) -> None:
     np.testing.assert_array_equal(found.assignments[::2], found.assignments[1::2])
 
 
-@pytest.mark.parametrize("affinity", ["graph", "representatives"])
+@pytest.mark.parametrize(
+    "affinity", ["graph", pytest.param("representatives", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("kind", ["all-blank", "all-equal", "half-blank", "one-blank"])
 def test_constant_and_blank_images_are_taken(affinity: str, kind: str, images: np.ndarray) -> None:
     odd = {
@@ -193,7 +195,7 @@ def test_constant_and_blank_images_are_taken(affinity: str, kind: str, images: n
 
 
 @pytest.mark.parametrize("affinity", ["graph", "representatives"])
-@pytest.mark.parametrize("groups", [2, 3, 4])
+@pytest.mark.parametrize("groups", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))])
 def test_a_graph_in_parts(affinity: str, groups: int, tmp_path) -> None:
     labels = np.arange(CHUNK) % groups
     parts = far_groups(labels)
@@ -390,6 +392,7 @@ def test_more_directions_are_removed_for_more_clusters() -> None:
     assert ProjectedScatteringSpectralClustering(2, num_removed=(3,)).removed == (3,)
 
 
+@pytest.mark.slow
 def test_where_the_ground_is_kept_two_kinds_of_features_are_averaged(
     images: np.ndarray, tmp_path: Path
 ) -> None:
