@@ -130,6 +130,7 @@ COMPOSITIONS = {
         },
         {
             "max_passes=5": "max_passes=5, warps=False, split_merge=False",
+            "max_passes=1, ": "max_passes=1, warps=False, ",
             "import InvariantDistance": "import GridSearch, InvariantDistance",
             "model.aligner()": "GridSearch(0.5 * jnp.eye(8))",
         },
@@ -201,8 +202,11 @@ COMPOSITIONS = {
     ),
     "kind of sample": Composition(
         ("own-sample",),
-        lambda n: {"counts": n["result"].counts.tolist()},
-        {"NoAlignment()))": "NoAlignment()), num_restarts=1, split_merge=False)"},
+        lambda n: {name: n[name].counts.tolist() for name in ("result", "moved")},
+        {
+            "NoAlignment()))": "NoAlignment()), num_restarts=1, split_merge=False)",
+            "(0.5,))": "(0.5,), num_restarts=1, max_passes=3, split_merge=False)",
+        },
     ),
     "model": Composition(
         ("own-model",),
