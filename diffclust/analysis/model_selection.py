@@ -214,8 +214,8 @@ def clusters_of_leading(result: Result, num_clusters: int, *, key: Key) -> Point
         key: Random key of the k-means.
 
     Returns:
-        k-means of the K leading eigenvectors; None where the fit has none of the samples, but those
-        of representatives.
+        k-means of the leading eigenvectors, as many more than K as the fit had; None where the fit
+        has none of the samples, but those of representatives.
 
     Raises:
         ValueError: If K is larger than that of the fit.
@@ -227,5 +227,5 @@ def clusters_of_leading(result: Result, num_clusters: int, *, key: Key) -> Point
         raise ValueError(f"num_clusters must be at most the {most} of the fit, not {num_clusters}")
     if len(embedding.basis) != len(result.assignments):
         return None
-    vectors = embedding.leading(num_clusters)
+    vectors = embedding.leading(num_clusters + max(0, embedding.basis.shape[1] - most))
     return kmeans(vectors, num_clusters, key=key, num_restarts=result.model.num_restarts)

@@ -134,8 +134,8 @@ def _fit(
     stack: contextlib.ExitStack,
 ) -> tuple[Result, Collection, dict[str, Any]]:
     """The fit, all samples, and what the report shows beside; states are saved until the end."""
-    threading.Thread(target=_import_ahead).start()
     own, dataset = processes.load_samples(options, model, bar)
+    threading.Thread(target=_import_ahead).start()
     if processes.mesh is None:
         announce_long_fit(options, model, dataset, bar)
     with processes.raise_everywhere():
@@ -170,8 +170,10 @@ def _fit(
 
 def _import_ahead() -> None:
     """What is slow to import and needed after the fit: compiling leaves a core free."""
-    for name in ("orbax.checkpoint", "sklearn.manifold"):
-        importlib.import_module(name)
+    # A fit that fails at once ends the process meanwhile, and nothing can be imported then.
+    with contextlib.suppress(RuntimeError):
+        for name in ("orbax.checkpoint", "sklearn.manifold"):
+            importlib.import_module(name)
 
 
 def with_movement(

@@ -59,6 +59,24 @@ class SpectralEmbedding:
         walk = self.basis * _divisor(self.eigenvalues, self.basis.shape[1])
         return normalised_rows(walk[:, :num_vectors])
 
+    def diffused(self, num_vectors: int, power: float) -> "SpectralEmbedding":
+        """The embedding by some of the leading vectors, each times a power of its eigenvalue.
+
+        Args:
+            num_vectors: How many.
+            power: Steps of the random walk; 0 leaves the vectors as they are.
+
+        Returns:
+            The embedding of the references, rows scaled to unit length afterwards.
+
+        References:
+            Coifman and Lafon (2006), Diffusion maps, Sec. 2.
+        """
+        scale = np.maximum(self.eigenvalues[: self.basis.shape[1]], 0.0) ** power
+        basis = (self.basis * scale)[:, :num_vectors]
+        short = SpectralEmbedding.of_basis(self.eigenvalues, basis)
+        return dataclasses.replace(short, vectors=short.leading(num_vectors))
+
     def extend(self, affinities: "scipy.sparse.csr_array") -> Float[np.ndarray, "m vectors"]:
         """Rows of new samples by Nyström's formula: y = D⁻¹ A v / λ, scaled to unit length.
 

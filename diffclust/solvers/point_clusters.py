@@ -1,6 +1,7 @@
 """k-means of points: the last step of every spectral method."""
 
 import dataclasses
+import warnings
 from typing import Any
 
 import jax.numpy as jnp
@@ -96,6 +97,7 @@ def _centres_of_few(
 ) -> Float[np.ndarray, "clusters features"]:
     """By scikit-learn, which compiles nothing; more starts stand for split-and-merge moves."""
     from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
     starts = plan.num_restarts * (8 if plan.split_merge.rounds else 1)
@@ -107,7 +109,9 @@ def _centres_of_few(
         tol=plan.stopping.tolerance or 0.0,
         random_state=int(rng.integers(2**31)),
     )
-    with threadpool_limits(limits=1):
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        # Points that differ by rounding alone make empty clusters.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         return solver.fit(points, sample_weight=weight).cluster_centers_.astype(points.dtype)
 
 

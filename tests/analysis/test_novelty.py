@@ -48,7 +48,7 @@ def test_a_graph_knows_strangers_by_their_neighbours(key: jax.Array, affinity: s
     images = np.zeros((100, 16, 16, 1), np.float32)
     random = np.random.default_rng(0)
     for i, image in enumerate(images):
-        x, y = 5 + random.integers(-1, 2, 2)
+        x = y = 6
         image[(slice(y, y + 4), slice(2, 14)) if i % 2 else (slice(2, 14), slice(x, x + 4))] = 0.9
     images += random.uniform(0.0, 0.1, images.shape).astype(np.float32)
     noise = random.uniform(size=(20, 16, 16, 1)).astype(np.float32)

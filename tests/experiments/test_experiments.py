@@ -75,7 +75,9 @@ FIGURES = {
         0.5 < f["steadiness"][0] < f["steadiness"][1] <= 1.0 and f["loss and slope"][1] > 0.0
     ),
     "devices": lambda f: f["devices"] == 4 and f["prototypes"] == [10, 28, 28, 1],
-    "kind of sample": lambda f: min(f["counts"]) > 25 and sum(f["counts"]) == 90,
+    "kind of sample": lambda f: all(
+        min(f[name]) > 25 and sum(f[name]) == 90 for name in ("result", "moved")
+    ),
     "model": lambda f: 2.0 < f["loss"] < 8.0,
     "learned objective": lambda f: max(f["counts"]) < 10 and sum(f["counts"]) == 60,
 }

@@ -55,6 +55,19 @@ def test_leading_vectors_are_those_of_a_smaller_embedding() -> None:
     np.testing.assert_allclose(of_basis.leading(6), large.vectors, atol=1e-9)
 
 
+def test_diffused_vectors_are_those_of_so_many_steps(key) -> None:
+    graph = graph_of(moons(60)[0])
+    found = spectral_embedding(graph, 6, key=key)
+    np.testing.assert_allclose(found.diffused(6, 0.0).vectors, found.vectors, atol=1e-9)
+    several = found.diffused(6, 3.0)
+    # A step of the walk multiplies each eigenvector by its eigenvalue.
+    walk = scipy.sparse.diags_array(1.0 / graph.sum(axis=1)) @ graph
+    stepped = walk @ (walk @ (walk @ (found.basis * found.eigenvalues[:6])))
+    rows = stepped / np.linalg.norm(stepped, axis=1, keepdims=True)
+    np.testing.assert_allclose(several.vectors, rows, atol=1e-6)
+    np.testing.assert_allclose(several.extend(graph), several.vectors, atol=1e-6)
+
+
 @pytest.fixture
 def no_dense(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedding, "_DENSE", 0)

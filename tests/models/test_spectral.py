@@ -130,6 +130,17 @@ def test_groups_of_very_unequal_size_survive() -> None:
     assert sorted(found.counts)[0] <= 10
 
 
+@pytest.mark.slow
+def test_a_small_group_takes_no_cluster_from_two_large_ones(key: jax.Array) -> None:
+    """28 ones of the bundled digits had a cluster, while eights and threes shared two others."""
+    digits = load_digits()
+    result = ProjectedScatteringSpectralClustering(10).fit(digits.images, key=key)
+    assert result.counts.min() > 100
+    assert metrics.accuracy(digits.labels, result.assignments) > 0.95
+    # The steadier embedding is by five vectors more than clusters.
+    assert result.outcome.extras["basis"].shape == (len(digits.images), 15)
+
+
 def test_graphs_of_one_distance_agree_or_not_by_their_neighbours() -> None:
     noise = np.random.default_rng(0).uniform(size=(60, 10, 10, 1)).astype(np.float32)
     settings = {"num_removed": None, "num_neighbours": (3, 4, 5)}
