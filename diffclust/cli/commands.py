@@ -3,12 +3,10 @@
 import contextlib
 import dataclasses
 import hashlib
-import importlib
 import json
 import math
 import os
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -135,7 +133,6 @@ def _fit(
 ) -> tuple[Result, Collection, dict[str, Any]]:
     """The fit, all samples, and what the report shows beside; states are saved until the end."""
     own, dataset = processes.load_samples(options, model, bar)
-    threading.Thread(target=_import_ahead).start()
     if processes.mesh is None:
         announce_long_fit(options, model, dataset, bar)
     with processes.raise_everywhere():
@@ -166,14 +163,6 @@ def _fit(
         by_method = {fit.model.method: fit for fit in others.results} if others else {}
         result = with_movement(result, options, dataset, bar, kmeans=by_method.get(BASELINE))
     return result, dataset, {"film": film, "others": others}
-
-
-def _import_ahead() -> None:
-    """What is slow to import and needed after the fit: compiling leaves a core free."""
-    # A fit that fails at once ends the process meanwhile, and nothing can be imported then.
-    with contextlib.suppress(RuntimeError):
-        for name in ("orbax.checkpoint", "sklearn.manifold"):
-            importlib.import_module(name)
 
 
 def with_movement(
