@@ -257,15 +257,6 @@ def cut_mean_graph(
     """
     report = reporter(callback, "cut")
 
-    def cut(
-        graph: "scipy.sparse.csr_array", restarts: int
-    ) -> list[tuple[SpectralEmbedding, PointClusters]]:
-        most = num_clusters + _MORE_VECTORS
-        leading = spectral_embedding(graph, most, key=key, num_extra=0)
-        settings = {"key": key, "weight": weight, "num_restarts": restarts}
-        each = leading.diffused(num_clusters, 0.0), leading.diffused(most, _STEPS)
-        return [(x, kmeans(x.vectors, num_clusters, **settings)) for x in each]
-
     several = [
         [self_tuning_affinity(near, num_neighbours=k) for k in num_neighbours]
         for near in neighbours
@@ -275,14 +266,13 @@ def cut_mean_graph(
     alone = graphs if len(graphs) > 1 else []
     report(0, 1 + len(alone))
     graph = weighted_graph(affinities, rows=weight, columns=weight)
-    found, indices = cut(graph, num_restarts), []
+    found, indices = _cut_twice(graph, num_clusters, key, weight, num_restarts), []
     for number, each in enumerate(alone):
         report(number + 1, 1 + len(alone))
-        single = cut(weighted_graph(each, rows=weight, columns=weight), 1)
-        pairs = zip(found, single, strict=True)
-        indices.append(
-            [metrics.adjusted_rand_index(a.assignments, b.assignments) for (_, a), (_, b) in pairs]
-        )
+        single = weighted_graph(each, rows=weight, columns=weight)
+        pairs = zip(found, _cut_twice(single, num_clusters, key, weight, 1), strict=True)
+        labels = [(mean.assignments, own.assignments) for (_, mean), (_, own) in pairs]
+        indices.append([metrics.adjusted_rand_index(*each) for each in labels])
     steady = np.mean(indices, axis=0) if indices else np.zeros(len(found))
     embedding, points = found[int(steady.argmax())]
     figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
@@ -302,6 +292,21 @@ def cut_mean_graph(
         extras["weight"] = weight
     loss = normalised_cut(graph, points.assignments, num_clusters=num_clusters)
     return FeatureClustering(points, loss, extras, figures)
+
+
+def _cut_twice(
+    graph: "scipy.sparse.csr_array",
+    num_clusters: int,
+    key: Key,
+    weight: Float[np.ndarray, " n"] | None,
+    num_restarts: int,
+) -> list[tuple[SpectralEmbedding, PointClusters]]:
+    """The embedding in K vectors, and in some more that are weighted, each with its clusters."""
+    most = num_clusters + _MORE_VECTORS
+    leading = spectral_embedding(graph, most, key=key, num_extra=0)
+    settings = {"key": key, "weight": weight, "num_restarts": num_restarts}
+    each = leading.diffused(num_clusters, 0.0), leading.diffused(most, _STEPS)
+    return [(x, kmeans(x.vectors, num_clusters, **settings)) for x in each]
 
 
 Affinity = Literal["auto", "graph", "representatives"]
