@@ -13,7 +13,7 @@ from functools import partial, reduce
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from diffclust.types import Scalar
 
@@ -30,6 +30,30 @@ def product(*factors: Float[Array, "..."]) -> Float[Array, "..."]:
         Their product.
     """
     return reduce(partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST), factors)
+
+
+def first_minimum(
+    values: Float[Array, " n"],
+) -> tuple[Int[Array, ""], Float[Array, ""]]:
+    """The index of the least value, and the value; of several the first, or the first NaN.
+
+    What `argmin` finds, by plain reductions, which XLA vectorises on the CPU.
+
+    Args:
+        values: At least one number.
+
+    Returns:
+        The index and the value, NaN where there is one.
+    """
+    count = values.shape[0]
+    index = jnp.arange(count, dtype=jnp.int32)
+    least = jnp.min(values)
+    first = jnp.min(jnp.where(values <= least, index, count))
+    # A reduction may lose a NaN.
+    missing = jnp.min(jnp.where(jnp.isnan(values), index, count))
+    is_missing = missing < count
+    best = jnp.where(is_missing, missing, jnp.minimum(first, count - 1))
+    return best, jnp.where(is_missing, jnp.nan, least)
 
 
 def safe_sqrt(x: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -142,8 +142,8 @@ class Watch:
             **scores(self.labels, found.clusters),
         }
         self.trace.append(row)
-        told = [f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()]
-        print(self.prefix, *told, flush=True)
+        words = [f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()]
+        print(self.prefix, *words, flush=True)
         self.paused += time.perf_counter() - stopped
 
 
@@ -186,8 +186,8 @@ def run(
         **{name: int(result.outcome.figures.get(name, 0)) for name in ("refills", "moves")},
         "seconds": round(seconds, 1),
     }
-    told = [f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()]
-    print(prefix, "done", *told, flush=True)
+    words = [f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()]
+    print(prefix, "done", *words, flush=True)
     return row
 
 

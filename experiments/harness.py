@@ -119,7 +119,7 @@ def timed(function: Callable[[], Any], repeats: int = 3) -> tuple[float, float, 
     return seconds[0], min(seconds[1:]), result
 
 
-def spread(values: list[float]) -> dict[str, float]:
+def mean_and_std(values: list[float]) -> dict[str, float]:
     return {
         "mean": round(float(np.mean(values)), 4),
         "std": round(float(np.std(values)), 4),
@@ -135,12 +135,12 @@ def scored(prefix: str, runs: list[tuple[int, Any, float]], labels: np.ndarray) 
     for seed, found, seconds in runs:
         row = {"seed": seed, "cut": found.loss, **scores(labels, found.points.assignments)}
         rows.append(row)
-        told = {**row, **found.figures, "seconds": seconds}
-        words = [f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in told.items()]
+        printed = {**row, **found.figures, "seconds": seconds}
+        words = [f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in printed.items()]
         print(prefix, *words, flush=True)
     least = min(rows, key=lambda row: row["cut"])
     return {
-        **{score: spread([row[score] for row in rows]) for score in ("acc", "nmi", "ari")},
+        **{score: mean_and_std([row[score] for row in rows]) for score in ("acc", "nmi", "ari")},
         "least_cut": {k: round(least[k], 4) for k in ("seed", "acc", "nmi", "ari")},
     }
 

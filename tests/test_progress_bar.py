@@ -47,9 +47,9 @@ def test_it_says_nothing_elsewhere(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_a_callback_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
-    told: list[Progress] = []
-    fit(callback=told.append)
-    assert told
+    reported: list[Progress] = []
+    fit(callback=reported.append)
+    assert reported
     with on_terminal(None) as shown:
         assert isinstance(shown, ProgressBar)
     with on_terminal(ignore) as shown:
@@ -58,14 +58,14 @@ def test_a_callback_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reports(restarts: int, passes: int, refine: int) -> list[Progress]:
     """What a fit by Lloyd's algorithm says: every pass in two chunks."""
-    told = [
+    reported = [
         Progress("pass", restart, i, chunk, 2)
         for restart in range(restarts)
         for i in range(passes)
         for chunk in (1, 2)
     ]
-    told += [Progress("refine", 0, i, chunk, 2) for i in range(refine) for chunk in (1, 2)]
-    return [*told, Progress("predict", 0, 0, 1, 1)]
+    reported += [Progress("refine", 0, i, chunk, 2) for i in range(refine) for chunk in (1, 2)]
+    return [*reported, Progress("predict", 0, 0, 1, 1)]
 
 
 @pytest.mark.parametrize(("restarts", "passes", "refine"), [(4, 9, 4), (1, 40, 0), (3, 3, 9)])
@@ -98,10 +98,10 @@ def test_the_bar_is_shared_by_the_stages_that_a_fit_has(stages: tuple[str, ...])
     fraction, seen = Fraction(), []
     for number, name in enumerate(stages):
         kind = "neighbours" if name[:4] == "repr" else name.split("_")[0].split(" ")[0]
-        told = [kind, "directions"] if kind == "features" else [kind]
+        reported = [kind, "directions"] if kind == "features" else [kind]
         seen += [
             fraction(Progress(stage, 0, 0, n, 4, stages=stages, stages_done=number))
-            for stage in told
+            for stage in reported
             for n in (1, 2, 3, 4)
         ]
     # It never stands still, never leaps, and ends at the end.
@@ -113,7 +113,7 @@ def test_the_bar_is_shared_by_the_stages_that_a_fit_has(stages: tuple[str, ...])
 
 
 def test_a_fit_tells_of_the_stages_that_it_has() -> None:
-    told: list[Progress] = []
+    reported: list[Progress] = []
     problem = StagedProblem(
         (
             FitStage("features", lambda given: _told(given, "features")),
@@ -123,9 +123,9 @@ def test_a_fit_tells_of_the_stages_that_it_has() -> None:
     )
     data, state = Data(blobs(20)), problem.init(Data(blobs(20)), jax.random.key(0))
     while not problem.done(state):
-        state = problem.advance(data, state, told.append)
-    assert [(p.stage, p.stages_done) for p in told] == [("features", 0), ("cut", 1)]
-    assert {p.stages for p in told} == {("features", "cut")}
+        state = problem.advance(data, state, reported.append)
+    assert [(p.stage, p.stages_done) for p in reported] == [("features", 0), ("cut", 1)]
+    assert {p.stages for p in reported} == {("features", "cut")}
 
 
 def _told(given: Context, stage: str) -> dict[str, np.ndarray]:

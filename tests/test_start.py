@@ -23,7 +23,7 @@ SLOW = 4.0
 """How many times slower than two idle cores a machine may be on which tests run."""
 
 
-def told(code: str) -> list[str]:
+def printed(code: str) -> list[str]:
     """What a fresh interpreter prints, and how many processor seconds it has taken by then."""
     code += "\nimport os; print(sum(os.times()[:2]))"
     found = subprocess.run(
@@ -46,7 +46,7 @@ def test_import_is_quick_and_pulls_in_nothing_heavy() -> None:
     # The package imports its parts when they are asked for; so this asks.
     names = "".join(f"diffclust.{name}; " for name in diffclust.__all__)
     code = f"import sys, diffclust; {names}print([m for m in {heavy} if m in sys.modules])"
-    pulled_in, seconds = told(code)
+    pulled_in, seconds = printed(code)
     assert pulled_in == "[]"
     assert float(seconds) < SLOW * 1.5
 
@@ -69,7 +69,7 @@ for command in [[], *[[name] for name in {list(COMMANDS)}]]:
     assert "usage" in text.getvalue().lower(), command
 print([name for name in ("jax", "equinox", "sklearn") if name in sys.modules])
 """
-    pulled_in, seconds = told(code)
+    pulled_in, seconds = printed(code)
     assert pulled_in == "[]"
     # Each of them in less than two seconds; here they share one start, and do.
     assert float(seconds) < SLOW * 2.0

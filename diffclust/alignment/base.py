@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.energies import AbstractPairEnergy
+from diffclust.linalg import first_minimum
 from diffclust.prototypes import Clusters, LandmarkGaussians
 from diffclust.types import Scalar
 
@@ -207,13 +208,14 @@ class AbstractUnaligned(AbstractAligner):
     ) -> Alignment:
         params = jnp.zeros((energy.num_params,), dtype=start.params.dtype)
         energies = energy.unaligned(sample, self.compared(clusters, start))
-        count, index = self.num_candidates(len(clusters)), jnp.arange(len(clusters))
+        count = self.num_candidates(len(clusters))
+        index = jnp.arange(len(clusters), dtype=jnp.int32)
         chosen, least = [], []
         # One minimum after another: a sort over all clusters costs far more on a CPU.
         for _ in range(count):
-            best = jnp.argmin(energies)
-            chosen.append(best.astype(jnp.int32))
-            least.append(energies[best])
+            best, value = first_minimum(energies)
+            chosen.append(best)
+            least.append(value)
             energies = jnp.where(index == best, jnp.inf, energies)
         return Alignment(jnp.stack(chosen), jnp.tile(params[None], (count, 1)), jnp.stack(least))
 

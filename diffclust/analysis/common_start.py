@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from diffclust import _validation
 from diffclust._random import split_key
@@ -89,15 +89,10 @@ def fit_from_common_start(
     unknown = [name for name in methods if name not in COMPARABLE]
     if unknown:
         raise ValueError(f"methods must be among {', '.join(COMPARABLE)}, not {', '.join(unknown)}")
-    array = model.validated(images)
+    array = model.prepared(images)
     weight = _validation.weights(sample_weight, len(array))
-    # Where the best restart began, drawn again.
-    losses = result.outcome.restarts
-    best = split_key(key, len(losses), int(np.argmin(losses)))
-    data = Data(array, weight, result.outcome.chunk_size)
-    chunks = data.level(1, model.solver().normalise)
-    indices = kmeans_plus_plus(chunks, model.num_clusters, SquaredEuclidean().to_all, key=best)
-    start = np.asarray(array[np.asarray(indices)])
+    indices = seeds_of(result, Data(array, weight, result.outcome.chunk_size), key=key)
+    start = np.asarray(array[indices])
     fits = tuple(
         other_method(model, name).fit(
             array,
@@ -109,6 +104,24 @@ def fit_from_common_start(
         for name in methods
     )
     return CommonStart(start, indices, fits, split_merge=model.split_merge)
+
+
+def seeds_of(result: Result, data: Data, *, key: Key) -> Int[np.ndarray, " clusters"]:
+    """The samples that the best restart of a fit began with, drawn again.
+
+    Args:
+        result: A fit of one of `COMPARABLE` that began by k-means++.
+        data: The images it was fitted to, prepared, and their weights.
+        key: The key of that fit.
+
+    Returns:
+        Their positions.
+    """
+    model, losses = cast(AbstractPrototypeModel, result.model), result.outcome.restarts
+    best = split_key(key, len(losses), int(np.argmin(losses)))
+    chunks = data.level(1, model.solver().normalise)
+    to_all = SquaredEuclidean().to_all
+    return np.asarray(kmeans_plus_plus(chunks, model.num_clusters, to_all, key=best))
 
 
 def other_method(model: AbstractPrototypeModel, name: str) -> AbstractPrototypeModel:

@@ -45,7 +45,7 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
         raise ValueError(
             f"penalty weights of {model.penalty()} have no evidence; all of them must be positive"
         )
-    array = model.validated(images)
+    array = model.prepared(images)
     solver, assignment = model.solver(), result.outcome.assignment
     chunks = Data(array, None, result.outcome.chunk_size).level(1, solver.normalise)
     unseen = solver.init_memory(len(array), model.num_clusters, chunks.dtype)

@@ -13,16 +13,14 @@ from jaxtyping import Array, Float
 
 from diffclust import _validation, metrics
 from diffclust.alignment import NoAlignment
-from diffclust.analysis.common_start import BASELINE, fit_from_common_start, other_method
+from diffclust.analysis.common_start import BASELINE, seeds_of
 from diffclust.image_source import Images, ImageSource
 from diffclust.methods import METHODS, plural
 from diffclust.models.base import Result
 from diffclust.models.images import AbstractImageModel
-from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.models.scattering import AbstractScatteringModel
 from diffclust.parallel import Data
 from diffclust.sampling import pixel_grid
-from diffclust.solvers import ignore
 from diffclust.solvers.assign import assign_samples
 from diffclust.transforms import AbstractSequence, AbstractTransform, Affine
 from diffclust.types import Key, Params, Points
@@ -86,7 +84,7 @@ def movement(
     chosen = np.unique(np.linspace(0, len(every) - 1, _MOST_SAMPLES).astype(int))
     part = np.asarray(every[chosen])
     if result.model.registers:
-        frame = cast(AbstractImageModel, result.model).drawn_frame
+        frame = cast(AbstractImageModel, result.model).prototype_frame
         params = jnp.asarray(frame.params_of(part)[:, -Affine().num_params :])
         moved = _displacement(Affine(), params, *part.shape[1:3])
         figures["registration_displacement"] = float(moved)
@@ -96,21 +94,25 @@ def movement(
         return figures | _agreement(result, every)
     if method.moves == "nothing":
         return figures
-    model = cast(AbstractPrototypeModel, result.model)
-    shared: dict[str, Any] = {"key": key, "sample_weight": sample_weight}
-    if kmeans is None and assignments is not None:
-        baseline, array = other_method(model, BASELINE), model.validated(images)
-        kmeans = baseline.fit(array, assignments=assignments, callback=ignore, **shared)
-    elif kmeans is None:
-        (kmeans,) = fit_from_common_start(result, images, [BASELINE], **shared).results
-    ari = metrics.adjusted_rand_index(result.assignments, kmeans.assignments)
-    return {**figures, "kmeans_ari": float(ari)}
+    if kmeans is not None:
+        ari = metrics.adjusted_rand_index(result.assignments, kmeans.assignments)
+        return {**figures, "kmeans_ari": float(ari)}
+    array = np.asarray(result.model.prepared(images))
+    weight = _validation.weights(sample_weight, len(array))
+    if assignments is None:
+        start = array[seeds_of(result, Data(array, weight, result.outcome.chunk_size), key=key)]
+    else:
+        groups, clusters = np.asarray(assignments), range(result.model.num_clusters)
+        each = [np.flatnonzero(groups == k) for k in clusters]
+        weights = [None if weight is None else weight[rows] for rows in each]
+        start = [np.average(array[r], 0, w) for r, w in zip(each, weights, strict=True)]
+    return {**figures, "kmeans_ari": _kmeans_ari(result.assignments, array, start, weight)}
 
 
 def _alignment(result: Result, chosen: np.ndarray, part: np.ndarray) -> dict[str, float]:
     """How far alignment moved images or prototypes, and what that gained over params of zero."""
     model, outcome = cast(AbstractImageModel, result.model), result.outcome
-    array = model.shown(model.validated(part))
+    array = model.in_prototype_frame(model.prepared(part))
     params = jnp.asarray(outcome.assignment.params[chosen])
     solver, data = model.solver_for(outcome, Data(array, None, outcome.chunk_size))
     if solver is None:
@@ -159,19 +161,26 @@ def _agreement(result: Result, images: Images) -> dict[str, float]:
     part = np.asarray(images[chosen])
     views = {"raw_kmeans_ari": part}
     if model.registers:
-        views["registered_kmeans_ari"] = model.shown(model.validated(part))
+        views["registered_kmeans_ari"] = model.in_prototype_frame(model.prepared(part))
     own = result.assignments[chosen]
     return {name: _kmeans_ari(own, view, clusters) for name, view in views.items()}
 
 
-def _kmeans_ari(own: np.ndarray, images: np.ndarray, clusters: int) -> float:
+def _kmeans_ari(
+    own: np.ndarray, images: np.ndarray, start: int | Any, weight: np.ndarray | None = None
+) -> float:
+    """The agreement with scikit-learn's K-means, from prototypes or with a number of clusters."""
     from sklearn.cluster import KMeans
 
-    baseline = KMeans(clusters, n_init=4, random_state=0)
+    if isinstance(start, int):
+        baseline = KMeans(start, n_init=4, random_state=0)
+    else:
+        centres = np.reshape(start, (len(start), -1))
+        baseline = KMeans(len(start), init=centres, n_init=1, random_state=0)
     with warnings.catch_warnings():
         # Of images that are equal there may be fewer than clusters.
         warnings.simplefilter("ignore")
-        labels = baseline.fit_predict(np.asarray(images).reshape(len(images), -1))
+        labels = baseline.fit_predict(np.reshape(images, (len(images), -1)), sample_weight=weight)
     return float(metrics.adjusted_rand_index(own, labels))
 
 

@@ -111,6 +111,8 @@ class Choice:
             "names": [trial.name for trial in self.trials],
             "chosen": None if self.chosen is None else self.chosen.position,
             "axis": self.swept,
+            # Gaps are compared within one graph.
+            "scales": [make_model(trial.options).removed for trial in self.trials],
         }
 
 

@@ -373,7 +373,7 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
             f"{_validation.some(places)}; remove them, or leave them out with --skip-bad"
         )
     try:
-        model.validated(dataset.samples)
+        model.prepared(dataset.samples)
     except ValueError as error:
         if not blank.size or "blank" not in str(error):
             raise

@@ -147,7 +147,7 @@ def estimate(
     """
     if chunk_size is not None:
         _validation.count(chunk_size, "chunk_size")
-    array = samples if isinstance(samples, ImageSource) else model.validated(samples)
+    array = samples if isinstance(samples, ImageSource) else model.prepared(samples)
     stages = stage_costs(PlannedFit(model, array, key, chunk_size, seconds, short))
     resident, working = model.state_bytes(array.shape), measure.working_bytes()
     on_device = jax.default_backend() != "cpu"

@@ -2,7 +2,6 @@
 
 import abc
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin
@@ -185,13 +184,13 @@ class AbstractModel(eqx.Module):
         return self
 
     @property
-    def unregistered(self) -> "AbstractModel":
+    def without_registration(self) -> "AbstractModel":
         """The model of samples that are registered already."""
         return self
 
     @abc.abstractmethod
     def validated(self, samples: Any, /) -> Images:
-        """Refuses samples that the model cannot cluster, and registers the others.
+        """Refuses samples that the model cannot cluster.
 
         Args:
             samples: What a user passes in.
@@ -204,8 +203,51 @@ class AbstractModel(eqx.Module):
             ValueError: With what is wrong and what would do.
         """
 
-    def shown(self, samples: Any, /) -> Any:
-        """Samples, which were validated, in the frame that prototypes are in.
+    def preprocessed(self, samples: Any, /) -> Any:
+        """Samples as they are clustered: images are registered, series standardised.
+
+        Shapes, which are registered to each other, have a stage of their own.
+
+        Args:
+            samples: Samples, which were validated.
+
+        Returns:
+            Samples of the same kind; by default the same.
+
+        Raises:
+            ValueError: If the model cannot cluster them.
+        """
+        return samples
+
+    def prepared(self, samples: Any, /) -> Any:
+        """Samples as they are clustered, of what a user passes in.
+
+        Args:
+            samples: What a user passes in.
+
+        Returns:
+            What `preprocessed` makes of what `validated` returns.
+
+        Raises:
+            ValueError: With what is wrong and what would do.
+        """
+        return self.preprocessed(self.validated(samples))
+
+    def preprocess(self, data: Data) -> tuple[Data, dict[str, np.ndarray]]:
+        """The first stage of a fit: a closed form of each sample.
+
+        Args:
+            data: The samples, which were validated.
+
+        Returns:
+            The data with the samples as they are clustered, and no arrays.
+        """
+        with data.raise_everywhere():
+            samples = self.preprocessed(data.samples)
+        return dataclasses.replace(data, samples=samples), {}
+
+    def in_prototype_frame(self, samples: Any, /) -> Any:
+        """Samples, which were prepared, in the frame that prototypes are in.
 
         Args:
             samples: The samples.
@@ -345,25 +387,43 @@ class AbstractModel(eqx.Module):
         selection = Selection.of(every, drop=self.descriptor.drops_weightless)
         if prototypes is not None and assignments is not None:
             raise ValueError("give prototypes or assignments to start from, not both")
-        start = model._checked_start(
-            array, prototypes, selection.groups(self.num_clusters, noun, assignments)
-        )
+        groups = selection.groups(self.num_clusters, noun, assignments)
+        start = model._checked_start(every.description, prototypes, groups)
         _validation.cluster_count(
             self.num_clusters, selection.num_positive, f"{plural(noun)} of positive weight"
         )
-        data = selection.data
+        data, description = selection.data, model.clustered(selection.data.description)
         if chunk_size is None:
-            data = dataclasses.replace(data, chunk_size=model.chunk_size_for(data.description))
-        stages = model.compose(data.description, start)
+            data = dataclasses.replace(data, chunk_size=model.chunk_size_for(description))
         with on_terminal(callback, model.num_restarts) as shown:
-            outcome = run(stages, data, key, callback=shown, snapshots=snapshots)
-            outcome = selection.completed(
-                model.finished(outcome), functools.partial(model.assign, callback=shown)
-            )
-        warn_if_risen(outcome)
-        return Result(model=model, sample_shape=shape_of(array), outcome=outcome)
 
-    def _checked_start(self, samples: Any, prototypes: Any, groups: np.ndarray | None) -> Start:
+            def assign(outcome: Outcome, rest: Data) -> Assignment:
+                return model.assign(outcome, model.preprocess(rest)[0], callback=shown)
+
+            stages = model.compose(description, start)
+            outcome = run(stages, data, key, callback=shown, snapshots=snapshots)
+            outcome = selection.completed(model.finished(outcome), assign)
+        warn_if_risen(outcome)
+        return Result(model=model, sample_shape=shape_of(description.sample), outcome=outcome)
+
+    def clustered(self, description: Description) -> Description:
+        """What is known of samples as they are clustered.
+
+        Args:
+            description: What is known of those that were validated.
+
+        Returns:
+            The description.
+        """
+
+        def one(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(self.registered_shape(leaf.shape), leaf.dtype)
+
+        return dataclasses.replace(description, sample=jax.tree.map(one, description.sample))
+
+    def _checked_start(
+        self, description: Description, prototypes: Any, groups: np.ndarray | None
+    ) -> Start:
         """Checks what a fit starts from."""
         method = self.descriptor
         if groups is not None:
@@ -374,10 +434,11 @@ class AbstractModel(eqx.Module):
             return None
         if not method.takes_start or method.sample_kind not in ("image", "any"):
             raise ValueError(f"{self.method} cannot start from prototypes; leave them out")
-        expected = [(self.num_clusters, *leaf.shape[1:]) for leaf in jax.tree.leaves(samples)]
+        samples = jax.tree.leaves(self.clustered(description).sample)
+        expected = [(self.num_clusters, *leaf.shape) for leaf in samples]
         if [len(shape) for shape in expected] == [4]:
             prototypes = _validation.images(prototypes, "prototypes")
-        given = self.unregistered.validated(prototypes)
+        given = self.without_registration.prepared(prototypes)
         shapes = [leaf.shape for leaf in jax.tree.leaves(given)]
         if shapes != expected:
             wanted, got = (", ".join(map(str, each)) for each in (expected, shapes))
@@ -546,16 +607,16 @@ def _group(field: dataclasses.Field) -> type["AbstractSettings"] | None:
     return kind if isinstance(kind, type) and issubclass(kind, AbstractSettings) else None
 
 
-def shape_of(samples: Any) -> tuple[Any, ...]:
+def shape_of(sample: PyTree) -> tuple[Any, ...]:
     """The shape of one sample; of a tree, the shapes of its parts.
 
     Args:
-        samples: Arrays with a leading axis.
+        sample: One sample, or its `jax.ShapeDtypeStruct`s.
 
     Returns:
         A tuple.
     """
-    shapes = tuple(tuple(leaf.shape[1:]) for leaf in jax.tree.leaves(samples))
+    shapes = tuple(tuple(leaf.shape) for leaf in jax.tree.leaves(sample))
     return shapes[0] if len(shapes) == 1 else shapes
 
 
@@ -685,7 +746,7 @@ class Result(eqx.Module):
         Raises:
             ValueError: If they differ in shape from those fitted, or cannot be clustered.
         """
-        return self.model.shown(self._checked(samples))
+        return self.model.in_prototype_frame(self._checked(samples))
 
     def align(self, samples: Any, params: Any, /) -> Float[np.ndarray, "n ..."]:
         """Moves samples as they were aligned to their prototypes.
@@ -715,10 +776,11 @@ class Result(eqx.Module):
         return {"method": self.model.method, **self.outcome.summary()}
 
     def _checked(self, samples: Any) -> Any:
-        array = self.model.validated(samples)
-        if shape_of(array) != tuple(self.sample_shape):
+        array = self.model.prepared(samples)
+        shape = shape_of(Data(array).description.sample)
+        if shape != tuple(self.sample_shape):
             raise ValueError(
                 f"samples must have the fitted shape {tuple(self.sample_shape)}, not "
-                f"{shape_of(array)}; bring them to that shape first"
+                f"{shape}; bring them to that shape first"
             )
         return array

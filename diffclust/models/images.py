@@ -51,7 +51,7 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
         return Frame(place, ink, mask=self.mask, least_side=least_side)
 
     @property
-    def drawn_frame(self) -> Frame:
+    def prototype_frame(self) -> Frame:
         """The frame that prototypes are in: the upright one of several."""
         frame = self.frame
         return dataclasses.replace(frame, place="upright") if self.register == "auto" else frame
@@ -103,7 +103,7 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
             return dataclasses.replace(self, ground="auto") if ground == "none" else self
         if ground == "auto":
             with given.raise_everywhere():
-                array = self._masked(given.samples)
+                array = self.validated(given.samples)
             votes = given.allgather(votes_of(array, mask=self.mask))
             ink = choose_ink(votes, array.shape[3])
             ground, plain = ink or "none", ink is not None
@@ -115,7 +115,7 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
         return dataclasses.replace(self, register=register, ground=ground)
 
     @property
-    def unregistered(self) -> "AbstractImageModel":
+    def without_registration(self) -> "AbstractImageModel":
         """The model of images that are registered already."""
         if not self.registers:
             return self
@@ -134,33 +134,34 @@ class AbstractImageModel(RegistrationSettings, AbstractModel):
         """Refuses images that the model cannot cluster; by default it takes all.
 
         Args:
-            images: Images that are finite and of the right rank.
+            images: Images that are finite and of the right rank, registered.
 
         Raises:
             ValueError: With what is wrong and what would do.
         """
 
-    def validated(self, images: Any, /) -> Images:
-        """Checks images, blanks what the mask hides, registers, and asks `check`."""
-        array = self._masked(images)
-        array = self.resolved(Data(array)).frame.registered(array)
-        self.check(array)
-        return array
+    def preprocessed(self, images: Images, /) -> Images:
+        """Registers images, and asks `check`."""
+        if self.registers:
+            images = self.resolved(Data(images)).frame.registered(images)
+        self.check(images)
+        return images
 
-    def _masked(self, images: Any) -> Images:
+    def validated(self, images: Any, /) -> Images:
+        """Checks images, and blanks what the mask hides."""
         array = _validation.images_or_source(images)
         check_mask_size(self.mask, *array.shape[1:3])
         if self.mask is None:
             return array
         return blanked(array, mask_weights(self.mask) == 0.0)
 
-    def shown(self, images: Images, /) -> Images:
+    def in_prototype_frame(self, images: Images, /) -> Images:
         """Images in the upright one of several frames."""
         return Frame("upright").registered(images) if self.register == "auto" else images
 
     def aligned(self, outcome: Outcome, images: Images, params: np.ndarray, /) -> np.ndarray:
         """Moves images by their params."""
-        images = self.shown(images)
+        images = self.in_prototype_frame(images)
         energy = self.energy(images.shape[3])
         if not isinstance(energy, TransformedDistance):
             raise ValueError(
@@ -215,7 +216,7 @@ def restored(
     Returns:
         Images on the grounds of those that came.
     """
-    frame = of_images(result).drawn_frame
+    frame = of_images(result).prototype_frame
     array, others = _validation.images(images), _validation.images(drawn, "drawn")
     restore = eqx.Partial(frame.restore, sample_shape=array.shape[1:])
     return map_in_chunks(restore, result.outcome.chunk_size, frame.params_of(array), others)

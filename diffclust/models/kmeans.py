@@ -138,9 +138,9 @@ class AbstractLloydModel(AbstractModel):
         )
 
     def compose(self, description: Description, start: Start) -> Stages:
-        """Lloyd's algorithm."""
+        """Registration of images, or standardisation of series, and Lloyd's algorithm."""
         plan = self.plan(*description.sample.shape[:2])
-        return (LloydProblem(self.solver(), plan, start),)
+        return self.preprocess, LloydProblem(self.solver(), plan, start)
 
     def working_copies(self, description: Description) -> int:
         del description

@@ -82,19 +82,23 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
         return self.penalties
 
     def compose(self, description: Description, start: Start) -> Stages:
-        """Lloyd's algorithm."""
+        """Registration of images where that is asked for, and Lloyd's algorithm."""
         del description
         plan = dataclasses.replace(self.plan(), seeding=self.seeding)
-        return (LloydProblem(self.lloyd, plan, start),)
+        return self.preprocess, LloydProblem(self.lloyd, plan, start)
 
     def coarsening(self, *sides: int) -> int:
         return self.coarser
 
     def validated(self, samples: Any, /) -> Any:
-        """Checks arrays with a common leading axis, or registers images."""
+        """Checks arrays with a common leading axis, or images that are to be registered."""
         if self.registers:
             return super().validated(samples)
         return _validation.samples(samples, finite=not self.has_missing)
+
+    def preprocessed(self, samples: Any, /) -> Any:
+        """Registers images where that is asked for."""
+        return super().preprocessed(samples) if self.registers else samples
 
     def working_copies(self, description: Description) -> int:
         """The aligner's, and one for each cluster: an energy may compare a sample with all."""

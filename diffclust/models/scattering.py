@@ -191,8 +191,8 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         """Takes all images that are in memory."""
         _validation.in_memory(images)
 
-    def in_frame(self, data: Data) -> Data:
-        """Validated images in the frame that prototypes are in.
+    def data_in_prototype_frame(self, data: Data) -> Data:
+        """Prepared images in the frame that prototypes are in.
 
         Args:
             data: The images.
@@ -200,11 +200,11 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         Returns:
             The data.
         """
-        samples = self.shown(data.samples)
+        samples = self.in_prototype_frame(data.samples)
         return data if samples is data.samples else dataclasses.replace(data, samples=samples)
 
     def compose(self, description: Description, start: Start) -> Stages:
-        """Features, their clustering, and the aligned means of the clusters."""
+        """Registration, features, their clustering, and the aligned means of the clusters."""
         del start
         alignment = self._alignment(description.sample.shape)
         clustering = self.clustering_stages(description)
@@ -219,12 +219,12 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
 
         def means(context: Context) -> dict[str, np.ndarray]:
             key = split_key(context.key, 2, 1)
-            data = self.in_frame(context.data)
+            data = self.data_in_prototype_frame(context.data)
             result = aligned_means(alignment, data, assignments(context), key=key)
             return {name: np.asarray(getattr(result, name)) for name in ("prototype", "penalty")}
 
         def alignments(context: Context) -> Any:
-            data = self.in_frame(context.data)
+            data = self.data_in_prototype_frame(context.data)
             given = (alignment, clusters(context), data, assignments(context))
             return alignment_chunks(*given, callback=context.callback)
 
@@ -247,7 +247,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
             FitStage("means", means),
             FitStage("alignments", chunks=alignments),
         )
-        return (StagedProblem(stages, outcome),)
+        return self.preprocess, StagedProblem(stages, outcome)
 
     def features_stage(self, context: Context) -> dict[str, np.ndarray]:
         """The stage of a fit that projects features.
@@ -258,7 +258,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         Returns:
             The directions, and the coordinates of all images.
         """
-        data = self.in_frame(context.data)
+        data = self.data_in_prototype_frame(context.data)
         directions, coordinates = self.project(data, callback=context.callback)
         arrays = (directions.mean, directions.scale, directions.basis, directions.eigenvalues)
         named = dict(zip(_DIRECTIONS, map(np.asarray, arrays), strict=True))
@@ -311,7 +311,12 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         """Assigns images to the nearest centre, by the features that were fitted."""
         points = self.extend(outcome, data, callback)
         problem = self._alignment(data.samples.shape[1:])
-        given = (problem, outcome.learned.clusters, self.in_frame(data), points.assignments)
+        given = (
+            problem,
+            outcome.learned.clusters,
+            self.data_in_prototype_frame(data),
+            points.assignments,
+        )
         chunks = alignment_chunks(*given, callback=callback)
         return _assignment(points, data.allgather(all_rows(chunks)))
 
@@ -426,7 +431,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         """
         stored = (jax.device_put(outcome.extras[f"{name}{view}"]) for name in _DIRECTIONS)
         directions = PrincipalDirections(*stored, normalisation=self.normalisation)
-        data, report = self.in_frame(data), reporter(callback)
+        data, report = self.data_in_prototype_frame(data), reporter(callback)
         feature_map = self.feature_map(*data.samples.shape[1:3])
         return project_images(feature_map, directions, data.samples, mesh=data.mesh, report=report)
 

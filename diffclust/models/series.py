@@ -88,16 +88,19 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
         return (self.warp_penalty,)
 
     def validated(self, series: Any, /) -> np.ndarray:
-        """Checks series, standardises them and takes their velocities, as far as asked for."""
-        array = _validation.series(series)
+        """Checks series."""
+        return _validation.series(series)
+
+    def preprocessed(self, series: np.ndarray, /) -> np.ndarray:
+        """Standardises series and takes their velocities, as far as asked for."""
         if self.standardise:
-            mean = np.nanmean(array, axis=1, keepdims=True)
-            deviation = np.nanstd(array, axis=1, keepdims=True)
-            array = (array - mean) / np.where(deviation > 0, deviation, 1.0)
+            mean = np.nanmean(series, axis=1, keepdims=True)
+            deviation = np.nanstd(series, axis=1, keepdims=True)
+            series = (series - mean) / np.where(deviation > 0, deviation, 1.0)
         if self.representation == "values":
-            return array
+            return series
         # Central differences: there are as many as values.
-        velocity = np.gradient(array, axis=1)
+        velocity = np.gradient(series, axis=1)
         size = np.sqrt(np.sum(velocity**2, axis=2, keepdims=True))
         return velocity / np.sqrt(np.where(size > 0, size, 1.0))
 

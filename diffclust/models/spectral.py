@@ -161,7 +161,7 @@ class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
             return super().strangeness(outcome, samples, assignment)
         # Each distance counts alike, whatever its unit.
         units = np.median(scales, axis=1, keepdims=True)
-        data = Data(self.validated(samples), None, outcome.chunk_size)
+        data = Data(self.prepared(samples), None, outcome.chunk_size)
         near = self.neighbours_of_new(outcome, data)
         new = [self_tuning_scales(n, num_neighbours=k) for n in near for k in self.num_neighbours]
         return (scales / units).sum(axis=0), (np.stack(new) / units).sum(axis=0)

@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import html
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -252,6 +253,7 @@ def criterion_chart(
     chosen: float | None,
     axis: str,
     measure: str,
+    scales: Sequence[Hashable] | None = None,
 ) -> str:
     """Draws what settings were judged by as an inline SVG; the chosen one is marked.
 
@@ -262,6 +264,8 @@ def criterion_chart(
         chosen: Position of the chosen one, or None.
         axis: What was varied.
         measure: What the values are.
+        scales: What each value can be compared with those of: of neighbours, those of equal scales
+            are joined by a line. None joins all.
 
     Returns:
         An `<svg>` element.
@@ -274,8 +278,26 @@ def criterion_chart(
         alt += f"; {names[list(positions).index(chosen)]} was chosen"
     drawn = np.asarray(values, dtype=np.float64)
     axes = fitted_axes(drawn, positions[0], positions[-1], height=240)
-    content = axes.vertical_line(chosen) + axes.curve(positions, drawn.tolist(), titles)
+    content = axes.vertical_line(chosen)
+    for part in joined(scales, len(values)):
+        content += axes.curve(positions[part], drawn[part].tolist(), titles[part])
     return axes.svg(content, below, axis=axis, alt=alt)
+
+
+def joined(scales: Sequence[Hashable] | None, count: int) -> list[slice]:
+    """Which neighbours are joined by a line.
+
+    Args:
+        scales: The scale of each value; None where all have the same.
+        count: How many values there are.
+
+    Returns:
+        The parts of equal scales.
+    """
+    if scales is None:
+        return [slice(0, count)]
+    ends = [i for i in range(1, count) if scales[i] != scales[i - 1]]
+    return [slice(*part) for part in itertools.pairwise([0, *ends, count])]
 
 
 def _finite(values: Sequence[float] | np.ndarray, need: str) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Figures for papers and notebooks, drawn with matplotlib."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from diffclust.analysis import Hierarchy, elbow
 from diffclust.features._filters import filter_bank, wave_angle
 from diffclust.features.scattering import Scattering
+from diffclust.plotting.charts import joined
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -106,6 +107,7 @@ def criterion_curve(
     chosen: float | None,
     axis: str,
     label: str,
+    scales: Sequence[Hashable] | None = None,
 ) -> "Figure":
     """What settings were judged by, the chosen one marked.
 
@@ -116,13 +118,15 @@ def criterion_curve(
         chosen: Position of the chosen one, or None.
         axis: What was varied.
         label: What the values are.
+        scales: As for `criterion_chart`.
 
     Returns:
         A matplotlib figure.
     """
     figure = _figure(5.6, 3.4)
     panel = figure.subplots()
-    panel.plot(positions, values, "o-", color="C0")
+    for part in joined(scales, len(values)):
+        panel.plot(positions[part], values[part], "o-", color="C0")
     named: dict[float | None, str] = dict(zip(positions, names, strict=True))
     _mark(panel, chosen, f"chosen: {named.get(chosen)}")
     every = -(-len(names) // 16)

@@ -11,6 +11,7 @@ from diffclust.energies import (
     AbstractSampleEnergy,
     HardMinimum,
 )
+from diffclust.linalg import product
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
 from diffclust.solvers.base import (
@@ -218,17 +219,11 @@ class Lloyd(AbstractSolver):
             share = reduction.responsibilities(alignment.energy) * batch.weight[:, None]
             mass = jnp.zeros_like(mass).at[alignment.cluster].add(share)
 
-        def total(values: Array) -> Array:
-            return jnp.matmul(membership.T, values, precision=jax.lax.Precision.HIGHEST)
-
-        tally = Tally(
-            mass,
-            total(loss),
-            total(jax.vmap(self.energy.penalties)(params)),
-            total(jnp.where(jnp.isfinite(margin), margin, 0.0)),
-            jnp.sum(moved, dtype=jnp.int32),
-            sums,
-        )
+        each = jax.vmap(self.energy.penalties)(params)
+        margin = jnp.where(jnp.isfinite(margin), margin, 0.0)
+        totals = product(membership.T, jnp.column_stack([loss, margin, each]))
+        changed = jnp.sum(moved, dtype=jnp.int32)
+        tally = Tally(mass, totals[:, 0], totals[:, 2:], totals[:, 1], changed, sums)
         added = (statistics, tally)
         if axis_name is not None:
             added = jax.lax.psum(added, axis_name)

@@ -26,8 +26,9 @@ from diffclust.solvers.split_merge import SplitMerge
 from diffclust.transforms import Identity
 from diffclust.types import Key
 
-_FEW = 2**18
-"""Numbers of all points, for each cluster: for so few compiling takes longer than clustering."""
+_FEW, _MANY = 2**18, 2**24
+"""Numbers of all points, for each cluster: up to the second compiling takes longer than clustering,
+and beyond the first fewer starts are made."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,7 +77,7 @@ def centres_by_kmeans(
     Returns:
         The centres.
     """
-    if points.size * plan.num_clusters <= _FEW:
+    if points.size * plan.num_clusters <= _MANY:
         return _centres_of_few(points, plan, numpy_generator(key), weight, start)
     # Images of one pixel with many channels, which the solvers take.
     images = points[:, None, None, :]
@@ -100,7 +101,8 @@ def _centres_of_few(
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    starts = plan.num_restarts * (8 if plan.split_merge.rounds else 1)
+    more = 8 if points.size * plan.num_clusters <= _FEW else 4
+    starts = plan.num_restarts * (more if plan.split_merge.rounds else 1)
     solver = KMeans(
         plan.num_clusters,
         init="k-means++" if start is None else start,

@@ -24,7 +24,14 @@ import numpy as np
 
 from diffclust.data import load
 from diffclust.metrics import scores
-from experiments.harness import RESULTS, arguments, finish, missing_runs, peak_memory_mb, spread
+from experiments.harness import (
+    RESULTS,
+    arguments,
+    finish,
+    mean_and_std,
+    missing_runs,
+    peak_memory_mb,
+)
 
 SETS = {"usps": ("usps", "all"), "mnist-test": ("mnist", "test"), "mnist": ("mnist", "all")}
 
@@ -87,10 +94,10 @@ def measured(name: str, method: str, limit: int | None, seed: int) -> dict[str, 
     begun = time.perf_counter()
     clusters = METHODS[method][1](np.asarray(data.images), 10, seed)
     seconds = time.perf_counter() - begun
-    told = scores(data.labels, np.asarray(clusters))
+    figures = scores(data.labels, np.asarray(clusters))
     return {
         "n": len(data),
-        **{score: round(float(value), 4) for score, value in told.items()},
+        **{score: round(float(value), 4) for score, value in figures.items()},
         "seconds": round(seconds, 1),
         "memory_mb": round(peak_memory_mb()),
         "memory_before_mb": round(before),
@@ -140,7 +147,9 @@ def main() -> None:
         runs = [row for row in rows if (row["set"], row["method"]) == (name, method)]
         figures[f"{name} {method}"] = {
             "n": runs[0]["n"],
-            **{score: spread([run[score] for run in runs]) for score in ("acc", "nmi", "ari")},
+            **{
+                score: mean_and_std([run[score] for run in runs]) for score in ("acc", "nmi", "ari")
+            },
             "seconds": [run["seconds"] for run in runs],
             "memory_mb": [run["memory_mb"] for run in runs],
         }

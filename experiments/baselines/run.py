@@ -36,9 +36,9 @@ from experiments.harness import (
     arguments,
     finish,
     fitted_and_scored,
+    mean_and_std,
     missing_runs,
     peak_memory_mb,
-    spread,
 )
 
 BATCH = 64
@@ -316,11 +316,11 @@ def runner(read):
         fit = METHODS[method]
         clusters, own = fit(trained, state, fitted.images, scored.images, k, seed, steps)
         seconds = time.perf_counter() - begun
-        told = scores(scored.labels, clusters)
+        figures = scores(scored.labels, clusters)
         return {
             "n": len(fitted),
             "n_scored": len(scored),
-            **{score: round(float(told[score]), 4) for score in ("acc", "nmi", "ari")},
+            **{score: round(float(figures[score]), 4) for score in ("acc", "nmi", "ari")},
             "autoencoder_loss": ends(losses),
             "loss": ends(own),
             "steps_done": len(own) if method != "ae-kmeans" else 0,
@@ -372,7 +372,9 @@ def main():
         name, network, method = each
         figures[" ".join(each)] = {
             "seeds": len(runs),
-            **{score: spread([run[score] for run in runs]) for score in ("acc", "nmi", "ari")},
+            **{
+                score: mean_and_std([run[score] for run in runs]) for score in ("acc", "nmi", "ari")
+            },
             "seconds": round(float(np.mean([run["seconds"] for run in runs])), 1),
             "autoencoder_loss": runs[-1]["autoencoder_loss"],
             "paper (acc, nmi, ari)": PAPER.get((name, network), {}).get(method),

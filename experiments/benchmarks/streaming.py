@@ -56,9 +56,9 @@ def peak(source: Path, out: Path, options: list[str]) -> tuple[int, float]:
     """Bytes and seconds of a fit."""
     command = [sys.executable, "-m", "diffclust", "fit", str(source), "-k", str(KINDS), "--stream"]
     begun = time.perf_counter()
-    with (out.parent / "told").open("wb") as told:
+    with (out.parent / "told").open("wb") as output:
         process = subprocess.Popen(
-            [*command, *options, "--out", str(out)], stdout=told, stderr=subprocess.STDOUT
+            [*command, *options, "--out", str(out)], stdout=output, stderr=subprocess.STDOUT
         )
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -90,5 +90,5 @@ def main(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    told = {"default": "kmeans,gmm", "help": f"which of {', '.join(FITS)}"}
-    main(arguments(str(__doc__), fits=told))
+    choice = {"default": "kmeans,gmm", "help": f"which of {', '.join(FITS)}"}
+    main(arguments(str(__doc__), fits=choice))

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from diffclust.metrics import scores
-from experiments.harness import arguments, finish, spread
+from experiments.harness import arguments, finish, mean_and_std
 
 PAGE = Path(__file__).parents[2] / "docs" / "comparison.md"
 BLOCK = re.compile(r"^## (.*?)$|^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -54,7 +54,7 @@ def main():
             row = {**scores(names["kinds"], names["labels"]), "seconds": seconds}
             found.append({key: round(float(row[key]), 3) for key in ("acc", "nmi", "seconds")})
             print(f"{name:48s} seed={seed} {found[-1]}", flush=True)
-        means = {key: spread([row[key] for row in found]) for key in found[0]}
+        means = {key: mean_and_std([row[key] for row in found]) for key in found[0]}
         rows[f"{section}: {name}"] = {**means, "first_seconds": round(first, 2)}
     finish({"experiment": "comparison", "seeds": len(seeds), **rows})
 

@@ -79,8 +79,8 @@ def table(labels, rows):
         begun = time.perf_counter()
         found = cluster()
         seconds = round(time.perf_counter() - begun, 1)
-        told = {k: round(v, 4) for k, v in scores(labels, found.assignments).items()}
-        rows[name] = {**told, "seconds": seconds}
+        figures = {k: round(v, 4) for k, v in scores(labels, found.assignments).items()}
+        rows[name] = {**figures, "seconds": seconds}
         print(f"{name:52s} {rows[name]}", flush=True)
         return found
 

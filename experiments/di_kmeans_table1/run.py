@@ -32,8 +32,8 @@ from experiments.harness import (
     arguments,
     finish,
     fitted_and_scored,
+    mean_and_std,
     missing_runs,
-    spread,
 )
 
 PAPER = {
@@ -109,14 +109,14 @@ def runner(args):
         result = min(fits, key=lambda fit: fit.loss)
         seconds = time.perf_counter() - begun
         found = result.assignments if scored is fitted else result.predict(scored.images).clusters
-        told = scores(scored.labels, found)
+        figures = scores(scored.labels, found)
         return {
             "n_fitted": len(fitted),
             "n_scored": len(scored),
             "loss": float(result.loss),
             "passes": len(result.history),
             "seconds": round(seconds, 2),
-            **{score: round(float(value), 4) for score, value in told.items()},
+            **{score: round(float(value), 4) for score, value in figures.items()},
         }
 
     return run
@@ -166,7 +166,10 @@ def main():
         for method, of in runs.items():
             least = min(of, key=lambda run: run["loss"])
             figures[name][method] = {
-                **{score: spread([run[score] for run in of]) for score in ("acc", "nmi", "ari")},
+                **{
+                    score: mean_and_std([run[score] for run in of])
+                    for score in ("acc", "nmi", "ari")
+                },
                 "least_loss": {k: round(least[k], 4) for k in ("seed", "acc", "nmi", "ari")},
                 "paper_acc": PAPER.get(name, {}).get(method),
             }

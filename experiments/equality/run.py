@@ -68,13 +68,13 @@ def main():
             continue
         result = model.fit(samples, key=jax.random.key(args.seed))
         found[name] = fingerprint(result)
-        told = f"loss {result.loss:.6f}"
+        printed = f"loss {result.loss:.6f}"
         if known is not None:
             other = known[name]
             parts = [part for part in other if other[part] != found[name][part]]
-            told += " equal" if not parts else f" DIFFERS in {', '.join(parts)}"
+            printed += " equal" if not parts else f" DIFFERS in {', '.join(parts)}"
             differing += [name] if parts else []
-        print(f"{name:30s} {told}", flush=True)
+        print(f"{name:30s} {printed}", flush=True)
     if args.write is not None:
         Path(args.write).write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     finish({"experiment": "equality", "fits": len(found), "differing": differing})

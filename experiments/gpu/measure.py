@@ -255,10 +255,10 @@ def passes(seed: int, quick: bool) -> Figures:
 def pmap(seed: int, quick: bool) -> Figures:
     """The experiment on `jax.pmap`, on the devices that there are."""
     command = [sys.executable, "-m", "experiments.pmap.run", "--seed", str(seed)]
-    told = subprocess.run(
+    printed = subprocess.run(
         [*command, *(["--quick"] * quick)], capture_output=True, text=True, check=True
     )
-    return json.loads(told.stdout.splitlines()[-1])
+    return json.loads(printed.stdout.splitlines()[-1])
 
 
 MEASUREMENTS: dict[str, Callable[[int, bool], Figures]] = {

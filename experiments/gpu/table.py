@@ -246,10 +246,11 @@ def rest(rows: Sequence[Row]) -> list[str]:
         if "failed" in row:
             lines.append(f"Not measured: {row['name']}, seed {row['seed']}: {row['failed']}.")
     machines = {
-        f"{row['device']}, {row['cores']} cores; driver {told['driver']}, {told['platform']}; "
-        f"Python {told['python']}, JAX {told['jax']}, jaxlib {told['jaxlib']}"
+        f"{row['device']}, {row['cores']} cores; driver {versions['driver']}, "
+        f"{versions['platform']}; "
+        f"Python {versions['python']}, JAX {versions['jax']}, jaxlib {versions['jaxlib']}"
         for row in rows
-        if (told := row.get("versions"))
+        if (versions := row.get("versions"))
     }
     where = "; ".join(sorted(machines))
     lines.append(f"Machine: {where}." if where else "**Not run yet: no GPU was at hand.**")

@@ -72,7 +72,7 @@ def curve(name, samples, distance, args, *, num_queries=None, path=None, **setti
     nearest = np.argsort(exact, axis=1, kind="stable")[:, : args.recall_at]
     exact_seconds, begun, rows = time.perf_counter() - begun, time.perf_counter(), []
 
-    def told(result):
+    def report(result):
         found = result.neighbours.index[queries, : args.recall_at]
         hits = [np.isin(near, row).mean() for near, row in zip(nearest, found, strict=True)]
         rows.append((round(result.pairs_per_sample, 1), round(float(np.mean(hits)), 4)))
@@ -85,7 +85,7 @@ def curve(name, samples, distance, args, *, num_queries=None, path=None, **setti
         key=jax.random.key(args.seed),
         sample_rate=args.sample_rate,
         max_pairs=args.max_pairs,
-        callback=told,
+        callback=report,
         **settings,
     )
     return result.neighbours, {

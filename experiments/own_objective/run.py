@@ -16,7 +16,7 @@ from diffclust.data import load
 from diffclust.distances import SquaredEuclidean
 from diffclust.metrics import scores
 from diffclust.models import PrototypeObjective
-from experiments.harness import arguments, finish, spread
+from experiments.harness import arguments, finish, mean_and_std
 
 PAGE = Path(__file__).parents[2] / "docs" / "new-objective.md"
 
@@ -48,9 +48,9 @@ def main():
                 result = model.fit(digits.images, key=jax.random.key(seed))
                 score = scores(digits.labels, result.assignments)
                 found.append(score)
-                told = " ".join(f"{k}={v:.3f}" for k, v in score.items())
-                print(f"{name:16s} seed={seed} {told} sizes={result.counts.tolist()}", flush=True)
-            figures[name] = {k: spread([each[k] for each in found]) for k in ("acc", "nmi")}
+                words = " ".join(f"{k}={v:.3f}" for k, v in score.items())
+                print(f"{name:16s} seed={seed} {words} sizes={result.counts.tolist()}", flush=True)
+            figures[name] = {k: mean_and_std([each[k] for each in found]) for k in ("acc", "nmi")}
     finish({"experiment": "own_objective", **figures})
 
 

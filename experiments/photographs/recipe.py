@@ -15,7 +15,7 @@ import numpy as np
 from diffclust.metrics import scores
 from diffclust.models import ProjectedScatteringSpectralClustering, cut_mean_graph
 from diffclust.parallel import Data
-from experiments.harness import arguments, finish, spread
+from experiments.harness import arguments, finish, mean_and_std
 from experiments.photographs.sets import SETS
 
 SIDE = 48
@@ -35,8 +35,8 @@ def row_of(images, labels, side, settings, seed):
     if shape != images.shape:
         images = np.asarray(jax.image.resize(images, shape, "linear", antialias=True))
     model = ProjectedScatteringSpectralClustering(10, **{"register": "none", **settings})
-    data = Data(model.validated(images))
-    _, coordinates = model.unregistered.project(data)
+    data = Data(model.prepared(images))
+    _, coordinates = model.without_registration.project(data)
     cut = cut_mean_graph(
         model.neighbours(coordinates), model.num_neighbours, 10, 4, jax.random.key(seed)
     )
@@ -65,7 +65,7 @@ def main():
                 rows[recipe].append(row_of(images, labels, side, settings, seed))
                 print(f"{name:8s} {recipe:12s} seed {seed}", rows[recipe][-1], flush=True)
         figures[name] = {
-            recipe: {"acc": spread([row["acc"] for row in runs]), "runs": runs}
+            recipe: {"acc": mean_and_std([row["acc"] for row in runs]), "runs": runs}
             for recipe, runs in rows.items()
         }
     finish({"experiment": "photographs_recipe", "limit": args.limit, **figures})

@@ -16,7 +16,7 @@ import numpy as np
 from diffclust.metrics import scores
 from diffclust.models import MODELS
 from diffclust.registration import choose_ink, votes_of
-from experiments.harness import arguments, finish, peak_memory_mb, spread
+from experiments.harness import arguments, finish, mean_and_std, peak_memory_mb
 from experiments.photographs.sets import SETS
 
 
@@ -68,7 +68,7 @@ def main():
                         rows.append(row_of(method, images, labels, register, ground, seed))
                         print(f"{name:8s} {method:12s} {register:8s} {ground:7s}", seed, rows[-1])
                     figures[f"{name} {method} {register} {ground}"] = {
-                        "acc": spread([row["acc"] for row in rows]),
+                        "acc": mean_and_std([row["acc"] for row in rows]),
                         "runs": rows,
                     }
     finish(

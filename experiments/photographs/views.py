@@ -33,7 +33,7 @@ CHOICES = ["".join(c) for n in range(1, 5) for c in itertools.combinations(VIEWS
 def graph_of(images, count, settings):
     """The mean graph of one view, and the ground that was found."""
     model = ProjectedScatteringSpectralClustering(count, **settings).resolved(Data(images))
-    data = model.in_frame(Data(np.asarray(model.frame.registered(images))))
+    data = model.data_in_prototype_frame(Data(np.asarray(model.frame.registered(images))))
     _, coordinates = model.project(data)
     graphs = [
         mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in model.num_neighbours])

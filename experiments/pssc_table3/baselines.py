@@ -16,7 +16,7 @@ from sklearn.cluster import DBSCAN, KMeans, SpectralClustering
 from sklearn.neighbors import NearestNeighbors
 
 from diffclust.metrics import scores
-from experiments.harness import SOURCE, arguments, datasets, finish, peak_memory_mb, spread
+from experiments.harness import SOURCE, arguments, datasets, finish, mean_and_std, peak_memory_mb
 from experiments.pssc_table3.run import images_of
 
 PAPER = {
@@ -76,9 +76,9 @@ def main():
                 # Noise is -1.
                 rows.append(scores(data.labels, assignments - assignments.min()))
                 seconds = round(time.perf_counter() - begun, 1)
-                told = {name: round(float(score), 4) for name, score in rows[-1].items()}
-                print(f"{name:10s} {method:20s} seed={seed} {told} {seconds} s", flush=True)
-            found = {score: spread([row[score] for row in rows]) for score in ("acc", "nmi")}
+                rounded = {name: round(float(score), 4) for name, score in rows[-1].items()}
+                print(f"{name:10s} {method:20s} seed={seed} {rounded} {seconds} s", flush=True)
+            found = {score: mean_and_std([row[score] for row in rows]) for score in ("acc", "nmi")}
             figures[f"{name}: {method}"] = {**found, "paper": PAPER[method].get(name)}
     for row, found in figures.items():
         print(f"{row:34s} {found}")

@@ -75,9 +75,9 @@ def main():
                     continue
                 begun = time.perf_counter()
                 for cell, found in cells(row, coordinates, model, k, key):
-                    told = scores(data.labels, found.assignments)
+                    scored = scores(data.labels, found.assignments)
                     place = f"{normalisation}, {cell}"
-                    figures[row][place] = {s: round(float(told[s]), 4) for s in ("acc", "nmi")}
+                    figures[row][place] = {s: round(float(scored[s]), 4) for s in ("acc", "nmi")}
                     print(f"{row:22s} {place:38s} {figures[row][place]}", flush=True)
                 print(f"{row:22s} {time.perf_counter() - begun:.0f} s", flush=True)
     for row, found in figures.items():

@@ -21,7 +21,7 @@ from diffclust.metrics import scores
 from diffclust.models import ProjectedScatteringSpectralClustering
 from diffclust.parallel import Data
 from diffclust.solvers import kmeans
-from experiments.harness import SOURCE, arguments, datasets, finish, spread
+from experiments.harness import SOURCE, arguments, datasets, finish, mean_and_std
 from experiments.pssc_table3.run import uspec
 
 PAPER = {
@@ -88,10 +88,10 @@ def main():
                     clusters = kmeans(window, k, key=key, num_restarts=1)
                 seconds = before + time.perf_counter() - begun
                 rows.append({"seconds": seconds, **scores(data.labels, clusters.assignments)})
-                told = " ".join(f"{k}={v:.4f}" for k, v in rows[-1].items())
-                print(f"{normalisation:8s} {name:27s} seed={seed} {told}", flush=True)
+                words = " ".join(f"{k}={v:.4f}" for k, v in rows[-1].items())
+                print(f"{normalisation:8s} {name:27s} seed={seed} {words}", flush=True)
             figures[f"{normalisation}: {name}"] = {
-                **{score: spread([row[score] for row in rows]) for score in ("acc", "nmi")},
+                **{score: mean_and_std([row[score] for row in rows]) for score in ("acc", "nmi")},
                 "seconds": [round(row["seconds"], 1) for row in rows],
                 "paper": paper,
             }

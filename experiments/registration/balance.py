@@ -322,8 +322,8 @@ def graphs_of(method, images, k, asked):
     """Yields the name of each remedy and the mean graph that it leads to."""
     model = MODELS[method](k).resolved(Data(images))
     based = model.frame.registered(images)
-    plain = model.unregistered
-    _, coordinates = plain.project(Data(np.asarray(model.shown(based))))
+    plain = model.without_registration
+    _, coordinates = plain.project(Data(np.asarray(model.in_prototype_frame(based))))
     for name, changed in GRAPHS.items():
         if name not in asked:
             continue

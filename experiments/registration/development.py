@@ -20,7 +20,7 @@ from diffclust.data import affnist_like, load, mnist_color
 from diffclust.metrics import scores
 from diffclust.models import MODELS
 from diffclust.registration import Frame, ink_of
-from experiments.harness import arguments, finish, peak_memory_mb, spread
+from experiments.harness import arguments, finish, mean_and_std, peak_memory_mb
 
 
 def as_they_are(images, labels, seed):
@@ -163,7 +163,7 @@ def main():
                     rows.append(row_of(method, images, digits.labels, frame, seed, args.settings))
                     print(f"{name:16s} {method:12s} {frame:9s} seed {seed}", rows[-1], flush=True)
                 figures[f"{name} {method} {frame}"] = {
-                    "acc": spread([row["acc"] for row in rows]),
+                    "acc": mean_and_std([row["acc"] for row in rows]),
                     "runs": rows,
                 }
     finish(

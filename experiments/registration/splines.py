@@ -18,7 +18,7 @@ from diffclust.models import cut_mean_graph
 from diffclust.parallel import Data
 from diffclust.registration import Frame
 from experiments.di_spectral_ablation.run import affine_only
-from experiments.harness import arguments, finish, spread
+from experiments.harness import arguments, finish, mean_and_std
 from experiments.registration.development import SETS
 
 MODEL = diffclust.DeformationInvariantSpectralClustering(10, register="none")
@@ -60,7 +60,7 @@ def main():
             images = SETS[name](digits.images, digits.labels, seed)
             rows.append(row_of(images, digits.labels, jax.random.key(seed)))
             print(name, "seed", seed, rows[-1], flush=True)
-        figures[name] = {each: spread([row[each] for row in rows]) for each in rows[0]}
+        figures[name] = {each: mean_and_std([row[each] for row in rows]) for each in rows[0]}
     finish({"experiment": "registration_splines", "limit": args.limit, **figures})
 
 

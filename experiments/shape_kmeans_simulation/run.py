@@ -96,15 +96,15 @@ def deviations(sigma, reading: str):
 
 
 @eqx.filter_jit
-def simulated(means, spread, keys, scaling):
+def simulated(means, deviation, keys, scaling):
     """Samples of registered shapes, `(samples, n, landmarks, 2)`, and the group of each shape."""
 
-    def one(spread, key):
-        shapes, group = simulated_shapes(means, spread, per_group=PER_GROUP, key=key)
+    def one(deviation, key):
+        shapes, group = simulated_shapes(means, deviation, per_group=PER_GROUP, key=key)
         result = in_principal_axes(shapes, scaling=scaling, reflection=False)
         return result.registered, result.consensus, group
 
-    registered, consensus, group = jax.vmap(one)(spread, keys)
+    registered, consensus, group = jax.vmap(one)(deviation, keys)
     return registered, consensus, group[0]
 
 
@@ -228,14 +228,16 @@ def main():
     for case, second, reading, level in settings(args):
         of_entries, of_shapes = jax.vmap(jax.random.split, out_axes=1)(keys)
         sigma = jax.vmap(lambda key, c=case, s=second: entries(c, s, key))(of_entries)
-        spread = level * deviations(sigma, reading)
+        deviation = level * deviations(sigma, reading)
         for scaling in args.scalings:
-            samples = simulated(means, spread, of_shapes, scaling == "similarity")
+            samples = simulated(means, deviation, of_shapes, scaling == "similarity")
             for norm in args.norms:
                 name = " ".join(filter(None, (case, second, reading, f"x{level:g}", scaling, norm)))
                 scores, row = compared(args, samples, starts, scaling, norm)
-                told = " ".join(f"{m} {row[m]['median']:.2f}/{row[m]['mean']:.2f}" for m in scores)
-                print(f"{name}: {told} ({row['seconds']} s)", flush=True)
+                summary = " ".join(
+                    f"{m} {row[m]['median']:.2f}/{row[m]['mean']:.2f}" for m in scores
+                )
+                print(f"{name}: {summary} ({row['seconds']} s)", flush=True)
                 rows.append({"setting": name, **row})
                 boxes[name] = scores
     if args.picture is not None:

@@ -33,7 +33,7 @@ from diffclust.prototypes import UnitNormImages
 from diffclust.sampling import Boundary
 from diffclust.solvers import Lloyd
 from diffclust.transforms import AbstractSpatialTransform, ThinPlateSpline
-from experiments.harness import RESULTS, arguments, finish, missing_runs, spread
+from experiments.harness import RESULTS, arguments, finish, mean_and_std, missing_runs
 
 PAPER = {"kmeans": 10.8, "ai-kmeans": 29.8, "di-kmeans": 41.6}
 RATES = (16_000, 44_100, 48_000, 96_000)
@@ -152,8 +152,8 @@ def runner(dataset, quick):
         model = MODELS[method](len(dataset.label_names), num_restarts=1 if quick else 3)
         begun = time.perf_counter()
         result = model.fit(dataset.images, key=jax.random.key(seed))
-        told = {"loss": result.loss, **scores(dataset.labels, result.assignments)}
-        row = {name: round(float(value), 4) for name, value in told.items()}
+        figures = {"loss": result.loss, **scores(dataset.labels, result.assignments)}
+        row = {name: round(float(value), 4) for name, value in figures.items()}
         return {**row, "seconds": round(time.perf_counter() - begun, 1)}
 
     return run
@@ -190,7 +190,9 @@ def main():
     for method in args.methods:
         runs = [row for row in rows if row["method"] == method]
         figures[method] = {
-            **{score: spread([row[score] for row in runs]) for score in ("acc", "nmi", "ari")},
+            **{
+                score: mean_and_std([row[score] for row in runs]) for score in ("acc", "nmi", "ari")
+            },
             "least_loss_acc": min(runs, key=lambda row: row["loss"])["acc"],
             "paper_acc_on_audiomnist": PAPER.get(method),
         }

@@ -423,8 +423,8 @@ def test_interruption_leaves_nothing_but_what_was_fitted(
         patched.setattr("diffclust.cli.runs.write_summary", interrupt)
         found = run(*command)
     # What was fitted is kept, and no run is there.
-    told = "error: interrupted; go on with the same command and --resume\n"
-    assert (found[0], found[1], found[2][-len(told) :]) == (130, "", told)
+    message = "error: interrupted; go on with the same command and --resume\n"
+    assert (found[0], found[1], found[2][-len(message) :]) == (130, "", message)
     assert entries("deep") == ["run.partial"]
     assert run(*command, "--resume")[0] == 0
     assert entries("deep") == ["run"]

@@ -98,9 +98,9 @@ def test_it_serves_until_it_is_ended(run: Run, number: int, status: int, did: st
             assert b"diffclust review" in answer.read()
         process.send_signal(number)
         assert process.wait(timeout=30) == status
-        told = process.stderr.read()
-    assert told.count("\n") == 1
-    assert f"error: {did}; every edit is saved in" in told
+        reported = process.stderr.read()
+    assert reported.count("\n") == 1
+    assert f"error: {did}; every edit is saved in" in reported
     assert entries() == ["images.npz", "run"], "nothing is written before something is edited"
 
 
@@ -125,7 +125,7 @@ def test_edits_are_kept_beside_the_run(run: Run, serve: Serve) -> None:
 def test_all_exports_of_a_folder_of_images(run: Run, serve: Serve) -> None:
     names = folder_of_images(Path("photos"))
     fitted(run, "photos")
-    saved, told = read_run("run"), {}
+    saved, reported = read_run("run"), {}
     labels = {0: "=cat()", 1: "a/b", 2: "a:b"}
     moved, doubtful = int(np.flatnonzero(saved.clusters == 0)[0]), 5
 
@@ -137,7 +137,7 @@ def test_all_exports_of_a_folder_of_images(run: Run, serve: Serve) -> None:
         for name in reviewer.state()["exports"]:
             # An export replaces the one before.
             for _ in range(2):
-                told[name] = reviewer.export(name)["message"]
+                reported[name] = reviewer.export(name)["message"]
 
     serve(do, "run")
     out = Path("run.review")
@@ -179,8 +179,8 @@ def test_all_exports_of_a_folder_of_images(run: Run, serve: Serve) -> None:
         place = urllib.request.unquote(task["data"]["image"].removeprefix("/data/local-files/?d="))
         assert (out / "label-studio" / place).is_file()
     assert "=cat()" in (out / "label-studio" / "config.xml").read_text()
-    assert "document root" in told["Label Studio"]
-    assert "1 images were moved or split off by hand" in told["Labels of the model's clusters"]
+    assert "document root" in reported["Label Studio"]
+    assert "1 images were moved or split off by hand" in reported["Labels of the model's clusters"]
 
 
 def test_images_that_are_no_files_are_written(run: Run, serve: Serve) -> None:
@@ -220,8 +220,10 @@ def test_a_prediction_with_labels(run: Run, serve: Serve) -> None:
     words = ("predict", "run", "images.npz", "--no-report", "--cluster-labels")
     status, out, err = run(*words, "run.review/labels.json", "--out", "new")
     assert (status, err) == (0, "")
-    told = "labels: in assignments.csv; new ones get the label of the cluster they are assigned to;"
-    assert f"{told} that 1 images were moved" in out
+    reported = (
+        "labels: in assignments.csv; new ones get the label of the cluster they are assigned to;"
+    )
+    assert f"{reported} that 1 images were moved" in out
     rows = table(Path("new/assignments.csv"))
     expected = {0: "'=cat", 1: "cluster 1", 2: "'=cat"}
     assert [row["label"] for row in rows] == [expected[k] for k in read_run("new").clusters]

@@ -85,15 +85,15 @@ def test_a_start_must_fit(run: Run) -> None:
     fitted(run, "part", "--limit", "9", "--no-report")
     fitted(run, "more", "--no-report", k=4)
 
-    def told(*options: str) -> str:
+    def message(*options: str) -> str:
         return refused(
             run, "fit", "images.npz", "-k", "3", *QUICK, "--no-report", "--out", "new", *options
         )
 
-    assert "'nowhere' holds no run" in told("--start", "nowhere")
-    assert "the run in 'more' has 4 clusters, not 3; give -k 4" in told("--start", "more")
+    assert "'nowhere' holds no run" in message("--start", "nowhere")
+    assert "the run in 'more' has 4 clusters, not 3; give -k 4" in message("--start", "more")
     first = int(np.setdiff1d(np.arange(COUNT), read_run("part").indices)[0])
-    assert f"the run in 'part' has no cluster for image {first};" in told("--start", "part")
+    assert f"the run in 'part' has no cluster for image {first};" in message("--start", "part")
     folder_of_images(Path("folder"))
     named = ("fit", "folder", "-k", "3", *QUICK, "--no-report", "--out", "new")
     assert "no cluster for image 0 ('00.png');" in refused(run, *named, "--start", "whole")
@@ -163,8 +163,8 @@ def test_what_cannot_be_compared_is_refused(run: Run) -> None:
         run, "compare", "one", "two", "--out", "all.pdf"
     )
     Path("there.csv").write_text("kept")
-    told = refused(run, "compare", "one", "two", "--out", "there.csv")
-    assert "--overwrite" in told
+    message = refused(run, "compare", "one", "two", "--out", "there.csv")
+    assert "--overwrite" in message
     assert Path("there.csv").read_text() == "kept"
     with Path("two", "assignments.csv").open("a") as file:
         file.write("5,,1,0,0\n")
@@ -221,12 +221,12 @@ def test_images_are_sorted_into_folders(run: Run) -> None:
     # Replaced only where it is an earlier export.
     assert "--overwrite" in refused(run, "export", "one", "--what", "folders", "--out", "sorted")
     assert run("export", "one", "--what", "folders", "--out", "sorted", "--overwrite")[0] == 0
-    told = refused(run, "export", "one", "--what", "folders", "--out", "photos", "--overwrite")
-    assert "never replaced" in told
+    message = refused(run, "export", "one", "--what", "folders", "--out", "photos", "--overwrite")
+    assert "never replaced" in message
     # Moved since: the new place is asked for, and checked.
     Path("photos").rename("moved")
-    told = refused(run, "export", "one", "--what", "folders", "--out", "again")
-    assert "18 of 18 files are gone" in told
+    message = refused(run, "export", "one", "--what", "folders", "--out", "again")
+    assert "18 of 18 files are gone" in message
     again = ("export", "one", "--what", "folders", "--out", "again", "--source", "moved")
     assert run(*again)[0] == 0
     Path("moved/left/4.png").unlink()
@@ -240,24 +240,24 @@ def test_images_of_arrays_are_written(run: Run) -> None:
     for index, cluster in zip(found.indices, found.clusters, strict=True):
         with Image.open(f"sorted/cluster-{cluster}/{index}.png") as picture:
             np.testing.assert_array_equal(np.asarray(picture), squares(COUNT)[index])
-    told = refused(run, "export", "one", "--what", "folders", "--link", "--out", "no")
-    assert "could be linked" in told
+    message = refused(run, "export", "one", "--what", "folders", "--link", "--out", "no")
+    assert "could be linked" in message
 
 
 def test_what_cannot_be_exported_is_refused(run: Run) -> None:
     fitted(run, "one")
 
-    def told(*arguments: str) -> str:
+    def message(*arguments: str) -> str:
         return refused(run, "export", *arguments)
 
-    assert "holds no run" in told("images.npz", "--what", "params", "--out", "a.npz")
-    assert "moves nothing" in told("one", "--what", "params", "--out", "a.npz")
-    assert "moves nothing" in told("one", "--what", "aligned", "--out", "a.npz")
-    assert "written as .csv or .npz" in told("one", "--what", "params", "--out", "a.png")
-    assert "written as a folder" in told("one", "--what", "folders", "--out", "a.npz")
-    assert "--link is for" in told("one", "--what", "prototypes", "--link", "--out", "a")
+    assert "holds no run" in message("images.npz", "--what", "params", "--out", "a.npz")
+    assert "moves nothing" in message("one", "--what", "params", "--out", "a.npz")
+    assert "moves nothing" in message("one", "--what", "aligned", "--out", "a.npz")
+    assert "written as .csv or .npz" in message("one", "--what", "params", "--out", "a.png")
+    assert "written as a folder" in message("one", "--what", "folders", "--out", "a.npz")
+    assert "--link is for" in message("one", "--what", "prototypes", "--link", "--out", "a")
     Path("one/model/model.json").write_text("{}")
-    assert "damaged" in told("one", "--what", "prototypes", "--out", "a.npz")
+    assert "damaged" in message("one", "--what", "prototypes", "--out", "a.npz")
 
 
 @pytest.mark.slow
@@ -296,8 +296,8 @@ def test_other_methods_that_cannot_begin_there_are_refused(run: Run) -> None:
     fit = ("fit", "images.npz", "-k", "2", "--out", "run", "--method")
     assert "not for pssc" in refused(run, *fit, "pssc", "--compare-with", "kmeans")
     assert "with kmeans, once each" in refused(run, *fit, "kmeans", "--compare-with", "kmeans")
-    told = refused(run, *fit, "kmeans", "--compare-with", "ai-kmeans", "--no-report")
-    assert "leave out --no-report" in told
+    message = refused(run, *fit, "kmeans", "--compare-with", "ai-kmeans", "--no-report")
+    assert "leave out --no-report" in message
     assert "between 0 (no maps) and 2,000" in refused(run, *fit, "kmeans", "--maps", "2001")
 
 
@@ -401,8 +401,8 @@ def test_a_folder_has_a_default(run: Run) -> None:
         (("-k", "2", "--grids", "3,5"), "kmeans has no landmark grids"),
     ],
 )
-def test_sweeps_of_nothing_are_refused(run: Run, given: tuple[str, ...], told: str) -> None:
-    assert told in refused(run, "sweep", "images.npz", *given, *QUICK, "--out", "sweep")
+def test_sweeps_of_nothing_are_refused(run: Run, given: tuple[str, ...], message: str) -> None:
+    assert message in refused(run, "sweep", "images.npz", *given, *QUICK, "--out", "sweep")
 
 
 def test_grids_are_checked(run: Run) -> None:
@@ -410,8 +410,8 @@ def test_grids_are_checked(run: Run) -> None:
     assert "must be one number" in refused(run, *sweep, "3,5", "-k", "2-4")
     assert "at least two grids" in refused(run, *sweep, "3,3x3", "-k", "2")
     assert "must be like 3,5,7x5" in refused(run, *sweep, "3,five", "-k", "2")
-    told = refused(run, *sweep, "3,5", "-k", "2", "--landmarks", "4")
-    assert "--grids or --landmarks" in told
+    message = refused(run, *sweep, "3,5", "-k", "2", "--landmarks", "4")
+    assert "--grids or --landmarks" in message
 
 
 @pytest.mark.slow

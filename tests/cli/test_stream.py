@@ -33,9 +33,9 @@ def test_streamed_run_is_the_run(
     options = ["fit", source, "-k", "3", "--method", "kmeans", "--restarts", "1", "--maps", "0"]
     folders = [tmp_path / "resident", tmp_path / "streamed"]
     for folder, extra in zip(folders, ([], ["--stream"]), strict=True):
-        status, told = run(capsys, *options, *extra, "--out", str(folder))
-        assert status == 0, told
-        assert told.count("images are read as they are needed: 60 of them") == len(extra)
+        status, message = run(capsys, *options, *extra, "--out", str(folder))
+        assert status == 0, message
+        assert message.count("images are read as they are needed: 60 of them") == len(extra)
     assert rows(folders[1]) == rows(folders[0])
     assert len(rows(folders[1])) == 61
     losses = [json.loads((f / "summary.json").read_text("utf-8"))["loss"] for f in folders]
@@ -43,11 +43,11 @@ def test_streamed_run_is_the_run(
     pages = [(folder / "report.html").read_text("utf-8") for folder in folders]
     pictures = [page.count("data:image/png") for page in pages]
     assert pictures[0] == pictures[1] > 20
-    status, told = run(
+    status, message = run(
         capsys, "predict", str(folders[0]), source, "--stream", "--no-report",
         "--out", str(tmp_path / "predicted"),
     )  # fmt: skip
-    assert status == 0, told
+    assert status == 0, message
     predicted = rows(tmp_path / "predicted")
     assert [row[:3] for row in predicted] == [row[:3] for row in rows(folders[1])]
 
@@ -56,12 +56,12 @@ def test_streamed_by_itself_where_memory_is_short(
     source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("diffclust.cli.samples.outgrows_memory", lambda *_, **__: True)
-    status, told = run(
+    status, message = run(
         capsys, "fit", source, "-k", "3", "--method", "pssc", "--out", str(tmp_path / "run")
     )
     assert status == 2
-    assert "images are read as they are needed: 60 of them" in told
-    assert "take another method" in told.splitlines()[-1]
+    assert "images are read as they are needed: 60 of them" in message
+    assert "take another method" in message.splitlines()[-1]
     assert not (tmp_path / "run").exists()
 
 
@@ -71,8 +71,10 @@ def test_streamed_by_itself_where_memory_is_short(
 def test_what_cannot_be_streamed_is_refused(
     source: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, told = run(capsys, "fit", source, "-k", "2", "--stream", "--out", str(tmp_path / "run"))
+    status, message = run(
+        capsys, "fit", source, "-k", "2", "--stream", "--out", str(tmp_path / "run")
+    )
     assert status == 2
-    assert said in told
-    assert len(told.splitlines()) == 1
+    assert said in message
+    assert len(message.splitlines()) == 1
     assert not (tmp_path / "run").exists()

@@ -36,8 +36,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     def call(*arguments: str) -> tuple[int, str, str]:
         status, out, err = command(*arguments)
         # Without a terminal a line tells of each phase that is done.
-        told = [line for line in err.splitlines(keepends=True) if " done, step " not in line]
-        return status, out, "".join(told)
+        message = [line for line in err.splitlines(keepends=True) if " done, step " not in line]
+        return status, out, "".join(message)
 
     return call
 

@@ -12,8 +12,8 @@ def check_refused_or_skipped(
     load: Callable[..., Dataset], folder: Path, bad: str, *, noun: str, reason: str
 ) -> Dataset:
     """Checks a folder of three good files and a bad one; gives what is loaded without that."""
-    told = rf"1 of 4 {noun} in folder .* '{bad}' \(.*{reason}.*--skip-bad"
-    with pytest.raises(DataError, match=told) as raised:
+    reported = rf"1 of 4 {noun} in folder .* '{bad}' \(.*{reason}.*--skip-bad"
+    with pytest.raises(DataError, match=reported) as raised:
         load(folder)
     assert "\n" not in str(raised.value)
     found = load(folder, skip_bad=True)

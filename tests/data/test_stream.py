@@ -119,12 +119,12 @@ def test_size_channels_and_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("channels", [None, 1])
 def test_folder_gives_what_the_loader_gives(channels: int | None, pictures: Path) -> None:
     (pictures / "a" / "bad.png").write_bytes(b"no picture")
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     settings: dict[str, Any] = {"channels": channels, "skip_bad": True}
-    found = open_stream(pictures, progress=lambda *done: told.append(done), **settings)
+    found = open_stream(pictures, progress=lambda *done: reported.append(done), **settings)
     wanted = load_folder(pictures, **settings)
     assert isinstance(found.images, FolderImages)
-    assert told[-1] == (COUNT + 1, COUNT + 1)
+    assert reported[-1] == (COUNT + 1, COUNT + 1)
     np.testing.assert_array_equal(found.images[:], wanted.images)
     np.testing.assert_array_equal(found.labels, wanted.labels)
     np.testing.assert_array_equal(found.indices, wanted.indices)

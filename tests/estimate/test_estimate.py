@@ -107,12 +107,12 @@ def test_chunks_passes_and_growth_are_multiplied(
     step = intervals("pass", 4, 0.5, 1)
     pilot = intervals("pass", 10, 0.01, 1)
     result = object.__new__(diffclust.Result)
-    told = [Rehearsal(step, None), Rehearsal(pilot, result)]
+    reported = [Rehearsal(step, None), Rehearsal(pilot, result)]
     sizes = []
 
     def rehearsed(model: AbstractModel, samples: np.ndarray, **_) -> Rehearsal:
         sizes.append(len(samples))
-        return told[len(sizes) - 1]
+        return reported[len(sizes) - 1]
 
     monkeypatch.setattr(stages, "rehearse", rehearsed)
     model = diffclust.KMeans(10, num_restarts=1, split_merge=False)
@@ -124,7 +124,7 @@ def test_chunks_passes_and_growth_are_multiplied(
     assert found == {"pass": pytest.approx(0.5 * 10 * 10 * growth)}
     # Where a small fall of the loss is enough, passes do not grow; nor beyond their limit.
     sizes.clear()
-    told[1] = Rehearsal(pilot, result)
+    reported[1] = Rehearsal(pilot, result)
     model = dataclasses.replace(model, tolerance=1e-3)
     (only,) = stages.stage_costs(stages.PlannedFit(model, images, **settings))
     assert only.seconds == pytest.approx(50.0)
@@ -191,9 +191,9 @@ def test_a_fit_that_cannot_have_its_memory_is_refused(
     monkeypatch.setattr(cli_estimate, "_kept", lambda *_: None)
     monkeypatch.setattr(cli_estimate, "_keep", lambda *_: None)
     assert main([*FIT, *extra, "--out", str(tmp_path / "run")]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("error: the fit needs about ")
-    assert "try a smaller --limit" in told
+    reported = capsys.readouterr().err
+    assert reported.startswith("error: the fit needs about ")
+    assert "try a smaller --limit" in reported
     assert list(tmp_path.iterdir()) == []
 
 
@@ -227,9 +227,9 @@ def test_a_long_fit_is_announced_and_not_rehearsed_again(
     )
     for name in ("one", "two"):
         assert main([*FIT, "--no-report", "--out", str(tmp_path / name)]) == 0
-        told = capsys.readouterr().err
-        assert "this will take about 10 min (5 min to 20 min), 2 GB of memory\n" in told
-        assert "warning: the fit needs about 2 GB of memory, and there are 1.5 GB; try" in told
+        reported = capsys.readouterr().err
+        assert "this will take about 10 min (5 min to 20 min), 2 GB of memory\n" in reported
+        assert "warning: the fit needs about 2 GB of memory, and there are 1.5 GB; try" in reported
     assert len(calls) == 1
     # Another fit is another matter.
     assert main([*FIT, "--no-report", "--max-passes", "3", "--out", str(tmp_path / "c")]) == 0

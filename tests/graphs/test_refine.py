@@ -109,12 +109,16 @@ def test_nested_neighbours_of_few_samples() -> None:
 
 
 def test_nested_neighbours_report_samples() -> None:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     nested_neighbours(
-        coordinates("equal"), (0, 2), 9, 4, report=lambda done, total: told.append((done, total))
+        coordinates("equal"),
+        (0, 2),
+        9,
+        4,
+        report=lambda done, total: reported.append((done, total)),
     )
-    assert told[-1] == (160, 160)
-    assert told == sorted(told)
+    assert reported[-1] == (160, 160)
+    assert reported == sorted(reported)
 
 
 def test_rejudged_sorts_by_the_new_distance_and_then_by_index() -> None:
@@ -205,7 +209,7 @@ def test_judged_candidates_are_a_double_loop(direction: str, others: bool) -> No
 def test_pair_distances_in_chunks(chunk_size: int) -> None:
     samples, prototypes = pictures(6, 0), pictures(4, 1)
     sources, targets = np.array([0, 5, 5, 2, 0, 1, 3]), np.array([3, 0, 0, 2, 1, 1, 0])
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     found = pair_distances(
         SquaredEuclidean(),
         samples,
@@ -213,12 +217,12 @@ def test_pair_distances_in_chunks(chunk_size: int) -> None:
         sources,
         targets,
         chunk_size=chunk_size,
-        report=lambda done, total: told.append((done, total)),
+        report=lambda done, total: reported.append((done, total)),
     )
     expected = ((samples[sources] - prototypes[targets]) ** 2).sum((1, 2, 3))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert [done for done, _ in told] == [*range(chunk_size, 7, chunk_size), 7]
-    assert {total for _, total in told} == {7}
+    assert [done for done, _ in reported] == [*range(chunk_size, 7, chunk_size), 7]
+    assert {total for _, total in reported} == {7}
 
 
 @pytest.mark.slow

@@ -142,8 +142,8 @@ def check_start(found: Result, images: np.ndarray) -> None:
     assert metrics.adjusted_rand_index(found.assignments, refined.assignments) > 0.8
 
 
-def stages(told: list[Progress]) -> list[str]:
+def stages(reported: list[Progress]) -> list[str]:
     """The stages of a fit in their order; one that comes again after another is named again."""
-    for report in told:
+    for report in reported:
         assert 0 <= report.done <= report.total
-    return [stage for stage, _ in itertools.groupby(report.stage for report in told)]
+    return [stage for stage, _ in itertools.groupby(report.stage for report in reported)]

@@ -211,14 +211,21 @@ def test_prototypes_are_those_of_di_kmeans_with_the_same_warps(found: Result) ->
 
 @pytest.mark.slow
 def test_stages_are_told_in_their_order(images: np.ndarray) -> None:
-    told: list[Progress] = []
+    reported: list[Progress] = []
     model = by_bending(num_removed=(0, 1))
-    found = model.fit(images, key=KEY, chunk_size=CHUNK, callback=told.append)
-    assert stages(told) == ["features", "directions", "neighbours", "pairs", "cut", "alignments"]
-    assert [(p.done, p.total) for p in told if p.stage == "cut"] == [(0, 3), (1, 3), (2, 3)]
-    told.clear()
-    found.predict(images, callback=told.append)
-    assert stages(told) == ["features", "pairs", "alignments"]
+    found = model.fit(images, key=KEY, chunk_size=CHUNK, callback=reported.append)
+    assert stages(reported) == [
+        "features",
+        "directions",
+        "neighbours",
+        "pairs",
+        "cut",
+        "alignments",
+    ]
+    assert [(p.done, p.total) for p in reported if p.stage == "cut"] == [(0, 3), (1, 3), (2, 3)]
+    reported.clear()
+    found.predict(images, callback=reported.append)
+    assert stages(reported) == ["features", "pairs", "alignments"]
 
 
 @pytest.mark.slow

@@ -275,10 +275,10 @@ def test_why_the_last_phase_ended_is_remembered() -> None:
     model, states = dataclasses.replace(STILL, training=training), InMemory()
     whole = model.fit(IMAGES, key=KEY, snapshots=states)
     assert whole.outcome.status is Status.LOSS
-    told: list[Progress] = []
+    reported: list[Progress] = []
     # Nothing is left to do but to assign the images.
-    resumed = model.fit(IMAGES, key=KEY, snapshots=states, callback=told.append)
-    assert not [report for report in told if report.stage == "step"]
+    resumed = model.fit(IMAGES, key=KEY, snapshots=states, callback=reported.append)
+    assert not [report for report in reported if report.stage == "step"]
     assert resumed.outcome.status is Status.LOSS
     assert STILL.fit(IMAGES, key=KEY).outcome.status is Status.MAX_PASSES
 
@@ -303,11 +303,11 @@ def test_samples_are_assigned_once_a_run(monkeypatch: pytest.MonkeyPatch) -> Non
         return assign(*arguments, **named)
 
     monkeypatch.setattr(gradient_problem, "assign_softly", counted)
-    model, told = dataclasses.replace(STILL, num_restarts=3), []
-    whole = model.fit(IMAGES, key=KEY, callback=told.append)
+    model, reported = dataclasses.replace(STILL, num_restarts=3), []
+    whole = model.fit(IMAGES, key=KEY, callback=reported.append)
     assert len(seen) == 3
-    assert [p.stage for p in told].count("predict") == 1
-    assert told[-1].stage == "predict"
+    assert [p.stage for p in reported].count("predict") == 1
+    assert reported[-1].stage == "predict"
     assert whole.loss == min(whole.outcome.restarts)
 
 

@@ -197,7 +197,7 @@ def test_the_mean_graph_over_frames():
     again = found.predict(images)
     assert np.mean(again.clusters == found.assignments) > 0.95
     params = found.outcome.assignment.params
-    upright = dataclasses.replace(found.model, register="upright").validated(images)
+    upright = dataclasses.replace(found.model, register="upright").prepared(images)
     # Small images are read twice here: at more pixels, and upright.
     assert np.mean(np.abs(found.registered(images) - upright)) < 0.02
     assert found.align(images, params).shape == upright.shape

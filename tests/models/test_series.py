@@ -48,7 +48,7 @@ def test_square_root_velocities_are_compared_where_asked_for() -> None:
     shifted = series + 100.0 * np.random.default_rng(1).normal(size=(20, 1, 1)).astype(np.float32)
     settings = {"num_restarts": 1, "max_passes": 4, "standardise": False, "num_intervals": 4}
     model = SeriesKMeans(2, representation="srvf", **settings)
-    whole = model.validated(np.nan_to_num(series))
+    whole = model.prepared(np.nan_to_num(series))
     inner = np.asarray(square_root_velocity(jnp.asarray(np.nan_to_num(series[0]))))
     between = 0.5 * (inner[1:] + inner[:-1])
     assert np.corrcoef(whole[0, 1:-1, 0], between[:, 0])[0, 1] > 0.98

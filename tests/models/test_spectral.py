@@ -291,14 +291,14 @@ def test_di_kmeans_starts_from_a_cut(images: np.ndarray) -> None:
 
 def test_stages_are_told_in_their_order(images: np.ndarray) -> None:
     for affinity in ("graph", "representatives"):
-        told: list[Progress] = []
+        reported: list[Progress] = []
         model = pssc(affinity=affinity, num_representatives=20)
-        found = model.fit(images, key=KEY, chunk_size=CHUNK, callback=told.append)
+        found = model.fit(images, key=KEY, chunk_size=CHUNK, callback=reported.append)
         expected = ["features", "directions", "neighbours", "cut", "alignments"]
-        assert stages(told) == expected
-        told.clear()
-        found.predict(images, callback=told.append)
-        assert stages(told) == ["features", "alignments"]
+        assert stages(reported) == expected
+        reported.clear()
+        found.predict(images, callback=reported.append)
+        assert stages(reported) == ["features", "alignments"]
 
 
 def test_a_callback_can_stop_it(images: np.ndarray) -> None:

@@ -22,7 +22,7 @@ from diffclust.solvers import Progress
 DIGITS = load_digits().take(range(60))
 
 
-def told(stage: str, restart: int, iteration: int, grey: float, **more) -> Progress:
+def progress(stage: str, restart: int, iteration: int, grey: float, **more) -> Progress:
     """A report of a fit whose two prototypes are a grey and a white pixel, and black ones."""
     image = np.array([[grey, 1.0], [0.0, 0.0]], np.float32)[None, :, :, None].repeat(2, 0)
     learned = Learned(Clusters(jnp.asarray(image), jnp.zeros((2, 0))))
@@ -43,17 +43,17 @@ def finished(losses: tuple[float, ...]):
 
 def test_a_film_shows_the_best_restart_and_the_moves_that_were_accepted() -> None:
     film, result = Film(), finished((5.0, 3.0, 4.0))
-    film(told("pass", 0, 0, 0.9))
-    film(told("pass", 1, 0, 0.0, least=5.0))
-    film(told("pass", 1, 1, 0.2, least=5.0))
+    film(progress("pass", 0, 0, 0.9))
+    film(progress("pass", 1, 0, 0.0, least=5.0))
+    film(progress("pass", 1, 1, 0.2, least=5.0))
     film(Progress("split", 1, 2, 1, 2))
-    film(told("pass", 1, 0, 0.7, least=5.0))  # a move that was not accepted: another follows it
-    film(told("pass", 1, 0, 0.4, least=5.0))
+    film(progress("pass", 1, 0, 0.7, least=5.0))  # a move that was not accepted: another follows it
+    film(progress("pass", 1, 0, 0.4, least=5.0))
     film(Progress("split", 1, 3, 1, 2))
-    film(told("pass", 1, 0, 0.8, least=5.0))  # and one after which the run ended
-    film(told("pass", 2, 0, 0.9, least=3.0))
-    film(told("pass", 2, 1, 0.9, least=3.0))
-    film(told("refine", 1, 0, 0.6, least=3.0))
+    film(progress("pass", 1, 0, 0.8, least=5.0))  # and one after which the run ended
+    film(progress("pass", 2, 0, 0.9, least=3.0))
+    film(progress("pass", 2, 1, 0.9, least=3.0))
+    film(progress("refine", 1, 0, 0.6, least=3.0))
     found = film.frames(result)
     assert shades(film, result)[:-1] == [0, 51, 102, 153]
     assert [frame.done for frame in found] == [0, 1, 2, 3, 4]
@@ -64,7 +64,7 @@ def test_a_film_shows_the_best_restart_and_the_moves_that_were_accepted() -> Non
 def test_a_long_film_is_thinned_out_but_keeps_its_ends() -> None:
     film, result = Film(most_frames=10), finished((1.0,))
     for number in range(500):
-        film(told("pass", 0, number, number / 500))
+        film(progress("pass", 0, number, number / 500))
     found = film.frames(result)
     assert len(found) == 10
     assert (found[0].done, found[-1].done) == (0, 500)

@@ -347,3 +347,14 @@ def test_a_criterion_is_drawn_with_its_choice() -> None:
         [1.0, 2.0], [1.0, 2.0], names=["1", "2"], chosen=None, axis="k", measure="loss"
     )
     assert "stroke-dasharray" not in unchosen
+
+
+def test_values_of_two_scales_are_not_joined() -> None:
+    drawn = {"names": ["2", "3", "4", "5"], "chosen": None, "axis": "k", "scales": [0, 0, 1, 1]}
+    chart = criterion_chart([2.0, 3.0, 4.0, 5.0], [0.3, 0.1, 0.8, 0.2], measure="eigengap", **drawn)
+    lines = [len(points.split()) for points in re.findall(r'<polyline points="([^"]+)"', chart)]
+    assert lines == [2, 2]
+    (panel,) = criterion_curve(
+        [2.0, 3.0, 4.0, 5.0], [0.3, 0.1, 0.8, 0.2], label="gap", **drawn
+    ).axes
+    assert [len(line.get_xdata()) for line in panel.lines] == [2, 2]

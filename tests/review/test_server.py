@@ -266,16 +266,16 @@ def test_a_cluster_is_split_in_two(client: Client, result_and_data: Any) -> None
     assert (
         client.edit(1, kind="move", samples=[int(np.flatnonzero(parts[0])[0])], to=None)[0] == 200
     )
-    status, told = client.edit(2, kind="split", cluster=CLUSTERS + 1)
-    assert (status, "no two kinds" in told["error"]) == (400, True)
+    status, reply = client.edit(2, kind="split", cluster=CLUSTERS + 1)
+    assert (status, "no two kinds" in reply["error"]) == (400, True)
 
 
 def test_two_browsers(client: Client) -> None:
     assert client.edit(0, kind="name", cluster=0, name="one")[0] == 200
     other = Client(client.server)
-    status, told = other.edit(0, kind="name", cluster=0, name="two")
+    status, reply = other.edit(0, kind="name", cluster=0, name="two")
     assert status == 409
-    assert "changed elsewhere" in told["error"]
+    assert "changed elsewhere" in reply["error"]
     assert other.post("/undo", {"revision": 0})[0] == 409
     assert other.edit(0, kind="split", cluster=0)[0] == 409
     assert other.get("/state")[1]["clusters"][0]["name"] == "one"
@@ -317,11 +317,11 @@ def test_a_full_disk_changes_nothing(client: Client, tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
     try:
-        status, told = client.edit(1, kind="name", cluster=0, name="after")
+        status, reply = client.edit(1, kind="name", cluster=0, name="after")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert status == 507
-    assert told["error"] == "nothing was changed: it cannot be written (File too large)"
+    assert reply["error"] == "nothing was changed: it cannot be written (File too large)"
     assert saved(client) == (1, 1)
     assert (tmp_path / "review.json").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["review.json"]
@@ -342,9 +342,9 @@ def test_a_failed_save_changes_nothing(
         patched.setattr("os.fsync", fail)
         for path in ("/edit", "/undo"):
             edit = {"kind": "name", "cluster": 0, "name": "after"}
-            status, told = client.post(path, {"revision": 1, "edit": edit})
+            status, reply = client.post(path, {"revision": 1, "edit": edit})
             assert status == (507 if code == errno.ENOSPC else 500)
-            assert "nothing was changed" in told["error"]
+            assert "nothing was changed" in reply["error"]
     assert saved(client) == (1, 1)
     assert (tmp_path / "review.json").read_bytes() == before
     assert client.edit(1, kind="name", cluster=0, name="after")[0] == 200
@@ -360,12 +360,12 @@ def test_exports_are_asked_for_by_name(client: Client) -> None:
 def test_a_huge_request_is_refused_unread(client: Client) -> None:
     for length in (LARGEST_BODY + 1, 10**15):
         # Only the head is sent: an answer comes all the same.
-        status, told = client.post("/edit", Content_Length=str(length))
+        status, reply = client.post("/edit", Content_Length=str(length))
         assert status == 413
-        assert str(LARGEST_BODY) in told["error"]
+        assert str(LARGEST_BODY) in reply["error"]
     for length in (None, "-1", "x", "1e3", "٣".encode().decode("latin-1"), "9" * 30):
         assert client.post("/edit", Content_Length=length)[0] == 411
-    status, told = client.post("/edit", b" " * LARGEST_BODY)
+    status, reply = client.post("/edit", b" " * LARGEST_BODY)
     assert status == 400
     many = {"revision": 0, "edit": {"kind": "move", "samples": [0] * 300_000, "to": 0}}
     assert len(json.dumps(many)) < LARGEST_BODY
@@ -398,9 +398,9 @@ def test_huge_heads_are_refused(client: Client) -> None:
     ],
 )
 def test_what_is_no_edit_is_refused(client: Client, body: bytes) -> None:
-    status, told = client.post("/edit", body)
+    status, reply = client.post("/edit", body)
     assert status == 400
-    assert "\n" not in told["error"]
+    assert "\n" not in reply["error"]
     assert saved(client) == (0, 0)
 
 

@@ -70,17 +70,17 @@ def small(kind: type[BaseEstimator], name: str) -> BaseEstimator:
 
 def check_exactly(estimator: BaseEstimator, expected: dict[str, str]) -> None:
     """Runs all checks, of which those expected to fail must do so, for their reason."""
-    told = check_estimator(
+    reported = check_estimator(
         estimator, expected_failed_checks=expected, on_skip=None, on_fail=None
     )  # fmt: skip
     wrong = [
         f"{check['check_name']}: {check['status']} {check['exception']}"
-        for check in told
+        for check in reported
         if check["status"] == "failed" or (check["expected_to_fail"] and check["status"] != "xfail")
     ]
     assert not wrong, "\n".join(wrong)
-    assert expected.keys() <= {check["check_name"] for check in told}
-    for check in told:
+    assert expected.keys() <= {check["check_name"] for check in reported}
+    for check in reported:
         if check["status"] == "xfail":
             error, reason = check["exception"], check["expected_to_fail_reason"]
             (said,) = [text for start, text in SAID.items() if reason.startswith(start)]
@@ -164,8 +164,8 @@ LARGE_ENOUGH = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE_ENOUGH)
 def test_with_more_numbers_they_fail_no_more_than_others(name: str) -> None:
-    told = expected_failed_checks(small(getattr(sklearn, name), name))
-    expected = {check: why for check, why in told.items() if not why.startswith("rows of")}
+    reported = expected_failed_checks(small(getattr(sklearn, name), name))
+    expected = {check: why for check, why in reported.items() if not why.startswith("rows of")}
     if name.startswith("Deformation"):
         expected = expected_failed_checks(sklearn.AffineInvariantKMeans()) | expected
     check_exactly(small(LARGE_ENOUGH[name], name), expected)

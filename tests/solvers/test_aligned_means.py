@@ -112,10 +112,10 @@ def test_aligned_samples_lie_nearer_to_sharper_means(images: np.ndarray) -> None
     prototypes = np.asarray(clusters.prototype)
     assert np.isfinite(prototypes).all()
     np.testing.assert_allclose(np.sqrt((prototypes**2).sum((1, 2, 3))), 1.0, rtol=1e-5)
-    told: list[Progress] = []
-    params = align_all(ALIGNED, clusters, images, LABELS, chunk_size=8, callback=told.append)
+    reported: list[Progress] = []
+    params = align_all(ALIGNED, clusters, images, LABELS, chunk_size=8, callback=reported.append)
     assert params.shape == (18, 6)
-    assert [(p.stage, p.done, p.total) for p in told] == [
+    assert [(p.stage, p.done, p.total) for p in reported] == [
         ("alignments", done, 3) for done in (1, 2, 3)
     ]
     aligned = np.asarray(jax.vmap(ALIGNED.energy.aligned)(params, images))

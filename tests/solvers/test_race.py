@@ -30,9 +30,9 @@ def watched() -> tuple[Outcome, Breaking]:
 
 
 @pytest.fixture(scope="module")
-def told(watched: tuple[Outcome, Breaking]) -> list[dict[str, Any]]:
+def reported(watched: tuple[Outcome, Breaking]) -> list[dict[str, Any]]:
     """Every position of that fit."""
-    return [about["position"] for about in watched[1].told]
+    return [about["position"] for about in watched[1].reported]
 
 
 def test_plan_halves_the_runs_around_half_of_the_steps() -> None:
@@ -43,9 +43,9 @@ def test_plan_halves_the_runs_around_half_of_the_steps() -> None:
     assert Training().plan(0, Data(shapes(40)).description).race == ()
 
 
-def test_the_better_half_goes_on_from_the_same_step(told: list[dict[str, Any]]) -> None:
-    assert max(at["round"] for at in told) == 3
-    first = [at for at in told if not at["losses"]]
+def test_the_better_half_goes_on_from_the_same_step(reported: list[dict[str, Any]]) -> None:
+    assert max(at["round"] for at in reported) == 3
+    first = [at for at in reported if not at["losses"]]
     for before, after in itertools.pairwise(first):
         if after["round"] == before["round"]:
             continue
@@ -61,8 +61,8 @@ def test_the_better_half_goes_on_from_the_same_step(told: list[dict[str, Any]]) 
         assert len({(one["phase"], one["steps"]) for one in (after["run"], *after["waiting"])}) == 1
 
 
-def test_every_start_is_another(told: list[dict[str, Any]]) -> None:
-    runs = [one for at in told if not at["losses"] for one in at["waiting"]]
+def test_every_start_is_another(reported: list[dict[str, Any]]) -> None:
+    runs = [one for at in reported if not at["losses"] for one in at["waiting"]]
     losses = {one["start"]: one["history"][0] for one in runs}
     assert len(losses) == 5
     assert len(set(losses.values())) == 5
@@ -75,7 +75,7 @@ def test_broken_off_after_every_step_it_goes_on_bit_for_bit(
     assert_same(watched[0], whole)
     found, states = chained(raced, 1)
     assert_same(found, whole)
-    assert {len(about["position"]["waiting"]) for about in states.told} == {0, 1, 2, 3, 4}
+    assert {len(about["position"]["waiting"]) for about in states.reported} == {0, 1, 2, 3, 4}
     # One run in the end, with a history like any other's: eight windows, three, and the end.
     assert len(whole.history) == 8 + 3 + 1
 
@@ -95,7 +95,7 @@ def test_a_window_may_be_longer_than_the_race() -> None:
     outcome = (
         GaussianMixture(3, training=training).fit(shapes(40), key=KEY, snapshots=watched).outcome
     )
-    assert [about["position"]["round"] for about in watched.told[:6]] == [0, 0, 0, 0, 3, 3]
+    assert [about["position"]["round"] for about in watched.reported[:6]] == [0, 0, 0, 0, 3, 3]
     assert len(outcome.history) == 4
 
 

@@ -193,17 +193,17 @@ def test_what_goes_wrong_while_reading_is_told_and_no_thread_is_left() -> None:
 
 def test_methods_that_hold_all_images_refuse() -> None:
     with pytest.raises(ValueError, match="take another method"):
-        ProjectedScatteringSpectralClustering(3).validated(Counting(IMAGES))
+        ProjectedScatteringSpectralClustering(3).prepared(Counting(IMAGES))
 
 
 def test_faulty_images_are_refused_with_their_indices() -> None:
     images = IMAGES.copy()
     images[[2, 30]] = 0.0
     with pytest.raises(ValueError, match="blank.*index 2, 30"):
-        DeformationInvariantKMeans(2, landmarks=(2, 2)).validated(Counting(images))
+        DeformationInvariantKMeans(2, landmarks=(2, 2)).prepared(Counting(images))
     images[5, 0, 0, 0] = np.inf
     with pytest.raises(ValueError, match="infinity at index 5"):
-        KMeans(2).validated(Counting(images))
+        KMeans(2).prepared(Counting(images))
 
 
 def test_prototypes_of_given_clusters_are_means(key: jax.Array) -> None:

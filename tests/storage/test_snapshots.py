@@ -71,12 +71,12 @@ class Breaking:
     def __init__(self, every: int = 0) -> None:
         self.every, self.count = every, 0
         self.newest: tuple[Any, str] | None = None
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
 
     def save(self, state: Callable[[], State]) -> None:
         arrays, about = state()
         self.newest = jax.tree.map(np.array, arrays), json.dumps(about)
-        self.told.append(about)
+        self.reported.append(about)
         self.count += 1
         if self.every and self.count % self.every == 0:
             raise Broken
@@ -184,10 +184,10 @@ def test_broken_off_after_every_pass_it_goes_on_bit_for_bit(name: str) -> None:
     found, states = chained(fit, 1)
     assert_same(found, whole)
     # Whatever an unbroken fit would have saved was saved, and no more.
-    for one in (*states.told, *watched.told):
+    for one in (*states.reported, *watched.reported):
         one.pop("seconds")
-    assert states.told == watched.told
-    positions = [about["position"] for about in states.told]
+    assert states.reported == watched.reported
+    positions = [about["position"] for about in states.reported]
     if name == "aligned":
         assert {at["stage"] for at in positions} == {"restarts", "penalties", "refine", "done"}
         assert {at["restart"] for at in positions} == {0, 1, 2}
@@ -296,7 +296,7 @@ def test_broken_off_after_every_stage_and_chunk(method: str) -> None:
     found, states = chained(fit, 1)
     assert_same(found, whole)
     assert len(found.assignment) == 40
-    positions = [about["position"] for about in states.told]
+    positions = [about["position"] for about in states.reported]
     begun = {at["rows"]["stage"] for at in positions if at["rows"]}
     # Pairs come in chunks of 256, in each frame of `register="auto"`.
     pairs = {"pairs", "pairs place"} if method == "di-spectral" else set()
@@ -321,13 +321,13 @@ def test_a_folder_gives_back_what_it_was_given(tmp_path: Path) -> None:
     folder.save(lambda: (state, {"at": 2**100}))
     with pytest.raises(SystemExit), folder:
         raise SystemExit(143)
-    told: list[str] = []
-    with SnapshotFolder(tmp_path, run={}, every=1e9, log=told.append) as folder:
+    reported: list[str] = []
+    with SnapshotFolder(tmp_path, run={}, every=1e9, log=reported.append) as folder:
         latest = folder.latest(lambda _: jax.tree.map(np.zeros_like, state))
     assert latest is not None
     found, about = latest
     assert about == {"at": 2**100}
-    assert [line[:24] for line in told] == ["going on from snapshot 1"]
+    assert [line[:24] for line in reported] == ["going on from snapshot 1"]
     for name, array in state.items():
         np.testing.assert_array_equal(found[name], array)
         assert found[name].dtype == array.dtype
