@@ -64,7 +64,7 @@ def centres_by_kmeans(
     start: Float[np.ndarray, "clusters features"] | None = None,
     callback: Callback = ignore,
 ) -> Float[np.ndarray, "clusters features"]:
-    """k-means by the library's own Lloyd's algorithm, nothing aligned.
+    """k-means: of few points by scikit-learn, of more by the library's own Lloyd's algorithm.
 
     Args:
         points: What is clustered.
@@ -161,7 +161,10 @@ def kmeans(
     weight: Any = None,
     callback: Callback = ignore,
 ) -> PointClusters:
-    """k-means with split-and-merge moves, by the library's own Lloyd's algorithm.
+    """k-means that a single bad start does not spoil.
+
+    Of few points by scikit-learn, from several times as many starts; of more by the library's own
+    Lloyd's algorithm with split-and-merge moves.
 
     Args:
         points: Anything array-like of shape `(n, vectors)`.
