@@ -32,7 +32,12 @@ from diffclust.models.scattering import AbstractScatteringModel, ScatteringKMean
 from diffclust.models.series import SeriesKMeans
 from diffclust.models.settings import Training
 from diffclust.models.shapes import ShapeKMeans
-from diffclust.models.spectral import ProjectedScatteringSpectralClustering, cut_mean_graph
+from diffclust.models.spectral import (
+    ProjectedScatteringSpectralClustering,
+    cut_mean_graph,
+    cuts_of_mean_graph,
+    self_tuning_graphs,
+)
 
 MODELS: dict[str, type[AbstractModel]] = {
     name: takes_former_settings(globals()[method.model]) for name, method in METHODS.items()
@@ -65,7 +70,9 @@ __all__ = [
     "Training",
     "TransformationInvariantKMeans",
     "cut_mean_graph",
+    "cuts_of_mean_graph",
     "of_images",
     "restored",
+    "self_tuning_graphs",
     "warped_prototypes",
 ]

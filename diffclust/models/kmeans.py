@@ -186,6 +186,10 @@ class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
     def aligner(self) -> AbstractAligner:
         return NoAlignment()
 
+    def working_copies(self, description: Description) -> int:
+        """Many clusters' energies, which a CPU's cache should hold, in units of an image."""
+        return 20 * self.num_clusters // math.prod(description.sample.shape)
+
     def family(self) -> AbstractPrototypeFamily:
         """Means."""
         return MeanImages()

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -255,29 +255,14 @@ def cut_mean_graph(
         clusterings of the graphs for each distance alone; for one distance, of those for each
         number of neighbours.
     """
-    report = reporter(callback, "cut")
-
-    several = [
-        [self_tuning_affinity(near, num_neighbours=k) for k in num_neighbours]
-        for near in neighbours
-    ]
-    graphs = [mean_graph(each) for each in several] if len(several) > 1 else several[0]
+    graphs = self_tuning_graphs(neighbours, num_neighbours)
     affinities = mean_graph(graphs)
-    alone = graphs if len(graphs) > 1 else []
-    report(0, 1 + len(alone))
-    graph = weighted_graph(affinities, rows=weight, columns=weight)
-    found, indices = _cut_twice(graph, num_clusters, key, weight, num_restarts), []
-    for number, each in enumerate(alone):
-        report(number + 1, 1 + len(alone))
-        single = weighted_graph(each, rows=weight, columns=weight)
-        pairs = zip(found, _cut_twice(single, num_clusters, key, weight, 1), strict=True)
-        labels = [(mean.assignments, own.assignments) for (_, mean), (_, own) in pairs]
-        indices.append([metrics.adjusted_rand_index(*each) for each in labels])
-    steady = np.mean(indices, axis=0) if indices else np.zeros(len(found))
-    embedding, points = found[int(steady.argmax())]
+    settings = (num_clusters, num_restarts, key, callback)
+    cuts = cuts_of_mean_graph(affinities, graphs, *settings, weight=weight)
+    embedding, points, stability = max(cuts, key=lambda cut: cut.stability)
     figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
-    if indices:
-        figures["stability"] = float(steady.max())
+    if len(graphs) > 1:
+        figures["stability"] = stability
     scales = [
         self_tuning_scales(near, num_neighbours=k) for near in neighbours for k in num_neighbours
     ]
@@ -290,8 +275,82 @@ def cut_mean_graph(
     }
     if weight is not None:
         extras["weight"] = weight
+    graph = weighted_graph(affinities, rows=weight, columns=weight)
     loss = normalised_cut(graph, points.assignments, num_clusters=num_clusters)
     return FeatureClustering(points, loss, extras, figures)
+
+
+def self_tuning_graphs(
+    neighbours: Sequence[Neighbours], num_neighbours: tuple[int, ...]
+) -> list["scipy.sparse.csr_array"]:
+    """Self-tuning graphs, whose mean is to be cut.
+
+    Args:
+        neighbours: Neighbours of all samples, once for each of several distances.
+        num_neighbours: Numbers of neighbours.
+
+    Returns:
+        A graph for each distance, the mean over numbers of neighbours; for a single distance one
+        for each number.
+    """
+    several = [
+        [self_tuning_affinity(near, num_neighbours=k) for k in num_neighbours]
+        for near in neighbours
+    ]
+    return [mean_graph(each) for each in several] if len(several) > 1 else several[0]
+
+
+class Cut(NamedTuple):
+    """A graph that was cut.
+
+    Attributes:
+        embedding: The eigenvectors.
+        points: Their clusters.
+        stability: The mean adjusted Rand index between these clusters and those of each graph
+            alone; 0 where there is one graph.
+    """
+
+    embedding: SpectralEmbedding
+    points: PointClusters
+    stability: float
+
+
+def cuts_of_mean_graph(
+    affinities: "scipy.sparse.csr_array",
+    graphs: Sequence["scipy.sparse.csr_array"],
+    num_clusters: int,
+    num_restarts: int,
+    key: Key,
+    callback: Callback = ignore,
+    *,
+    weight: Float[np.ndarray, " n"] | None = None,
+) -> list[Cut]:
+    """The mean of graphs, cut by K eigenvectors and by five more that are weighted.
+
+    Args:
+        affinities: The mean.
+        graphs: The graphs.
+        num_clusters: K.
+        num_restarts: Restarts of k-means.
+        key: Random key.
+        callback: Called before each graph.
+        weight: Positive weights of the samples, or None for ones.
+
+    Returns:
+        Both.
+    """
+    report, alone = reporter(callback, "cut"), graphs if len(graphs) > 1 else []
+    report(0, 1 + len(alone))
+    graph = weighted_graph(affinities, rows=weight, columns=weight)
+    found, indices = _cut_twice(graph, num_clusters, key, weight, num_restarts), []
+    for number, each in enumerate(alone):
+        report(number + 1, 1 + len(alone))
+        single = weighted_graph(each, rows=weight, columns=weight)
+        pairs = zip(found, _cut_twice(single, num_clusters, key, weight, 1), strict=True)
+        labels = [(mean.assignments, own.assignments) for (_, mean), (_, own) in pairs]
+        indices.append([metrics.adjusted_rand_index(*each) for each in labels])
+    steady = np.mean(indices, axis=0).tolist() if indices else [0.0] * len(found)
+    return [Cut(*both, stability) for both, stability in zip(found, steady, strict=True)]
 
 
 def _cut_twice(

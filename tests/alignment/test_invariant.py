@@ -41,14 +41,15 @@ def test_the_gradient_stops_at_params_that_are_searched_for():
     held = InvariantDistance(energy, aligner).prepared(one[None], weight)
     unrolled = InvariantDistance(energy, aligner, adjoint="unrolled").prepared(one[None], weight)
     params = held.align(one, other).params[0]
-    expected = jax.grad(lambda x: energy.bind(x)(params, x, clusters.take(jnp.asarray(0))))(one)
-    slope, through = (jax.grad(lambda x, d=d: d(x, other))(one) for d in (held, unrolled))
+    cluster = clusters.take(jnp.asarray(0))
+    expected = jax.jit(jax.grad(lambda x: energy.bind(x)(params, x, cluster)))(one)
+    slope, through = (jax.jit(jax.grad(lambda x, d=d: d(x, other)))(one) for d in (held, unrolled))
     np.testing.assert_allclose(slope, expected, atol=1e-5)
     # After three steps the search has not ended.
     assert jnp.max(jnp.abs(through - expected)) > 1e-2 * jnp.max(jnp.abs(expected))
     # What is measured after an alignment is not least at its params.
     after = [AfterAlignment(d, Manhattan()) for d in (held, unrolled)]
-    slopes = [jax.grad(lambda x, d=d: d(x, other))(one) for d in after]
+    slopes = [jax.jit(jax.grad(lambda x, d=d: d(x, other)))(one) for d in after]
     np.testing.assert_allclose(*slopes, atol=1e-5)
 
 

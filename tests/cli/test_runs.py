@@ -85,15 +85,15 @@ def test_a_start_must_fit(run: Run) -> None:
     fitted(run, "part", "--limit", "9", "--no-report")
     fitted(run, "more", "--no-report", k=4)
 
-    def message(*options: str) -> str:
+    def refusal(*options: str) -> str:
         return refused(
             run, "fit", "images.npz", "-k", "3", *QUICK, "--no-report", "--out", "new", *options
         )
 
-    assert "'nowhere' holds no run" in message("--start", "nowhere")
-    assert "the run in 'more' has 4 clusters, not 3; give -k 4" in message("--start", "more")
+    assert "'nowhere' holds no run" in refusal("--start", "nowhere")
+    assert "the run in 'more' has 4 clusters, not 3; give -k 4" in refusal("--start", "more")
     first = int(np.setdiff1d(np.arange(COUNT), read_run("part").indices)[0])
-    assert f"the run in 'part' has no cluster for image {first};" in message("--start", "part")
+    assert f"the run in 'part' has no cluster for image {first};" in refusal("--start", "part")
     folder_of_images(Path("folder"))
     named = ("fit", "folder", "-k", "3", *QUICK, "--no-report", "--out", "new")
     assert "no cluster for image 0 ('00.png');" in refused(run, *named, "--start", "whole")
@@ -247,17 +247,17 @@ def test_images_of_arrays_are_written(run: Run) -> None:
 def test_what_cannot_be_exported_is_refused(run: Run) -> None:
     fitted(run, "one")
 
-    def message(*arguments: str) -> str:
+    def refusal(*arguments: str) -> str:
         return refused(run, "export", *arguments)
 
-    assert "holds no run" in message("images.npz", "--what", "params", "--out", "a.npz")
-    assert "moves nothing" in message("one", "--what", "params", "--out", "a.npz")
-    assert "moves nothing" in message("one", "--what", "aligned", "--out", "a.npz")
-    assert "written as .csv or .npz" in message("one", "--what", "params", "--out", "a.png")
-    assert "written as a folder" in message("one", "--what", "folders", "--out", "a.npz")
-    assert "--link is for" in message("one", "--what", "prototypes", "--link", "--out", "a")
+    assert "holds no run" in refusal("images.npz", "--what", "params", "--out", "a.npz")
+    assert "moves nothing" in refusal("one", "--what", "params", "--out", "a.npz")
+    assert "moves nothing" in refusal("one", "--what", "aligned", "--out", "a.npz")
+    assert "written as .csv or .npz" in refusal("one", "--what", "params", "--out", "a.png")
+    assert "written as a folder" in refusal("one", "--what", "folders", "--out", "a.npz")
+    assert "--link is for" in refusal("one", "--what", "prototypes", "--link", "--out", "a")
     Path("one/model/model.json").write_text("{}")
-    assert "damaged" in message("one", "--what", "prototypes", "--out", "a.npz")
+    assert "damaged" in refusal("one", "--what", "prototypes", "--out", "a.npz")
 
 
 @pytest.mark.slow
@@ -391,7 +391,7 @@ def test_a_folder_has_a_default(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         (("-k", "5"), "at least two numbers"),
         (("-k", "5-2"), "must go up, as in 2-5"),
