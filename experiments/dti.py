@@ -132,14 +132,14 @@ class Watch:
         phase = min(run.phase, len(plan.phases) - 1)
         solver = self.model.solver(plan.phases[phase].solver, self.images.shape[3])
         data = Data(self.images, chunk_size=512)
-        found, losses, _ = assign_softly(solver, training.learned, data)
+        result, losses, _ = assign_softly(solver, training.learned, data)
         row = {
             "seconds": round(self.looked, 1),
             "step": int(training.step),
             "phase": run.phase,
             "moves": run.moves,
             "loss": float(np.mean(losses, dtype=np.float64)),
-            **scores(self.labels, found.clusters),
+            **scores(self.labels, result.clusters),
         }
         self.trace.append(row)
         words = [f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()]
@@ -166,16 +166,16 @@ def run(
     every = every if scored is data else None
     if every is not None and model.descriptor.solver == "gradient":
         watch = Watch(model, data.images, data.labels, every=every, prefix=f"{prefix} seed={seed}")
-    begun, key, assignments = time.perf_counter(), jax.random.key(seed), None
+    started, key, assignments = time.perf_counter(), jax.random.key(seed), None
     if start is not None:
         given = {"num_clusters": model.num_clusters, "register": "none"}
         first = MODELS[start].from_settings(given)
         assignments = first.fit(data.images, key=key).assignments
         if data.labels is not None:
-            found = {k: round(v, 4) for k, v in scores(data.labels, assignments).items()}
-            print(prefix, start, found, f"seconds={time.perf_counter() - begun:.1f}", flush=True)
+            actual = {k: round(v, 4) for k, v in scores(data.labels, assignments).items()}
+            print(prefix, start, actual, f"seconds={time.perf_counter() - started:.1f}", flush=True)
     result = model.fit(data.images, key=key, snapshots=watch, assignments=assignments)
-    seconds = time.perf_counter() - begun - (watch.paused if watch else 0.0)
+    seconds = time.perf_counter() - started - (watch.paused if watch else 0.0)
     clusters = result.assignments if scored is data else result.predict(scored.images).clusters
     row = {
         "seed": seed,
@@ -193,10 +193,10 @@ def run(
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Mean, deviation, least, median and greatest of the scores, and the run of least loss."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name in ("acc", "nmi"):
         values = np.asarray([row[name] for row in rows])
-        found[name] = {
+        result[name] = {
             "mean": round(float(values.mean()), 4),
             "std": round(float(values.std()), 4),
             "min": round(float(values.min()), 4),
@@ -204,9 +204,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
             "max": round(float(values.max()), 4),
         }
     least = min(rows, key=lambda row: row["loss"])
-    found["least_loss"] = {k: round(float(least[k]), 4) for k in ("seed", "loss", "acc", "nmi")}
-    found["seconds"] = round(float(np.mean([row["seconds"] for row in rows])), 1)
-    return found
+    result["least_loss"] = {k: round(float(least[k]), 4) for k in ("seed", "loss", "acc", "nmi")}
+    result["seconds"] = round(float(np.mean([row["seconds"] for row in rows])), 1)
+    return result
 
 
 NAMES = ("set", "method", "settings", "limit", "seed")
@@ -318,13 +318,13 @@ def table(
     figures = {}
     for each in dict.fromkeys(call[:3] for call in asked):
         prefix = " ".join(each)
-        found = summary(
+        result = summary(
             [row for row in rows if (row["set"], row["method"], row["settings"]) == each]
         )
-        print(prefix, found, flush=True)
+        print(prefix, result, flush=True)
         figures[prefix] = {
             "settings": made.get(prefix),
-            **found,
+            **result,
             "paper": paper.get((each[0], each[1])),
         }
     finish({"experiment": experiment, "seeds": args.seeds, **figures})

@@ -113,9 +113,9 @@ def timed(function: Callable[[], Any], repeats: int = 3) -> tuple[float, float, 
 
     seconds = []
     for _ in range(repeats + 1):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         result = jax.block_until_ready(function())
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - start)
     return seconds[0], min(seconds[1:]), result
 
 
@@ -132,10 +132,10 @@ def scored(prefix: str, runs: list[tuple[int, Any, float]], labels: np.ndarray) 
     from diffclust.metrics import scores
 
     rows = []
-    for seed, found, seconds in runs:
-        row = {"seed": seed, "cut": found.loss, **scores(labels, found.points.assignments)}
+    for seed, result, seconds in runs:
+        row = {"seed": seed, "cut": result.loss, **scores(labels, result.points.assignments)}
         rows.append(row)
-        printed = {**row, **found.figures, "seconds": seconds}
+        printed = {**row, **result.figures, "seconds": seconds}
         words = [f"{k}={v:.4f}" if isinstance(v, float) else f"{k}={v}" for k, v in printed.items()]
         print(prefix, *words, flush=True)
     least = min(rows, key=lambda row: row["cut"])

@@ -58,9 +58,9 @@ def closest(path: Path) -> list[Path]:
         files = sorted((ROOT / place).rglob("test_*.py"))
         counts = {f.relative_to(ROOT): len(uses.findall(f.read_text("utf-8"))) for f in files}
         counts.pop(Path("tests/test_changed.py"), None)  # it names them as examples
-        found = [f for f in sorted(counts, key=counts.__getitem__, reverse=True) if counts[f]]
-        if found:
-            return sorted(found[:MOST])
+        result = [f for f in sorted(counts, key=counts.__getitem__, reverse=True) if counts[f]]
+        if result:
+            return sorted(result[:MOST])
     return []
 
 

@@ -13,8 +13,8 @@ def constraints(text: str) -> list[str]:
     project = tomllib.loads(text)["project"]
     extras = project["optional-dependencies"]
     listed = [*project["dependencies"], *extras["audio"], *extras["tfds"], *extras["test"]]
-    found = (re.match(r"([\w.-]+)>=([\w.]+)", each) for each in listed)
-    return [f"{match[1]}=={match[2]}" for match in found if match is not None]
+    result = (re.match(r"([\w.-]+)>=([\w.]+)", each) for each in listed)
+    return [f"{match[1]}=={match[2]}" for match in result if match is not None]
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ def test_a_file_has_tests(name: str, tests: list[str]) -> None:
 
 
 def test_modules_without_a_test_file_are_tested_where_they_are_used() -> None:
-    found = files_for("diffclust/alignment/minimisers.py")
-    assert [str(path.parent) for path in found] == ["tests/alignment"]
-    assert "OptaxMinimiser" in (ROOT / found[0]).read_text("utf-8")
+    result = files_for("diffclust/alignment/minimisers.py")
+    assert [str(path.parent) for path in result] == ["tests/alignment"]
+    assert "OptaxMinimiser" in (ROOT / result[0]).read_text("utf-8")
 
 
 def test_few_files_are_selected_those_that_name_a_module_most() -> None:

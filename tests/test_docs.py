@@ -62,8 +62,8 @@ def name_of(path: Path) -> str:
 def blocks(path: Path, language: str) -> list[str]:
     """The blocks of code on a page, but for those that are said not to run."""
     text = path.read_text("utf-8")
-    found = [m for m in FENCE.finditer(text) if m[1] == language]
-    return [m[2] for m in found if NOT_RUN.search(text[: m.start()]) is None]
+    result = [m for m in FENCE.finditer(text) if m[1] == language]
+    return [m[2] for m in result if NOT_RUN.search(text[: m.start()]) is None]
 
 
 def prose(path: Path) -> str:
@@ -191,10 +191,10 @@ def test_the_new_objective_finds_what_the_old_one_misses() -> None:
     stuck = plain.fit(images, key=key, prototypes=start)
     assert stuck.counts.max() == 40
     model = dataclasses.replace(plain, own_objective=balanced)
-    found = model.fit(images, key=key, prototypes=start)
-    np.testing.assert_array_equal(found.counts, [20, 20, 20])
-    assert len(set(zip(labels.tolist(), found.assignments.tolist(), strict=True))) == 3
-    np.testing.assert_array_equal(found.predict(images).clusters, found.assignments)
+    result = model.fit(images, key=key, prototypes=start)
+    np.testing.assert_array_equal(result.counts, [20, 20, 20])
+    assert len(set(zip(labels.tolist(), result.assignments.tolist(), strict=True))) == 3
+    np.testing.assert_array_equal(result.predict(images).clusters, result.assignments)
 
 
 @pytest.mark.slow
@@ -335,8 +335,8 @@ def test_functions_of_the_walk_exist() -> None:
     assert len(names) > 20
     for name in names - {"methods.py", "run.py"}:
         first, _, rest = name.partition(".")
-        found = any(hasattr(thing, rest) for kind, thing in things if kind == first)
-        assert found or is_there(name) or is_there(f"diffclust.{name}"), name
+        result = any(hasattr(thing, rest) for kind, thing in things if kind == first)
+        assert result or is_there(name) or is_there(f"diffclust.{name}"), name
 
 
 def commands(path: Path) -> Iterator[list[str]]:
@@ -365,14 +365,14 @@ def test_commands_are_understood(path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def options() -> set[str]:
     """Every option of the command line, as the help prints it."""
-    found = set()
+    result = set()
     of_methods = [["fit", "--method", method] for method in METHODS]
     for command in [*([name] for name in COMMANDS), *of_methods]:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
             entry.main([*command, "--help"])
-        found |= set(re.findall(r"(?<!\w)--[a-z][a-z-]*", printed.getvalue()))
-    return found
+        result |= set(re.findall(r"(?<!\w)--[a-z][a-z-]*", printed.getvalue()))
+    return result
 
 
 def test_options_exist() -> None:
@@ -410,11 +410,11 @@ def cited() -> Iterator[tuple[str, str]]:
 
 def test_every_paper_is_in_the_bibliography() -> None:
     entries = re.findall(r"^[-|] (.*?)(?=^[-|] |\Z)", prose(DOCS / "references.md"), re.M | re.S)
-    found = set(cited())
-    assert len(found) > 20
+    result = set(cited())
+    assert len(result) > 20
     missing = [
         f"{author} ({year})"
-        for author, year in sorted(found)
+        for author, year in sorted(result)
         if not any(author in entry and f"({year})" in entry for entry in entries)
     ]
     assert not missing

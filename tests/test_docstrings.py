@@ -83,10 +83,10 @@ def faults(name: str, thing: Callable) -> Iterator[str]:
 @pytest.mark.parametrize("module_name", public_modules())
 def test_docstrings_say_what_is_there(module_name: str) -> None:
     module = importlib.import_module(module_name)
-    found = [] if module.__doc__ else [f"{module_name} has no docstring"]
+    result = [] if module.__doc__ else [f"{module_name} has no docstring"]
     for name, thing in public_members(module):
-        found += faults(name, thing)
-    assert not found, "\n".join(found)
+        result += faults(name, thing)
+    assert not result, "\n".join(result)
 
 
 def test_faults_are_found() -> None:

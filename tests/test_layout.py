@@ -120,10 +120,10 @@ def test_modules_import_each_other_in_no_circle() -> None:
 def test_import_is_lean() -> None:
     lazy = ["matplotlib", "sklearn", "orbax", "tensorflow_datasets"]
     code = f"import sys, diffclust; print([m for m in {lazy} if m in sys.modules])"
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout.strip()
-    assert found == "[]", f"import diffclust pulls in {found}"
+    assert result == "[]", f"import diffclust pulls in {result}"
 
 
 def lines_of_code(path: Path) -> int:
@@ -180,9 +180,9 @@ def test_no_file_names_a_path_of_one_machine() -> None:
     # Put together here, so that this file does not contain them.
     folders = "|".join(["work", "root", "home", "Users", "tmp/v"])
     absolute = re.compile(rf"(?<![\w.~])/({folders})/".encode())
-    found = {}
+    result = {}
     for path in repository_files():
         content = path.read_bytes()
         if b"\0" not in content and (match := absolute.search(content)):
-            found[str(path.relative_to(ROOT))] = match[0].decode()
-    assert not found
+            result[str(path.relative_to(ROOT))] = match[0].decode()
+    assert not result

@@ -32,9 +32,9 @@ def test_functions_are_scipys(name: str, x64: bool, condition: float, close: flo
     ours, theirs = FUNCTIONS[name]
     matrix = covariance(condition)
     with jax.enable_x64(x64):
-        found = np.asarray(ours(jnp.asarray(matrix, dtype=jnp.float64 if x64 else jnp.float32)))
+        result = np.asarray(ours(jnp.asarray(matrix, dtype=jnp.float64 if x64 else jnp.float32)))
     np.testing.assert_allclose(
-        found, theirs(matrix).real, atol=close * np.abs(theirs(matrix)).max()
+        result, theirs(matrix).real, atol=close * np.abs(theirs(matrix)).max()
     )
 
 
@@ -46,11 +46,11 @@ def test_gradients_hold_where_eigenvalues_meet(name: str, gap: float) -> None:
     direction = direction + direction.T
     matrix, step = np.diag([1.5, 1.5 + gap, 0.7]), 1e-5
     with jax.enable_x64(True):
-        found = np.asarray(jax.jvp(ours, (jnp.asarray(matrix),), (jnp.asarray(direction),))[1])
+        result = np.asarray(jax.jvp(ours, (jnp.asarray(matrix),), (jnp.asarray(direction),))[1])
         weights = jnp.asarray(direction**2)
         slope = jax.grad(lambda m: jnp.sum(weights * ours(m)))(jnp.asarray(matrix))
     expected = (theirs(matrix + step * direction) - theirs(matrix - step * direction)) / (2 * step)
-    np.testing.assert_allclose(found, expected, atol=1e-8)
+    np.testing.assert_allclose(result, expected, atol=1e-8)
     assert np.sum(np.asarray(slope) * direction) == pytest.approx(
         np.sum(direction**2 * expected), rel=1e-7
     )

@@ -123,10 +123,10 @@ def test_hidden_pixels_move_with_the_sample() -> None:
     params = np.array([0.0, 0.0, 0.0, 0.0, -0.25, 0.0])
     moved = np.asarray(energy.aligned(jnp.asarray(params, jnp.float32), jnp.asarray(images[0])))
     assert np.allclose(moved[:, 1:], images[0][:, :-1], atol=1e-6)
-    found = energy_of(energy, images[0], images[1], params)
+    result = energy_of(energy, images[0], images[1], params)
     both = mask * np.concatenate([np.ones((8, 1)), mask[:, :-1]], axis=1)
     expected = np.sum(both[..., None] * (moved - images[1]) ** 2) * mask.sum() / both.sum()
-    assert found == pytest.approx(expected, rel=1e-5)
+    assert result == pytest.approx(expected, rel=1e-5)
 
 
 def test_covering_what_differs_gains_nothing_by_itself() -> None:
@@ -134,8 +134,8 @@ def test_covering_what_differs_gains_nothing_by_itself() -> None:
     energy = TransformedDistance(Affine(boundary="edge"), mask=as_mask(hidden_columns()))
     sample, prototype = np.full((8, 8, 1), 0.7), np.full((8, 8, 1), 0.2)
     rng = np.random.default_rng(0)
-    found = [energy_of(energy, sample, prototype, 0.2 * rng.normal(size=6)) for _ in range(5)]
-    assert np.allclose(found, 48 * 0.25, rtol=1e-5)
+    result = [energy_of(energy, sample, prototype, 0.2 * rng.normal(size=6)) for _ in range(5)]
+    assert np.allclose(result, 48 * 0.25, rtol=1e-5)
 
 
 @pytest.mark.parametrize("unbound", [TransformedDistance, TransformedPrototype])
@@ -144,11 +144,11 @@ def test_unaligned_is_the_energy_at_the_identity(unbound: Any) -> None:
     energy = unbound(Affine(), SquaredEuclidean(), mask=as_mask(weights))
     images = DIGITS.images[:3]
     clusters = Clusters(jnp.asarray(images[1:]), jnp.zeros((2, energy.num_penalties)))
-    found = energy.unaligned(jnp.asarray(images[0]), clusters)
+    result = energy.unaligned(jnp.asarray(images[0]), clusters)
     each = [energy_of(energy, images[0], other, np.zeros(6)) for other in images[1:]]
     expected = [np.sum(weights[..., None] / 255 * (images[0] - other) ** 2) for other in images[1:]]
-    assert np.allclose(found, each, rtol=1e-5)
-    assert np.allclose(found, expected, rtol=1e-5)
+    assert np.allclose(result, each, rtol=1e-5)
+    assert np.allclose(result, expected, rtol=1e-5)
 
 
 def test_a_prototype_of_unit_norm_is_best_among_what_is_seen() -> None:
@@ -157,16 +157,16 @@ def test_a_prototype_of_unit_norm_is_best_among_what_is_seen() -> None:
     weight[0, :, 0] = 0.0
     total = rng.uniform(size=(1, 3, 4, 2)).astype(np.float32) * (weight > 0)
     sums = Sums(jnp.asarray(total), jnp.asarray(weight), jnp.ones((1,)))
-    found = np.asarray(UnitNormImages().update(sums, jnp.zeros((1, 3, 4, 2))))[0]
-    assert np.all(found[:, 0] == 0.0)
-    assert np.sum(found**2) == pytest.approx(1.0, rel=1e-5)
+    result = np.asarray(UnitNormImages().update(sums, jnp.zeros((1, 3, 4, 2))))[0]
+    assert np.all(result[:, 0] == 0.0)
+    assert np.sum(result**2) == pytest.approx(1.0, rel=1e-5)
 
     def cost(flat: np.ndarray) -> float:
         image = (flat / np.linalg.norm(flat)).reshape(3, 3, 2)
         return float(np.sum(weight[0, :, 1:] * image**2 - 2 * total[0, :, 1:] * image))
 
     best = min(minimize(cost, rng.normal(size=18)).fun for _ in range(3))
-    assert cost(found[:, 1:].reshape(-1)) == pytest.approx(best, rel=1e-4)
+    assert cost(result[:, 1:].reshape(-1)) == pytest.approx(best, rel=1e-4)
 
 
 def test_a_mask_is_saved_with_the_model(tmp_path: Path) -> None:
@@ -293,8 +293,8 @@ def test_a_picture_of_a_mask_is_resized_like_the_images(tmp_path: Path) -> None:
     picture = np.zeros((20, 40, 3), np.uint8)
     picture[:, 20:] = 255
     Image.fromarray(picture).save(tmp_path / "mask.png")
-    found = load_mask(tmp_path / "mask.png", (4, 4))
-    assert np.allclose(found, [[0, 0, 1, 1]] * 4, atol=0.2)
+    result = load_mask(tmp_path / "mask.png", (4, 4))
+    assert np.allclose(result, [[0, 0, 1, 1]] * 4, atol=0.2)
     Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "black.png")
     with pytest.raises(DataError, match="hides all pixels"):
         load_mask(tmp_path / "black.png")

@@ -37,7 +37,7 @@ def test_the_workflow_calls_targets_that_there_are() -> None:
 
 
 def test_every_dependency_has_a_lowest_version() -> None:
-    found = constraints((ROOT / "pyproject.toml").read_text("utf-8"))
+    result = constraints((ROOT / "pyproject.toml").read_text("utf-8"))
     names = [re.match(r"[\w-]+", each)[0] for each in PROJECT["dependencies"]]
-    assert [each.split("==")[0] for each in found][: len(names)] == names
-    assert "jax==0.10.2" in found
+    assert [each.split("==")[0] for each in result][: len(names)] == names
+    assert "jax==0.10.2" in result

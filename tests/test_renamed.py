@@ -22,10 +22,10 @@ from diffclust.storage import SnapshotFolder
 @pytest.mark.parametrize("module", table())
 def test_former_names_are_their_successors(module: str) -> None:
     for name, place in table()[module].items():
-        found = importlib.import_module(module)
+        result = importlib.import_module(module)
         if place is None:
             with pytest.raises(AttributeError, match="of diffclust 0.1 is gone"):
-                getattr(found, name)
+                getattr(result, name)
             continue
         if place.startswith("use "):
             with pytest.raises(ImportError, match=f"of diffclust 0.1 is gone; {place}"):
@@ -33,7 +33,7 @@ def test_former_names_are_their_successors(module: str) -> None:
             continue
         target, new = place.split(":")
         with pytest.warns(DeprecationWarning, match=f"{name} is now {target}.{new}"):
-            former = getattr(found, name)
+            former = getattr(result, name)
         assert former is getattr(importlib.import_module(target), new)
 
 
@@ -63,9 +63,9 @@ def test_every_public_name_of_version_0_1_is_there_or_accounted_for() -> None:
     for module, own in names.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            found = importlib.import_module(module)
+            result = importlib.import_module(module)
         missing = set(own) - set(table().get(module, {}))
-        assert not [name for name in missing if not hasattr(found, name)], module
+        assert not [name for name in missing if not hasattr(result, name)], module
 
 
 def test_former_keywords_warn(tmp_path: Path) -> None:

@@ -60,15 +60,15 @@ def test_samples_agree_with_scipy(boundary: str, image: np.ndarray) -> None:
         ],
         axis=-1,
     )
-    found = sample(image, points, boundary)
-    assert found.shape == (20, 15, 3)
-    np.testing.assert_allclose(found, expected, atol=2e-5)
+    result = sample(image, points, boundary)
+    assert result.shape == (20, 15, 3)
+    np.testing.assert_allclose(result, expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 def test_pixel_grid_gives_the_image_back(boundary: str, image: np.ndarray) -> None:
-    found = sample(image, np.asarray(pixel_grid(7, 10)), boundary)
-    np.testing.assert_allclose(found, image, atol=1e-5)
+    result = sample(image, np.asarray(pixel_grid(7, 10)), boundary)
+    np.testing.assert_allclose(result, image, atol=1e-5)
 
 
 def test_reflection_repeats_the_border_pixel(image: np.ndarray) -> None:
@@ -76,15 +76,15 @@ def test_reflection_repeats_the_border_pixel(image: np.ndarray) -> None:
     columns = np.arange(-4, 4)
     x = (2.0 * columns + 1.0) / 10 - 1.0
     points = np.stack([x, np.full_like(x, 1 / 7 - 1)]).astype(np.float32)
-    found = np.asarray(sample(image, points, "reflect"))
-    np.testing.assert_allclose(found, image[0, [3, 2, 1, 0, 0, 1, 2, 3]], atol=1e-5)
+    result = np.asarray(sample(image, points, "reflect"))
+    np.testing.assert_allclose(result, image[0, [3, 2, 1, 0, 0, 1, 2, 3]], atol=1e-5)
 
 
 def test_zero_fades_over_one_pixel() -> None:
     white = np.ones((4, 4, 1), np.float32)
     x = np.asarray([-0.75, -1.0, -1.125, -1.25, -1.5], np.float32)  # the last centre, and outwards
-    found = sample(white, np.stack([x, np.zeros_like(x)]), "zero")
-    np.testing.assert_allclose(found[:, 0], [1.0, 0.5, 0.25, 0.0, 0.0], atol=1e-6)
+    result = sample(white, np.stack([x, np.zeros_like(x)]), "zero")
+    np.testing.assert_allclose(result[:, 0], [1.0, 0.5, 0.25, 0.0, 0.0], atol=1e-6)
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
@@ -92,18 +92,18 @@ def test_nan_coordinates_give_nan_there_alone(boundary: str, image: np.ndarray) 
     points = np.zeros((2, 6), np.float32)
     points[0, 1] = points[1, 2] = np.nan
     points[:, 3] = np.nan
-    found = np.asarray(sample(image, points, boundary))
-    assert np.isnan(found[1:4]).all()
-    assert np.isfinite(found[[0, 4, 5]]).all()
+    result = np.asarray(sample(image, points, boundary))
+    assert np.isnan(result[1:4]).all()
+    assert np.isfinite(result[[0, 4, 5]]).all()
 
 
 @pytest.mark.parametrize("boundary", ["zero", "edge"])
 def test_points_far_away_are_outside(boundary: str, image: np.ndarray) -> None:
     far = np.asarray([[-np.inf, np.inf, 3e38, -3e38], [0, 0, 0, 0]], np.float32)
-    found = np.asarray(sample(image, far, boundary))
+    result = np.asarray(sample(image, far, boundary))
     left, right = image[3, 0], image[3, -1]
     expected = np.zeros((4, 3)) if boundary == "zero" else [left, right, right, left]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 def test_coordinate_gradient_is_the_slope_between_pixels(image: np.ndarray) -> None:
@@ -123,19 +123,19 @@ def test_coordinate_gradient_is_the_slope_between_pixels(image: np.ndarray) -> N
 def test_setting_an_array_apart_changes_nothing() -> None:
     given = jnp.asarray([1.5, -0.0, np.nan, np.inf, -np.inf])
     move = jnp.asarray([1.0, 2.0, 3.0, 4.0, 5.0])
-    found, moved = jax.jvp(set_apart, (given,), (move,))
-    np.testing.assert_array_equal(found, given)
+    result, moved = jax.jvp(set_apart, (given,), (move,))
+    np.testing.assert_array_equal(result, given)
     np.testing.assert_array_equal(moved, move)
     (back,) = jax.vjp(set_apart, given)[1](move)
     np.testing.assert_array_equal(back, move)
 
 
 def test_low_pass_agrees_with_scipy(image: np.ndarray) -> None:
-    found = low_pass(jnp.asarray(image), sigma=0.9)
+    result = low_pass(jnp.asarray(image), sigma=0.9)
     expected = scipy.ndimage.gaussian_filter(
         image.astype(float), 0.9, mode="constant", truncate=10, axes=(0, 1)
     )
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("factor", [2, 3])

@@ -26,10 +26,10 @@ SLOW = 4.0
 def printed(code: str) -> list[str]:
     """What a fresh interpreter prints, and how many processor seconds it has taken by then."""
     code += "\nimport os; print(sum(os.times()[:2]))"
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    return found.stdout.split("\n")[:-1]
+    return result.stdout.split("\n")[:-1]
 
 
 def test_import_is_quick_and_pulls_in_nothing_heavy() -> None:

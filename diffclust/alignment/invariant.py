@@ -171,8 +171,8 @@ class PreparedDistance(AbstractDistance):
         given = (self.energy, sample, alone, self.preparation)
         searched = not self.aligner.is_learned and self.adjoint == "envelope"
         energy, moved, onto, prepared = constant(given) if searched else given
-        found = self.aligner.align(energy, moved, onto, None, start, prepared)
-        return at_fixed_params(found, self.energy, sample, alone) if searched else found
+        result = self.aligner.align(energy, moved, onto, None, start, prepared)
+        return at_fixed_params(result, self.energy, sample, alone) if searched else result
 
     def __call__(self, sample: PyTree, prototype: PyTree, weight: Array | None = None) -> Scalar:
         """The least energy that the aligner finds; see `AbstractDistance.__call__`.

@@ -176,13 +176,13 @@ class Scattering(AbstractScattering):
                 "for a batch"
             )
         settings = (self.num_scales, self.num_angles, self.order, self._paddings)
-        found = _transform(self.height, self.width, *settings)(jnp.moveaxis(image, -1, 0))
+        result = _transform(self.height, self.width, *settings)(jnp.moveaxis(image, -1, 0))
         if not self.relative:
-            return found
-        total = jnp.sum(found[:, 1 : 1 + self.num_scales * self.num_angles])
+            return result
+        total = jnp.sum(result[:, 1 : 1 + self.num_scales * self.num_angles])
         # What a blank image has left is rounding.
-        shown = total > 1e-5 * jnp.sum(jnp.abs(found[:, 0]))
-        return found[:, 1:] * jnp.where(shown, 1.0 / jnp.where(shown, total, 1.0), 0.0)
+        shown = total > 1e-5 * jnp.sum(jnp.abs(result[:, 0]))
+        return result[:, 1:] * jnp.where(shown, 1.0 / jnp.where(shown, total, 1.0), 0.0)
 
     def __call__(self, image: Image) -> Float[Array, " features"]:
         return self.coefficients(image).reshape(-1)
@@ -249,13 +249,13 @@ class RotationInvariantScattering(AbstractScattering):
         polar = bilinear_sample(image, jnp.asarray(points, image.dtype))
         polar = polar * jnp.asarray(np.sqrt(radius)[..., None], image.dtype)
         spectrum = jnp.fft.rfft(scattering.coefficients(polar), axis=-1)
-        found = safe_sqrt(spectrum.real**2 + spectrum.imag**2) / scattering.grid_shape[1]
+        result = safe_sqrt(spectrum.real**2 + spectrum.imag**2) / scattering.grid_shape[1]
         if self.reflection:
             mirrored = np.asarray(_mirrored(scattering.paths))
             first = (np.arange(len(mirrored)) <= mirrored)[:, None, None]
-            other = found[:, mirrored]
-            found = jnp.where(first, jnp.maximum(found, other), jnp.minimum(found, other))
-        return found.reshape(-1)
+            other = result[:, mirrored]
+            result = jnp.where(first, jnp.maximum(result, other), jnp.minimum(result, other))
+        return result.reshape(-1)
 
 
 # Beyond this many pixels a side the fast Fourier transform overtakes matrix products, whose

@@ -342,15 +342,15 @@ def cuts_of_mean_graph(
     report, alone = reporter(callback, "cut"), graphs if len(graphs) > 1 else []
     report(0, 1 + len(alone))
     graph = weighted_graph(affinities, rows=weight, columns=weight)
-    found, indices = _cut_twice(graph, num_clusters, key, weight, num_restarts), []
+    result, indices = _cut_twice(graph, num_clusters, key, weight, num_restarts), []
     for number, each in enumerate(alone):
         report(number + 1, 1 + len(alone))
         single = weighted_graph(each, rows=weight, columns=weight)
-        pairs = zip(found, _cut_twice(single, num_clusters, key, weight, 1), strict=True)
+        pairs = zip(result, _cut_twice(single, num_clusters, key, weight, 1), strict=True)
         labels = [(mean.assignments, own.assignments) for (_, mean), (_, own) in pairs]
         indices.append([metrics.adjusted_rand_index(*each) for each in labels])
-    steady = np.mean(indices, axis=0).tolist() if indices else [0.0] * len(found)
-    return [Cut(*both, stability) for both, stability in zip(found, steady, strict=True)]
+    steady = np.mean(indices, axis=0).tolist() if indices else [0.0] * len(result)
+    return [Cut(*both, stability) for both, stability in zip(result, steady, strict=True)]
 
 
 def _cut_twice(

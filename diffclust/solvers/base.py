@@ -246,5 +246,5 @@ class AbstractSolver(eqx.Module):
         if not searched:
             return alignment
         return jax.vmap(
-            lambda found, sample: at_fixed_params(found, self.energy, sample, learned.clusters)
+            lambda result, sample: at_fixed_params(result, self.energy, sample, learned.clusters)
         )(alignment, samples)

@@ -239,13 +239,13 @@ class Rotation(AbstractIsometry):
             turned = jnp.einsum("rmc,krmc->mk", one, jnp.conj(each), precision="highest")
             phase = grid[:, :1] * jnp.asarray(order, dtype=grid.dtype)[None]
             waves = jax.lax.complex(jnp.cos(phase), jnp.sin(phase)) * weights[None]
-            found = jnp.real(jnp.matmul(waves, turned, precision="highest"))
+            result = jnp.real(jnp.matmul(waves, turned, precision="highest"))
             if not self.reflection:
-                return found
+                return result
             # A mirrored image is read at θ + π - φ in the place of φ + θ.
             folded = jnp.einsum("rmc,krmc->mk", one, each, precision="highest")
             folded = folded * jnp.asarray(sign, dtype=one.dtype)[:, None]
             mirrored = jnp.real(jnp.matmul(waves, folded, precision="highest"))
-            return jnp.where(self._mirrored(grid)[:, None], mirrored, found)
+            return jnp.where(self._mirrored(grid)[:, None], mirrored, result)
 
         return correlation

@@ -91,9 +91,9 @@ def measured(name: str, method: str, limit: int | None, seed: int) -> dict[str, 
     source, split = SETS[name]
     data = load(source, split=split, limit=limit, seed=0)
     before = peak_memory_mb()
-    begun = time.perf_counter()
+    start = time.perf_counter()
     clusters = METHODS[method][1](np.asarray(data.images), 10, seed)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     figures = scores(data.labels, np.asarray(clusters))
     return {
         "n": len(data),

@@ -73,6 +73,6 @@ def fitted_mixture(codes, num_clusters, seed):
     fitted = GaussianMixture(
         num_clusters, covariance_type="diag", reg_covar=1e-2, n_init=10, random_state=seed
     ).fit(codes)
-    found = fitted.weights_, fitted.means_, fitted.covariances_
-    weights, means, variances = (jnp.asarray(np.asarray(each, np.float32)) for each in found)
+    result = fitted.weights_, fitted.means_, fitted.covariances_
+    weights, means, variances = (jnp.asarray(np.asarray(each, np.float32)) for each in result)
     return Mixture(jnp.log(weights), means, jnp.log(variances))

@@ -214,11 +214,11 @@ def two_groups(limit, side=12):
 
 def pretrained(network, images, seed, steps):
     """A trained autoencoder with its state, the losses of its steps, and its seconds."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     key, first = jax.random.split(jax.random.key(seed))
     model, state = eqx.nn.make_with_state(NETWORKS[network])(images.shape[1:], first)
     trained = train(reconstruction_loss, model, state, images, steps=steps, key=key)
-    return *trained, time.perf_counter() - begun
+    return *trained, time.perf_counter() - start
 
 
 def rescaled(network, factors):
@@ -235,16 +235,16 @@ def ae_kmeans(network, state, images, scored, k, seed, steps):
     """K-means of the codes, the best of 20 starts."""
     from sklearn.cluster import KMeans
 
-    found = KMeans(k, n_init=20, random_state=seed).fit(codes_of(network, state, images))
-    return found.predict(codes_of(network, state, scored)), [float(found.inertia_)]
+    result = KMeans(k, n_init=20, random_state=seed).fit(codes_of(network, state, images))
+    return result.predict(codes_of(network, state, scored)), [float(result.inertia_)]
 
 
 def dec(network, state, images, scored, k, seed, steps):
     """DEC: encoder and centres follow a target that is made anew now and then."""
     from sklearn.cluster import KMeans
 
-    found = KMeans(k, n_init=20, random_state=seed).fit(codes_of(network, state, images))
-    model = DeepEmbedding(network, jnp.asarray(found.cluster_centers_))
+    result = KMeans(k, n_init=20, random_state=seed).fit(codes_of(network, state, images))
+    model = DeepEmbedding(network, jnp.asarray(result.cluster_centers_))
     latest = {}
 
     def assignments(model, state, images):
@@ -312,10 +312,10 @@ def runner(read):
     def run(name, network, method, seed, limit, steps):
         fitted, scored, k = read(name, limit)
         trained, state, losses, before = shared(name, network, seed, limit, steps)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         fit = METHODS[method]
         clusters, own = fit(trained, state, fitted.images, scored.images, k, seed, steps)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start
         figures = scores(scored.labels, clusters)
         return {
             "n": len(fitted),

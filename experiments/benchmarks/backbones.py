@@ -141,9 +141,9 @@ def gradient_seconds(names, size, batch, rounds, seed):
     spent = {name: [] for name in names}
     for _ in range(rounds):
         for name, run in compiled.items():
-            begun = time.perf_counter()
+            start = time.perf_counter()
             run()
-            spent[name].append(time.perf_counter() - begun)
+            spent[name].append(time.perf_counter() - start)
     return {
         name: {
             "ms": round(1e3 * min(times), 1),
@@ -191,20 +191,20 @@ def learn(maker, prototypes, seed, *, each, steps, seconds):
     state = optimiser.init(eqx.filter(networks, eqx.is_array))
     held_out = warps(three, 4 * each)
     jax.block_until_ready(step(networks, state, four))  # compiles
-    count, spent, found = 0, 0.0, {"start": float(loss(networks, held_out))}
+    count, spent, result = 0, 0.0, {"start": float(loss(networks, held_out))}
     while count < steps or spent < seconds:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         networks, state = jax.block_until_ready(
             step(networks, state, jax.random.fold_in(four, count))
         )
-        count, spent = count + 1, spent + time.perf_counter() - begun
+        count, spent = count + 1, spent + time.perf_counter() - start
         if count == steps:
-            found["after_steps"] = float(loss(networks, held_out))
-            found["ms_a_step"] = 1e3 * spent / count
-        if spent >= seconds and "after_seconds" not in found:
-            found["after_seconds"] = float(loss(networks, held_out))
-            found["steps_in_seconds"] = count
-    return {name: round(value, 2) for name, value in found.items()}
+            result["after_steps"] = float(loss(networks, held_out))
+            result["ms_a_step"] = 1e3 * spent / count
+        if spent >= seconds and "after_seconds" not in result:
+            result["after_seconds"] = float(loss(networks, held_out))
+            result["steps_in_seconds"] = count
+    return {name: round(value, 2) for name, value in result.items()}
 
 
 def digits(seed):

@@ -38,9 +38,9 @@ def measure(model, images, transforms, steps):
     memory = solver.init_memory(len(batch.weight), model.num_clusters, batch.weight.dtype)
     seconds, worked = [], []
     for _ in range(steps + 1):
-        begun, working = time.perf_counter(), time.process_time()
+        start, working = time.perf_counter(), time.process_time()
         state, _ = jax.block_until_ready(step(solver, state, memory, batch, jnp.float32(1e-3)))
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - start)
         worked.append(time.process_time() - working)
     assert int(state.failed) == -1
     return {

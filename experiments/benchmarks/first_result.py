@@ -137,10 +137,10 @@ def timed(kind: str, given: list[str], cache: str) -> dict[str, float]:
     }
     environment["XDG_CACHE_HOME"] = cache
     with tempfile.TemporaryDirectory() as folder:
-        where, begun = f"{folder}/row.json", time.monotonic()
+        where, start = f"{folder}/row.json", time.monotonic()
         out = ["--out", f"{folder}/run"] if kind == "command" else []
         subprocess.run(
-            [sys.executable, "-c", _CHILD, str(begun), where, kind, *given, *out],
+            [sys.executable, "-c", _CHILD, str(start), where, kind, *given, *out],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -71,11 +71,11 @@ def compare(p, q, rounds):
     except ImportError as missing:  # not installed, or of another NumPy
         print(f"without geomstats: {missing}", flush=True)
         theirs = {}
-    count, rows, found = len(p.mean), {}, {}
+    count, rows, result = len(p.mean), {}, {}
     for name, (distance, first, second) in pairs.items():
         batched = jax.jit(jax.vmap(distance))
         compiling, seconds, values = timed(lambda f=batched, a=first, b=second: f(a, b), rounds)
-        found[name] = np.asarray(values)
+        result[name] = np.asarray(values)
         rows[name] = {
             "pairs_a_second": round(count / seconds),
             "first_call_seconds": round(compiling, 2),
@@ -87,7 +87,7 @@ def compare(p, q, rounds):
             _, seconds, values = timed(theirs[name], rounds)
             rows[name]["geomstats_pairs_a_second"] = round(count / seconds)
             rows[name]["times_geomstats"] = round(rows[name]["pairs_a_second"] * seconds / count, 1)
-            rows[name]["relative_difference"] = float(np.max(np.abs(values / found[name] - 1)))
+            rows[name]["relative_difference"] = float(np.max(np.abs(values / result[name] - 1)))
         print(f"{name:22s} {rows[name]}", flush=True)
     return rows
 
@@ -101,8 +101,8 @@ def errors(p, q, count):
     worst = 0.0
     for n in range(count):
         first, second = (jax.tree.map(lambda x, n=n: x[n], g) for g in (p, q))
-        found = float(fisher_rao(first, second))
-        worst = max(worst, abs(found / shooting_distance(first, second) - 1))
+        result = float(fisher_rao(first, second))
+        worst = max(worst, abs(result / shooting_distance(first, second) - 1))
     return {"shot_pairs": count, "largest_relative_error": worst}
 
 

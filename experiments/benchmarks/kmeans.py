@@ -42,9 +42,9 @@ def compared(images, k, seed, runs):
     seconds, worked, inertia, labels = ({name: [] for name in fits} for _ in range(4))
     for _ in range(runs):
         for name, fit in fits.items():
-            begun, working = time.perf_counter(), time.process_time()
+            started, working = time.perf_counter(), time.process_time()
             passes, labels[name], centres = fit()
-            seconds[name].append(time.perf_counter() - begun)
+            seconds[name].append(time.perf_counter() - started)
             worked[name].append(time.process_time() - working)
             # Double precision: the inertias of both are summed in the same way.
             residual = flat - centres.astype(np.float64)[labels[name]]

@@ -73,9 +73,9 @@ def seconds_of(run, repeats):
     jax.block_until_ready(run())
     taken = []
     for _ in range(repeats):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         jax.block_until_ready(run())
-        taken.append(time.perf_counter() - begun)
+        taken.append(time.perf_counter() - start)
     return float(np.median(taken))
 
 

@@ -22,10 +22,10 @@ PSSC = diffclust.ProjectedScatteringSpectralClustering
 def stages_of(model, images, seed):
     """Seconds up to the end of each stage's last chunk, and the result."""
     ends = {}
-    begun = time.perf_counter()
+    start = time.perf_counter()
 
     def clock(progress):
-        ends[progress.stage] = time.perf_counter() - begun
+        ends[progress.stage] = time.perf_counter() - start
 
     result = model.fit(images, key=jax.random.key(seed), callback=clock)
     spent, last = {}, 0.0

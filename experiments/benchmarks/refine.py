@@ -115,11 +115,11 @@ def compare(count, seed, rounds):
     }
     for turn in range(rounds + 1):
         for name, distance in prepared.items():
-            begun = time.perf_counter()
-            found = pair_distances(distance, units, units, sources, targets)
-            spent = time.perf_counter() - begun
+            start = time.perf_counter()
+            result = pair_distances(distance, units, units, sources, targets)
+            spent = time.perf_counter() - start
             if turn == 0:
-                compiling[name], objective[name], seconds[name] = spent, float(found.mean()), []
+                compiling[name], objective[name], seconds[name] = spent, float(result.mean()), []
             else:
                 seconds[name].append(spent)
     rows = {}
@@ -148,10 +148,10 @@ def whole_mnist(seed, register):
             stages[last[0]] = stages.get(last[0], 0.0) + now - last[1]
             last[:] = [progress.stage, now]
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     model = diffclust.DeformationInvariantSpectralClustering(10, register=register)
     result = model.fit(data.images, key=jax.random.key(seed), callback=clock)
-    total = time.perf_counter() - begun
+    total = time.perf_counter() - start
     stages[last[0]] = stages.get(last[0], 0.0) + time.perf_counter() - last[1]
     return {
         "n": len(data),

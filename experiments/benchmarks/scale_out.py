@@ -87,10 +87,10 @@ def moments(model, samples):
     return step, empty, features, lambda count, clusters, dtype: jnp.zeros((count, 0), dtype), ()
 
 
-def apart(found, wanted):
+def apart(result, wanted):
     """The largest difference, each array by its own scale."""
     worst = 0.0
-    for got, want in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+    for got, want in zip(jax.tree.leaves(result), jax.tree.leaves(wanted), strict=True):
         got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
         scale = np.max(np.abs(want), initial=0.0)
         if scale > 0:
@@ -130,7 +130,7 @@ def measure(method, settings, count, mesh, seed):
     with jax.enable_x64(True):
         step, alone, given, compiled = over_devices()
         wanted, _ = eqx.filter_jit(step)(*alone)
-        found, _ = compiled(*given)
+        result, _ = compiled(*given)
     # Of a gradient step the moments are compared: Adam's step would hide a factor.
     parts = {
         gradient: lambda s: s.moments,
@@ -143,7 +143,7 @@ def measure(method, settings, count, mesh, seed):
         "bytes_added": size,
         "bytes_sent_per_device": round(2 * (mesh.size - 1) / mesh.size * size),
         "bytes_per_sample_kept": per_sample,
-        "largest_difference_float64": float(f"{apart(part(found), part(wanted)):.1e}"),
+        "largest_difference_float64": float(f"{apart(part(result), part(wanted)):.1e}"),
     }
 
 

@@ -35,10 +35,10 @@ def seconds_per_pass(model, images, repeats=2):
     memory = tuple(solver.init_memory(chunks.size, 10, prototype.dtype) for _ in chunks.batches)
     times = []
     for _ in range(repeats + 1):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         out = sum_over_chunks(solver, chunks, state, memory)
         jax.block_until_ready(eqx.filter(out, eqx.is_array))
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - start)
     best = min(times[1:]) if repeats else times[0]
     return round(best, 3), round(times[0] - best, 2)
 

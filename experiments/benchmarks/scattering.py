@@ -62,13 +62,13 @@ BACKENDS = {"diffclust": diffclust_transform, "jax": kymatio_jax, "torch": kymat
 def sweep(transform, data, batch, threads):
     """Seconds for all images, and the sum of the coefficients of the first batch."""
     batches = [data[start : start + batch] for start in range(0, len(data), batch)]
-    begun = time.perf_counter()
+    started = time.perf_counter()
     if threads == 1:
-        found = [transform(part) for part in batches]
+        result = [transform(part) for part in batches]
     else:
         with ThreadPoolExecutor(threads) as pool:
-            found = list(pool.map(transform, batches))
-    return time.perf_counter() - begun, float(np.asarray(found[0], np.float64).sum()) / batch
+            result = list(pool.map(transform, batches))
+    return time.perf_counter() - started, float(np.asarray(result[0], np.float64).sum()) / batch
 
 
 def worker(backend, count, seed):

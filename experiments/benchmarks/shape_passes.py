@@ -67,9 +67,9 @@ def main():
     seconds = {name: [] for name in METHODS}
     for _ in range(args.rounds):
         for name, given in running.items():
-            begun = time.perf_counter()
+            start = time.perf_counter()
             jax.block_until_ready(sum_over_chunks(*given))
-            seconds[name].append(time.perf_counter() - begun)
+            seconds[name].append(time.perf_counter() - start)
     first = np.asarray(seconds["Type I"])
     figures = {
         name: {

@@ -55,7 +55,7 @@ def write(path: Path, count: int, seed: int) -> None:
 def peak(source: Path, out: Path, options: list[str]) -> tuple[int, float]:
     """Bytes and seconds of a fit."""
     command = [sys.executable, "-m", "diffclust", "fit", str(source), "-k", str(KINDS), "--stream"]
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with (out.parent / "told").open("wb") as output:
         process = subprocess.Popen(
             [*command, *options, "--out", str(out)], stdout=output, stderr=subprocess.STDOUT
@@ -65,7 +65,7 @@ def peak(source: Path, out: Path, options: list[str]) -> tuple[int, float]:
     if process.returncode:
         sys.exit((out.parent / "told").read_text("utf-8"))
     unit = 1 if sys.platform == "darwin" else 1024
-    return usage.ru_maxrss * unit, time.perf_counter() - begun
+    return usage.ru_maxrss * unit, time.perf_counter() - start
 
 
 def main(options: argparse.Namespace) -> None:

@@ -59,14 +59,14 @@ def main():
             key = jax.random.key(args.seed)
             if not rows:
                 method(points, key)
-            begun = time.perf_counter()
-            found = method(points, key)
-            seconds = time.perf_counter() - begun
+            start = time.perf_counter()
+            result = method(points, key)
+            seconds = time.perf_counter() - start
             rows.append(
                 {
                     "n": count,
                     "seconds": round(seconds, 2),
-                    "acc": round(accuracy(labels, found), 4),
+                    "acc": round(accuracy(labels, result), 4),
                     "peak_memory_mb": round(peak_memory_mb()),
                 }
             )
@@ -80,9 +80,9 @@ def main():
         import matplotlib.pyplot as plt
 
         figure, axis = plt.subplots(figsize=(5, 3.6), layout="constrained")
-        for name, found in figures.items():
-            axis.loglog(*zip(*[(r["n"], r["seconds"]) for r in found["rows"]], strict=True), "o-")
-            axis.annotate(name, (found["rows"][-1]["n"], found["rows"][-1]["seconds"]))
+        for name, result in figures.items():
+            axis.loglog(*zip(*[(r["n"], r["seconds"]) for r in result["rows"]], strict=True), "o-")
+            axis.annotate(name, (result["rows"][-1]["n"], result["rows"][-1]["seconds"]))
         axis.set(xlabel="samples", ylabel="seconds")
         figure.savefig(args.plot, dpi=120)
     finish({"benchmark": "uspec", "seed": args.seed, **figures})

@@ -38,23 +38,23 @@ def main():
         if name is None:
             exec(code, names)
             continue
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
             exec(code, names)
         except ModuleNotFoundError as error:
             rows[f"{section}: {name}"] = f"{error.name} is not installed"
             print(name, rows[f"{section}: {name}"], flush=True)
             continue
-        first, found = time.perf_counter() - begun, []
+        first, result = time.perf_counter() - start, []
         for seed in seeds:
             names["seed"] = seed
-            begun = time.perf_counter()
+            start = time.perf_counter()
             exec(code, names)
-            seconds = time.perf_counter() - begun
+            seconds = time.perf_counter() - start
             row = {**scores(names["kinds"], names["labels"]), "seconds": seconds}
-            found.append({key: round(float(row[key]), 3) for key in ("acc", "nmi", "seconds")})
-            print(f"{name:48s} seed={seed} {found[-1]}", flush=True)
-        means = {key: mean_and_std([row[key] for row in found]) for key in found[0]}
+            result.append({key: round(float(row[key]), 3) for key in ("acc", "nmi", "seconds")})
+            print(f"{name:48s} seed={seed} {result[-1]}", flush=True)
+        means = {key: mean_and_std([row[key] for row in result]) for key in result[0]}
         rows[f"{section}: {name}"] = {**means, "first_seconds": round(first, 2)}
     finish({"experiment": "comparison", "seeds": len(seeds), **rows})
 

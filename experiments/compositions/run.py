@@ -76,13 +76,13 @@ def table(labels, rows):
     """A function that clusters, times and scores, prints, and gives back what was found."""
 
     def tell(name, cluster):
-        begun = time.perf_counter()
-        found = cluster()
-        seconds = round(time.perf_counter() - begun, 1)
-        figures = {k: round(v, 4) for k, v in scores(labels, found.assignments).items()}
+        start = time.perf_counter()
+        result = cluster()
+        seconds = round(time.perf_counter() - start, 1)
+        figures = {k: round(v, 4) for k, v in scores(labels, result.assignments).items()}
         rows[name] = {**figures, "seconds": seconds}
         print(f"{name:52s} {rows[name]}", flush=True)
-        return found
+        return result
 
     return tell
 

@@ -46,8 +46,8 @@ def row_by_bending(name, count, seed, each):
     row = {"n": len(images)}
     for numbers in ("0-0", "0-3", "1-4"):
         model = DeformationInvariantSpectralClustering(count, num_removed=REMOVED[numbers])
-        found = model.fit(images, key=jax.random.key(seed), callback=ignore)
-        row[numbers] = round(float(accuracy(labels, found.assignments)), 4)
+        result = model.fit(images, key=jax.random.key(seed), callback=ignore)
+        row[numbers] = round(float(accuracy(labels, result.assignments)), 4)
     return row
 
 

@@ -63,14 +63,14 @@ def row_of(name, method, register, seed, limit):
     """One run, as a line of the results."""
     images, labels = SETS[name](limit, seed)
     settings = {"num_clusters": len(np.unique(labels)), "register": register}
-    begun = time.perf_counter()
+    start = time.perf_counter()
     result = MODELS[method].from_settings(settings).fit(images, key=jax.random.key(seed))
     return {
         "n": len(images),
         **{
             key: round(float(value), 4) for key, value in scores(labels, result.assignments).items()
         },
-        "seconds": round(time.perf_counter() - begun, 1),
+        "seconds": round(time.perf_counter() - start, 1),
     }
 
 

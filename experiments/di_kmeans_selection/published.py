@@ -27,13 +27,13 @@ def row_of(limit, side, rate, seed):
     """One fit."""
     data = load("mnist", split="test", limit=limit, seed=0)
     model = DeformationInvariantKMeans.as_published(10, landmarks=(side, side), learning_rate=rate)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     result = model.fit(data.images, key=jax.random.key(seed))
     figures = {"distortion": result.loss, **scores(data.labels, result.assignments)}
     return {
         **{name: round(float(value), 4) for name, value in figures.items()},
         "passes": len(result.history),
-        "seconds": round(time.perf_counter() - begun, 1),
+        "seconds": round(time.perf_counter() - start, 1),
     }
 
 

@@ -103,13 +103,13 @@ def runner(args):
     def run(name, settings, limit, method, seed):
         fitted, scored, k = read(name)
         prototypes, key = start(name, seed), jax.random.key(seed)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         candidates = models(MODELS[method], k, args)
         fits = [each.fit(fitted.images, key=key, prototypes=prototypes) for each in candidates]
         result = min(fits, key=lambda fit: fit.loss)
-        seconds = time.perf_counter() - begun
-        found = result.assignments if scored is fitted else result.predict(scored.images).clusters
-        figures = scores(scored.labels, found)
+        seconds = time.perf_counter() - started
+        actual = result.assignments if scored is fitted else result.predict(scored.images).clusters
+        figures = scores(scored.labels, actual)
         return {
             "n_fitted": len(fitted),
             "n_scored": len(scored),

@@ -27,7 +27,7 @@ BEST_IN_PAPERS = {
 
 def graphs_of(model, images):
     """Candidates by scattering and the same judged anew, and the seconds of each stage."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     _, coordinates = model.project(Data(images))
     features = time.perf_counter()
     candidates = model.neighbours(coordinates)
@@ -35,7 +35,7 @@ def graphs_of(model, images):
     judged = model.rerank(candidates, images)
     ended = time.perf_counter()
     seconds = {
-        "features": round(features - begun, 1),
+        "features": round(features - start, 1),
         "neighbours": round(searched - features, 1),
         "pairs": round(ended - searched, 1),
     }
@@ -67,15 +67,15 @@ def main():
         for label, neighbours in (("scattering graph", candidates), ("refined", judged)):
             runs = []
             for seed in range(args.seed, args.seed + args.seeds):
-                begun = time.perf_counter()
-                found = cut_mean_graph(
+                start = time.perf_counter()
+                result = cut_mean_graph(
                     neighbours,
                     model.num_neighbours,
                     model.num_clusters,
                     model.num_restarts,
                     jax.random.key(seed),
                 )
-                runs.append((seed, found, time.perf_counter() - begun))
+                runs.append((seed, result, time.perf_counter() - start))
             prefix = f"{name:10s} N={len(data)} {label:16s}"
             figures[name][label] = scored(prefix, runs, data.labels)
         print(name, figures[name], flush=True)

@@ -48,18 +48,18 @@ def main():
             images, labels = whole.images[kept], whole.labels[kept]
             model = diffclust.DeformationInvariantSpectralClustering(len(chosen))
             _, coordinates = model.project(Data(images))
-            found = {}
+            result = {}
             for removed in REMOVED:
                 model = dataclasses.replace(model, num_removed=removed)
                 judged = model.rerank(model.neighbours(coordinates), images)
                 settings = (model.num_neighbours, len(chosen), model.num_restarts, key)
                 cut = cut_mean_graph(judged, *settings)
-                found[str(removed)] = {
+                result[str(removed)] = {
                     "acc": round(scores(labels, cut.points.assignments)["acc"], 4),
                     **{k: round(v, 3) for k, v in cut.figures.items() if k == "stability"},
                 }
             row = f"{name} {','.join(map(str, chosen))}"
-            rows[row] = {"n": len(images), **found}
+            rows[row] = {"n": len(images), **result}
             print(f"{row:32s} {rows[row]}", flush=True)
     means = {
         str(removed): round(float(np.mean([row[str(removed)]["acc"] for row in rows.values()])), 4)

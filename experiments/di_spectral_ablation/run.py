@@ -73,10 +73,10 @@ def affine_only(model, images, candidates):
 def judged_by(distance, samples, candidates, *, squared=True):
     """Candidates ranked by a distance, or by its root where it is a squared one."""
     judged = []
-    for near, found in zip(
+    for near, result in zip(
         candidates, candidate_distances(candidates, distance, samples), strict=True
     ):
-        lengths = np.sqrt(np.maximum(found, 0)) if squared else found
+        lengths = np.sqrt(np.maximum(result, 0)) if squared else result
         judged.append(reranked(near, lengths, near.num_neighbours))
     return judged
 
@@ -117,43 +117,43 @@ def main():
     for name in args.sets:
         data = images_of(name, args.limit)
         rows = {}
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for label, model, neighbours in variants(data.images):
             runs = []
             for seed in range(args.seed, args.seed + args.seeds):
                 key = jax.random.key(seed)
-                found = cut_mean_graph(
+                result = cut_mean_graph(
                     neighbours, model.num_neighbours, 10, model.num_restarts, key
                 )
                 runs.append(
                     {
-                        **scores(data.labels, found.points.assignments),
-                        "cut": found.loss,
-                        "eigengap": found.figures["eigengap"],
+                        **scores(data.labels, result.points.assignments),
+                        "cut": result.loss,
+                        "eigengap": result.figures["eigengap"],
                     }
                 )
             rows[label] = {
                 **{k: round(float(np.mean([run[k] for run in runs])), 5) for k in runs[0]},
                 "acc_std": round(float(np.std([run["acc"] for run in runs])), 5),
             }
-            spent = time.perf_counter() - begun
+            spent = time.perf_counter() - start
             print(f"{name:10s} N={len(data)} {label:32s} {rows[label]} {spent:.0f}s", flush=True)
-            begun = time.perf_counter()
+            start = time.perf_counter()
         figures[name] = {"n": len(data), "rows": rows}
         accuracy = [row["acc"] for row in rows.values()]
         for known in ("cut", "eigengap"):
-            found = scipy.stats.spearmanr(accuracy, [row[known] for row in rows.values()])
-            figures[name][f"spearman of accuracy and {known}"] = round(float(found.statistic), 3)
+            result = scipy.stats.spearmanr(accuracy, [row[known] for row in rows.values()])
+            figures[name][f"spearman of accuracy and {known}"] = round(float(result.statistic), 3)
     if args.plot:
         import matplotlib.pyplot as plt
 
         figure, axes = plt.subplots(
             1, len(figures), figsize=(7 * len(figures), 7), layout="constrained", squeeze=False
         )
-        for axis, (name, found) in zip(axes[0], figures.items(), strict=True):
-            labels = list(found["rows"])[::-1]
-            axis.barh(labels, [found["rows"][label]["acc"] for label in labels])
-            least = min(row["acc"] for row in found["rows"].values())
+        for axis, (name, result) in zip(axes[0], figures.items(), strict=True):
+            labels = list(result["rows"])[::-1]
+            axis.barh(labels, [result["rows"][label]["acc"] for label in labels])
+            least = min(row["acc"] for row in result["rows"].values())
             axis.set(xlim=(max(0.0, least - 0.02), 1.0), xlabel="accuracy", title=name)
         figure.savefig(args.plot, dpi=110)
     finish({"experiment": "di_spectral_ablation", "seeds": args.seeds, **figures})

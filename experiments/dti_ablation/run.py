@@ -158,10 +158,10 @@ def main():
     rows = [row for row in rows if tuple(row[name] for name in NAMES) in asked]
     figures = {}
     for row in names:
-        found = summary([each for each in rows if each["row"] == row])
-        print(row, found, flush=True)
+        result = summary([each for each in rows if each["row"] == row])
+        print(row, result, flush=True)
         paper = (ROWS | MIXTURE)[row][2]
-        figures[row] = {"steps": steps_of(row), **found, "paper (MNIST)": paper}
+        figures[row] = {"steps": steps_of(row), **result, "paper (MNIST)": paper}
     finish({"experiment": "dti_ablation", "set": name, "seeds": args.seeds, **figures})
 
 

@@ -48,9 +48,9 @@ def fits():
 
 
 def fingerprint(result):
-    found = result.outcome.assignment
-    arrays = {name: np.ascontiguousarray(getattr(found, name)) for name in ("clusters", "params")}
-    arrays |= {"distances": np.ascontiguousarray(found.distances)}
+    actual = result.outcome.assignment
+    arrays = {name: np.ascontiguousarray(getattr(actual, name)) for name in ("clusters", "params")}
+    arrays |= {"distances": np.ascontiguousarray(actual.distances)}
     return {
         "loss": float(result.loss).hex(),
         "history": [float(loss).hex() for loss in result.history],
@@ -62,22 +62,22 @@ def main():
     files = {"default": None, "metavar": "FILE"}
     args = arguments(__doc__, write=files, against=files)
     known = None if args.against is None else json.loads(Path(args.against).read_text("utf-8"))
-    found, differing = {}, []
+    actual, differing = {}, []
     for name, model, samples in fits():
         if args.quick and name not in ("kmeans", "shape-kmeans"):
             continue
         result = model.fit(samples, key=jax.random.key(args.seed))
-        found[name] = fingerprint(result)
+        actual[name] = fingerprint(result)
         printed = f"loss {result.loss:.6f}"
         if known is not None:
             other = known[name]
-            parts = [part for part in other if other[part] != found[name][part]]
+            parts = [part for part in other if other[part] != actual[name][part]]
             printed += " equal" if not parts else f" DIFFERS in {', '.join(parts)}"
             differing += [name] if parts else []
         print(f"{name:30s} {printed}", flush=True)
     if args.write is not None:
-        Path(args.write).write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    finish({"experiment": "equality", "fits": len(found), "differing": differing})
+        Path(args.write).write_text(json.dumps(actual, indent=1) + "\n", "utf-8")
+    finish({"experiment": "equality", "fits": len(actual), "differing": differing})
 
 
 if __name__ == "__main__":

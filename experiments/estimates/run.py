@@ -39,11 +39,11 @@ def row_of(method, limit, seed):
         settings["max_steps"] = 400
     model, key = MODELS[method].from_settings(settings), jax.random.key(seed)
     jax.clear_caches()
-    load_now, begun = os.getloadavg()[0] / (os.cpu_count() or 1), time.perf_counter()
+    load_now, start = os.getloadavg()[0] / (os.cpu_count() or 1), time.perf_counter()
     expected = estimate(model, data.images, key=jax.random.fold_in(key, 1))
-    looked, begun = time.perf_counter() - begun, time.perf_counter()
+    looked, start = time.perf_counter() - start, time.perf_counter()
     model.fit(data.images, key=key)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     return {
         "seconds": round(seconds, 2),
         "expected": round(expected.seconds, 2),

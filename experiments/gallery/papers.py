@@ -90,8 +90,8 @@ def photographs(args):
         {**size, "max_steps": max(10, steps), "transforms": "col-proj", "backbone": "residual"}
     )
     results = [model.fit(images, key=key) for model in (plain, moving)]
-    found = results[1].outcome.assignment
-    predicted = warped_prototypes(results[1], found.clusters, found.params)
+    actual = results[1].outcome.assignment
+    predicted = warped_prototypes(results[1], actual.clusters, actual.params)
     order = np.argsort(-results[1].counts, kind="stable")[:SHOWN]
     nearest = [
         np.argmin(np.where(results[1].assignments == k, results[1].distances, np.inf))
@@ -132,9 +132,9 @@ def main():
         args.out.mkdir(parents=True, exist_ok=True)
         figures = {}
         for name in args.only:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             size = saved(PICTURES[name](args), args.out / f"{name}.png")
-            figures[name] = {"bytes": size, "seconds": round(time.perf_counter() - begun, 1)}
+            figures[name] = {"bytes": size, "seconds": round(time.perf_counter() - start, 1)}
             print(name, figures[name], flush=True)
     finish({"experiment": "gallery_papers", **figures})
 

@@ -130,16 +130,16 @@ def dti(steps):
 def stages(args):
     """How DTI K-means moves a prototype onto a digit, one transform after the other."""
     result = fitted(dti(40 if args.quick else 1500), args.count, args.seed)
-    found, images = result.outcome.assignment, digits(args.count, args.seed)
+    actual, images = result.outcome.assignment, digits(args.count, args.seed)
     titles = ("prototype", "affine", "thickness", "spline", "digit")
     figure, axes = panels(6, len(titles), side=0.8)
     # Those whose prototypes had the longest way to go, without the worst fits of all.
-    size = np.linalg.norm(found.params[:, :6], axis=1)
-    good = found.distances < np.quantile(found.distances, 0.6)
+    size = np.linalg.norm(actual.params[:, :6], axis=1)
+    good = actual.distances < np.quantile(actual.distances, 0.6)
     order = np.argsort(-np.where(good, size, -np.inf))
-    _, first = np.unique(found.clusters[order], return_index=True)
+    _, first = np.unique(actual.clusters[order], return_index=True)
     for line, sample in zip(axes, order[np.sort(first)][:6], strict=False):
-        cluster, params = found.clusters[[sample]], found.params[[sample]]
+        cluster, params = actual.clusters[[sample]], actual.params[[sample]]
         steps = [warped_prototypes(result, cluster, params, transforms=n)[0] for n in (1, 2, 3)]
         shown = [result.prototypes[cluster[0]], *steps, images[sample]]
         for axis, image in zip(line, shown, strict=True):
@@ -184,10 +184,10 @@ def refinement(args):
 
 
 def rats():
-    found = load_landmarks(data_file("rats.npz"))
-    age = np.asarray(found.columns["age_days"], np.int64)
+    result = load_landmarks(data_file("rats.npz"))
+    age = np.asarray(result.columns["age_days"], np.int64)
     young = np.isin(age, (7, 14, 60))
-    return found.landmarks[young], age[young]
+    return result.landmarks[young], age[young]
 
 
 @functools.cache
@@ -221,8 +221,8 @@ def tree(args):
     landmarks, age = rats()
     chosen = age < 60
     model = diffclust.ShapeKMeans(1, distance="fisher-rao", variances="per_landmark")
-    found = shape_hierarchy(landmarks[chosen], model=model, linkage="ward")
-    return dendrogram(found, names=age[chosen])
+    result = shape_hierarchy(landmarks[chosen], model=model, linkage="ward")
+    return dendrogram(result, names=age[chosen])
 
 
 def letter(character, font, rng):
@@ -315,9 +315,9 @@ def main():
         args.out.mkdir(parents=True, exist_ok=True)
         figures = {}
         for draw in chosen:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             size = saved(draw(args), args.out / f"{draw.__name__}.png")
-            seconds = round(time.perf_counter() - begun, 1)
+            seconds = round(time.perf_counter() - start, 1)
             figures[draw.__name__] = {"bytes": size, "seconds": seconds}
             print(draw.__name__, figures[draw.__name__], flush=True)
     finish({"experiment": "gallery", **figures})

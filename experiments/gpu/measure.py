@@ -146,10 +146,10 @@ def prototypes(model: Any, count: int) -> Callable[[int, bool], Figures]:
         note(row)
         predicted = []
         for _ in range(2):
-            begun = time.perf_counter()
-            found = result.predict(test.images).clusters
-            predicted.append(round(time.perf_counter() - begun, 2))
-        return {**row, "predict_seconds": predicted[-1], **scored(test.labels, found)}
+            start = time.perf_counter()
+            actual = result.predict(test.images).clusters
+            predicted.append(round(time.perf_counter() - start, 2))
+        return {**row, "predict_seconds": predicted[-1], **scored(test.labels, actual)}
 
     return measured
 

@@ -31,9 +31,9 @@ def seconds_of(run: Callable[[], Any], repeats: int) -> list[float]:
     """Seconds of the first call and of the others."""
     seconds = []
     for _ in range(repeats + 1):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         run()
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - start)
     return seconds
 
 
@@ -85,10 +85,10 @@ def kymatio_torch():
         with torch.no_grad():
             return transform(batch)
 
-    def wait(found):
+    def wait(result):
         if device == "cuda":
             torch.cuda.synchronize()
-        return found
+        return result
 
     return run, lambda part: torch.from_numpy(part).to(device), wait
 
@@ -114,10 +114,10 @@ def throughput(make: Callable[[], Any]) -> Callable[[int, bool, Path | None], Fi
                 "images_a_second": [round(count / spent) for spent in others],
                 "first_sweep_seconds": round(first, 2),
             }
-            found = transform(parts[0])
-            found = found.cpu() if hasattr(found, "cpu") else found
+            result = transform(parts[0])
+            result = result.cpu() if hasattr(result, "cpu") else result
             # The same for all of them, up to rounding.
-            rows["mean_sum"] = round(float(np.asarray(found, np.float64).sum()) / size, 3)
+            rows["mean_sum"] = round(float(np.asarray(result, np.float64).sum()) / size, 3)
             note(rows)
         return rows
 

@@ -155,22 +155,22 @@ class Runner:
         limit = min(measurement.limit, self.left)
         if limit < LEAST:
             return None
-        begun = time.monotonic()
+        start = time.monotonic()
         command, environment = self.command(measurement, seed), self.environment(measurement)
         status, out, error = watched(command, environment, limit)
         row: dict[str, Any] = {
             "name": measurement.name,
             "seed": seed,
             "quick": self.args.quick,
-            "seconds": round(time.monotonic() - begun, 1),
+            "seconds": round(time.monotonic() - start, 1),
         }
-        found = last_json(out) or {}
-        if "machine" in found:
-            machine = {name: found["machine"][name] for name in ("device", "cores")}
-            row |= {**machine, "versions": found["versions"], "figures": found["figures"]}
+        result = last_json(out) or {}
+        if "machine" in result:
+            machine = {name: result["machine"][name] for name in ("device", "cores")}
+            row |= {**machine, "versions": result["versions"], "figures": result["figures"]}
         else:
             # What it had found when it ended.
-            row["figures"] = found
+            row["figures"] = result
         if not measurement.alone:
             row["beside"] = self.args.beside
         failed = ""

@@ -95,16 +95,16 @@ def results(path: Path) -> list[Row]:
 
     Small runs are left out.
     """
-    found: dict[tuple[str, int], Row] = {}
+    result: dict[tuple[str, int], Row] = {}
     lines = path.read_text().splitlines() if path.is_file() else []
     for line in filter(str.strip, lines):
         row = json.loads(line)
         if row["quick"]:
             continue
         key = row["name"], row["seed"]
-        if key not in found or "failed" not in row or "failed" in found[key]:
-            found[key] = row
-    return list(found.values())
+        if key not in result or "failed" not in row or "failed" in result[key]:
+            result[key] = row
+    return list(result.values())
 
 
 def figures_of(rows: Sequence[Row], name: str) -> list[Row]:
@@ -180,8 +180,8 @@ def steps(rows: Sequence[Row]) -> list[str]:
     ours = (figures_of(rows, "dti-step") or [{}])[-1]
     theirs = (figures_of(rows, "authors-step") or [{}])[-1]
 
-    def ms(found: Row | None) -> str:
-        return DASH if not found else f"{1e3 * found['median']:.2f} ({1e3 * found['least']:.2f})"
+    def ms(result: Row | None) -> str:
+        return DASH if not result else f"{1e3 * result['median']:.2f} ({1e3 * result['least']:.2f})"
 
     body = [
         (
@@ -201,14 +201,14 @@ def rates(rows: Sequence[Row]) -> list[str]:
     pairs = (figures_of(rows, "pairs") or [{}])[-1]
 
     def fastest(name: str) -> str:
-        found = (figures_of(rows, name) or [{}])[-1]
-        sizes = [row for row in found.values() if isinstance(row, dict)]
+        result = (figures_of(rows, name) or [{}])[-1]
+        sizes = [row for row in result.values() if isinstance(row, dict)]
         if not sizes:
             return DASH
         return f"{max(float(np.median(row['images_a_second'])) for row in sizes):,.0f}"
 
-    def judged(found: Row | None) -> str:
-        return f"{found['pairs_a_second']:,}" if found else DASH
+    def judged(result: Row | None) -> str:
+        return f"{result['pairs_a_second']:,}" if result else DASH
 
     body = [(f"pairs judged: {k}", judged(pairs.get(k)), f"{v:,}") for k, v in CPU_PAIRS.items()]
     body += [
@@ -220,15 +220,15 @@ def rates(rows: Sequence[Row]) -> list[str]:
 
 def passes(rows: Sequence[Row]) -> list[str]:
     """A pass of Lloyd's algorithm: seconds and memory over N, seconds over landmarks."""
-    found = (figures_of(rows, "passes") or [{}])[-1]
+    result = (figures_of(rows, "passes") or [{}])[-1]
     body = [
         (f"N = {row['n']:,}", row["ai-kmeans"], row["di-kmeans"], row["device_peak_mb"] or DASH)
-        for row in found.get("by_n", [])
+        for row in result.get("by_n", [])
     ]
-    count = f"{found.get('landmarks_n', 0):,}"
+    count = f"{result.get('landmarks_n', 0):,}"
     body += [
         (f"N = {count}, {landmarks} landmarks", "", seconds, "")
-        for landmarks, seconds in found.get("by_landmarks", {}).items()
+        for landmarks, seconds in result.get("by_landmarks", {}).items()
     ]
     head = ("a pass", "AI K-means, s", "DI K-means (6² landmarks), s", "MB on the device so far")
     return lines_of(head, body or [(DASH,) * 4])
@@ -237,10 +237,10 @@ def passes(rows: Sequence[Row]) -> list[str]:
 def rest(rows: Sequence[Row]) -> list[str]:
     """`pmap`, what failed, and the machine."""
     lines = []
-    for found in figures_of(rows, "pmap"):
+    for result in figures_of(rows, "pmap"):
         lines.append(
-            f"`pmap` over {found['devices']} device(s): {1e3 * found['seconds_per_step']:.1f} ms a "
-            f"step (43 on two cores), loss {found['loss']}."
+            f"`pmap` over {result['devices']} device(s): {1e3 * result['seconds_per_step']:.1f} ms "
+            f"a step (43 on two cores), loss {result['loss']}."
         )
     for row in rows:
         if "failed" in row:

@@ -231,12 +231,12 @@ COMPOSITIONS = {
 
 
 def main() -> None:
-    quick, found = arguments(__doc__ or "").quick, {}
+    quick, result = arguments(__doc__ or "").quick, {}
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
     for name, composition in COMPOSITIONS.items():
-        found[name] = run(composition, quick=quick)
-        print(f"{name:24}", json.dumps(found[name]), flush=True)
-    finish({"experiment": "lever", **found})
+        result[name] = run(composition, quick=quick)
+        print(f"{name:24}", json.dumps(result[name]), flush=True)
+    finish({"experiment": "lever", **result})
 
 
 if __name__ == "__main__":

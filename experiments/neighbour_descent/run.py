@@ -52,11 +52,11 @@ def exact_distances(samples, distance, queries, path):
                 return stored["d"]
     count = jax.tree.leaves(samples)[0].shape[0]
     sources, targets = np.repeat(queries, count), np.tile(np.arange(count), len(queries))
-    found = pair_distances(distance, samples, samples, sources, targets)
-    found = found.reshape(len(queries), count)
+    result = pair_distances(distance, samples, samples, sources, targets)
+    result = result.reshape(len(queries), count)
     if path is not None:
-        np.savez(path, q=queries, d=found)
-    return found
+        np.savez(path, q=queries, d=result)
+    return result
 
 
 def curve(name, samples, distance, args, *, num_queries=None, path=None, **settings):
@@ -66,15 +66,15 @@ def curve(name, samples, distance, args, *, num_queries=None, path=None, **setti
     queries = np.arange(count)
     if num_queries is not None:
         queries = rng.choice(count, min(num_queries, count), replace=False)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     exact = exact_distances(samples, distance, queries, path).copy()
     exact[np.arange(len(queries)), queries] = np.inf
     nearest = np.argsort(exact, axis=1, kind="stable")[:, : args.recall_at]
-    exact_seconds, begun, rows = time.perf_counter() - begun, time.perf_counter(), []
+    exact_seconds, start, rows = time.perf_counter() - start, time.perf_counter(), []
 
     def report(result):
-        found = result.neighbours.index[queries, : args.recall_at]
-        hits = [np.isin(near, row).mean() for near, row in zip(nearest, found, strict=True)]
+        actual = result.neighbours.index[queries, : args.recall_at]
+        hits = [np.isin(near, row).mean() for near, row in zip(nearest, actual, strict=True)]
         rows.append((round(result.pairs_per_sample, 1), round(float(np.mean(hits)), 4)))
         print(name, f"pairs a sample {rows[-1][0]:6.1f} recall {rows[-1][1]:.4f}", flush=True)
 
@@ -91,7 +91,7 @@ def curve(name, samples, distance, args, *, num_queries=None, path=None, **setti
     return result.neighbours, {
         "n": count,
         "exact_seconds": round(exact_seconds, 1),
-        "seconds": round(time.perf_counter() - begun, 1),
+        "seconds": round(time.perf_counter() - start, 1),
         "converged": result.converged,
         "pairs_at_95": next((pairs for pairs, recall in rows if recall >= 0.95), None),
         "pairs": rows[-1][0],
@@ -128,8 +128,8 @@ def main():
         near, figures["digits"] = curve("digits", images, distance, args, **settings)
         # Self-tuning scales take distances that are not squared.
         (near,) = by_root([near], [near.distance])
-        found = cut_mean_graph([near], (4, 5, 6, 7), 10, 10, jax.random.key(args.seed))
-        figures["digits"]["scores"] = scores(labels, found.points.assignments)
+        result = cut_mean_graph([near], (4, 5, 6, 7), 10, 10, jax.random.key(args.seed))
+        figures["digits"]["scores"] = scores(labels, result.points.assignments)
         print("digits, the graph's cut:", figures["digits"]["scores"], flush=True)
     finish(
         {

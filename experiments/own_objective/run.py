@@ -43,14 +43,14 @@ def main():
         for name, own in (("own", None), ("balanced", objective)):
             model = DTIKMeans(10, transforms="aff", training=training, own_objective=own)
             name += ", moves" if moves else ""
-            found = []
+            actual = []
             for seed in range(args.seed, args.seed + args.seeds):
                 result = model.fit(digits.images, key=jax.random.key(seed))
                 score = scores(digits.labels, result.assignments)
-                found.append(score)
+                actual.append(score)
                 words = " ".join(f"{k}={v:.3f}" for k, v in score.items())
                 print(f"{name:16s} seed={seed} {words} sizes={result.counts.tolist()}", flush=True)
-            figures[name] = {k: mean_and_std([each[k] for each in found]) for k in ("acc", "nmi")}
+            figures[name] = {k: mean_and_std([each[k] for each in actual]) for k in ("acc", "nmi")}
     finish({"experiment": "own_objective", **figures})
 
 

@@ -30,7 +30,7 @@ RECIPES = {
 
 
 def row_of(images, labels, side, settings, seed):
-    begun = time.perf_counter()
+    start = time.perf_counter()
     shape = (len(images), side, side, images.shape[3])
     if shape != images.shape:
         images = np.asarray(jax.image.resize(images, shape, "linear", antialias=True))
@@ -43,7 +43,7 @@ def row_of(images, labels, side, settings, seed):
     return {
         **{k: round(v, 4) for k, v in scores(labels, cut.points.assignments).items()},
         "stability": round(cut.figures["stability"], 4),
-        "seconds": round(time.perf_counter() - begun, 1),
+        "seconds": round(time.perf_counter() - start, 1),
     }
 
 

@@ -21,7 +21,7 @@ from experiments.photographs.sets import SETS
 
 
 def row_of(method, images, labels, register, ground, seed):
-    begun = time.perf_counter()
+    start = time.perf_counter()
     model = MODELS[method](10, register=register, ground=ground)
     result = model.fit(images, key=jax.random.key(seed))
     figures = result.outcome.figures
@@ -31,7 +31,7 @@ def row_of(method, images, labels, register, ground, seed):
         "least_cluster": int(result.counts.min()),
         "register": result.model.register,
         "ground": result.model.ground,
-        "seconds": round(time.perf_counter() - begun, 1),
+        "seconds": round(time.perf_counter() - start, 1),
     }
 
 

@@ -389,8 +389,8 @@ def exposed(images, labels, draw):
     """What a camera makes of it: uneven light, blur, noise and 8 bits; shuffled."""
     axis = ((2.0 * np.arange(SIDE) + 1.0) / SIDE - 1.0).astype(np.float32)
     x, y = np.meshgrid(axis, axis)
-    found = np.empty(images.shape, np.float32)
-    for image, to in zip(images, found, strict=True):
+    result = np.empty(images.shape, np.float32)
+    for image, to in zip(images, result, strict=True):
         towards, strength = draw.uniform(0, 2 * math.pi), draw.uniform(0.05, 0.3)
         light = 1.0 + strength * (math.cos(towards) * x + math.sin(towards) * y)
         light -= draw.uniform(0.05, 0.25) * (x * x + y * y)
@@ -402,7 +402,7 @@ def exposed(images, labels, draw):
         )
         to[...] = np.round(255.0 * np.clip(seen, 0.0, 1.0)) / 255.0
     order = draw.permutation(len(labels))
-    return found[order], labels[order]
+    return result[order], labels[order]
 
 
 def plain_grounds(count, draw):

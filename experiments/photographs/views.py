@@ -46,10 +46,10 @@ def row_of(name, seed, limit):
     """Accuracy and NMI by every choice of views."""
     images, labels = SETS[name](limit, seed)
     count, key = len(np.unique(labels)), jax.random.key(seed)
-    found = {view: graph_of(images, count, settings) for view, settings in VIEWS.items()}
-    row = {"ground": found["F"][1]}
+    result = {view: graph_of(images, count, settings) for view, settings in VIEWS.items()}
+    row = {"ground": result["F"][1]}
     for choice in CHOICES:
-        graph = mean_graph([found[view][0] for view in choice])
+        graph = mean_graph([result[view][0] for view in choice])
         vectors = spectral_embedding(graph, count, key=key).vectors
         points = kmeans(vectors, count, num_restarts=4, key=key)
         figures = scores(labels, points.assignments)

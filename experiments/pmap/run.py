@@ -43,7 +43,7 @@ def train(solver, learned, images, args, devices):
     mapped = jax.pmap(step, axis_name=AXIS, donate_argnums=0)
     state = stacked(solver.init(learned), devices)
     rng = np.random.default_rng(args.seed)
-    begun, losses = time.perf_counter(), []
+    start, losses = time.perf_counter(), []
     for number in range(args.steps):
         chosen = rng.choice(len(images), args.batch, replace=False)
         state = mapped(state, shares(images[chosen], devices))
@@ -51,13 +51,13 @@ def train(solver, learned, images, args, devices):
             # Steps queued on fake devices take each other's threads, and XLA ends the process.
             jax.block_until_ready(state)
         if number == 0:
-            begun = time.perf_counter()
+            start = time.perf_counter()
         if (number + 1) % max(1, args.steps // 5) == 0:
             tally = jax.tree.map(lambda leaf: leaf[0], state.tally)
             losses.append(round(float(tally.loss / jnp.sum(tally.count)), 3))
             print(f"step {number + 1}: mean loss so far {losses[-1]}", flush=True)
     jax.block_until_ready(state)
-    seconds = (time.perf_counter() - begun) / max(1, args.steps - 1)
+    seconds = (time.perf_counter() - start) / max(1, args.steps - 1)
     apart = max(float(jnp.max(jnp.abs(leaf - leaf[:1]))) for leaf in jax.tree.leaves(state.learned))
     assert apart == 0.0, "devices went on with different states"
     return jax.tree.map(lambda leaf: leaf[0], state), losses, seconds
@@ -83,7 +83,7 @@ def main():
     learned = model.init(jnp.asarray(images)[first], key)
     state, losses, seconds = train(solver, learned, images, args, devices)
     assert int(state.failed) == -1
-    found, each, _ = assign_softly(solver, state.learned, Data(images, chunk_size=256))
+    result, each, _ = assign_softly(solver, state.learned, Data(images, chunk_size=256))
     finish(
         {
             "experiment": "pmap",
@@ -93,7 +93,7 @@ def main():
             "mean_losses": losses,
             "loss": round(float(np.mean(each)), 3),
             "seconds_per_step": round(seconds, 4),
-            **{k: round(v, 3) for k, v in scores(data.labels, found.clusters).items()},
+            **{k: round(v, 3) for k, v in scores(data.labels, result.clusters).items()},
         }
     )
 

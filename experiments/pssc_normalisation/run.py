@@ -53,15 +53,15 @@ def main():
             )
             _, coordinates = graph.project(Data(data.images))
             neighbours = graph.neighbours(coordinates)
-            found = {"graph": [], "uspec": []}
+            result = {"graph": [], "uspec": []}
             for seed in range(args.seed, args.seed + args.seeds):
                 key = jax.random.key(seed)
-                found["graph"].append(
+                result["graph"].append(
                     cut_mean_graph(neighbours, graph.num_neighbours, k, graph.num_restarts, key)
                 )
-                found["uspec"].append(uspec(published, coordinates, key))
+                result["uspec"].append(uspec(published, coordinates, key))
             row = {}
-            for kind, runs in found.items():
+            for kind, runs in result.items():
                 accuracy = [scores(data.labels, run.points.assignments)["acc"] for run in runs]
                 row[kind] = {
                     "acc": round(float(np.mean(accuracy)), 4),

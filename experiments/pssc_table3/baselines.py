@@ -71,17 +71,17 @@ def main():
                 continue
             rows = []
             for seed in range(args.seed, args.seed + (1 if method == "DBSCAN" else args.seeds)):
-                begun = time.perf_counter()
+                start = time.perf_counter()
                 assignments = cluster(pixels, k, seed)
                 # Noise is -1.
                 rows.append(scores(data.labels, assignments - assignments.min()))
-                seconds = round(time.perf_counter() - begun, 1)
+                seconds = round(time.perf_counter() - start, 1)
                 rounded = {name: round(float(score), 4) for name, score in rows[-1].items()}
                 print(f"{name:10s} {method:20s} seed={seed} {rounded} {seconds} s", flush=True)
-            found = {score: mean_and_std([row[score] for row in rows]) for score in ("acc", "nmi")}
-            figures[f"{name}: {method}"] = {**found, "paper": PAPER[method].get(name)}
-    for row, found in figures.items():
-        print(f"{row:34s} {found}")
+            result = {score: mean_and_std([row[score] for row in rows]) for score in ("acc", "nmi")}
+            figures[f"{name}: {method}"] = {**result, "paper": PAPER[method].get(name)}
+    for row, result in figures.items():
+        print(f"{row:34s} {result}")
     finish({"experiment": "pssc_table3_baselines", **figures, "peak_memory_mb": peak_memory_mb()})
 
 

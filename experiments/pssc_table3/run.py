@@ -36,22 +36,22 @@ def uspec(model, coordinates, key):
 
 def runs_of(model, images, seeds):
     """Seconds of what is common to all seeds, and each seed's findings and seconds."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     _, coordinates = model.project(Data(images))
     by_graph = model.affinity == "graph"
     neighbours = model.neighbours(coordinates) if by_graph else None
-    common = time.perf_counter() - begun
+    common = time.perf_counter() - start
     runs = []
     for seed in seeds:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         key = jax.random.key(seed)
         if neighbours is None:
-            found = uspec(model, coordinates, key)
+            result = uspec(model, coordinates, key)
         else:
-            found = cut_mean_graph(
+            result = cut_mean_graph(
                 neighbours, model.num_neighbours, model.num_clusters, model.num_restarts, key
             )
-        runs.append((seed, found, time.perf_counter() - begun))
+        runs.append((seed, result, time.perf_counter() - start))
     return common, runs
 
 

@@ -51,8 +51,8 @@ def cells(row, coordinates, model, k, key):
             kept = drop_leading(coordinates, n, directions)
             yield f"{directions} directions", kmeans(kept, k, key=key, num_restarts=1)
             continue
-        for factor, found in uspec(model, coordinates, n, directions, k, key):
-            yield f"{directions} directions, σ {factor}", found
+        for factor, result in uspec(model, coordinates, n, directions, k, key):
+            yield f"{directions} directions, σ {factor}", result
 
 
 def main():
@@ -73,15 +73,15 @@ def main():
             for row in ROWS:
                 if ("scattering" in row) != scattering:
                     continue
-                begun = time.perf_counter()
-                for cell, found in cells(row, coordinates, model, k, key):
-                    scored = scores(data.labels, found.assignments)
+                start = time.perf_counter()
+                for cell, result in cells(row, coordinates, model, k, key):
+                    scored = scores(data.labels, result.assignments)
                     place = f"{normalisation}, {cell}"
                     figures[row][place] = {s: round(float(scored[s]), 4) for s in ("acc", "nmi")}
                     print(f"{row:22s} {place:38s} {figures[row][place]}", flush=True)
-                print(f"{row:22s} {time.perf_counter() - begun:.0f} s", flush=True)
-    for row, found in figures.items():
-        accuracies = sorted(cell["acc"] for cell in found.values())
+                print(f"{row:22s} {time.perf_counter() - start:.0f} s", flush=True)
+    for row, result in figures.items():
+        accuracies = sorted(cell["acc"] for cell in result.values())
         least, most, middle = accuracies[0], accuracies[-1], float(np.median(accuracies))
         print(f"{row:22s} least {least} median {middle:.4f} most {most} paper {PAPER[row][:2]}")
     finish({"experiment": "pssc_table5_grid", "seed": args.seed, **figures})

@@ -71,22 +71,22 @@ def main():
     for normalisation in ("largest", "root"):
         features = {}
         for scattering in (True, False):
-            begun = time.perf_counter()
-            found = coordinates_of(published(k, 2, normalisation), data.images, scattering)
-            features[scattering] = found, time.perf_counter() - begun
+            start = time.perf_counter()
+            result = coordinates_of(published(k, 2, normalisation), data.images, scattering)
+            features[scattering] = result, time.perf_counter() - start
         for name, paper in PAPER.items():
             coordinates, before = features["scattering" in name]
             n = 2 if "POC" in name else 0
             rows = []
             for seed in range(args.seed, args.seed + args.seeds):
-                begun, key = time.perf_counter(), jax.random.key(seed)
+                start, key = time.perf_counter(), jax.random.key(seed)
                 if "U-SPEC" in name:
                     model = published(k, n, normalisation)
                     clusters = uspec(model, coordinates, key).points
                 else:
                     window = np.ascontiguousarray(drop_leading(coordinates, n))
                     clusters = kmeans(window, k, key=key, num_restarts=1)
-                seconds = before + time.perf_counter() - begun
+                seconds = before + time.perf_counter() - start
                 rows.append({"seconds": seconds, **scores(data.labels, clusters.assignments)})
                 words = " ".join(f"{k}={v:.4f}" for k, v in rows[-1].items())
                 print(f"{normalisation:8s} {name:27s} seed={seed} {words}", flush=True)

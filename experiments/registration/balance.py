@@ -167,9 +167,9 @@ def of_points(points, k, key):
 
 def walk_of(graph, count, key):
     """Random-walk eigenvectors and their eigenvalues."""
-    found = spectral_embedding(graph, count, key=key)
-    values = np.maximum(found.eigenvalues[:count], 1e-3)
-    return found.basis * values, values
+    result = spectral_embedding(graph, count, key=key)
+    values = np.maximum(result.eigenvalues[:count], 1e-3)
+    return result.basis * values, values
 
 
 def rows_as_they_are(graph, k, key):
@@ -206,20 +206,20 @@ def restarts_of(graph, k, key, count=10):
 
 def least_cut(graph, k, key):
     """Of 10 restarts the one of least normalised cut, not of least k-means loss."""
-    every = [found.assignments for found in restarts_of(graph, k, key)]
-    return min(every, key=lambda found: normalised_cut(graph, found, num_clusters=k))
+    every = [result.assignments for result in restarts_of(graph, k, key)]
+    return min(every, key=lambda result: normalised_cut(graph, result, num_clusters=k))
 
 
 def least_size(share):
     """Of 10 restarts the least normalised cut whose clusters all have such a share of N / K."""
 
     def cut(graph, k, key):
-        every = [found.assignments for found in restarts_of(graph, k, key)]
+        every = [result.assignments for result in restarts_of(graph, k, key)]
         return min(
             every,
-            key=lambda found: (
-                np.bincount(found, minlength=k).min() < share * len(found) / k,
-                normalised_cut(graph, found, num_clusters=k),
+            key=lambda result: (
+                np.bincount(result, minlength=k).min() < share * len(result) / k,
+                normalised_cut(graph, result, num_clusters=k),
             ),
         )
 
@@ -231,8 +231,8 @@ def merged(more):
 
     def cut(graph, k, key):
         points = spectral_embedding(graph, k + more, key=key).vectors
-        found = of_points(points, k + more, key)
-        return merged_by_cut(graph, found, k + more, k)
+        result = of_points(points, k + more, key)
+        return merged_by_cut(graph, result, k + more, k)
 
     return cut
 
@@ -246,9 +246,9 @@ def between_of(graph, assignments, count):
     return (member @ graph @ member.T).toarray()
 
 
-def merged_by_cut(graph, found, many, few):
+def merged_by_cut(graph, clusters, many, few):
     for count in range(many, few, -1):
-        between = between_of(graph, found, count)
+        between = between_of(graph, clusters, count)
         share = np.diag(between) * safe_inverse(between.sum(axis=1))
         volume, inside = between.sum(axis=1), np.diag(between)
         both = (inside[:, None] + inside + 2 * between) * (
@@ -258,19 +258,19 @@ def merged_by_cut(graph, found, many, few):
         gain = 1.0 - share[:, None] - share + both
         gain[np.tril_indices(count)] = -np.inf
         first, second = np.unravel_index(gain.argmax(), gain.shape)
-        found = np.where(found == second, first, found)
-        found = np.unique(found, return_inverse=True)[1]
-    return found
+        clusters = np.where(clusters == second, first, clusters)
+        clusters = np.unique(clusters, return_inverse=True)[1]
+    return clusters
 
 
 def smallest_dissolved(graph, k, key):
     """One cluster more, the smallest of which goes to the cluster it has most affinity with."""
-    found = of_points(spectral_embedding(graph, k + 1, key=key).vectors, k + 1, key)
-    least = np.bincount(found, minlength=k + 1).argmin()
-    between = between_of(graph, found, k + 1)[least]
+    result = of_points(spectral_embedding(graph, k + 1, key=key).vectors, k + 1, key)
+    least = np.bincount(result, minlength=k + 1).argmin()
+    between = between_of(graph, result, k + 1)[least]
     between[least] = -1.0
-    found = np.where(found == least, between.argmax(), found)
-    return np.unique(found, return_inverse=True)[1]
+    result = np.where(result == least, between.argmax(), result)
+    return np.unique(result, return_inverse=True)[1]
 
 
 CUTS = {
@@ -309,8 +309,8 @@ def candidates_of(model, coordinates, near=None, net=None):
     if net is not None:
         points = drop_leading(coordinates, model.removed[0], model.num_dimensions)
 
-        def rule(found, size):
-            return net_of(points, net * np.median(found.distance[:, -1]), size)
+        def rule(result, size):
+            return net_of(points, net * np.median(result.distance[:, -1]), size)
 
         changed = mock.patch.object(refine, "near_duplicates", rule)
     else:
@@ -359,40 +359,40 @@ def found_of(labels, assignments):
 def row_of(name, draw, method, asked, quick):
     """Scores by every remedy that is asked for."""
     images, labels = {**SETS, **SEEN}[name](draw, quick)
-    k, key, found = len(np.unique(labels)), jax.random.key(draw), {}
+    k, key, result = len(np.unique(labels)), jax.random.key(draw), {}
     for remedy, graphs in graphs_of(method, images, k, asked):
         graph = mean_graph(graphs)
-        found[remedy] = found_of(labels, plainly(graph, k, key))
+        result[remedy] = found_of(labels, plainly(graph, k, key))
         if remedy == "as it is":
-            found |= {
+            result |= {
                 each: found_of(labels, CUTS[each](graph, k, key)) for each in CUTS if each in asked
             }
-    return {"n": len(images), "remedies": found}
+    return {"n": len(images), "remedies": result}
 
 
 def stabilities(args):
     """Of K eigenvectors and of some more, weighted: the stability, and the scores."""
-    found = {}
+    result = {}
     for name, draw, method in args:
         images, labels = {**SETS, **SEEN}[name](draw, False)
         k = len(np.unique(labels))
         ((_, graphs),) = graphs_of(method, images, k, ["as it is"])
         cuts = cuts_of_mean_graph(mean_graph(graphs), graphs, k, 10, jax.random.key(draw))
-        found[f"{method} | {name} | {draw}"] = [
+        result[f"{method} | {name} | {draw}"] = [
             {"stability": round(cut.stability, 4), **found_of(labels, cut.points.assignments)}
             for cut in cuts
         ]
-        print(method, name, draw, *found[f"{method} | {name} | {draw}"], flush=True)
-    finish({"experiment": "registration_stabilities", **found})
+        print(method, name, draw, *result[f"{method} | {name} | {draw}"], flush=True)
+    finish({"experiment": "registration_stabilities", **result})
 
 
 def table(rows):
     """Means over draws, for every method, set and remedy."""
     means = {}
     for row in rows:
-        for remedy, found in row["remedies"].items():
+        for remedy, result in row["remedies"].items():
             place = means.setdefault(f"{row['method']} | {row['set']} | {remedy}", [])
-            place.append(found)
+            place.append(result)
     return {
         place: {name: round(float(np.mean([r[name] for r in runs])), 4) for name in runs[0]}
         for place, runs in means.items()

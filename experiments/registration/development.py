@@ -114,17 +114,17 @@ SETS = {
 
 def registered(images, frame):
     """Images in a frame, what ink was taken to be, and the seconds that took."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     if frame in ("as-it-is", "auto"):
         return images, None, 0.0
     ink = ink_of(images)
-    found = Frame(frame, "none" if ink is None else ink).registered(images)
-    return found, ink, time.perf_counter() - begun
+    result = Frame(frame, "none" if ink is None else ink).registered(images)
+    return result, ink, time.perf_counter() - start
 
 
 def row_of(method, images, labels, frame, seed, settings):
     framed, ink, registering = registered(images, frame)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     register = "auto" if frame == "auto" else "none"
     model = MODELS[method].from_settings({"num_clusters": 10, "register": register, **settings})
     result = model.fit(framed, key=jax.random.key(seed))
@@ -135,7 +135,7 @@ def row_of(method, images, labels, frame, seed, settings):
         "least_cluster": int(result.counts.min()),
         "ink": ink,
         "registration_seconds": round(registering, 1),
-        "seconds": round(time.perf_counter() - begun, 1),
+        "seconds": round(time.perf_counter() - start, 1),
     }
 
 

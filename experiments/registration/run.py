@@ -87,13 +87,13 @@ def row_of(args, name, method, register, seed, draw):
         images, labels = data.images, data.labels
     count = args.k or len(np.unique(labels))
     settings = {"num_clusters": count, "register": register, **SETTINGS.get(method, {})}
-    begun = time.perf_counter()
+    start = time.perf_counter()
     result = MODELS[method].from_settings(settings).fit(images, key=jax.random.key(seed))
     figures = {"loss": result.loss, **scores(labels, result.assignments), **result.outcome.figures}
     return {
         "n": len(images),
         **{k: round(float(v), 4) for k, v in figures.items()},
-        "seconds": round(time.perf_counter() - begun, 1),
+        "seconds": round(time.perf_counter() - start, 1),
         "date": datetime.date.today().isoformat(),
         "version": diffclust.__version__,
     }
@@ -108,12 +108,12 @@ def source_named(args):
 
 def table(rows):
     """Mean accuracy, deviation and that of the least loss, for every set and method."""
-    found = {}
+    result = {}
     for row in rows:
         place = f"{row['set']} | {row['method']} | {row['register']}"
         if row.get("draw") is not None:
             place += f" | draw {row['draw']}"
-        found.setdefault(place, []).append(row)
+        result.setdefault(place, []).append(row)
     return {
         place: {
             "acc": round(float(np.mean([run["acc"] for run in runs])), 4),
@@ -126,7 +126,7 @@ def table(rows):
             },
             "runs": len(runs),
         }
-        for place, runs in found.items()
+        for place, runs in result.items()
     }
 
 

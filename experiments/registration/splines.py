@@ -36,9 +36,9 @@ def row_of(images, labels, key):
     }
     row = {}
     for name, judge in judges.items():
-        begun = time.perf_counter()
-        near = [found for each in framed for found in judge(each)]
-        row[f"{name} seconds"] = round(time.perf_counter() - begun, 1)
+        start = time.perf_counter()
+        near = [result for each in framed for result in judge(each)]
+        row[f"{name} seconds"] = round(time.perf_counter() - start, 1)
         cut = cut_mean_graph(near, MODEL.num_neighbours, 10, MODEL.num_restarts, key)
         row[name] = round(scores(labels, cut.points.assignments)["acc"], 4)
     return row

@@ -149,15 +149,15 @@ def main():
     for name in args.only or every:
         cluster = every[name]
         for how in ("turned", *(["upright"] if name in plain else [])):
-            images, begun = given[how], time.perf_counter()
-            found = np.asarray(cluster(images))
+            images, start = given[how], time.perf_counter()
+            result = np.asarray(cluster(images))
             row = {
-                "acc": accuracy(labels, found),
-                "acc 6=9": accuracy(labels, found, [(6, 9)]),
-                "nmi": scores(labels, found)["nmi"],
-                "nmi 6=9": scores(np.where(labels == 9, 6, labels), found)["nmi"],
+                "acc": accuracy(labels, result),
+                "acc 6=9": accuracy(labels, result, [(6, 9)]),
+                "nmi": scores(labels, result)["nmi"],
+                "nmi 6=9": scores(np.where(labels == 9, 6, labels), result)["nmi"],
             }
-            seconds = round(time.perf_counter() - begun, 1)
+            seconds = round(time.perf_counter() - start, 1)
             rows[f"{name}: {how}"] = {k: round(float(v), 3) for k, v in row.items()}
             print(f"{name:26s} {how:8s} {rows[f'{name}: {how}']} {seconds} s", flush=True)
     finish({"experiment": "rotations", "images": len(labels), **rows})

@@ -81,8 +81,8 @@ def graph(series, clusters, key, *, penalty=0.05):
     units = np.asarray(jax.vmap(MeanSeries().normalise)(series))
     invariant = InvariantDistance(TransformedDistance(TimeWarp(8), missing=True), searched())
     distance = invariant.prepared(jnp.asarray(units), jnp.asarray([penalty]))
-    found = nearest_neighbour_descent(distance, units, 15, key=key, direction="mean").neighbours
-    roots = Neighbours(found.index, np.sqrt(np.maximum(found.distance, 0)))
+    result = nearest_neighbour_descent(distance, units, 15, key=key, direction="mean").neighbours
+    roots = Neighbours(result.index, np.sqrt(np.maximum(result.distance, 0)))
     return cut_mean_graph([roots], (4, 5, 6, 7), clusters, 10, key).points.assignments
 
 
@@ -118,15 +118,15 @@ def main():
         for way, cluster in ways.items():
             if way.startswith("graph") and np.isnan(series).any():
                 continue
-            found = []
+            result = []
             for seed in range(args.seed, args.seed + seeds):
-                begun = time.perf_counter()
+                start = time.perf_counter()
                 clusters = np.asarray(cluster(series, len(set(labels)), seed))
-                seconds = time.perf_counter() - begun
+                seconds = time.perf_counter() - start
                 row = {**scores(labels, clusters), "seconds": seconds}
-                found.append({k: round(float(row[k]), 3) for k in ("ari", "acc", "seconds")})
-                print(f"{name:10s} {way:28s} seed={seed} {found[-1]}", flush=True)
-            rows[f"{name}: {way}"] = found
+                result.append({k: round(float(row[k]), 3) for k in ("ari", "acc", "seconds")})
+                print(f"{name:10s} {way:28s} seed={seed} {result[-1]}", flush=True)
+            rows[f"{name}: {way}"] = result
     finish({"experiment": "series", **rows})
 
 

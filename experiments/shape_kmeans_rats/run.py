@@ -65,9 +65,9 @@ def main():
                     1, distance="fisher-rao", variances="per_landmark", registration=registration
                 )
                 tree = shape_hierarchy(skulls, model=model, linkage=linkage)
-                found = scores(truth, tree.cut(len(ages)))
-                figures[name][f"hierarchy, {linkage}"] = round(found["ari"], 3)
-                print(name, "hierarchy", linkage, round(found["ari"], 3), flush=True)
+                actual = scores(truth, tree.cut(len(ages)))
+                figures[name][f"hierarchy, {linkage}"] = round(actual["ari"], 3)
+                print(name, "hierarchy", linkage, round(actual["ari"], 3), flush=True)
     if args.tree is not None:
         from diffclust.plotting import dendrogram
 

@@ -156,7 +156,7 @@ def settings(args):
 def compared(args, samples, starts, scaling, norm):
     """Adjusted Rand indices of every method on all samples, and what is told of them."""
     registered, consensus, group = samples
-    scores, row, begun = {}, {}, time.perf_counter()
+    scores, row, start = {}, {}, time.perf_counter()
     for method in args.methods:
         chosen = METHODS[method]
         if chosen["distance"] == "likelihood" and norm != "l1":
@@ -165,17 +165,17 @@ def compared(args, samples, starts, scaling, norm):
             chosen = ShapeKMeans.as_published(GROUPS, **chosen).settings()
         given = {"registration": scaling, "norm": norm, "max_passes": args.max_passes}
         model = ShapeKMeans.from_settings({"num_clusters": GROUPS, **chosen, **given})
-        found, at_rest, passes = jax.block_until_ready(
+        result, at_rest, passes = jax.block_until_ready(
             clustered(model, registered, consensus, starts, args.choose)
         )
-        scores[method] = [float(adjusted_rand_score(group, one)) for one in np.asarray(found)]
+        scores[method] = [float(adjusted_rand_score(group, one)) for one in np.asarray(result)]
         row[method] = {
             "median": round(float(np.median(scores[method])), 3),
             "mean": round(float(np.mean(scores[method])), 3),
             "at_rest": round(float(np.mean(at_rest)), 2),
             "passes": round(float(np.mean(passes)), 1),
         }
-    return scores, {**row, "seconds": round(time.perf_counter() - begun, 1)}
+    return scores, {**row, "seconds": round(time.perf_counter() - start, 1)}
 
 
 def draw(path, boxes):

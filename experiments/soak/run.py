@@ -158,7 +158,7 @@ def main():
 
     jax.monitoring.register_event_duration_secs_listener(count)
     pairs, rows = list(itertools.product(args.methods, SETTINGS)), []
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         while len(rows) < len(pairs) + 4 or rows[-1][0] < args.minutes:
             number = len(rows)
@@ -169,7 +169,7 @@ def main():
             if args.clear_caches:
                 jax.clear_caches()
             gc.collect()
-            rows.append(((time.perf_counter() - begun) / 60, memory_mb(), len(programs)))
+            rows.append(((time.perf_counter() - start) / 60, memory_mb(), len(programs)))
             print("{:6.2f} min {:7.1f} MB {:4d} programs".format(*rows[-1]), flush=True)
     minutes, memory, compiled = np.transpose(rows[len(pairs) - 1 :])
     figures = {

@@ -139,9 +139,9 @@ def read(args):
         source = args.source or made
         if not args.source:
             write_words(Path(made), args.each, np.random.default_rng(args.seed))
-        begun = time.perf_counter()
+        start = time.perf_counter()
         dataset = load(source, rate=48_000, seconds=1.0, limit=args.limit, seed=args.seed)
-        return dataset, time.perf_counter() - begun
+        return dataset, time.perf_counter() - start
 
 
 def runner(dataset, quick):
@@ -150,11 +150,11 @@ def runner(dataset, quick):
     def run(source, drawn, each, limit, method, seed):
         del source, drawn, each, limit
         model = MODELS[method](len(dataset.label_names), num_restarts=1 if quick else 3)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         result = model.fit(dataset.images, key=jax.random.key(seed))
         figures = {"loss": result.loss, **scores(dataset.labels, result.assignments)}
         row = {name: round(float(value), 4) for name, value in figures.items()}
-        return {**row, "seconds": round(time.perf_counter() - begun, 1)}
+        return {**row, "seconds": round(time.perf_counter() - start, 1)}
 
     return run
 

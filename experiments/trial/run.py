@@ -139,14 +139,14 @@ def row_of(write, limit, seed):
         folder, out = Path(place, "given"), Path(place, "run")
         folder.mkdir()
         words = write(folder, limit, seed)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-m", "diffclust", "fit", *words, "--out", str(out)],
             capture_output=True,
             text=True,
             check=False,
         )
-        seconds = round(time.perf_counter() - begun, 1)
+        seconds = round(time.perf_counter() - start, 1)
         if done.returncode:
             return {"status": done.returncode, "said": done.stderr.strip().splitlines()[-1]}
         summary = json.loads((out / "summary.json").read_text("utf-8"))

@@ -69,14 +69,14 @@ def warped(transform: Affine | ThinPlateSpline, image: np.ndarray, scale: float)
 
 def check_affine(descent: Descent, prototypes: np.ndarray) -> None:
     sample, among = warped(Affine(), prototypes[1], 0.15), clusters(prototypes, AFFINE_ENERGY)
-    found = align(descent, AFFINE_ENERGY, sample, among, nowhere(AFFINE_ENERGY))
-    assert int(found.cluster[0]) == 1
+    result = align(descent, AFFINE_ENERGY, sample, among, nowhere(AFFINE_ENERGY))
+    assert int(result.cluster[0]) == 1
     # What moving there and back costs is what interpolation loses: nothing better is known.
     back = Affine().inverse(jnp.asarray(draw(Affine(), 0.15)))
     known = float(energy_at(AFFINE_ENERGY, back, sample, among, jnp.asarray(1)))
     before = float(AFFINE_ENERGY.unaligned(jnp.asarray(sample), among)[1])
     assert known < 0.2 * before
-    assert float(found.energy[0]) <= 1.01 * known
+    assert float(result.energy[0]) <= 1.01 * known
 
 
 def test_known_affine_map_is_found(prototypes: np.ndarray) -> None:
@@ -96,30 +96,30 @@ def test_optimistix_minimiser_finds_it_too(prototypes: np.ndarray) -> None:
 def test_known_spline_is_found_and_warm_starts_never_lose(prototypes: np.ndarray) -> None:
     sample, among = warped(SPLINE, prototypes[1], 0.2), clusters(prototypes, SPLINE_ENERGY)
     before = np.asarray(SPLINE_ENERGY.unaligned(jnp.asarray(sample), among))
-    found = align(QUICK, SPLINE_ENERGY, sample, among, nowhere(SPLINE_ENERGY))
-    energies = [float(found.energy[0])]
+    result = align(QUICK, SPLINE_ENERGY, sample, among, nowhere(SPLINE_ENERGY))
+    energies = [float(result.energy[0])]
     for _ in range(5):
-        start = jax.tree.map(lambda leaf: leaf[:1], found)
-        found = align(QUICK, SPLINE_ENERGY, sample, among, start)
-        energies.append(float(found.energy[0]))
-    assert int(found.cluster[0]) == 1
+        start = jax.tree.map(lambda leaf: leaf[:1], result)
+        result = align(QUICK, SPLINE_ENERGY, sample, among, start)
+        energies.append(float(result.energy[0]))
+    assert int(result.cluster[0]) == 1
     # Each goes on where the last one ended: coarse stages alone would begin anew.
     assert np.all(np.diff(energies) <= 1e-6)
     assert energies[-1] < 0.95 * energies[0]
     assert energies[-1] < 0.1 * before[1]
-    aligned = eqx.filter_jit(SPLINE_ENERGY.aligned)(found.params[0], sample)
+    aligned = eqx.filter_jit(SPLINE_ENERGY.aligned)(result.params[0], sample)
     left = np.sum((np.asarray(aligned) - prototypes[1]) ** 2)
-    np.testing.assert_allclose(found.energy[0], left, rtol=1e-3, atol=1e-6)
-    assert float(found.margin) == pytest.approx(float(found.energy[1] - found.energy[0]))
+    np.testing.assert_allclose(result.energy[0], left, rtol=1e-3, atol=1e-6)
+    assert float(result.margin) == pytest.approx(float(result.energy[1] - result.energy[0]))
 
 
 def test_energies_are_those_of_the_params_and_ascend(prototypes: np.ndarray) -> None:
     sample, among = warped(SPLINE, prototypes[2], 0.2), clusters(prototypes, SPLINE_ENERGY, 0.1)
-    found = align(QUICK, SPLINE_ENERGY, sample, among, nowhere(SPLINE_ENERGY))
-    assert found.cluster.shape == (3,)
-    assert len(set(np.asarray(found.cluster).tolist())) == 3
-    assert np.all(np.diff(found.energy) >= 0)
-    for cluster, params, value in zip(found.cluster, found.params, found.energy, strict=True):
+    result = align(QUICK, SPLINE_ENERGY, sample, among, nowhere(SPLINE_ENERGY))
+    assert result.cluster.shape == (3,)
+    assert len(set(np.asarray(result.cluster).tolist())) == 3
+    assert np.all(np.diff(result.energy) >= 0)
+    for cluster, params, value in zip(result.cluster, result.params, result.energy, strict=True):
         again = energy_at(SPLINE_ENERGY, params, sample, among, cluster)
         np.testing.assert_allclose(value, again, rtol=1e-5)
 
@@ -141,17 +141,17 @@ def test_incumbent_cluster_stays_a_candidate_however_bad(prototypes: np.ndarray)
 def test_never_worse_than_no_alignment(prototypes: np.ndarray) -> None:
     among = clusters(prototypes, AFFINE_ENERGY, 1e4)  # so stiff that any move costs too much
     everywhere = Descent((Stage(2),), candidates=None)
-    found = align(everywhere, AFFINE_ENERGY, prototypes[0], among, nowhere(AFFINE_ENERGY))
+    result = align(everywhere, AFFINE_ENERGY, prototypes[0], among, nowhere(AFFINE_ENERGY))
     still = np.asarray(AFFINE_ENERGY.unaligned(jnp.asarray(prototypes[0]), among))
-    assert np.all(np.asarray(found.energy) <= still[np.asarray(found.cluster)] + 1e-3)
+    assert np.all(np.asarray(result.energy) <= still[np.asarray(result.cluster)] + 1e-3)
 
 
 def test_candidates(prototypes: np.ndarray) -> None:
     assert [Descent(candidates=c).num_candidates(5) for c in (None, 2, 9)] == [5, 2, 5]
     everywhere = Descent((Stage(2),), candidates=None)
     among = clusters(prototypes, AFFINE_ENERGY)
-    found = align(everywhere, AFFINE_ENERGY, prototypes[1], among, nowhere(AFFINE_ENERGY))
-    assert sorted(np.asarray(found.cluster).tolist()) == [0, 1, 2, 3]
+    result = align(everywhere, AFFINE_ENERGY, prototypes[1], among, nowhere(AFFINE_ENERGY))
+    assert sorted(np.asarray(result.cluster).tolist()) == [0, 1, 2, 3]
     one = among.take(jnp.arange(1))
     single = align(NoAlignment(), AFFINE_ENERGY, prototypes[1], one, nowhere(AFFINE_ENERGY))
     assert single.cluster.shape == (1,)
@@ -163,8 +163,8 @@ def test_penalty_keeps_warps_small(prototypes: np.ndarray) -> None:
     sizes = []
     for penalty in (0.0, 10.0, 1000.0):
         among = clusters(prototypes, AFFINE_ENERGY, penalty)
-        found = align(Descent((Stage(12),)), AFFINE_ENERGY, sample, among, nowhere(AFFINE_ENERGY))
-        sizes.append(float(AFFINE_ENERGY.penalties(found.params[0])[0]))
+        result = align(Descent((Stage(12),)), AFFINE_ENERGY, sample, among, nowhere(AFFINE_ENERGY))
+        sizes.append(float(AFFINE_ENERGY.penalties(result.params[0])[0]))
     assert sizes[0] > sizes[1] > 10 * sizes[2] >= 0
 
 
@@ -174,9 +174,9 @@ def test_transform_without_affine_maps_is_searched_whole(prototypes: np.ndarray)
     sample = prototypes[0] * np.asarray([0.8, 1.3], np.float32)
     # Only in that case may a stage for affine maps move the rest of the params.
     descent = Descent((Stage(12, affine=True),))
-    found = align(descent, energy, sample, clusters(prototypes, energy), nowhere(energy))
-    assert int(found.cluster[0]) == 0
-    np.testing.assert_allclose(found.params[0, 6:], [0.25, -0.2308], atol=0.02)
+    result = align(descent, energy, sample, clusters(prototypes, energy), nowhere(energy))
+    assert int(result.cluster[0]) == 0
+    np.testing.assert_allclose(result.params[0, 6:], [0.25, -0.2308], atol=0.02)
 
 
 def test_minimisers_that_climb_are_refused_and_the_former_name_warns() -> None:
@@ -253,13 +253,13 @@ def test_minimiser_steps_back_from_nan(name: str) -> None:
 
 def test_no_alignment_takes_the_nearest(prototypes: np.ndarray) -> None:
     energy = TransformedDistance(Affine())
-    found = align(
+    result = align(
         NoAlignment(), energy, prototypes[2], clusters(prototypes, energy), nowhere(energy)
     )
     distances = ((prototypes - prototypes[2]) ** 2).sum((1, 2, 3))
-    np.testing.assert_array_equal(found.cluster, np.argsort(distances)[:2])
-    np.testing.assert_allclose(found.energy, np.sort(distances)[:2], rtol=1e-4, atol=1e-4)
-    np.testing.assert_array_equal(found.params, 0.0)
+    np.testing.assert_array_equal(result.cluster, np.argsort(distances)[:2])
+    np.testing.assert_allclose(result.energy, np.sort(distances)[:2], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(result.params, 0.0)
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:

@@ -52,15 +52,15 @@ def brute_force(energy, grid, sample, prototypes) -> np.ndarray:
 def test_the_best_of_the_grid_is_found(prototypes: jax.Array, fourier: bool) -> None:
     energy, grid = TransformedDistance(O2), O2.grid(12)
     sample = O2(jnp.asarray([2.0, 1.0]), prototypes[3])
-    found = align(GridSearch(grid, candidates=None, fourier=fourier), energy, sample, prototypes)
+    result = align(GridSearch(grid, candidates=None, fourier=fourier), energy, sample, prototypes)
     table = brute_force(energy, grid, sample, prototypes)
-    assert int(found.cluster[0]) == 3
+    assert int(result.cluster[0]) == 3
     # An FFT may take the neighbour where two are nearly as good.
     slack = 0.02 * float(table.max()) if fourier else 1e-3
-    least = table.min(axis=0)[np.asarray(found.cluster)]
-    assert np.all(np.asarray(found.energy) >= least - 1e-3)
-    assert np.all(np.asarray(found.energy) <= least + slack)
-    assert float(found.params[0, 1]) == 1.0
+    least = table.min(axis=0)[np.asarray(result.cluster)]
+    assert np.all(np.asarray(result.energy) >= least - 1e-3)
+    assert np.all(np.asarray(result.energy) <= least + slack)
+    assert float(result.params[0, 1]) == 1.0
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 1), (12, 18, 2)])
@@ -93,8 +93,8 @@ def test_without_an_fft_the_whole_grid_is_tried(energy, prototypes: jax.Array) -
     search = GridSearch(Rotation().grid(8), candidates=None)
     plain = GridSearch(Rotation().grid(8), candidates=None, fourier=False)
     sample = Rotation()(jnp.asarray([1.5]), prototypes[2])
-    found, expected = (align(a, energy, sample, prototypes) for a in (search, plain))
-    assert jax.tree.all(jax.tree.map(np.array_equal, found, expected))
+    result, expected = (align(a, energy, sample, prototypes) for a in (search, plain))
+    assert jax.tree.all(jax.tree.map(np.array_equal, result, expected))
 
 
 def test_descent_goes_on_from_what_was_found(prototypes: jax.Array) -> None:
@@ -115,9 +115,9 @@ def test_an_incumbent_off_the_grid_is_kept(prototypes: jax.Array) -> None:
     sample = Rotation()(-turn[0], prototypes[4])
     start = Alignment(jnp.asarray([4], dtype=jnp.int32), turn, jnp.asarray([0.0]))
     search = GridSearch(Rotation().grid(4), candidates=2)
-    found = align(search, energy, sample, prototypes, start)
-    assert int(found.cluster[0]) == 4
-    np.testing.assert_array_equal(found.params[0], turn[0])
+    result = align(search, energy, sample, prototypes, start)
+    assert int(result.cluster[0]) == 4
+    np.testing.assert_array_equal(result.params[0], turn[0])
     # In the worst of clusters it stays a candidate.
     worst = int(np.argmax(brute_force(energy, search.grid, sample, prototypes).min(axis=0)))
     start = Alignment(jnp.asarray([worst], dtype=jnp.int32), turn, jnp.asarray([0.0]))
@@ -141,9 +141,9 @@ def test_a_grid_of_any_transform(prototypes: jax.Array) -> None:
     grid = params_grid((-0.3, 0.0, 0.3), (0.0,), (0.0,), (0.0,), (0.0,), (-0.2, 0.0, 0.2))
     energy = TransformedDistance(Affine())
     sample = Affine()(grid[6], prototypes[0])
-    found = align(GridSearch(grid), energy, sample, prototypes)
+    result = align(GridSearch(grid), energy, sample, prototypes)
     least = brute_force(energy, grid, sample, prototypes).min()
-    np.testing.assert_allclose(found.energy[0], least, rtol=1e-4)
+    np.testing.assert_allclose(result.energy[0], least, rtol=1e-4)
 
 
 @pytest.mark.parametrize("place", [0, 1])

@@ -20,21 +20,21 @@ def drawn():
 @pytest.mark.parametrize("distance", ["fisher-rao", "wasserstein"])
 def test_the_last_joins_part_the_groups(drawn, distance):
     model = ShapeKMeans(1, distance=distance, variances="per_landmark")
-    found = shape_hierarchy(drawn[0], model=model)
-    assert scores(drawn[1], found.cut(3))["acc"] == 1.0
-    assert found.cut(3)[0] == 0
-    assert len(np.unique(found.cut(24))) == 24
+    result = shape_hierarchy(drawn[0], model=model)
+    assert scores(drawn[1], result.cut(3))["acc"] == 1.0
+    assert result.cut(3)[0] == 0
+    assert len(np.unique(result.cut(24))) == 24
 
 
 def test_wasserstein_of_equal_variances_is_the_distance_of_landmarks(drawn):
     model = ShapeKMeans(1, distance="wasserstein", variances="per_landmark")
-    found = shape_hierarchy(drawn[0], model=model, linkage="complete")
-    moved = found.registered[:, None] - found.registered[None]
+    result = shape_hierarchy(drawn[0], model=model, linkage="complete")
+    moved = result.registered[:, None] - result.registered[None]
     expected = np.sqrt((moved**2).sum(-1)).sum(-1)
-    np.testing.assert_allclose(found.distances, expected, atol=1e-3)
+    np.testing.assert_allclose(result.distances, expected, atol=1e-3)
     condensed = expected[np.triu_indices(24, 1)]
     np.testing.assert_allclose(
-        found.linkage[:, 2], scipy.cluster.hierarchy.complete(condensed)[:, 2], rtol=1e-3
+        result.linkage[:, 2], scipy.cluster.hierarchy.complete(condensed)[:, 2], rtol=1e-3
     )
 
 

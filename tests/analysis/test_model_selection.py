@@ -35,9 +35,9 @@ def test_an_elbow_deeper_than_without_clusters_is_chosen() -> None:
 
 def test_the_gap_that_is_clearly_widest_is_chosen() -> None:
     gaps = {1: 0.9, 2: 0.1, 3: 0.4, 4: 0.05, 5: 0.2}
-    found = grounds_of_gaps([2, 3, 4, 5], [gaps] * 4)
-    assert (found.best, found.is_clear) == (1, True)
-    assert "number 3 and the next is 0.4, and the widest other 0.2" in found.reason
+    result = grounds_of_gaps([2, 3, 4, 5], [gaps] * 4)
+    assert (result.best, result.is_clear) == (1, True)
+    assert "number 3 and the next is 0.4, and the widest other 0.2" in result.reason
     # A K between those tried is a rival, too, and so is the next best if it is nearly as wide.
     assert not grounds_of_gaps([2, 4, 5], [gaps] * 3).is_clear
     assert not grounds_of_gaps([2, 3, 4, 5], [gaps | {5: 0.3}] * 4).is_clear
@@ -50,10 +50,10 @@ def test_gaps_of_different_graphs_are_on_no_common_scale() -> None:
     few = {1: 0.5, 2: 0.01, 3: 0.04, 4: 0.01, 5: 0.01, 6: 0.01}
     more = {1: 0.5, 2: 0.2, 3: 0.25, 4: 0.2, 5: 0.2, 6: 0.24}
     counts, own = [2, 3, 4, 5, 6, 7], [few, few, few, more, more, more]
-    found = grounds_of_gaps(counts, own)
+    result = grounds_of_gaps(counts, own)
     # As one curve the widest would be that of 6, and no clear one.
-    assert (counts[found.best or 0], found.is_clear) == (3, True)
-    assert "compared within one graph" in found.reason
+    assert (counts[result.best or 0], result.is_clear) == (3, True)
+    assert "compared within one graph" in result.reason
     # Each graph may name another number: then there is no choice.
     both = grounds_of_gaps(counts, [few, few, few, *[more | {6: 0.9}] * 3])
     assert not both.is_clear

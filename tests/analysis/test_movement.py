@@ -41,11 +41,11 @@ def fitted(images: Any, key: jax.Array, **start: Any) -> Result:
 def test_moved_bars(key: jax.Array) -> None:
     images = bars(24, 3)
     result = fitted(images, key)
-    found = movement(result, images, key=key)
-    assert 1.0 < found["displacement"] < 6.0
-    assert found["gain"] > 0.3
-    assert set(found) == {"displacement", "gain", "kmeans_ari"}
-    assert "next to nothing" not in describe_movement(found)
+    actual = movement(result, images, key=key)
+    assert 1.0 < actual["displacement"] < 6.0
+    assert actual["gain"] > 0.3
+    assert set(actual) == {"displacement", "gain", "kmeans_ari"}
+    assert "next to nothing" not in describe_movement(actual)
     given = movement(result, images, key=key, kmeans=result)
     assert given["kmeans_ari"] == pytest.approx(1.0)
 
@@ -55,11 +55,11 @@ def test_bars_that_stand_still(key: jax.Array) -> None:
     start = np.arange(24) % 2
     start[:6] = 1
     result = fitted(images, key, assignments=start)
-    found = movement(result, images, key=key, assignments=start)
-    assert found["displacement"] < 0.5
-    assert found["kmeans_ari"] == pytest.approx(1.0)
-    assert found["start_kept"] == np.mean(result.assignments == start)
-    text = describe_movement({**found, "gain": 0.01})
+    actual = movement(result, images, key=key, assignments=start)
+    assert actual["displacement"] < 0.5
+    assert actual["kmeans_ari"] == pytest.approx(1.0)
+    assert actual["start_kept"] == np.mean(result.assignments == start)
+    text = describe_movement({**actual, "gain": 0.01})
     assert "took away 1% of their distances. That is next to nothing:" in text
     assert metrics.accuracy(np.arange(24) % 2, result.assignments) == 1.0
 

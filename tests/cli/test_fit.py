@@ -55,15 +55,15 @@ def test_fit_writes_a_run(run: Run) -> None:
     assert str(Path("deep/run/report.html")) in out
     assert entries("deep") == ["run"]
     assert entries("deep/run") == RUN_FILES
-    found = summary("deep/run")
-    assert {"acc", "nmi", "ari", "loss", "iterations", "status", "peak_memory_mb"} <= set(found)
-    assert (found["method"], found["n"], found["k"], found["seed"]) == ("kmeans", 12, 2, 0)
-    assert found["settings"]["max_passes"] == 2
-    assert found["source"]["source"] == "images.npz"
-    assert set(found["versions"]) == {"diffclust", "jax", "python"}
-    assert 10 < found["peak_memory_mb"] < 100_000
-    assert len(found["restarts"]) == 1
-    assert found["seconds"] > 0
+    result = summary("deep/run")
+    assert {"acc", "nmi", "ari", "loss", "iterations", "status", "peak_memory_mb"} <= set(result)
+    assert (result["method"], result["n"], result["k"], result["seed"]) == ("kmeans", 12, 2, 0)
+    assert result["settings"]["max_passes"] == 2
+    assert result["source"]["source"] == "images.npz"
+    assert set(result["versions"]) == {"diffclust", "jax", "python"}
+    assert 10 < result["peak_memory_mb"] < 100_000
+    assert len(result["restarts"]) == 1
+    assert result["seconds"] > 0
 
 
 def test_table_and_model_say_the_same(run: Run) -> None:
@@ -116,8 +116,8 @@ def test_names_that_are_no_unicode_come_out_as_they_are(tmp_path: Path) -> None:
     odd = os.fsdecode(b"caf\xe9.png")
     dataset = Dataset(np.zeros((1, 2, 2, 1), np.float32), paths=(odd,))
     zero, whole = np.zeros(1, np.float32), np.zeros(1, np.int32)
-    found = Assignment(whole, zero, zero + np.inf, whole, np.zeros((1, 0), np.float32))
-    write_assignments(tmp_path, dataset, found)
+    result = Assignment(whole, zero, zero + np.inf, whole, np.zeros((1, 0), np.float32))
+    write_assignments(tmp_path, dataset, result)
     assert b"0,caf\xe9.png,0,0.0,inf" in (tmp_path / "assignments.csv").read_bytes()
 
 
@@ -273,24 +273,24 @@ def test_a_cut_is_told_and_its_bridges_are_those_of_the_fit(
     options = [*CUT, "--method", "pssc", "--neighbours", "4", "--removed", "0,1"]
     status, out, err = run("fit", "images.npz", *options, "--out", "run")
     assert (status, err) == (0, "")
-    found = summary("run")
-    assert f"normalised cut {found['loss']:.6g}, " in out
-    assert (found["status"], found["iterations"]) == ("solved", 1)
-    assert found["eigengap"] > 0
-    assert f"stability {found['stability']:.2f}" in out
+    result = summary("run")
+    assert f"normalised cut {result['loss']:.6g}, " in out
+    assert (result["status"], result["iterations"]) == ("solved", 1)
+    assert result["eigengap"] > 0
+    assert f"stability {result['stability']:.2f}" in out
     # What movement and the graph added, on the terminal and in the report.
-    moved = f"Plain K-means agrees with this by an ARI of {found['raw_kmeans_ari']:.2f} ("
+    moved = f"Plain K-means agrees with this by an ARI of {result['raw_kmeans_ari']:.2f} ("
     assert moved in out
     assert moved in Path("run/report.html").read_text("utf-8")
     again = diffclust.load("run"), load("images.npz")
     for stability, hint in ((0.79, ": these clusters are uncertain: slightly"), (0.8, "\n")):
-        print_summary("run", *again, {**found, "stability": stability})
+        print_summary("run", *again, {**result, "stability": stability})
         assert f"stability {stability:.2f}{hint}" in capsys.readouterr().out
     bridges = diffclust.load("run").outcome.extras["bridges"]
     assert len(bridges)
     page = Path("run/report.html").read_text("utf-8")
     assert '<section id="bridges">' in page
-    assert ("these clusters are uncertain" in page) == (found["stability"] < 0.8)
+    assert ("these clusters are uncertain" in page) == (result["stability"] < 0.8)
     # Fewer images than the bridges' positions reach: they would name others, or none.
     np.save("more.npy", squares(int(bridges.max())))
     status, out, err = run("predict", "run", "more.npy", "--out", "one")
@@ -339,10 +339,10 @@ def test_predict_assigns_new_images_of_another_size(run: Run) -> None:
         assert (status, err) == (0, "")
     assert rows("one") == rows("two")
     assert entries("one") == [name for name in RUN_FILES if name != "model"]
-    found = summary("one")
-    assert (found["n"], found["status"], found["command"]) == (5, "predicted", "predict")
+    result = summary("one")
+    assert (result["n"], result["status"], result["command"]) == (5, "predicted", "predict")
     distances = [float(row["distance"]) for row in rows("one")]
-    assert found["loss"] == pytest.approx(sum(distances), rel=1e-6)
+    assert result["loss"] == pytest.approx(sum(distances), rel=1e-6)
 
 
 def test_a_prediction_has_figures_of_its_own_and_says_what_belongs_to_no_cluster(run: Run) -> None:
@@ -416,15 +416,15 @@ def test_interruption_leaves_nothing_but_what_was_fitted(
     command = ("fit", "images.npz", *QUICK, "--out", "deep/run")
     with monkeypatch.context() as patched:
         patched.setattr("diffclust.cli.samples.load", interrupt)
-        found = run(*command)
-    assert found == (130, "", "error: interrupted; nothing was written\n")
+        result = run(*command)
+    assert result == (130, "", "error: interrupted; nothing was written\n")
     assert entries(".") == before
     with monkeypatch.context() as patched:
         patched.setattr("diffclust.cli.runs.write_summary", interrupt)
-        found = run(*command)
+        result = run(*command)
     # What was fitted is kept, and no run is there.
     message = "error: interrupted; go on with the same command and --resume\n"
-    assert (found[0], found[1], found[2][-len(message) :]) == (130, "", message)
+    assert (result[0], result[1], result[2][-len(message) :]) == (130, "", message)
     assert entries("deep") == ["run.partial"]
     assert run(*command, "--resume")[0] == 0
     assert entries("deep") == ["run"]

@@ -37,13 +37,13 @@ def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
     assert run("predict", "run", "images.npz", "--out", "again", "--maps", "0")[0] == 0
     assert json.loads(Path("again/summary.json").read_text())["acc"] == 1.0
     assert run("export", "run", "--what", "aligned", "--out", "aligned.npz")[0] == 0
-    with np.load("aligned.npz") as found:
-        assert found["aligned"].shape == (len(LABELS), 28, 28, 1)
+    with np.load("aligned.npz") as result:
+        assert result["aligned"].shape == (len(LABELS), 28, 28, 1)
     assert run("export", "run", "--what", "restored", "--out", "restored.npz")[0] == 0
     images = load_images("images.npz", size=(28, 28)).images  # small ones are read at more pixels
-    with np.load("restored.npz") as found:
-        assert np.abs(found["restored"] - images).mean() < 0.02
-        np.testing.assert_array_equal(found["index"], np.arange(len(LABELS)))
+    with np.load("restored.npz") as result:
+        assert np.abs(result["restored"] - images).mean() < 0.02
+        np.testing.assert_array_equal(result["index"], np.arange(len(LABELS)))
     assert load("run").model.ground == "colour"
 
 

@@ -272,8 +272,8 @@ def check_samples(reviewer: Reviewer, kind: str) -> None:
     """Pictures of all samples, and what is done with them."""
     samples = reviewer.samples
     for sample in range(len(samples)):
-        found, content = samples.picture(sample)
-        assert found == kind
+        result, content = samples.picture(sample)
+        assert result == kind
         assert content.startswith(b"\x89PNG" if kind == "image/png" else b"<svg color=")
     assert reviewer.similar(1)["samples"][0]["id"] == 1
     state = reviewer.state()
@@ -367,8 +367,8 @@ def test_labels_from_file_names(run: Run) -> None:
     kinds = np.array(["cat" in Path(path).name for path in expected.paths])
     from diffclust.metrics import scores
 
-    found = scores(kinds.astype(int), read_run("run").clusters)
-    assert {name: summary[name] for name in found} == found
+    result = scores(kinds.astype(int), read_run("run").clusters)
+    assert {name: summary[name] for name in result} == result
     words = ("predict", "run", "photos", "--no-report", "--label-pattern", "(dog|cat)")
     status, out, err = run(*words, "--out", "new")
     assert (status, err) == (0, "")

@@ -113,20 +113,20 @@ def test_runs_are_compared(run: Run) -> None:
     status, out, err = run("compare", *names, "--out", "deep/all.html")
     assert (status, err) == (0, "")
     assert "Losses are compared within a letter only" in out
-    found = compare_runs([read_run(name) for name in names])
-    assert found.groups == ("A", "A", "", "")
+    result = compare_runs([read_run(name) for name in names])
+    assert result.groups == ("A", "A", "", "")
     losses = [json.loads(Path(n, "summary.json").read_text())["loss"] for n in names[:2]]
-    assert found.best[:2] == tuple(loss == min(losses) for loss in losses)
+    assert result.best[:2] == tuple(loss == min(losses) for loss in losses)
     clusters = {name: diffclust.load(name).assignments for name in names}
-    assert found.similarity[0, 2] == pytest.approx(
+    assert result.similarity[0, 2] == pytest.approx(
         adjusted_rand_score(clusters["one"], clusters["four"])
     )
     kept = read_run("some").indices
-    assert found.similarity[3, 2] == pytest.approx(
+    assert result.similarity[3, 2] == pytest.approx(
         adjusted_rand_score(clusters["four"][kept], clusters["some"])
     )
-    np.testing.assert_array_equal(np.diag(found.similarity), 1.0)
-    assert found.shared.tolist()[3] == [9, 9, 9, 9]
+    np.testing.assert_array_equal(np.diag(result.similarity), 1.0)
+    assert result.shared.tolist()[3] == [9, 9, 9, 9]
     page = Path("deep/all.html").read_text("utf-8")
     assert page.count("data:image/png;base64") == 4
     assert "default-src 'none'" in page
@@ -135,7 +135,7 @@ def test_runs_are_compared(run: Run) -> None:
     with Path("both.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["run"] for row in rows] == ["one", "two"]
-    assert float(rows[0]["ARI with two"]) == pytest.approx(found.similarity[0, 1], abs=1e-5)
+    assert float(rows[0]["ARI with two"]) == pytest.approx(result.similarity[0, 1], abs=1e-5)
     assert run("compare", "one", "two", "--out", "both.png")[0] == 0
     with Image.open("both.png") as picture:
         assert picture.width > 600
@@ -201,13 +201,13 @@ def test_images_are_sorted_into_folders(run: Run) -> None:
         Image.fromarray(pixels).save(Path("photos", ("left", "right")[i % 2], name))
     fitted(run, "one", source="photos")
     assert run("export", "one", "--what", "folders", "--out", "sorted")[0] == 0
-    found = read_run("one")
+    result = read_run("one")
     copies = [path for path in Path("sorted").rglob("*") if path.suffix.lower() == ".png"]
     assert len(copies) == COUNT
     for cluster in range(3):
         wanted = sorted(
             Path(place).read_bytes()
-            for place, one in zip(found.places, found.clusters, strict=True)
+            for place, one in zip(result.places, result.clusters, strict=True)
             if one == cluster
         )
         here = sorted(path.read_bytes() for path in Path("sorted", f"cluster-{cluster}").iterdir())
@@ -217,7 +217,9 @@ def test_images_are_sorted_into_folders(run: Run) -> None:
     assert run("export", "one", "--what", "folders", "--link", "--out", "linked")[0] == 0
     links = [path for path in Path("linked").rglob("*") if path.is_symlink()]
     assert len(links) == COUNT
-    assert {str(link.resolve()) for link in links} == {str(Path(p).resolve()) for p in found.places}
+    assert {str(link.resolve()) for link in links} == {
+        str(Path(p).resolve()) for p in result.places
+    }
     # Replaced only where it is an earlier export.
     assert "--overwrite" in refused(run, "export", "one", "--what", "folders", "--out", "sorted")
     assert run("export", "one", "--what", "folders", "--out", "sorted", "--overwrite")[0] == 0
@@ -236,8 +238,8 @@ def test_images_are_sorted_into_folders(run: Run) -> None:
 def test_images_of_arrays_are_written(run: Run) -> None:
     fitted(run, "one", "--limit", "7")
     assert run("export", "one", "--what", "folders", "--out", "sorted")[0] == 0
-    found = read_run("one")
-    for index, cluster in zip(found.indices, found.clusters, strict=True):
+    result = read_run("one")
+    for index, cluster in zip(result.indices, result.clusters, strict=True):
         with Image.open(f"sorted/cluster-{cluster}/{index}.png") as picture:
             np.testing.assert_array_equal(np.asarray(picture), squares(COUNT)[index])
     message = refused(run, "export", "one", "--what", "folders", "--link", "--out", "no")
@@ -286,8 +288,8 @@ def test_aligned_images_and_a_film_from_one_start(run: Run) -> None:
     # A prediction keeps no alignments, and is made again.
     assert run("predict", "one", "images.npz", "--maps", "0", "--out", "two")[0] == 0
     assert run("export", "two", "--what", "aligned", "--out", "pictures")[0] == 0
-    found = read_run("two")
-    with Image.open(f"pictures/cluster-{found.clusters[5]}/5.png") as picture:
+    actual = read_run("two")
+    with Image.open(f"pictures/cluster-{actual.clusters[5]}/5.png") as picture:
         difference = np.asarray(picture) / 255 - aligned[5, :, :, 0]
     assert np.abs(difference).max() < 0.1
 

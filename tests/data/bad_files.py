@@ -16,7 +16,7 @@ def check_refused_or_skipped(
     with pytest.raises(DataError, match=reported) as raised:
         load(folder)
     assert "\n" not in str(raised.value)
-    found = load(folder, skip_bad=True)
-    assert found.skipped == (str(folder / bad),)
-    assert len(found) == 3
-    return found
+    result = load(folder, skip_bad=True)
+    assert result.skipped == (str(folder / bad),)
+    assert len(result) == 3
+    return result

@@ -41,8 +41,8 @@ def main() -> None:
         transform = Scattering2D(
             J=case["scales"], shape=case["size"], L=case["angles"], max_order=case["order"]
         )
-        found = transform(images(case["size"], case["count"]))
-        coefficients[name] = found.astype(np.float32)
+        result = transform(images(case["size"], case["count"]))
+        coefficients[name] = result.astype(np.float32)
     np.savez_compressed(Path(__file__).with_name("scattering_kymatio.npz"), **coefficients)
 
 

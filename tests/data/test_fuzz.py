@@ -155,20 +155,20 @@ def test_damaged_files_are_read_or_refused_in_one_line(name: str, tmp_path: Path
     path = tmp_path / name
     path.write_bytes(whole)
     assert is_read(path, read)
-    found = []
+    result = []
 
     @hypothesis.settings(max_examples=EACH, suppress_health_check=list(hypothesis.HealthCheck))
     @hypothesis.given(damaged(whole))
     def check(content: bytes) -> None:
         path.write_bytes(content)
-        found.append(is_read(path, read))
+        result.append(is_read(path, read))
         # Nothing was written, and nothing was changed.
         assert [file.name for file in tmp_path.iterdir()] == [name]
         assert path.read_bytes() == content
 
     check()
-    assert len(found) >= EACH
-    assert not all(found), "some of them must be damaged"
+    assert len(result) >= EACH
+    assert not all(result), "some of them must be damaged"
 
 
 def test_a_thousand_in_all() -> None:

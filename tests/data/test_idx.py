@@ -50,8 +50,8 @@ def test_without_labels_and_in_floats(tmp_path):
     assert load(write(tmp_path, "a-images-idx3-ubyte", PIXELS)).labels is None
     for dtype in ("f4", "f8"):
         values = (PIXELS / 255).astype(dtype)
-        found = load(write(tmp_path, f"{dtype}.idx", values)).images
-        np.testing.assert_allclose(found[..., 0], values, rtol=1e-6)
+        result = load(write(tmp_path, f"{dtype}.idx", values)).images
+        np.testing.assert_allclose(result[..., 0], values, rtol=1e-6)
     colours = np.stack([PIXELS] * 3, axis=-1)
     assert load(write(tmp_path, "c.idx4-ubyte", colours)).images.shape == (6, 5, 4, 3)
 

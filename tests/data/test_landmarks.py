@@ -65,13 +65,13 @@ def test_npz(tmp_path):
         site=np.array(list("nnsss")),
         about=np.array("a note"),
     )
-    found = load_landmarks(tmp_path / "a.npz")
-    np.testing.assert_array_equal(found.landmarks, points.astype(np.float32))
-    np.testing.assert_array_equal(found.labels, [2, 0, 0, 2, 1])
-    assert found.label_names == ("1", "2", "3")
-    assert found.names == tuple("abcde")
-    assert found.landmark_names == ("tip", "left", "right", "end")
-    assert sorted(found.columns) == ["site", "y"]
+    result = load_landmarks(tmp_path / "a.npz")
+    np.testing.assert_array_equal(result.landmarks, points.astype(np.float32))
+    np.testing.assert_array_equal(result.labels, [2, 0, 0, 2, 1])
+    assert result.label_names == ("1", "2", "3")
+    assert result.names == tuple("abcde")
+    assert result.landmark_names == ("tip", "left", "right", "end")
+    assert sorted(result.columns) == ["site", "y"]
     by_site = load_landmarks(tmp_path / "a.npz", labels="site", name="mine")
     np.testing.assert_array_equal(by_site.labels, [0, 0, 1, 1, 1])
     assert by_site.name == "mine"
@@ -86,12 +86,12 @@ def test_npz(tmp_path):
 def test_csv(tmp_path, d):
     points = shapes(3, 11, d)
     text = table(points, ["b", "a", "c"], extra={"label": ["x", "y", "x"], "age": [7, 14, 7]})
-    found = load_landmarks(write(tmp_path, "s.csv", text))
-    np.testing.assert_array_equal(found.landmarks, points)
-    assert found.names == ("b", "a", "c")
-    assert found.landmark_names == tuple(str(i) for i in range(1, 12))
-    np.testing.assert_array_equal(found.labels, [0, 1, 0])
-    np.testing.assert_array_equal(found.columns["age"], [7, 14, 7])
+    result = load_landmarks(write(tmp_path, "s.csv", text))
+    np.testing.assert_array_equal(result.landmarks, points)
+    assert result.names == ("b", "a", "c")
+    assert result.landmark_names == tuple(str(i) for i in range(1, 12))
+    np.testing.assert_array_equal(result.labels, [0, 1, 0])
+    np.testing.assert_array_equal(result.columns["age"], [7, 14, 7])
     assert load_landmarks(tmp_path / "s.csv", labels="age").label_names == ("7", "14")
 
 
@@ -99,10 +99,10 @@ def test_csv_is_ordered_by_number_or_by_first_appearance(tmp_path):
     points = shapes(2, 11)
     lines = table(points).splitlines()
     shuffled = [lines[0], *np.random.default_rng(1).permutation(lines[1:]).tolist()]
-    found = load_landmarks(write(tmp_path, "s.csv", "\n".join(shuffled)))
-    assert found.names is not None
-    order = [int(name) for name in found.names]
-    np.testing.assert_array_equal(found.landmarks, points[order])
+    result = load_landmarks(write(tmp_path, "s.csv", "\n".join(shuffled)))
+    assert result.names is not None
+    order = [int(name) for name in result.names]
+    np.testing.assert_array_equal(result.landmarks, points[order])
     named = load_landmarks(write(tmp_path, "n.csv", table(points[:, :3], marks=["z", "a", "m"])))
     assert named.landmark_names == ("z", "a", "m")
     np.testing.assert_array_equal(named.landmarks, points[:, :3])
@@ -127,12 +127,12 @@ def test_labels_are_the_text_and_columns_keep_what_differs_apart(tmp_path, value
     csv = write(tmp_path, "s.csv", table(triangle, extra={"label": values}))
     blocks = write(tmp_path, "s.tps", tps(triangle, [f"LABEL={value}" for value in values]))
     for path in (csv, blocks):
-        found = load_landmarks(path)
-        np.testing.assert_array_equal(found.columns["label"], column, strict=True)
-        assert found.label_names == classes
-        assert found.labels is not None
+        result = load_landmarks(path)
+        np.testing.assert_array_equal(result.columns["label"], column, strict=True)
+        assert result.label_names == classes
+        assert result.labels is not None
         # Nothing was joined.
-        assert [classes[code] for code in found.labels] == values
+        assert [classes[code] for code in result.labels] == values
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t"])
@@ -141,9 +141,9 @@ def test_csv_as_others_write_it(tmp_path, delimiter):
     text = table(points, ["Käfer", "b"]).replace("shape,landmark", "Shape, LANDMARK")
     text = "\n" + text.replace(",", delimiter).replace("\n", "\r\n")
     for encoding in ("utf-8-sig", "cp1252"):
-        found = load_landmarks(write(tmp_path, "s.csv", text, encoding=encoding))
-        np.testing.assert_array_equal(found.landmarks, points)
-        assert found.names == ("Käfer", "b")
+        result = load_landmarks(write(tmp_path, "s.csv", text, encoding=encoding))
+        np.testing.assert_array_equal(result.landmarks, points)
+        assert result.names == ("Käfer", "b")
 
 
 HEADER = "shape,landmark,x,y\n"
@@ -191,13 +191,13 @@ def test_tps(tmp_path):
         write(tmp_path, "unix.tps", text),
         write(tmp_path, "windows.TPS", text.replace("\n", "\r\n"), encoding="cp1252"),
     ):
-        found = load_landmarks(path)
-        np.testing.assert_allclose(found.landmarks, points / 2, rtol=1e-14)
-        assert found.names == ("70", "71", "72")
-        np.testing.assert_array_equal(found.scales, [0.5, 0.5, 0.5])
-        np.testing.assert_array_equal(found.columns["id"], [70, 71, 72])
-        assert found.columns["image"][1] == r"c:\skull 1.jpg"
-        assert found.columns["comment"][2] == "Café"
+        result = load_landmarks(path)
+        np.testing.assert_allclose(result.landmarks, points / 2, rtol=1e-14)
+        assert result.names == ("70", "71", "72")
+        np.testing.assert_array_equal(result.scales, [0.5, 0.5, 0.5])
+        np.testing.assert_array_equal(result.columns["id"], [70, 71, 72])
+        assert result.columns["image"][1] == r"c:\skull 1.jpg"
+        assert result.columns["comment"][2] == "Café"
     plain = load_landmarks(path, use_scale=False, labels="id")
     np.testing.assert_array_equal(plain.landmarks, points)
     assert plain.scales is None
@@ -207,17 +207,17 @@ def test_tps(tmp_path):
 def test_tps_in_space_and_names_from_images(tmp_path):
     points = shapes(2, 4, 3)
     text = tps(points, ["ID=0\nIMAGE=a.ply\n", "ID=0\nIMAGE=b.ply\n"], "LM3")
-    found = load_landmarks(write(tmp_path, "s.tps", text))
-    np.testing.assert_array_equal(found.landmarks, points)
-    assert found.names == ("a.ply", "b.ply")
+    result = load_landmarks(write(tmp_path, "s.tps", text))
+    np.testing.assert_array_equal(result.landmarks, points)
+    assert result.names == ("a.ply", "b.ply")
 
 
 def test_minus_one_in_one_coordinate_is_no_missing_landmark(tmp_path):
     points = np.array([[[-1.0, 0.0], [0.0, -1.0], [-1.0, 1.0]]])
-    found = load_landmarks(
+    result = load_landmarks(
         write(tmp_path, "s.tps", tps(points, ["ID=a\nSCALE=1\nSCALE=2"])), use_scale=False
     )
-    np.testing.assert_array_equal(found.landmarks, points)
+    np.testing.assert_array_equal(result.landmarks, points)
 
 
 def test_curves_of_tps_are_refused_or_appended(tmp_path):

@@ -67,8 +67,8 @@ def test_formats_without_loss(name):
 def test_formats_with_loss():
     ramp = np.broadcast_to(np.arange(0, 256, 4, dtype=np.uint8), (64, 64)).copy()
     for name in ("JPEG", "GIF", "WEBP"):
-        found = read(Image.fromarray(ramp), format=name, quality=95)
-        np.testing.assert_allclose(found[..., 0], ramp / 255, atol=0.03)
+        result = read(Image.fromarray(ramp), format=name, quality=95)
+        np.testing.assert_allclose(result[..., 0], ramp / 255, atol=0.03)
     # A palette of greys stays grey.
     assert read(Image.fromarray(ramp), format="GIF").shape == (64, 64, 1)
     assert read(Image.fromarray(noise(8, 8, 3)), format="GIF").shape == (8, 8, 3)
@@ -93,8 +93,8 @@ VALUES = np.array([[0, 256, 32768, 65535]], np.uint16)
 
 @pytest.mark.parametrize("name", ["PNG", "TIFF"])
 def test_sixteen_bits_are_scaled_and_never_clipped(name):
-    found = read(Image.fromarray(VALUES), format=name)
-    np.testing.assert_allclose(found[0, :, 0], VALUES[0] / 65535, rtol=1e-6)
+    result = read(Image.fromarray(VALUES), format=name)
+    np.testing.assert_allclose(result[0, :, 0], VALUES[0] / 65535, rtol=1e-6)
     rows = Image.fromarray(np.repeat(VALUES, 4, axis=0))
     assert read(rows, (2, 2), format=name).shape == (2, 2, 1)
 
@@ -102,13 +102,13 @@ def test_sixteen_bits_are_scaled_and_never_clipped(name):
 def test_bits_and_polarity_of_tiff():
     sixteen = VALUES.astype("<u2").tobytes()
     for inverted in (False, True):
-        found = read(tiff(sixteen, 4, 16, white_is_zero=inverted))[0, :, 0]
+        result = read(tiff(sixteen, 4, 16, white_is_zero=inverted))[0, :, 0]
         expected = VALUES[0] / 65535
-        np.testing.assert_allclose(found, 1 - expected if inverted else expected, atol=1e-6)
+        np.testing.assert_allclose(result, 1 - expected if inverted else expected, atol=1e-6)
     # Two numbers of 12 bits lie in three bytes.
     twelve = bytes([0xFF, 0xF0, 0x00, 0x80, 0x00, 0x10])
-    found = read(tiff(twelve, 4, 12))[0, :, 0]
-    np.testing.assert_allclose(found, np.array([4095, 0, 2048, 16]) / 4095, atol=1e-6)
+    result = read(tiff(twelve, 4, 12))[0, :, 0]
+    np.testing.assert_allclose(result, np.array([4095, 0, 2048, 16]) / 4095, atol=1e-6)
 
 
 def test_floats_are_taken_as_they_are():
@@ -155,8 +155,8 @@ def test_transparency_is_blended_with_black(name):
     pixels = np.full((1, 3, 4), 255, np.uint8)
     pixels[0, :, 3] = 255, 0, 51
     options = {"lossless": True} if name == "WEBP" else {}
-    found = read(Image.fromarray(pixels), format=name, **options)
-    np.testing.assert_allclose(found[0, :, 0], [1.0, 0.0, 0.2], atol=0.003)
+    result = read(Image.fromarray(pixels), format=name, **options)
+    np.testing.assert_allclose(result[0, :, 0], [1.0, 0.0, 0.2], atol=0.003)
 
 
 def test_black_ink_on_nothing_is_refused():
@@ -174,7 +174,7 @@ def test_exif_orientation(name, orientation):
     pixels[:8, :8] = 255
     exif = Image.Exif()
     exif[0x0112] = orientation
-    found = read(Image.fromarray(pixels), format=name, exif=exif)[..., 0]
+    result = read(Image.fromarray(pixels), format=name, exif=exif)[..., 0]
     # What the standard says the first row and column are: 1 is top left, and so on.
     turned = {
         1: pixels,
@@ -186,16 +186,16 @@ def test_exif_orientation(name, orientation):
         7: pixels[::-1, ::-1].T,
         8: np.rot90(pixels),
     }[orientation]
-    assert found.shape == turned.shape
-    np.testing.assert_allclose(found, turned / 255, atol=0.05)
+    assert result.shape == turned.shape
+    np.testing.assert_allclose(result, turned / 255, atol=0.05)
 
 
 def test_exif_orientation_of_sixteen_bits():
     exif = Image.Exif()
     exif[0x0112] = 6
     pixels = np.arange(6, dtype=np.uint16).reshape(2, 3)
-    found = read(Image.fromarray(pixels), format="PNG", exif=exif)[..., 0]
-    np.testing.assert_allclose(found * 65535, np.rot90(pixels, -1), atol=0.01)
+    result = read(Image.fromarray(pixels), format="PNG", exif=exif)[..., 0]
+    np.testing.assert_allclose(result * 65535, np.rot90(pixels, -1), atol=0.01)
 
 
 @pytest.mark.parametrize("name", ["GIF", "WEBP", "PNG", "TIFF"])

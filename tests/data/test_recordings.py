@@ -54,10 +54,10 @@ def test_formats(folder):
 @pytest.mark.parametrize("rate", [8_000, 11_025, 22_050, 44_100, 48_000, 96_000])
 def test_rates(tmp_path, rate):
     save(tmp_path / "a.wav", tone(rate), rate, subtype="FLOAT")
-    found = load(tmp_path, rate=48_000).images[0, ..., 0]
+    result = load(tmp_path, rate=48_000).images[0, ..., 0]
     expected = spectrogram(tone(), 48_000)
     heard = expected > 0.4
-    np.testing.assert_allclose(found[heard], expected[heard], atol=0.02)
+    np.testing.assert_allclose(result[heard], expected[heard], atol=0.02)
 
 
 def test_pictures_of_telephone_speech_are_not_half_black(tmp_path):
@@ -83,15 +83,15 @@ def test_kinds_of_numbers(tmp_path, subtype):
     save(tmp_path / "a.wav", tone(), subtype=subtype)
     expected = spectrogram(tone(), 48_000)
     heard = expected > 0.5
-    found = load(tmp_path).images[0, ..., 0]
-    np.testing.assert_allclose(found[heard], expected[heard], atol=0.02)
+    result = load(tmp_path).images[0, ..., 0]
+    np.testing.assert_allclose(result[heard], expected[heard], atol=0.02)
 
 
 def test_channels_are_mixed(tmp_path):
     left, right = tone(hertz=300), tone(hertz=3000)
     save(tmp_path / "a.wav", np.stack([left, right], axis=1), subtype="FLOAT")
-    found = load(tmp_path).images[0, ..., 0]
-    np.testing.assert_allclose(found, spectrogram((left + right) / 2, 48_000), atol=1e-3)
+    result = load(tmp_path).images[0, ..., 0]
+    np.testing.assert_allclose(result, spectrogram((left + right) / 2, 48_000), atol=1e-3)
     save(tmp_path / "a.wav", np.stack([left, -left], axis=1))
     with pytest.raises(DataError, match=r"'a.wav' \(silent"):
         load(tmp_path)
@@ -112,8 +112,8 @@ def test_the_middle_is_taken_and_what_is_short_is_filled_up(tmp_path):
 
 
 def test_size_rate_and_seconds(folder):
-    found = load(folder, size=(20, 30), rate=16_000, seconds=0.5, channels=3)
-    assert found.images.shape == (3, 20, 30, 3)
+    result = load(folder, size=(20, 30), rate=16_000, seconds=0.5, channels=3)
+    assert result.images.shape == (3, 20, 30, 3)
     save(folder / "low.wav", tone(16_000), 16_000, subtype="FLOAT")
     image = load_recordings(folder, size=(20, 30), rate=16_000).images[-1, ..., 0]
     hop = -(-16_000 // 30)

@@ -14,11 +14,11 @@ def test_npz(tmp_path: Path) -> None:
     cut = SERIES.copy()
     cut[1, 6:] = np.nan
     np.savez(tmp_path / "walks.npz", series=cut, labels=np.array(["b", "a", "b", "a"]))
-    found = load_series(tmp_path / "walks.npz")
-    np.testing.assert_array_equal(found.series, cut)
-    assert (found.name, found.label_names) == ("walks", ("a", "b"))
-    np.testing.assert_array_equal(found.labels, [1, 0, 1, 0])
-    few = found.take([2, 1])
+    result = load_series(tmp_path / "walks.npz")
+    np.testing.assert_array_equal(result.series, cut)
+    assert (result.name, result.label_names) == ("walks", ("a", "b"))
+    np.testing.assert_array_equal(result.labels, [1, 0, 1, 0])
+    few = result.take([2, 1])
     np.testing.assert_array_equal(few.indices, [2, 1])
     np.testing.assert_array_equal(few.series, cut[[2, 1]])
     given = load_series(tmp_path / "walks.npz", labels=[3, 3, 1, 1])
@@ -27,9 +27,9 @@ def test_npz(tmp_path: Path) -> None:
 
 def test_csv_with_rows_of_different_lengths(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("1,2,3\n4,5\n6,,8,\n")
-    found = load_series(tmp_path / "a.csv").series[..., 0]
+    result = load_series(tmp_path / "a.csv").series[..., 0]
     nan = np.nan
-    np.testing.assert_array_equal(found, [[1, 2, 3], [4, 5, nan], [6, nan, 8]])
+    np.testing.assert_array_equal(result, [[1, 2, 3], [4, 5, nan], [6, nan, 8]])
 
 
 def test_ts_is_read_by_aeon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,10 +43,10 @@ def test_ts_is_read_by_aeon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     cases = [SERIES[0].T, SERIES[1, :5].T]
     reader.load_from_ts_file = lambda path: (cases, np.array(["x", "y"]))
     monkeypatch.setitem(sys.modules, "aeon.datasets", reader)
-    found = load_series(tmp_path / "a.ts")
-    np.testing.assert_array_equal(found.series[0], SERIES[0])
-    assert np.isnan(found.series[1, 5:]).all()
-    assert found.label_names == ("x", "y")
+    result = load_series(tmp_path / "a.ts")
+    np.testing.assert_array_equal(result.series[0], SERIES[0])
+    assert np.isnan(result.series[1, 5:]).all()
+    assert result.label_names == ("x", "y")
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_a_ts_file_as_aeon_reads_it(
     head = f"@problemName Walks\n@timestamps false\n@missing false\n@univariate {kind}\n{size}\n"
     lines = [f"{case}:{label}\n" for case, label in zip(cases, ("up", "down"), strict=True)]
     (tmp_path / "a.ts").write_text(f"{head}@classLabel true up down\n@data\n{''.join(lines)}")
-    found = load_series(tmp_path / "a.ts")
-    np.testing.assert_array_equal(found.series, np.asarray(values).transpose(0, 2, 1))
-    np.testing.assert_array_equal(found.labels, [1, 0])
-    assert found.label_names == ("down", "up")
+    result = load_series(tmp_path / "a.ts")
+    np.testing.assert_array_equal(result.series, np.asarray(values).transpose(0, 2, 1))
+    np.testing.assert_array_equal(result.labels, [1, 0])
+    assert result.label_names == ("down", "up")
 
 
 @pytest.mark.parametrize(

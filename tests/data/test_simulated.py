@@ -17,7 +17,7 @@ def means(dims: int = 2) -> jax.Array:
 @pytest.mark.parametrize("dims", [2, 3])
 def test_simulated_noise_has_the_deviations_that_were_asked_for(dims, key):
     deviations = np.random.default_rng(5).uniform(0.5, 3.0, (2, 5, dims)).astype(np.float32)
-    found, group = simulated_shapes(
+    result, group = simulated_shapes(
         means(dims),
         jnp.asarray(deviations),
         per_group=4000,
@@ -26,7 +26,7 @@ def test_simulated_noise_has_the_deviations_that_were_asked_for(dims, key):
         translation=0.0,
     )
     np.testing.assert_array_equal(group, np.repeat([0, 1], 4000))
-    noise = (np.asarray(found) - np.asarray(means(dims))[np.asarray(group)]).reshape(
+    noise = (np.asarray(result) - np.asarray(means(dims))[np.asarray(group)]).reshape(
         2, 4000, 5, dims
     )
     np.testing.assert_allclose(noise.std(axis=1), deviations, rtol=0.06)
@@ -38,11 +38,11 @@ def test_simulated_noise_has_the_deviations_that_were_asked_for(dims, key):
 def test_simulated_moves_are_uniform_rotations_and_shifts(dims, key):
     count = 2000
     still = means(dims)
-    found, group = simulated_shapes(still, 0.0, per_group=count, key=key)
+    result, group = simulated_shapes(still, 0.0, per_group=count, key=key)
     # Without noise, a rotation and a shift lead back to the mean, and no reflection is needed.
     left = jax.jit(jax.vmap(lambda x, g: procrustes_residual(x, still[g], scaling=False)))
-    assert float(jnp.max(left(found, group))) < 1e-3
-    first = np.asarray(found, np.float64)[:count]
+    assert float(jnp.max(left(result, group))) < 1e-3
+    first = np.asarray(result, np.float64)[:count]
     middle = np.asarray(still, np.float64)[0].mean(axis=0)
     edge = np.asarray(still, np.float64)[0, 0] - middle
     turned = first[:, 0] - first.mean(axis=1)

@@ -66,9 +66,9 @@ def test_file_gives_what_the_loader_gives(array: np.ndarray, tmp_path: Path) -> 
     assert source.shape == images.shape
     assert len(source) == COUNT
     for order in ORDERS:
-        found = source[order]
-        np.testing.assert_array_equal(found, images[order])
-        assert found.dtype == images.dtype == source.dtype
+        result = source[order]
+        np.testing.assert_array_equal(result, images[order])
+        assert result.dtype == images.dtype == source.dtype
     np.testing.assert_array_equal(np.asarray(source), images)
 
 
@@ -98,19 +98,19 @@ def test_file_is_not_kept_in_memory(tmp_path: Path) -> None:
 def test_members_of_an_uncompressed_archive(split: str, tmp_path: Path) -> None:
     path, labels = tmp_path / "images.npz", np.arange(COUNT) % 4
     np.savez(path, x_train=PIXELS[:15], y_train=labels[:15], x_test=PIXELS[15:], y_test=labels[15:])
-    found, wanted = open_stream(path, split=split), load_array(path, split=split)
-    np.testing.assert_array_equal(found.images[::-1], wanted.images[::-1])
-    np.testing.assert_array_equal(found.labels, wanted.labels)
-    assert (found.label_names, found.name) == (wanted.label_names, wanted.name)
+    result, wanted = open_stream(path, split=split), load_array(path, split=split)
+    np.testing.assert_array_equal(result.images[::-1], wanted.images[::-1])
+    np.testing.assert_array_equal(result.labels, wanted.labels)
+    assert (result.label_names, result.name) == (wanted.label_names, wanted.name)
 
 
 def test_size_channels_and_limit(tmp_path: Path) -> None:
     path = npy(tmp_path, PIXELS)
     settings: dict[str, Any] = {"size": (4, 7), "channels": 3, "limit": 9, "seed": 3}
-    found, wanted = open_stream(path, **settings), load_array(path, **settings)
-    assert found.images.shape == wanted.images.shape == (9, 4, 7, 3)
-    np.testing.assert_array_equal(found.images[[5, 1]], wanted.images[[5, 1]])
-    np.testing.assert_array_equal(found.indices, wanted.indices)
+    result, wanted = open_stream(path, **settings), load_array(path, **settings)
+    assert result.images.shape == wanted.images.shape == (9, 4, 7, 3)
+    np.testing.assert_array_equal(result.images[[5, 1]], wanted.images[[5, 1]])
+    np.testing.assert_array_equal(result.indices, wanted.indices)
     np.testing.assert_array_equal(
         FittedImages(open_stream(path).images, size=4)[:], load_array(path, size=4).images
     )
@@ -121,15 +121,15 @@ def test_folder_gives_what_the_loader_gives(channels: int | None, pictures: Path
     (pictures / "a" / "bad.png").write_bytes(b"no picture")
     reported: list[tuple[int, int]] = []
     settings: dict[str, Any] = {"channels": channels, "skip_bad": True}
-    found = open_stream(pictures, progress=lambda *done: reported.append(done), **settings)
+    result = open_stream(pictures, progress=lambda *done: reported.append(done), **settings)
     wanted = load_folder(pictures, **settings)
-    assert isinstance(found.images, FolderImages)
+    assert isinstance(result.images, FolderImages)
     assert reported[-1] == (COUNT + 1, COUNT + 1)
-    np.testing.assert_array_equal(found.images[:], wanted.images)
-    np.testing.assert_array_equal(found.labels, wanted.labels)
-    np.testing.assert_array_equal(found.indices, wanted.indices)
-    assert found.paths == wanted.paths
-    assert found.skipped == wanted.skipped
+    np.testing.assert_array_equal(result.images[:], wanted.images)
+    np.testing.assert_array_equal(result.labels, wanted.labels)
+    np.testing.assert_array_equal(result.indices, wanted.indices)
+    assert result.paths == wanted.paths
+    assert result.skipped == wanted.skipped
     with pytest.raises(DataError, match="bad.png"):
         open_stream(pictures)
 

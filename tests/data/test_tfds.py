@@ -103,16 +103,16 @@ def test_sixteen_bits_and_other_names(root):
         "kind": tfds.features.ClassLabel(num_classes=3),
     }
     prepare(root, "deep", splits={"train": [deep] * 2}, features=features)
-    found = load_tfds("deep")
-    np.testing.assert_allclose(found.images[0, ..., 0], deep / 65535, rtol=1e-6)
-    assert found.label_names == ("0", "1", "2")
+    result = load_tfds("deep")
+    np.testing.assert_allclose(result.images[0, ..., 0], deep / 65535, rtol=1e-6)
+    assert result.label_names == ("0", "1", "2")
 
 
 def test_sets_without_labels_and_with_other_splits(root):
     prepare(root, "part", splits={"unlabelled": PIXELS["test"]})
-    found = load_tfds("part")
-    assert len(found) == 4
-    assert found.labels is None
+    result = load_tfds("part")
+    assert len(result) == 4
+    assert result.labels is None
     with pytest.raises(DataError, match="has no split 'test': it has 'unlabelled'; use split"):
         load_tfds("part", split="test")
 
@@ -124,9 +124,9 @@ def test_bad_records_are_named_and_skipped_when_asked(root):
         DataError, match=r"2 of 6 images in 'tfds:bad' .*: record 4 \(not a PNG.*record 5 \(empty"
     ):
         load_tfds("bad")
-    found = load_tfds("bad", skip_bad=True)
-    assert found.skipped == ("record 4", "record 5")
-    np.testing.assert_array_equal(found.labels, [0, 1, 2, 0])
+    result = load_tfds("bad", skip_bad=True)
+    assert result.skipped == ("record 4", "record 5")
+    np.testing.assert_array_equal(result.labels, [0, 1, 2, 0])
 
 
 def test_several_sizes(root):

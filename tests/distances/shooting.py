@@ -64,7 +64,7 @@ def shooting_distance(p, q, steps=2):
     for share in np.linspace(0.0, 1.0, steps + 1)[1:]:
         between = (1 - share) * np.eye(dims) + share * covariance
         target = np.concatenate([share * mean, between[corner]])
-        found = least_squares(
+        result = least_squares(
             lambda v, target=target: np.asarray(_shoot(v, dims)) - target,
             velocity,
             jac=lambda v: np.asarray(_jacobian(v, dims)),
@@ -72,7 +72,7 @@ def shooting_distance(p, q, steps=2):
             ftol=1e-14,
             gtol=1e-14,
         )
-        velocity = found.x
-    assert np.abs(found.fun).max() < 1e-7, "the shot misses"
+        velocity = result.x
+    assert np.abs(result.fun).max() < 1e-7, "the shot misses"
     mean_rate, covariance_rate = (np.asarray(x) for x in _unpack(velocity, dims))
     return float(np.sqrt(mean_rate @ mean_rate + 0.5 * np.sum(covariance_rate**2)))

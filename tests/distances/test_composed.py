@@ -48,11 +48,11 @@ def test_features_forgive_a_shift_more_than_pixels_do() -> None:
 
 @pytest.mark.slow
 def test_prepared_is_the_invariant_distance(pair: tuple[jax.Array, jax.Array]) -> None:
-    found = prepared()
-    assert 0.0 <= float(found(*pair)) < float(SquaredEuclidean()(*pair))
-    assert float(found(pair[0], pair[0])) == pytest.approx(0.0, abs=1e-4)
-    alignment = found.align(*pair)
-    assert float(alignment.energy[0]) == float(found(*pair))
+    result = prepared()
+    assert 0.0 <= float(result(*pair)) < float(SquaredEuclidean()(*pair))
+    assert float(result(pair[0], pair[0])) == pytest.approx(0.0, abs=1e-4)
+    alignment = result.align(*pair)
+    assert float(alignment.energy[0]) == float(result(*pair))
 
 
 def test_after_alignment_measures_the_moved_sample(pair: tuple[jax.Array, jax.Array]) -> None:

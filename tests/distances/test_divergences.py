@@ -43,8 +43,8 @@ def test_variances_are_covariances_without_the_rest(alpha):
         DiagonalGaussian(*map(jnp.asarray, pair)) for pair in zip(mean, variance, strict=True)
     ]
     full = [Gaussian(g.mean, jnp.diag(g.variance)) for g in diagonal]
-    found, expected = (alpha_divergence(*pair, alpha=alpha) for pair in (diagonal, full))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    result, expected = (alpha_divergence(*pair, alpha=alpha) for pair in (diagonal, full))
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
     with pytest.raises(ValueError, match="p and q must be of one class"):
         alpha_divergence(diagonal[0], full[1])
 
@@ -53,7 +53,7 @@ def test_variances_are_covariances_without_the_rest(alpha):
 def test_is_the_integral(alpha):
     with jax.enable_x64(True):
         p, q = gaussian(0), gaussian(1)
-        found = float(alpha_divergence(p, q, alpha=alpha))
+        result = float(alpha_divergence(p, q, alpha=alpha))
         swapped = float(alpha_divergence(q, p, alpha=-alpha))
     f, g, cell = densities(p, q)
     if abs(alpha) == 1:
@@ -62,8 +62,8 @@ def test_is_the_integral(alpha):
     else:
         affinity = np.sum(f ** ((1 - alpha) / 2) * g ** ((1 + alpha) / 2)) * cell
         expected = 4 / (1 - alpha**2) * (1 - affinity)
-    assert found == pytest.approx(expected, rel=1e-7)
-    assert swapped == pytest.approx(found, rel=1e-12)
+    assert result == pytest.approx(expected, rel=1e-7)
+    assert swapped == pytest.approx(result, rel=1e-12)
 
 
 def test_beyond_one_it_may_be_infinite():
@@ -71,9 +71,9 @@ def test_beyond_one_it_may_be_infinite():
         narrow, wide = (Gaussian(jnp.zeros(2), s * jnp.eye(2)) for s in (1.0, 4.0))
         # α = 3: ∫ q²/p, infinite where q is more than twice as wide as p.
         assert np.isinf(float(alpha_divergence(narrow, wide, alpha=3.0)))
-        found = float(alpha_divergence(wide, narrow, alpha=3.0))
+        result = float(alpha_divergence(wide, narrow, alpha=3.0))
         f, g, cell = densities(wide, narrow)
-    assert found == pytest.approx(-0.5 * (1 - np.sum(g**2 / f) * cell), rel=1e-6)
+    assert result == pytest.approx(-0.5 * (1 - np.sum(g**2 / f) * cell), rel=1e-6)
 
 
 def test_limits_are_continuous():

@@ -114,11 +114,11 @@ def test_same_mean_is_that_of_generalised_eigenvalues(seed):
     p, q = gaussian(seed, 3), gaussian(seed + 1, 3)
     values = scipy.linalg.eigvalsh(q.covariance, p.covariance)
     expected = np.sqrt(0.5 * np.sum(np.log(values) ** 2))
-    found = float(SAME_MEAN(p, q))
-    assert found == pytest.approx(expected, rel=1e-10)
+    result = float(SAME_MEAN(p, q))
+    assert result == pytest.approx(expected, rel=1e-10)
     together = Gaussian(p.mean, q.covariance)
     assert float(EXACT(p, together)) == pytest.approx(expected, rel=1e-10)
-    assert found <= float(EXACT(p, q)) + 1e-12
+    assert result <= float(EXACT(p, q)) + 1e-12
 
 
 @pytest.mark.parametrize("seed", [0, *[pytest.param(s, marks=pytest.mark.slow) for s in (1, 2)]])

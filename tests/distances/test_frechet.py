@@ -69,18 +69,18 @@ def test_two_in_one_dimension_have_their_geodesic_s_middle():
 def test_diagonal_and_full_barycentres_agree():
     with jax.enable_x64(True):
         several = [diagonal(seed) for seed in range(4)]
-        found = wasserstein_mean(stacked([full(p) for p in several]))
+        result = wasserstein_mean(stacked([full(p) for p in several]))
         expected = wasserstein_mean(stacked(several))
-    np.testing.assert_allclose(found.covariance, np.diag(expected.variance), atol=1e-9)
+    np.testing.assert_allclose(result.covariance, np.diag(expected.variance), atol=1e-9)
 
 
 @pytest.mark.slow
 def test_equal_gaussians_are_their_own_mean():
     p = gaussian(0)
     for mean_of in (wasserstein_mean, fisher_rao_mean):
-        found = jax.jit(partial(mean_of, num_steps=3))(stacked([p, p, p]))
-        np.testing.assert_allclose(found.mean, p.mean, rtol=1e-5)
-        np.testing.assert_allclose(found.covariance, p.covariance, rtol=1e-4)
+        result = jax.jit(partial(mean_of, num_steps=3))(stacked([p, p, p]))
+        np.testing.assert_allclose(result.mean, p.mean, rtol=1e-5)
+        np.testing.assert_allclose(result.covariance, p.covariance, rtol=1e-4)
 
 
 def test_faults_are_named():

@@ -45,9 +45,9 @@ def test_is_scipys_where_ill_conditioned(dims, x64, condition, close):
     with jax.enable_x64(x64):
         dtype = jnp.float64 if x64 else jnp.float32
         p, q = (ill(condition, dims, seed, dtype) for seed in (0, 1))
-        found = SQUARED(p, q)
+        result = SQUARED(p, q)
         slope = jax.tree.leaves(jax.grad(squared_wasserstein)(p, q))
-    assert float(found) == pytest.approx(reference(p, q), rel=close)
+    assert float(result) == pytest.approx(reference(p, q), rel=close)
     assert all(np.isfinite(leaf).all() for leaf in slope)
 
 

@@ -58,8 +58,10 @@ def test_is_the_marginal_likelihood_of_a_linear_model(noise, precision):
     prior = np.tensordot(precision, FORMS, 1)
     covariance = noise * np.eye(PIXELS) + jacobian @ np.linalg.inv(prior) @ jacobian.T
     exact = multivariate_normal(np.zeros(PIXELS), covariance).logpdf(images).sum()
-    found = log_evidence(fit(jacobian, images, noise, precision), hyperparameters(noise, precision))
-    np.testing.assert_allclose(float(found), exact, rtol=1e-4)
+    result = log_evidence(
+        fit(jacobian, images, noise, precision), hyperparameters(noise, precision)
+    )
+    np.testing.assert_allclose(float(result), exact, rtol=1e-4)
 
 
 def test_em_climbs_and_finds_the_truth():
@@ -122,5 +124,5 @@ def test_quadratic_forms_are_the_penalties(transform, key):
     energy = TransformedDistance(transform)
     params = 0.1 * jax.random.normal(key, (energy.num_params,))
     forms = quadratic_forms(energy)
-    found = jnp.einsum("i,tij,j->t", params, forms, params)
-    np.testing.assert_allclose(np.asarray(found), np.asarray(energy.penalties(params)), rtol=1e-3)
+    result = jnp.einsum("i,tij,j->t", params, forms, params)
+    np.testing.assert_allclose(np.asarray(result), np.asarray(energy.penalties(params)), rtol=1e-3)

@@ -49,8 +49,8 @@ def test_minimum_over_colours_is_least_squares() -> None:
     samples, prototypes = blobs(4), blobs(3, seed=1)
     descent = Descent((Stage(20),), candidates=None)
     for sample in samples:
-        found = align(COLOUR, descent, sample, clusters_of(prototypes))
-        got = np.asarray(found.energy)[np.argsort(np.asarray(found.cluster))]
+        result = align(COLOUR, descent, sample, clusters_of(prototypes))
+        got = np.asarray(result.energy)[np.argsort(np.asarray(result.cluster))]
         expected = [least_squares(sample, prototype) for prototype in prototypes]
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-5)
 
@@ -66,8 +66,8 @@ def test_prototypes_may_be_moved_by_the_group() -> None:
 
     def loss(given: np.ndarray) -> float:
         one = functools.partial(align, COLOUR, descent, clusters=clusters_of(given))
-        found = jax.vmap(one)(jnp.asarray(samples))
-        return float(jnp.sum(found.energy[:, 0]))
+        result = jax.vmap(one)(jnp.asarray(samples))
+        return float(jnp.sum(result.energy[:, 0]))
 
     np.testing.assert_allclose(loss(elsewhere), loss(prototypes), rtol=1e-3)
     assert loss(elsewhere + blobs(3, seed=7)) != pytest.approx(loss(prototypes), rel=1e-2)
@@ -199,10 +199,10 @@ def test_a_prediction_that_is_refined_is_no_worse(key: jax.Array) -> None:
 
     def energies(aligner) -> np.ndarray:
         one = functools.partial(align, energy, aligner, clusters=clusters, shared=backbone)
-        found = jax.jit(jax.vmap(one))(samples)
+        result = jax.jit(jax.vmap(one))(samples)
         rows = np.arange(4)[:, None]
         out = np.zeros((4, 3))
-        out[rows, np.asarray(found.cluster)] = np.asarray(found.energy)
+        out[rows, np.asarray(result.cluster)] = np.asarray(result.energy)
         return out
 
     predicted = energies(Prediction())

@@ -31,9 +31,9 @@ def example(**changes) -> Estimate:
 
 
 def test_stages_add_up_with_their_ranges() -> None:
-    found = example()
-    assert (found.seconds, found.cpu_seconds) == (605.0, 1210.0)
-    assert (found.least, found.most) == (305.0, 1205.0)
+    result = example()
+    assert (result.seconds, result.cpu_seconds) == (605.0, 1210.0)
+    assert (result.least, result.most) == (305.0, 1205.0)
 
 
 def test_an_estimate_is_told_in_one_line() -> None:
@@ -74,8 +74,8 @@ def test_a_watch_ends_a_fit_that_takes_too_long() -> None:
     # Waiting is no work: another program may have the processor.
     time.sleep(0.05)
     watch(Progress("pass", 0, 0, 2, 9))
-    begun = time.process_time()
-    while time.process_time() < begun + 0.05:
+    start = time.process_time()
+    while time.process_time() < start + 0.05:
         pass
     with pytest.raises(Cancelled):
         watch(Progress("pass", 0, 0, 3, 9))
@@ -119,9 +119,9 @@ def test_chunks_passes_and_growth_are_multiplied(
     settings = {"key": key, "chunk_size": 10_000, "seconds": 20.0, "short": 0.0}
     costs = stages.stage_costs(stages.PlannedFit(model, images, **settings))
     assert sizes == [10_000, 4096]
-    found = {stage.name: stage.seconds for stage in costs}
+    actual = {stage.name: stage.seconds for stage in costs}
     growth = (100_000 / 4096) ** 0.35
-    assert found == {"pass": pytest.approx(0.5 * 10 * 10 * growth)}
+    assert actual == {"pass": pytest.approx(0.5 * 10 * 10 * growth)}
     # Where a small fall of the loss is enough, passes do not grow; nor beyond their limit.
     sizes.clear()
     reported[1] = Rehearsal(pilot, result)
@@ -137,12 +137,12 @@ def test_chunks_passes_and_growth_are_multiplied(
 def test_a_short_fit_is_not_rehearsed_to_its_end(key: jax.Array) -> None:
     images = load("digits").images[:200]
     model = diffclust.KMeans(4, num_restarts=1)
-    begun = time.process_time()
+    start = time.process_time()
     rough = estimate(model, images, key=key, short=3600.0)
     assert [stage.name for stage in rough.stages] == ["setup", "seeding", "pass"]
     # Nobody knows how many passes there will be.
     assert rough.stages[-1].most > 5 * rough.stages[-1].least
-    assert time.process_time() - begun < 20.0
+    assert time.process_time() - start < 20.0
 
 
 @pytest.mark.slow
@@ -201,9 +201,9 @@ def place_in(folder: Path, place: Callable[..., Path | None]) -> Callable[..., P
     """The same names of files, in a folder that no other test has written to."""
 
     def moved(*asked) -> Path:
-        found = place(*asked)
-        assert found is not None
-        return folder / found.name
+        result = place(*asked)
+        assert result is not None
+        return folder / result.name
 
     return moved
 
@@ -256,8 +256,8 @@ def test_estimates_come_true_within_a_factor_of_two(name: str, key: jax.Array) -
     noisy = digits[np.arange(count) % len(digits)] + rng.normal(0, 0.05, (count, 8, 8, 1))
     images = np.clip(noisy, 0, 1).astype(np.float32)
     expected = estimate(MODELS[name], images, key=jax.random.fold_in(key, 1))
-    begun = time.process_time()
+    start = time.process_time()
     MODELS[name].fit(images, key=key)
-    took = time.process_time() - begun
+    took = time.process_time() - start
     assert 0.5 * took < expected.cpu_seconds < 2.0 * took, expected
     assert 0.5 < expected.host_bytes / measure.peak_bytes() < 2.0

@@ -38,8 +38,8 @@ def test_assignments_and_target_are_those_of_the_paper_s_equations() -> None:
     for i in range(7):
         weights = [soft[i, j] ** 2 / soft[:, j].sum() for j in range(4)]
         target[i] = np.asarray(weights) / np.sum(weights)
-    found = target_distribution(jnp.asarray(soft))
-    np.testing.assert_allclose(found, target, rtol=1e-5)
+    result = target_distribution(jnp.asarray(soft))
+    np.testing.assert_allclose(result, target, rtol=1e-5)
     divergence = kullback_leibler(jnp.asarray(target), jnp.asarray(soft))
     expected = scipy.stats.entropy(target, soft, axis=1)
     np.testing.assert_allclose(divergence, expected, rtol=1e-4, atol=1e-6)
@@ -59,8 +59,8 @@ def test_responsibilities_are_those_of_the_densities() -> None:
         scipy.stats.norm.pdf(codes[:, None], np.asarray(mixture.means), scale), axis=2
     )
     expected = joint / joint.sum(axis=1, keepdims=True)
-    found = jnp.exp(mixture.log_responsibilities(jnp.asarray(codes)))
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    result = jnp.exp(mixture.log_responsibilities(jnp.asarray(codes)))
+    np.testing.assert_allclose(result, expected, rtol=1e-4)
 
 
 def test_divergence_of_the_elbo_is_its_mean_over_drawn_codes() -> None:
@@ -76,9 +76,9 @@ def test_divergence_of_the_elbo_is_its_mean_over_drawn_codes() -> None:
     prior = norm.logpdf(codes, np.asarray(mixture.means)[chosen], scale).sum(axis=1)
     terms = posterior - prior - np.log(weights[chosen])
     given = (jnp.asarray(each)[None] for each in (mean, log_variance, np.log(responsibilities)))
-    found = float(mixture.divergence(*given)[0])
-    assert abs(found - terms.mean()) < 4 * terms.std() / draws**0.5
-    assert found > 0.1  # a divergence that the draws could tell from none
+    result = float(mixture.divergence(*given)[0])
+    assert abs(result - terms.mean()) < 4 * terms.std() / draws**0.5
+    assert result > 0.1  # a divergence that the draws could tell from none
 
 
 def test_layers_are_the_papers() -> None:
@@ -139,9 +139,9 @@ def test_quick_is_right_and_resumes(tmp_path: Path) -> None:
         figures = json.loads(done.stdout.strip().splitlines()[-1])
         for network in NETWORKS:
             for method in run.METHODS:
-                found = figures[f"two-groups {network} {method}"]
-                assert found["acc"]["mean"] == 1.0
-                assert found["autoencoder_loss"][1] < found["autoencoder_loss"][0]
+                result = figures[f"two-groups {network} {method}"]
+                assert result["acc"]["mean"] == 1.0
+                assert result["autoencoder_loss"][1] < result["autoencoder_loss"][0]
         assert kept in ("", results.read_text())
         kept = results.read_text()
     assert len(kept.splitlines()) == len(NETWORKS) * len(run.METHODS)

@@ -50,21 +50,21 @@ def test_images_are_enlarged_by_linear_interpolation() -> None:
 def test_features_of_a_last_chunk_that_is_not_full() -> None:
     images = blobs(7, 4, 5)
     reported: list[tuple[int, int]] = []
-    found = list(
+    result = list(
         features_of(pixels, images, chunk_size=3, report=lambda *numbers: reported.append(numbers))
     )
-    np.testing.assert_array_equal(np.concatenate(found), images.reshape(7, -1))
-    assert [len(part) for part in found] == [3, 3, 1]
+    np.testing.assert_array_equal(np.concatenate(result), images.reshape(7, -1))
+    assert [len(part) for part in result] == [3, 3, 1]
     assert reported == [(3, 7), (6, 7), (7, 7)]
 
 
 def test_features_computed_twice_are_those_that_were_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     images = blobs(20, 5, 6, 2, seed=2)
-    found, reported = {}, {}
+    result, reported = {}, {}
     for most in (0, 2**20):
         monkeypatch.setattr(orthogonal_complement, "_MOST_STORED", most)
         stages: list[tuple[str, int, int]] = []
-        found[most] = fit_projection(
+        result[most] = fit_projection(
             pixels,
             images,
             num_directions=6,
@@ -72,7 +72,7 @@ def test_features_computed_twice_are_those_that_were_kept(monkeypatch: pytest.Mo
             report=lambda *reported, stages=stages: stages.append(reported),
         )
         reported[most] = stages
-    (twice, coordinates), (once, kept) = found[0], found[2**20]
+    (twice, coordinates), (once, kept) = result[0], result[2**20]
     np.testing.assert_array_equal(coordinates, kept)
     np.testing.assert_array_equal(twice.basis, once.basis)
     features = [("features", done, 20) for done in (8, 16, 20)]

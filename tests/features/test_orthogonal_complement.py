@@ -101,16 +101,16 @@ def test_moments_of_all_devices_are_summed() -> None:
 @pytest.mark.parametrize("how", NORMALISATIONS)
 def test_directions_are_those_of_a_pca_of_normalised_features(how: str) -> None:
     x = samples()
-    found = fit_principal_directions(x, num_directions=5, normalisation=how, path_size=4)
+    result = fit_principal_directions(x, num_directions=5, normalisation=how, path_size=4)
     prepared = normalised(x, how)
     pca = sklearn.decomposition.PCA(5, svd_solver="full").fit(prepared)
     variances = pca.explained_variance_ * (len(x) - 1) / len(x)
-    np.testing.assert_allclose(found.eigenvalues, variances, rtol=1e-4)
+    np.testing.assert_allclose(result.eigenvalues, variances, rtol=1e-4)
     expected = pca.transform(prepared)
-    signs = np.sign(np.sum(pca.components_.T * np.asarray(found.basis), axis=0))
-    projected = project_features(found, x, chunk_size=16)
+    signs = np.sign(np.sum(pca.components_.T * np.asarray(result.basis), axis=0))
+    projected = project_features(result, x, chunk_size=16)
     np.testing.assert_allclose(projected, expected * signs, atol=2e-3 * np.abs(expected).max())
-    np.testing.assert_allclose(found(jnp.asarray(x[7])), projected[7], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(result(jnp.asarray(x[7])), projected[7], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("how", ["largest", "standardise"])
@@ -131,16 +131,16 @@ def test_whole_weights_are_repetitions(how: str, count: int, size: int) -> None:
     x[3], counts[3] = 1e3, 0
     settings = {"normalisation": how, "path_size": 4, "num_directions": 4, "chunk_size": 16}
     with jax.enable_x64(True):
-        found = fit_principal_directions(x, weight=counts.astype(float), **settings)
+        result = fit_principal_directions(x, weight=counts.astype(float), **settings)
         copies = fit_principal_directions(np.repeat(x, counts, axis=0), **settings)
         # How much a unit is does not matter, not for the number of directions either.
         parts = [x[:5], x[5:]]
         scaled = fit_principal_directions(parts, weight=counts * 0.01, **settings)
         plain = fit_principal_directions(x[counts > 0], **settings)
     for other in (copies, scaled):
-        for got, want in zip(jax.tree.leaves(found), jax.tree.leaves(other), strict=True):
+        for got, want in zip(jax.tree.leaves(result), jax.tree.leaves(other), strict=True):
             np.testing.assert_allclose(got, want, atol=1e-9 * np.abs(want).max())
-    variances, others = np.asarray(found.eigenvalues), np.asarray(plain.eigenvalues)
+    variances, others = np.asarray(result.eigenvalues), np.asarray(plain.eigenvalues)
     assert (variances > 0).all()
     assert np.abs(variances / others - 1).max() > 0.02
 
@@ -167,8 +167,8 @@ def test_iterables_and_chunks_change_nothing_but_the_last_digits() -> None:
 
 
 def test_signs_are_settled() -> None:
-    found = fit_principal_directions(samples(), normalisation="none")
-    basis = np.asarray(found.basis)
+    result = fit_principal_directions(samples(), normalisation="none")
+    basis = np.asarray(result.basis)
     largest = basis[np.abs(basis).argmax(0), np.arange(basis.shape[1])]
     assert (largest > 0).all()
     np.testing.assert_allclose(basis.T @ basis, np.eye(12), atol=1e-5)
@@ -216,19 +216,19 @@ def test_what_has_no_variance_has_no_direction(how: str, case: str) -> None:
         "all alike": np.repeat(x[:1], 20, axis=0),
         "zeros": np.zeros((20, 12), np.float32),
     }[case]
-    found = fit_principal_directions(x, normalisation=how, path_size=4)
+    result = fit_principal_directions(x, normalisation=how, path_size=4)
     rank = {"few samples": 3, "constant features": 8}.get(case, 0)
-    chex.assert_tree_all_finite(found)
-    assert np.count_nonzero(found.eigenvalues) == rank
-    assert not np.asarray(found.basis)[:, rank:].any()
-    projected = project_features(found, x)
+    chex.assert_tree_all_finite(result)
+    assert np.count_nonzero(result.eigenvalues) == rank
+    assert not np.asarray(result.basis)[:, rank:].any()
+    projected = project_features(result, x)
     assert np.isfinite(projected).all()
     assert not projected[:, rank:].any()
 
 
 def test_gradient_is_finite_where_features_are_zero() -> None:
-    found = fit_principal_directions(samples(), normalisation="root")
-    gradient = jax.grad(lambda x: jnp.sum(found(x) ** 2))(jnp.zeros(12))
+    result = fit_principal_directions(samples(), normalisation="root")
+    gradient = jax.grad(lambda x: jnp.sum(result(x) ** 2))(jnp.zeros(12))
     assert np.isfinite(gradient).all()
 
 

@@ -18,10 +18,10 @@ def test_principal_angles_are_scipys(seed: int, swap: bool) -> None:
     second[:, 1] = first[:, 1] + 1e-3 * second[:, 1]
     if swap:
         first, second = second, first
-    found = principal_angles(jnp.asarray(first), jnp.asarray(second))
+    result = principal_angles(jnp.asarray(first), jnp.asarray(second))
     expected = scipy.linalg.subspace_angles(first.astype(float), second.astype(float))[::-1]
-    assert found.shape == (3,)
-    np.testing.assert_allclose(found, expected, atol=3e-6)
+    assert result.shape == (3,)
+    np.testing.assert_allclose(result, expected, atol=3e-6)
 
 
 @pytest.mark.parametrize("angle", [0.0, 1e-6, 1e-3, 0.5, 1.5, np.pi / 2])
@@ -30,5 +30,5 @@ def test_angles_of_planes_turned_by_a_known_angle(angle: float) -> None:
     first = np.eye(4, 2, dtype=np.float32)
     second = first.copy()
     second[:, 1] = [0.0, np.cos(angle), np.sin(angle), 0.0]
-    found = np.asarray(principal_angles(jnp.asarray(first), jnp.asarray(second)))
-    np.testing.assert_allclose(found, [0.0, angle], atol=1e-7, rtol=1e-5)
+    result = np.asarray(principal_angles(jnp.asarray(first), jnp.asarray(second)))
+    np.testing.assert_allclose(result, [0.0, angle], atol=1e-7, rtol=1e-5)

@@ -38,9 +38,9 @@ def compiled(scattering=SMALL):
     return jax.jit(scattering.coefficients)
 
 
-def relative(found, wanted):
-    found, wanted = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
-    return np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+def relative(actual, wanted):
+    actual, wanted = np.asarray(actual, np.float64), np.asarray(wanted, np.float64)
+    return np.linalg.norm(actual - wanted) / np.linalg.norm(wanted)
 
 
 @pytest.mark.parametrize("name", ["square", "small", "first"])
@@ -51,12 +51,12 @@ def test_agrees_with_kymatio(name):
         *case["size"], num_scales=case["scales"], num_angles=case["angles"], order=case["order"]
     )
     images = module.images(case["size"], case["count"]).astype(np.float32)[..., None]
-    found = jax.jit(jax.vmap(scattering.coefficients))(jnp.asarray(images))[:, 0]
+    result = jax.jit(jax.vmap(scattering.coefficients))(jnp.asarray(images))[:, 0]
     with np.load(DATA / "scattering_kymatio.npz") as stored:
         wanted = stored[name]
-    assert found.shape == wanted.shape
-    for path in range(found.shape[1]):
-        assert relative(found[:, path], wanted[:, path]) < 1e-4
+    assert result.shape == wanted.shape
+    for path in range(result.shape[1]):
+        assert relative(result[:, path], wanted[:, path]) < 1e-4
     if name == "square":
         assert scattering.num_features(1) == 3472
 
@@ -136,11 +136,11 @@ def test_agrees_with_the_definition(height, width, scales, angles, order, paddin
         scattering = Scattering(
             height, width, num_scales=scales, num_angles=angles, order=order, padding=padding
         )
-        found = np.asarray(jax.jit(scattering.coefficients)(jnp.asarray(image)))
-    assert found.dtype == np.float64
+        result = np.asarray(jax.jit(scattering.coefficients)(jnp.asarray(image)))
+    assert result.dtype == np.float64
     for channel in range(2):
         wanted = direct(image[..., channel], scales, angles, order, padding)
-        np.testing.assert_allclose(found[channel], wanted, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(result[channel], wanted, rtol=1e-9, atol=1e-12)
 
 
 def test_paths_say_what_the_coefficients_are():
@@ -220,8 +220,8 @@ def test_energy_is_bounded(number):
     # in the corners of the spectrum, and 1.02: energy hardly grows, but it is not conserved.
     image = strokes(32, 32)[number]
     scattering = Scattering(32, 32, padding="periodic")
-    found = compiled(scattering)(jnp.asarray(image))[0]
-    share = 64 * jnp.sum(found**2, axis=(1, 2)) / jnp.sum(image**2)
+    result = compiled(scattering)(jnp.asarray(image))[0]
+    share = 64 * jnp.sum(result**2, axis=(1, 2)) / jnp.sum(image**2)
     by_order = [float(share[part].sum()) for part in (slice(1), slice(1, 25), slice(25, None))]
     assert 0.4 < sum(by_order) < 1.1
     assert by_order[2] < by_order[1]
@@ -278,11 +278,11 @@ def test_large_images_agree_with_themselves_small():
     image = jnp.asarray(strokes(48, 16)[1])
     small = Scattering(48, 16, num_scales=1, num_angles=2, padding="periodic")
     large = Scattering(96, 16, num_scales=1, num_angles=2, padding="periodic")
-    found = compiled(large)(jnp.tile(image, (2, 1, 1)))
+    result = compiled(large)(jnp.tile(image, (2, 1, 1)))
     once = compiled(small)(image)
-    np.testing.assert_allclose(found, jnp.tile(once, (1, 1, 2, 1)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(result, jnp.tile(once, (1, 1, 2, 1)), rtol=1e-4, atol=1e-6)
     batch = jax.vmap(large.coefficients)(jnp.tile(image, (2, 1, 1))[None])
-    np.testing.assert_allclose(batch[0], found, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(batch[0], result, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -318,14 +318,14 @@ def test_refuses_another_padding_and_size():
 def test_relative_coefficients_know_no_light():
     relative = Scattering(16, 16, num_scales=2, num_angles=4, relative=True)
     image = jnp.concatenate([strokes()[0], 0.5 * strokes()[1]], axis=2)
-    found = np.asarray(relative.coefficients(image))
-    assert found.shape[1] == len(relative.paths) == len(SMALL.paths) - 1
-    assert relative.num_features(2) == found.size
-    np.testing.assert_allclose(found[:, :8].sum(), 1.0, rtol=1e-5)
+    result = np.asarray(relative.coefficients(image))
+    assert result.shape[1] == len(relative.paths) == len(SMALL.paths) - 1
+    assert relative.num_features(2) == result.size
+    np.testing.assert_allclose(result[:, :8].sum(), 1.0, rtol=1e-5)
     plain = np.asarray(SMALL.coefficients(image))[:, 1:]
-    np.testing.assert_allclose(found / found[0, 0], plain / plain[0, 0], rtol=1e-4)
+    np.testing.assert_allclose(result / result[0, 0], plain / plain[0, 0], rtol=1e-4)
     lit = np.asarray(relative.coefficients(0.4 * image + jnp.array([[[0.3, 0.1]]])))
-    np.testing.assert_allclose(lit, found, atol=1e-6)
+    np.testing.assert_allclose(lit, result, atol=1e-6)
     np.testing.assert_array_equal(relative.coefficients(jnp.full((16, 16, 1), 0.7)), 0)
 
 
@@ -339,11 +339,11 @@ TURNED = {
 def test_quarter_turns_and_mirroring_change_nothing(reflection):
     features = jax.jit(TURNED[reflection])
     image = jnp.asarray(strokes()[2])
-    found = features(image)
-    assert found.shape == (TURNED[reflection].num_features(),)
-    assert found.size == len(TURNED[reflection].scattering.paths) * TURNED[reflection].path_size
-    assert all(relative(features(jnp.rot90(image, k)), found) < 1e-4 for k in (1, 2, 3))
-    mirrored = relative(features(image[:, ::-1]), found)
+    result = features(image)
+    assert result.shape == (TURNED[reflection].num_features(),)
+    assert result.size == len(TURNED[reflection].scattering.paths) * TURNED[reflection].path_size
+    assert all(relative(features(jnp.rot90(image, k)), result) < 1e-4 for k in (1, 2, 3))
+    mirrored = relative(features(image[:, ::-1]), result)
     assert mirrored < 1e-4 if reflection else mirrored > 0.02
 
 

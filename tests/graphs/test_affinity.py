@@ -27,7 +27,7 @@ def points(count: int = 40, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("symmetrise", ["mean", "max"])
 def test_self_tuning_affinity_is_the_formula(symmetrise: str) -> None:
     x = points()
-    found = self_tuning_affinity(around(x), num_neighbours=4, symmetrise=symmetrise)
+    result = self_tuning_affinity(around(x), num_neighbours=4, symmetrise=symmetrise)
     distance = np.linalg.norm(x[:, None] - x[None], axis=2).astype(float)
     ranks = np.argsort(np.argsort(distance, axis=1), axis=1)
     scale = np.sort(distance, axis=1)[:, 4]
@@ -35,7 +35,7 @@ def test_self_tuning_affinity_is_the_formula(symmetrise: str) -> None:
     expected = (directed + directed.T) / 2
     if symmetrise == "max":
         expected = np.maximum(directed, directed.T)
-    np.testing.assert_allclose(found.toarray(), expected, atol=1e-6)
+    np.testing.assert_allclose(result.toarray(), expected, atol=1e-6)
 
 
 @hypothesis.given(
@@ -99,19 +99,19 @@ def test_affinities_of_the_samples_themselves() -> None:
 def test_gaussian_affinity_is_the_formula(sigma: float | None) -> None:
     x, centres = points(), points(9, 1)
     near = nearest_neighbours(x, centres, 5)
-    found = gaussian_affinity(near, 9, num_neighbours=3, sigma=sigma).toarray()
+    result = gaussian_affinity(near, 9, num_neighbours=3, sigma=sigma).toarray()
     distance = np.linalg.norm(x[:, None] - centres[None], axis=2).astype(float)
     nearest = np.argsort(np.argsort(distance, axis=1), axis=1) < 3
     width = distance[nearest].mean() if sigma is None else sigma
     expected = np.exp(-(distance**2) / (2 * width**2)) * nearest
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 def test_far_samples_keep_their_proportions() -> None:
     near = Neighbours(np.array([[0, 1]], np.int32), np.array([[100.0, 100.01]]))
-    found = gaussian_affinity(near, 2, sigma=1.0).toarray()[0]
-    np.testing.assert_allclose(found[0], np.exp(-20))
-    np.testing.assert_allclose(found[1] / found[0], np.exp(-(100.01**2 - 100**2) / 2), rtol=1e-6)
+    result = gaussian_affinity(near, 2, sigma=1.0).toarray()[0]
+    np.testing.assert_allclose(result[0], np.exp(-20))
+    np.testing.assert_allclose(result[1] / result[0], np.exp(-(100.01**2 - 100**2) / 2), rtol=1e-6)
 
 
 def test_coinciding_samples_and_representatives() -> None:
@@ -121,8 +121,8 @@ def test_coinciding_samples_and_representatives() -> None:
 
 def test_mean_graph() -> None:
     first, second = (self_tuning_affinity(around(points()), num_neighbours=k) for k in (3, 6))
-    found = mean_graph([first, second])
-    np.testing.assert_allclose(found.toarray(), (first.toarray() + second.toarray()) / 2)
+    result = mean_graph([first, second])
+    np.testing.assert_allclose(result.toarray(), (first.toarray() + second.toarray()) / 2)
     with pytest.raises(ValueError, match="at least one"):
         mean_graph([])
     with pytest.raises(ValueError, match="one shape"):
@@ -134,10 +134,10 @@ def test_a_weighed_graph_is_that_of_as_many_copies() -> None:
     of = np.repeat(np.arange(20), counts)
     # Copies of a sample have no edges among each other, as a sample has none to itself.
     copies = graph.toarray()[of][:, of]
-    found = weighted_graph(graph, rows=counts, columns=counts).toarray()
+    result = weighted_graph(graph, rows=counts, columns=counts).toarray()
     summed = np.zeros((20, 20))
     np.add.at(summed, (of[:, None], of[None]), copies)
-    np.testing.assert_allclose(found, summed)
+    np.testing.assert_allclose(result, summed)
     rows = weighted_graph(graph, rows=counts).toarray()
     np.testing.assert_allclose(rows, counts[:, None] * graph.toarray())
     np.testing.assert_array_equal(weighted_graph(graph).toarray(), graph.toarray())

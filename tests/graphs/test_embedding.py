@@ -57,12 +57,12 @@ def test_leading_vectors_are_those_of_a_smaller_embedding() -> None:
 
 def test_diffused_vectors_are_those_of_so_many_steps(key) -> None:
     graph = graph_of(moons(60)[0])
-    found = spectral_embedding(graph, 6, key=key)
-    np.testing.assert_allclose(found.diffused(6, 0.0).vectors, found.vectors, atol=1e-9)
-    several = found.diffused(6, 3.0)
+    result = spectral_embedding(graph, 6, key=key)
+    np.testing.assert_allclose(result.diffused(6, 0.0).vectors, result.vectors, atol=1e-9)
+    several = result.diffused(6, 3.0)
     # A step of the walk multiplies each eigenvector by its eigenvalue.
     walk = scipy.sparse.diags_array(1.0 / graph.sum(axis=1)) @ graph
-    stepped = walk @ (walk @ (walk @ (found.basis * found.eigenvalues[:6])))
+    stepped = walk @ (walk @ (walk @ (result.basis * result.eigenvalues[:6])))
     rows = stepped / np.linalg.norm(stepped, axis=1, keepdims=True)
     np.testing.assert_allclose(several.vectors, rows, atol=1e-6)
     np.testing.assert_allclose(several.extend(graph), several.vectors, atol=1e-6)
@@ -89,28 +89,28 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_eigenvectors_are_those_of_the_random_walk(way: str, key) -> None:
     graph = graph_of(sklearn.datasets.make_blobs(240, random_state=2)[0].astype(np.float32), 30)
-    found = spectral_embedding(graph, 4, key=key, num_extra=2, tolerance=1e-10)
+    result = spectral_embedding(graph, 4, key=key, num_extra=2, tolerance=1e-10)
     values, vectors = dense_eigenproblem(graph)
-    np.testing.assert_allclose(found.eigenvalues, values[:6], atol=1e-5)
+    np.testing.assert_allclose(result.eigenvalues, values[:6], atol=1e-5)
     # Rows are settled up to a rotation: compare the angles between them.
     rows = vectors[:, :4] / np.linalg.norm(vectors[:, :4], axis=1, keepdims=True)
     atol = 1e-2 if way == "lobpcg" else 1e-5
-    np.testing.assert_allclose(found.vectors @ found.vectors.T, rows @ rows.T, atol=atol)
-    assert (found.vectors.shape[1], found.basis.shape) == (4, (240, 4))
+    np.testing.assert_allclose(result.vectors @ result.vectors.T, rows @ rows.T, atol=atol)
+    assert (result.vectors.shape[1], result.basis.shape) == (4, (240, 4))
 
 
 def test_moons_come_apart_as_with_scikit_learn(key) -> None:
     points, labels = moons(240)
     graph = graph_of(points, 14)  # connected, or scikit-learn warns
-    found = kmeans(spectral_embedding(graph, 2, key=key).vectors, 2, key=key)
+    result = kmeans(spectral_embedding(graph, 2, key=key).vectors, 2, key=key)
     witness = sklearn.cluster.SpectralClustering(2, affinity="precomputed", random_state=0)
     theirs = witness.fit_predict(graph.toarray())
-    assert scores(labels, found.assignments)["acc"] > 0.98
-    assert scores(theirs, found.assignments)["acc"] > 0.99
+    assert scores(labels, result.assignments)["acc"] > 0.98
+    assert scores(theirs, result.assignments)["acc"] > 0.99
     assert (
         scores(labels, sklearn.cluster.KMeans(2, random_state=0).fit_predict(points))["acc"] < 0.9
     )
-    assert normalised_cut(graph, found.assignments) <= normalised_cut(graph, labels) + 1e-9
+    assert normalised_cut(graph, result.assignments) <= normalised_cut(graph, labels) + 1e-9
 
 
 @pytest.mark.usefixtures("no_dense")
@@ -145,9 +145,9 @@ def test_new_samples_go_where_their_neighbours_are(key) -> None:
 def test_extension_by_the_graph_itself_reproduces_the_rows(way: str, key) -> None:
     # y = D⁻¹ W v / λ is the eigenvalue equation.
     graph = graph_of(moons(240)[0])
-    found = spectral_embedding(graph, 3, key=key, tolerance=1e-10)
+    result = spectral_embedding(graph, 3, key=key, tolerance=1e-10)
     atol = 5e-2 if way == "lobpcg" else 1e-5
-    np.testing.assert_allclose(found.extend(graph), found.vectors, atol=atol)
+    np.testing.assert_allclose(result.extend(graph), result.vectors, atol=atol)
 
 
 # Graphs that are not connected.
@@ -155,10 +155,10 @@ def test_extension_by_the_graph_itself_reproduces_the_rows(way: str, key) -> Non
 
 def test_every_part_has_a_vector(way: str, key) -> None:
     del way
-    found = spectral_embedding(parts(3, 80), 3, key=key)
-    np.testing.assert_allclose(found.eigenvalues[:4], [1, 1, 1, -1 / 79], atol=1e-6)
-    assert eigengap(found.eigenvalues, 3) > 1
-    clusters = kmeans(found.vectors, 3, key=key)
+    result = spectral_embedding(parts(3, 80), 3, key=key)
+    np.testing.assert_allclose(result.eigenvalues[:4], [1, 1, 1, -1 / 79], atol=1e-6)
+    assert eigengap(result.eigenvalues, 3) > 1
+    clusters = kmeans(result.vectors, 3, key=key)
     np.testing.assert_array_equal(np.unique(clusters.assignments, return_counts=True)[1], 80)
     assert normalised_cut(parts(3, 80), clusters.assignments) == 0
     np.testing.assert_allclose(clusters.distances, 0, atol=1e-6)
@@ -166,30 +166,30 @@ def test_every_part_has_a_vector(way: str, key) -> None:
 
 def test_more_parts_than_clusters(way: str, key) -> None:
     del way
-    found = spectral_embedding(parts(40, 6), 3, key=key)
-    assert np.isfinite(found.vectors).all()
-    assert np.isfinite(found.basis).all()
-    np.testing.assert_allclose(found.eigenvalues, 1.0)
-    clusters = kmeans(found.vectors, 3, key=key)
+    result = spectral_embedding(parts(40, 6), 3, key=key)
+    assert np.isfinite(result.vectors).all()
+    assert np.isfinite(result.basis).all()
+    np.testing.assert_allclose(result.eigenvalues, 1.0)
+    clusters = kmeans(result.vectors, 3, key=key)
     assert set(clusters.assignments) == {0, 1, 2}
 
 
 def test_large_parts_come_before_small_ones(way: str, key) -> None:
     del way
     graph = scipy.sparse.csr_array(scipy.sparse.block_diag([parts(20, 2), parts(2, 50)]))
-    found = spectral_embedding(graph, 2, key=key)
-    assert not found.vectors[:40].any()
-    clusters = kmeans(found.vectors[40:], 2, key=key)
+    result = spectral_embedding(graph, 2, key=key)
+    assert not result.vectors[:40].any()
+    clusters = kmeans(result.vectors[40:], 2, key=key)
     np.testing.assert_array_equal(np.bincount(clusters.assignments), [50, 50])
 
 
 def test_samples_without_any_affinity(way: str, key) -> None:
     del way
     graph = scipy.sparse.csr_array(scipy.sparse.block_diag([parts(3, 78), np.zeros((6, 6))]))
-    found = spectral_embedding(graph, 3, key=key)
-    assert np.isfinite(found.vectors).all()
-    assert not found.vectors[234:].any()
-    clusters = kmeans(found.vectors, 3, key=key)
+    result = spectral_embedding(graph, 3, key=key)
+    assert np.isfinite(result.vectors).all()
+    assert not result.vectors[234:].any()
+    clusters = kmeans(result.vectors, 3, key=key)
     assert np.isfinite(clusters.distances).all()
     empty = spectral_embedding(scipy.sparse.csr_array((5, 5)), 2, key=key)
     np.testing.assert_array_equal(empty.vectors, np.zeros((5, 2)))
@@ -199,10 +199,10 @@ def test_samples_without_any_affinity(way: str, key) -> None:
 def test_no_sample_is_lost(case: str, key) -> None:
     common = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
     points = odd_points(case, common)
-    found = spectral_embedding(graph_of(points), 3, key=key)
-    assert np.isfinite(found.vectors).all()
-    np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1).max(), 1.0)
-    clusters = kmeans(found.vectors, 3, key=key)
+    result = spectral_embedding(graph_of(points), 3, key=key)
+    assert np.isfinite(result.vectors).all()
+    np.testing.assert_allclose(np.linalg.norm(result.vectors, axis=1).max(), 1.0)
+    clusters = kmeans(result.vectors, 3, key=key)
     assert clusters.assignments.shape == (len(points),)
     assert ((clusters.assignments >= 0) & (clusters.assignments < 3)).all()
     assert np.isfinite(clusters.distances).all()
@@ -229,9 +229,9 @@ def test_normalised_cut_is_the_formula(key) -> None:
 def test_relaxation_bounds_the_cut_from_below(key) -> None:
     # Ky Fan: no assignment cuts less than K less the sum of the K leading eigenvalues.
     graph = graph_of(moons(240)[0])
-    found = spectral_embedding(graph, 3, key=key)
-    clusters = kmeans(found.vectors, 3, key=key)
-    bound = 3 - found.eigenvalues[:3].sum()
+    result = spectral_embedding(graph, 3, key=key)
+    clusters = kmeans(result.vectors, 3, key=key)
+    bound = 3 - result.eigenvalues[:3].sum()
     assert bound - 1e-9 <= normalised_cut(graph, clusters.assignments) < 10 * bound + 0.1
 
 
@@ -272,14 +272,14 @@ def test_weighed_samples_lie_where_as_many_copies_do(key: jax.Array) -> None:
     of = np.repeat(np.arange(60), weight)
     weighed = weighted_graph(graph, rows=weight, columns=weight)
     copied = scipy.sparse.csr_array(graph.toarray()[of][:, of])
-    found, copies = (spectral_embedding(each, 3, key=key) for each in (weighed, copied))
+    result, copies = (spectral_embedding(each, 3, key=key) for each in (weighed, copied))
     plain = spectral_embedding(graph, 3, key=key)
-    np.testing.assert_allclose(found.eigenvalues[:4], copies.eigenvalues[:4], atol=1e-9)
-    np.testing.assert_allclose(found.vectors[of], copies.vectors, atol=1e-7)
-    assert np.abs(found.vectors - plain.vectors).max() > 1e-2
+    np.testing.assert_allclose(result.eigenvalues[:4], copies.eigenvalues[:4], atol=1e-9)
+    np.testing.assert_allclose(result.vectors[of], copies.vectors, atol=1e-7)
+    assert np.abs(result.vectors - plain.vectors).max() > 1e-2
     labels = np.arange(60) % 3
     cut = normalised_cut(weighed, labels)
     assert cut == pytest.approx(normalised_cut(copied, labels[of]), rel=1e-12)
     # And new samples, by affinities to those that count.
-    extended = found.extend(weighted_graph(graph, columns=weight))
-    np.testing.assert_allclose(extended, found.vectors, atol=1e-7)
+    extended = result.extend(weighted_graph(graph, columns=weight))
+    np.testing.assert_allclose(extended, result.vectors, atol=1e-7)

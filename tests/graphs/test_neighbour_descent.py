@@ -60,8 +60,8 @@ def nearest(distances: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(distances, axis=1, kind="stable")[:, :count]
 
 
-def recall(exact: np.ndarray, found: DescentResult) -> float:
-    rows = zip(exact, found.neighbours.index, strict=True)
+def recall(exact: np.ndarray, result: DescentResult) -> float:
+    rows = zip(exact, result.neighbours.index, strict=True)
     return float(np.mean([np.isin(some, row).mean() for some, row in rows]))
 
 
@@ -83,12 +83,12 @@ def test_euclidean_neighbours_are_scikit_learns() -> None:
     samples = points(1000)
     witness = sklearn.neighbors.NearestNeighbors(n_neighbors=10).fit(samples)
     distance, index = witness.kneighbors()
-    found = nearest_neighbour_descent(SquaredEuclidean(), samples, 10, key=KEY, symmetric=True)
-    assert found.converged
-    assert recall(index, found) > 0.97
-    assert found.pairs_per_sample < 120
-    same = found.neighbours.index == index
-    np.testing.assert_allclose(found.neighbours.distance[same], distance[same] ** 2, rtol=1e-5)
+    result = nearest_neighbour_descent(SquaredEuclidean(), samples, 10, key=KEY, symmetric=True)
+    assert result.converged
+    assert recall(index, result) > 0.97
+    assert result.pairs_per_sample < 120
+    same = result.neighbours.index == index
+    np.testing.assert_allclose(result.neighbours.distance[same], distance[same] ** 2, rtol=1e-5)
 
 
 @pytest.mark.parametrize("direction", ["forward", "min", "mean"])
@@ -96,31 +96,31 @@ def test_a_distance_that_is_no_metric(direction: str, evaluated: list[tuple[int,
     samples = points(500, 4)
     there = uphill(samples)
     full = {"forward": there, "min": np.minimum(there, there.T), "mean": (there + there.T) / 2}
-    found = nearest_neighbour_descent(Uphill(), samples, 8, key=KEY, direction=direction)
-    assert recall(nearest(full[direction], 8), found) > 0.95
+    result = nearest_neighbour_descent(Uphill(), samples, 8, key=KEY, direction=direction)
+    assert recall(nearest(full[direction], 8), result) > 0.95
     rows = np.arange(500)[:, None]
-    expected = full[direction][rows, found.neighbours.index]
-    np.testing.assert_allclose(found.neighbours.distance, expected, rtol=1e-5)
+    expected = full[direction][rows, result.neighbours.index]
+    np.testing.assert_allclose(result.neighbours.distance, expected, rtol=1e-5)
     # No pair twice, and the count is of evaluations, both ways where both are.
-    assert len(set(evaluated)) == len(evaluated) == found.num_evaluations
-    assert found.pairs_per_sample < 250
+    assert len(set(evaluated)) == len(evaluated) == result.num_evaluations
+    assert result.pairs_per_sample < 250
 
 
 def test_a_symmetric_distance_is_evaluated_one_way(evaluated: list[tuple[int, int]]) -> None:
     samples = points(300, 3)
-    found = nearest_neighbour_descent(SquaredEuclidean(), samples, 6, key=KEY, symmetric=True)
-    assert len({frozenset(pair) for pair in evaluated}) == len(evaluated) == found.num_evaluations
+    result = nearest_neighbour_descent(SquaredEuclidean(), samples, 6, key=KEY, symmetric=True)
+    assert len({frozenset(pair) for pair in evaluated}) == len(evaluated) == result.num_evaluations
     both = nearest_neighbour_descent(SquaredEuclidean(), samples, 6, key=KEY, direction="mean")
-    np.testing.assert_array_equal(both.neighbours.index, found.neighbours.index)
-    assert both.num_evaluations == 2 * found.num_evaluations
+    np.testing.assert_array_equal(both.neighbours.index, result.neighbours.index)
+    assert both.num_evaluations == 2 * result.num_evaluations
 
 
 def test_samples_are_trees() -> None:
     samples = {"place": points(300, 2), "length": points(300, 1)[:, 0]}
     apart = ((samples["place"][:, None] - samples["place"][None]) ** 2).sum(2)
     apart += np.abs(samples["length"][:, None] - samples["length"][None])
-    found = nearest_neighbour_descent(OfTrees(), samples, 7, key=KEY, symmetric=True)
-    assert recall(nearest(apart, 7), found) > 0.97
+    result = nearest_neighbour_descent(OfTrees(), samples, 7, key=KEY, symmetric=True)
+    assert recall(nearest(apart, 7), result) > 0.97
 
 
 def test_the_same_key_finds_the_same() -> None:
@@ -138,20 +138,20 @@ def test_the_same_key_finds_the_same() -> None:
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_few_samples_have_all_others(count: int, wanted: int, symmetric: bool) -> None:
     samples = points(count)
-    found = nearest_neighbour_descent(
+    result = nearest_neighbour_descent(
         SquaredEuclidean(), samples, wanted, key=KEY, symmetric=symmetric
     )
     exact = nearest_neighbours(samples, samples, wanted, exclude_self=True)
-    np.testing.assert_array_equal(found.neighbours.index, exact.index)
-    np.testing.assert_allclose(found.neighbours.distance, exact.distance**2, rtol=1e-5)
-    assert found.num_evaluations == count * (count - 1) // (1 + symmetric)
-    assert found.converged
+    np.testing.assert_array_equal(result.neighbours.index, exact.index)
+    np.testing.assert_allclose(result.neighbours.distance, exact.distance**2, rtol=1e-5)
+    assert result.num_evaluations == count * (count - 1) // (1 + symmetric)
+    assert result.converged
 
 
 def test_duplicates_are_neighbours_at_distance_zero() -> None:
     samples = np.repeat(points(100, 3), 4, axis=0)
-    found = nearest_neighbour_descent(SquaredEuclidean(), samples, 15, key=KEY, symmetric=True)
-    index, distance = found.neighbours.index, found.neighbours.distance
+    result = nearest_neighbour_descent(SquaredEuclidean(), samples, 15, key=KEY, symmetric=True)
+    index, distance = result.neighbours.index, result.neighbours.distance
     assert not (index == np.arange(400)[:, None]).any()
     np.testing.assert_array_equal(distance == 0, index // 4 == np.arange(400)[:, None] // 4)
     assert np.mean(distance[:, :3] == 0) > 0.98
@@ -164,7 +164,7 @@ def test_duplicates_are_neighbours_at_distance_zero() -> None:
 def test_candidates_are_a_start(evaluated: list[tuple[int, int]]) -> None:
     samples = points(400, 12)
     exact = nearest_neighbours(samples, samples, 8, exclude_self=True)
-    found = nearest_neighbour_descent(
+    result = nearest_neighbour_descent(
         SquaredEuclidean(),
         samples,
         8,
@@ -173,26 +173,26 @@ def test_candidates_are_a_start(evaluated: list[tuple[int, int]]) -> None:
         symmetric=True,
         max_pairs=10,
     )
-    assert recall(exact.index, found) == 1.0
+    assert recall(exact.index, result) == 1.0
     # Theirs and nothing random.
     rows = {frozenset((i, j)) for i, row in enumerate(exact.index.tolist()) for j in row}
     start = {frozenset(pair) for pair in evaluated[: len(rows)]}
     assert start == rows
     # Too few, and each sample among its own: random ones are added.
     few = (np.arange(400)[:, None] + np.array([[0, -1]])) % 400
-    found = nearest_neighbour_descent(
+    result = nearest_neighbour_descent(
         SquaredEuclidean(), samples, 8, key=KEY, candidates=few, symmetric=True
     )
-    assert recall(exact.index, found) > 0.9
+    assert recall(exact.index, result) > 0.9
 
 
 def test_it_stops_before_max_pairs_and_says_so() -> None:
     results: list[DescentResult] = []
     settings = {"key": KEY, "max_pairs": 60, "callback": results.append}
-    found = nearest_neighbour_descent(Uphill(), points(500, 8), 10, **settings)
-    assert not found.converged
-    assert 40 < found.pairs_per_sample <= 60
-    assert results[-1].num_evaluations == found.num_evaluations
+    result = nearest_neighbour_descent(Uphill(), points(500, 8), 10, **settings)
+    assert not result.converged
+    assert 40 < result.pairs_per_sample <= 60
+    assert results[-1].num_evaluations == result.num_evaluations
     assert len(results) > 5
     for earlier, later in itertools.pairwise(results):
         assert earlier.num_evaluations < later.num_evaluations
@@ -226,10 +226,10 @@ def test_what_is_found_is_true_and_no_nearer_than_the_nearest(
     if symmetric:
         distance, full = SquaredEuclidean(), ((samples[:, None] - samples[None]) ** 2).sum(2)
     settings = {"symmetric": symmetric, "sample_rate": sample_rate}
-    found = nearest_neighbour_descent(
+    result = nearest_neighbour_descent(
         distance, samples, wanted, key=jax.random.key(seed), **settings
     )
-    index, lengths = found.neighbours.index, found.neighbours.distance
+    index, lengths = result.neighbours.index, result.neighbours.distance
     possible = min(wanted, count - 1)
     assert index.shape == lengths.shape == (count, possible)
     assert all(len(set(row)) == possible and i not in row for i, row in enumerate(index.tolist()))

@@ -31,13 +31,13 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_blocks")
 def test_neighbours_are_scikit_learns(exclude_self: bool) -> None:
     points = np.random.default_rng(0).normal(size=(300, 7)).astype(np.float32)
-    found = nearest_neighbours(points, points, 6, exclude_self=exclude_self, chunk_size=48)
+    result = nearest_neighbours(points, points, 6, exclude_self=exclude_self, chunk_size=48)
     witness = sklearn.neighbors.NearestNeighbors(n_neighbors=6, algorithm="brute")
     witness.fit(points.astype(float))
     distance, index = witness.kneighbors(None if exclude_self else points.astype(float))
-    np.testing.assert_array_equal(found.index, index)
-    np.testing.assert_allclose(found.distance, distance, atol=1e-6)
-    assert (len(found), found.num_neighbours) == (300, 6)
+    np.testing.assert_array_equal(result.index, index)
+    np.testing.assert_allclose(result.distance, distance, atol=1e-6)
+    assert (len(result), result.num_neighbours) == (300, 6)
 
 
 @hypothesis.given(
@@ -49,52 +49,52 @@ def test_neighbours_are_scikit_learns(exclude_self: bool) -> None:
 def test_ties_go_to_the_lower_index(seed: int, count: int, wanted: int, exclude_self: bool) -> None:
     # Points on a small lattice: nearly all distances are ties, many are duplicates.
     points = np.random.default_rng(seed).integers(0, 3, size=(count, 2)).astype(np.float32)
-    found = nearest_neighbours(points, points, wanted, exclude_self=exclude_self, chunk_size=16)
+    result = nearest_neighbours(points, points, wanted, exclude_self=exclude_self, chunk_size=16)
     possible = min(wanted, count - exclude_self)
     index, distance = brute_force(points, points, possible, exclude_self)
-    np.testing.assert_allclose(found.distance, distance, atol=1e-6)
+    np.testing.assert_allclose(result.distance, distance, atol=1e-6)
     # Which of many equals are found may be settled by rounding; not their order.
-    settled = found.distance == 0
-    np.testing.assert_array_equal(found.index[settled], index[settled])
-    ordered = np.diff(found.distance, axis=1) > 0
-    assert (ordered | (np.diff(found.index, axis=1) > 0)).all()
+    settled = result.distance == 0
+    np.testing.assert_array_equal(result.index[settled], index[settled])
+    ordered = np.diff(result.distance, axis=1) > 0
+    assert (ordered | (np.diff(result.index, axis=1) > 0)).all()
 
 
 @pytest.mark.usefixtures("small_blocks")
 def test_ties_across_groups_and_blocks() -> None:
     points = np.zeros((200, 3), np.float32)
-    found = nearest_neighbours(points, points, 5, exclude_self=True, chunk_size=64)
+    result = nearest_neighbours(points, points, 5, exclude_self=True, chunk_size=64)
     index, _ = brute_force(points, points, 5, exclude_self=True)
-    np.testing.assert_array_equal(found.index, index)
-    assert not found.distance.any()
+    np.testing.assert_array_equal(result.index, index)
+    assert not result.distance.any()
 
 
 def test_duplicates_are_at_distance_zero_and_remain() -> None:
     # Far from the origin the expanded square has no digit left for small distances.
     points = np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32) + 1000
     points[20:] = points[:20]
-    found = nearest_neighbours(points, points, 3, exclude_self=True)
-    assert (found.distance[:, 0] == 0).all()
-    np.testing.assert_array_equal(found.index[:, 0], (np.arange(40) + 20) % 40)
-    assert (found.distance[:, 1] > 0).all()
+    result = nearest_neighbours(points, points, 3, exclude_self=True)
+    assert (result.distance[:, 0] == 0).all()
+    np.testing.assert_array_equal(result.index[:, 0], (np.arange(40) + 20) % 40)
+    assert (result.distance[:, 1] > 0).all()
 
 
 def test_one_far_sample_does_not_blur_the_others() -> None:
     points = np.random.default_rng(3).normal(size=(100, 4)).astype(np.float32)
     points[17] += np.float32(1e7)
-    found = nearest_neighbours(points, points, 4, exclude_self=True)
+    result = nearest_neighbours(points, points, 4, exclude_self=True)
     index, distance = brute_force(points, points, 4, exclude_self=True)
-    np.testing.assert_array_equal(np.delete(found.index, 17, 0), np.delete(index, 17, 0))
-    np.testing.assert_allclose(found.distance, distance, rtol=1e-5)
+    np.testing.assert_array_equal(np.delete(result.index, 17, 0), np.delete(index, 17, 0))
+    np.testing.assert_allclose(result.distance, distance, rtol=1e-5)
 
 
 @pytest.mark.parametrize("power", [-100, -60, 60, 100])
 def test_squares_neither_overflow_nor_vanish(power: int) -> None:
     points = np.random.default_rng(4).normal(size=(100, 4)).astype(np.float32)
     plain = nearest_neighbours(points, points, 4)
-    found = nearest_neighbours(*[np.ldexp(points, power)] * 2, 4)
-    np.testing.assert_array_equal(found.index, plain.index)
-    np.testing.assert_array_equal(found.distance, np.ldexp(plain.distance, power))
+    result = nearest_neighbours(*[np.ldexp(points, power)] * 2, 4)
+    np.testing.assert_array_equal(result.index, plain.index)
+    np.testing.assert_array_equal(result.distance, np.ldexp(plain.distance, power))
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -102,7 +102,7 @@ def test_queries_apart_from_references() -> None:
     rng = np.random.default_rng(1)
     queries, references = rng.normal(size=(37, 4)), rng.normal(size=(150, 4))
     calls = []
-    found = nearest_neighbours(
+    result = nearest_neighbours(
         queries,
         references,
         5,
@@ -110,8 +110,8 @@ def test_queries_apart_from_references() -> None:
         report=lambda done, total: calls.append((done, total)),
     )
     index, distance = brute_force(queries, references, 5)
-    np.testing.assert_array_equal(found.index, index)
-    np.testing.assert_allclose(found.distance, distance, atol=1e-5)
+    np.testing.assert_array_equal(result.index, index)
+    np.testing.assert_allclose(result.distance, distance, atol=1e-5)
     assert calls == [(16, 37), (32, 37), (37, 37)]
 
 
@@ -126,9 +126,9 @@ def test_chunks_do_not_change_the_result() -> None:
 @pytest.mark.parametrize(("count", "exclude_self", "expected"), [(3, True, 2), (3, False, 3)])
 def test_as_many_as_there_are(count: int, exclude_self: bool, expected: int) -> None:
     points = np.arange(count, dtype=np.float32)[:, None]
-    found = nearest_neighbours(points, points, 10, exclude_self=exclude_self)
-    assert found.index.shape == (count, expected)
-    assert np.isfinite(found.distance).all()
+    result = nearest_neighbours(points, points, 10, exclude_self=exclude_self)
+    assert result.index.shape == (count, expected)
+    assert np.isfinite(result.distance).all()
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,10 @@ def doubtful(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def coordinates(spread: str, count: int = 160, columns: int = 9, seed: int = 0) -> np.ndarray:
     """Random coordinates whose leading ones are large, small, or like all others."""
-    found = np.random.default_rng(seed).normal(size=(count, columns))
+    result = np.random.default_rng(seed).normal(size=(count, columns))
     scale = {"large": 30.0, "equal": 1.0, "small": 0.01}[spread]
-    found[:, :3] *= scale
-    return found.astype(np.float32)
+    result[:, :3] *= scale
+    return result.astype(np.float32)
 
 
 @pytest.mark.parametrize("spread", ["large", "equal", "small"])
@@ -62,9 +62,9 @@ def test_nested_neighbours_are_those_of_each_window(
     spread: str, removed: tuple[int, ...], dimensions: int
 ) -> None:
     points = coordinates(spread)
-    found = nested_neighbours(points, removed, dimensions, 4)
-    assert len(found) == len(removed)
-    for near, n in zip(found, removed, strict=True):
+    result = nested_neighbours(points, removed, dimensions, 4)
+    assert len(result) == len(removed)
+    for near, n in zip(result, removed, strict=True):
         index, distance = brute_force(points[:, n : n + dimensions], 4)
         np.testing.assert_array_equal(near.index, index)
         np.testing.assert_allclose(near.distance, distance, rtol=1e-5)
@@ -92,9 +92,9 @@ def test_nested_neighbours_of_many_duplicates(doubtful: list[int]) -> None:
     # Each place is held by more samples than are candidates.
     places = np.random.default_rng(0).normal(size=(2, 5)).astype(np.float32)
     points = np.repeat(places, 70, axis=0)
-    found = nested_neighbours(points, (0, 2), 5, 4)
+    result = nested_neighbours(points, (0, 2), 5, 4)
     assert doubtful == [140, 140]
-    for near in found:
+    for near in result:
         assert (near.distance == 0).all()
         assert not (near.index == np.arange(140)[:, None]).any()
         assert (near.index // 70 == np.arange(140)[:, None] // 70).all()
@@ -126,9 +126,9 @@ def test_rejudged_sorts_by_the_new_distance_and_then_by_index() -> None:
         np.array([[7, 3, 5, 1], [2, 9, 4, 8]], np.int32), np.arange(8.0).reshape(2, 4)
     )
     distance = np.array([[1.0, 0.5, 1.0, 2.0], [0.0, 0.0, 0.0, 0.0]])
-    found = reranked(candidates, distance, 3)
-    assert found.index.tolist() == [[3, 5, 7], [2, 4, 8]]
-    assert found.distance.tolist() == [[0.5, 1.0, 1.0], [0.0, 0.0, 0.0]]
+    result = reranked(candidates, distance, 3)
+    assert result.index.tolist() == [[3, 5, 7], [2, 4, 8]]
+    assert result.distance.tolist() == [[0.5, 1.0, 1.0], [0.0, 0.0, 0.0]]
     assert reranked(candidates, distance, 9).index.tolist() == [[3, 5, 7, 1], [2, 4, 8, 9]]
 
 
@@ -176,7 +176,7 @@ def test_judged_candidates_are_a_double_loop(direction: str, others: bool) -> No
         if done == total:
             totals.append(total)
 
-    found = candidate_distances(
+    result = candidate_distances(
         candidates,
         Uphill(),
         samples,
@@ -187,7 +187,7 @@ def test_judged_candidates_are_a_double_loop(direction: str, others: bool) -> No
     )
     combine = JUDGED[direction]
     asked = set()
-    for near, distance in zip(candidates, found, strict=True):
+    for near, distance in zip(candidates, result, strict=True):
         assert distance.shape == near.index.shape
         for i, row in enumerate(near.index.tolist()):
             for place, j in enumerate(row):
@@ -210,7 +210,7 @@ def test_pair_distances_in_chunks(chunk_size: int) -> None:
     samples, prototypes = pictures(6, 0), pictures(4, 1)
     sources, targets = np.array([0, 5, 5, 2, 0, 1, 3]), np.array([3, 0, 0, 2, 1, 1, 0])
     reported: list[tuple[int, int]] = []
-    found = pair_distances(
+    result = pair_distances(
         SquaredEuclidean(),
         samples,
         prototypes,
@@ -220,7 +220,7 @@ def test_pair_distances_in_chunks(chunk_size: int) -> None:
         report=lambda done, total: reported.append((done, total)),
     )
     expected = ((samples[sources] - prototypes[targets]) ** 2).sum((1, 2, 3))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
     assert [done for done, _ in reported] == [*range(chunk_size, 7, chunk_size), 7]
     assert {total for _, total in reported} == {7}
 
@@ -237,16 +237,16 @@ def test_a_prepared_distance_is_the_invariant_one_pair_by_pair() -> None:
     # What is computed once for all pairs is computed from the prototype where there is but one.
     for j in range(5):
         prepared = invariant.prepared(jnp.asarray(images[j : j + 1]), penalty)
-        found = pair_distances(prepared, images, images, np.arange(5), np.full(5, j))
-        np.testing.assert_allclose(found, expected[:, j], rtol=1e-4, atol=1e-5)
+        result = pair_distances(prepared, images, images, np.arange(5), np.full(5, j))
+        np.testing.assert_allclose(result, expected[:, j], rtol=1e-4, atol=1e-5)
     # From several it is another way down, but from nowhere it leads up.
     prepared = invariant.prepared(jnp.asarray(images), penalty)
-    found = pair_distances(prepared, images, images, sources, targets).reshape(5, 5)
+    result = pair_distances(prepared, images, images, sources, targets).reshape(5, 5)
     np.testing.assert_allclose(np.diag(expected), 0.0, atol=1e-5)
     # Aligned, a pair is nearer than as it is.
     plain = ((images[:, None] - images[None]) ** 2).sum((2, 3, 4))
-    assert (found <= plain + 1e-5).all()
-    assert found.sum() < 0.7 * plain.sum()
+    assert (result <= plain + 1e-5).all()
+    assert result.sum() < 0.7 * plain.sum()
 
 
 @pytest.mark.parametrize("removed", [(0,), (0, 2)])

@@ -28,18 +28,18 @@ def test_transfer_cut_solves_the_bipartite_graph(neighbours: int) -> None:
     graph = affinities(points, points[::12], neighbours)
     # The same to all: without it the blobs are apart, and eigenvalues meet.
     graph = scipy.sparse.csr_array(graph.toarray() + 1e-3 * np.arange(1, 21)[None] / 20)
-    found = transfer_cut(graph, 4)
+    result = transfer_cut(graph, 4)
     dense = graph.toarray()
     count, p = dense.shape
     whole = np.block([[np.zeros((count, count)), dense], [dense.T, np.zeros((p, p))]])
     values, vectors = scipy.linalg.eigh(whole, np.diag(whole.sum(1)))
     values, vectors = values[::-1], vectors[:, ::-1]
-    np.testing.assert_allclose(np.sqrt(found.eigenvalues), values[:9], atol=1e-9)
+    np.testing.assert_allclose(np.sqrt(result.eigenvalues), values[:9], atol=1e-9)
     rows = vectors[:count, :4]
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    np.testing.assert_allclose(found.vectors @ found.vectors.T, rows @ rows.T, atol=1e-6)
+    np.testing.assert_allclose(result.vectors @ result.vectors.T, rows @ rows.T, atol=1e-6)
     # And the representatives' part, up to the norm of a vector.
-    scale = vectors[count:, :4] / found.basis
+    scale = vectors[count:, :4] / result.basis
     np.testing.assert_allclose(np.abs(scale), np.abs(scale[:1]).repeat(p, axis=0), rtol=1e-5)
 
 
@@ -69,11 +69,11 @@ def test_representatives_are_better_than_random_samples(key) -> None:
     def distortion(centres: np.ndarray) -> float:
         return float(np.mean(nearest_neighbours(points, centres, 1).distance ** 2))
 
-    found = representatives(points, 40, key=key, num_candidates=500)
-    assert distortion(found) < 0.8 * distortion(points[:40])
-    np.testing.assert_array_equal(found, representatives(points, 40, key=key, num_candidates=500))
+    result = representatives(points, 40, key=key, num_candidates=500)
+    assert distortion(result) < 0.8 * distortion(points[:40])
+    np.testing.assert_array_equal(result, representatives(points, 40, key=key, num_candidates=500))
     other = representatives(points, 40, key=jax.random.key(1), num_candidates=500)
-    assert np.abs(found - other).max() > 0.01
+    assert np.abs(result - other).max() > 0.01
 
 
 def test_few_samples_represent_themselves(key) -> None:
@@ -110,10 +110,10 @@ def test_no_sample_is_lost(case: str, key) -> None:
 
 def test_representatives_and_samples_without_affinities() -> None:
     graph = scipy.sparse.csr_array(np.array([[1.0, 0.5, 0], [0, 1.0, 0], [0, 0, 0]]))
-    found = transfer_cut(graph, 2)
-    assert np.isfinite(found.vectors).all()
-    np.testing.assert_array_equal(found.vectors[2], 0.0)
-    np.testing.assert_array_equal(found.basis[2], 0.0)
+    result = transfer_cut(graph, 2)
+    assert np.isfinite(result.vectors).all()
+    np.testing.assert_array_equal(result.vectors[2], 0.0)
+    np.testing.assert_array_equal(result.basis[2], 0.0)
 
 
 def test_weighed_samples_lie_where_as_many_copies_do() -> None:

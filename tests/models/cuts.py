@@ -71,38 +71,38 @@ def far_groups(labels: np.ndarray) -> np.ndarray:
     return (blobs(int(labels.max()) + 1, seed=4)[labels] + noise).astype(np.float32)
 
 
-def check_cut(found: Result, images: np.ndarray) -> None:
+def check_cut(result: Result, images: np.ndarray) -> None:
     """What holds of every result, however odd the images."""
-    count, clusters = len(images), found.model.num_clusters
-    outcome = found.outcome
+    count, clusters = len(images), result.model.num_clusters
+    outcome = result.outcome
     assert outcome.status is Status.SOLVED
-    assert found.history == (found.loss,)
-    assert -1e-6 <= found.loss <= clusters
-    assert found.assignments.shape == (count,)
-    assert found.assignments.min() >= 0
-    assert found.assignments.max() < clusters
-    assert np.isfinite(found.distances).all()
-    assert (found.distances >= 0).all()
-    assert (found.margins >= 0).all()
+    assert result.history == (result.loss,)
+    assert -1e-6 <= result.loss <= clusters
+    assert result.assignments.shape == (count,)
+    assert result.assignments.min() >= 0
+    assert result.assignments.max() < clusters
+    assert np.isfinite(result.distances).all()
+    assert (result.distances >= 0).all()
+    assert (result.margins >= 0).all()
     assert np.isfinite(outcome.assignment.params).all()
     if clusters > 1:
-        assert (outcome.assignment.runners_up != found.assignments).all()
-        assert np.isfinite(found.margins).all()
-    assert found.prototypes.shape == (clusters, *found.registered(images[:1]).shape[1:])
-    assert np.isfinite(found.prototypes).all()
-    assert not found.prototypes[found.counts == 0].any()
-    assert np.isfinite(found.align(images, outcome.assignment.params)).all()
+        assert (outcome.assignment.runners_up != result.assignments).all()
+        assert np.isfinite(result.margins).all()
+    assert result.prototypes.shape == (clusters, *result.registered(images[:1]).shape[1:])
+    assert np.isfinite(result.prototypes).all()
+    assert not result.prototypes[result.counts == 0].any()
+    assert np.isfinite(result.align(images, outcome.assignment.params)).all()
     eigenvalues = outcome.extras["eigenvalues"]
     assert np.isfinite(eigenvalues).all()
     assert (np.diff(eigenvalues) <= 1e-9).all()
     assert eigenvalues[0] <= 1 + 1e-6
     pairs = outcome.extras.get("bridges", np.empty((0, 2), np.int32))
     assert pairs.shape[1:] == (2,)
-    assert (found.assignments[pairs[:, 0]] != found.assignments[pairs[:, 1]]).all()
+    assert (result.assignments[pairs[:, 0]] != result.assignments[pairs[:, 1]]).all()
     assert len(set(pairs.ravel().tolist())) == pairs.size
-    summary = json.loads(json.dumps(found.summary()))
+    summary = json.loads(json.dumps(result.summary()))
     assert all(np.isfinite(summary[name]) for name in ("loss", *outcome.figures))
-    assert (summary["method"], summary["status"]) == (found.model.method, "solved")
+    assert (summary["method"], summary["status"]) == (result.model.method, "solved")
     for array in outcome.extras.values():
         assert np.isfinite(array).all()
 
@@ -122,24 +122,24 @@ def assert_same(one: Result, other: Result) -> None:
     assert one.history == other.history
 
 
-def check_saved(found: Result, images: np.ndarray, folder: Path) -> None:
+def check_saved(result: Result, images: np.ndarray, folder: Path) -> None:
     """What is loaded is what was saved, and predicts the same."""
-    diffclust.save(folder, found)
+    diffclust.save(folder, result)
     loaded = diffclust.load(folder)
-    assert loaded.model == found.model
-    assert_same(loaded, found)
-    one, other = loaded.predict(images[::-1]), found.predict(images[::-1])
+    assert loaded.model == result.model
+    assert_same(loaded, result)
+    one, other = loaded.predict(images[::-1]), result.predict(images[::-1])
     for field in dataclasses.fields(one):
         np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
 
 
-def check_start(found: Result, images: np.ndarray) -> None:
+def check_start(result: Result, images: np.ndarray) -> None:
     """DI K-means can start from the clusters."""
     model = DeformationInvariantKMeans(
         3, landmarks=(2, 2), num_restarts=1, max_passes=2, split_merge=False
     )
-    refined = model.fit(images, key=jax.random.key(0), assignments=found.assignments)
-    assert metrics.adjusted_rand_index(found.assignments, refined.assignments) > 0.8
+    refined = model.fit(images, key=jax.random.key(0), assignments=result.assignments)
+    assert metrics.adjusted_rand_index(result.assignments, refined.assignments) > 0.8
 
 
 def stages(reported: list[Progress]) -> list[str]:

@@ -55,68 +55,77 @@ def images() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def found(images: np.ndarray) -> Result:
+def spectral_result(images: np.ndarray) -> Result:
     return fitted(images)
 
 
-def test_clusters_are_the_classes(found: Result, images: np.ndarray) -> None:
-    check_cut(found, images)
-    assert metrics.adjusted_rand_index(LABELS, found.assignments) > 0.9
-    assert found.outcome.figures["eigengap"] > 0
+def test_clusters_are_the_classes(spectral_result: Result, images: np.ndarray) -> None:
+    check_cut(spectral_result, images)
+    assert metrics.adjusted_rand_index(LABELS, spectral_result.assignments) > 0.9
+    assert spectral_result.outcome.figures["eigengap"] > 0
     # Of one distance the graphs for each number of neighbours are compared.
-    assert 0.9 < found.outcome.figures["stability"] <= 1
+    assert 0.9 < spectral_result.outcome.figures["stability"] <= 1
 
 
 @pytest.mark.slow
 def test_images_that_were_fitted_are_assigned_as_they_were(
-    found: Result, images: np.ndarray
+    spectral_result: Result, images: np.ndarray
 ) -> None:
-    again = found.predict(images)
-    assert np.mean(again.clusters == found.assignments) > 0.95
-    few = found.predict(images[5:8])
+    again = spectral_result.predict(images)
+    assert np.mean(again.clusters == spectral_result.assignments) > 0.95
+    few = spectral_result.predict(images[5:8])
     np.testing.assert_array_equal(few.clusters, again.clusters[5:8])
     np.testing.assert_allclose(few.distances, again.distances[5:8], atol=1e-3)
 
 
 @pytest.mark.slow
-def test_new_images_go_to_their_class(found: Result) -> None:
+def test_new_images_go_to_their_class(spectral_result: Result) -> None:
     labels = np.arange(30) % 3
-    means = [np.bincount(found.assignments[k == LABELS]).argmax() for k in range(3)]
+    means = [np.bincount(spectral_result.assignments[k == LABELS]).argmax() for k in range(3)]
     new = strokes(labels, seed=1)
-    assert np.mean(found.predict(new).clusters == np.array(means)[labels]) > 0.9
+    assert np.mean(spectral_result.predict(new).clusters == np.array(means)[labels]) > 0.9
 
 
-def test_a_key_gives_the_same_bits(found: Result, images: np.ndarray) -> None:
-    assert_same(fitted(images), found)
+def test_a_key_gives_the_same_bits(spectral_result: Result, images: np.ndarray) -> None:
+    assert_same(fitted(images), spectral_result)
 
 
-def test_what_is_saved_predicts_the_same_bits(found: Result, images: np.ndarray, tmp_path) -> None:
-    check_saved(found, images, tmp_path / "model")
+def test_what_is_saved_predicts_the_same_bits(
+    spectral_result: Result, images: np.ndarray, tmp_path
+) -> None:
+    check_saved(spectral_result, images, tmp_path / "model")
 
 
 @pytest.mark.parametrize("direction", ["min", "mean"])
-def test_both_directions(direction: str, found: Result, images: np.ndarray) -> None:
+def test_both_directions(direction: str, spectral_result: Result, images: np.ndarray) -> None:
     other = fitted(images, direction=direction)
     check_cut(other, images)
     assert metrics.adjusted_rand_index(LABELS, other.assignments) > 0.9
-    assert np.abs(other.outcome.extras["scales"] - found.outcome.extras["scales"]).max() > 1e-3
+    assert (
+        np.abs(other.outcome.extras["scales"] - spectral_result.outcome.extras["scales"]).max()
+        > 1e-3
+    )
     if direction == "min":
         # Neighbours can only have come nearer.
-        assert (other.outcome.extras["scales"] <= found.outcome.extras["scales"] + 1e-6).all()
+        assert (
+            other.outcome.extras["scales"] <= spectral_result.outcome.extras["scales"] + 1e-6
+        ).all()
     again = other.predict(images)
     assert np.mean(again.clusters == other.assignments) > 0.9
 
 
 @pytest.mark.slow
-def test_scales_are_roots_of_the_invariant_distance(found: Result, images: np.ndarray) -> None:
-    model = found.model
+def test_scales_are_roots_of_the_invariant_distance(
+    spectral_result: Result, images: np.ndarray
+) -> None:
+    model = spectral_result.model
     assert isinstance(model, DeformationInvariantSpectralClustering)
     units = images / np.sqrt((images**2).sum((1, 2, 3), keepdims=True))
     distance = model.distance(units)
     energy = jax.jit(jax.vmap(lambda c: distance(jnp.asarray(units[7]), c)))(jnp.asarray(units))
     squared = np.sort(np.delete(np.asarray(energy), 7))
     # Candidates are few, and so not all of the nearest; none of them is nearer.
-    scales = found.outcome.extras["scales"][:, 7]
+    scales = spectral_result.outcome.extras["scales"][:, 7]
     assert scales.shape == (2,)
     for scale, nearest in zip(scales, np.sqrt(squared[3:5]), strict=True):
         assert scale >= nearest - 1e-6
@@ -126,28 +135,30 @@ def test_scales_are_roots_of_the_invariant_distance(found: Result, images: np.nd
 @pytest.mark.slow
 def test_every_image_twice(images: np.ndarray) -> None:
     twice = np.repeat(images[:24], 2, axis=0)
-    found = fitted(twice, num_neighbours=(3,))
-    check_cut(found, twice)
-    np.testing.assert_array_equal(found.assignments[::2], found.assignments[1::2])
+    spectral_result = fitted(twice, num_neighbours=(3,))
+    check_cut(spectral_result, twice)
+    np.testing.assert_array_equal(
+        spectral_result.assignments[::2], spectral_result.assignments[1::2]
+    )
 
 
 @pytest.mark.slow
 def test_equal_images_are_taken(images: np.ndarray) -> None:
     for equal in (np.full_like(images, 0.5), np.repeat(images[:1], CHUNK, axis=0)):
-        found = fitted(equal)
-        check_cut(found, equal)
-        again = found.predict(equal)
+        spectral_result = fitted(equal)
+        check_cut(spectral_result, equal)
+        again = spectral_result.predict(equal)
         assert np.isfinite(again.distances).all()
         assert np.isin(again.clusters, np.arange(3)).all()
 
 
-def test_blank_images_are_refused(images: np.ndarray, found: Result) -> None:
+def test_blank_images_are_refused(images: np.ndarray, spectral_result: Result) -> None:
     blank = images.copy()
     blank[[4, 9]] = 0
     with pytest.raises(ValueError, match=r"blank images \(all zero\) at index 4, 9"):
         fitted(blank)
     with pytest.raises(ValueError, match=r"blank images \(all zero\) at index 4, 9"):
-        found.predict(blank)
+        spectral_result.predict(blank)
 
 
 def test_fewer_pixels_than_landmarks_are_refused() -> None:
@@ -159,34 +170,36 @@ def test_fewer_pixels_than_landmarks_are_refused() -> None:
 def test_a_graph_in_parts(groups: int, tmp_path) -> None:
     labels = np.arange(CHUNK) % groups
     parts = far_groups(labels)
-    found = fitted(parts)
-    check_cut(found, parts)
-    np.testing.assert_allclose(found.outcome.extras["eigenvalues"][:groups], 1.0, atol=1e-6)
+    spectral_result = fitted(parts)
+    check_cut(spectral_result, parts)
+    np.testing.assert_allclose(
+        spectral_result.outcome.extras["eigenvalues"][:groups], 1.0, atol=1e-6
+    )
     if groups == 3:
-        assert metrics.adjusted_rand_index(labels, found.assignments) == 1.0
-        assert found.outcome.extras["bridges"].shape == (0, 2)
-        diffclust.save(tmp_path / "model", found)
-        assert_same(diffclust.load(tmp_path / "model"), found)
-    again = found.predict(parts)
+        assert metrics.adjusted_rand_index(labels, spectral_result.assignments) == 1.0
+        assert spectral_result.outcome.extras["bridges"].shape == (0, 2)
+        diffclust.save(tmp_path / "model", spectral_result)
+        assert_same(diffclust.load(tmp_path / "model"), spectral_result)
+    again = spectral_result.predict(parts)
     assert np.isfinite(again.distances).all()
 
 
 @pytest.mark.slow
 def test_colour_and_images_that_are_not_square() -> None:
     wide = strokes(LABELS, 7, 10, 3)
-    found = fitted(wide)
-    check_cut(found, wide)
-    assert metrics.adjusted_rand_index(LABELS, found.assignments) > 0.9
+    spectral_result = fitted(wide)
+    check_cut(spectral_result, wide)
+    assert metrics.adjusted_rand_index(LABELS, spectral_result.assignments) > 0.9
 
 
 @pytest.mark.slow
 def test_fewer_images_than_candidates(images: np.ndarray) -> None:
     few = images[:9]
-    found = fitted(few, num_candidates=30, num_neighbours=(3, 20), num_removed=(0, 1))
-    check_cut(found, few)
-    assert found.outcome.figures["stability"] <= 1
-    assert found.outcome.extras["scales"].shape == (4, 9)
-    assert found.predict(few[:2]).clusters.shape == (2,)
+    spectral_result = fitted(few, num_candidates=30, num_neighbours=(3, 20), num_removed=(0, 1))
+    check_cut(spectral_result, few)
+    assert spectral_result.outcome.figures["stability"] <= 1
+    assert spectral_result.outcome.extras["scales"].shape == (4, 9)
+    assert spectral_result.predict(few[:2]).clusters.shape == (2,)
 
 
 def test_too_few_images_are_refused(images: np.ndarray) -> None:
@@ -197,15 +210,15 @@ def test_too_few_images_are_refused(images: np.ndarray) -> None:
 
 
 @pytest.mark.slow
-def test_di_kmeans_starts_from_a_cut(found: Result, images: np.ndarray) -> None:
-    check_start(found, images)
+def test_di_kmeans_starts_from_a_cut(spectral_result: Result, images: np.ndarray) -> None:
+    check_start(spectral_result, images)
 
 
-def test_prototypes_are_those_of_di_kmeans_with_the_same_warps(found: Result) -> None:
-    norms = np.sqrt((found.prototypes**2).sum((1, 2, 3)))
+def test_prototypes_are_those_of_di_kmeans_with_the_same_warps(spectral_result: Result) -> None:
+    norms = np.sqrt((spectral_result.prototypes**2).sum((1, 2, 3)))
     np.testing.assert_allclose(norms, 1.0, rtol=1e-5)
-    params = found.outcome.assignment.params
-    assert params.shape == (CHUNK, found.model.energy().num_params) == (CHUNK, 8)
+    params = spectral_result.outcome.assignment.params
+    assert params.shape == (CHUNK, spectral_result.model.energy().num_params) == (CHUNK, 8)
     assert np.abs(params).max() > 1e-3
 
 
@@ -213,7 +226,7 @@ def test_prototypes_are_those_of_di_kmeans_with_the_same_warps(found: Result) ->
 def test_stages_are_told_in_their_order(images: np.ndarray) -> None:
     reported: list[Progress] = []
     model = by_bending(num_removed=(0, 1))
-    found = model.fit(images, key=KEY, chunk_size=CHUNK, callback=reported.append)
+    spectral_result = model.fit(images, key=KEY, chunk_size=CHUNK, callback=reported.append)
     assert stages(reported) == [
         "features",
         "directions",
@@ -224,7 +237,7 @@ def test_stages_are_told_in_their_order(images: np.ndarray) -> None:
     ]
     assert [(p.done, p.total) for p in reported if p.stage == "cut"] == [(0, 3), (1, 3), (2, 3)]
     reported.clear()
-    found.predict(images, callback=reported.append)
+    spectral_result.predict(images, callback=reported.append)
     assert stages(reported) == ["features", "pairs", "alignments"]
 
 
@@ -232,9 +245,9 @@ def test_stages_are_told_in_their_order(images: np.ndarray) -> None:
 def test_digits_without_labels() -> None:
     digits = load_digits().take(range(150))
     model = DeformationInvariantSpectralClustering(10, landmarks=(3, 3), num_restarts=1)
-    found = model.fit(digits.images, key=KEY)
-    check_cut(found, digits.images)
-    assert metrics.scores(digits.labels, found.assignments)["acc"] > 0.7
+    spectral_result = model.fit(digits.images, key=KEY)
+    check_cut(spectral_result, digits.images)
+    assert metrics.scores(digits.labels, spectral_result.assignments)["acc"] > 0.7
 
 
 SETTINGS_REFUSED = [

@@ -96,14 +96,14 @@ def test_result_is_whole(fitted: Result) -> None:
 
 
 def test_shifted_shapes_are_found(fitted: Result) -> None:
-    found = metrics.scores(LABELS, fitted.assignments)["acc"]
-    assert found > {"dti-kmeans": 0.9, "gmm": 0.34}.get(fitted.model.method, 0.75)
+    result = metrics.scores(LABELS, fitted.assignments)["acc"]
+    assert result > {"dti-kmeans": 0.9, "gmm": 0.34}.get(fitted.model.method, 0.75)
 
 
 def test_new_images_go_where_the_old_ones_went(fitted: Result) -> None:
-    found = fitted.predict(IMAGES)
-    np.testing.assert_array_equal(found.clusters, fitted.assignments)
-    np.testing.assert_allclose(found.distances, fitted.distances, rtol=1e-4, atol=1e-4)
+    result = fitted.predict(IMAGES)
+    np.testing.assert_array_equal(result.clusters, fitted.assignments)
+    np.testing.assert_allclose(result.distances, fitted.distances, rtol=1e-4, atol=1e-4)
 
 
 def test_saved_and_loaded(fitted: Result, tmp_path: Path) -> None:
@@ -226,13 +226,13 @@ def test_goes_on_where_it_stopped_bit_for_bit(method: str, tmp_path: Path) -> No
 
         with open_folder() as folder, pytest.raises(Interrupted):
             model.fit(IMAGES, key=KEY, snapshots=folder, callback=interrupt)
-    begun = []
+    start = []
     with open_folder() as folder:
         assert "snapshot" in (folder.last() or "")
         resumed = model.fit(
-            IMAGES, key=KEY, snapshots=folder, callback=lambda p: begun.append((p.restart, p.done))
+            IMAGES, key=KEY, snapshots=folder, callback=lambda p: start.append((p.restart, p.done))
         )
-    assert begun[0][0] == 1
+    assert start[0][0] == 1
     assert resumed.history == whole.history
     assert resumed.outcome.restarts == whole.outcome.restarts
     chex.assert_trees_all_equal(resumed.outcome.learned, whole.outcome.learned)

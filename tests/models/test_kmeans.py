@@ -27,24 +27,26 @@ def quick(model: type[AbstractPrototypeModel], **settings) -> AbstractPrototypeM
     return model(2, num_restarts=1, split_merge=False, **settings)
 
 
-def check_result(found: Result, images: np.ndarray) -> None:
+def check_result(result: Result, images: np.ndarray) -> None:
     """What holds of every result."""
-    count, clusters = len(images), found.model.num_clusters
-    assert found.assignments.shape == found.distances.shape == found.margins.shape == (count,)
-    assert found.prototypes.shape == (clusters, *images.shape[1:])
-    np.testing.assert_array_equal(found.counts, np.bincount(found.assignments, minlength=clusters))
-    np.testing.assert_allclose(found.loss, found.distances.sum(), rtol=1e-4)
-    assert np.all(found.margins >= 0)
-    assert np.all(found.distances >= 0)
-    summary = json.loads(json.dumps(found.summary()))
-    assert summary["method"] == found.model.method
-    assert (summary["n"], summary["k"], summary["loss"]) == (count, clusters, found.loss)
+    count, clusters = len(images), result.model.num_clusters
+    assert result.assignments.shape == result.distances.shape == result.margins.shape == (count,)
+    assert result.prototypes.shape == (clusters, *images.shape[1:])
+    np.testing.assert_array_equal(
+        result.counts, np.bincount(result.assignments, minlength=clusters)
+    )
+    np.testing.assert_allclose(result.loss, result.distances.sum(), rtol=1e-4)
+    assert np.all(result.margins >= 0)
+    assert np.all(result.distances >= 0)
+    summary = json.loads(json.dumps(result.summary()))
+    assert summary["method"] == result.model.method
+    assert (summary["n"], summary["k"], summary["loss"]) == (count, clusters, result.loss)
     # Prototypes fixed, the images that were fitted find nearly the same alignments again.
-    again = found.predict(images)
+    again = result.predict(images)
     assert len(again) == count
-    assert np.mean(again.clusters == found.assignments) >= 0.9
-    same = again.clusters == found.assignments
-    np.testing.assert_allclose(again.distances[same], found.distances[same], rtol=0.3, atol=0.02)
+    assert np.mean(again.clusters == result.assignments) >= 0.9
+    same = again.clusters == result.assignments
+    np.testing.assert_allclose(again.distances[same], result.distances[same], rtol=0.3, atol=0.02)
     if clusters > 1:
         assert np.all(again.clusters != again.runners_up)
 
@@ -84,29 +86,29 @@ def test_aligned_images_lie_nearer_to_their_prototypes(
 
 
 def test_kmeans(images: np.ndarray) -> None:
-    found = KMeans(2).fit(images, key=KEY)
-    check_result(found, images)
+    result = KMeans(2).fit(images, key=KEY)
+    check_result(result, images)
     np.testing.assert_allclose(
-        found.prototypes,
-        np.stack([images[found.assignments == k].mean(0) for k in range(2)]),
+        result.prototypes,
+        np.stack([images[result.assignments == k].mean(0) for k in range(2)]),
         atol=1e-5,
     )
     # Without a transform there is nothing to move.
-    nothing = found.outcome.assignment.params
+    nothing = result.outcome.assignment.params
     assert nothing.shape == (16, 0)
-    np.testing.assert_array_equal(found.align(images, nothing), images)
+    np.testing.assert_array_equal(result.align(images, nothing), images)
 
 
 def test_single_cluster(images: np.ndarray) -> None:
-    found = KMeans(1).fit(images, key=KEY)
-    check_result(found, images)
-    np.testing.assert_array_equal(found.outcome.assignment.runners_up, -1)
+    result = KMeans(1).fit(images, key=KEY)
+    check_result(result, images)
+    np.testing.assert_array_equal(result.outcome.assignment.runners_up, -1)
 
 
 def test_as_many_clusters_as_images(images: np.ndarray) -> None:
-    found = KMeans(16, num_restarts=1).fit(images, key=KEY)
-    assert sorted(found.assignments.tolist()) == list(range(16))
-    np.testing.assert_allclose(found.loss, 0.0, atol=1e-3)
+    result = KMeans(16, num_restarts=1).fit(images, key=KEY)
+    assert sorted(result.assignments.tolist()) == list(range(16))
+    np.testing.assert_allclose(result.loss, 0.0, atol=1e-3)
 
 
 def test_bytes_and_grey_images_are_taken(images: np.ndarray) -> None:
@@ -138,9 +140,9 @@ def test_given_prototypes_and_assignments_are_where_it_starts(images: np.ndarray
 def test_sample_weights_pull_the_mean(images: np.ndarray) -> None:
     weight = np.zeros(16)
     weight[[3, 5]] = [1.0, 3.0]
-    found = KMeans(1).fit(images, key=KEY, sample_weight=weight)
+    result = KMeans(1).fit(images, key=KEY, sample_weight=weight)
     expected = 0.25 * images[3] + 0.75 * images[5]
-    np.testing.assert_allclose(found.prototypes[0], expected, atol=1e-5)
+    np.testing.assert_allclose(result.prototypes[0], expected, atol=1e-5)
 
 
 def test_callback_is_told_and_can_stop(images: np.ndarray) -> None:
@@ -168,24 +170,24 @@ def test_callback_is_told_and_can_stop(images: np.ndarray) -> None:
 )
 def test_double_precision_throughout(model: AbstractPrototypeModel, images: np.ndarray) -> None:
     with jax.enable_x64(True):
-        found = model.fit(images.astype(np.float64), key=jax.random.key(0))
-        for leaf in jax.tree.leaves(found.outcome.learned):
+        result = model.fit(images.astype(np.float64), key=jax.random.key(0))
+        for leaf in jax.tree.leaves(result.outcome.learned):
             assert leaf.dtype == jnp.float64
-        assignment = found.outcome.assignment
+        assignment = result.outcome.assignment
         for array in (assignment.distances, assignment.margins, assignment.params):
             assert array.dtype == np.float64
-        assert found.align(images, assignment.params).dtype == np.float64
-    assert metrics.adjusted_rand_index(LABELS, found.assignments) == 1.0
-    norms = np.sqrt((found.prototypes**2).sum((1, 2, 3)))
+        assert result.align(images, assignment.params).dtype == np.float64
+    assert metrics.adjusted_rand_index(LABELS, result.assignments) == 1.0
+    norms = np.sqrt((result.prototypes**2).sum((1, 2, 3)))
     np.testing.assert_allclose(norms, 1.0, rtol=1e-10)
 
 
 def test_kmeans_in_double_precision(images: np.ndarray) -> None:
     with jax.enable_x64(True):
-        found = KMeans(2).fit(images, key=jax.random.key(0))
-        assert found.prototypes.dtype == found.distances.dtype == np.float64
-        again = found.predict(images)
-    np.testing.assert_allclose(again.distances, found.distances, rtol=1e-9)
+        result = KMeans(2).fit(images, key=jax.random.key(0))
+        assert result.prototypes.dtype == result.distances.dtype == np.float64
+        again = result.predict(images)
+    np.testing.assert_allclose(again.distances, result.distances, rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -307,13 +309,13 @@ def test_settings_that_mean_nothing_are_refused(
 
 
 def test_predict_and_align_refuse_what_does_not_fit(images: np.ndarray) -> None:
-    found = KMeans(2).fit(images, key=KEY)
+    result = KMeans(2).fit(images, key=KEY)
     with pytest.raises(ValueError, match=r"the fitted shape \(8, 10, 3\), not \(10, 8, 3\)"):
-        found.predict(images.transpose(0, 2, 1, 3))
+        result.predict(images.transpose(0, 2, 1, 3))
     with pytest.raises(ValueError, match="NaN or infinity at index 2"):
-        found.predict(broken(images, (2, 0, 0, 0), np.nan))
+        result.predict(broken(images, (2, 0, 0, 0), np.nan))
     with pytest.raises(ValueError, match=r"params must have shape \(16, 0\).*got \(16, 6\)"):
-        found.align(images, np.zeros((16, 6)))
+        result.align(images, np.zeros((16, 6)))
 
 
 @pytest.mark.parametrize("name", MODELS)

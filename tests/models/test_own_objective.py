@@ -25,14 +25,14 @@ def test_the_same_objective_gives_the_same_result(key: jax.Array, double: bool) 
         images = blobs(16).astype(jnp.result_type(float))
         base = DTIKMeans(3, transforms="aff", training=TRAINING)
         expected = base.fit(images, key=key)
-        found = dataclasses.replace(base, own_objective=OWN).fit(images, key=key)
-        np.testing.assert_array_equal(found.prototypes, expected.prototypes)
-        np.testing.assert_array_equal(found.assignments, expected.assignments)
-        assert found.prototypes.dtype == images.dtype
-        assert found.history == expected.history
-        again = found.predict(images)
+        result = dataclasses.replace(base, own_objective=OWN).fit(images, key=key)
+        np.testing.assert_array_equal(result.prototypes, expected.prototypes)
+        np.testing.assert_array_equal(result.assignments, expected.assignments)
+        assert result.prototypes.dtype == images.dtype
+        assert result.history == expected.history
+        again = result.predict(images)
         np.testing.assert_array_equal(again.clusters, expected.assignments)
-        moved = warped_prototypes(found, again.clusters, again.params)
+        moved = warped_prototypes(result, again.clusters, again.params)
         assert moved.shape == images.shape
 
 

@@ -60,50 +60,51 @@ def coloured():
 def test_place_and_size_do_not_matter_any_more(kind, ground):
     images = moved(kind)
     alone = KMeans(3).fit(images, key=KEY)
-    found = KMeans(3, register="place").fit(images, key=KEY)
+    result = KMeans(3, register="place").fit(images, key=KEY)
     assert alone.model.register == "none"
-    assert (found.model.register, found.model.ground) == ("place", ground)
+    assert (result.model.register, result.model.ground) == ("place", ground)
     assert metrics.adjusted_rand_index(LABELS, alone.assignments) < 0.7
-    assert metrics.adjusted_rand_index(LABELS, found.assignments) == 1.0
+    assert metrics.adjusted_rand_index(LABELS, result.assignments) == 1.0
 
 
 def test_colours_do_not_matter_any_more(coloured):
-    _, found = coloured
-    assert found.model.ground == "colour"
-    assert metrics.adjusted_rand_index(LABELS, found.assignments) == 1.0
-    assert found.prototypes.shape == (3, 28, 28, 1)
+    _, result = coloured
+    assert result.model.ground == "colour"
+    assert metrics.adjusted_rand_index(LABELS, result.assignments) == 1.0
+    assert result.prototypes.shape == (3, 28, 28, 1)
 
 
 def test_new_images_are_registered_as_those_that_were_fitted(coloured):
-    images, found = coloured
-    again = found.predict(images[:5])
-    np.testing.assert_array_equal(again.clusters, found.assignments[:5])
-    np.testing.assert_allclose(again.distances, found.distances[:5], rtol=1e-4)
+    images, result = coloured
+    again = result.predict(images[:5])
+    np.testing.assert_array_equal(again.clusters, result.assignments[:5])
+    np.testing.assert_allclose(again.distances, result.distances[:5], rtol=1e-4)
     np.testing.assert_allclose(
-        found.align(images[:5], found.outcome.assignment.params[:5]), found.registered(images[:5])
+        result.align(images[:5], result.outcome.assignment.params[:5]),
+        result.registered(images[:5]),
     )
 
 
 def test_registered_images_are_brought_back(coloured):
-    images, found = coloured
-    back = restored(found, images, found.registered(images))
+    images, result = coloured
+    back = restored(result, images, result.registered(images))
     np.testing.assert_allclose(back, images, atol=0.12)
-    drawn = restored(found, images, found.prototypes[found.assignments])
+    drawn = restored(result, images, result.prototypes[result.assignments])
     assert np.mean(np.abs(drawn - images)) < 0.02
 
 
 def test_a_model_is_saved_with_its_frame(coloured, tmp_path):
-    images, found = coloured
-    diffclust.save(tmp_path / "model", found)
+    images, result = coloured
+    diffclust.save(tmp_path / "model", result)
     loaded = diffclust.load(tmp_path / "model")
-    assert loaded.model == found.model
-    np.testing.assert_array_equal(loaded.predict(images).clusters, found.assignments)
+    assert loaded.model == result.model
+    np.testing.assert_array_equal(loaded.predict(images).clusters, result.assignments)
 
 
 def test_models_saved_before_register_nothing(tmp_path):
     images = moved()
-    found = KMeans(3, num_restarts=1, split_merge=False).fit(images, key=KEY)
-    diffclust.save(tmp_path / "model", found)
+    result = KMeans(3, num_restarts=1, split_merge=False).fit(images, key=KEY)
+    diffclust.save(tmp_path / "model", result)
     path = tmp_path / "model" / "model.json"
     about = json.loads(path.read_text())
     del about["settings"]["register"], about["settings"]["ground"]
@@ -114,66 +115,66 @@ def test_models_saved_before_register_nothing(tmp_path):
 
 
 def test_new_images_must_be_of_the_fitted_size_and_finite(coloured):
-    images, found = coloured
+    images, result = coloured
     # As registered: the shorter side has 28 pixels.
     with pytest.raises(REFUSED, match=r"shape \(28, 28, 1\), not \(28, 31, 1\)"):
-        found.predict(images[:4, :18])
+        result.predict(images[:4, :18])
     with pytest.raises(REFUSED, match="NaN or infinity at index 3"):
-        found.predict(np.where(np.arange(COUNT)[:, None, None, None] == 3, np.nan, images))
+        result.predict(np.where(np.arange(COUNT)[:, None, None, None] == 3, np.nan, images))
 
 
 def test_a_fit_that_was_broken_off_goes_on_in_its_frame(coloured):
-    images, found = coloured
+    images, result = coloured
     model, states = KMeans(3, register="upright"), Breaking(1)
     for _ in range(50):
         with contextlib.suppress(Broken):
             again = model.fit(images, key=KEY, snapshots=states)
             break
     assert states.count > 2
-    assert again.model == found.model
-    np.testing.assert_array_equal(again.assignments, found.assignments)
-    np.testing.assert_array_equal(again.prototypes, found.prototypes)
+    assert again.model == result.model
+    np.testing.assert_array_equal(again.assignments, result.assignments)
+    np.testing.assert_array_equal(again.prototypes, result.prototypes)
 
 
 def test_streamed_images_give_the_same_clusters(coloured):
-    images, found = coloured
+    images, result = coloured
     streamed = KMeans(3, register="upright").fit(Stored(images), key=KEY)
-    assert streamed.model == found.model
-    np.testing.assert_array_equal(streamed.assignments, found.assignments)
+    assert streamed.model == result.model
+    np.testing.assert_array_equal(streamed.assignments, result.assignments)
 
 
 def test_devices_give_the_same_clusters(coloured):
-    images, found = coloured
+    images, result = coloured
     shared = KMeans(3, register="upright").fit(images, key=KEY, mesh=data_mesh())
-    np.testing.assert_array_equal(shared.assignments, found.assignments)
+    np.testing.assert_array_equal(shared.assignments, result.assignments)
 
 
 def test_prototypes_to_start_from_are_registered_ones(coloured):
-    images, found = coloured
-    again = KMeans(3, register="upright").fit(images, key=KEY, prototypes=found.prototypes)
-    np.testing.assert_array_equal(again.assignments, found.assignments)
-    assert again.loss == pytest.approx(found.loss, rel=1e-4)
+    images, result = coloured
+    again = KMeans(3, register="upright").fit(images, key=KEY, prototypes=result.prototypes)
+    np.testing.assert_array_equal(again.assignments, result.assignments)
+    assert again.loss == pytest.approx(result.loss, rel=1e-4)
 
 
 def test_a_mask_acts_before_registration():
     images, mask = moved(), np.ones((20, 20))
     mask[0], images[:, 0] = 0.0, np.random.default_rng(1).uniform(size=(COUNT, 20, 1))
-    found = KMeans(3, register="place", mask=mask).fit(images, key=KEY)
-    assert found.model.pixel_mask is None
-    assert metrics.adjusted_rand_index(LABELS, found.assignments) == 1.0
-    np.testing.assert_array_equal(found.predict(images).clusters, found.assignments)
+    result = KMeans(3, register="place", mask=mask).fit(images, key=KEY)
+    assert result.model.pixel_mask is None
+    assert metrics.adjusted_rand_index(LABELS, result.assignments) == 1.0
+    np.testing.assert_array_equal(result.predict(images).clusters, result.assignments)
 
 
 def test_photographs_are_placed_and_keep_their_colours():
     paints = np.array([[0.8, 0.1, 0.1], [0.1, 0.6, 0.2], [0.2, 0.2, 0.9]], np.float32)
     ink, ground = moved(), np.array([0.7, 0.65, 0.6], np.float32)
     images = ink * paints[LABELS][:, None, None] + (1 - ink) * ground
-    found = KMeans(3, register="auto", ground="keep").fit(images, key=KEY)
-    assert (found.model.register, found.model.ground) == ("place", "keep")
-    assert metrics.adjusted_rand_index(LABELS, found.assignments) == 1.0
-    assert found.prototypes.shape == (3, 28, 28, 3)
-    np.testing.assert_allclose(found.prototypes[:, 0, 0], np.tile(ground, (3, 1)), atol=0.1)
-    np.testing.assert_array_equal(found.predict(images).clusters, found.assignments)
+    result = KMeans(3, register="auto", ground="keep").fit(images, key=KEY)
+    assert (result.model.register, result.model.ground) == ("place", "keep")
+    assert metrics.adjusted_rand_index(LABELS, result.assignments) == 1.0
+    assert result.prototypes.shape == (3, 28, 28, 3)
+    np.testing.assert_allclose(result.prototypes[:, 0, 0], np.tile(ground, (3, 1)), atol=0.1)
+    np.testing.assert_array_equal(result.predict(images).clusters, result.assignments)
     # Its frames would be those of bright ink.
     model = DeformationInvariantSpectralClustering(3, ground="keep").resolved(Data(images))
     assert model.register == "place"
@@ -189,18 +190,18 @@ def test_without_a_plain_ground_auto_takes_nothing_out():
 def test_the_mean_graph_over_frames():
     images = moved("colours")
     model = by_bending(register="auto")
-    found = model.fit(images, key=KEY)
-    assert (found.model.register, found.model.ground) == ("auto", "colour")
-    assert metrics.adjusted_rand_index(LABELS, found.assignments) > 0.9
+    result = model.fit(images, key=KEY)
+    assert (result.model.register, result.model.ground) == ("auto", "colour")
+    assert metrics.adjusted_rand_index(LABELS, result.assignments) > 0.9
     # Two distances, which may agree or not.
-    assert "stability" in found.outcome.figures
-    again = found.predict(images)
-    assert np.mean(again.clusters == found.assignments) > 0.95
-    params = found.outcome.assignment.params
-    upright = dataclasses.replace(found.model, register="upright").prepared(images)
+    assert "stability" in result.outcome.figures
+    again = result.predict(images)
+    assert np.mean(again.clusters == result.assignments) > 0.95
+    params = result.outcome.assignment.params
+    upright = dataclasses.replace(result.model, register="upright").prepared(images)
     # Small images are read twice here: at more pixels, and upright.
-    assert np.mean(np.abs(found.registered(images) - upright)) < 0.02
-    assert found.align(images, params).shape == upright.shape
+    assert np.mean(np.abs(result.registered(images) - upright)) < 0.02
+    assert result.align(images, params).shape == upright.shape
 
 
 @pytest.mark.parametrize("method", IMAGES)
@@ -228,6 +229,6 @@ def test_coloured_things_on_one_ground_are_told_apart() -> None:
         image[(y - row) ** 2 + (x - column) ** 2 <= rng.integers(16, 36)] = inks[number % 3]
     settings = {"num_dimensions": 20, "num_angles": 3, "num_restarts": 1}
     model = ScatteringKMeans(3, register="auto", **settings)
-    found = model.fit(images, key=KEY)
-    assert (found.model.register, found.model.ground) == ("place", "keep")
-    assert metrics.accuracy(np.arange(24) % 3, found.assignments) == 1.0
+    result = model.fit(images, key=KEY)
+    assert (result.model.register, result.model.ground) == ("place", "keep")
+    assert metrics.accuracy(np.arange(24) % 3, result.assignments) == 1.0

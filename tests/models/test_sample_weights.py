@@ -100,9 +100,9 @@ def test_whole_weights_are_repetitions_in_scattering_space(images: np.ndarray) -
         copies = fitted("kmeans", np.repeat(images, counts, axis=0))
         plain = fitted("kmeans", images)
         for name in ("feature_mean", "feature_variances", "feature_basis"):
-            found, wanted, other = (r.outcome.extras[name] for r in (weighed, copies, plain))
-            np.testing.assert_allclose(found, wanted, atol=1e-9)
-            assert np.abs(found - other).max() > 1e-3 * np.abs(other).max()
+            result, wanted, other = (r.outcome.extras[name] for r in (weighed, copies, plain))
+            np.testing.assert_allclose(result, wanted, atol=1e-9)
+            assert np.abs(result - other).max() > 1e-3 * np.abs(other).max()
         # The same loss of the same centres, wherever k-means began.
         model, outcome = MODELS["kmeans"], weighed.outcome
         assert isinstance(model, ScatteringKMeans)
@@ -117,43 +117,43 @@ def test_whole_weights_are_repetitions_in_scattering_space(images: np.ndarray) -
 
 
 def test_the_cut_is_that_of_the_weighed_graph(images: np.ndarray) -> None:
-    found = fitted("graph", images, WEIGHT)
-    check_cut(found, images)
-    model, extras = found.model, found.outcome.extras
+    result = fitted("graph", images, WEIGHT)
+    check_cut(result, images)
+    model, extras = result.model, result.outcome.extras
     assert isinstance(model, ProjectedScatteringSpectralClustering)
     (near,) = model.neighbours(extras["coordinates"])
     plain = self_tuning_affinity(near, num_neighbours=5)
     graph = plain.toarray() * WEIGHT[:, None] * WEIGHT[None, :]
-    cut = normalised_cut(scipy.sparse.csr_array(graph), found.assignments, num_clusters=3)
-    assert found.loss == pytest.approx(cut, rel=1e-6)
-    assert abs(cut - normalised_cut(plain, found.assignments, num_clusters=3)) > 1e-3
+    cut = normalised_cut(scipy.sparse.csr_array(graph), result.assignments, num_clusters=3)
+    assert result.loss == pytest.approx(cut, rel=1e-6)
+    assert abs(cut - normalised_cut(plain, result.assignments, num_clusters=3)) > 1e-3
     root = np.sqrt(graph.sum(axis=1))
     values = scipy.linalg.eigvalsh(graph / root[:, None] / root[None, :])[::-1]
     np.testing.assert_allclose(extras["eigenvalues"], values[:8], atol=1e-6)
 
 
 def test_the_cut_through_representatives_counts_weights(images: np.ndarray) -> None:
-    found = fitted("representatives", images, WEIGHT)
-    check_cut(found, images)
-    model, extras = found.model, found.outcome.extras
+    result = fitted("representatives", images, WEIGHT)
+    check_cut(result, images)
+    model, extras = result.model, result.outcome.extras
     assert isinstance(model, ProjectedScatteringSpectralClustering)
-    coordinates = model.coordinates_of(found.outcome, Data(images), lambda _: None)
+    coordinates = model.coordinates_of(result.outcome, Data(images), lambda _: None)
     chosen = extras["representatives_0"]
     distance = np.linalg.norm(coordinates[:, None] - chosen[None], axis=2)
     near = np.sort(distance, axis=1)[:, 4:5]
     affinities = np.exp(-0.5 * (distance / extras["sigmas"][0, 0]) ** 2) * (distance <= near)
     weighed = scipy.sparse.csr_array(WEIGHT[:, None] * affinities)
-    assert found.loss == pytest.approx(bipartite_cut(weighed, found.assignments, 3), rel=1e-3)
+    assert result.loss == pytest.approx(bipartite_cut(weighed, result.assignments, 3), rel=1e-3)
 
 
 def test_a_new_image_lies_where_its_neighbours_do_as_far_as_these_count(
     images: np.ndarray,
 ) -> None:
-    found = fitted("graph", images, np.where(LABELS == 0, 50.0, 1.0) * WEIGHT)
-    model, extras = found.model, found.outcome.extras
+    result = fitted("graph", images, np.where(LABELS == 0, 50.0, 1.0) * WEIGHT)
+    model, extras = result.model, result.outcome.extras
     assert isinstance(model, ProjectedScatteringSpectralClustering)
     new = np.roll(images, 1, axis=1)
-    points = model.coordinates_of(found.outcome, Data(new), lambda _: None)
+    points = model.coordinates_of(result.outcome, Data(new), lambda _: None)
     distance = np.linalg.norm(points[:, None] - extras["coordinates"][None], axis=2)
     own = np.sort(distance, axis=1)[:, 4:5]
     affinity = np.exp(-(distance**2) / (own * extras["scales"])) * (distance <= own)
@@ -161,7 +161,7 @@ def test_a_new_image_lies_where_its_neighbours_do_as_far_as_these_count(
     rows = [(a @ extras["basis"]) / a.sum(axis=1, keepdims=True) for a in (weighed, affinity)]
     rows = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in rows]
     wanted, other = (nearest_centres(each, extras["centres"]) for each in rows)
-    again = found.predict(new)
+    again = result.predict(new)
     np.testing.assert_array_equal(again.clusters, wanted.assignments)
     np.testing.assert_allclose(again.distances, wanted.distances, atol=1e-4)
     assert np.abs(other.distances - wanted.distances).max() > 0.1
@@ -171,8 +171,8 @@ def test_prototypes_are_weighed_means(images: np.ndarray) -> None:
     # One image outweighs all others of its cluster.
     first = fitted("graph", images)
     weight = np.where(np.arange(CHUNK) == 4, 1e6, 1.0)
-    found = fitted("graph", images, weight)
-    prototype = found.prototypes[found.assignments[4]]
+    result = fitted("graph", images, weight)
+    prototype = result.prototypes[result.assignments[4]]
     unit = images[4] / np.linalg.norm(images[4])
     assert np.abs(prototype - unit).max() < 1e-2
     assert np.abs(first.prototypes[first.assignments[4]] - unit).max() > 0.05

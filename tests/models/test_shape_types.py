@@ -46,7 +46,7 @@ def literal(shapes, assigned, distance, *, type_two, norm, candidate=False):
             spread = np.stack([shapes[assigned == g].var(0) for g in range(GROUPS)])
         else:
             spread = np.stack([shapes.var(0)] * GROUPS)
-        found = np.empty((len(shapes), GROUPS))
+        result = np.empty((len(shapes), GROUPS))
         for i, shape in enumerate(shapes):
             for h in range(GROUPS):
                 carried = spread[h if candidate else assigned[i]]
@@ -56,10 +56,10 @@ def literal(shapes, assigned, distance, *, type_two, norm, candidate=False):
                         for k in range(shapes.shape[1])
                     ]
                 )
-                found[i, h] = each.sum() if norm == "l1" else (each**2).sum() ** 0.5
-        new = found.argmin(1)
+                result[i, h] = each.sum() if norm == "l1" else (each**2).sum() ** 0.5
+        new = result.argmin(1)
         if (new == assigned).all():
-            return new, found.min(1).sum()
+            return new, result.min(1).sum()
         assigned = new
     raise AssertionError("no end")
 
@@ -80,9 +80,9 @@ def test_ends_where_the_paper_does(registered, distance, type_two, norm):
         registration="none",
         min_variance=1e-6,
     )
-    found = model.fit(shapes, key=jax.random.key(0), assignments=start)
-    np.testing.assert_array_equal(found.assignments, expected)
-    np.testing.assert_allclose(found.loss, loss, rtol=1e-3)
+    result = model.fit(shapes, key=jax.random.key(0), assignments=start)
+    np.testing.assert_array_equal(result.assignments, expected)
+    np.testing.assert_allclose(result.loss, loss, rtol=1e-3)
 
 
 def test_a_shape_may_have_the_variances_of_the_candidate(registered):
@@ -97,9 +97,9 @@ def test_a_shape_may_have_the_variances_of_the_candidate(registered):
         registration="none",
         min_variance=1e-6,
     )
-    found = model.fit(shapes, key=jax.random.key(0), assignments=start)
-    np.testing.assert_array_equal(found.assignments, expected)
-    np.testing.assert_allclose(found.loss, loss, rtol=1e-3)
+    result = model.fit(shapes, key=jax.random.key(0), assignments=start)
+    np.testing.assert_array_equal(result.assignments, expected)
+    np.testing.assert_allclose(result.loss, loss, rtol=1e-3)
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ def test_a_bounded_divergence_may_lose_less_than_groups_that_lie_apart():
     model = ShapeKMeans(
         3, num_restarts=6, distance="alpha-divergence", alpha=0.5, covariances="full"
     )
-    found = model.fit(shapes, key=jax.random.key(0))
+    result = model.fit(shapes, key=jax.random.key(0))
     groups = model.fit(shapes, key=jax.random.key(0), assignments=np.asarray(group))
     assert scores(np.asarray(group), groups.assignments)["acc"] == 1.0
-    assert found.loss < groups.loss
+    assert result.loss < groups.loss

@@ -209,9 +209,9 @@ def test_far_from_the_origin_nothing_is_lost(drawn, registration):
     # Restarts may tie, in the last digits of their losses.
     assert scores(here.assignments, there.assignments)["acc"] == 1.0
     np.testing.assert_allclose(here.loss, there.loss, rtol=1e-3)
-    found = there.align(shapes + 4.5e8, there.outcome.assignment.params)
+    result = there.align(shapes + 4.5e8, there.outcome.assignment.params)
     expected = here.align(shapes, here.outcome.assignment.params)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(result, expected, atol=1e-4)
     again = there.predict(shapes + 4.5e8)
     np.testing.assert_array_equal(again.clusters, there.assignments)
 
@@ -287,7 +287,7 @@ WEIGHED = [
 ]
 
 
-def begun(count):
+def started(count):
     return np.arange(count) * 7 % 5 % GROUPS
 
 
@@ -307,7 +307,7 @@ def assert_alike(one, other, shapes):
 @pytest.mark.parametrize("settings", WEIGHED, ids=str)
 def test_whole_weights_are_repetitions(drawn, settings):
     shapes = np.asarray(drawn[0], np.float64)
-    model, groups = ShapeKMeans(GROUPS, **settings), begun(60)
+    model, groups = ShapeKMeans(GROUPS, **settings), started(60)
     fit = {"key": jax.random.key(0), "chunk_size": 64}
     with jax.enable_x64(True):
         weighed = model.fit(shapes, assignments=groups, sample_weight=COUNTS, **fit)
@@ -328,15 +328,15 @@ def test_shapes_of_weight_zero_are_left_out_and_assigned(drawn, settings):
     weight = np.where(np.isin(np.arange(60), [0, 30]), 0.0, 1.0)
     kept = weight > 0
     model, fit = ShapeKMeans(GROUPS, **settings), {"key": jax.random.key(0), "chunk_size": 64}
-    whole = model.fit(shapes, assignments=begun(60), sample_weight=weight, **fit)
-    part = model.fit(shapes[kept], assignments=begun(60)[kept], **fit)
+    whole = model.fit(shapes, assignments=started(60), sample_weight=weight, **fit)
+    part = model.fit(shapes[kept], assignments=started(60)[kept], **fit)
     np.testing.assert_array_equal(whole.assignments[kept], part.assignments)
     assert_alike(part, whole, shapes[kept])
     new = part.predict(shapes[~kept])
     for name in ("clusters", "distances", "margins", "runners_up", "params"):
-        found = getattr(whole.outcome.assignment, name)
-        assert len(found) == 60
-        np.testing.assert_allclose(found[~kept], getattr(new, name), rtol=1e-3, atol=1e-5)
+        result = getattr(whole.outcome.assignment, name)
+        assert len(result) == 60
+        np.testing.assert_allclose(result[~kept], getattr(new, name), rtol=1e-3, atol=1e-5)
 
 
 def test_equal_weights_change_nothing_but_the_size_of_the_loss(drawn):

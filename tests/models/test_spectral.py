@@ -56,78 +56,80 @@ def images() -> np.ndarray:
 
 
 @pytest.fixture(scope="module", params=["graph", "representatives"])
-def found(request: pytest.FixtureRequest, images: np.ndarray) -> Result:
+def spectral_result(request: pytest.FixtureRequest, images: np.ndarray) -> Result:
     return fitted(images, affinity=request.param, num_representatives=20)
 
 
 def test_near_duplicates_have_no_cluster_of_their_own(images: np.ndarray) -> None:
     noise = np.random.default_rng(0).normal(scale=1e-3, size=(15, *images.shape[1:]))
     copies = (images[:1] + noise).clip(0, 1).astype(np.float32)
-    found = fitted(np.concatenate([images, copies]))
+    spectral_result = fitted(np.concatenate([images, copies]))
     labels = np.concatenate([LABELS, np.full(15, LABELS[0])])
-    assert metrics.adjusted_rand_index(labels, found.assignments) > 0.9
+    assert metrics.adjusted_rand_index(labels, spectral_result.assignments) > 0.9
 
 
-def test_clusters_are_the_classes(found: Result, images: np.ndarray) -> None:
-    check_cut(found, images)
-    assert metrics.adjusted_rand_index(LABELS, found.assignments) > 0.9
-    assert sorted(found.counts.tolist()) == pytest.approx([16, 16, 16], abs=2)
-    assert len(found.outcome.extras["eigenvalues"]) == 3 + 5
-    assert found.outcome.figures["eigengap"] > 0
+def test_clusters_are_the_classes(spectral_result: Result, images: np.ndarray) -> None:
+    check_cut(spectral_result, images)
+    assert metrics.adjusted_rand_index(LABELS, spectral_result.assignments) > 0.9
+    assert sorted(spectral_result.counts.tolist()) == pytest.approx([16, 16, 16], abs=2)
+    assert len(spectral_result.outcome.extras["eigenvalues"]) == 3 + 5
+    assert spectral_result.outcome.figures["eigengap"] > 0
 
 
 def test_images_that_were_fitted_are_assigned_as_they_were(
-    found: Result, images: np.ndarray
+    spectral_result: Result, images: np.ndarray
 ) -> None:
-    again = found.predict(images)
-    assert np.mean(again.clusters == found.assignments) > 0.95
-    same = again.clusters == found.assignments
-    np.testing.assert_allclose(again.distances[same], found.distances[same], atol=0.3)
+    again = spectral_result.predict(images)
+    assert np.mean(again.clusters == spectral_result.assignments) > 0.95
+    same = again.clusters == spectral_result.assignments
+    np.testing.assert_allclose(again.distances[same], spectral_result.distances[same], atol=0.3)
     # What is assigned alone is assigned as in company.
-    few = found.predict(images[5:8])
+    few = spectral_result.predict(images[5:8])
     np.testing.assert_array_equal(few.clusters, again.clusters[5:8])
     np.testing.assert_allclose(few.distances, again.distances[5:8], atol=1e-3)
 
 
-def test_new_images_go_to_their_class(found: Result, images: np.ndarray) -> None:
+def test_new_images_go_to_their_class(spectral_result: Result, images: np.ndarray) -> None:
     del images
     labels = np.arange(30) % 3
-    means = [np.bincount(found.assignments[k == LABELS]).argmax() for k in range(3)]
+    means = [np.bincount(spectral_result.assignments[k == LABELS]).argmax() for k in range(3)]
     new = strokes(labels, seed=1)
-    assert np.mean(found.predict(new).clusters == np.array(means)[labels]) > 0.9
+    assert np.mean(spectral_result.predict(new).clusters == np.array(means)[labels]) > 0.9
 
 
-def test_a_key_gives_the_same_bits(found: Result, images: np.ndarray) -> None:
-    assert_same(found.model.fit(images, key=KEY, chunk_size=CHUNK), found)
+def test_a_key_gives_the_same_bits(spectral_result: Result, images: np.ndarray) -> None:
+    assert_same(spectral_result.model.fit(images, key=KEY, chunk_size=CHUNK), spectral_result)
 
 
-def test_what_is_saved_predicts_the_same_bits(found: Result, images: np.ndarray, tmp_path) -> None:
-    check_saved(found, images, tmp_path / "model")
+def test_what_is_saved_predicts_the_same_bits(
+    spectral_result: Result, images: np.ndarray, tmp_path
+) -> None:
+    check_saved(spectral_result, images, tmp_path / "model")
 
 
 @pytest.mark.parametrize("affinity", ["graph", "representatives"])
 def test_several_graphs(affinity: str, images: np.ndarray) -> None:
     settings = {"num_removed": (0, 2), "num_neighbours": (4, 5), "num_representatives": 20}
-    found = fitted(images, affinity=affinity, **settings)
-    check_cut(found, images)
-    assert np.mean(found.predict(images).clusters == found.assignments) > 0.9
+    spectral_result = fitted(images, affinity=affinity, **settings)
+    check_cut(spectral_result, images)
+    assert np.mean(spectral_result.predict(images).clusters == spectral_result.assignments) > 0.9
     if affinity == "graph":
-        assert 0 < found.outcome.figures["stability"] <= 1
+        assert 0 < spectral_result.outcome.figures["stability"] <= 1
         # Every sample has a scale in each: the distance to its fourth and fifth neighbour.
-        scales = found.outcome.extras["scales"]
+        scales = spectral_result.outcome.extras["scales"]
         assert scales.shape == (4, CHUNK)
         assert (scales[0] <= scales[1]).all()
         assert (scales[2] < scales[0]).all()
     else:
-        assert found.outcome.extras["sigmas"].shape == (2, 2)
+        assert spectral_result.outcome.extras["sigmas"].shape == (2, 2)
 
 
 def test_groups_of_very_unequal_size_survive() -> None:
     labels = np.repeat(np.arange(3), (240, 60, 8))
-    found = fitted(strokes(labels))
-    assert metrics.accuracy(labels, found.assignments) > 0.98
-    assert np.bincount(found.assignments[-8:], minlength=3).max() == 8
-    assert sorted(found.counts)[0] <= 10
+    spectral_result = fitted(strokes(labels))
+    assert metrics.accuracy(labels, spectral_result.assignments) > 0.98
+    assert np.bincount(spectral_result.assignments[-8:], minlength=3).max() == 8
+    assert sorted(spectral_result.counts)[0] <= 10
 
 
 @pytest.mark.slow
@@ -154,8 +156,8 @@ def test_graphs_of_one_distance_agree_or_not_by_their_neighbours() -> None:
     }
 
 
-def test_a_single_graph_has_none_to_agree_with(found: Result) -> None:
-    assert "stability" not in found.outcome.figures
+def test_a_single_graph_has_none_to_agree_with(spectral_result: Result) -> None:
+    assert "stability" not in spectral_result.outcome.figures
 
 
 def test_auto_is_the_graph_for_few_images(
@@ -170,19 +172,21 @@ def test_auto_is_the_graph_for_few_images(
 
 
 def test_more_representatives_than_images(images: np.ndarray) -> None:
-    found = fitted(images, affinity="representatives")
-    check_cut(found, images)
-    assert len(found.outcome.extras["representatives_0"]) == CHUNK
-    assert metrics.adjusted_rand_index(LABELS, found.assignments) > 0.9
+    spectral_result = fitted(images, affinity="representatives")
+    check_cut(spectral_result, images)
+    assert len(spectral_result.outcome.extras["representatives_0"]) == CHUNK
+    assert metrics.adjusted_rand_index(LABELS, spectral_result.assignments) > 0.9
 
 
 @pytest.mark.parametrize("affinity", ["graph", "representatives"])
 def test_every_image_twice(affinity: str, images: np.ndarray) -> None:
     twice = np.repeat(images[:24], 2, axis=0)
-    found = fitted(twice, affinity=affinity, num_neighbours=(3,))
-    check_cut(found, twice)
+    spectral_result = fitted(twice, affinity=affinity, num_neighbours=(3,))
+    check_cut(spectral_result, twice)
     # Duplicates stay together.
-    np.testing.assert_array_equal(found.assignments[::2], found.assignments[1::2])
+    np.testing.assert_array_equal(
+        spectral_result.assignments[::2], spectral_result.assignments[1::2]
+    )
 
 
 @pytest.mark.parametrize(
@@ -196,11 +200,11 @@ def test_constant_and_blank_images_are_taken(affinity: str, kind: str, images: n
         "half-blank": np.where((np.arange(CHUNK) < 24)[:, None, None, None], 0, images),
         "one-blank": np.where((np.arange(CHUNK) < 1)[:, None, None, None], 0, images),
     }[kind]
-    found = fitted(odd, affinity=affinity)
-    check_cut(found, odd)
+    spectral_result = fitted(odd, affinity=affinity)
+    check_cut(spectral_result, odd)
     if kind == "half-blank":
-        assert len(set(found.assignments[:24].tolist())) == 1
-    again = found.predict(odd)
+        assert len(set(spectral_result.assignments[:24].tolist())) == 1
+    again = spectral_result.predict(odd)
     assert np.isfinite(again.distances).all()
     assert np.isin(again.clusters, np.arange(3)).all()
 
@@ -210,55 +214,57 @@ def test_constant_and_blank_images_are_taken(affinity: str, kind: str, images: n
 def test_a_graph_in_parts(affinity: str, groups: int, tmp_path) -> None:
     labels = np.arange(CHUNK) % groups
     parts = far_groups(labels)
-    found = fitted(parts, affinity=affinity, num_representatives=24)
-    check_cut(found, parts)
+    spectral_result = fitted(parts, affinity=affinity, num_representatives=24)
+    check_cut(spectral_result, parts)
     if affinity == "graph":
-        np.testing.assert_allclose(found.outcome.extras["eigenvalues"][:groups], 1.0, atol=1e-6)
+        np.testing.assert_allclose(
+            spectral_result.outcome.extras["eigenvalues"][:groups], 1.0, atol=1e-6
+        )
     if groups == 3:
-        assert metrics.adjusted_rand_index(labels, found.assignments) == 1.0
-        assert found.loss == pytest.approx(0.0, abs=1e-3)
-    again = found.predict(parts)
+        assert metrics.adjusted_rand_index(labels, spectral_result.assignments) == 1.0
+        assert spectral_result.loss == pytest.approx(0.0, abs=1e-3)
+    again = spectral_result.predict(parts)
     assert np.isfinite(again.distances).all()
     if groups == 3 and affinity == "graph":
         # There is nothing between the clusters, and that can be saved.
-        assert found.outcome.extras["bridges"].shape == (0, 2)
-        diffclust.save(tmp_path / "model", found)
-        assert_same(diffclust.load(tmp_path / "model"), found)
+        assert spectral_result.outcome.extras["bridges"].shape == (0, 2)
+        diffclust.save(tmp_path / "model", spectral_result)
+        assert_same(diffclust.load(tmp_path / "model"), spectral_result)
 
 
 @pytest.mark.slow
 def test_colour_and_images_that_are_not_square() -> None:
     wide = strokes(LABELS, 6, 11, 3)
-    found = fitted(wide)
-    check_cut(found, wide)
-    assert metrics.adjusted_rand_index(LABELS, found.assignments) > 0.9
-    assert np.mean(found.predict(wide).clusters == found.assignments) > 0.95
+    spectral_result = fitted(wide)
+    check_cut(spectral_result, wide)
+    assert metrics.adjusted_rand_index(LABELS, spectral_result.assignments) > 0.9
+    assert np.mean(spectral_result.predict(wide).clusters == spectral_result.assignments) > 0.95
 
 
 @pytest.mark.slow
 def test_digits_without_labels() -> None:
     digits = load_digits().take(range(150))
-    found = pssc(10, num_dimensions=40, num_removed=(1, 2)).fit(digits.images, key=KEY)
-    check_cut(found, digits.images)
-    assert metrics.scores(digits.labels, found.assignments)["acc"] > 0.7
+    spectral_result = pssc(10, num_dimensions=40, num_removed=(1, 2)).fit(digits.images, key=KEY)
+    check_cut(spectral_result, digits.images)
+    assert metrics.scores(digits.labels, spectral_result.assignments)["acc"] > 0.7
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clusters", [1, CHUNK])
 def test_one_cluster_and_as_many_as_images(clusters: int, images: np.ndarray) -> None:
     few = images[:8]
-    found = fitted(few, min(clusters, 8), num_neighbours=(3,))
-    check_cut(found, few)
+    spectral_result = fitted(few, min(clusters, 8), num_neighbours=(3,))
+    check_cut(spectral_result, few)
     # No eigenvalue follows the last one.
-    assert (found.outcome.figures["eigengap"] == 0) == (clusters > 1)
+    assert (spectral_result.outcome.figures["eigengap"] == 0) == (clusters > 1)
 
 
 @pytest.mark.slow
 def test_more_neighbours_and_dimensions_than_there_are(images: np.ndarray) -> None:
     few = images[:6]
-    found = fitted(few, 3, num_neighbours=(9, 40), num_dimensions=300, num_removed=(0, 4))
-    check_cut(found, few)
-    assert found.predict(few[:1]).clusters.shape == (1,)
+    spectral_result = fitted(few, 3, num_neighbours=(9, 40), num_dimensions=300, num_removed=(0, 4))
+    check_cut(spectral_result, few)
+    assert spectral_result.predict(few[:1]).clusters.shape == (1,)
 
 
 def test_as_published(images: np.ndarray) -> None:
@@ -280,9 +286,9 @@ def test_as_published(images: np.ndarray) -> None:
         "ground": "auto",
         "num_restarts": 0,
     }
-    found = model.fit(images, key=KEY, chunk_size=CHUNK)
-    check_cut(found, images)
-    assert found.outcome.extras["representatives_2"].shape == (CHUNK, 998)
+    spectral_result = model.fit(images, key=KEY, chunk_size=CHUNK)
+    check_cut(spectral_result, images)
+    assert spectral_result.outcome.extras["representatives_2"].shape == (CHUNK, 998)
 
 
 def test_di_kmeans_starts_from_a_cut(images: np.ndarray) -> None:
@@ -293,11 +299,11 @@ def test_stages_are_told_in_their_order(images: np.ndarray) -> None:
     for affinity in ("graph", "representatives"):
         reported: list[Progress] = []
         model = pssc(affinity=affinity, num_representatives=20)
-        found = model.fit(images, key=KEY, chunk_size=CHUNK, callback=reported.append)
+        spectral_result = model.fit(images, key=KEY, chunk_size=CHUNK, callback=reported.append)
         expected = ["features", "directions", "neighbours", "cut", "alignments"]
         assert stages(reported) == expected
         reported.clear()
-        found.predict(images, callback=reported.append)
+        spectral_result.predict(images, callback=reported.append)
         assert stages(reported) == ["features", "alignments"]
 
 
@@ -377,9 +383,9 @@ def test_the_bipartite_cut_is_that_of_the_graph_of_both() -> None:
     expected = normalised_cut(
         both, np.concatenate([assignments, weight.argmax(axis=0)]), num_clusters=3
     )
-    found = bipartite_cut(scipy.sparse.csr_array(affinities), assignments, 3)
-    assert found == pytest.approx(expected, rel=1e-12)
-    assert found > 1
+    spectral_result = bipartite_cut(scipy.sparse.csr_array(affinities), assignments, 3)
+    assert spectral_result == pytest.approx(expected, rel=1e-12)
+    assert spectral_result > 1
 
 
 @pytest.mark.parametrize("model", [ProjectedScatteringSpectralClustering, ScatteringKMeans])
@@ -391,9 +397,9 @@ def test_two_plain_kinds_are_told_apart(model: type[AbstractScatteringModel]) ->
         image[row : row + 5, column : column + 2] = 0.8 if number % 2 else 0.0
         image[row : row + 2, column : column + 9] += 0.0 if number % 2 else 0.9
     settings = {name: FAST[name] for name in ("num_dimensions", "num_angles", "num_restarts")}
-    found = model(2, register="none", **settings).fit(images, key=KEY)
-    assert metrics.accuracy(np.arange(24) % 2, found.assignments) == 1.0
-    assert found.model.settings()["num_removed"] in (0, (0,))
+    spectral_result = model(2, register="none", **settings).fit(images, key=KEY)
+    assert metrics.accuracy(np.arange(24) % 2, spectral_result.assignments) == 1.0
+    assert spectral_result.model.settings()["num_removed"] in (0, (0,))
 
 
 def test_more_directions_are_removed_for_more_clusters() -> None:

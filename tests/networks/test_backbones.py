@@ -58,12 +58,12 @@ def test_one_image_is_read_alike_alone_and_in_a_batch(
     make: Callable[..., AbstractBackbone], key
 ) -> None:
     backbone, batch = make(*SIZE, key=key), images(3, *SIZE)
-    found = features(backbone, batch)
-    assert found.shape == (3, backbone.num_features)
-    np.testing.assert_allclose(found[1], read(backbone, batch[1]), rtol=1e-4, atol=1e-5)
-    assert float(jnp.std(found, axis=0).max()) > 1e-3
+    result = features(backbone, batch)
+    assert result.shape == (3, backbone.num_features)
+    np.testing.assert_allclose(result[1], read(backbone, batch[1]), rtol=1e-4, atol=1e-5)
+    assert float(jnp.std(result, axis=0).max()) > 1e-3
     # Features neither vanish nor explode over the layers.
-    assert 1e-2 < float(jnp.mean(found**2)) < 1e2
+    assert 1e-2 < float(jnp.mean(result**2)) < 1e2
     # Everything that is not an array is static.
     assert all(eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(backbone))
 
@@ -72,8 +72,8 @@ def test_one_image_is_read_alike_alone_and_in_a_batch(
 @pytest.mark.parametrize("size", [(4, 4, 1), (5, 64, 2), (28, 28, 1), (128, 96, 3)], ids=str)
 def test_any_size_is_read(make: Callable[..., AbstractBackbone], size, key) -> None:
     backbone = eqx.filter_eval_shape(make, *size, key=key)
-    found = eqx.filter_eval_shape(lambda read, image: read(image), backbone, images(*size))
-    assert found.shape == (backbone.num_features,)
+    result = eqx.filter_eval_shape(lambda read, image: read(image), backbone, images(*size))
+    assert result.shape == (backbone.num_features,)
 
 
 @quick_first
@@ -194,7 +194,7 @@ def test_group_normalisation_of_a_blank_image_has_finite_gradients() -> None:
 
 def test_max_pool_takes_the_largest_neighbour() -> None:
     picture = images(5, 6, 2) - 2.0
-    found = max_pool(picture)
+    result = max_pool(picture)
     padded = np.pad(picture, ((1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
-    np.testing.assert_array_equal(found, windows.max(axis=(-2, -1))[::2, ::2])
+    np.testing.assert_array_equal(result, windows.max(axis=(-2, -1))[::2, ::2])

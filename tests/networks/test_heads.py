@@ -29,8 +29,8 @@ def apply(heads: Head, given: jax.Array) -> jax.Array:
 
 def test_zero_at_the_start_exactly(key) -> None:
     heads = make_heads(K, F, P, key=key)
-    found = apply(heads, 100 * features(F))
-    np.testing.assert_array_equal(found, np.zeros((K, P)))
+    result = apply(heads, 100 * features(F))
+    np.testing.assert_array_equal(result, np.zeros((K, P)))
 
 
 def test_hidden_layers_against_numpy(key) -> None:
@@ -52,11 +52,11 @@ def test_every_leaf_has_a_leading_cluster_axis_and_heads_differ(key) -> None:
 
 def test_stacked_heads_equal_a_loop_over_heads(key) -> None:
     heads, given = filled(make_heads(K, F, P, key=key)), features(5, F)
-    found = jax.vmap(lambda one: apply(heads, one))(given)
+    result = jax.vmap(lambda one: apply(heads, one))(given)
     for k in range(K):
         head = jax.tree.map(lambda leaf, k=k: leaf[k], heads)
         for n in range(5):
-            np.testing.assert_allclose(found[n, k], head(given[n]), rtol=1e-4, atol=1e-3)
+            np.testing.assert_allclose(result[n, k], head(given[n]), rtol=1e-4, atol=1e-3)
 
 
 def test_the_zero_last_layer_is_learned_from_the_start(key) -> None:

@@ -33,8 +33,8 @@ def test_all_in_order(workers):
 @WORKERS
 def test_settings_of_the_calling_thread(workers):
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
-        found = list(in_flight(lambda i: jnp.arange(3.0) + np.int32(i), range(6), workers=workers))
-    assert {x.dtype for x in found} == {np.dtype("float64")}
+        result = list(in_flight(lambda i: jnp.arange(3.0) + np.int32(i), range(6), workers=workers))
+    assert {x.dtype for x in result} == {np.dtype("float64")}
 
 
 @WORKERS
@@ -51,12 +51,12 @@ def test_an_error_comes_in_its_turn(workers):
 
 
 def test_no_more_than_asked_for_and_none_left_behind():
-    begun, most, running, lock = [], 0, 0, threading.Lock()
+    start, most, running, lock = [], 0, 0, threading.Lock()
 
     def compute(item):
         nonlocal most, running
         with lock:
-            begun.append(item)
+            start.append(item)
             running += 1
             most = max(most, running)
         time.sleep(0.01)
@@ -69,7 +69,7 @@ def test_no_more_than_asked_for_and_none_left_behind():
         next(results)
     results.close()
     assert 1 < most <= 3
-    assert len(begun) <= 8
+    assert len(start) <= 8
     assert not [t for t in threading.enumerate() if t.name.startswith("diffclust")]
 
 
@@ -91,15 +91,15 @@ def test_as_many_workers_as_you_like(monkeypatch, chunk_size):
     sources, targets = rng.integers(0, 20, (2, 70))
     feature_map = Scattering(8, 8, num_scales=1, num_angles=2)
 
-    def found():
+    def result():
         distances = pair_distances(
             SquaredEuclidean(), images, images, sources, targets, chunk_size=chunk_size
         )
         return distances, np.concatenate([*features_of(feature_map, images, chunk_size=chunk_size)])
 
-    several = found()
+    several = result()
     monkeypatch.setattr("diffclust.parallel.in_flight.num_workers", lambda mesh: 1)
-    for ours, theirs in zip(several, found(), strict=True):
+    for ours, theirs in zip(several, result(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     expected = ((images[sources] - images[targets]) ** 2).sum((1, 2, 3))
     np.testing.assert_allclose(several[0], expected, rtol=1e-6)

@@ -198,9 +198,9 @@ WAYS: dict[str, Callable[[Case], tuple[PyTree, PyTree]]] = {
 }
 
 
-def close(found: PyTree, wanted: PyTree, start: PyTree, tolerance: float = 1e-4) -> None:
+def close(actual: PyTree, wanted: PyTree, start: PyTree, tolerance: float = 1e-4) -> None:
     """Every leaf moved from where it started as far as it should, by its own scale."""
-    for got, want, old in zip(*map(jax.tree.leaves, (found, wanted, start)), strict=True):
+    for got, want, old in zip(*map(jax.tree.leaves, (actual, wanted, start)), strict=True):
         got, want, old = (np.asarray(x, np.float64) for x in (got, want, old))
         scale = np.max(np.abs(want - old), initial=1e-5)
         np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * scale)
@@ -224,8 +224,8 @@ BRISK = {"kmeans": WAYS, "shape-likelihood": WAYS, "dti-kmeans": ("pmap", "mesh"
 def test_step_over_devices_is_the_step(name: str, way: str) -> None:
     assert jax.device_count() == DEVICES
     case, state, memory = on_one_device(name)
-    found, present = WAYS[way](case)
-    close(found, state, case.state)
+    result, present = WAYS[way](case)
+    close(result, state, case.state)
     for got, want in zip(jax.tree.leaves(present), jax.tree.leaves(memory), strict=True):
         assert got.shape[0] == 16
         np.testing.assert_allclose(got[:COUNT], want, rtol=1e-3, atol=1e-4)
@@ -251,8 +251,8 @@ TALK = re.compile(
 @pytest.mark.parametrize("name", CASES)
 def test_devices_only_add(name: str) -> None:
     step, given = placed(on_one_device(name)[0])
-    found = TALK.findall(str(jax.make_jaxpr(step)(*given)))
-    assert set(found) == {"psum"}, found
+    result = TALK.findall(str(jax.make_jaxpr(step)(*given)))
+    assert set(result) == {"psum"}, result
 
 
 @pytest.mark.parametrize("count", [1, 12, 13])
@@ -376,9 +376,9 @@ def test_directions_over_devices_are_the_directions(count: int, devices: int) ->
     settings = {"num_directions": 5, "path_size": 4, "normalisation": "largest", "chunk_size": 3}
     settings["weight"] = np.linspace(0.5, 2.0, count)
     wanted, coordinates = fit_projection(jnp.ravel, images, **settings)
-    found, over_devices = fit_projection(jnp.ravel, images, **settings, mesh=mesh)
+    result, over_devices = fit_projection(jnp.ravel, images, **settings, mesh=mesh)
     # Eigenvectors make a little more of a last digit than sums do.
-    for got, want in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+    for got, want in zip(jax.tree.leaves(result), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(got, want, atol=1e-4 * np.max(np.abs(want)))
     np.testing.assert_allclose(over_devices, coordinates, atol=1e-4 * np.max(np.abs(coordinates)))
     again = project_images(jnp.ravel, wanted, images, mesh=mesh)
@@ -387,16 +387,16 @@ def test_directions_over_devices_are_the_directions(count: int, devices: int) ->
 
 def test_moments_over_devices_are_the_moments() -> None:
     features = np.random.default_rng(0).normal(3.0, 1.0, (COUNT, 6)).astype(np.float32)
-    found = feature_moments(features, path_size=2, chunk_size=5, mesh=data_mesh())
+    result = feature_moments(features, path_size=2, chunk_size=5, mesh=data_mesh())
     wanted = (COUNT, features.mean(0), COUNT * np.cov(features.T, bias=True))
-    for got, want in zip((found.count, found.mean, found.scatter), wanted, strict=True):
+    for got, want in zip((result.count, result.mean, result.scatter), wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
     largest = (features.reshape(COUNT, 3, 2) ** 2).sum(2).max(0)
-    np.testing.assert_allclose(found.largest, largest, rtol=1e-6)
+    np.testing.assert_allclose(result.largest, largest, rtol=1e-6)
     parts = [feature_moments(part, path_size=2) for part in (features[:4], features[4:])]
     both = Moments.merge(*parts)
-    np.testing.assert_allclose(both.mean, found.mean, rtol=1e-5)
-    np.testing.assert_allclose(both.scatter, found.scatter, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(both.mean, result.mean, rtol=1e-5)
+    np.testing.assert_allclose(both.scatter, result.scatter, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("devices", [3, 4])
@@ -406,12 +406,12 @@ def test_neighbours_and_pairs_over_devices_are_the_same(devices: int) -> None:
     mesh = data_mesh(jax.devices()[:devices])
     for settings in ({"exclude_self": True}, {"exclude_self": True, "chunk_size": 3}):
         wanted = nearest_neighbours(rows, rows, 4, **settings)
-        found = nearest_neighbours(rows, rows, 4, **settings, mesh=mesh)
-        np.testing.assert_array_equal(found.index, wanted.index)
-        np.testing.assert_array_equal(found.distance, wanted.distance)
+        result = nearest_neighbours(rows, rows, 4, **settings, mesh=mesh)
+        np.testing.assert_array_equal(result.index, wanted.index)
+        np.testing.assert_array_equal(result.distance, wanted.distance)
     wanted = nested_neighbours(rows, (1, 3), 6, 4)
-    found = nested_neighbours(rows, (1, 3), 6, 4, mesh=mesh)
-    for got, want in zip(found, wanted, strict=True):
+    result = nested_neighbours(rows, (1, 3), 6, 4, mesh=mesh)
+    for got, want in zip(result, wanted, strict=True):
         np.testing.assert_array_equal(got.index, want.index)
     pairs = [
         candidate_distances(
@@ -429,26 +429,26 @@ def compare_fits(model: Any, samples: np.ndarray, devices: int, tolerance: float
     mesh = data_mesh(jax.devices()[:devices])
     # The same samples in each chunk, so that only the order within sums differs.
     whole = model.fit(samples, key=jax.random.key(3), chunk_size=5 * devices)
-    found = model.fit(samples, key=jax.random.key(3), chunk_size=5, mesh=mesh)
-    assert found.outcome.status == whole.outcome.status
-    assert found.outcome.chunk_size == 5
+    result = model.fit(samples, key=jax.random.key(3), chunk_size=5, mesh=mesh)
+    assert result.outcome.status == whole.outcome.status
+    assert result.outcome.chunk_size == 5
     # Eigenvectors turn at the last digit, and then clusters may come in another order.
-    pairs = zip(found.assignments, whole.assignments, strict=True)
+    pairs = zip(result.assignments, whole.assignments, strict=True)
     order = np.asarray([number for number, _ in sorted(set(pairs), key=lambda pair: pair[1])])
     if not isinstance(model, AbstractScatteringModel):
         order = np.arange(model.num_clusters)
-    np.testing.assert_array_equal(found.assignments, order[whole.assignments])
-    np.testing.assert_allclose(found.history, whole.history, rtol=tolerance)
+    np.testing.assert_array_equal(result.assignments, order[whole.assignments])
+    np.testing.assert_allclose(result.history, whole.history, rtol=tolerance)
     scale = np.mean(np.abs(whole.distances))
-    np.testing.assert_allclose(found.distances, whole.distances, atol=20 * tolerance * scale)
-    np.testing.assert_allclose(found.prototypes[order], whole.prototypes, atol=20 * tolerance)
+    np.testing.assert_allclose(result.distances, whole.distances, atol=20 * tolerance * scale)
+    np.testing.assert_allclose(result.prototypes[order], whole.prototypes, atol=20 * tolerance)
     # The result is on one device, and is used as any other.
-    for leaf in jax.tree.leaves(found.outcome.learned):
+    for leaf in jax.tree.leaves(result.outcome.learned):
         assert len(leaf.devices()) == 1
-    alone = found.predict(samples)
+    alone = result.predict(samples)
     if not isinstance(model, DeformationInvariantSpectralClustering):
         # There, a new image is its own nearest neighbour.
-        np.testing.assert_array_equal(alone.clusters, found.assignments)
-    predicted = found.predict(samples, mesh=mesh)
+        np.testing.assert_array_equal(alone.clusters, result.assignments)
+    predicted = result.predict(samples, mesh=mesh)
     np.testing.assert_array_equal(predicted.clusters, alone.clusters)
     np.testing.assert_allclose(predicted.distances, alone.distances, atol=20 * tolerance * scale)

@@ -91,9 +91,9 @@ def by_processes(tmp_path: Path, names: Sequence[str]) -> dict[str, list[dict[st
     }
 
 
-def compare(found: list[dict[str, np.ndarray]], wanted: dict[str, np.ndarray]) -> None:
-    for name, first in found[0].items():
-        np.testing.assert_array_equal(first, found[1][name], err_msg=f"processes part in {name}")
+def compare(actual: list[dict[str, np.ndarray]], wanted: dict[str, np.ndarray]) -> None:
+    for name, first in actual[0].items():
+        np.testing.assert_array_equal(first, actual[1][name], err_msg=f"processes part in {name}")
         want = wanted[name]
         if want.dtype.kind == "f":
             assert first.dtype == want.dtype
@@ -114,7 +114,7 @@ SLOW = ("shape-kmeans", "di-kmeans", "dti-kmeans", "ti-kmeans", "pssc")
 def test_two_processes_are_one(
     tmp_path: Path, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = by_processes(tmp_path, names)
+    result = by_processes(tmp_path, names)
     # Each draws its part of a batch from its own samples; so does the one process here.
     shares = (COUNT // 2, COUNT - COUNT // 2)
 
@@ -124,7 +124,7 @@ def test_two_processes_are_one(
     monkeypatch.setattr(gradient_problem, "BatchOrder", order)
     with jax.enable_x64(True):
         for name in names:
-            compare(found[name], fitted(name, data_mesh()))
+            compare(result[name], fitted(name, data_mesh()))
 
 
 def test_batches_are_drawn_from_every_share() -> None:
@@ -242,8 +242,8 @@ def test_process_0_writes_and_speaks(tmp_path: Path) -> None:
     wanted = load_folder(folder, skip_bad=True)
     assert wanted.paths == tuple(row["path"] for row in rows)
     again = [tmp_path / "third", tmp_path / "fourth"]
-    found = fit(lambda number: again[number], str(folder), *kmeans, "--start", str(outs[0]))
-    assert [status for status, *_ in found] == [0, 0], found
+    result = fit(lambda number: again[number], str(folder), *kmeans, "--start", str(outs[0]))
+    assert [status for status, *_ in result] == [0, 0], result
     with (again[0] / "assignments.csv").open() as file:
         assert [row["cluster"] for row in csv.DictReader(file)] == [row["cluster"] for row in rows]
     assert not list(tmp_path.glob("*.partial"))
@@ -281,9 +281,9 @@ def test_a_killed_process_ends_all_and_the_fit_goes_on(tmp_path: Path, victim: i
         time.sleep(0.05)
     running[victim].send_signal(signal.SIGKILL)
     killed = time.monotonic()
-    found = ended(running)
-    assert found[victim][0] == -signal.SIGKILL
-    status, _, errors = found[1 - victim]
+    result = ended(running)
+    assert result[victim][0] == -signal.SIGKILL
+    status, _, errors = result[1 - victim]
     assert status not in (0, None)
     # In the middle of an exchange it is noticed at once. Else JAX's heartbeat ends the process,
     # in its own words.

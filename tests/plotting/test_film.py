@@ -54,24 +54,24 @@ def test_a_film_shows_the_best_restart_and_the_moves_that_were_accepted() -> Non
     film(progress("pass", 2, 0, 0.9, least=3.0))
     film(progress("pass", 2, 1, 0.9, least=3.0))
     film(progress("refine", 1, 0, 0.6, least=3.0))
-    found = film.frames(result)
+    actual = film.frames(result)
     assert shades(film, result)[:-1] == [0, 51, 102, 153]
-    assert [frame.done for frame in found] == [0, 1, 2, 3, 4]
+    assert [frame.done for frame in actual] == [0, 1, 2, 3, 4]
     own = displayable(result.prototypes[0], own_range=True)
-    np.testing.assert_array_equal(found[-1].pictures[0], own)
+    np.testing.assert_array_equal(actual[-1].pictures[0], own)
 
 
 def test_a_long_film_is_thinned_out_but_keeps_its_ends() -> None:
     film, result = Film(most_frames=10), finished((1.0,))
     for number in range(500):
         film(progress("pass", 0, number, number / 500))
-    found = film.frames(result)
-    assert len(found) == 10
-    assert (found[0].done, found[-1].done) == (0, 500)
-    dones = [frame.done for frame in found]
+    actual = film.frames(result)
+    assert len(actual) == 10
+    assert (actual[0].done, actual[-1].done) == (0, 500)
+    dones = [frame.done for frame in actual]
     assert dones == sorted(set(dones))
     # Those that are kept are those that they are said to be.
-    for frame in found[:-1]:
+    for frame in actual[:-1]:
         assert abs(int(frame.pictures[0, 0, 0, 0]) - 255 * frame.done / 500) <= 1
 
 

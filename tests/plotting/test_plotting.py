@@ -243,8 +243,8 @@ def test_marks_stand_where_phases_begin_and_their_names_apart() -> None:
     svg = ET.fromstring(training_curve(course(losses, 4.9)))
     marks = [a.attrib for a in svg.iter(f"{SVG}line") if "stroke-dasharray" in a.attrib]
     dots = dict(zip(range(50, 601, 50), drawn(svg), strict=True))
-    for (begun, _), mark in zip(PHASES[1:], marks[1:], strict=True):
-        assert float(mark["x1"]) == float(mark["x2"]) == dots[begun][0]
+    for (start, _), mark in zip(PHASES[1:], marks[1:], strict=True):
+        assert float(mark["x1"]) == float(mark["x2"]) == dots[start][0]
     names = {name for _, name in PHASES}
     boxes = []
     for text in svg.iter(f"{SVG}text"):

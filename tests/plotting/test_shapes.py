@@ -182,9 +182,9 @@ def test_covariances_are_those_of_the_prototypes(double: bool) -> None:
         full = covariances_of(rng, 2, 5, 3).astype(dtype)
         np.testing.assert_array_equal(landmark_covariances(result_of(means, full)), full)
         variances = np.diagonal(full, axis1=2, axis2=3).copy()
-        found = landmark_covariances(result_of(means, variances))
-        np.testing.assert_array_equal(np.diagonal(found, axis1=2, axis2=3), variances)
-        assert np.count_nonzero(found) == variances.size
+        result = landmark_covariances(result_of(means, variances))
+        np.testing.assert_array_equal(np.diagonal(result, axis1=2, axis2=3), variances)
+        assert np.count_nonzero(result) == variances.size
 
 
 def test_images_have_no_mean_shapes() -> None:

@@ -25,7 +25,7 @@ def cost(image: np.ndarray, sums: tuple[np.ndarray, np.ndarray]) -> float:
 def least_cost(total: np.ndarray, weight: np.ndarray) -> float:
     """The least cost among images of unit norm, by SLSQP from several starts."""
     rng = np.random.default_rng(0)
-    found = []
+    actual = []
     for start in [total, *rng.normal(size=(8, *total.shape))]:
         result = scipy.optimize.minimize(
             lambda c: cost(c.reshape(total.shape), (total, weight)),
@@ -39,10 +39,10 @@ def least_cost(total: np.ndarray, weight: np.ndarray) -> float:
             },
             options={"maxiter": 300, "ftol": 1e-12},
         )
-        found.append(
+        actual.append(
             cost(result.x.reshape(total.shape) / np.linalg.norm(result.x), (total, weight))
         )
-    return min(found)
+    return min(actual)
 
 
 @eqx.filter_jit
@@ -71,11 +71,11 @@ def draw(seed: int, spread: float) -> tuple[np.ndarray, np.ndarray]:
 def test_unit_norm_prototype_costs_least(seed: int, spread: float, share: float) -> None:
     total, weight = draw(seed, spread)
     total = share * total  # samples that disagree leave sums smaller than their weights
-    found = updated(UnitNormImages(), total, weight, [5, 5, 5])
-    np.testing.assert_allclose(np.linalg.norm(found.reshape(3, -1), axis=1), 1.0, rtol=1e-5)
+    result = updated(UnitNormImages(), total, weight, [5, 5, 5])
+    np.testing.assert_allclose(np.linalg.norm(result.reshape(3, -1), axis=1), 1.0, rtol=1e-5)
     for k in range(3):
         best = least_cost(total[k], weight[k])
-        assert cost(found[k], (total[k], weight[k])) <= best + 1e-4 * abs(best)
+        assert cost(result[k], (total[k], weight[k])) <= best + 1e-4 * abs(best)
 
 
 def test_weight_where_there_is_no_ink_may_be_least() -> None:
@@ -84,17 +84,17 @@ def test_weight_where_there_is_no_ink_may_be_least() -> None:
     total[0, 0, 0, 0], total[0, 1, 1, 1] = 1.0, 0.5
     weight = np.full((1, *SHAPE[:2], 1), 5.0)
     weight[0, 0, 2] = 1.0
-    found = updated(UnitNormImages(), total, weight, [5])
+    result = updated(UnitNormImages(), total, weight, [5])
     best = least_cost(total[0], weight[0])
-    assert cost(found[0], (total[0], weight[0])) <= best + 1e-4 * abs(best)
+    assert cost(result[0], (total[0], weight[0])) <= best + 1e-4 * abs(best)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
 def test_uniform_weights_give_the_normalised_mean(scale: float) -> None:
     total, weight = draw(0, 0.0)
-    found = updated(UnitNormImages(), scale * total, scale * weight, [5, 5, 5])
+    result = updated(UnitNormImages(), scale * total, scale * weight, [5, 5, 5])
     norm = np.sqrt((total**2).sum((1, 2, 3), keepdims=True))
-    np.testing.assert_allclose(found, total / norm, atol=1e-6)
+    np.testing.assert_allclose(result, total / norm, atol=1e-6)
 
 
 def test_mean_is_weighted_by_pixel() -> None:
@@ -103,12 +103,12 @@ def test_mean_is_weighted_by_pixel() -> None:
     member = np.asarray([[1, 0], [2, 0], [0, 3], [0.5, 0.5]])
     cast = [jnp.asarray(a, jnp.float32) for a in (samples, pixels, member)]
     family = MeanImages()
-    found = family.update(family.statistics(*cast, None), jnp.zeros((2, *SHAPE)))
+    result = family.update(family.statistics(*cast, None), jnp.zeros((2, *SHAPE)))
     for k in range(2):
         expected = np.average(
             samples, axis=0, weights=(member[:, k, None, None, None] * pixels) * np.ones(SHAPE)
         )
-        np.testing.assert_allclose(found[k], expected, rtol=1e-5)
+        np.testing.assert_allclose(result[k], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("family", [MeanImages(), UnitNormImages()], ids=["mean", "unit"])
@@ -131,9 +131,9 @@ def test_empty_cluster_keeps_its_prototype(family: AbstractPrototypeFamily) -> N
     total, weight = draw(0, 0.5)
     total[1], weight[1] = 0, 0
     previous = np.random.default_rng(1).uniform(size=total.shape)
-    found = updated(family, total, weight, [5, 0, 5], previous)
-    np.testing.assert_array_equal(found[1], np.float32(previous[1]))
-    assert np.abs(found[0] - previous[0]).max() > 0.01
+    result = updated(family, total, weight, [5, 0, 5], previous)
+    np.testing.assert_array_equal(result[1], np.float32(previous[1]))
+    assert np.abs(result[0] - previous[0]).max() > 0.01
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.5])
@@ -142,8 +142,8 @@ def test_sums_of_zero_do_no_harm(spread: float) -> None:
     total[1] = 0
     assert not updated(MeanImages(), total, weight, [5, 5, 5])[1].any()
     # A blank prototype would attract whatever is pushed off the canvas.
-    found = updated(UnitNormImages(), total, weight, [5, 5, 5])
-    np.testing.assert_allclose(np.linalg.norm(found.reshape(3, -1), axis=1), 1.0, rtol=1e-5)
+    result = updated(UnitNormImages(), total, weight, [5, 5, 5])
+    np.testing.assert_allclose(np.linalg.norm(result.reshape(3, -1), axis=1), 1.0, rtol=1e-5)
 
 
 def test_samples_are_scaled_to_unit_norm() -> None:

@@ -38,22 +38,22 @@ def groups(shapes):
 
 
 def test_means_and_variances_are_those_of_each_cluster(shapes, member):
-    found = updated(shapes, member)
-    assert isinstance(found.centre, DiagonalGaussian)
+    result = updated(shapes, member)
+    assert isinstance(result.centre, DiagonalGaussian)
     for k, own in enumerate(groups(shapes)):
-        np.testing.assert_allclose(found.centre.mean[k], own.mean(0), rtol=1e-5)
-        np.testing.assert_allclose(found.covariance[k], own.var(0), rtol=1e-4)
-    np.testing.assert_array_equal(found.covariance, found.centre.variance)
-    np.testing.assert_array_equal(exemplar_of(found), found.centre.mean)
+        np.testing.assert_allclose(result.centre.mean[k], own.mean(0), rtol=1e-5)
+        np.testing.assert_allclose(result.covariance[k], own.var(0), rtol=1e-4)
+    np.testing.assert_array_equal(result.covariance, result.centre.variance)
+    np.testing.assert_array_equal(exemplar_of(result), result.centre.mean)
 
 
 def test_covariances_are_those_of_each_cluster(shapes, member):
-    found = updated(shapes, member, full=True)
-    assert isinstance(found.centre, Gaussian)
+    result = updated(shapes, member, full=True)
+    assert isinstance(result.centre, Gaussian)
     for k, own in enumerate(groups(shapes)):
         for landmark in range(LANDMARKS):
             expected = np.cov(own[:, landmark].T, bias=True)
-            np.testing.assert_allclose(found.covariance[k, landmark], expected, atol=1e-4)
+            np.testing.assert_allclose(result.covariance[k, landmark], expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -90,12 +90,12 @@ def test_a_prior_counts_as_so_many_more_shapes(shapes, member):
 def test_one_shape_has_the_floor_and_an_empty_cluster_stays(shapes, full):
     member = np.zeros((N, K), np.float32)
     member[0, 0], member[1:, 1] = 1.0, 1.0
-    found = updated(shapes, member, full=full, floor=0.25)
-    one = np.linalg.eigvalsh(found.covariance[0]) if full else found.covariance[0]
+    result = updated(shapes, member, full=full, floor=0.25)
+    one = np.linalg.eigvalsh(result.covariance[0]) if full else result.covariance[0]
     np.testing.assert_allclose(one, 0.25, rtol=1e-5)
     # The third cluster was begun with the third shape.
-    np.testing.assert_allclose(found.centre.mean[2], shapes[2], rtol=1e-6)
-    np.testing.assert_allclose(found.covariance[2], 1.0)
+    np.testing.assert_allclose(result.centre.mean[2], shapes[2], rtol=1e-6)
+    np.testing.assert_allclose(result.covariance[2], 1.0)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -110,8 +110,8 @@ def test_digits_left_in_the_sums_of_an_emptied_cluster_do_no_harm(shapes, full):
     previous = jax.vmap(family.init)(jnp.asarray(shapes[:K]))
     sums = family.statistics(jnp.asarray(shapes), None, jnp.asarray(member), previous)
     left = eqx.tree_at(lambda s: s.first, sums, sums.first.at[2].set(1e-6))
-    clean, found = family.update(sums, previous), family.update(left, previous)
-    chex.assert_trees_all_equal(found, clean)
+    clean, result = family.update(sums, previous), family.update(left, previous)
+    chex.assert_trees_all_equal(result, clean)
 
 
 def test_sums_are_additive(shapes, member):
@@ -139,27 +139,27 @@ def test_passes_lead_to_the_frechet_mean(shapes, member):
         jnp.asarray(shapes.mean(0)), jnp.asarray(spread), jnp.float32(1e-6), variances="isotropic"
     )
     family = FrechetShapes(means)
-    found = jax.vmap(family.init)(jnp.asarray(shapes[:K]))
+    result = jax.vmap(family.init)(jnp.asarray(shapes[:K]))
     for _ in range(40):
-        sums = family.statistics(jnp.asarray(shapes), None, jnp.asarray(member), found)
-        found = family.update(sums, found)
-    carried = np.asarray(found.covariance)
+        sums = family.statistics(jnp.asarray(shapes), None, jnp.asarray(member), result)
+        result = family.update(sums, result)
+    carried = np.asarray(result.covariance)
     for k in range(K):
         own = jnp.asarray(shapes[np.arange(N) % K == k])
         members = DiagonalGaussian(own, jnp.broadcast_to(carried[k][None], own.shape))
         expected = diagonal_fisher_rao_mean(members)
-        np.testing.assert_allclose(found.centre.mean[k], expected.mean, atol=1e-3)
-        np.testing.assert_allclose(found.centre.variance[k], expected.variance, rtol=1e-3)
+        np.testing.assert_allclose(result.centre.mean[k], expected.mean, atol=1e-3)
+        np.testing.assert_allclose(result.centre.variance[k], expected.variance, rtol=1e-3)
         # Gaussians that lie apart have a wider mean.
-        assert np.all(np.asarray(found.centre.variance[k]) > carried[k])
+        assert np.all(np.asarray(result.centre.variance[k]) > carried[k])
 
 
 def test_under_wasserstein_the_frechet_mean_is_the_mean(shapes, member):
-    found = updated(shapes, member)
+    result = updated(shapes, member)
     for k in range(K):
         own = jnp.asarray(shapes[np.arange(N) % K == k])
         for landmark in range(LANDMARKS):
-            carried = jnp.broadcast_to(found.covariance[k, landmark][None], own[:, landmark].shape)
+            carried = jnp.broadcast_to(result.covariance[k, landmark][None], own[:, landmark].shape)
             mean = wasserstein_mean(DiagonalGaussian(own[:, landmark], carried))
-            np.testing.assert_allclose(mean.mean, found.centre.mean[k, landmark], rtol=1e-5)
-            np.testing.assert_allclose(mean.variance, found.covariance[k, landmark], rtol=1e-5)
+            np.testing.assert_allclose(mean.mean, result.centre.mean[k, landmark], rtol=1e-5)
+            np.testing.assert_allclose(mean.variance, result.covariance[k, landmark], rtol=1e-5)

@@ -39,12 +39,12 @@ def test_colours_are_taken_out(seed, front, back, place):
     hypothesis.assume(np.linalg.norm(np.subtract(front, back)) > 0.25)
     image = blobs(48, 40, seed, matrix=0.6 * np.eye(2))
     expected = seen(Frame(place, "colour"), image)
-    found = seen(Frame(place, "colour"), coloured(image, front, back))
-    assert found.shape == (48, 40, 1)
-    np.testing.assert_allclose(found, expected, atol=2e-3 if place == "none" else 0.02)
+    result = seen(Frame(place, "colour"), coloured(image, front, back))
+    assert result.shape == (48, 40, 1)
+    np.testing.assert_allclose(result, expected, atol=2e-3 if place == "none" else 0.02)
     # Moved images are read a second time, and lighter peaks are divided by the largest.
     atol = 1e-6 if place == "none" else 0.08
-    np.testing.assert_allclose(seen(Frame(place, "colour"), found), found, atol=atol)
+    np.testing.assert_allclose(seen(Frame(place, "colour"), result), result, atol=atol)
 
 
 @hypothesis.given(st.integers(0, 20), st.floats(0.3, 1.0), st.floats(0.0, 0.5))
@@ -83,17 +83,17 @@ def test_border_of_a_mask_is_that_of_what_is_seen():
     image[10:14, 10:14] = 0.9
     params = np.asarray(ground(jnp.asarray(image), mask=disk))
     np.testing.assert_allclose(params, [0.0, -0.4, 0.0, 0.0], atol=1e-6)
-    found = seen(Frame("none", "dark", mask=disk), image)
-    assert found[12, 12] == pytest.approx(1.0)
-    assert found.sum() == pytest.approx(16.0)
+    result = seen(Frame("none", "dark", mask=disk), image)
+    assert result[12, 12] == pytest.approx(1.0)
+    assert result.sum() == pytest.approx(16.0)
 
 
 @pytest.mark.parametrize("ink", ["dark", "light", "colour"])
 def test_a_constant_image_becomes_blank(ink):
     image = np.full((8, 9, 3), 0.7, np.float32)
-    found = seen(Frame("upright", ink), image)
-    assert np.isfinite(found).all()
-    assert not found.any()
+    result = seen(Frame("upright", ink), image)
+    assert np.isfinite(result).all()
+    assert not result.any()
     slope = jax.jit(jax.grad(lambda x: jnp.sum(Frame("upright", ink)(x))))(jnp.asarray(image))
     assert np.isfinite(slope).all()
 
@@ -136,9 +136,9 @@ def test_large_images_stay_and_streamed_ones_are_enlarged_too():
     images = made(3, "black")
     assert Frame("none", least_side=20).registered(images) is images
     frame = Frame("none", least_side=28)
-    found = frame.registered(Stored(images))
-    assert found.shape == (3, 28, 28, 1)
-    np.testing.assert_array_equal(found[np.arange(3)], frame.registered(images))
+    result = frame.registered(Stored(images))
+    assert result.shape == (3, 28, 28, 1)
+    np.testing.assert_array_equal(result[np.arange(3)], frame.registered(images))
 
 
 def made(count: int, kind: str) -> np.ndarray:
@@ -212,11 +212,11 @@ def test_photographs_are_placed_and_keep_their_ground(seed):
     )
     middle, beside = (ink * np.array([0.8, 0.2, 0.1]) + (1.0 - ink) * ground for ink in inks)
     frame, inside = Frame("place", "keep"), slice(8, -8)
-    expected, found = seen(frame, middle), seen(frame, beside)
-    assert found.shape == (48, 48, 3)
+    expected, result = seen(frame, middle), seen(frame, beside)
+    assert result.shape == (48, 48, 3)
     assert np.abs(middle - beside)[inside, inside].max() > 0.35
-    np.testing.assert_allclose(found[inside, inside], expected[inside, inside], atol=0.08)
-    assert (found[0, 0] > 0.4).all()
+    np.testing.assert_allclose(result[inside, inside], expected[inside, inside], atol=0.08)
+    assert (result[0, 0] > 0.4).all()
     image = jnp.asarray(beside, jnp.float32)
     params = find(frame, image)
     restored = there_and_back(frame, params, image)
@@ -228,9 +228,9 @@ def test_shadows_are_less_of_a_figure_than_things():
     thing, shadow = (slice(12, 20), slice(4, 12)), (slice(12, 20), slice(20, 28))
     image[thing] = (0.2, 0.5, 0.7)
     image[shadow] *= 0.4
-    found = np.asarray(compiled_figure(jnp.asarray(image)))[..., 0]
-    assert found[15, 8] > 2 * found[15, 24] > 0
-    np.testing.assert_array_equal(found[:4], 0)
+    result = np.asarray(compiled_figure(jnp.asarray(image)))[..., 0]
+    assert result[15, 8] > 2 * result[15, 24] > 0
+    np.testing.assert_array_equal(result[:4], 0)
     np.testing.assert_array_equal(compiled_figure(jnp.full((20, 20, 3), 0.5)), 0)
 
 
@@ -250,8 +250,8 @@ def test_streamed_images_are_registered_as_they_are_read():
     assert not isinstance(streamed, np.ndarray)
     assert streamed.shape == every.shape == (37, 20, 20, 1)
     np.testing.assert_allclose(streamed[[30, 2, 5]], every[[30, 2, 5]], atol=1e-6)
-    found = frame.params_of(Stored(images))
-    np.testing.assert_allclose(found, frame.params_of(images), atol=1e-6)
+    result = frame.params_of(Stored(images))
+    np.testing.assert_allclose(result, frame.params_of(images), atol=1e-6)
     np.testing.assert_allclose(every[4], seen(frame, images[4]), atol=1e-5)
 
 

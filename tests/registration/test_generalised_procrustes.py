@@ -29,15 +29,15 @@ def test_fitted_sizes_in_the_plane_have_a_closed_form(double: bool) -> None:
     # The full Procrustes mean is the leading eigenvector of Σ z z* (Kent 1994).
     values, vectors = np.linalg.eigh(flat.T @ flat.conj())
     with precision(double) as (dtype, tolerance):
-        found = register(shapes, dtype, rescale=True)
-    assert bool(found.converged)
-    assert float(found.sums_of_squares[-1]) == pytest.approx(
+        result = register(shapes, dtype, rescale=True)
+    assert bool(result.converged)
+    assert float(result.sums_of_squares[-1]) == pytest.approx(
         len(shapes) - values[-1], rel=10 * tolerance
     )
-    mean = np.asarray(found.consensus, np.float64) @ np.array([1.0, 1j])
+    mean = np.asarray(result.consensus, np.float64) @ np.array([1.0, 1j])
     overlap = abs(np.vdot(vectors[:, -1], mean)) / np.linalg.norm(mean)
     assert overlap == pytest.approx(1.0, abs=tolerance)
-    squares = np.sum(np.asarray(found.registered) ** 2)
+    squares = np.sum(np.asarray(result.registered) ** 2)
     assert float(squares) == pytest.approx(len(shapes), rel=1e-5)
 
 
@@ -68,16 +68,16 @@ def test_registration_is_that_of_plain_alternation(scaling: bool) -> None:
         )
     expected, left = alternate(shapes, weight, scaling)
     with precision(True):
-        found = register(shapes, np.float64, scaling=scaling, weight=jnp.asarray(weight))
-        assert bool(found.converged)
-        assert float(found.sums_of_squares[-1]) == pytest.approx(left, rel=1e-10)
-        np.testing.assert_allclose(found.registered, expected, atol=1e-6)
-        np.testing.assert_allclose(found.consensus, expected.mean(axis=0), atol=1e-6)
+        result = register(shapes, np.float64, scaling=scaling, weight=jnp.asarray(weight))
+        assert bool(result.converged)
+        assert float(result.sums_of_squares[-1]) == pytest.approx(left, rel=1e-10)
+        np.testing.assert_allclose(result.registered, expected, atol=1e-6)
+        np.testing.assert_allclose(result.consensus, expected.mean(axis=0), atol=1e-6)
         # Each similarity says where its configuration went.
-        images = jax.vmap(lambda s, x: s(x))(found.similarities, jnp.asarray(shapes))
-        np.testing.assert_allclose(images, found.registered, atol=1e-12)
+        images = jax.vmap(lambda s, x: s(x))(result.similarities, jnp.asarray(shapes))
+        np.testing.assert_allclose(images, result.registered, atol=1e-12)
         size = eqx.filter_jit(centroid_size)
-        sizes = [float(size(x, weight=jnp.asarray(weight))) for x in found.registered]
+        sizes = [float(size(x, weight=jnp.asarray(weight))) for x in result.registered]
     before = [
         np.sqrt(np.sum(weight[:, None] * (x - np.average(x, 0, weight)) ** 2)) for x in shapes
     ]
@@ -90,18 +90,18 @@ def test_whole_weights_are_repetitions(settings: dict) -> None:
     settings = settings | {"tolerance": 0.0, "max_iterations": 60}
     with precision(True):
         weight = jnp.asarray(counts, float)
-        found = register(shapes, np.float64, sample_weight=weight, **settings)
+        result = register(shapes, np.float64, sample_weight=weight, **settings)
         copies = register(np.repeat(shapes, counts, axis=0), np.float64, **settings)
         plain = register(shapes, np.float64, **settings)
         # How much a unit is does not matter.
         scaled = register(shapes, np.float64, sample_weight=0.3 * weight, **settings)
-    np.testing.assert_allclose(found.consensus, copies.consensus, atol=1e-9)
+    np.testing.assert_allclose(result.consensus, copies.consensus, atol=1e-9)
     np.testing.assert_allclose(
-        np.repeat(found.registered, counts, axis=0), copies.registered, atol=1e-7
+        np.repeat(result.registered, counts, axis=0), copies.registered, atol=1e-7
     )
-    assert float(found.sums_of_squares[-1]) == pytest.approx(float(copies.sums_of_squares[-1]))
-    assert np.abs(np.asarray(found.consensus) - np.asarray(plain.consensus)).max() > 1e-2
-    np.testing.assert_allclose(scaled.consensus, found.consensus, atol=1e-9)
+    assert float(result.sums_of_squares[-1]) == pytest.approx(float(copies.sums_of_squares[-1]))
+    assert np.abs(np.asarray(result.consensus) - np.asarray(plain.consensus)).max() > 1e-2
+    np.testing.assert_allclose(scaled.consensus, result.consensus, atol=1e-9)
 
 
 @pytest.mark.parametrize("settings", [{}, {"rescale": True}, {"scaling": False}])
@@ -127,14 +127,14 @@ def test_sum_of_squares_never_rises(settings: dict) -> None:
     # So much noise that it takes many passes.
     with precision(True):
         for seed in range(3):
-            found = register(like(10, 3, noise=1.5, seed=seed), np.float64, **settings)
-            passes = int(found.iterations)
-            sums = np.asarray(found.sums_of_squares)
+            result = register(like(10, 3, noise=1.5, seed=seed), np.float64, **settings)
+            passes = int(result.iterations)
+            sums = np.asarray(result.sums_of_squares)
             assert passes > 5
-            assert bool(found.converged)
+            assert bool(result.converged)
             assert np.all(np.diff(sums[: passes - 1]) < 0)
             assert np.all(np.diff(sums) <= 1e-13)
-            left = np.sum((np.asarray(found.registered) - np.asarray(found.consensus)) ** 2)
+            left = np.sum((np.asarray(result.registered) - np.asarray(result.consensus)) ** 2)
             assert sums[-1] == pytest.approx(left, rel=1e-12)
 
 
@@ -142,11 +142,11 @@ def test_sum_of_squares_never_rises(settings: dict) -> None:
 @pytest.mark.parametrize("dims", [2, 3])
 def test_the_first_shape_keeps_its_orientation(dims: int, reflection: bool) -> None:
     shapes = like(6, dims, seed=4)
-    found = register(shapes, reflection=reflection)
+    result = register(shapes, reflection=reflection)
     first = shapes[0] - shapes[0].mean(axis=0)
-    np.testing.assert_allclose(found.registered[0], first / np.linalg.norm(first), atol=2e-6)
-    np.testing.assert_allclose(found.similarities.rotation[0], np.eye(dims), atol=2e-6)
-    signs = np.linalg.det(np.asarray(found.similarities.rotation))
+    np.testing.assert_allclose(result.registered[0], first / np.linalg.norm(first), atol=2e-6)
+    np.testing.assert_allclose(result.similarities.rotation[0], np.eye(dims), atol=2e-6)
+    signs = np.linalg.det(np.asarray(result.similarities.rotation))
     np.testing.assert_allclose(signs, np.ones(6), atol=1e-5)
 
 
@@ -165,15 +165,15 @@ def test_registration_of_one_and_of_a_point() -> None:
     assert bool(alone.converged)
     np.testing.assert_array_equal(alone.consensus, alone.registered[0])
     shapes[1] = 2.0
-    found = register(shapes, rescale=True)
-    assert np.isfinite(np.asarray(found.consensus)).all()
-    np.testing.assert_allclose(found.registered[1], np.zeros((6, 2)), atol=1e-6)
+    result = register(shapes, rescale=True)
+    assert np.isfinite(np.asarray(result.consensus)).all()
+    np.testing.assert_allclose(result.registered[1], np.zeros((6, 2)), atol=1e-6)
 
 
 def test_registration_says_that_it_was_cut_short() -> None:
-    found = register(like(10, 3, noise=1.5), max_iterations=2)
-    assert not bool(found.converged)
-    assert int(found.iterations) == 2
+    result = register(like(10, 3, noise=1.5), max_iterations=2)
+    assert not bool(result.converged)
+    assert int(result.iterations) == 2
 
 
 def test_registration_under_vmap_is_a_loop() -> None:

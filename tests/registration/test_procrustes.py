@@ -42,9 +42,9 @@ def test_disparity_is_scipys(dims: int, double: bool) -> None:
     moving, target = pair(dims)
     standard, _, disparity = scipy.spatial.procrustes(target, moving)
     with precision(double) as (dtype, tolerance):
-        found = residual(jnp.asarray(moving, dtype), jnp.asarray(standard, dtype), reflection=True)
-        assert found.dtype == dtype
-        assert float(found) == pytest.approx(disparity, rel=tolerance)
+        result = residual(jnp.asarray(moving, dtype), jnp.asarray(standard, dtype), reflection=True)
+        assert result.dtype == dtype
+        assert float(result) == pytest.approx(disparity, rel=tolerance)
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -56,13 +56,13 @@ def test_orthogonal_map_is_scipys(dims: int, double: bool) -> None:
     expected, _ = scipy.linalg.orthogonal_procrustes(centred, goal)
     assert np.linalg.det(expected) < 0
     with precision(double) as (dtype, tolerance):
-        found = fit(
+        result = fit(
             jnp.asarray(moving, dtype), jnp.asarray(target, dtype), scaling=False, reflection=True
         )
-        np.testing.assert_allclose(found.rotation, expected.T, atol=tolerance)
-        assert float(found.scale) == 1.0
+        np.testing.assert_allclose(result.rotation, expected.T, atol=tolerance)
+        assert float(result.scale) == 1.0
         shift = target.mean(0) - moving.mean(0) @ expected
-        np.testing.assert_allclose(found.translation, shift, atol=10 * tolerance)
+        np.testing.assert_allclose(result.translation, shift, atol=10 * tolerance)
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -75,9 +75,9 @@ def test_weighted_rotation_in_space_is_scipys(double: bool) -> None:
     expected, distance = Rotation.align_vectors(target - centres[1], moving - centres[0], weight)
     with precision(double) as (dtype, tolerance):
         arrays = [jnp.asarray(x, dtype) for x in (moving, target, weight)]
-        found = fit(*arrays[:2], scaling=False, weight=arrays[2])
+        result = fit(*arrays[:2], scaling=False, weight=arrays[2])
         left = residual(*arrays[:2], scaling=False, weight=arrays[2])
-        np.testing.assert_allclose(found.rotation, expected.as_matrix(), atol=tolerance)
+        np.testing.assert_allclose(result.rotation, expected.as_matrix(), atol=tolerance)
         assert float(left) == pytest.approx(distance**2, rel=tolerance)
 
 
@@ -98,11 +98,11 @@ def test_a_general_minimiser_finds_nothing_better(dims: int) -> None:
     best = min(scipy.optimize.minimize(loss, start).fun for start in starts)
     with precision(True):
         arrays = [jnp.asarray(x) for x in (moving, target, weight)]
-        found = float(residual(*arrays[:2], weight=arrays[2]))
+        result = float(residual(*arrays[:2], weight=arrays[2]))
         similarity = fit(*arrays[:2], weight=arrays[2])
         image = np.asarray(similarity(arrays[0]))
-    assert found == pytest.approx(best, rel=1e-6)
-    assert found == pytest.approx(np.sum(weight[:, None] * (image - target) ** 2), rel=1e-10)
+    assert result == pytest.approx(best, rel=1e-6)
+    assert result == pytest.approx(np.sum(weight[:, None] * (image - target) ** 2), rel=1e-10)
 
 
 @hypothesis.given(seed=st.integers(0, 1000), dims=st.sampled_from([2, 3]), mirrored=st.booleans())
@@ -117,8 +117,8 @@ def test_a_known_similarity_is_found_and_undone(seed: int, dims: int, mirrored: 
         jnp.asarray(turn, jnp.float32),
         jnp.asarray(draw.normal(size=dims), jnp.float32),
     )
-    found = fit(points, known(points), reflection=mirrored)
-    chex.assert_trees_all_close(found, known, rtol=1e-7, atol=2e-4)
+    result = fit(points, known(points), reflection=mirrored)
+    chex.assert_trees_all_close(result, known, rtol=1e-7, atol=2e-4)
     np.testing.assert_allclose(known.inverse()(known(points)), points, atol=1e-4)
 
 
@@ -188,10 +188,10 @@ def test_equal_singular_values_leave_the_derivative_exact() -> None:
 
 def test_one_point_is_only_shifted() -> None:
     point, target = jnp.ones((4, 2)), jnp.asarray(pair(2, landmarks=4)[1], jnp.float32)
-    found = fit(point, target)
-    np.testing.assert_array_equal(found.rotation, np.eye(2))
-    assert float(found.scale) == 1.0
-    np.testing.assert_allclose(found(point)[0], centroid(target), rtol=1e-6)
+    result = fit(point, target)
+    np.testing.assert_array_equal(result.rotation, np.eye(2))
+    assert float(result.scale) == 1.0
+    np.testing.assert_allclose(result(point)[0], centroid(target), rtol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e8])
@@ -199,10 +199,10 @@ def test_one_point_is_only_shifted() -> None:
 def test_units_do_not_matter(scale: float, dims: int) -> None:
     moving, target = pair(dims)
     moving, target = moving - moving.mean(0), target - target.mean(0)
-    found = fit(jnp.asarray(scale * moving, jnp.float32), jnp.asarray(scale * target, jnp.float32))
+    result = fit(jnp.asarray(scale * moving, jnp.float32), jnp.asarray(scale * target, jnp.float32))
     expected = fit(jnp.asarray(moving, jnp.float32), jnp.asarray(target, jnp.float32))
-    np.testing.assert_allclose(found.rotation, expected.rotation, atol=1e-5)
-    assert float(found.scale) == pytest.approx(float(expected.scale), rel=1e-5)
+    np.testing.assert_allclose(result.rotation, expected.rotation, atol=1e-5)
+    assert float(result.scale) == pytest.approx(float(expected.scale), rel=1e-5)
 
 
 def test_far_from_the_origin_float32_still_fits() -> None:
@@ -211,8 +211,8 @@ def test_far_from_the_origin_float32_still_fits() -> None:
     expected = float(
         residual(jnp.asarray(far - np.float32(1000.0)), jnp.asarray(np.float32(target)))
     )
-    found = float(residual(jnp.asarray(far), jnp.asarray(np.float32(target))))
-    assert found == pytest.approx(expected, rel=1e-5)
+    result = float(residual(jnp.asarray(far), jnp.asarray(np.float32(target))))
+    assert result == pytest.approx(expected, rel=1e-5)
 
 
 def test_vmap_is_a_loop() -> None:

@@ -69,8 +69,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         film(Progress("pass", 0, number, 1, 1, learned=learned))
     others = CommonStart(images[:CLUSTERS], np.arange(CLUSTERS), (made(KMeans(CLUSTERS), 1),))
     path = tmp_path_factory.mktemp("report") / "report.html"
-    found = scores(dataset.labels, result.assignments)
-    write_report(path, result, dataset, scores=found, film=film, others=others)
+    actual = scores(dataset.labels, result.assignments)
+    write_report(path, result, dataset, scores=actual, film=film, others=others)
     return path
 
 
@@ -142,11 +142,11 @@ def test_the_table_of_classes_is_scikit_learns(report: Path) -> None:
     classes = labels.integers(3, size=COUNT)
     clusters = made(AffineInvariantKMeans(CLUSTERS), 0).assignments
     expected = contingency_matrix(classes, clusters)[:, order]
-    found = np.array([[int(cell or 0) for cell in row] for row in cells])
-    np.testing.assert_array_equal(found, expected)
+    result = np.array([[int(cell or 0) for cell in row] for row in cells])
+    np.testing.assert_array_equal(result, expected)
     matched = [[int("match" in cell) for cell in re.findall("<td[^>]*>", row)] for row in rows]
     share = accuracy_of_matching(expected)
-    assert np.sum(found * np.array(matched)) == share
+    assert np.sum(result * np.array(matched)) == share
     # The matched clusters come first, in the order of their classes.
     np.testing.assert_array_equal(np.array(matched)[:, :3], np.eye(3))
 
@@ -196,10 +196,10 @@ def test_sorting_clusters_and_samples(browser: "Browser", report: Path) -> None:
     keys = {"certainty": 1, "distance": -1}
     for key, sign in keys.items():
         page.check(f".order input[value={key}]")
-        found = page.query_selector_all(shown)
-        values = [sign * float(one.get_attribute(f"data-{key}") or "nan") for one in found]
+        result = page.query_selector_all(shown)
+        values = [sign * float(one.get_attribute(f"data-{key}") or "nan") for one in result]
         assert values == sorted(values)
-        positions = [one.get_attribute("data-position") for one in found]
+        positions = [one.get_attribute("data-position") for one in result]
         assert len(set(positions)) == len(positions)
         assert set(positions) == set(before)
         caption = page.query_selector_all(f"{cluster} .every .sample")[0]

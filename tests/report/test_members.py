@@ -28,15 +28,15 @@ def written(folder: Path, result: Any, dataset: Any, **options: Any) -> tuple[Pa
 
 def pages(files: Path) -> dict[tuple[int, int], Page]:
     """The pages by cluster and number; each must be one call with JSON."""
-    found = {}
+    result = {}
     for path in files.glob("*.js"):
         arguments = re.fullmatch(r"members\((.*)\);\n", path.read_text("ascii"))
         assert arguments, path
         name, html = json.loads(f"[{arguments[1]}]")
         assert name == path.stem
         cluster, number = map(int, name.split("-"))
-        found[cluster, number] = Page(html)
-    return dict(sorted(found.items()))
+        result[cluster, number] = Page(html)
+    return dict(sorted(result.items()))
 
 
 def figures(page: Page) -> list[dict[str, str]]:
@@ -102,11 +102,11 @@ def test_the_folder_is_no_larger_than_asked_and_the_report_says_what_is_left_out
     result, dataset = made(KMeans(2), n=90)
     page, files = written(tmp_path, result, dataset, members_bytes=cap)
     assert size_of(files) <= cap
-    found = pages(files)
+    actual = pages(files)
     # Page by page, in all clusters alike.
-    numbers = [[number for k, number in found if k == cluster] for cluster in range(2)]
+    numbers = [[number for k, number in actual if k == cluster] for cluster in range(2)]
     assert 0 <= len(numbers[0]) - len(numbers[1]) <= 1
-    count = sum(len(figures(one)) for one in found.values())
+    count = sum(len(figures(one)) for one in actual.values())
     assert 0 < count < 90
     text = said(page)
     assert f"{count} of 90\u00a0images, the nearest first, as many as {cap / 1e6:g} MB hold" in (
@@ -239,11 +239,11 @@ def test_images_are_read_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.Mon
 def test_shapes_are_drawn_as_in_the_report(tmp_path: Path) -> None:
     result, dataset, _ = made_of_shapes(ShapeKMeans(3))
     page, files = written(tmp_path, result, dataset)
-    found = pages(files)
-    listed = [figure for one in found.values() for figure in figures(one)]
+    actual = pages(files)
+    listed = [figure for one in actual.values() for figure in figures(one)]
     assert sorted(int(figure["data-position"]) for figure in listed) == list(range(60))
-    assert {f"#mean-{k}" for k, _ in found} == {
-        use["href"] for one in found.values() for use in one.all("use")
+    assert {f"#mean-{k}" for k, _ in actual} == {
+        use["href"] for one in actual.values() for use in one.all("use")
     }
     assert list(files.glob("*.webp")) == []
     assert not [figure for figure in [*listed, *figures(page)] if "data-full" in figure]

@@ -453,11 +453,11 @@ def test_bridges_are_pairs_with_their_clusters_and_classes(tmp_path: Path) -> No
     cards = section.split("<li>")[1:]
     assert len(cards) == len(pairs) == 5
     for card, pair in zip(cards, pairs.tolist(), strict=True):
-        found = re.findall(r"<title>index (\d+)\n.*?#cluster-(\d+).*?>class (.*?)<", card, re.S)
+        actual = re.findall(r"<title>index (\d+)\n.*?#cluster-(\d+).*?>class (.*?)<", card, re.S)
         # The lower cluster stands on the left.
-        assert [int(cluster) for _, cluster, _ in found] == sorted(result.assignments[pair])
-        assert sorted(int(index) for index, _, _ in found) == sorted(pair)
-        for index, cluster, label in found:
+        assert [int(cluster) for _, cluster, _ in actual] == sorted(result.assignments[pair])
+        assert sorted(int(index) for index, _, _ in actual) == sorted(pair)
+        for index, cluster, label in actual:
             assert int(cluster) == result.assignments[int(index)]
             assert label == ("&lt;i&gt;", "b", "c")[labels[int(index)]]
     without = dataclasses.replace(dataset, labels=None, label_names=None)

@@ -25,9 +25,9 @@ from tests.report.test_report import made as made_of_images
 
 def turns(rng: np.random.Generator, n: int, dims: int) -> np.ndarray:
     """Random rotations."""
-    found, _ = np.linalg.qr(rng.normal(size=(n, dims, dims)))
-    found[:, :, 0] *= np.linalg.det(found)[:, None]
-    return found
+    result, _ = np.linalg.qr(rng.normal(size=(n, dims, dims)))
+    result[:, :, 0] *= np.linalg.det(result)[:, None]
+    return result
 
 
 def made(

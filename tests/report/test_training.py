@@ -89,8 +89,8 @@ def made(
 
 def pixels(uri: str) -> np.ndarray:
     with Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1]))) as image:
-        found = np.asarray(image)
-    return found[..., None] if found.ndim == 2 else found
+        result = np.asarray(image)
+    return result[..., None] if result.ndim == 2 else result
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -186,8 +186,8 @@ def test_a_mixture_shows_its_deviations_and_weights(tmp_path: Path) -> None:
         stretched = displayable(np.abs(deviation), own_range=True)
         np.testing.assert_array_equal(pixels(attributes["src"]), stretched)
     text = said(page)
-    found = re.findall(r"mixture weight ([\d.]+)\s%", text)
-    assert [float(value) for value in found] == [25.0, 12.5, 62.5]
+    actual = re.findall(r"mixture weight ([\d.]+)\s%", text)
+    assert [float(value) for value in actual] == [25.0, 12.5, 62.5]
 
 
 def test_the_least_certain_have_the_least_responsibility(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ EDITS = st.one_of(
 )
 
 
-def begun() -> Labelling:
+def started() -> Labelling:
     return Labelling.of_run(FOUND, 3)
 
 
@@ -45,7 +45,7 @@ def contents(labelling: Labelling) -> tuple[Any, ...]:
 
 
 def after(*edits: Edit) -> Labelling:
-    return Review.replayed(begun(), edits, 0).labelling
+    return Review.replayed(started(), edits, 0).labelling
 
 
 def test_what_each_edit_does() -> None:
@@ -72,7 +72,7 @@ def test_merged_clusters_are_gone_and_the_fit_s_clusters_follow() -> None:
 
 @given(st.lists(EDITS, max_size=12))
 def test_edits_are_pure_and_undone_step_by_step(edits: list[tuple]) -> None:
-    reviews = [Review.replayed(begun(), (), 0)]
+    reviews = [Review.replayed(started(), (), 0)]
     before = [contents(reviews[0].labelling)]
     for kind, *values in edits:
         try:
@@ -89,7 +89,7 @@ def test_edits_are_pure_and_undone_step_by_step(edits: list[tuple]) -> None:
     last = reviews[-1]
     again = [parse_edit(json.loads(json.dumps(to_json(edit)))) for edit in last.edits]
     assert tuple(again) == last.edits
-    assert contents(Review.replayed(begun(), again, 0).labelling) == before[-1]
+    assert contents(Review.replayed(started(), again, 0).labelling) == before[-1]
     for expected in reversed(before[:-1]):
         revision, last = last.revision, last.undone()
         assert contents(last.labelling) == expected
@@ -118,10 +118,10 @@ def test_edits_are_pure_and_undone_step_by_step(edits: list[tuple]) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(edit: Edit, kind: type, message: str) -> None:
-    labelling = begun()
+    labelling = started()
     with pytest.raises(kind, match=message):
         labelling.apply(edit)
-    assert contents(labelling) == contents(begun())
+    assert contents(labelling) == contents(started())
 
 
 @pytest.mark.parametrize(
@@ -149,4 +149,4 @@ def test_what_is_no_edit_is_refused(content: Any) -> None:
 
 def test_a_labelling_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        begun().homes = ()  # pyright: ignore[reportAttributeAccessIssue]
+        started().homes = ()  # pyright: ignore[reportAttributeAccessIssue]

@@ -71,23 +71,23 @@ def test_label_studio_reads_labels_and_doubts() -> None:
     tasks = json.loads(written["tasks.json"])
     assert tasks[0]["data"] == {"audio": "/data/local-files/?d=data/0-a%20b.png"}
     (annotation,) = tasks[0]["annotations"]
-    (found,) = annotation["result"]
-    assert found["value"] == {"choices": ["cat"]}
+    (actual,) = annotation["result"]
+    assert actual["value"] == {"choices": ["cat"]}
     assert "annotations" not in tasks[1]
     assert tasks[1]["predictions"][0]["result"][0]["value"] == {"choices": ['<"dog">']}
     config = ET.fromstring(written["config.xml"])
     assert [one.get("value") for one in config.iter("Choice")] == sorted(labels)
     (choices,), (audio,) = config.iter("Choices"), config.iter("Audio")
     # What a task names is there in the interface.
-    assert found["from_name"] == choices.get("name")
-    assert found["to_name"] == choices.get("toName") == audio.get("name")
+    assert actual["from_name"] == choices.get("name")
+    assert actual["to_name"] == choices.get("toName") == audio.get("name")
     assert audio.get("value") == "$audio"
 
 
 def test_fiftyone_names_images_without_their_endings() -> None:
     files = [Path("data/0-a.b.png"), Path("data/1-a.jpg"), Path("data/2-a.png")]
-    found = json.loads(formats.fiftyone(["dog", "cat", "dog"], files)["labels.json"])
-    assert found == {"classes": ["cat", "dog"], "labels": {"0-a.b": 1, "1-a": 0, "2-a": 1}}
+    actual = json.loads(formats.fiftyone(["dog", "cat", "dog"], files)["labels.json"])
+    assert actual == {"classes": ["cat", "dog"], "labels": {"0-a.b": 1, "1-a": 0, "2-a": 1}}
 
 
 @pytest.fixture(scope="module")
@@ -106,14 +106,14 @@ def test_the_labels_of_a_model_follow_its_clusters(result: Any, tmp_path: Path) 
         path.write_text(json.dumps(content))
         return formats.read_cluster_labels(str(path), result)
 
-    found, note = labels(Rename(0, "cat"), Mark((1,), True))
-    assert found == ["cat", "cluster 1", "cluster 2"]
+    actual, note = labels(Rename(0, "cat"), Mark((1,), True))
+    assert actual == ["cat", "cluster 1", "cluster 2"]
     assert note == "new ones get the label of the cluster they are assigned to"
     assert labels(Rename(0, "cat"), Merge((1, 2), 0))[0] == ["cat"] * 3
     # What was moved by hand is told of, and changes nothing.
     moved = tuple(np.flatnonzero(result.assignments == 1)[:2].tolist())
-    found, note = labels(Rename(0, "cat"), Move(moved, 0), Move(moved[:1], None))
-    assert found == ["cat", "cluster 1", "cluster 2"]
+    actual, note = labels(Rename(0, "cat"), Move(moved, 0), Move(moved[:1], None))
+    assert actual == ["cat", "cluster 1", "cluster 2"]
     assert note.endswith("that 2 images were moved or split off by hand changes no cluster")
     # Moved into what their cluster was merged with, they are where they belong.
     assert "by hand" not in labels(Move(moved, 0), Merge((1,), 0))[1]

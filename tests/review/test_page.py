@@ -49,11 +49,11 @@ def ids(page: Browser, selector: str = ".sample") -> list[int]:
 
 def sizes(page: Browser) -> dict[str, int]:
     """Number of samples by the name of the cluster, as the list shows them."""
-    found = page.run(
+    result = page.run(
         "return [...document.querySelectorAll('.cluster-card')].map((one) =>"
         " [one.querySelector('b').textContent, parseInt(one.lastChild.lastChild.textContent)])"
     )
-    return dict(found)
+    return dict(result)
 
 
 def test_a_whole_review(page: Browser, tmp_path: Path) -> None:

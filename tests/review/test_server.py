@@ -49,9 +49,9 @@ class Client:
                 connection.putheader(name, value)
         connection.endheaders(content)
         answer = connection.getresponse()
-        found = answer.status, dict(answer.getheaders()), answer.read()
+        result = answer.status, dict(answer.getheaders()), answer.read()
         connection.close()
-        return found
+        return result
 
     def get(self, path: str, **headers: str | None) -> tuple[int, Any]:
         status, _, content = self.send("GET", path, **headers)
@@ -190,12 +190,12 @@ def test_clusters_and_their_samples(client: Client, result_and_data: Any) -> Non
     largest = int(result.counts.argmax())
     members = np.flatnonzero(result.assignments == largest)
     query = f"/members?cluster={largest}&page=0"
-    found = client.get(f"{query}&order=nearest+first")[1]
+    actual = client.get(f"{query}&order=nearest+first")[1]
     nearest = members[np.argsort(result.distances[members], kind="stable")]
-    assert [one["id"] for one in found["samples"]] == nearest.tolist()
+    assert [one["id"] for one in actual["samples"]] == nearest.tolist()
     assert state["clusters"][largest]["cover"] == nearest[:4].tolist()
-    found = client.get(f"{query}&order=as+they+came")[1]
-    assert [one["id"] for one in found["samples"]] == members.tolist()
+    actual = client.get(f"{query}&order=as+they+came")[1]
+    assert [one["id"] for one in actual["samples"]] == members.tolist()
     margins = [
         result.margins[one["id"]]
         for one in client.get(f"{query}&order=least+certain+first")[1]["samples"]
@@ -215,14 +215,14 @@ def test_clusters_and_their_samples(client: Client, result_and_data: Any) -> Non
 
 def test_more_like_one(client: Client, result_and_data: Any) -> None:
     _, dataset = result_and_data
-    found = client.get("/similar?sample=7")[1]
+    result = client.get("/similar?sample=7")[1]
     images = dataset.images.reshape(COUNT, -1)
     distances = np.linalg.norm(images - images[7], axis=1)
-    order = [one["id"] for one in found["samples"]]
+    order = [one["id"] for one in result["samples"]]
     assert order[0] == 7
     # Images of 8 x 8 are compared as they are.
     np.testing.assert_allclose(distances[order], np.sort(distances), rtol=1e-5)
-    assert "pixels" in found["compared"]
+    assert "pixels" in result["compared"]
 
 
 def test_edits_count_up_and_are_undone(client: Client) -> None:
@@ -232,8 +232,8 @@ def test_edits_count_up_and_are_undone(client: Client) -> None:
     assert state["undo"] == [{"kind": "name", "cluster": 1, "name": "<i>cat</i>"}]
     state = client.edit(1, kind="mark", samples=[3, 5], doubtful=True)[1]
     assert state["doubtful"] == 2
-    found = client.get("/members?cluster=doubtful&page=0&order=as+they+came")[1]
-    assert [(one["id"], one["doubtful"]) for one in found["samples"]] == [(3, True), (5, True)]
+    result = client.get("/members?cluster=doubtful&page=0&order=as+they+came")[1]
+    assert [(one["id"], one["doubtful"]) for one in result["samples"]] == [(3, True), (5, True)]
     state = client.edit(2, kind="move", samples=[3], to=None)[1]
     assert [one["size"] for one in state["clusters"]][-1] == 1
     state = client.edit(3, kind="merge", clusters=[0, CLUSTERS], into=1)[1]

@@ -23,26 +23,26 @@ FOUND = np.array([0, 0, 1, 2, 2, 2], np.int32)
 EDITS = (Rename(0, "Käse"), Move((0, 5), None), Mark((1,), True), Merge((1,), 3))
 
 
-def begun(found: np.ndarray = FOUND) -> Labelling:
+def labelling(found: np.ndarray = FOUND) -> Labelling:
     return Labelling.of_run(found, 3)
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    file = ReviewFile(tmp_path / "new" / "review.json", begun())
+    file = ReviewFile(tmp_path / "new" / "review.json", labelling())
     review = file.read()
     assert (review.edits, review.revision) == ((), 0)
     assert list(tmp_path.iterdir()) == []
     for edit in EDITS:
         review = review.edited(edit)
         file.write(review)
-    read = ReviewFile(tmp_path / "new" / "review.json", begun()).read()
+    read = ReviewFile(tmp_path / "new" / "review.json", labelling()).read()
     assert (read.edits, read.revision) == (EDITS, len(EDITS))
     np.testing.assert_array_equal(read.labelling.clusters, review.labelling.clusters)
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["review.json"]
 
 
 def test_it_is_seen_when_another_process_has_written(tmp_path: Path) -> None:
-    one, two = (ReviewFile(tmp_path / "review.json", begun()) for _ in range(2))
+    one, two = (ReviewFile(tmp_path / "review.json", labelling()) for _ in range(2))
     review = one.read()
     two.write(two.read().edited(EDITS[0]))
     assert one.has_changed()
@@ -62,7 +62,7 @@ class Samples(ReviewSamples):
 def edits_in_a_process(path: Path, started: Any, last: int) -> None:
     """Renames a cluster as often as it takes to have done it a few times, and says so."""
     orders = {"as they came": np.arange(len(FOUND))}
-    reviewer = Reviewer("run", Samples(), ReviewFile(path, begun()), orders, {})
+    reviewer = Reviewer("run", Samples(), ReviewFile(path, labelling()), orders, {})
     started.wait()
     done = 0
     while done < last:
@@ -86,7 +86,7 @@ def test_two_processes_lose_no_edit(tmp_path: Path) -> None:
     for process in others:
         process.join(300)
         assert process.exitcode == 0
-    review = ReviewFile(path, begun()).read()
+    review = ReviewFile(path, labelling()).read()
     assert review.revision == 2 * each == len(review.edits)
     assert [entry.name for entry in tmp_path.iterdir()] == ["review.json"]
 
@@ -94,7 +94,7 @@ def test_two_processes_lose_no_edit(tmp_path: Path) -> None:
 def test_an_edit_waits_for_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     orders = {"as they came": np.arange(len(FOUND))}
     one, two = (
-        Reviewer("run", Samples(), ReviewFile(tmp_path / "r.json", begun()), orders, {})
+        Reviewer("run", Samples(), ReviewFile(tmp_path / "r.json", labelling()), orders, {})
         for _ in range(2)
     )
     writing, write = threading.Event(), ReviewFile.write
@@ -118,16 +118,16 @@ def test_an_edit_waits_for_another_process(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_review_of_another_run_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "review.json"
-    ReviewFile(path, begun()).write(Review.replayed(begun(), EDITS, 4))
+    ReviewFile(path, labelling()).write(Review.replayed(labelling(), EDITS, 4))
     with pytest.raises(ValueError, match=r"review.json' is of another run; move it away"):
-        ReviewFile(path, begun(FOUND[::-1].copy())).read()
+        ReviewFile(path, labelling(FOUND[::-1].copy())).read()
 
 
 def test_a_failed_write_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = ReviewFile(tmp_path / "review.json", begun())
-    file.write(Review.replayed(begun(), EDITS[:2], 2))
+    file = ReviewFile(tmp_path / "review.json", labelling())
+    file.write(Review.replayed(labelling(), EDITS[:2], 2))
     before = file.path.read_bytes()
 
     def full(*_: object) -> None:
@@ -135,14 +135,14 @@ def test_a_failed_write_leaves_what_was_there(
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        file.write(Review.replayed(begun(), EDITS, 4))
+        file.write(Review.replayed(labelling(), EDITS, 4))
     assert file.path.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["review.json"]
 
 
 def test_damaged_files_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "review.json"
-    ReviewFile(path, begun()).write(Review.replayed(begun(), EDITS, 4))
+    ReviewFile(path, labelling()).write(Review.replayed(labelling(), EDITS, 4))
     whole, refused = path.read_bytes(), []
 
     @hypothesis.settings(max_examples=200)
@@ -150,7 +150,7 @@ def test_damaged_files_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
     def check(content: bytes) -> None:
         path.write_bytes(content)
         try:
-            ReviewFile(path, begun()).read()
+            ReviewFile(path, labelling()).read()
         except ValueError as error:
             refused.append(str(error))
         assert path.read_bytes() == content
@@ -173,7 +173,7 @@ def test_damaged_files_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_is_refused(change: dict, tmp_path: Path) -> None:
     path = tmp_path / "review.json"
-    ReviewFile(path, begun()).write(Review.replayed(begun(), EDITS, 4))
+    ReviewFile(path, labelling()).write(Review.replayed(labelling(), EDITS, 4))
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ValueError, match="is damaged|of another run"):
-        ReviewFile(path, begun()).read()
+        ReviewFile(path, labelling()).read()

@@ -61,8 +61,8 @@ class Browser:
 
         def is_clicked() -> bool:
             try:
-                found = self.call("/element", {"using": "css selector", "value": selector})
-                self.call(f"/element/{found[ELEMENT]}/click", {})
+                result = self.call("/element", {"using": "css selector", "value": selector})
+                self.call(f"/element/{result[ELEMENT]}/click", {})
             except RuntimeError as error:
                 if "stale element" in str(error) or "no such element" in str(error):
                     return False
@@ -72,9 +72,9 @@ class Browser:
         self.wait(is_clicked)
 
     def type(self, selector: str, text: str) -> None:
-        found = self.call("/element", {"using": "css selector", "value": selector})
-        self.call(f"/element/{found[ELEMENT]}/clear", {})
-        self.call(f"/element/{found[ELEMENT]}/value", {"text": text})
+        result = self.call("/element", {"using": "css selector", "value": selector})
+        self.call(f"/element/{result[ELEMENT]}/clear", {})
+        self.call(f"/element/{result[ELEMENT]}/value", {"text": text})
 
     def choose(self, selector: str, text: str) -> None:
         """Chooses the option of a select that begins with a text."""
@@ -101,8 +101,8 @@ class Browser:
 
     def wait_for(self, selector: str, text: str) -> None:
         end = time.monotonic() + SECONDS
-        while text not in (found := self.text(selector)):
-            assert time.monotonic() < end, f"{text!r} was waited for; there is {found!r}"
+        while text not in (result := self.text(selector)):
+            assert time.monotonic() < end, f"{text!r} was waited for; there is {result!r}"
             time.sleep(0.05)
 
     def emulate(self, width: int, height: int, scheme: str = "light") -> None:
@@ -141,12 +141,12 @@ def browser(profile: Path) -> Iterator[Browser]:
         try:
             assert process.stdout is not None
             lines = (re.search(r"successfully on port ([0-9]+)", line) for line in process.stdout)
-            found = next(filter(None, lines))
-            driven = Browser(f"http://127.0.0.1:{found[1]}/session")
+            result = next(filter(None, lines))
+            driven = Browser(f"http://127.0.0.1:{result[1]}/session")
             options = {"binary": chromium, "args": [*ARGUMENTS, f"--user-data-dir={profile}"]}
             wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
-            begun = driven.call("", {"capabilities": {"alwaysMatch": wanted}})
-            driven.session += f"/{begun['sessionId']}"
+            start = driven.call("", {"capabilities": {"alwaysMatch": wanted}})
+            driven.session += f"/{start['sessionId']}"
             yield driven
             request = urllib.request.Request(driven.session, method="DELETE")
             with _opener.open(request, timeout=60):

@@ -78,11 +78,11 @@ def test_order_and_copies_of_samples_do_not_matter() -> None:
 def test_results_are_in_the_order_in_which_samples_came() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(40, 3))
-    found = sklearn.KMeans(n_clusters=3, n_init=1, random_state=0).fit(rows)
-    distances = ((rows[:, None] - found.cluster_centers_[None]) ** 2).sum(axis=2)
-    np.testing.assert_array_equal(found.labels_, distances.argmin(axis=1))
-    np.testing.assert_array_equal(found.result_.assignments, found.labels_)
-    np.testing.assert_allclose(found.result_.distances, distances.min(axis=1))
+    result = sklearn.KMeans(n_clusters=3, n_init=1, random_state=0).fit(rows)
+    distances = ((rows[:, None] - result.cluster_centers_[None]) ** 2).sum(axis=2)
+    np.testing.assert_array_equal(result.labels_, distances.argmin(axis=1))
+    np.testing.assert_array_equal(result.result_.assignments, result.labels_)
+    np.testing.assert_allclose(result.result_.distances, distances.min(axis=1))
     shapes = rng.normal(size=(20, 12))
     shuffled = rng.permutation(20)
     one, other = (sklearn.ShapeKMeans(**FEW).fit(x) for x in (shapes, shapes[shuffled]))
@@ -99,18 +99,18 @@ def test_weights_are_given_to_the_model() -> None:
     rng = np.random.default_rng(0)
     shapes = rng.normal(size=(2, 5, 2))[np.arange(24) % 2] + 0.2 * rng.normal(size=(24, 5, 2))
     weight = np.arange(24) % 3
-    found = sklearn.ShapeKMeans(**FEW).fit(shapes.reshape(24, -1), sample_weight=weight)
+    result = sklearn.ShapeKMeans(**FEW).fit(shapes.reshape(24, -1), sample_weight=weight)
     plain = sklearn.ShapeKMeans(**FEW).fit(shapes.reshape(24, -1))
     centres = [
         np.average(
-            found.result_.align(shapes, found.result_.outcome.assignment.params)[mine],
+            result.result_.align(shapes, result.result_.outcome.assignment.params)[mine],
             axis=0,
             weights=weight[mine],
         )
-        for mine in (found.labels_ == k for k in range(2))
+        for mine in (result.labels_ == k for k in range(2))
     ]
-    np.testing.assert_allclose(found.cluster_centers_.reshape(2, 5, 2), centres, atol=1e-5)
-    assert np.abs(found.cluster_centers_ - plain.cluster_centers_).max() > 1e-3
+    np.testing.assert_allclose(result.cluster_centers_.reshape(2, 5, 2), centres, atol=1e-5)
+    assert np.abs(result.cluster_centers_ - plain.cluster_centers_).max() > 1e-3
 
 
 def test_images_of_bytes_are_intensities() -> None:
@@ -168,20 +168,20 @@ def test_energies_of_the_best_clusters_are_the_distances() -> None:
     model = diffclust.AffineInvariantKMeans(3, num_restarts=1, max_passes=3, split_merge=False)
     result = model.fit(images, key=_key(), chunk_size=16)
     energies = result.energies(images)
-    found = result.predict(images)
-    np.testing.assert_array_equal(energies.argmin(axis=1), found.clusters)
-    np.testing.assert_allclose(energies.min(axis=1), found.distances, rtol=1e-5)
+    actual = result.predict(images)
+    np.testing.assert_array_equal(energies.argmin(axis=1), actual.clusters)
+    np.testing.assert_allclose(energies.min(axis=1), actual.distances, rtol=1e-5)
     second = np.sort(energies, axis=1)[:, 1]
-    np.testing.assert_allclose(second - energies.min(axis=1), found.margins, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(second - energies.min(axis=1), actual.margins, rtol=1e-3, atol=1e-6)
 
 
 def test_energies_of_a_search_that_goes_on_with_few_clusters_are_all_there() -> None:
     series = np.random.default_rng(0).normal(size=(30, 12)).astype(np.float32)
     model = diffclust.SeriesKMeans(6, num_restarts=1, max_passes=2, split_merge=False)
     result = model.fit(series, key=_key())
-    energies, found = result.energies(series), result.predict(series)
+    energies, actual = result.energies(series), result.predict(series)
     assert (np.isfinite(energies) & (energies >= 0.0) & (energies < 1e6)).all()
-    assert (energies.min(axis=1) <= found.distances * (1 + 1e-5)).all()
+    assert (energies.min(axis=1) <= actual.distances * (1 + 1e-5)).all()
 
 
 @pytest.mark.slow
@@ -195,15 +195,15 @@ def test_spectral_methods_have_no_energies() -> None:
 @pytest.mark.slow
 def test_mixture_is_one_of_probabilities() -> None:
     images = blobs(24)
-    found = sklearn.GaussianMixture(steps=(20, 5), batch_size=24, **FEW).fit(images)
-    shares = found.predict_proba(images)
+    result = sklearn.GaussianMixture(steps=(20, 5), batch_size=24, **FEW).fit(images)
+    shares = result.predict_proba(images)
     np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-5)
-    np.testing.assert_array_equal(shares.argmax(axis=1), found.predict(images))
+    np.testing.assert_array_equal(shares.argmax(axis=1), result.predict(images))
     np.testing.assert_allclose(
-        shares, found.result_.outcome.extras["responsibilities"], rtol=1e-4, atol=1e-6
+        shares, result.result_.outcome.extras["responsibilities"], rtol=1e-4, atol=1e-6
     )
     # The loss is the negative log-likelihood of all images together.
-    assert found.score(images) * len(images) == pytest.approx(-found.inertia_, rel=1e-5)
+    assert result.score(images) * len(images) == pytest.approx(-result.inertia_, rel=1e-5)
 
 
 def test_in_a_pipeline_and_a_grid_search() -> None:

@@ -56,36 +56,36 @@ def means_of(
 
 
 def test_without_a_transform_they_are_the_means(images: np.ndarray) -> None:
-    found = np.asarray(means_of(AS_THEY_ARE, images).prototype)
+    result = np.asarray(means_of(AS_THEY_ARE, images).prototype)
     expected = np.stack([images[k == LABELS].mean(0) for k in range(2)])
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 def test_no_sample_changes_its_cluster(images: np.ndarray) -> None:
     # Halves of both classes: nearest prototypes would sort them otherwise.
     mixed = np.arange(18) // 9
-    found = np.asarray(means_of(AS_THEY_ARE, images, labels=mixed).prototype)
+    result = np.asarray(means_of(AS_THEY_ARE, images, labels=mixed).prototype)
     expected = np.stack([images[k == mixed].mean(0) for k in range(2)])
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 def test_means_are_made_of_a_few_of_each_cluster(images: np.ndarray) -> None:
-    found = np.asarray(means_of(AS_THEY_ARE, images, most=1).prototype)
-    for cluster, prototype in enumerate(found):
+    result = np.asarray(means_of(AS_THEY_ARE, images, most=1).prototype)
+    for cluster, prototype in enumerate(result):
         members = images[cluster == LABELS]
         assert np.abs(members - prototype).max(axis=(1, 2, 3)).min() < 1e-6
     other = means_of(AS_THEY_ARE, images, most=1, key=jax.random.key(3))
-    assert np.abs(np.asarray(other.prototype) - found).max() > 0.1
+    assert np.abs(np.asarray(other.prototype) - result).max() > 0.1
 
 
 def test_weighed_means(images: np.ndarray) -> None:
     weight = np.random.default_rng(1).integers(1, 4, 18)
-    found = np.asarray(means_of(AS_THEY_ARE, images, weight=weight.astype(float)).prototype)
+    result = np.asarray(means_of(AS_THEY_ARE, images, weight=weight.astype(float)).prototype)
     copies = np.repeat(images, weight, axis=0)
     data = Data(copies, None, 64)
     wanted = aligned_means(problem_of(AS_THEY_ARE), data, np.repeat(LABELS, weight), key=KEY)
-    np.testing.assert_allclose(found, wanted.prototype, atol=1e-6)
-    assert np.abs(found - np.asarray(means_of(AS_THEY_ARE, images).prototype)).max() > 1e-2
+    np.testing.assert_allclose(result, wanted.prototype, atol=1e-6)
+    assert np.abs(result - np.asarray(means_of(AS_THEY_ARE, images).prototype)).max() > 1e-2
 
 
 def test_a_few_of_each_cluster_are_drawn_by_their_weights(images: np.ndarray) -> None:

@@ -87,18 +87,18 @@ def test_against_numpy_with_the_gradient_of_the_textbook() -> None:
         (jnp.asarray(gain, jnp.float32), jnp.asarray(shift, jnp.float32)),
     )
 
-    def found(x: jax.Array) -> jax.Array:
+    def result(x: jax.Array) -> jax.Array:
         return layer.normalise_batch(x, jnp.asarray(weight, jnp.float32))[0]
 
     given = jnp.asarray(images, jnp.float32)
     mean, variance = images.mean((0, 1, 2)), images.var((0, 1, 2))
     root = np.sqrt(variance + 1e-5)
     normal = (images - mean) / root
-    np.testing.assert_allclose(found(given), gain * normal + shift, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result(given), gain * normal + shift, rtol=1e-4, atol=1e-5)
     # Ioffe and Szegedy, Sec. 3.
     inner = pull.mean((0, 1, 2)) + normal * (pull * normal).mean((0, 1, 2))
     expected = gain / root * (pull - inner)
-    got = jax.grad(lambda x: jnp.sum(found(x) * jnp.asarray(pull, jnp.float32)))(given)
+    got = jax.grad(lambda x: jnp.sum(result(x) * jnp.asarray(pull, jnp.float32)))(given)
     np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-5)
     # What stays is a tenth of the batch's moments, as PyTorch has it.
     running = layer.normalise_batch(given, jnp.asarray(weight, jnp.float32))[1]
@@ -130,10 +130,10 @@ def test_devices_share_the_moments(problem: tuple) -> None:
         state = solver.init(learned)
         return solver.step(state, half, None, jnp.asarray(1.0), axis_name="devices")[0]
 
-    found = jax.jit(jax.vmap(own, axis_name="devices"))(halves)
+    result = jax.jit(jax.vmap(own, axis_name="devices"))(halves)
     expected = step(solver, learned, batch).learned
     for place in range(2):
-        same(jax.tree.map(lambda leaf, i=place: leaf[i], found.learned), expected)
+        same(jax.tree.map(lambda leaf, i=place: leaf[i], result.learned), expected)
 
 
 def test_a_weight_of_two_is_two_images_and_of_zero_none(problem: tuple) -> None:
@@ -162,6 +162,6 @@ def test_resnet_reads_a_batch_as_with_its_moments(key: jax.Array) -> None:
         )
         backbone = backbone.with_moments(moments)
     # Running moments have come to those of the batch, but for n / (n - 1) in each of 19 layers.
-    found = eqx.filter_jit(lambda b: jax.vmap(b)(images))(backbone)
-    assert np.corrcoef(np.ravel(found), np.ravel(features))[0, 1] > 0.99
+    result = eqx.filter_jit(lambda b: jax.vmap(b)(images))(backbone)
+    assert np.corrcoef(np.ravel(result), np.ravel(features))[0, 1] > 0.99
     assert all(block.first.bias is None for block in backbone.blocks)

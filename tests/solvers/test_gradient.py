@@ -70,8 +70,8 @@ def soft(followed: int | None = CLUSTERS) -> tuple[GradientEM, Learned, Batch]:
 @eqx.filter_jit
 def losses(solver: GradientEM, learned: Learned, batch: Batch) -> jax.Array:
     memory = solver.init_memory(len(batch.weight), CLUSTERS, batch.weight.dtype)
-    found = solver.assign(learned, batch.samples, memory)
-    return solver.losses(learned, batch.samples, found)
+    result = solver.assign(learned, batch.samples, memory)
+    return solver.losses(learned, batch.samples, result)
 
 
 def step(
@@ -139,11 +139,11 @@ def test_following_the_best_cluster_is_exact_for_a_hard_minimum(key: jax.Array) 
 def test_no_number_follows_all_clusters() -> None:
     solver, learned, batch = soft()
     whole, few = soft(followed=None)[0], soft(followed=2)[0]
-    expected, found, other = (
+    expected, result, other = (
         jax.grad(lambda tree, s=s: jnp.sum(losses(s, tree, batch)))(learned).objective
         for s in (solver, whole, few)
     )
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(result, expected)
     assert float(jnp.max(jnp.abs(other - expected))) > 1e-3
 
 
@@ -217,8 +217,8 @@ def test_by_default_the_gradient_is_that_of_the_loss(reduction: AbstractReductio
         here = eqx.tree_at(lambda tree: tree.clusters.prototype, learned, prototype)
         return jnp.sum(losses(solver, here, Batch(images, jnp.ones(12))))
 
-    expected, found = (jax.grad(f)(learned.clusters.prototype) for f in (loss, solved))
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    expected, result = (jax.grad(f)(learned.clusters.prototype) for f in (loss, solved))
+    np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_what_predicts_and_then_searches_is_not_trained(key: jax.Array) -> None:
@@ -262,12 +262,12 @@ def test_only_those_who_start_from_a_memory_have_one(key: jax.Array) -> None:
         assert solver.training_memory(12, CLUSTERS, batch.weight.dtype) is None
         arguments = (solver.init(learned), batch, None, jnp.asarray(1e-3))
         assert eqx.filter_eval_shape(solver.step, *arguments)[1] is None
-    found = solver.assign(learned, batch.samples, None)
+    result = solver.assign(learned, batch.samples, None)
     expected = solver.assign(
         learned, batch.samples, solver.init_memory(12, CLUSTERS, batch.weight.dtype)
     )
-    np.testing.assert_array_equal(found.cluster, expected.cluster)
-    np.testing.assert_allclose(found.energy, expected.energy, rtol=1e-6)
+    np.testing.assert_array_equal(result.cluster, expected.cluster)
+    np.testing.assert_allclose(result.energy, expected.energy, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -313,11 +313,11 @@ def test_the_state_of_an_adaptive_reduction_is_not_of_clusters() -> None:
 def test_samples_that_count_for_nothing_count_in_no_cluster() -> None:
     # By the reduction as it is now, not by the solver's, whose threshold is a million.
     solver, learned, batch = trimming(Trimmed(0.1, jnp.asarray(100.0)))
-    found = solver.assign(learned, batch.samples, None)
-    np.testing.assert_array_equal(found.energy[:, 0] > 100.0, np.arange(12) == 11)
+    result = solver.assign(learned, batch.samples, None)
+    np.testing.assert_array_equal(result.energy[:, 0] > 100.0, np.arange(12) == 11)
     tally = step(solver, solver.init(learned), batch).tally
-    kept = np.asarray(found.energy[:, 0] <= 100.0, np.float32)
-    np.testing.assert_allclose(tally.count, np.bincount(found.cluster[:, 0], kept, 4))
+    kept = np.asarray(result.energy[:, 0] <= 100.0, np.float32)
+    np.testing.assert_allclose(tally.count, np.bincount(result.cluster[:, 0], kept, 4))
     assert float(tally.mass) == 12.0
 
     data = Data(batch.samples, None, 4)
@@ -331,9 +331,9 @@ def test_samples_that_count_for_nothing_make_no_moves() -> None:
     solver, learned, batch = trimming(Trimmed(0.1, jnp.asarray(100.0)))
     # Two outliers, which the last prototype parts: only the threshold makes it not worth a split.
     batch = Batch(batch.samples.at[10].set(2.0 - batch.samples[11]), batch.weight)
-    found = solver.assign(learned, batch.samples, None)
+    result = solver.assign(learned, batch.samples, None)
     move = propose_splits(solver, learned, batch, None)
-    np.testing.assert_allclose(move.loss, jnp.sum(jnp.minimum(found.energy[:, 0], 100.0)))
+    np.testing.assert_allclose(move.loss, jnp.sum(jnp.minimum(result.energy[:, 0], 100.0)))
     assert float(move.gain[3]) == float(move.cost[3]) == 0.0
     assert float(jnp.max(move.gain)) > 0.0
 

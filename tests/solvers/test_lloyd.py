@@ -45,7 +45,7 @@ def prepared(solver: Lloyd, samples: np.ndarray, size: int, weight: np.ndarray |
     return cut(samples, weight, size=size, normalise=solver.family.normalise)
 
 
-def begun(solver: Lloyd, chunks: Chunks, prototypes: np.ndarray, penalty: float = 0.1):
+def started(solver: Lloyd, chunks: Chunks, prototypes: np.ndarray, penalty: float = 0.1):
     """A state with these prototypes, and memory of nothing."""
     weights = np.full((len(prototypes), solver.energy.num_penalties), penalty, prototypes.dtype)
     prototype = jax.vmap(solver.family.normalise)(jnp.asarray(prototypes))
@@ -58,7 +58,7 @@ def begun(solver: Lloyd, chunks: Chunks, prototypes: np.ndarray, penalty: float 
 
 def run(solver: Lloyd, samples, prototypes, size: int, stopping: Stopping, weight=None):
     chunks = prepared(solver, samples, size, weight)
-    return lloyd_iterations(solver, chunks, *begun(solver, chunks, prototypes), stopping)
+    return lloyd_iterations(solver, chunks, *started(solver, chunks, prototypes), stopping)
 
 
 def assigned(memory: tuple[Memory, ...], count: int) -> np.ndarray:
@@ -128,7 +128,7 @@ def test_objective_never_rises(name: str, seed: int, noise: float, penalty: floa
     rng = np.random.default_rng(seed)
     samples = blobs(16, seed=seed) + np.float32(noise) * rng.uniform(size=(16, 8, 8, 1))
     chunks = prepared(solver, samples.astype(np.float32), 16, rng.uniform(0.5, 2, 16))
-    state, (memory,) = begun(solver, chunks, samples[:3].astype(np.float32), penalty)
+    state, (memory,) = started(solver, chunks, samples[:3].astype(np.float32), penalty)
     losses = []
     for _ in range(6):
         state, tally, memory, slopes = step(state, chunks.batches[0], memory)
@@ -152,16 +152,16 @@ def test_kmeans_is_scikit_learns() -> None:
     images = load_digits().images
     start = images[np.random.default_rng(0).choice(len(images), 10, replace=False)]
     model = KMeans(10, num_restarts=1, split_merge=False)
-    found = model.fit(images, key=jax.random.key(0), prototypes=start)
+    result = model.fit(images, key=jax.random.key(0), prototypes=start)
     expected = sklearn.cluster.KMeans(
         10, init=start.reshape(10, -1).astype(float), n_init=1, algorithm="lloyd", tol=0.0
     ).fit(images.reshape(len(images), -1).astype(float))
-    assert found.outcome.status is Status.ASSIGNMENTS
-    np.testing.assert_array_equal(found.assignments, expected.labels_)
-    np.testing.assert_allclose(found.loss, expected.inertia_, rtol=1e-5)
-    centres = expected.cluster_centers_.reshape(found.prototypes.shape)
-    np.testing.assert_allclose(found.prototypes, centres, atol=1e-5)
-    assert np.all(np.diff(found.history) <= 1e-5 * found.loss)
+    assert result.outcome.status is Status.ASSIGNMENTS
+    np.testing.assert_array_equal(result.assignments, expected.labels_)
+    np.testing.assert_allclose(result.loss, expected.inertia_, rtol=1e-5)
+    centres = expected.cluster_centers_.reshape(result.prototypes.shape)
+    np.testing.assert_allclose(result.prototypes, centres, atol=1e-5)
+    assert np.all(np.diff(result.history) <= 1e-5 * result.loss)
 
 
 # Weights, chunks, devices.
@@ -243,17 +243,17 @@ def by_shard_map(step, state, batch, memory):
 def test_step_over_devices_is_the_step(solver: Lloyd, mapped: Callable) -> None:
     assert jax.device_count() == 4
     chunks = prepared(solver, blobs(16), 16, np.linspace(0.5, 2, 16))
-    state, memory = begun(solver, chunks, blobs(16)[:3])
+    state, memory = started(solver, chunks, blobs(16)[:3])
     expected, (remembered,) = sum_over_chunks(solver, chunks, state, memory)
-    found = mapped(functools.partial(step, solver), state, chunks.batches[0], memory[0])
-    chex.assert_trees_all_close(found, (expected, remembered), rtol=1e-4, atol=1e-5)
+    result = mapped(functools.partial(step, solver), state, chunks.batches[0], memory[0])
+    chex.assert_trees_all_close(result, (expected, remembered), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("moving", [0, 3, 40])
 def test_kept_sums_are_the_sums_counted_anew(moving: int) -> None:
     samples, weight = blobs(64), np.linspace(0.0, 2.0, 64)
     chunks = prepared(PLAIN, samples, 64, weight)
-    state, memory = begun(PLAIN, chunks, samples[:3])
+    state, memory = started(PLAIN, chunks, samples[:3])
     passed, memory = sum_over_chunks(PLAIN, chunks, state, memory)
     # Some samples are said to have been elsewhere, as if they had changed since.
     was = np.asarray(memory[0].cluster[:, 0]).copy()
@@ -270,8 +270,8 @@ def test_kept_sums_are_the_sums_counted_anew(moving: int) -> None:
     )
     kept = eqx.tree_at(lambda s: s.statistics, state, before)
     expected, _ = sum_over_chunks(PLAIN, chunks, state, (past,))
-    found, _ = sum_over_chunks(PLAIN, chunks, kept, (past,), incremental=True)
-    chex.assert_trees_all_close(found, expected, rtol=1e-5, atol=1e-4)
+    result, _ = sum_over_chunks(PLAIN, chunks, kept, (past,), incremental=True)
+    chex.assert_trees_all_close(result, expected, rtol=1e-5, atol=1e-4)
 
 
 def test_fits_that_keep_their_sums_are_those_that_count_anew(
@@ -292,10 +292,10 @@ def test_double_precision_is_kept() -> None:
     single = run(ALIGNED, samples, samples[:3], 16, Stopping(2, 0.0))
     with jax.enable_x64(True):
         double = samples.astype(np.float64)
-        found = run(ALIGNED, double, double[:3], 16, Stopping(2, 0.0))
-    for leaf in jax.tree.leaves((found.learned, found.tally, found.memory)):
+        result = run(ALIGNED, double, double[:3], 16, Stopping(2, 0.0))
+    for leaf in jax.tree.leaves((result.learned, result.tally, result.memory)):
         assert leaf.dtype in (jnp.float64, jnp.int32)
-    np.testing.assert_allclose(found.history, single.history, rtol=1e-3)
+    np.testing.assert_allclose(result.history, single.history, rtol=1e-3)
 
 
 # Whole fits.
@@ -340,14 +340,14 @@ def test_best_of_several_restarts_is_kept() -> None:
 def test_restarts_on_coarse_images_are_finished_on_the_fine() -> None:
     samples = blobs(16, 15, 20, seed=3)
     settings = plan(penalty=(), coarsening=2, stopping=Stopping(20, 0.0))
-    found = fit_prototypes(PLAIN, settings, samples, None, key=jax.random.key(0))
-    prototypes = np.asarray(found.learned.clusters.prototype)
+    result = fit_prototypes(PLAIN, settings, samples, None, key=jax.random.key(0))
+    prototypes = np.asarray(result.learned.clusters.prototype)
     assert prototypes.shape == (3, 15, 20, 1)
-    means = [samples[found.assignment.clusters == k].mean(0) for k in range(3)]
+    means = [samples[result.assignment.clusters == k].mean(0) for k in range(3)]
     np.testing.assert_allclose(prototypes, means, atol=1e-5)
     # The restarts' losses are those on coarse images, four times fewer pixels.
-    assert max(found.restarts) < found.loss
-    assert found.status is Status.ASSIGNMENTS
+    assert max(result.restarts) < result.loss
+    assert result.status is Status.ASSIGNMENTS
 
 
 def test_empty_clusters_are_refilled() -> None:
@@ -367,8 +367,8 @@ def test_empty_clusters_are_refilled() -> None:
 
 def test_fewer_different_samples_than_clusters_come_to_an_end() -> None:
     samples = np.repeat(blobs(2), 4, axis=0)
-    found = KMeans(3, num_restarts=1, max_passes=5).fit(samples, key=jax.random.key(0))
-    np.testing.assert_allclose(found.loss, 0.0, atol=1e-5)
+    result = KMeans(3, num_restarts=1, max_passes=5).fit(samples, key=jax.random.key(0))
+    np.testing.assert_allclose(result.loss, 0.0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -382,9 +382,9 @@ def test_fewer_different_samples_than_clusters_come_to_an_end() -> None:
 )
 def test_reason_for_stopping_is_told(stopping: Stopping, status: Status) -> None:
     samples = blobs(64, seed=5)
-    found = run(PLAIN, samples, samples[:3], 64, stopping)
-    assert found.status is status
-    assert len(found.history) <= stopping.max_passes
+    result = run(PLAIN, samples, samples[:3], 64, stopping)
+    assert result.status is status
+    assert len(result.history) <= stopping.max_passes
 
 
 def test_loss_that_is_no_number_is_an_error() -> None:

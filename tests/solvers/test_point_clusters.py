@@ -30,12 +30,12 @@ def test_loss_is_that_of_scikit_learns_kmeans(few: int, monkeypatch: pytest.Monk
 
 def test_margins_and_distances_are_euclidean(key) -> None:
     x, _ = rows()
-    found = kmeans(x, 6, key=key)
-    distances = np.sort(np.linalg.norm(x[:, None] - found.centres[None], axis=2), axis=1)
-    np.testing.assert_allclose(found.distances, distances[:, 0])
-    np.testing.assert_allclose(found.margins, distances[:, 1] - distances[:, 0], atol=1e-12)
-    again = nearest_centres(x, found.centres)
-    np.testing.assert_array_equal(again.assignments, found.assignments)
+    result = kmeans(x, 6, key=key)
+    distances = np.sort(np.linalg.norm(x[:, None] - result.centres[None], axis=2), axis=1)
+    np.testing.assert_allclose(result.distances, distances[:, 0])
+    np.testing.assert_allclose(result.margins, distances[:, 1] - distances[:, 0], atol=1e-12)
+    again = nearest_centres(x, result.centres)
+    np.testing.assert_array_equal(again.assignments, result.assignments)
 
 
 def test_same_key_gives_the_same_clusters(key) -> None:
@@ -47,16 +47,16 @@ def test_same_key_gives_the_same_clusters(key) -> None:
 
 def test_one_cluster(key) -> None:
     x, _ = rows()
-    found = kmeans(x, 1, key=key)
-    assert not found.assignments.any()
-    assert np.isinf(found.margins).all()
+    result = kmeans(x, 1, key=key)
+    assert not result.assignments.any()
+    assert np.isinf(result.margins).all()
 
 
 def test_rows_all_alike(key) -> None:
-    found = kmeans(np.ones((20, 3)), 3, key=key)
-    assert np.isfinite(found.centres).all()
-    np.testing.assert_array_equal(found.distances, 0.0)
-    np.testing.assert_array_equal(found.margins, 0.0)
+    result = kmeans(np.ones((20, 3)), 3, key=key)
+    assert np.isfinite(result.centres).all()
+    np.testing.assert_array_equal(result.distances, 0.0)
+    np.testing.assert_array_equal(result.margins, 0.0)
     two = kmeans(np.repeat([[0.0, 1.0], [1.0, 0.0]], [5, 3], axis=0), 3, key=key)
     np.testing.assert_array_equal(two.assignments, np.repeat([0, 1], [5, 3]))
 
@@ -80,9 +80,9 @@ def test_weights_are_scikit_learns(few: int, monkeypatch: pytest.MonkeyPatch, ke
     monkeypatch.setattr(point_clusters, "_FEW", few)
     x, _ = rows()
     weight = np.random.default_rng(0).integers(0, 4, len(x))
-    found = kmeans(x, 6, key=key, weight=weight)
+    result = kmeans(x, 6, key=key, weight=weight)
     theirs = sklearn.cluster.KMeans(6, n_init=20, random_state=0).fit(x, sample_weight=weight)
-    ours = float(np.sum(weight * found.distances**2))
+    ours = float(np.sum(weight * result.distances**2))
     assert ours == pytest.approx(theirs.inertia_, rel=1e-3)
     plain = kmeans(x, 6, key=key)
     assert np.sum(weight * plain.distances**2) > 1.0001 * ours

@@ -15,10 +15,10 @@ def test_is_the_first_singular_vector(x64: bool) -> None:
         scales = np.asarray([3.0, 1.0, 0.5, 0.2])
         rows = rng.normal(size=(40, 4)) * scales @ np.linalg.qr(rng.normal(size=(4, 4)))[0]
         rows -= rows.mean(axis=0)
-        found = power_iteration(jnp.asarray(rows, jnp.result_type(float)), iterations=12)
-        assert found.dtype == (jnp.float64 if x64 else jnp.float32)
+        result = power_iteration(jnp.asarray(rows, jnp.result_type(float)), iterations=12)
+        assert result.dtype == (jnp.float64 if x64 else jnp.float32)
         first = np.linalg.svd(rows)[2][0]
-        np.testing.assert_allclose(abs(float(found @ first)), 1.0, rtol=1e-6)
+        np.testing.assert_allclose(abs(float(result @ first)), 1.0, rtol=1e-6)
 
 
 def test_few_steps_tell_more_than_none() -> None:
@@ -34,5 +34,5 @@ def test_few_steps_tell_more_than_none() -> None:
 
 
 def test_equal_rows_have_no_direction() -> None:
-    found = power_iteration(jnp.zeros((6, 3)), iterations=8)
-    np.testing.assert_array_equal(found, np.zeros(3))
+    result = power_iteration(jnp.zeros((6, 3)), iterations=8)
+    np.testing.assert_array_equal(result, np.zeros(3))

@@ -73,8 +73,8 @@ def test_broken_off_after_every_step_it_goes_on_bit_for_bit(
 ) -> None:
     whole = raced(None)
     assert_same(watched[0], whole)
-    found, states = chained(raced, 1)
-    assert_same(found, whole)
+    result, states = chained(raced, 1)
+    assert_same(result, whole)
     assert {len(about["position"]["waiting"]) for about in states.reported} == {0, 1, 2, 3, 4}
     # One run in the end, with a history like any other's: eight windows, three, and the end.
     assert len(whole.history) == 8 + 3 + 1

@@ -404,16 +404,16 @@ def test_soft_clusters_are_not_at_rest_while_prototypes_move(reduction: Abstract
     batch = Batch(jnp.asarray(samples), jnp.ones(len(samples)))
     start = jnp.arange(len(samples), dtype=jnp.int32) % K
     solver = of_points(reduction)
-    found = compiled_lloyd(solver, batch, start, num_clusters=K, max_passes=200)
-    assert bool(found.at_rest)
-    state = solver.init(found.learned.clusters, found.learned.objective)
+    result = compiled_lloyd(solver, batch, start, num_clusters=K, max_passes=200)
+    assert bool(result.at_rest)
+    state = solver.init(result.learned.clusters, result.learned.objective)
     memory = solver.init_memory(len(samples), K, jnp.dtype("float32"))
     after = solver.end_pass(solver.step(state, batch, memory)[0]).learned
     np.testing.assert_allclose(
-        after.clusters.prototype, found.learned.clusters.prototype, atol=5e-3
+        after.clusters.prototype, result.learned.clusters.prototype, atol=5e-3
     )
     if isinstance(reduction, Annealed):
-        assert float(found.learned.objective.temperature) == pytest.approx(0.01)
+        assert float(result.learned.objective.temperature) == pytest.approx(0.01)
     host = fitted(reduction, samples, tolerance=0.0)
     assert host.status is Status.ASSIGNMENTS
     assert abs(host.history[-1] - host.history[-2]) <= 1e-6 * abs(host.history[-1])
@@ -487,13 +487,13 @@ def test_a_whole_run_keeps_the_pass_before_the_loss_rose() -> None:
         given = rng.integers(0, K, 80).astype(np.int32)
         problem = LloydProblem(solver, plan, ("assignments", given))
         host = run((problem,), Data(samples, None, 80), jax.random.key(0))
-        found = whole(Batch(jnp.asarray(samples), jnp.ones(80)), jnp.asarray(given))
-        assert bool(found.risen) == (host.status is Status.ROSE)
-        assert not (bool(found.at_rest) and bool(found.risen))
-        np.testing.assert_allclose(found.loss, host.loss, rtol=1e-5)
-        np.testing.assert_array_equal(found.cluster, host.assignment.clusters)
-        chex.assert_trees_all_close(found.learned, host.learned, rtol=1e-5)
-        rose += bool(found.risen)
+        result = whole(Batch(jnp.asarray(samples), jnp.ones(80)), jnp.asarray(given))
+        assert bool(result.risen) == (host.status is Status.ROSE)
+        assert not (bool(result.at_rest) and bool(result.risen))
+        np.testing.assert_allclose(result.loss, host.loss, rtol=1e-5)
+        np.testing.assert_array_equal(result.cluster, host.assignment.clusters)
+        chex.assert_trees_all_close(result.learned, host.learned, rtol=1e-5)
+        rose += bool(result.risen)
     assert rose
     given = Batch(jnp.asarray(samples), jnp.ones(80)), jnp.asarray(given)
     fixed = compiled_lloyd(solver, *given, num_clusters=K, max_passes=20, fixed=True)
@@ -539,8 +539,8 @@ def test_unrolled_and_envelope_agree_where_the_search_has_ended() -> None:
                 clusters = clusters_of(solver, batch.samples[:K], (0.4,))
                 clusters = eqx.tree_at(lambda c: c.prototype, clusters, prototype)
                 memory = solver.init_memory(12, K, batch.weight.dtype)
-                found = solver.assign(Learned(clusters), batch.samples, memory)
-                return jnp.sum(found.energy[:, 0])
+                result = solver.assign(Learned(clusters), batch.samples, memory)
+                return jnp.sum(result.energy[:, 0])
 
             return jax.jit(jax.grad(loss))(batch.samples[:K])
 

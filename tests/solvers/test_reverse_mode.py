@@ -142,8 +142,8 @@ def trained(solver: GradientEM, learned: Learned, samples: Array, steps: int) ->
     memory = solver.training_memory(N, K, weight.dtype)
     for _ in range(steps):
         state, memory = solver.step(state, Batch(samples, weight), memory, jnp.asarray(1e-2))
-    found = solver.assign(state.learned, samples, memory)
-    return jnp.sum(solver.losses(state.learned, samples, found))
+    result = solver.assign(state.learned, samples, memory)
+    return jnp.sum(solver.losses(state.learned, samples, result))
 
 
 GRADIENT = {
@@ -209,7 +209,7 @@ def test_a_value_keeps_its_slope_in_nested_derivatives(outer: Any, inner: Any) -
 
 
 def test_second_derivatives_where_nothing_is_searched_for() -> None:
-    samples, found = images()[:3], []
+    samples, result = images()[:3], []
     for adjoint in ("envelope", "unrolled"):
         lloyd = Lloyd(TransformedDistance(Identity()), NoAlignment(), adjoint=adjoint)
 
@@ -217,6 +217,6 @@ def test_second_derivatives_where_nothing_is_searched_for() -> None:
             clusters = clusters_of(lloyd, samples[:K] + move * samples[1:], ())
             return jnp.sum(lloyd.assign(Learned(clusters, None, None), samples, None).energy ** 2)
 
-        found.append(jax.hessian(loss)(jnp.asarray(0.2)))
-    assert abs(found[1]) > 1.0
-    np.testing.assert_allclose(*found, rtol=1e-4)
+        result.append(jax.hessian(loss)(jnp.asarray(0.2)))
+    assert abs(result[1]) > 1.0
+    np.testing.assert_allclose(*result, rtol=1e-4)

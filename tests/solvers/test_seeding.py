@@ -23,10 +23,10 @@ def seeds(places: list[float], clusters: int, seed: int = 0, weight=None, **sett
 @pytest.mark.parametrize("clusters", [1, 3, 7])
 def test_seeds_are_samples_and_all_different(clusters: int) -> None:
     for seed in range(5):
-        found = seeds([0, 1, 2, 4, 8, 16, 32], clusters, seed)
-        assert found.shape == (clusters,)
-        assert len(set(found.tolist())) == clusters
-        assert 0 <= found.min() <= found.max() < 7
+        result = seeds([0, 1, 2, 4, 8, 16, 32], clusters, seed)
+        assert result.shape == (clusters,)
+        assert len(set(result.tolist())) == clusters
+        assert 0 <= result.min() <= result.max() < 7
 
 
 def test_same_key_gives_the_same_seeds() -> None:
@@ -39,18 +39,18 @@ def test_same_key_gives_the_same_seeds() -> None:
 def test_second_seed_is_drawn_by_squared_distance() -> None:
     # The last sample is padding to all intents: it has no weight.
     places, weight, count = [0.0, 1.0, 3.0, 100.0], [1, 1, 1, 0], 400
-    found = np.stack([seeds(places, 2, s, weight, trials=1) for s in range(count)])
-    assert 3 not in found
-    np.testing.assert_allclose(np.mean(found[:, 0] == 1), 1 / 3, atol=4 * 0.47 / count**0.5)
+    result = np.stack([seeds(places, 2, s, weight, trials=1) for s in range(count)])
+    assert 3 not in result
+    np.testing.assert_allclose(np.mean(result[:, 0] == 1), 1 / 3, atol=4 * 0.47 / count**0.5)
     # From 0 the squared distances are 1 and 9.
-    from_zero = found[found[:, 0] == 0, 1]
+    from_zero = result[result[:, 0] == 0, 1]
     np.testing.assert_allclose(np.mean(from_zero == 2), 0.9, atol=4 * 0.3 / len(from_zero) ** 0.5)
 
 
 def test_weights_count() -> None:
     # From 0 the masses are 1 · 1 and 9 · 0.125 for the same number of points.
-    found = np.stack([seeds([0.0, 1.0, 3.0], 2, s, [1, 1, 0.125], trials=1) for s in range(300)])
-    from_zero = found[found[:, 0] == 0, 1]
+    result = np.stack([seeds([0.0, 1.0, 3.0], 2, s, [1, 1, 0.125], trials=1) for s in range(300)])
+    from_zero = result[result[:, 0] == 0, 1]
     expected = 1.125 / 2.125
     np.testing.assert_allclose(
         np.mean(from_zero == 2), expected, atol=4 * 0.5 / len(from_zero) ** 0.5
@@ -61,20 +61,20 @@ def test_trials_make_better_seeds() -> None:
     places = list(np.random.default_rng(0).uniform(size=40))
 
     def distortion(trials: int) -> float:
-        found = [np.take(places, seeds(places, 6, s, trials=trials)) for s in range(30)]
-        gaps = [np.abs(np.subtract.outer(places, at)).min(1) for at in found]
+        result = [np.take(places, seeds(places, 6, s, trials=trials)) for s in range(30)]
+        gaps = [np.abs(np.subtract.outer(places, at)).min(1) for at in result]
         return float(np.mean([np.sum(gap**2) for gap in gaps]))
 
     assert distortion(6) < 0.8 * distortion(1)
 
 
 def test_duplicates_run_out() -> None:
-    found = seeds([1.0, 1.0, 1.0, 2.0, 2.0], 4)
-    assert len(set(found.tolist())) == 4
-    assert {1.0, 2.0} == set(np.take([1.0, 1.0, 1.0, 2.0, 2.0], found))
+    result = seeds([1.0, 1.0, 1.0, 2.0, 2.0], 4)
+    assert len(set(result.tolist())) == 4
+    assert {1.0, 2.0} == set(np.take([1.0, 1.0, 1.0, 2.0, 2.0], result))
 
 
 def test_fewer_weighted_samples_than_clusters() -> None:
-    found = seeds([1.0, 2.0, 3.0], 3, 0, [1.0, 0.0, 0.0])
-    assert found.shape == (3,)
-    assert 0 in found
+    result = seeds([1.0, 2.0, 3.0], 3, 0, [1.0, 0.0, 0.0])
+    assert result.shape == (3,)
+    assert 0 in result

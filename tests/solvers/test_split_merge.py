@@ -37,11 +37,11 @@ def poor_start(classes: np.ndarray) -> np.ndarray:
 
 
 def test_move_repairs_a_poor_start(classes: np.ndarray, poor_start: np.ndarray) -> None:
-    found = {}
+    result = {}
     for split_merge in (False, True):
         model = KMeans(4, split_merge=split_merge)
-        found[split_merge] = model.fit(classes, key=jax.random.key(0), prototypes=poor_start)
-    stuck, free = found[False], found[True]
+        result[split_merge] = model.fit(classes, key=jax.random.key(0), prototypes=poor_start)
+    stuck, free = result[False], result[True]
     assert metrics.adjusted_rand_index(LABELS, stuck.assignments) < 0.8
     assert metrics.adjusted_rand_index(LABELS, free.assignments) == 1.0
     assert free.loss < 0.5 * stuck.loss
@@ -52,17 +52,17 @@ def test_move_repairs_a_poor_start(classes: np.ndarray, poor_start: np.ndarray) 
 
 def test_good_optimum_is_left_alone(classes: np.ndarray) -> None:
     start = np.stack([classes[label == LABELS].mean(0) for label in range(4)])
-    found = KMeans(4).fit(classes, key=jax.random.key(0), prototypes=start)
-    np.testing.assert_array_equal(found.assignments, LABELS)
+    result = KMeans(4).fit(classes, key=jax.random.key(0), prototypes=start)
+    np.testing.assert_array_equal(result.assignments, LABELS)
     plain = KMeans(4, split_merge=False).fit(classes, key=jax.random.key(0), prototypes=start)
-    assert found.history == plain.history
+    assert result.history == plain.history
 
 
 @pytest.mark.parametrize("clusters", [1, 2])
 def test_too_few_clusters_for_a_move(classes: np.ndarray, clusters: int) -> None:
-    found = KMeans(clusters, num_restarts=1).fit(classes, key=jax.random.key(0))
-    assert np.all(found.counts > 0)
-    assert np.all(np.isinf(found.margins)) == (clusters == 1)
+    result = KMeans(clusters, num_restarts=1).fit(classes, key=jax.random.key(0))
+    assert np.all(result.counts > 0)
+    assert np.all(np.isinf(result.margins)) == (clusters == 1)
 
 
 @pytest.mark.parametrize("loss", [100.0, -100.0])

@@ -41,8 +41,8 @@ def case(mixture: bool) -> tuple[GradientEM, Learned, Batch]:
 
 
 def loss(solver: GradientEM, learned: Learned, batch: Batch) -> float:
-    found = solver.assign(learned, batch.samples, None)
-    return float(jnp.sum(solver.reduction(found.energy)))
+    result = solver.assign(learned, batch.samples, None)
+    return float(jnp.sum(solver.reduction(result.energy)))
 
 
 def best(proposed: SplitProposals, *, least: float) -> list[tuple[int, int]]:

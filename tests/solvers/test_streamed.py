@@ -51,13 +51,13 @@ class Counting(ImageSource):
         return count, height, width, channels
 
     def read(self, index: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m height width channels"]:
-        found = self.images[index]
+        result = self.images[index]
         self.reads += 1
         if len(index) > 1:
             self.alive += 1
             self.most = max(self.most, self.alive)
-            weakref.finalize(found, self._died)
-        return found
+            weakref.finalize(result, self._died)
+        return result
 
     def _died(self) -> None:
         self.alive -= 1
@@ -66,17 +66,17 @@ class Counting(ImageSource):
 def leaves(result: Result) -> dict[str, Any]:
     outcome = result.outcome
     parts = {"learned": outcome.learned, "assignment": vars(outcome.assignment)}
-    found = {jax.tree_util.keystr(k): v for k, v in jax.tree_util.tree_leaves_with_path(parts)}
-    return {**found, "history": outcome.history, "restarts": outcome.restarts}
+    actual = {jax.tree_util.keystr(k): v for k, v in jax.tree_util.tree_leaves_with_path(parts)}
+    return {**actual, "history": outcome.history, "restarts": outcome.restarts}
 
 
 def same(one: Result, other: Result) -> None:
     """Bit for bit."""
-    found, wanted = leaves(one), leaves(other)
-    assert found.keys() == wanted.keys()
+    result, wanted = leaves(one), leaves(other)
+    assert result.keys() == wanted.keys()
     for name, value in wanted.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
-        assert np.asarray(found[name]).dtype == np.asarray(value).dtype, name
+        np.testing.assert_array_equal(result[name], value, err_msg=name)
+        assert np.asarray(result[name]).dtype == np.asarray(value).dtype, name
 
 
 def brief(**settings: Any) -> Training:
@@ -106,8 +106,8 @@ def test_streamed_and_resident_fits_are_equal(name: str, key: jax.Array) -> None
     same(streamed, resident)
     if "kmeans" in name and not isinstance(model, AbstractGradientModel):
         assert source.most <= FEW
-    found, wanted = streamed.predict(source), resident.predict(IMAGES)
-    for mine, theirs in zip(vars(found).values(), vars(wanted).values(), strict=True):
+    result, wanted = streamed.predict(source), resident.predict(IMAGES)
+    for mine, theirs in zip(vars(result).values(), vars(wanted).values(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 

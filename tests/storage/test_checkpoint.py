@@ -109,8 +109,8 @@ def test_another_process_predicts_the_same_bits(result: Result, tmp_path: Path) 
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
-    with np.load(tmp_path / "found.npz") as found:
-        assert_same(Assignment(**found), result.predict(IMAGES))
+    with np.load(tmp_path / "found.npz") as actual:
+        assert_same(Assignment(**actual), result.predict(IMAGES))
 
 
 def test_run_folder_is_taken_for_its_model(plain: Result, tmp_path: Path) -> None:

@@ -97,8 +97,8 @@ class Breaking:
 
 
 def arrays_of(outcome: Outcome) -> list[np.ndarray]:
-    found = outcome.assignment
-    every = [found.clusters, found.distances, found.margins, found.runners_up, found.params]
+    result = outcome.assignment
+    every = [result.clusters, result.distances, result.margins, result.runners_up, result.params]
     every += [outcome.history, outcome.restarts, *jax.tree.leaves(outcome.learned)]
     return [*map(np.asarray, every), *(outcome.extras[name] for name in sorted(outcome.extras))]
 
@@ -181,8 +181,8 @@ def test_broken_off_after_every_pass_it_goes_on_bit_for_bit(name: str) -> None:
     fit, watched = FITS[name], Breaking()
     whole = fit(None)
     assert_same(fit(watched), whole)
-    found, states = chained(fit, 1)
-    assert_same(found, whole)
+    result, states = chained(fit, 1)
+    assert_same(result, whole)
     # Whatever an unbroken fit would have saved was saved, and no more.
     for one in (*states.reported, *watched.reported):
         one.pop("seconds")
@@ -204,10 +204,10 @@ def test_broken_off_now_and_then() -> None:
 
 def test_another_number_of_devices_goes_on() -> None:
     whole = plain(None)
-    found, states = chained(plain, 3, [None, data_mesh(jax.devices()[:2])])
+    result, states = chained(plain, 3, [None, data_mesh(jax.devices()[:2])])
     assert states.count > 15
-    np.testing.assert_array_equal(found.assignment.clusters, whole.assignment.clusters)
-    np.testing.assert_allclose(found.history, whole.history, rtol=1e-5)
+    np.testing.assert_array_equal(result.assignment.clusters, whole.assignment.clusters)
+    np.testing.assert_allclose(result.history, whole.history, rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -217,9 +217,9 @@ def test_another_number_of_devices_goes_on_with_everything() -> None:
         fit = functools.partial(aligned, images=images)
         whole = fit(None)
         meshes = [data_mesh(jax.devices()[:number]) for number in (2, 4)]
-        found, states = chained(fit, 5, [None, *meshes])
+        result, states = chained(fit, 5, [None, *meshes])
     assert states.count > 15
-    for one, other in zip(arrays_of(found), arrays_of(whole), strict=True):
+    for one, other in zip(arrays_of(result), arrays_of(whole), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
@@ -247,8 +247,8 @@ def test_stages_are_read_not_computed() -> None:
 
         stages = (FitStage("first", first), FitStage("second", chunks=lambda context: chunks))
         problem, data = StagedProblem(stages, outcome), Data(np.zeros((1, 1)))
-        found = run((problem,), data, KEY, snapshots=snapshots).extras
-        return [found["a"], found["b"], found["rows"]]
+        result = run((problem,), data, KEY, snapshots=snapshots).extras
+        return [result["a"], result["b"], result["rows"]]
 
     whole = fit(None)
     steps = ["first", "rows 0", "rows 4", "rows 8"]
@@ -257,12 +257,12 @@ def test_stages_are_read_not_computed() -> None:
     states = Breaking(1)
     while True:
         try:
-            found = fit(states)
+            result = fit(states)
             break
         except Broken:
             continue
     assert computed == steps
-    for one, other in zip(found, whole, strict=True):
+    for one, other in zip(result, whole, strict=True):
         np.testing.assert_array_equal(one, other)
         assert one.dtype == other.dtype
 
@@ -293,14 +293,14 @@ def test_broken_off_after_every_stage_and_chunk(method: str) -> None:
         ).outcome
 
     whole = fit(None)
-    found, states = chained(fit, 1)
-    assert_same(found, whole)
-    assert len(found.assignment) == 40
+    result, states = chained(fit, 1)
+    assert_same(result, whole)
+    assert len(result.assignment) == 40
     positions = [about["position"] for about in states.reported]
-    begun = {at["rows"]["stage"] for at in positions if at["rows"]}
+    start = {at["rows"]["stage"] for at in positions if at["rows"]}
     # Pairs come in chunks of 256, in each frame of `register="auto"`.
     pairs = {"pairs", "pairs place"} if method == "di-spectral" else set()
-    assert begun == pairs | {"alignments"}
+    assert start == pairs | {"alignments"}
     assert set(positions[-1]["stages"]) >= {"features", "means", "alignments"}
 
 
@@ -325,12 +325,12 @@ def test_a_folder_gives_back_what_it_was_given(tmp_path: Path) -> None:
     with SnapshotFolder(tmp_path, run={}, every=1e9, log=reported.append) as folder:
         latest = folder.latest(lambda _: jax.tree.map(np.zeros_like, state))
     assert latest is not None
-    found, about = latest
+    result, about = latest
     assert about == {"at": 2**100}
     assert [line[:24] for line in reported] == ["going on from snapshot 1"]
     for name, array in state.items():
-        np.testing.assert_array_equal(found[name], array)
-        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(result[name], array)
+        assert result[name].dtype == array.dtype
 
 
 def test_a_folder_that_nothing_is_saved_in_needs_no_orbax(
@@ -429,8 +429,8 @@ def whole(fit: Fit, method: str) -> Result:
 
 
 def snapshots_in(out: Path) -> list[int]:
-    found = (path.name for path in Path(f"{out}.partial").glob("states/*"))
-    return sorted(int(name) for name in found if name.isdigit())
+    result = (path.name for path in Path(f"{out}.partial").glob("states/*"))
+    return sorted(int(name) for name in result if name.isdigit())
 
 
 def environment() -> dict[str, str]:
@@ -554,9 +554,9 @@ def test_asked_to_stop_it_saves_the_newest_state(
     with monkeypatch.context() as patch:
         # Nothing is due within an hour: the state is saved because of the signal.
         seen = interrupted_by(patch, number, stage, 5)
-        found = fit(*arguments(method, out), "--checkpoint-every", "3600")
+        result = fit(*arguments(method, out), "--checkpoint-every", "3600")
     word = "terminated" if status == 143 else "interrupted"
-    assert found == (status, f"error: {word}; go on with the same command and --resume")
+    assert result == (status, f"error: {word}; go on with the same command and --resume")
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert snapshots_in(Path(out)) == [1]
     last = seen[-1]
@@ -576,8 +576,8 @@ def test_terminated_before_anything_was_saved(
 ) -> None:
     interrupted_by(monkeypatch, signal.SIGTERM, "seeding", 1)
     before = sorted(os.listdir(home))
-    found = fit(*arguments(QUICK, "early"), *EVERY)
-    assert found == (143, "error: terminated; nothing was written")
+    result = fit(*arguments(QUICK, "early"), *EVERY)
+    assert result == (143, "error: terminated; nothing was written")
     assert sorted(os.listdir(home)) == before
 
 
@@ -649,17 +649,17 @@ def test_a_full_disk_stops_it_and_harms_nothing(fit: Fit, monkeypatch: pytest.Mo
     before = snapshots_in(Path("full"))
     command = " ".join([sys.executable, "-m diffclust fit", *options, "--resume", *EVERY])
     # Pipes have no such limit.
-    found = subprocess.run(
+    result = subprocess.run(
         ["bash", "-c", f"ulimit -f 0; exec {command}"],
         env=environment(),
         capture_output=True,
         text=True,
         check=False,
     )
-    assert found.returncode == 2, found.stderr
-    assert "Traceback" not in found.stderr, found.stderr
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr, result.stderr
     # Between them a slow machine tells how long it will take and how far it is.
-    first, *_, second = found.stderr.splitlines()
+    first, *_, second = result.stderr.splitlines()
     assert first.startswith("going on from snapshot ")
     assert second.startswith("error: the fit's state cannot be saved in ")
     assert "(File too large); what was saved before is complete" in second

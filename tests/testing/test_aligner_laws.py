@@ -102,8 +102,8 @@ class Wrong(AbstractAligner):
         counts = self.fault == "a vacant place counts" and start.cluster.shape[0]
         if self.fault == "no worse than the best of the grid" or counts:
             inner = GridSearch(O2.grid(2))
-        found = inner.align(energy, sample, clusters, shared, start, None)
-        cluster, params, value = found.cluster, found.params, found.energy
+        result = inner.align(energy, sample, clusters, shared, start, None)
+        cluster, params, value = result.cluster, result.params, result.energy
         match self.fault:
             case "candidates ascend":
                 return Alignment(cluster[::-1], params[::-1], value[::-1])
@@ -127,7 +127,7 @@ class Wrong(AbstractAligner):
                 value = jax.vmap(energy.bind(sample), (0, None, 0))(params, sample, alone)
                 order = jnp.argsort(value)
                 return Alignment(cluster[order], params[order], value[order])
-        return found
+        return result
 
 
 @pytest.mark.parametrize(

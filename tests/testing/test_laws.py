@@ -101,12 +101,12 @@ def test_models_are_invariant_as_they_come(name: str, key: jax.Array) -> None:
 
 def concrete(base: type) -> set[type]:
     """The public concrete classes in diffclust under a base class."""
-    found = set()
+    result = set()
     for module in pkgutil.walk_packages(diffclust.__path__, "diffclust."):
         for thing in vars(importlib.import_module(module.name)).values():
             if inspect.isclass(thing) and issubclass(thing, base) and not inspect.isabstract(thing):
-                found.add(thing)
-    own = (c for c in found if c.__module__.startswith("diffclust."))
+                result.add(thing)
+    own = (c for c in result if c.__module__.startswith("diffclust."))
     return {c for c in own if not c.__name__.startswith("_")}
 
 
@@ -375,9 +375,9 @@ def test_reflected_images_gain_no_new_intensities(image: Array, params: Array) -
     moved = eqx.filter_jit(REFLECTING)(params, image)
     assert moved.shape == image.shape
     assert moved.dtype == params.dtype == jnp.float32
-    found, given, size = np.asarray(moved), np.asarray(image), np.abs(np.asarray(params)).max()
+    result, given, size = np.asarray(moved), np.asarray(image), np.abs(np.asarray(params)).max()
     assert size <= 0.2 + 1e-6
-    assert given.min() - 1e-5 <= found.min() <= found.max() <= given.max() + 1e-5
+    assert given.min() - 1e-5 <= result.min() <= result.max() <= given.max() + 1e-5
 
 
 @eqx.filter_jit

@@ -26,22 +26,22 @@ def params(linear: list, translation: tuple = (0.0, 0.0)) -> np.ndarray:
 def test_quarter_turn() -> None:
     # What is read at (x, y) lies at (-y, x): the picture turns to the left by 90 degrees.
     given = image()
-    found = MOVE(params([[0, -1], [1, 0]]), given)
-    np.testing.assert_allclose(found, np.rot90(given), atol=1e-5)
+    result = MOVE(params([[0, -1], [1, 0]]), given)
+    np.testing.assert_allclose(result, np.rot90(given), atol=1e-5)
 
 
 def test_reflection_is_a_param() -> None:
     given = image(8, 10)
-    found = MOVE(params([[-1, 0], [0, 1]]), given)
-    np.testing.assert_allclose(found, given[:, ::-1], atol=1e-5)
+    result = MOVE(params([[-1, 0], [0, 1]]), given)
+    np.testing.assert_allclose(result, given[:, ::-1], atol=1e-5)
 
 
 def test_translation_by_a_pixel_reads_the_neighbour() -> None:
     given = image(8, 10)
-    found = MOVE(params(np.eye(2), (2 / 10, -2 / 8)), given)
+    result = MOVE(params(np.eye(2), (2 / 10, -2 / 8)), given)
     expected = np.zeros_like(given)
     expected[1:, :-1] = given[:-1, 1:]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 def test_composition_applies_the_first_first(key: jax.Array) -> None:
@@ -49,10 +49,10 @@ def test_composition_applies_the_first_first(key: jax.Array) -> None:
     given = image()
     turn, step = params([[0, -1], [1, 0]]), params(np.eye(2), (2 / 8, 0.0))
     both = AFFINE.compose(jnp.asarray(turn), jnp.asarray(step))
-    found = MOVE(both, given)
-    np.testing.assert_allclose(found, MOVE(step, MOVE(turn, given)), atol=1e-5)
+    result = MOVE(both, given)
+    np.testing.assert_allclose(result, MOVE(step, MOVE(turn, given)), atol=1e-5)
     other = AFFINE.compose(jnp.asarray(step), jnp.asarray(turn))
-    assert np.abs(MOVE(other, given) - found).max() > 0.1
+    assert np.abs(MOVE(other, given) - result).max() > 0.1
 
 
 @eqx.filter_jit

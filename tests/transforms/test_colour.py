@@ -23,27 +23,27 @@ def test_papers_numbers_of_params(channels: int, full: bool, count: int) -> None
 @pytest.mark.parametrize("channels", [1, 3])
 def test_gains_come_before_shifts(channels: int) -> None:
     params, image = drawn(Colour(channels), channels)
-    found = eqx.filter_jit(Colour(channels))(params, image)
+    result = eqx.filter_jit(Colour(channels))(params, image)
     expected = (1 + params[:channels]) * image + params[channels:]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 def test_full_form_is_a_matrix_at_every_pixel() -> None:
     colour = Colour(3, full=True)
     params, image = drawn(colour, 3)
-    found = np.asarray(eqx.filter_jit(colour)(params, image))
+    result = np.asarray(eqx.filter_jit(colour)(params, image))
     matrix, shift = np.eye(3) + params[:9].reshape(3, 3), params[9:]
     for row in range(4):
         for column in range(5):
             expected = matrix @ image[row, column] + shift
-            np.testing.assert_allclose(found[row, column], expected, atol=1e-6)
+            np.testing.assert_allclose(result[row, column], expected, atol=1e-6)
 
 
 def test_full_form_holds_the_diagonal_one() -> None:
     params, image = drawn(Colour(3), 3)
     embedded = np.concatenate([np.diag(params[:3]).ravel(), params[3:]])
-    found = eqx.filter_jit(Colour(3, full=True))(embedded, image)
-    np.testing.assert_allclose(found, eqx.filter_jit(Colour(3))(params, image), atol=1e-6)
+    result = eqx.filter_jit(Colour(3, full=True))(embedded, image)
+    np.testing.assert_allclose(result, eqx.filter_jit(Colour(3))(params, image), atol=1e-6)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -54,11 +54,11 @@ def test_variances_are_those_of_the_transformed_image(full: bool) -> None:
     pixel = jnp.zeros((1, 1, 3))
     jacobian = jax.jacrev(lambda x: colour(jnp.asarray(params), x)[0, 0])(pixel)[:, 0, 0]
     jacobian = np.asarray(jacobian)
-    found = np.asarray(eqx.filter_jit(colour.bind_variance(4, 5))(params, variance))
+    result = np.asarray(eqx.filter_jit(colour.bind_variance(4, 5))(params, variance))
     for row in range(4):
         for column in range(5):
             covariance = jacobian @ np.diag(variance[row, column]) @ jacobian.T
-            np.testing.assert_allclose(found[row, column], np.diag(covariance), atol=1e-6)
+            np.testing.assert_allclose(result[row, column], np.diag(covariance), atol=1e-6)
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -46,10 +46,10 @@ def test_first_transform_acts_on_the_image_first() -> None:
     image = np.random.default_rng(0).uniform(size=(8, 8, 1)).astype(np.float32)
     turn = np.asarray([-1, -1, 1, -1, 0, 0], np.float32)
     step = np.asarray([0, 0, 0, 0, 2 / 8, 0], np.float32)
-    found = eqx.filter_jit(compose(Affine(), Affine()))(np.concatenate([turn, step]), image)
+    result = eqx.filter_jit(compose(Affine(), Affine()))(np.concatenate([turn, step]), image)
     expected = np.zeros_like(image)
     expected[:, :-1] = np.rot90(image)[:, 1:]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 def test_fused_and_unfused_images_agree_where_they_are_smooth(key: jax.Array) -> None:
@@ -66,8 +66,8 @@ def test_chain_samples_the_image_once() -> None:
     # There and back again by half a pixel: two samplings would blur.
     image = np.random.default_rng(0).uniform(size=(8, 8, 1)).astype(np.float32)
     half = np.asarray([0, 0, 0, 0, 1 / 8, 0], np.float32)
-    found = eqx.filter_jit(compose(Affine(), Affine()))(np.concatenate([half, -half]), image)
-    np.testing.assert_allclose(found, image, atol=1e-5)
+    result = eqx.filter_jit(compose(Affine(), Affine()))(np.concatenate([half, -half]), image)
+    np.testing.assert_allclose(result, image, atol=1e-5)
 
 
 class Unfusable(AbstractTransform):
@@ -106,10 +106,10 @@ def test_transform_that_is_not_spatial_breaks_the_run() -> None:
 def test_broken_run_applies_its_parts_in_turn() -> None:
     image = np.random.default_rng(0).uniform(size=(8, 8, 1)).astype(np.float32)
     params = draw(13)
-    found = eqx.filter_jit(compose(Affine(), GAIN, Unfusable()))(params, image)
+    result = eqx.filter_jit(compose(Affine(), GAIN, Unfusable()))(params, image)
     brighter = (1 + params[6]) * np.asarray(eqx.filter_jit(AFFINE)(params[:6], image))
     expected = eqx.filter_jit(AFFINE)(params[7:], brighter)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 def test_one_transform_is_itself() -> None:
@@ -147,12 +147,12 @@ def test_determinant_multiplies_along_the_chain() -> None:
     inner = SPLINE.warp(params[6:], grid)
     product = AFFINE.jacobian_determinant(params[:6], inner)
     product = product * SPLINE.jacobian_determinant(params[6:], grid)
-    found = chain.jacobian_determinant(params, grid)
-    np.testing.assert_allclose(found, product, atol=1e-5)
+    result = chain.jacobian_determinant(params, grid)
+    np.testing.assert_allclose(result, product, atol=1e-5)
     step = 1e-2
     ends = [
         chain.warp(params, grid + step * np.asarray(s, np.float32)[:, None, None])
         for s in ([1, 0], [-1, 0], [0, 1], [0, -1])
     ]
     (xx, yx), (xy, yy) = (ends[0] - ends[1]) / (2 * step), (ends[2] - ends[3]) / (2 * step)
-    np.testing.assert_allclose(found, xx * yy - xy * yx, atol=2e-3)
+    np.testing.assert_allclose(result, xx * yy - xy * yx, atol=2e-3)

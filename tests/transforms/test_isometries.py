@@ -19,8 +19,8 @@ def quarter(image: np.ndarray, times: int, mirrored: bool) -> np.ndarray:
 def test_quarter_turns_move_pixels_onto_pixels(times: int, mirrored: bool) -> None:
     image = np.random.default_rng(0).uniform(size=(7, 7, 2)).astype(np.float32)
     params = jnp.asarray([times * np.pi / 2, float(mirrored)], dtype=jnp.float32)
-    found = eqx.filter_jit(Rotation(reflection=True))(params, image)
-    np.testing.assert_allclose(found, quarter(image, times, mirrored), atol=1e-5)
+    result = eqx.filter_jit(Rotation(reflection=True))(params, image)
+    np.testing.assert_allclose(result, quarter(image, times, mirrored), atol=1e-5)
 
 
 def test_a_round_thing_stays_round_on_a_wide_canvas() -> None:
@@ -76,8 +76,8 @@ def test_correlations_of_shifts_are_exact(shape: tuple[int, int, int]) -> None:
     image, *others = rng.uniform(size=(4, *shape)).astype(np.float32)
     # Shifts by fractions of a pixel, and beyond the canvas.
     grid = jnp.asarray(rng.uniform(-2.5, 2.5, (40, 2)), dtype=jnp.float32)
-    found, expected = products(Translation(), grid, image, jnp.stack(others))
-    np.testing.assert_allclose(found, expected, atol=1e-4 * float(jnp.max(expected)))
+    result, expected = products(Translation(), grid, image, jnp.stack(others))
+    np.testing.assert_allclose(result, expected, atol=1e-4 * float(jnp.max(expected)))
 
 
 @pytest.mark.parametrize("reflection", [False, True])
@@ -88,8 +88,8 @@ def test_correlations_of_rotations_are_those_of_the_plane(
     keys = jax.random.split(jax.random.key(3), 4)
     image, *others = [smooth_image(key, *shape, sigma=0.25) for key in keys]
     transform = Rotation(reflection=reflection, aspect=shape[1] / shape[0])
-    found, expected = products(transform, transform.grid(9), image, jnp.stack(others))
-    np.testing.assert_allclose(found, expected, atol=0.01 * float(jnp.max(expected)))
+    result, expected = products(transform, transform.grid(9), image, jnp.stack(others))
+    np.testing.assert_allclose(result, expected, atol=0.01 * float(jnp.max(expected)))
 
 
 def test_what_lies_outside_must_be_black() -> None:
@@ -99,6 +99,6 @@ def test_what_lies_outside_must_be_black() -> None:
 
 def test_they_have_names() -> None:
     assert {"rot", "turn", "shift"} <= set(NAMES)
-    found = named_sequence("rot-turn-shift", channels=3, boundary="reflect")
+    result = named_sequence("rot-turn-shift", channels=3, boundary="reflect")
     rot, turn = Rotation("reflect", reflection=True), Rotation("reflect")
-    assert found == (rot, turn, Translation("reflect"))
+    assert result == (rot, turn, Translation("reflect"))

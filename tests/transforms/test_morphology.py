@@ -31,12 +31,12 @@ def equation_6(image: np.ndarray, alpha: float, region: np.ndarray, mode: str) -
     """As it is printed, loop by loop, but for a[u', v']."""
     half = region.shape[0] // 2
     padded = np.pad(image, half, mode=mode)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    found = np.empty_like(image)
+    result = np.empty_like(image)
     for u, v in np.ndindex(image.shape):
         values = padded[u : u + 2 * half + 1, v : v + 2 * half + 1]
         weights = region * np.exp(alpha * values)
-        found[u, v] = (weights * values).sum() / weights.sum()
-    return found
+        result[u, v] = (weights * values).sum() / weights.sum()
+    return result
 
 
 @eqx.filter_jit
@@ -57,12 +57,12 @@ def test_values_are_those_of_equation_6(
     logits = np.random.default_rng(1).normal(size=(5, 5))
     region = 1 / (1 + np.exp(-logits))
     with jax.enable_x64(True):
-        found = moved(
+        result = moved(
             Morphology(5, boundary=boundary), packed(0.4, alpha, logits), image[..., None]
         )
     expected = equation_6(image, alpha, region, mode)
     expected = image + np.tanh(0.4) * (expected - image)
-    np.testing.assert_allclose(found[..., 0], expected, atol=1e-12)
+    np.testing.assert_allclose(result[..., 0], expected, atol=1e-12)
 
 
 # Lopsided, so that a region that is mirrored or turned is found out.
@@ -83,10 +83,10 @@ def test_limits_are_dilation_and_erosion(
     morphology, errors = Morphology(boundary=boundary), []
     with jax.enable_x64(True):
         for alpha in (10.0, 100.0, 1e3, 1e4):
-            found = moved(
+            result = moved(
                 morphology, packed(WHOLE, sign * alpha, hard(FOOTPRINT)), image[..., None]
             )
-            errors.append(np.abs(np.asarray(found)[..., 0] - expected).max())
+            errors.append(np.abs(np.asarray(result)[..., 0] - expected).max())
     # At most log(offsets) / α away.
     assert (np.asarray(errors) < np.log(FOOTPRINT.sum()) / np.asarray([10, 100, 1e3, 1e4])).all()
     assert errors[0] > 0.01
@@ -129,8 +129,8 @@ def test_large_alphas_are_finite(image: np.ndarray, alpha: float, logit: float) 
     value, slopes = loss_and_slopes(params, dark)
     assert np.isfinite(value)
     assert all(np.isfinite(slope).all() for slope in slopes)
-    found = np.asarray(moved(Morphology(5), params, dark))
-    assert dark.min() * 0.5 <= found[4:, 4:].max() <= 1e-3
+    result = np.asarray(moved(Morphology(5), params, dark))
+    assert dark.min() * 0.5 <= result[4:, 4:].max() <= 1e-3
 
 
 def test_steep_and_gentle_images_of_one_batch(image: np.ndarray) -> None:
@@ -140,9 +140,9 @@ def test_steep_and_gentle_images_of_one_batch(image: np.ndarray) -> None:
     # A dark half, of which the bright one would leave nothing.
     picture = np.where(np.arange(11) < 6, 1e-2, 1.0) * image
     batch = np.stack([picture[..., None]] * len(alphas)).astype(np.float32)
-    found = moved(jax.vmap(Morphology(3)), params, batch)
+    result = moved(jax.vmap(Morphology(3)), params, batch)
     expected = [equation_6(picture, alpha, region, "constant") for alpha in alphas]
-    np.testing.assert_allclose(found[..., 0], expected, rtol=1e-4, atol=2e-6)
+    np.testing.assert_allclose(result[..., 0], expected, rtol=1e-4, atol=2e-6)
 
 
 @eqx.filter_jit
@@ -181,10 +181,10 @@ def test_slopes_are_those_of_equation_6_in_all_modes(image: np.ndarray, alpha: f
 def test_channels_are_treated_each_by_itself_or_refused(image: np.ndarray) -> None:
     params = packed(0.5, 5.0, np.zeros((3, 3))).astype(np.float32)
     colour = np.stack([image, image[::-1], 1 - image], axis=-1).astype(np.float32)
-    found = moved(Morphology(3, channelwise=True), params, colour)
+    result = moved(Morphology(3, channelwise=True), params, colour)
     for channel in range(3):
         alone = moved(Morphology(3), params, colour[..., channel : channel + 1])
-        np.testing.assert_allclose(found[..., channel], alone[..., 0], atol=1e-6)
+        np.testing.assert_allclose(result[..., channel], alone[..., 0], atol=1e-6)
     with pytest.raises(ValueError, match=r"no rule for colour.*3 channels.*channelwise=True"):
         Morphology(3)(jnp.asarray(params), jnp.asarray(colour))
 
@@ -192,9 +192,9 @@ def test_channels_are_treated_each_by_itself_or_refused(image: np.ndarray) -> No
 def test_image_may_be_smaller_than_the_window(image: np.ndarray) -> None:
     params = packed(0.5, 2.0, np.zeros((7, 7))).astype(np.float32)
     small = image[:2, :3]
-    found = moved(Morphology(), params, small[..., None].astype(np.float32))
+    result = moved(Morphology(), params, small[..., None].astype(np.float32))
     expected = equation_6(small, 2.0, np.full((7, 7), 0.5), "constant")
-    np.testing.assert_allclose(found[..., 0], small + np.tanh(0.5) * (expected - small), atol=1e-6)
+    np.testing.assert_allclose(result[..., 0], small + np.tanh(0.5) * (expected - small), atol=1e-6)
 
 
 @pytest.mark.parametrize("window", [4, 0, -1])

@@ -32,8 +32,8 @@ def test_maps_agree_with_a_homography(seed: int) -> None:
     params, points = 0.3 * rng.normal(size=8), rng.uniform(-1, 1, (2, 50))
     params[6:] = rng.uniform(-0.45, 0.45, 2)
     with jax.enable_x64(True):
-        found = PROJECTIVE.warp(jnp.asarray(params), jnp.asarray(points))
-    np.testing.assert_allclose(found, mapped(homography(params), points), atol=1e-12)
+        result = PROJECTIVE.warp(jnp.asarray(params), jnp.asarray(points))
+    np.testing.assert_allclose(result, mapped(homography(params), points), atol=1e-12)
 
 
 def test_unit_square_goes_to_the_quadrilateral_that_was_asked_for() -> None:
@@ -46,15 +46,15 @@ def test_unit_square_goes_to_the_quadrilateral_that_was_asked_for() -> None:
         right += [to_x, to_y]
     entries = np.linalg.solve(np.asarray(rows), np.asarray(right))
     params = (entries - np.asarray([1, 0, 0, 1, 0, 0, 0, 0])).astype(np.float32)
-    found = WARP(params, corners.astype(np.float32))
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    result = WARP(params, corners.astype(np.float32))
+    np.testing.assert_allclose(result, wanted, atol=1e-5)
 
 
 def test_first_six_params_are_those_of_an_affine_map() -> None:
     params = 0.3 * np.random.default_rng(0).normal(size=6).astype(np.float32)
     grid = np.asarray(pixel_grid(5, 6))
-    found = WARP(np.append(params, np.zeros(2, np.float32)), grid)
-    np.testing.assert_array_equal(found, eqx.filter_jit(Affine().warp)(params, grid))
+    result = WARP(np.append(params, np.zeros(2, np.float32)), grid)
+    np.testing.assert_array_equal(result, eqx.filter_jit(Affine().warp)(params, grid))
 
 
 @eqx.filter_jit
@@ -68,9 +68,9 @@ def test_horizon_is_crossed_with_finite_values_and_slopes(scale: float) -> None:
     x = np.linspace(-1, 1, 41, dtype=np.float32)
     points = np.stack([np.append(x, np.float32(-1 / scale)), np.zeros(42, np.float32)])
     params = np.asarray([0.1, 0.2, 0, 0, 0.5, 0.1, scale, 0], np.float32)
-    found = np.asarray(WARP(params, points))
-    assert np.isfinite(found).all()
-    assert np.abs(found).max() < 2 / 0.05
+    result = np.asarray(WARP(params, points))
+    assert np.isfinite(result).all()
+    assert np.abs(result).max() < 2 / 0.05
     for slope in slopes(params, points):
         assert np.isfinite(slope).all()
 
@@ -116,8 +116,8 @@ def test_composition_is_the_product_of_homographies() -> None:
     first, second = 0.15 * np.random.default_rng(0).normal(size=(2, 8))
     product = homography(first) @ homography(second)
     with jax.enable_x64(True):
-        found = PROJECTIVE.compose(jnp.asarray(first), jnp.asarray(second))
-    np.testing.assert_allclose(homography(np.asarray(found)), product / product[2, 2], atol=1e-12)
+        result = PROJECTIVE.compose(jnp.asarray(first), jnp.asarray(second))
+    np.testing.assert_allclose(homography(np.asarray(result)), product / product[2, 2], atol=1e-12)
 
 
 def test_singular_map_has_no_inverse() -> None:

@@ -30,7 +30,7 @@ def test_maps_agree_with_scipy(landmarks: tuple[int, int], regularisation: float
         spline = ThinPlateSpline(landmarks, regularisation=regularisation)
         params = displacements(spline)
         points = np.random.default_rng(1).uniform(-1.5, 1.5, (2, 40))
-        found = spline.warp(jnp.asarray(params), jnp.asarray(points))
+        result = spline.warp(jnp.asarray(params), jnp.asarray(points))
     at = landmark_grid(*landmarks)
     expected = scipy.interpolate.RBFInterpolator(
         at.T,
@@ -40,7 +40,7 @@ def test_maps_agree_with_scipy(landmarks: tuple[int, int], regularisation: float
         # the bending energy 16π wᵀKw that Eq. 9 weighs by λ.
         smoothing=8 * np.pi * regularisation,
     )(points.T).T
-    np.testing.assert_allclose(found, expected, atol=1e-9)
+    np.testing.assert_allclose(result, expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("landmarks", GRIDS)
@@ -48,8 +48,8 @@ def test_landmarks_are_interpolated(landmarks: tuple[int, int]) -> None:
     spline = ThinPlateSpline(landmarks)
     params = displacements(spline).astype(np.float32)
     at = landmark_grid(*landmarks).astype(np.float32)
-    found = spline.warp(jnp.asarray(params), jnp.asarray(at))
-    np.testing.assert_allclose(found, at + params.reshape(2, -1), atol=1e-5)
+    result = spline.warp(jnp.asarray(params), jnp.asarray(at))
+    np.testing.assert_allclose(result, at + params.reshape(2, -1), atol=1e-5)
 
 
 def test_regularised_spline_does_not_interpolate_and_bends_less() -> None:
@@ -70,14 +70,14 @@ def test_bending_energy_is_the_integral(regularisation: float) -> None:
         axis = np.linspace(-half, half, count + 1)
         grid = jnp.asarray(np.stack(np.meshgrid(axis, axis)))
         displacement = np.asarray(eqx.filter_jit(spline.warp)(jnp.asarray(params), grid) - grid)
-        found = float(spline.deformation(jnp.asarray(params))[1])
+        result = float(spline.deformation(jnp.asarray(params))[1])
     inner = displacement[:, 1:-1, 1:-1]
     xx = displacement[:, 1:-1, 2:] - 2 * inner + displacement[:, 1:-1, :-2]
     yy = displacement[:, 2:, 1:-1] - 2 * inner + displacement[:, :-2, 1:-1]
     xy = displacement[:, 2:, 2:] - displacement[:, 2:, :-2]
     xy = (xy - displacement[:, :-2, 2:] + displacement[:, :-2, :-2]) / 4
     integral = np.sum(xx**2 + yy**2 + 2 * xy**2) / step**2
-    np.testing.assert_allclose(integral, found, rtol=0.03)
+    np.testing.assert_allclose(integral, result, rtol=0.03)
 
 
 @eqx.filter_jit
@@ -98,8 +98,8 @@ def test_affine_maps_are_reproduced_without_bending(
     spline = ThinPlateSpline((3, 2), regularisation=regularisation)
     # Also off the canvas, where a bent map would go its own way.
     grid = 2.0 * np.asarray(pixel_grid(5, 6))
-    found, expected, sizes, params = embedded(spline, affine, grid)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    result, expected, sizes, params = embedded(spline, affine, grid)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
     size = np.asarray(Affine().deformation(affine))[0]
     np.testing.assert_allclose(sizes[0], size, rtol=1e-4, atol=1e-9)
     # Against a bend of the same size, not against zero: a square of rounding errors remains.

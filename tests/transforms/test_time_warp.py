@@ -30,8 +30,8 @@ def test_it_is_interpolation() -> None:
     at = (np.arange(40) + 0.5) / 40
     read = np.interp(at, knots, values)
     expected = np.stack([np.interp(read, at, channel) for channel in series.T], axis=1)
-    found = WARP(jnp.asarray(params, dtype=jnp.float32), jnp.asarray(series, dtype=jnp.float32))
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    result = WARP(jnp.asarray(params, dtype=jnp.float32), jnp.asarray(series, dtype=jnp.float32))
+    np.testing.assert_allclose(result, expected, atol=1e-4)
 
 
 def test_a_constant_more_in_all_params_changes_nothing() -> None:

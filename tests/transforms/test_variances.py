@@ -32,13 +32,13 @@ def variance() -> np.ndarray:
 
 def test_variances_turn_with_the_image(variance: np.ndarray) -> None:
     quarter_turn = np.asarray([-1, -1, 1, -1, 0, 0], np.float32)
-    found = moved(Affine(), quarter_turn, variance)
-    np.testing.assert_allclose(found, np.rot90(variance), atol=1e-5)
+    result = moved(Affine(), quarter_turn, variance)
+    np.testing.assert_allclose(result, np.rot90(variance), atol=1e-5)
 
 
 def test_grey_gain_acts_squared_and_the_shift_not_at_all(variance: np.ndarray) -> None:
-    found = moved(Colour(), np.asarray([-3.0, 0.7], np.float32), variance)
-    np.testing.assert_allclose(found, 4 * variance, rtol=1e-6)
+    result = moved(Colour(), np.asarray([-3.0, 0.7], np.float32), variance)
+    np.testing.assert_allclose(result, 4 * variance, rtol=1e-6)
 
 
 def test_morphology_leaves_variances_alone(variance: np.ndarray) -> None:
@@ -50,16 +50,16 @@ def test_composition_moves_variances_run_by_run(variance: np.ndarray) -> None:
     both = compose(Colour(), Affine(), Morphology(3), Affine())
     turn = [-1, -1, 1, -1, 0, 0]
     params = np.asarray([1.0, 0.3, *turn, *np.ones(11), *turn], np.float32)
-    found = moved(both, params, variance)
-    np.testing.assert_allclose(found, 4 * np.rot90(variance, 2), atol=1e-4)
+    result = moved(both, params, variance)
+    np.testing.assert_allclose(result, 4 * np.rot90(variance, 2), atol=1e-4)
 
 
 def test_spatial_parts_alone_move_variances(variance: np.ndarray) -> None:
     both = compose(Colour(), Affine(), Morphology(3), Affine())
     turn = [-1.0, -1.0, 1.0, -1.0, 0.0, 0.0]
     params, given = jnp.asarray([1.0, 0.3, *turn, *[1.0] * 11, *turn]), jnp.asarray(variance)
-    found = jax.jit(bind_spatial_variance(both, 8, 8))(params, given)
-    np.testing.assert_allclose(found, np.rot90(variance, 2), atol=1e-4)
+    result = jax.jit(bind_spatial_variance(both, 8, 8))(params, given)
+    np.testing.assert_allclose(result, np.rot90(variance, 2), atol=1e-4)
     colour = bind_spatial_variance(Colour(), 8, 8)(params[:2], given)
     np.testing.assert_array_equal(colour, variance)
 

@@ -57,8 +57,8 @@ class QuantileMeans(AbstractPrototypeFamily):
     def update(self, statistics, previous):
         def nearest(total, count, image):
             def apart(flat):
-                found = self.distance.quantiles(flat.reshape(image.shape))
-                return jnp.mean((found - total / jnp.maximum(count, 1e-30)) ** 2)
+                result = self.distance.quantiles(flat.reshape(image.shape))
+                return jnp.mean((result - total / jnp.maximum(count, 1e-30)) ** 2)
 
             best, _ = PreconditionedLBFGS().minimise(apart, image.reshape(-1), None, steps=20)
             return jnp.where(count > 0, best.reshape(image.shape), image)
