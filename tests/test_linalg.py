@@ -7,6 +7,7 @@ import pytest
 import scipy.linalg
 
 from diffclust.linalg import (
+    first_minimum,
     safe_norm,
     safe_sqrt,
     symmetric_eigen,
@@ -14,6 +15,32 @@ from diffclust.linalg import (
     symmetric_sqrt,
     whiten,
 )
+
+MINIMA = {
+    "ties": [2.0, 1.0, 3.0, 1.0],
+    "NaN first": [np.nan, 1.0, 0.0],
+    "NaN last": [1.0, 0.0, np.nan],
+    "all infinite": [np.inf, np.inf],
+    "one": [7.0],
+    "least is infinite": [0.0, -np.inf, 1.0],
+}
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("values", MINIMA.values(), ids=MINIMA)
+def test_first_minimum_is_that_of_argmin(values: list[float], x64: bool) -> None:
+    with jax.enable_x64(x64):
+        given = jnp.asarray(values)
+        index, least = jax.jit(first_minimum)(given)
+        assert int(index) == int(jnp.argmin(given))
+        np.testing.assert_equal(float(least), float(given[int(index)]))
+    # So many that XLA vectorises, where a minimum loses a NaN on the CPU.
+    many = np.random.default_rng(0).normal(size=(64, 1000)).astype(np.float32)
+    many[::2, 700] = np.nan
+    index, least = jax.jit(jax.vmap(first_minimum))(many)
+    np.testing.assert_array_equal(index, jnp.argmin(many, axis=1))
+    np.testing.assert_array_equal(least, many[np.arange(64), np.asarray(index)])
+
 
 FUNCTIONS = {
     "sqrt": (symmetric_sqrt, scipy.linalg.sqrtm),

@@ -93,8 +93,9 @@ def fit_from_common_start(
     weight = _validation.weights(sample_weight, len(array))
     indices = seeds_of(result, Data(array, weight, result.outcome.chunk_size), key=key)
     start = np.asarray(array[indices])
+    unregistered = cast(AbstractPrototypeModel, model.without_registration)
     fits = tuple(
-        other_method(model, name).fit(
+        other_method(unregistered, name).fit(
             array,
             key=key,
             prototypes=start,

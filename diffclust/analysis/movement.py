@@ -45,7 +45,6 @@ def movement(
     key: Key,
     sample_weight: Any = None,
     assignments: Any = None,
-    kmeans: Result | None = None,
 ) -> dict[str, float]:
     """How far a fit moved its samples, and what came of it.
 
@@ -55,7 +54,6 @@ def movement(
         key: The key of that fit.
         sample_weight: The weights of that fit, or None.
         assignments: The clusters that it began with, or None where it seeded itself.
-        kmeans: A fit of plain K-means from the same start, where there is one.
 
     Returns:
         By name, as far as the method has them, means being over at most 500 images:
@@ -66,9 +64,9 @@ def movement(
           prototypes; of a spectral method that aligns pairs, of those to the clusters' means;
         - `gain`: the share of these images' summed distances, each to its best prototype, that
           movement took away; `log_density_gain`: of a mixture, nats an image;
-        - `kmeans_ari`: the adjusted Rand index with plain K-means from the same start; or, where
-          that cannot be drawn again, `raw_kmeans_ari` and `registered_kmeans_ari`, with K-means of
-          at most 2,000 of the images as they came and as they were registered;
+        - `kmeans_ari`: the adjusted Rand index with scikit-learn's K-means from the same start; or,
+          where that cannot be drawn again, `raw_kmeans_ari` and `registered_kmeans_ari`, with that
+          of at most 2,000 of the images as they came and as they were registered;
         - `start_kept`: the share of images that are still in the cluster they began in.
 
         Nothing but the last for samples that are no images, and for plain methods that move none.
@@ -94,9 +92,6 @@ def movement(
         return figures | _agreement(result, every)
     if method.moves == "nothing":
         return figures
-    if kmeans is not None:
-        ari = metrics.adjusted_rand_index(result.assignments, kmeans.assignments)
-        return {**figures, "kmeans_ari": float(ari)}
     array = np.asarray(result.model.prepared(images))
     weight = _validation.weights(sample_weight, len(array))
     if assignments is None:
@@ -104,7 +99,9 @@ def movement(
     else:
         groups, clusters = np.asarray(assignments), range(result.model.num_clusters)
         each = [np.flatnonzero(groups == k) for k in clusters]
-        weights = [None if weight is None else weight[rows] for rows in each]
+        ones = np.ones(len(array)) if weight is None else weight
+        # Of images that weigh nothing, their mean.
+        weights = [ones[rows] if ones[rows].any() else None for rows in each]
         start = [np.average(array[r], 0, w) for r, w in zip(each, weights, strict=True)]
     return {**figures, "kmeans_ari": _kmeans_ari(result.assignments, array, start, weight)}
 

@@ -112,7 +112,7 @@ class Choice:
             "chosen": None if self.chosen is None else self.chosen.position,
             "axis": self.swept,
             # Gaps are compared within one graph.
-            "scales": [make_model(trial.options).removed for trial in self.trials],
+            "groups": [make_model(trial.options).removed for trial in self.trials],
         }
 
 

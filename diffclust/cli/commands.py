@@ -18,7 +18,6 @@ import numpy as np
 from diffclust import _validation, metrics
 from diffclust._version import __version__
 from diffclust.analysis import (
-    BASELINE,
     COMPARABLE,
     RARE,
     fit_from_common_start,
@@ -160,19 +159,11 @@ def _fit(
             callback=bar.following(),
         )
     if processes.mesh is None:
-        by_method = {fit.model.method: fit for fit in others.results} if others else {}
-        result = with_movement(result, options, dataset, bar, kmeans=by_method.get(BASELINE))
+        result = with_movement(result, options, dataset, bar)
     return result, dataset, {"film": film, "others": others}
 
 
-def with_movement(
-    result: Result,
-    options: Fit,
-    dataset: Collection,
-    bar: ProgressBar,
-    *,
-    kmeans: Result | None = None,
-) -> Result:
+def with_movement(result: Result, options: Fit, dataset: Collection, bar: ProgressBar) -> Result:
     """A fit with the figures of what alignment did.
 
     Args:
@@ -180,14 +171,13 @@ def with_movement(
         options: What was asked for.
         dataset: The samples.
         bar: Shows that it is looked at.
-        kmeans: A fit of plain K-means from the same start, where there is one.
 
     Returns:
         The same, with more figures.
     """
     bar.show("comparing with no movement and with K-means")
     key, given = jax.random.key(options.seed), samples.sample_arguments(options, dataset)
-    figures = movement(result, dataset.samples, key=key, kmeans=kmeans, **given)
+    figures = movement(result, dataset.samples, key=key, **given)
     outcome = result.outcome
     outcome = dataclasses.replace(outcome, figures={**outcome.figures, **figures})
     return dataclasses.replace(result, outcome=outcome)

@@ -19,7 +19,7 @@ from diffclust.features.orthogonal_complement import fit_principal_directions
 from diffclust.graphs import nearest_neighbours
 from diffclust.image_source import ImageSource, installed_memory
 from diffclust.models import AbstractModel
-from diffclust.parallel import Data
+from diffclust.parallel import Data, Description
 from diffclust.solvers import Progress, SplitMerge
 from diffclust.types import Key
 
@@ -76,9 +76,20 @@ class PlannedFit:
     short: float
 
     @functools.cached_property
+    def description(self) -> Description:
+        """What is known of the samples as they are clustered."""
+        data = Data(self.samples)
+        return self.model.resolved(data).prepared_description(data.description)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of all samples as they are clustered."""
+        return len(self.samples), *self.description.sample.shape
+
+    @functools.cached_property
     def chunk(self) -> int:
         """Samples a chunk of the fit."""
-        return self.chunk_size or self.model.chunk_size_for(Data(self.samples).description)
+        return self.chunk_size or self.model.chunk_size_for(self.description)
 
     @property
     def rng(self) -> np.random.Generator:
@@ -147,9 +158,10 @@ def estimate(
     """
     if chunk_size is not None:
         _validation.count(chunk_size, "chunk_size")
-    array = samples if isinstance(samples, ImageSource) else model.prepared(samples)
-    stages = stage_costs(PlannedFit(model, array, key, chunk_size, seconds, short))
-    resident, working = model.state_bytes(array.shape), measure.working_bytes()
+    array = samples if isinstance(samples, ImageSource) else model.validated(samples)
+    fit = PlannedFit(model, array, key, chunk_size, seconds, short)
+    stages = stage_costs(fit)
+    resident, working = model.state_bytes(fit.shape), measure.working_bytes()
     on_device = jax.default_backend() != "cpu"
     host = measure.held_bytes() + resident + (0 if on_device else working)
     return Estimate(
@@ -257,7 +269,7 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     All samples are given to the rehearsals, so that what they compile is what the fit needs.
     """
     model, count = fit.model, len(fit.samples)
-    plan = model.training_plan(Data(fit.samples).description)
+    plan = model.training_plan(fit.description)
     phases = plan.phases
 
     def run(
@@ -364,7 +376,7 @@ def _timed(name: str, work: Callable[[], Any]) -> StageCost:
 
 def _directions(fit: PlannedFit, few: int, seen: Rehearsal, views: int) -> StageCost:
     """Principal directions: of many images from a covariance, of few from their products."""
-    count, size = len(fit.samples), fit.model.num_features(fit.samples.shape[1:])
+    count, size = len(fit.samples), fit.model.num_features(fit.shape[1:])
     if 2 * count <= size:
         return seen.cost("directions").scaled((count / few) ** 2)
     # The covariance grows with the images and the square of the features; the eigenvectors with

@@ -33,6 +33,7 @@ from diffclust.models.series import SeriesKMeans
 from diffclust.models.settings import Training
 from diffclust.models.shapes import ShapeKMeans
 from diffclust.models.spectral import (
+    Cut,
     ProjectedScatteringSpectralClustering,
     cut_mean_graph,
     cuts_of_mean_graph,
@@ -55,6 +56,7 @@ __all__ = [
     "AbstractScatteringModel",
     "AffineInvariantKMeans",
     "Clustering",
+    "Cut",
     "DTIGaussianMixture",
     "DTIKMeans",
     "DeformationInvariantKMeans",

@@ -206,7 +206,8 @@ class AbstractModel(eqx.Module):
     def preprocessed(self, samples: Any, /) -> Any:
         """Samples as they are clustered: images are registered, series standardised.
 
-        Shapes, which are registered to each other, have a stage of their own.
+        Shapes, which are registered to each other, have a stage of their own. Where the shape of a
+        sample changes, `registered_shape` says to what.
 
         Args:
             samples: Samples, which were validated.
@@ -234,7 +235,7 @@ class AbstractModel(eqx.Module):
         return self.preprocessed(self.validated(samples))
 
     def preprocess(self, data: Data) -> tuple[Data, dict[str, np.ndarray]]:
-        """The first stage of a fit: a closed form of each sample.
+        """The first stage of every fit: a closed form of each sample.
 
         Args:
             data: The samples, which were validated.
@@ -259,10 +260,10 @@ class AbstractModel(eqx.Module):
 
     @abc.abstractmethod
     def compose(self, description: Description, start: Start) -> Stages:
-        """The stages of a fit: what the method is made of.
+        """The stages of a fit after `preprocess`: what the method is made of.
 
         Args:
-            description: What is known of the samples without reading them.
+            description: What is known of the samples, as they are clustered, without reading them.
             start: What the fit starts from; None for the method's own seeding.
 
         Returns:
@@ -388,11 +389,11 @@ class AbstractModel(eqx.Module):
         if prototypes is not None and assignments is not None:
             raise ValueError("give prototypes or assignments to start from, not both")
         groups = selection.groups(self.num_clusters, noun, assignments)
-        start = model._checked_start(every.description, prototypes, groups)
+        start = model._checked_start(selection.description, prototypes, groups)
         _validation.cluster_count(
             self.num_clusters, selection.num_positive, f"{plural(noun)} of positive weight"
         )
-        data, description = selection.data, model.clustered(selection.data.description)
+        data, description = selection.every, model.prepared_description(selection.description)
         if chunk_size is None:
             data = dataclasses.replace(data, chunk_size=model.chunk_size_for(description))
         with on_terminal(callback, model.num_restarts) as shown:
@@ -400,13 +401,13 @@ class AbstractModel(eqx.Module):
             def assign(outcome: Outcome, rest: Data) -> Assignment:
                 return model.assign(outcome, model.preprocess(rest)[0], callback=shown)
 
-            stages = model.compose(description, start)
+            stages = (model.preprocess, selection.select, *model.compose(description, start))
             outcome = run(stages, data, key, callback=shown, snapshots=snapshots)
             outcome = selection.completed(model.finished(outcome), assign)
         warn_if_risen(outcome)
         return Result(model=model, sample_shape=shape_of(description.sample), outcome=outcome)
 
-    def clustered(self, description: Description) -> Description:
+    def prepared_description(self, description: Description) -> Description:
         """What is known of samples as they are clustered.
 
         Args:
@@ -434,7 +435,7 @@ class AbstractModel(eqx.Module):
             return None
         if not method.takes_start or method.sample_kind not in ("image", "any"):
             raise ValueError(f"{self.method} cannot start from prototypes; leave them out")
-        samples = jax.tree.leaves(self.clustered(description).sample)
+        samples = jax.tree.leaves(self.prepared_description(description).sample)
         expected = [(self.num_clusters, *leaf.shape) for leaf in samples]
         if [len(shape) for shape in expected] == [4]:
             prototypes = _validation.images(prototypes, "prototypes")
@@ -461,7 +462,7 @@ class AbstractModel(eqx.Module):
 
         Args:
             outcome: The outcome of a fit of this model.
-            data: Samples of the shape that was fitted, which were validated.
+            data: Samples of the shape that was fitted, which were prepared.
 
         Returns:
             A solver and data; by default no solver, where clusters are found some other way.
@@ -470,7 +471,7 @@ class AbstractModel(eqx.Module):
         return None, data
 
     def assign(self, outcome: Outcome, data: Data, /, *, callback: Callback = ignore) -> Assignment:
-        """Assigns new samples, which were validated, to clusters that stay as they are.
+        """Assigns new samples, which were prepared, to clusters that stay as they are.
 
         Args:
             outcome: The outcome of a fit of this model.
@@ -505,7 +506,7 @@ class AbstractModel(eqx.Module):
     def energies(
         self, outcome: Outcome, data: Data, /, *, callback: Callback = ignore
     ) -> Float[np.ndarray, "n clusters"]:
-        """Computes the energies of samples, which were validated, in every cluster.
+        """Computes the energies of samples, which were prepared, in every cluster.
 
         Args:
             outcome: The outcome of a fit of this model.
@@ -529,7 +530,7 @@ class AbstractModel(eqx.Module):
 
     @abc.abstractmethod
     def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> np.ndarray:
-        """Moves samples, which were validated, as they were aligned.
+        """Moves samples, which were prepared, as they were aligned.
 
         Args:
             outcome: The outcome of a fit of this model.

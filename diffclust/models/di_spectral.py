@@ -137,8 +137,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         return invariant.prepared(jnp.asarray(examples), penalty)
 
     def check(self, images: Images) -> None:
-        """Refuses blank images, and images with fewer pixels than landmarks or not in memory."""
-        _validation.in_memory(images)
+        """Refuses blank images, and images with fewer pixels than landmarks."""
         self.alignment_model().check(images)
 
     def num_compared(self, count: int) -> int:

@@ -328,7 +328,7 @@ class AbstractGradientModel(AbstractImageModel):
         return self.training.plan(count, description, split_from=first)
 
     def compose(self, description: Description, start: Start) -> Stages:
-        """Registration, and gradient EM over a curriculum of transforms."""
+        """Gradient EM over a curriculum of transforms."""
         sample, channels = description.sample, description.sample.shape[2]
         count = len(self.sequence(channels))
         plan = self.training_plan(description)
@@ -342,7 +342,7 @@ class AbstractGradientModel(AbstractImageModel):
             template=lambda: self.blank(sample),
             num_restarts=self.num_restarts,
         )
-        return self.preprocess, problem
+        return (problem,)
 
     def _init_learned(self, start: Start, data: Data, key: Key) -> Learned:
         """What is learned at the start of a restart."""

@@ -138,9 +138,9 @@ class AbstractLloydModel(AbstractModel):
         )
 
     def compose(self, description: Description, start: Start) -> Stages:
-        """Registration of images, or standardisation of series, and Lloyd's algorithm."""
+        """Lloyd's algorithm."""
         plan = self.plan(*description.sample.shape[:2])
-        return self.preprocess, LloydProblem(self.solver(), plan, start)
+        return (LloydProblem(self.solver(), plan, start),)
 
     def working_copies(self, description: Description) -> int:
         del description
@@ -187,7 +187,10 @@ class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
         return NoAlignment()
 
     def working_copies(self, description: Description) -> int:
-        """Many clusters' energies, which a CPU's cache should hold, in units of an image."""
+        """The energies in all clusters, in units of an image; by measure, 20 numbers for each.
+
+        A CPU's cache should hold them: of many clusters they are larger than the images.
+        """
         return 20 * self.num_clusters // math.prod(description.sample.shape)
 
     def family(self) -> AbstractPrototypeFamily:

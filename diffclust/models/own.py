@@ -82,10 +82,10 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
         return self.penalties
 
     def compose(self, description: Description, start: Start) -> Stages:
-        """Registration of images where that is asked for, and Lloyd's algorithm."""
+        """Lloyd's algorithm."""
         del description
         plan = dataclasses.replace(self.plan(), seeding=self.seeding)
-        return self.preprocess, LloydProblem(self.lloyd, plan, start)
+        return (LloydProblem(self.lloyd, plan, start),)
 
     def coarsening(self, *sides: int) -> int:
         return self.coarser

@@ -187,9 +187,11 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         model = self.alignment_model()
         return LloydProblem(model.solver(), model.plan(*sample_shape[:2]))
 
-    def check(self, images: Images) -> None:
-        """Takes all images that are in memory."""
-        _validation.in_memory(images)
+    def validated(self, images: Any, /) -> Images:
+        """Refuses images that are not in memory, too."""
+        array = super().validated(images)
+        _validation.in_memory(array)
+        return array
 
     def data_in_prototype_frame(self, data: Data) -> Data:
         """Prepared images in the frame that prototypes are in.
@@ -204,7 +206,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
         return data if samples is data.samples else dataclasses.replace(data, samples=samples)
 
     def compose(self, description: Description, start: Start) -> Stages:
-        """Registration, features, their clustering, and the aligned means of the clusters."""
+        """Features, their clustering, and the aligned means of the clusters."""
         del start
         alignment = self._alignment(description.sample.shape)
         clustering = self.clustering_stages(description)
@@ -247,7 +249,7 @@ class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageMod
             FitStage("means", means),
             FitStage("alignments", chunks=alignments),
         )
-        return self.preprocess, StagedProblem(stages, outcome)
+        return (StagedProblem(stages, outcome),)
 
     def features_stage(self, context: Context) -> dict[str, np.ndarray]:
         """The stage of a fit that projects features.

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from diffclust import _validation
-from diffclust.parallel import Data
+from diffclust.parallel import Data, Description
 from diffclust.solvers import Assignment, Outcome
 
 
@@ -19,13 +19,13 @@ class Selection:
 
     Attributes:
         every: All samples.
-        data: Those that are fitted.
+        description: What is known of those that are fitted.
         is_fitted: Whether each sample of all processes is fitted; None where all are.
         num_positive: How many samples have a positive weight.
     """
 
     every: Data
-    data: Data
+    description: Description
     is_fitted: Bool[np.ndarray, " n"] | None
     num_positive: int
 
@@ -42,7 +42,7 @@ class Selection:
         """
         weight = every.weight
         if not np.any(every.allgather(np.asarray([weight is not None]))):
-            return Selection(every, every, None, every.num_samples)
+            return Selection(every, every.description, None, every.num_samples)
         if weight is None:
             weight = np.ones(every.own.stop - every.own.start)
         if drop:
@@ -50,10 +50,25 @@ class Selection:
             every = dataclasses.replace(every, weight=weight)
         is_fitted = every.all_weights > 0
         if not drop or is_fitted.all():
-            return Selection(every, every, None, int(is_fitted.sum()))
+            return Selection(every, every.description, None, int(is_fitted.sum()))
         own = weight > 0
         data = dataclasses.replace(every, samples=every.samples[own], weight=weight[own])
-        return Selection(every, data, is_fitted, int(is_fitted.sum()))
+        return Selection(every, data.description, is_fitted, int(is_fitted.sum()))
+
+    def select(self, data: Data) -> tuple[Data, dict[str, np.ndarray]]:
+        """A stage of a fit that leaves samples of weight zero out.
+
+        Args:
+            data: All samples, as they are clustered.
+
+        Returns:
+            The data of those that are fitted, and no arrays.
+        """
+        if self.is_fitted is None:
+            return data, {}
+        own, weight = self.is_fitted[self.every.own], self.every.weight
+        assert weight is not None
+        return dataclasses.replace(data, samples=data.samples[own], weight=weight[own]), {}
 
     def groups(
         self, num_clusters: int, noun: str, assignments: Any

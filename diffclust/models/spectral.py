@@ -328,7 +328,7 @@ def cuts_of_mean_graph(
     """The mean of graphs, cut by K eigenvectors and by five more that are weighted.
 
     Args:
-        affinities: The mean.
+        affinities: The mean of the graphs.
         graphs: The graphs.
         num_clusters: K.
         num_restarts: Restarts of k-means.
@@ -337,7 +337,7 @@ def cuts_of_mean_graph(
         weight: Positive weights of the samples, or None for ones.
 
     Returns:
-        Both.
+        The cut by K eigenvectors, and that by more.
     """
     report, alone = reporter(callback, "cut"), graphs if len(graphs) > 1 else []
     report(0, 1 + len(alone))

@@ -253,7 +253,7 @@ def criterion_chart(
     chosen: float | None,
     axis: str,
     measure: str,
-    scales: Sequence[Hashable] | None = None,
+    groups: Sequence[Hashable] | None = None,
 ) -> str:
     """Draws what settings were judged by as an inline SVG; the chosen one is marked.
 
@@ -264,8 +264,8 @@ def criterion_chart(
         chosen: Position of the chosen one, or None.
         axis: What was varied.
         measure: What the values are.
-        scales: What each value can be compared with those of: of neighbours, those of equal scales
-            are joined by a line. None joins all.
+        groups: Values next to each other are joined by a line where these are equal; None joins
+            all.
 
     Returns:
         An `<svg>` element.
@@ -279,24 +279,24 @@ def criterion_chart(
     drawn = np.asarray(values, dtype=np.float64)
     axes = fitted_axes(drawn, positions[0], positions[-1], height=240)
     content = axes.vertical_line(chosen)
-    for part in joined(scales, len(values)):
+    for part in runs_of_equal(groups, len(values)):
         content += axes.curve(positions[part], drawn[part].tolist(), titles[part])
     return axes.svg(content, below, axis=axis, alt=alt)
 
 
-def joined(scales: Sequence[Hashable] | None, count: int) -> list[slice]:
-    """Which neighbours are joined by a line.
+def runs_of_equal(groups: Sequence[Hashable] | None, count: int) -> list[slice]:
+    """Where runs of equal items begin and end.
 
     Args:
-        scales: The scale of each value; None where all have the same.
-        count: How many values there are.
+        groups: The items; None where all are equal.
+        count: How many there are.
 
     Returns:
-        The parts of equal scales.
+        A slice for each run.
     """
-    if scales is None:
+    if groups is None:
         return [slice(0, count)]
-    ends = [i for i in range(1, count) if scales[i] != scales[i - 1]]
+    ends = [i for i in range(1, count) if groups[i] != groups[i - 1]]
     return [slice(*part) for part in itertools.pairwise([0, *ends, count])]
 
 

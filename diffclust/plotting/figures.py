@@ -8,7 +8,7 @@ import numpy as np
 from diffclust.analysis import Hierarchy, elbow
 from diffclust.features._filters import filter_bank, wave_angle
 from diffclust.features.scattering import Scattering
-from diffclust.plotting.charts import joined
+from diffclust.plotting.charts import runs_of_equal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -107,7 +107,7 @@ def criterion_curve(
     chosen: float | None,
     axis: str,
     label: str,
-    scales: Sequence[Hashable] | None = None,
+    groups: Sequence[Hashable] | None = None,
 ) -> "Figure":
     """What settings were judged by, the chosen one marked.
 
@@ -118,14 +118,14 @@ def criterion_curve(
         chosen: Position of the chosen one, or None.
         axis: What was varied.
         label: What the values are.
-        scales: As for `criterion_chart`.
+        groups: As for `criterion_chart`.
 
     Returns:
         A matplotlib figure.
     """
     figure = _figure(5.6, 3.4)
     panel = figure.subplots()
-    for part in joined(scales, len(values)):
+    for part in runs_of_equal(groups, len(values)):
         panel.plot(positions[part], values[part], "o-", color="C0")
     named: dict[float | None, str] = dict(zip(positions, names, strict=True))
     _mark(panel, chosen, f"chosen: {named.get(chosen)}")

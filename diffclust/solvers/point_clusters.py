@@ -26,9 +26,9 @@ from diffclust.solvers.split_merge import SplitMerge
 from diffclust.transforms import Identity
 from diffclust.types import Key
 
-_FEW, _MANY = 2**18, 2**24
-"""Numbers of all points, for each cluster: up to the second compiling takes longer than clustering,
-and beyond the first fewer starts are made."""
+_MANY_STARTS, _SCIKIT_LEARN = 2**18, 2**24
+"""Bounds on points × features × clusters: up to the second, scikit-learn takes less time than the
+compilation of our own, and up to the first it makes twice as many starts."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,12 +72,12 @@ def centres_by_kmeans(
         key: Random key.
         weight: Weights of the points, or None for ones.
         start: Centres to start from; None for k-means++.
-        callback: Called after every chunk.
+        callback: Called after every chunk of our own algorithm.
 
     Returns:
         The centres.
     """
-    if points.size * plan.num_clusters <= _MANY:
+    if points.size * plan.num_clusters <= _SCIKIT_LEARN:
         return _centres_of_few(points, plan, numpy_generator(key), weight, start)
     # Images of one pixel with many channels, which the solvers take.
     images = points[:, None, None, :]
@@ -101,7 +101,7 @@ def _centres_of_few(
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    more = 8 if points.size * plan.num_clusters <= _FEW else 4
+    more = 8 if points.size * plan.num_clusters <= _MANY_STARTS else 4
     starts = plan.num_restarts * (more if plan.split_merge.rounds else 1)
     solver = KMeans(
         plan.num_clusters,
@@ -173,7 +173,7 @@ def kmeans(
         num_restarts: Runs from different seeds, of which the one of least loss is kept.
         max_passes: Most passes of a run.
         weight: Weights of the points, or None for ones.
-        callback: Called after every chunk.
+        callback: Called after every chunk of our own algorithm.
 
     Returns:
         The clusters; where fewer points than K differ, some of them are empty.

@@ -30,12 +30,13 @@ MODELS: dict[str, AbstractScatteringModel] = {
     "kmeans": ScatteringKMeans(3, num_removed=0, **FAST),
     "graph": ProjectedScatteringSpectralClustering(3, **AS_IT_IS),
     "representatives": ProjectedScatteringSpectralClustering(3, **FEW, **AS_IT_IS),
+    "registered": ScatteringKMeans(3, num_removed=0, register="place", **FAST),
     "pairs": DeformationInvariantSpectralClustering(
         3, num_candidates=6, landmarks=(2, 2), **SPECTRAL
     ),
 }
-SOME = [name for name in MODELS if name != "pairs"]
-ALL = [*SOME, pytest.param("pairs", marks=pytest.mark.slow)]
+SOME = [name for name in MODELS if name not in ("registered", "pairs")]
+ALL = [*SOME, "registered", pytest.param("pairs", marks=pytest.mark.slow)]
 WEIGHT = np.random.default_rng(1).uniform(0.2, 3.0, CHUNK)
 
 
@@ -69,7 +70,7 @@ def test_images_of_weight_zero_are_left_out_and_assigned(name: str, images: np.n
     np.testing.assert_array_equal(whole.assignments[zero], new.clusters)
     np.testing.assert_allclose(whole.distances[zero], new.distances, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(whole.outcome.assignment.params[zero], new.params, atol=1e-2)
-    if name != "kmeans":
+    if name not in ("kmeans", "registered"):
         check_cut(whole, images)
     if name in ("graph", "pairs"):
         # Ambiguous images are told by their places among all.

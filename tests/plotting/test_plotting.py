@@ -349,8 +349,8 @@ def test_a_criterion_is_drawn_with_its_choice() -> None:
     assert "stroke-dasharray" not in unchosen
 
 
-def test_values_of_two_scales_are_not_joined() -> None:
-    drawn = {"names": ["2", "3", "4", "5"], "chosen": None, "axis": "k", "scales": [0, 0, 1, 1]}
+def test_values_of_two_groups_are_not_joined() -> None:
+    drawn = {"names": ["2", "3", "4", "5"], "chosen": None, "axis": "k", "groups": [0, 0, 1, 1]}
     chart = criterion_chart([2.0, 3.0, 4.0, 5.0], [0.3, 0.1, 0.8, 0.2], measure="eigengap", **drawn)
     lines = [len(points.split()) for points in re.findall(r'<polyline points="([^"]+)"', chart)]
     assert lines == [2, 2]

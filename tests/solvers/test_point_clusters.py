@@ -8,7 +8,9 @@ from diffclust.metrics import scores
 from diffclust.solvers import kmeans, nearest_centres, point_clusters
 
 BY_EITHER = pytest.mark.parametrize(
-    "few", [0, point_clusters._FEW], ids=["own Lloyd", "scikit-learn"]
+    ("bound", "value"),
+    [("_SCIKIT_LEARN", 0), ("_SCIKIT_LEARN", 2**24), ("_MANY_STARTS", 0)],
+    ids=["own Lloyd", "scikit-learn", "fewer starts"],
 )
 """Few points are clustered by scikit-learn, more of them by the library's own Lloyd."""
 
@@ -19,8 +21,10 @@ def rows(count: int = 300, clusters: int = 6, seed: int = 0) -> tuple[np.ndarray
 
 
 @BY_EITHER
-def test_loss_is_that_of_scikit_learns_kmeans(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(point_clusters, "_FEW", few)
+def test_loss_is_that_of_scikit_learns_kmeans(
+    bound: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(point_clusters, bound, value)
     x, _ = rows(seed=1)
     ours = kmeans(x, 6, key=jax.random.key(0))
     theirs = sklearn.cluster.KMeans(6, n_init=20, random_state=0).fit(x)
@@ -76,8 +80,10 @@ def test_bad_input_is_named(x: np.ndarray, clusters: int, message: str, key) -> 
 
 
 @BY_EITHER
-def test_weights_are_scikit_learns(few: int, monkeypatch: pytest.MonkeyPatch, key) -> None:
-    monkeypatch.setattr(point_clusters, "_FEW", few)
+def test_weights_are_scikit_learns(
+    bound: str, value: int, monkeypatch: pytest.MonkeyPatch, key
+) -> None:
+    monkeypatch.setattr(point_clusters, bound, value)
     x, _ = rows()
     weight = np.random.default_rng(0).integers(0, 4, len(x))
     result = kmeans(x, 6, key=key, weight=weight)

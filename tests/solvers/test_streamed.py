@@ -193,7 +193,12 @@ def test_what_goes_wrong_while_reading_is_told_and_no_thread_is_left() -> None:
 
 def test_methods_that_hold_all_images_refuse() -> None:
     with pytest.raises(ValueError, match="take another method"):
-        ProjectedScatteringSpectralClustering(3).prepared(Counting(IMAGES))
+        ProjectedScatteringSpectralClustering(3).validated(Counting(IMAGES))
+    weight = np.arange(COUNT) > 0
+    with pytest.raises(ValueError, match="take another method"):
+        ProjectedScatteringSpectralClustering(3).fit(
+            Counting(IMAGES), key=jax.random.key(0), sample_weight=weight.astype(float)
+        )
 
 
 def test_faulty_images_are_refused_with_their_indices() -> None:
