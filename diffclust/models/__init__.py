@@ -27,18 +27,18 @@ from diffclust.models.kmeans import (
     DeformationInvariantKMeans,
     KMeans,
 )
+from diffclust.models.mean_graph import (
+    Cut,
+    cut_mean_graph,
+    cuts_of_mean_graph,
+    self_tuning_graphs,
+)
 from diffclust.models.own import Clustering
 from diffclust.models.scattering import AbstractScatteringModel, ScatteringKMeans
 from diffclust.models.series import SeriesKMeans
 from diffclust.models.settings import Training
 from diffclust.models.shapes import ShapeKMeans
-from diffclust.models.spectral import (
-    Cut,
-    ProjectedScatteringSpectralClustering,
-    cut_mean_graph,
-    cuts_of_mean_graph,
-    self_tuning_graphs,
-)
+from diffclust.models.spectral import ProjectedScatteringSpectralClustering
 
 MODELS: dict[str, type[AbstractModel]] = {
     name: takes_former_settings(globals()[method.model]) for name, method in METHODS.items()

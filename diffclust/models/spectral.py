@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from diffclust import _validation, metrics
+from diffclust import _validation
 from diffclust._random import split_key
 from diffclust.features import drop_leading
 from diffclust.graphs import (
@@ -23,11 +23,7 @@ from diffclust.graphs import (
     gaussian_affinity,
     mean_graph,
     nearest_neighbours,
-    normalised_cut,
-    self_tuning_affinity,
     self_tuning_scales,
-    spectral_embedding,
-    strongest_bridges,
     transfer_cut,
     weighted_graph,
 )
@@ -35,6 +31,7 @@ from diffclust.graphs.affinity import mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
 from diffclust.graphs.refine import distinct_neighbours, windowed_neighbours
 from diffclust.models.images import AbstractImageModel
+from diffclust.models.mean_graph import cut_mean_graph
 from diffclust.models.scattering import (
     AbstractScatteringModel,
     FeatureClustering,
@@ -215,157 +212,6 @@ def extended(outcome: Outcome, affinities: "scipy.sparse.csr_array") -> PointClu
     stored = outcome.extras
     embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
     return nearest_centres(embedding.extend(affinities), stored["centres"])
-
-
-_MORE_VECTORS, _STEPS = 5, 16.0
-"""Of the second embedding, chosen on development sets by `experiments.registration.balance`."""
-
-
-def cut_mean_graph(
-    neighbours: Sequence[Neighbours],
-    num_neighbours: tuple[int, ...],
-    num_clusters: int,
-    num_restarts: int,
-    key: Key,
-    callback: Callback = ignore,
-    *,
-    weight: Float[np.ndarray, " n"] | None = None,
-) -> FeatureClustering:
-    """The normalised cut of the mean of self-tuning graphs.
-
-    Of two embeddings the steadier one is taken: by as many eigenvectors as clusters, or by five
-    more, each times the 16th power of its eigenvalue. A small group that is cut off from all others
-    takes one of the K vectors for itself, and two large ones then share a cluster; further vectors
-    tell these apart. With a single graph, or where both are as steady, it is the former.
-
-    The edge between two samples counts the product of their weights; neighbours and scales do not
-    depend on them.
-
-    Args:
-        neighbours: Neighbours of all samples, once for each of several distances.
-        num_neighbours: For each of these a graph with so many neighbours.
-        num_clusters: K.
-        num_restarts: Restarts of the last step's k-means.
-        key: Random key.
-        callback: Called at the stage's beginning.
-        weight: Positive weights of the samples, or None for ones.
-
-    Returns:
-        The clustering, and how steady it is: the mean adjusted Rand index between it and the
-        clusterings of the graphs for each distance alone; for one distance, of those for each
-        number of neighbours.
-    """
-    graphs = self_tuning_graphs(neighbours, num_neighbours)
-    affinities = mean_graph(graphs)
-    settings = (num_clusters, num_restarts, key, callback)
-    cuts = cuts_of_mean_graph(affinities, graphs, *settings, weight=weight)
-    embedding, points, stability = max(cuts, key=lambda cut: cut.stability)
-    figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
-    if len(graphs) > 1:
-        figures["stability"] = stability
-    scales = [
-        self_tuning_scales(near, num_neighbours=k) for near in neighbours for k in num_neighbours
-    ]
-    extras = {
-        "bridges": strongest_bridges(affinities, points.assignments),
-        "scales": np.stack(scales),
-        "centres": points.centres,
-        "eigenvalues": embedding.eigenvalues,
-        "basis": embedding.basis,
-    }
-    if weight is not None:
-        extras["weight"] = weight
-    graph = weighted_graph(affinities, rows=weight, columns=weight)
-    loss = normalised_cut(graph, points.assignments, num_clusters=num_clusters)
-    return FeatureClustering(points, loss, extras, figures)
-
-
-def self_tuning_graphs(
-    neighbours: Sequence[Neighbours], num_neighbours: tuple[int, ...]
-) -> list["scipy.sparse.csr_array"]:
-    """Self-tuning graphs, whose mean is to be cut.
-
-    Args:
-        neighbours: Neighbours of all samples, once for each of several distances.
-        num_neighbours: Numbers of neighbours.
-
-    Returns:
-        A graph for each distance, the mean over numbers of neighbours; for a single distance one
-        for each number.
-    """
-    several = [
-        [self_tuning_affinity(near, num_neighbours=k) for k in num_neighbours]
-        for near in neighbours
-    ]
-    return [mean_graph(each) for each in several] if len(several) > 1 else several[0]
-
-
-class Cut(NamedTuple):
-    """A graph that was cut.
-
-    Attributes:
-        embedding: The eigenvectors.
-        points: Their clusters.
-        stability: The mean adjusted Rand index between these clusters and those of each graph
-            alone; 0 where there is one graph.
-    """
-
-    embedding: SpectralEmbedding
-    points: PointClusters
-    stability: float
-
-
-def cuts_of_mean_graph(
-    affinities: "scipy.sparse.csr_array",
-    graphs: Sequence["scipy.sparse.csr_array"],
-    num_clusters: int,
-    num_restarts: int,
-    key: Key,
-    callback: Callback = ignore,
-    *,
-    weight: Float[np.ndarray, " n"] | None = None,
-) -> list[Cut]:
-    """The mean of graphs, cut by K eigenvectors and by five more that are weighted.
-
-    Args:
-        affinities: The mean of the graphs.
-        graphs: The graphs.
-        num_clusters: K.
-        num_restarts: Restarts of k-means.
-        key: Random key.
-        callback: Called before each graph.
-        weight: Positive weights of the samples, or None for ones.
-
-    Returns:
-        The cut by K eigenvectors, and that by more.
-    """
-    report, alone = reporter(callback, "cut"), graphs if len(graphs) > 1 else []
-    report(0, 1 + len(alone))
-    graph = weighted_graph(affinities, rows=weight, columns=weight)
-    result, indices = _cut_twice(graph, num_clusters, key, weight, num_restarts), []
-    for number, each in enumerate(alone):
-        report(number + 1, 1 + len(alone))
-        single = weighted_graph(each, rows=weight, columns=weight)
-        pairs = zip(result, _cut_twice(single, num_clusters, key, weight, 1), strict=True)
-        labels = [(mean.assignments, own.assignments) for (_, mean), (_, own) in pairs]
-        indices.append([metrics.adjusted_rand_index(*each) for each in labels])
-    steady = np.mean(indices, axis=0).tolist() if indices else [0.0] * len(result)
-    return [Cut(*both, stability) for both, stability in zip(result, steady, strict=True)]
-
-
-def _cut_twice(
-    graph: "scipy.sparse.csr_array",
-    num_clusters: int,
-    key: Key,
-    weight: Float[np.ndarray, " n"] | None,
-    num_restarts: int,
-) -> list[tuple[SpectralEmbedding, PointClusters]]:
-    """The embedding in K vectors, and in some more that are weighted, each with its clusters."""
-    most = num_clusters + _MORE_VECTORS
-    leading = spectral_embedding(graph, most, key=key, num_extra=0)
-    settings = {"key": key, "weight": weight, "num_restarts": num_restarts}
-    each = leading.diffused(num_clusters, 0.0), leading.diffused(most, _STEPS)
-    return [(x, kmeans(x.vectors, num_clusters, **settings)) for x in each]
 
 
 Affinity = Literal["auto", "graph", "representatives"]

@@ -370,16 +370,20 @@ def row_of(name, draw, method, asked, quick):
     return {"n": len(images), "remedies": result}
 
 
-def stabilities(args):
-    """Of K eigenvectors and of some more, weighted: the stability, and the scores."""
+def stabilities(runs, quick):
+    """Of K eigenvectors and of some more, weighted: how steady they are, and the scores."""
     result = {}
-    for name, draw, method in args:
-        images, labels = {**SETS, **SEEN}[name](draw, False)
+    for name, draw, method in runs:
+        images, labels = {**SETS, **SEEN}[name](draw, quick)
         k = len(np.unique(labels))
         ((_, graphs),) = graphs_of(method, images, k, ["as it is"])
         cuts = cuts_of_mean_graph(mean_graph(graphs), graphs, k, 10, jax.random.key(draw))
         result[f"{method} | {name} | {draw}"] = [
-            {"stability": round(cut.stability, 4), **found_of(labels, cut.points.assignments)}
+            {
+                "stability": round(cut.stability, 4),
+                "trimmed_stability": round(cut.trimmed_stability, 4),
+                **found_of(labels, cut.points.assignments),
+            }
             for cut in cuts
         ]
         print(method, name, draw, *result[f"{method} | {name} | {draw}"], flush=True)
@@ -424,7 +428,7 @@ def main():
         for name in args.sets
     ]
     if args.stabilities:
-        return stabilities(asked)
+        return stabilities(asked, args.quick)
     rows = missing_runs(
         args.results,
         ("set", "draw", "method"),
