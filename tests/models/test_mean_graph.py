@@ -1,0 +1,49 @@
+"""Which of two cuts of a mean graph is taken."""
+
+import jax
+import numpy as np
+import pytest
+import sklearn.datasets
+
+from diffclust.graphs import mean_graph, nearest_neighbours
+from diffclust.metrics import adjusted_rand_index
+from diffclust.models import Cut, cut_mean_graph, cuts_of_mean_graph, self_tuning_graphs
+
+KEY = jax.random.key(0)
+NEIGHBOURS = (4, 6)
+
+
+def of(*indices: float) -> Cut:
+    points, _ = sklearn.datasets.make_blobs(30, 2, centers=3, random_state=0)
+    near = nearest_neighbours(points, points, 5, exclude_self=True)
+    (graph,) = self_tuning_graphs([near], (5,))
+    return cuts_of_mean_graph(graph, [graph], 3, 1, KEY)[0]._replace(indices=np.array(indices))
+
+
+@pytest.mark.parametrize(
+    ("indices", "mean", "trimmed"),
+    [((), 0.0, 0.0), ((0.4, 0.8), 0.6, 0.6), ((0.9, 0.3, 0.6), 0.6, 0.75)],
+)
+def test_the_least_of_three_or_more_is_left_out(
+    indices: tuple[float, ...], mean: float, trimmed: float
+) -> None:
+    cut = of(*indices)
+    assert cut.stability == pytest.approx(mean)
+    assert cut.trimmed_stability == pytest.approx(trimmed)
+
+
+def test_the_steadier_cut_is_taken_and_its_indices_are_those_with_each_graph() -> None:
+    points, labels = sklearn.datasets.make_blobs(90, 4, centers=3, random_state=1)
+    views = [points[:, columns] for columns in ([0, 1], [1, 2], [0, 3])]
+    near = [nearest_neighbours(view, view, 6, exclude_self=True) for view in views]
+    graphs = self_tuning_graphs(near, NEIGHBOURS)
+    assert len(graphs) == len(views)
+    cuts = cuts_of_mean_graph(mean_graph(graphs), graphs, 3, 4, KEY)
+    taken = cut_mean_graph(near, NEIGHBOURS, 3, 4, KEY)
+    best = max(cuts, key=lambda cut: cut.trimmed_stability)
+    np.testing.assert_array_equal(taken.points.assignments, best.points.assignments)
+    assert taken.figures["stability"] == pytest.approx(best.stability)
+    assert adjusted_rand_index(labels, taken.points.assignments) > 0.9
+    for cut in cuts:
+        assert cut.indices.shape == (3,)
+        assert (cut.indices > 0.5).all()
