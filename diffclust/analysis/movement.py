@@ -103,7 +103,8 @@ def movement(
         # Of images that weigh nothing, their mean.
         weights = [ones[rows] if ones[rows].any() else None for rows in each]
         start = [np.average(array[r], 0, w) for r, w in zip(each, weights, strict=True)]
-    return {**figures, "kmeans_ari": _kmeans_ari(result.assignments, array, start, weight)}
+    ari = _kmeans_ari(result.assignments, array, len(start), start=start, weight=weight)
+    return {**figures, "kmeans_ari": ari}
 
 
 def _alignment(result: Result, chosen: np.ndarray, part: np.ndarray) -> dict[str, float]:
@@ -164,16 +165,20 @@ def _agreement(result: Result, images: Images) -> dict[str, float]:
 
 
 def _kmeans_ari(
-    own: np.ndarray, images: np.ndarray, start: int | Any, weight: np.ndarray | None = None
+    own: np.ndarray,
+    images: np.ndarray,
+    num_clusters: int,
+    *,
+    start: Any = None,
+    weight: np.ndarray | None = None,
 ) -> float:
-    """The agreement with scikit-learn's K-means, from prototypes or with a number of clusters."""
+    """The agreement with scikit-learn's K-means, from prototypes or from four seedings."""
     from sklearn.cluster import KMeans
 
-    if isinstance(start, int):
-        baseline = KMeans(start, n_init=4, random_state=0)
-    else:
-        centres = np.reshape(start, (len(start), -1))
-        baseline = KMeans(len(start), init=centres, n_init=1, random_state=0)
+    settings: dict[str, Any] = {"n_init": 4}
+    if start is not None:
+        settings = {"n_init": 1, "init": np.reshape(start, (num_clusters, -1))}
+    baseline = KMeans(num_clusters, random_state=0, **settings)
     with warnings.catch_warnings():
         # Of images that are equal there may be fewer than clusters.
         warnings.simplefilter("ignore")

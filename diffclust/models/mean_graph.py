@@ -58,7 +58,7 @@ def cut_mean_graph(
         num_clusters: K.
         num_restarts: Restarts of the last step's k-means.
         key: Random key.
-        callback: Called at the stage's beginning.
+        callback: Called before each graph.
         weight: Positive weights of the samples, or None for ones.
 
     Returns:
@@ -134,8 +134,8 @@ class Cut(NamedTuple):
     @property
     def trimmed_stability(self) -> float:
         """The mean without the least, as one graph may itself be cut badly; of two, of both."""
-        least = 1 if len(self.indices) > 2 else 0
-        return self._replace(indices=np.sort(self.indices)[least:]).stability
+        few = len(self.indices) <= 2
+        return self.stability if few else float(np.mean(np.sort(self.indices)[1:]))
 
 
 def cuts_of_mean_graph(
@@ -165,15 +165,15 @@ def cuts_of_mean_graph(
     report, alone = reporter(callback, "cut"), graphs if len(graphs) > 1 else []
     report(0, 1 + len(alone))
     graph = weighted_graph(affinities, rows=weight, columns=weight)
-    result, indices = _cut_twice(graph, num_clusters, key, weight, num_restarts), []
+    cuts, indices = _cut_twice(graph, num_clusters, key, weight, num_restarts), []
     for number, each in enumerate(alone):
         report(number + 1, 1 + len(alone))
         single = weighted_graph(each, rows=weight, columns=weight)
-        pairs = zip(result, _cut_twice(single, num_clusters, key, weight, 1), strict=True)
+        pairs = zip(cuts, _cut_twice(single, num_clusters, key, weight, 1), strict=True)
         labels = [(mean.assignments, own.assignments) for (_, mean), (_, own) in pairs]
-        indices.append([metrics.adjusted_rand_index(*each) for each in labels])
-    each = np.reshape(indices, (-1, len(result))).T
-    return [Cut(*both, own) for both, own in zip(result, each, strict=True)]
+        indices.append([metrics.adjusted_rand_index(*pair) for pair in labels])
+    of_cuts = np.reshape(indices, (-1, len(cuts))).T
+    return [Cut(*cut, own) for cut, own in zip(cuts, of_cuts, strict=True)]
 
 
 def _cut_twice(

@@ -3,7 +3,7 @@
     python -m experiments.registration.balance [--seed 0] [--draws 3] [--quick] [--results FILE]
         [--sets plain unequal ...] [--methods pssc di-spectral] [--remedies ...]
     python -m experiments.registration.balance --results FILE --table
-    python -m experiments.registration.balance --stabilities [--sets ...] [--methods ...]
+    python -m experiments.registration.balance --stabilities [--register none] [--sets ...]
 
 All sets but `SEEN` are made of MNIST's training digits, most of them shrunk to 8×8 pixels as the
 bundled digits are. Every remedy changes one thing of a method that is otherwise as it comes. `SEEN`
@@ -23,6 +23,7 @@ import numpy as np
 import scipy.optimize
 import scipy.sparse
 
+from diffclust._random import split_key
 from diffclust.data import load
 from diffclust.features import drop_leading
 from diffclust.graphs import (
@@ -120,7 +121,7 @@ SETS = {
     "30 copies": of_count(30),
     "100 copies": of_count(100),
 }
-SEEN = {name: seen(name) for name in ("digits", "mnist-1k", "usps", "mnist-test")}
+SEEN = {name: seen(name) for name in ("digits", "mnist-1k", "usps", "mnist-test", "mnist")}
 
 GRAPHS = {
     "as it is": {},
@@ -319,9 +320,9 @@ def candidates_of(model, coordinates, near=None, net=None):
         return model.neighbours(coordinates)
 
 
-def graphs_of(method, images, k, asked):
+def graphs_of(method, images, k, asked, register="auto"):
     """Yields the name of each remedy and the graphs whose mean it cuts."""
-    model = MODELS[method](k).resolved(Data(images))
+    model = MODELS[method](k, register=register).resolved(Data(images))
     based = model.frame.registered(images)
     plain = model.without_registration
     _, coordinates = plain.project(Data(np.asarray(model.in_prototype_frame(based))))
@@ -333,7 +334,8 @@ def graphs_of(method, images, k, asked):
         each = dataclasses.replace(plain, **settings)
         neighbours = candidates_of(each, coordinates, **rule)
         if method == "di-spectral":
-            framed = [np.asarray(Frame(place).registered(based)) for place in ("upright", "place")]
+            places = ("none",) if register == "none" else ("upright", "place")
+            framed = [np.asarray(Frame(place).registered(based)) for place in places]
             neighbours = [n for images in framed for n in each.rerank(neighbours, images)]
         yield name, self_tuning_graphs(neighbours, each.num_neighbours)
 
@@ -370,14 +372,16 @@ def row_of(name, draw, method, asked, quick):
     return {"n": len(images), "remedies": result}
 
 
-def stabilities(runs, quick):
+def stabilities(runs, register, quick):
     """Of K eigenvectors and of some more, weighted: how steady they are, and the scores."""
     result = {}
     for name, draw, method in runs:
         images, labels = {**SETS, **SEEN}[name](draw, quick)
         k = len(np.unique(labels))
-        ((_, graphs),) = graphs_of(method, images, k, ["as it is"])
-        cuts = cuts_of_mean_graph(mean_graph(graphs), graphs, k, 10, jax.random.key(draw))
+        ((_, graphs),) = graphs_of(method, images, k, ["as it is"], register)
+        # As the fit with this seed cuts them.
+        restarts, key = MODELS[method](k).num_restarts, split_key(jax.random.key(draw), 2, 0)
+        cuts = cuts_of_mean_graph(mean_graph(graphs), graphs, k, restarts, key)
         result[f"{method} | {name} | {draw}"] = [
             {
                 "stability": round(cut.stability, 4),
@@ -416,6 +420,7 @@ def main():
         remedies={"nargs": "+", "default": list(REMEDIES), "choices": REMEDIES, "metavar": "R"},
         **RESULTS,
         table={"action": "store_true", "help": "only print the means of the results"},
+        register={"default": "auto", "choices": ["none", "auto"], "help": "of the stabilities"},
         stabilities={"action": "store_true", "help": "of the library's two cuts alone"},
     )
     if args.quick:
@@ -428,7 +433,7 @@ def main():
         for name in args.sets
     ]
     if args.stabilities:
-        return stabilities(asked, args.quick)
+        return stabilities(asked, args.register, args.quick)
     rows = missing_runs(
         args.results,
         ("set", "draw", "method"),
