@@ -203,7 +203,7 @@ class ProgressBar:
             done: Files read.
             total: Files there are.
         """
-        self.show("reading images", done, total)
+        self.show("reading files", done, total)
 
     def show(self, text: str, done: int = 0, total: int | None = None, left: str = "") -> None:
         """Shows a line of text before the bar; without a terminal, nothing.

@@ -102,8 +102,8 @@ def grounds_of_losses(num_clusters: Sequence[int], losses: Sequence[float]) -> G
     depth, smooth = _depth(counts, losses), _depth(counts, 1.0 / counts)
     reason = (
         f"At K = {chosen} the loss lies farthest below the straight line between its ends (its "
-        f"elbow), by {depth:.0%} of its fall; over this range data without any clusters "
-        f"reach {smooth:.0%}, where they are flat, and less in more dimensions"
+        f"elbow), by {depth:.0%} of its fall; over this range evenly spread data without any "
+        f"clusters would have up to {smooth:.0%}"
     )
     best = list(num_clusters).index(chosen)
     if depth <= smooth:

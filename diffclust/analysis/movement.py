@@ -223,7 +223,8 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
     nouns, sentences = plural(noun), []
     if "registration_displacement" in figures:
         moved = figures["registration_displacement"]
-        sentences.append(f"Registration moved {nouns} by {moved:.2g} pixels on average.")
+        little = ": next to nothing" if moved < LITTLE["displacement"] else ""
+        sentences.append(f"Registration moved {nouns} by {moved:.2g} pixels on average{little}.")
     sentences += _alignment_in_words(figures, nouns)
     if "kmeans_ari" in figures:
         sentences.append(

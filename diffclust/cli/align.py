@@ -17,9 +17,10 @@ def align(options: Align) -> None:
         ValueError: If it cannot be done.
         OSError: If something cannot be read or written.
     """
-    out, replace = Path(options.out), options.overwrite
-    if out.is_dir() and any(out.iterdir()) and not ((out / "run").is_dir() and replace):
-        remedy = "give --overwrite" if (out / "run").is_dir() else "give another --out"
+    out, replace = Path(options.out), options.overwrite or options.resume
+    is_own = (out / "run").is_dir() or (out / "run.partial").is_dir()
+    if out.is_dir() and any(out.iterdir()) and not (is_own and replace):
+        remedy = "give --overwrite or --resume" if is_own else "give another --out"
         raise ValueError(f"{options.out!r} is not empty; {remedy}")
     run = str(out / "run")
     fit(Fit(**{**vars(options), "out": run}, clusters=1, settings={"num_restarts": 1}))

@@ -1,6 +1,7 @@
 """What a sweep tries, what is known of each trial without labels, and which is chosen."""
 
 import dataclasses
+import hashlib
 import json
 import math
 import shutil
@@ -152,7 +153,7 @@ class Fitter:
 
         Args:
             options: The options of the fit.
-            name: What it is called, without characters that no file has.
+            name: What it is called.
             number: Its position among the fits.
             total: How many there are.
             **changed: Settings of the model that are others.
@@ -160,13 +161,16 @@ class Fitter:
         Returns:
             The fit.
         """
-        kept, place = self.folder / name.replace(" ", ""), f"({number + 1} of {total})"
-        if kept.exists():
-            return checkpoint.load(kept)
         model, key = make_model(options), jax.random.key(options.seed)
         if changed:
             model = model.from_settings({**model.settings(), **changed})
             key = jax.random.fold_in(key, 1)
+        # By all that decides the result: a sweep that goes on may try other numbers of clusters.
+        of = json.dumps([model.settings(), bool(changed)], sort_keys=True)
+        kept = self.folder / hashlib.sha256(of.encode()).hexdigest()[:16]
+        if kept.exists():
+            return checkpoint.load(kept)
+        place = f"({number + 1} of {total})"
         size, show = options.chunk_size, self._bar.following(f"{name} {place}, ", number, total)
         samples = self.dataset.samples
         result = model.fit(samples, key=key, chunk_size=size, callback=show, **self._weights)

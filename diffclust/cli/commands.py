@@ -273,7 +273,7 @@ def demo(options: Demo) -> None:
         ValueError: If the folder holds anything but an earlier demo.
         OSError: If something cannot be written.
     """
-    given = Fit("digits", 10, options.out, method=ALIGNING, seed=options.seed, overwrite=True)
+    given = Fit("digits", 10, **vars(options), method=ALIGNING, overwrite=True)
     fit(given, command="demo")
 
 
@@ -406,7 +406,6 @@ def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: P
     """
     tiny = int(np.prod(dataset.samples.shape)) < _FEW_PIXELS / 16
     cost_text = "less than a minute" if tiny else "a few minutes at most"
-    cost_text += ", as long as measuring it would"
     if not is_small_graph(model, dataset):
         cost = rehearse_fit(options, model, dataset, bar)
         if cost.shortage is not None:

@@ -258,7 +258,7 @@ def _prototypes(job: _Export) -> str:
         for cluster, prototype in enumerate(result.prototypes):
             picture = as_picture(displayable(prototype, own_range=True))
             picture.save(f"{job.folder(cluster)}.png")
-    return f"{count} prototypes"
+    return f"{count} {'prototype' if count == 1 else 'prototypes'}"
 
 
 def _folders(job: _Export) -> str:

@@ -352,10 +352,12 @@ class Demo:
     Attributes:
         out: Folder to write; an earlier demo in it is replaced.
         seed: Seed of all that is random.
+        resume: Go on with what was broken off.
     """
 
     out: Folder = "diffclust-demo"
     seed: int = 0
+    resume: Flag = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -372,6 +374,7 @@ class Align:
         seed: Seed of all that is random.
         skip_bad: Leave out files that cannot be read, and blank images.
         overwrite: Replace what an earlier call wrote.
+        resume: Go on with what was broken off.
     """
 
     source: Source
@@ -383,6 +386,7 @@ class Align:
     seed: int = 0
     skip_bad: Flag = False
     overwrite: Flag = False
+    resume: Flag = False
 
 
 Options = Fit | Predict | Align | Compare | Sweep | Export | Review | Demo
@@ -461,8 +465,8 @@ def _typed(name: str, about: dict[str, Any]) -> tuple[Any, Any]:
     """Type and default of an option's field; None and False stand for what is not given."""
     kind, default, choices = about["type"], about["default"], about.get("choices", ())
     if kind == "flag":
-        hint = f"(default: {'on' if default else 'off'})"
-        hint = "" if default is None else hint
+        # That what --no-... turns off is on by default goes without saying.
+        hint = "(default: off)" if default is False else ""
         return Annotated[bool, arg(help=about["help"], help_behavior_hint=hint)], False
     typed, metavar = _KINDS.get(kind) or (Literal[tuple(choices)], f"{{{','.join(choices)}}}")
     if isinstance(default, list):

@@ -65,8 +65,12 @@ def review(options: ReviewOptions) -> None:
         try:
             server.serve_forever()
         except KeyboardInterrupt as interrupt:
-            interrupt.args = (f"every edit is saved in {str(file.path)!r}",)
-            raise
+            edited = file.path.exists()
+            said = f"every edit is saved in {str(file.path)!r}" if edited else "nothing was edited"
+            if type(interrupt) is not KeyboardInterrupt:  # not Ctrl-C, which is how it ends
+                interrupt.args = (said,)
+                raise
+            print(said, flush=True)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

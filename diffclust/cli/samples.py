@@ -305,7 +305,10 @@ def reload_samples(
         skip_bad=bool(about["skipped"]),
         **{name: about[name] for name in _DECODING if about.get(name) is not None},
     )
-    dataset = load_samples(options, result, bar)
+    try:
+        dataset = load_samples(options, result, bar)
+    except DataError as error:
+        raise ValueError(f"{error}; if they are elsewhere now, say where with --source") from error
     same = file_names(dataset.places[1]) == file_names(run.places)
     if not same or not np.array_equal(dataset.indices, run.indices):
         raise ValueError(

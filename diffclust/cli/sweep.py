@@ -30,7 +30,7 @@ from diffclust.cli.runs import (
 from diffclust.cli.samples import check_samples, inputs_of, load_samples
 from diffclust.cli.summary import console, text_table
 from diffclust.data import Collection
-from diffclust.methods import METHODS
+from diffclust.methods import METHODS, plural
 from diffclust.models import AbstractModel
 from diffclust.plotting import criterion_chart, criterion_curve
 from diffclust.progress_bar import ProgressBar
@@ -166,8 +166,9 @@ def _describe(
             for name in ("least", "most")
         )
         cost = f"{least} to {most}{'' if by_graph else ', and second fits for the stability'}"
+    samples = f"{len(dataset)} {plural(dataset.noun)}"
     return (
-        f"{number} fits by {models[0].method} of {len(dataset)} {dataset.noun}s would take {cost} "
+        f"{number} fits by {models[0].method} of {samples} would take {cost} "
         "(dry run: nothing was written)"
     )
 

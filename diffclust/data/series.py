@@ -51,7 +51,7 @@ def load_series(
         path: An `.npz` with the key `series`, `[n, length]` or `[n, length, channels]`, NaN after
             the end of shorter ones, and perhaps `labels`; a `.csv` without a header and one series
             a row, empty after its end; or a `.ts` of the time series archives, which aeon reads
-            (`pip install diffclust[series]`).
+            (`pip install '.[series]'`).
         labels: One class for each series; those of the file where they are not given.
         name: What the data are called; by default the file's name without its suffix.
         length: Series of fewer values are filled up with NaN to so many; None for the longest's.
@@ -105,8 +105,7 @@ def _read_ts(path: Path) -> tuple[Any, np.ndarray]:
         aeon = importlib.import_module("aeon.datasets")
     except ImportError as error:
         raise DataError(
-            f"{str(path)!r} is read by aeon, which is not installed; run pip install "
-            "'diffclust[series]'"
+            f"{str(path)!r} is read by aeon, which is not installed; run pip install '.[series]'"
         ) from error
     # Channels come first in each of them.
     cases, labels = aeon.load_from_ts_file(str(path))

@@ -120,7 +120,7 @@ def _prepared(folder: str) -> list[str]:
 
 def _how_to_prepare(name: str) -> str:
     return (
-        f"prepare it once with pip install 'diffclust[tfds-prepare]' and tfds build "
+        f"prepare it once with pip install '.[tfds-prepare]' and tfds build "
         f"{name.partition(':')[0]} --file_format=array_record"
     )
 

@@ -30,7 +30,7 @@ _GROUNDS = {
     "dark": "brighter than a dark ground",
     "light": "darker than a light ground",
     "colour": "what differs from the colour of the ground, made grey",
-    "keep": "what differs from a smooth ground, which stays",
+    "keep": "what differs from a smooth ground (ground and colours are kept)",
 }
 
 _LEAST_SIDE = 28

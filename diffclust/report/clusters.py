@@ -366,7 +366,7 @@ def how_to_read(gallery: Gallery) -> str:
     method, words, renderer = gallery.result.model.descriptor, gallery.words, gallery.renderer
     column, places = gallery.dataset.places
     place = {"path": ", file", "name": ", name"}[column] if any(places) else ""
-    article = "an" if words.noun == "image" else "a"
+    article, samples = "an" if words.noun == "image" else "a", plural(words.noun)
     notes = (
         f'{_density_note(gallery)}<p class="soft">Point at {article} {words.noun} for its '
         f"index{place}, {words.distance_short} and {gallery.certainty}; click it, tap it or press "
@@ -375,7 +375,7 @@ def how_to_read(gallery: Gallery) -> str:
     if not (items := renderer.legend()):
         subject = f"A {escape(method.title)}" if method.is_mixture else escape(method.title)
         return (
-            f'<div class="how"><div>{subject} compares images pixel by pixel, as they are. It '
+            f'<div class="how"><div>{subject} compares {samples} as they are. It '
             f"aligns nothing, so there are no aligned versions to show.{notes}</div></div>"
         )
     example = next(view.members[0] for view in gallery.views if view.size)
@@ -385,9 +385,10 @@ def how_to_read(gallery: Gallery) -> str:
     means = (
         ""
         if method.has_prototypes
-        else "<p>Images were not compared with prototypes: each prototype is the mean of the "
-        "aligned images of a finished cluster. The distance is that to the cluster's centre in the "
-        f"{words.space}, and the margin is how much farther the next centre is.</p>"
+        else f"<p>{samples.capitalize()} were not compared with prototypes: each prototype is the "
+        f"mean of the aligned {samples} of a finished cluster. The distance is that to the "
+        f"cluster's centre in the {words.space}, and the margin is how much farther the next "
+        "centre is.</p>"
     )
     listed = "".join(f"<li>{item}</li>" for item in items)
     return f'<div class="how">{drawing}<div><ol>{listed}</ol>{means}{notes}</div></div>'

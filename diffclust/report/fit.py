@@ -8,6 +8,7 @@ import jax
 from diffclust.analysis import RARE, describe_movement
 from diffclust.data import Collection, LandmarkSet, Recordings, SeriesSet
 from diffclust.masks import mask_in_words
+from diffclust.methods import plural
 from diffclust.models import Result
 from diffclust.parallel import Description
 from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
@@ -101,7 +102,7 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
         "Clusters": model.num_clusters,
         "Seed": seed,
         **_ending(outcome, reasons, noun),
-        f"{noun.capitalize()}s in memory at once": outcome.chunk_size,
+        f"{plural(noun).capitalize()} in memory at once": outcome.chunk_size,
     }
     history = loss_history(result)
     if history is not None and history.batch_size is not None:
@@ -120,7 +121,7 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     if "eigenvalues" in outcome.extras:
         figures |= _graph_figures(result)
     if dataset.skipped:
-        figures["Left out"] = f"{len(dataset.skipped)} files or images, unreadable or blank"
+        figures["Left out"] = f"{count(len(dataset.skipped), noun)}, unreadable or blank"
     return figures
 
 
@@ -149,7 +150,7 @@ def _ending(outcome: Outcome, reasons: Mapping[Status, str], noun: str) -> dict[
     far = count(round(outcome.figures["far"]), noun)
     return {
         "Far from every cluster": f"{far}: farther from their cluster than {1 - RARE:.0%} of the "
-        f"{noun}s that were fitted to it, which {RARE:.0%} would be by chance"
+        f"{plural(noun)} that were fitted to it, which {RARE:.0%} would be by chance"
     }
 
 
@@ -181,11 +182,11 @@ def _graph_figures(result: Result) -> dict[str, str]:
 
 def _curve(result: Result, noun: str) -> str:
     """The curve of the losses, or of eigenvalues; nothing where there is none to draw."""
-    outcome, clusters = result.outcome, result.model.num_clusters
+    outcome, clusters, samples = result.outcome, result.model.num_clusters, plural(noun)
     if "eigenvalues" in outcome.extras:
         eigenvalues = outcome.extras["eigenvalues"]
         chart = eigenvalue_chart(eigenvalues, clusters)
-        note = f"Each group of {noun}s that hardly anything joins to the others adds one near 1."
+        note = f"Each group of {samples} that hardly anything joins to the others adds one near 1."
         if clusters < len(eigenvalues):
             note += (
                 f" A drop at the dashed line, after the first {clusters}, speaks for "
@@ -197,18 +198,20 @@ def _curve(result: Result, noun: str) -> str:
     history = loss_history(result)
     if history is None:
         loss = result.model.criterion.capitalize()
-        return f"<h3>{loss} after each pass</h3>{loss_curve(result.history)}{_restarts(result)}"
+        curve = loss_curve(result.history)
+        return f"<h3>{loss} after each pass</h3>{curve}{_restarts(result, noun)}"
     window = "a window of steps" if history.window is None else count(history.window, "step")
     marks = any(name for _, name in history.phases)
     dashed = " Dashed lines stand where phases begin." if marks else ""
     return (
         f"<h3>Loss in the course of the {history.unit}s</h3>{training_curve(history)}"
-        f'<p class="note">Each dot is the mean over {window}, times the number of images; the ring '
-        f"is the loss of all images in the end.{dashed}</p>{_restarts(result)}"
+        f'<p class="note">Each dot is the mean over {window}, times the number of {samples}; the '
+        f"ring is the loss of all {samples} in the end.{dashed}</p>"
+        f"{_restarts(result, noun)}"
     )
 
 
-def _restarts(result: Result) -> str:
+def _restarts(result: Result, noun: str) -> str:
     losses, where = result.outcome.restarts, ""
     if len(losses) == 1:
         return '<p class="note">One run, so there are no restarts to choose from.</p>'
@@ -219,8 +222,8 @@ def _restarts(result: Result) -> str:
     factor = result.model.coarsening(*result.sample_shape[:2])
     if factor > 1:
         where = (
-            f" They ran on images {factor} times coarser, where the loss is another one; the one "
-            "kept was then finished on the images themselves."
+            f" They ran on {plural(noun)} {factor} times coarser, where the loss is another one; "
+            f"the one kept was then finished on the {plural(noun)} themselves."
         )
     return (
         f'<div class="restarts"><h3>Final {loss} of {count(len(losses), "restart")}</h3>'

@@ -9,6 +9,7 @@ import numpy as np
 
 from diffclust.data import Dataset, Recordings
 from diffclust.data.audio import height_of_pitch
+from diffclust.methods import plural
 from diffclust.models import Result, warped_prototypes
 from diffclust.plotting import warped_grids
 from diffclust.report.page import data_uris, svg_definitions, titled_svg
@@ -139,7 +140,7 @@ class ImageRenderer:
         """
         self.descriptor, self.transforms = result.model.descriptor, result.model.transform_names
         self.recordings = dataset if isinstance(dataset, Recordings) else None
-        self.registers = result.model.registers
+        self.registers, self.noun = result.model.registers, dataset.noun
         height, width = self.shape = result.sample_shape[:2]
         factor = SIDE / max(self.shape)
         self.height, self.width = round(height * factor), round(width * factor)
@@ -171,7 +172,7 @@ class ImageRenderer:
         if self.descriptor.is_mixture:
             origin = "is the mean of its cluster's Gaussian and "
         elif not self.descriptor.has_prototypes:
-            origin = "is the mean of its cluster's aligned images and "
+            origin = f"is the mean of its cluster's aligned {plural(self.noun)} and "
         note = f"Each {origin}is drawn in its own range of intensities."
         if self.recordings is not None:
             note += " Time runs to the right, pitch upwards; the brighter, the louder."
@@ -297,11 +298,11 @@ class ImageRenderer:
 
     def legend(self) -> list[str]:
         """What the pictures below each other are, as HTML; nothing where there is but one."""
-        samples, items = self.samples.values(), ["The image as it came."]
+        samples, items = self.samples.values(), [f"The {self.noun} as it came."]
         if self.recordings is not None:
             items = ["The recording as an image: time runs to the right, pitch upwards."]
         if self.registers:
-            items.append("The image registered: position, size, slant or ground evened out.")
+            items.append(f"The {self.noun} registered: position, size, slant or ground evened out.")
         if self.transforms:
             first, *others = self.transforms
             of_gaussian = ", the mean of a Gaussian" if self.descriptor.is_mixture else ""
@@ -310,15 +311,15 @@ class ImageRenderer:
                 f"The same after <code>{first}</code>: {NAMES[first]}.",
                 *(f"After <code>{name}</code> as well: {NAMES[name]}." for name in others),
             ]
-            items[-1] += " This is what is compared with the image."
+            items[-1] += f" This is what is compared with the {self.noun}."
             return items
         if not any(sample.stages for sample in samples):
             return items if self.registers else []
         compared = ": this is what is compared" if self.descriptor.has_prototypes else ""
-        items.append(f"The image aligned to the prototype of its cluster{compared}.")
+        items.append(f"The {self.noun} aligned to the prototype of its cluster{compared}.")
         if any(sample.grid is not None for sample in samples):
             items.append(
-                "The image again, with the grid along which its aligned version was read. A "
+                f"The {self.noun} again, with the grid along which its aligned version was read. A "
                 "straight, regular grid means that nothing had to move."
             )
         return items

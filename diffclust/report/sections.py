@@ -198,7 +198,7 @@ def common_start_rows(result: Result, dataset: Collection, others: CommonStart |
     """
     if others is None:
         return ""
-    rows = [prototype_row("The start", "images drawn by k-means++", others.start)]
+    rows = [prototype_row("The start", f"{plural(dataset.noun)} drawn by k-means++", others.start)]
     for fit in (*others.results, result):
         texts, title = [], fit.model.descriptor.title
         if dataset.labels is not None:
@@ -296,7 +296,7 @@ def map_section(
         f" Each {dataset.noun} is aligned to the prototype of its own cluster, which alone draws "
         "clusters together: look for colours that mix."
         if len(panels) > 1
-        else " This method aligns no images, so there is one map."
+        else f" This method aligns no {plural(dataset.noun)}, so there is one map."
     )
     again = ", and colours repeat: press a number above the maps to see that cluster alone"
     again = again if groups[-1] >= NUM_MARKERS else ""

@@ -83,6 +83,7 @@ const change = guarded(async (path, content, message) => {
   say("Saving …");
   const next = await ask(path, { revision: state.revision, ...content });
   const before = new Set(state.clusters.map((cluster) => cluster.id));
+  if (content.edit?.kind === "merge") Object.assign(view, { cluster: content.edit.into, page: 0 });
   show(next);
   const added = state.clusters.find((cluster) => !before.has(cluster.id));
   selected.clear();
@@ -198,7 +199,14 @@ function card(id, name, size, cover) {
 function choice(text, first, options, chosen) {
   return element(
     "select",
-    { "aria-label": text, onchange: (event) => chosen(event.target.value, event.target) },
+    {
+      "aria-label": text,
+      onchange: ({ target }) => {
+        const { value } = target;
+        target.value = ""; // so that the same can be chosen again, should it fail
+        chosen(value);
+      },
+    },
     element("option", { value: "" }, first),
     ...options.map(([value, shownText]) => element("option", { value }, shownText)),
   );
@@ -243,8 +251,6 @@ function drawAbout(found) {
     },
   });
   const merge = choice("Merge into", "Merge into …", others(cluster.id), (into) => {
-    view.cluster = Number(into);
-    view.page = 0;
     const merged = { kind: "merge", clusters: [cluster.id], into: Number(into) };
     edit(merged, `${label(cluster)} is merged into ${named(Number(into))}`);
   });

@@ -172,8 +172,8 @@ class SnapshotFolder:
             was = stored["run"].get(name)
             if was != value:
                 raise ValueError(
-                    f"the interrupted run in {str(self._path)!r} had {name} {was!r}, not {value!r}"
-                    "; ask for the same to go on, or remove that folder to start anew"
+                    f"the interrupted run in {str(self._path)!r} {_difference(name, was, value)}; "
+                    "ask for the same to go on, or remove that folder to start anew"
                 )
 
     def __enter__(self) -> "SnapshotFolder":
@@ -428,6 +428,18 @@ def _silence_orbax() -> contextlib.ExitStack:
     sys.unraisablehook = show
     quiet.callback(setattr, sys, "unraisablehook", hook)
     return quiet
+
+
+def _difference(name: str, was: Any, value: Any) -> str:
+    """How a run differs from the one that was interrupted, in a few words."""
+    if name == "samples":
+        return "is of other samples"
+    if isinstance(was, dict) and isinstance(value, dict):
+        others = [key for key in sorted({*was, *value}) if was.get(key) != value.get(key)]
+        return "had " + ", ".join(
+            f"{key} {was.get(key)!r}, not {value.get(key)!r}" for key in others
+        )
+    return f"had {name} {was!r}, not {value!r}"
 
 
 def _reason(error: BaseException) -> str:

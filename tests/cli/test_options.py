@@ -193,6 +193,6 @@ def test_help_of_settings_is_no_python(capsys: pytest.CaptureFixture[str]) -> No
         text for text in texts if re.search(r"\w+=|\bNone\b|\b[a-z]+_[a-z]+ (is|are|must)", text)
     ]
     text = help_of(capsys, "fit", "--method", "dti-kmeans")
-    assert "(default: on)" in text
+    assert "(default: on)" not in text
     assert "the phases divide --max-steps among them" in text
     assert "turns it off" not in text

@@ -12,12 +12,13 @@ from sklearn.metrics import adjusted_rand_score
 
 import diffclust
 from diffclust.analysis import elbow
-from diffclust.cli.choice import fits_of_graphs
+from diffclust.cli.choice import Fitter, fits_of_graphs
 from diffclust.cli.compare import compare_runs
 from diffclust.cli.options import Fit
 from diffclust.cli.runs import partial_folder, read_run
 from diffclust.data import load
 from diffclust.models import KMeans
+from diffclust.progress_bar import ProgressBar
 from tests.cli.commands import Run, entries, runner, squares
 
 QUICK = ("--method", "kmeans", "--restarts", "1", "--max-passes", "3", "--maps", "0")
@@ -340,7 +341,7 @@ def test_no_clear_choice_is_an_answer(run: Run) -> None:
     status, out, _ = run("sweep", "noise.npy", "-k", "2-6", *QUICK, "--out", "sweep")
     assert status == 0
     assert "No clear choice. At K = " in out
-    assert "data without any clusters reach 25%" in out
+    assert "data without any clusters would have up to 25%" in out
     assert "<h2>No clear choice</h2>" in Path("sweep/report.html").read_text("utf-8")
     with Path("sweep/sweep.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -379,6 +380,15 @@ def test_a_sweep_that_was_broken_off_goes_on(run: Run, monkeypatch: pytest.Monke
     assert "3 fits by kmeans of 18 images would take " in out
     assert "and second fits for the stability" in out
     assert entries() == before
+
+
+def test_a_kept_fit_is_of_its_settings_whatever_it_is_called(run: Run) -> None:
+    fits = [Fit("images.npz", count, "s", method="kmeans") for count in (2, 3)]
+    with ProgressBar() as bar:
+        fitter = Fitter(fits, load("images.npz"), bar)
+        for options in (*fits, *fits):
+            assert len(fitter.fit(options, "grid 3x3", 0, 1).prototypes) == options.clusters
+    assert len(list(Path("s.partial").iterdir())) == 3, "two fits, and what they are of"
 
 
 def test_a_folder_has_a_default(run: Run) -> None:

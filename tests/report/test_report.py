@@ -535,6 +535,7 @@ def test_recordings_have_axes_and_can_be_played(
     assert "12\u00a0recordings in 2\u00a0clusters" in seen
     assert {"2 kHz", "0.4 s"} <= set(page.text)
     assert "8 kHz" not in page.text
+    assert not [text for text in page.text if "images" in text]
     monkeypatch.setattr("diffclust.report.sounds._MOST_CHARACTERS", 30_000)
     write_report(tmp_path / "few.html", result, dataset, map_samples=0)
     text = (tmp_path / "few.html").read_text("utf-8")

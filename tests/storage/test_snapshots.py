@@ -712,7 +712,8 @@ def test_states_of_another_fit_are_refused(fit: Fit, monkeypatch: pytest.MonkeyP
     assert "was broken off; go on with it by --resume, or replace it with --overwrite" in err
     for more, message in (
         (["--seed", "1"], "had seed 0, not 1"),
-        (["--limit", "39"], "had samples [40, 10, 10, 1"),
+        (["--restarts", "3"], "had num_restarts 4, not 3;"),
+        (["--limit", "39"], "is of other samples"),
     ):
         status, err = fit(*options, "--resume", *more)
         assert (status, err.count("\n")) == (2, 0)
