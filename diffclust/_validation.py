@@ -157,7 +157,7 @@ def not_blank(array: Images) -> None:
 
 
 def cluster_count(clusters: int, samples: int, what: str = "images") -> None:
-    """Checks K against the number of samples.
+    """Checks that K is not above the number of samples.
 
     Args:
         clusters: Number of clusters.
@@ -165,7 +165,7 @@ def cluster_count(clusters: int, samples: int, what: str = "images") -> None:
         what: What the samples are called in the message.
 
     Raises:
-        ValueError: If K is below 1 or above the number of samples.
+        ValueError: If it is.
     """
     if clusters > samples:
         raise ValueError(

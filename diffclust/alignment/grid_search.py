@@ -67,11 +67,15 @@ class GridSearch(AbstractAligner):
         prepared: PyTree,
     ) -> Alignment:
         grid, bound = self.grid.astype(start.params.dtype), energy.bind(sample)
-        energies = None
+        energies, width = None, energy.num_params
         if (part := self.part) is not None:
             transform = getattr(energy, "transform", None)
             if not isinstance(transform, AbstractSequence):
                 raise ValueError(f"part={part} is for composed transforms, not {transform}")
+            width = transform.transforms[part].num_params
+        if grid.shape[1] != width:
+            raise ValueError(f"the grid has {grid.shape[1]} params a point, not {width}")
+        if part is not None:
             grid = jax.vmap(lambda params: transform.embed(part, params))(grid)
         if self.fourier and isinstance(energy, TransformedDistance):
             energies = energy.correlated(grid, sample, clusters, part)

@@ -1,13 +1,14 @@
 """The invariant distance of one sample to prototypes."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from diffclust import _validation
 from diffclust.alignment.base import AbstractAligner, Alignment, check_samples
 from diffclust.distances import AbstractDistance
 from diffclust.energies import AbstractPairEnergy, AbstractSampleEnergy
@@ -99,6 +100,10 @@ class InvariantDistance(eqx.Module):
     energy: AbstractPairEnergy
     aligner: AbstractAligner
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
+
+    def __check_init__(self):
+        """Refuses another way than there is."""
+        _validation.one_of(self.adjoint, get_args(Adjoint), "adjoint")
 
     def prepared(
         self, examples: PyTree, penalty: Float[Array, " terms"] | None = None

@@ -6,7 +6,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from diffclust._renamed import renamed_keywords
-from diffclust.alignment.base import AbstractAligner, Alignment, candidate_count
+from diffclust.alignment.base import (
+    AbstractAligner,
+    Alignment,
+    candidate_count,
+    check_candidates,
+)
 from diffclust.energies.base import AbstractPairEnergy
 from diffclust.prototypes import Clusters
 
@@ -95,20 +100,16 @@ class Sequential(AbstractAligner):
     Attributes:
         first: Finds clusters and params.
         second: Improves on them; one that never returns worse than its start, such as `Descent`.
-        candidates: How many of the first's clusters the second sees.
+        candidates: How many of the first's clusters the second sees; None for all of them.
     """
 
     first: AbstractAligner
     second: AbstractAligner
-    candidates: int = eqx.field(static=True, default=3, kw_only=True)
+    candidates: int | None = eqx.field(static=True, default=3, kw_only=True)
 
     def __check_init__(self):
         """Refuses to leave no margin."""
-        if self.candidates < 2:
-            raise ValueError(
-                f"candidates must be at least 2 (the second gives the margin), not "
-                f"{self.candidates}"
-            )
+        check_candidates(self.candidates)
 
     @property
     def is_learned(self) -> bool:
@@ -136,15 +137,18 @@ class Sequential(AbstractAligner):
         prepared: PyTree,
     ) -> Alignment:
         rough = self.first.align(energy, sample, clusters, shared, start, prepared[0])
-        num_candidates = self._followed(len(clusters))
-        index = rough.cluster[:num_candidates]
+        value = rough.energy
+        if start.cluster.shape[0]:  # the incumbent stays, as the first that the second is given
+            value = jnp.where(rough.cluster == start.cluster[0], -jnp.inf, value)
+        chosen = jax.lax.top_k(-value, self._followed(len(clusters)))[1]
+        index = rough.cluster[chosen]
         places = jnp.arange(index.shape[0], dtype=jnp.int32)
-        initial = Alignment(places, rough.params[:num_candidates], rough.energy[:num_candidates])
+        initial = Alignment(places, rough.params[chosen], rough.energy[chosen])
         fine = self.second.align(energy, sample, clusters.take(index), shared, initial, prepared[1])
         return Alignment(index[fine.cluster], fine.params, fine.energy)
 
     def _followed(self, num_clusters: int) -> int:
-        return min(self.candidates, self.first.num_candidates(num_clusters))
+        return candidate_count(self.candidates, self.first.num_candidates(num_clusters))
 
 
 def _fixed(

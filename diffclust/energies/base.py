@@ -17,9 +17,9 @@ BoundEnergy = Callable[[Params, PyTree, Clusters], Scalar]
 
 
 class AbstractPairEnergy(eqx.Module):
-    """The energy of one sample against one cluster: a distance, params that move either of them.
+    """The energy of one sample against one cluster.
 
-    And penalties for moving it far.
+    A distance, params that move either of the two, and penalties for moving it far.
     """
 
     @property

@@ -646,9 +646,12 @@ class Result(eqx.Module):
         return seen.get(axes, "any") if kind == "any" else kind
 
     @property
-    def prototypes(self) -> Float[np.ndarray, "clusters ..."]:
-        """The prototypes, on the scale the family works on; of Gaussians, the means."""
-        return np.asarray(exemplar_of(self.outcome.learned.clusters.prototype))
+    def prototypes(self) -> PyTree:
+        """The prototypes, on the scale the family works on; of Gaussians, the means.
+
+        An array with a leading cluster axis; where samples are trees, a tree of such.
+        """
+        return jax.tree.map(np.asarray, exemplar_of(self.outcome.learned.clusters.prototype))
 
     @property
     def variances(self) -> np.ndarray | None:

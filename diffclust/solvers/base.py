@@ -3,12 +3,14 @@
 import abc
 import warnings
 from collections.abc import Callable
+from typing import get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+from diffclust import _validation
 from diffclust.alignment import (
     AbstractAligner,
     Adjoint,
@@ -86,6 +88,11 @@ class AbstractSolver(eqx.Module):
     aligner: eqx.AbstractVar[AbstractAligner]
     warm_starts: eqx.AbstractVar[int]
     adjoint: eqx.AbstractVar[Adjoint]
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing."""
+        _validation.count(self.warm_starts, "warm_starts")
+        _validation.one_of(self.adjoint, get_args(Adjoint), "adjoint")
 
     @property
     @abc.abstractmethod

@@ -13,6 +13,7 @@ import optax
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
+from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Alignment, Sequential
 from diffclust.energies import (
     AbstractPairEnergy,
@@ -323,9 +324,8 @@ class GradientEM(AbstractSolver):
     ) -> tuple[GradientState, Count]:
         """Gives tiny clusters all that belongs to the largest one, and clears the tally.
 
-        A reduction that follows the samples is updated first. Prototype, heads, mixture weight
-        and the optimiser's moments go together; noise on the
-        prototypes parts the twins.
+        A reduction that follows the samples is updated first. Prototype, heads, mixture weight and
+        the optimiser's moments go together; noise on the prototypes parts the twins.
 
         Args:
             state: The state, with a tally of at least a few hundred samples.
@@ -497,6 +497,11 @@ class GradientPlan:
     evaluation_samples: int = 2048
     num_starts: int = 1
     race: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuses numbers that mean nothing."""
+        for name in ("batch_size", "patience", "window", "num_starts"):
+            _validation.count(getattr(self, name), name)
 
     @property
     def num_steps(self) -> int:

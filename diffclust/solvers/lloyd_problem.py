@@ -79,6 +79,10 @@ class LloydPlan:
     penalty_per_cluster: bool = False
     seeding: Literal["k-means++", "random"] = "k-means++"
 
+    def __post_init__(self) -> None:
+        """Refuses a seeding that there is not."""
+        _validation.one_of(self.seeding, ("k-means++", "random"), "seeding")
+
 
 class LloydFit(eqx.Module):
     """A fit by Lloyd's algorithm between two steps.
@@ -159,6 +163,11 @@ class LloydProblem(AbstractProblem):
             start: Where to start; None for seeds.
         """
         check_penalty(solver, plan.penalty)
+        if plan.penalty_rounds and not solver.reduction.is_hard:
+            raise ValueError(
+                "penalty weights are learned from each sample's best cluster alone; with soft "
+                "memberships, penalty_rounds must be 0"
+            )
         self.solver, self.plan, self.start = solver, plan, start
         self._num_restarts = plan.num_restarts if start is None else 1
         self._last_stage = "refine" if plan.coarsening > 1 else "done"

@@ -191,7 +191,7 @@ def run_pass(
         again = empty_state(solver, chunks.replicate(previous))
         run = run_pass(solver, chunks, again, memory, Stopping(1, stopping.tolerance))
         assert isinstance(run, LloydRun)
-        return replace(run, history=history[:-1], status=Status.ROSE)
+        return replace(run, history=(*history[:-2], run.loss), status=Status.ROSE)
     if status is None and len(history) >= stopping.max_passes:
         status = Status.MAX_PASSES
     if status is not None:

@@ -218,7 +218,8 @@ def warn_if_risen(outcome: Outcome) -> None:
     """
     if outcome.status is Status.ROSE:
         warnings.warn(
-            "the loss rose, so that the fit stopped at the pass before: new prototypes do not "
-            "lower it; a prototype family must minimise the distance (`check_family` tests it)",
+            "the loss rose, so that the fit stopped at the pass before: a prototype family must "
+            "minimise the distance, and an aligner keep each sample's incumbent (`check_family` "
+            "and `check_aligner` of diffclust.testing test it)",
             stacklevel=3,
         )

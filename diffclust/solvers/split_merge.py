@@ -111,10 +111,15 @@ def _halved(
     means = jax.tree.map(
         lambda leaf: (share @ leaf.reshape(leaf.shape[0], -1)).reshape(2, *leaf.shape[1:]), aligned
     )
-    prototype = jax.vmap(solver.family.normalise)(means)
+    prototype = jax.vmap(lambda mean: solver.family.init(solver.family.normalise(mean)))(means)
     twins = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), parent)
-    children = eqx.tree_at(lambda c: c.prototype, twins, prototype)
-    return solver.init(children, learned.objective)
+    children, count = eqx.tree_at(lambda c: c.prototype, twins, prototype), len(learned.clusters)
+    # What a reduction has come to for each cluster, such as a price, both children inherit.
+    both = jnp.stack([cluster, cluster])
+    objective = jax.tree.map(
+        lambda leaf: leaf[both] if leaf.shape[:1] == (count,) else leaf, learned.objective
+    )
+    return solver.init(children, objective)
 
 
 def try_split(
@@ -155,14 +160,17 @@ def try_split(
     padded = np.zeros((part.count * part.size, params.shape[1]), params.dtype)
     padded[: some.size] = params
     samples = part.gather(np.arange(part.count * part.size))
-    moved, share, place = jax.device_put((padded, part.weights, np.array(cluster)))
+    losses, counted = past.energy[:, 0], np.array(part.weights)
+    if not solver.reduction.is_hard:
+        reduction, energy = solver.reduction_of(run.learned), jnp.asarray(past.energy)
+        losses = np.asarray(reduction(energy))
+        # What counts for nothing, as it is trimmed, draws no half to itself.
+        counted[: some.size] *= np.asarray(total_share(reduction, energy))
+    moved, share, place = jax.device_put((padded, counted, np.array(cluster)))
     state = _halved(solver, samples, moved, share, run.learned, place)
     memory = tuple(solver.init_memory(part.own_size, 2, params.dtype) for _ in range(part.count))
     stopping = Stopping(settings.split_passes, 1e-3)
     trial = lloyd_iterations(solver, part, state, memory, stopping)
-    losses = past.energy[:, 0]
-    if not solver.reduction.is_hard:
-        losses = np.asarray(solver.reduction_of(run.learned)(jnp.asarray(past.energy)))
     before = float(np.sum(losses * weight[some]))
     scale = float(weight[members].sum() / weight[some].sum())
     return (before - trial.loss) * scale, trial.learned.clusters

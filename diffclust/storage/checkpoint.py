@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ import numpy as np
 from diffclust._version import __version__
 from diffclust.methods import OWN
 from diffclust.models import MODELS, AbstractModel, Result
+from diffclust.models.base import AbstractSettings
 from diffclust.parallel.processes import saving_alone
 from diffclust.solvers import Assignment, Outcome, Status
 from diffclust.storage.arrays import checksum, leaf_name, named_leaves
@@ -101,6 +104,13 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
             f"the model in {str(folder)!r} is {composition}, and like= is {like.composition}; give "
             "the one that was fitted"
         )
+    stored = description.get("composed", {})  # earlier versions did not write it
+    given = {} if like is None else _composed(like)
+    for name in [name for name in stored if name in given and stored[name] != given[name]]:
+        raise ValueError(
+            f"the model in {str(folder)!r} has {name} {stored[name]!r}, and like= has "
+            f"{given[name]!r}; give the one that was fitted"
+        )
     try:
         arrays = _read_arrays(folder / _ARRAYS, description["arrays"])
         double = any(array.dtype == np.float64 for array in _of_model(arrays))
@@ -159,6 +169,7 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "method": model.method,
         "settings": model.settings() if named else {},
         "composition": "" if named else model.composition,
+        "composed": {} if named else _composed(model),
         "sample_shape": list(result.sample_shape),
         "status": outcome.status.value,
         "loss": outcome.loss,
@@ -170,6 +181,25 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
             for name, a in arrays.items()
         },
     }
+
+
+def _composed(model: AbstractModel) -> dict[str, Any]:
+    """What a model of one's own is composed of, by name: numbers, words, and arrays' checksums."""
+
+    def of(part: Any, name: str) -> Iterator[tuple[str, Any]]:
+        if isinstance(part, eqx.Module) and not isinstance(part, AbstractSettings):
+            for field in dataclasses.fields(part):
+                yield from of(getattr(part, field.name), f"{name}.{field.name}")
+        elif eqx.is_array(part) or isinstance(part, float | np.ndarray):
+            # In single precision, whatever the process that writes or reads has.
+            array = np.asarray(part, np.float32)
+            yield name, float(array.item()) if array.size == 1 else checksum(array)
+        elif isinstance(part, bool | int | str):
+            yield name, part
+
+    modules = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    parts = {name: part for name, part in modules.items() if isinstance(part, eqx.Module)}
+    return {key: value for name, part in parts.items() for key, value in of(part, name)}
 
 
 def _arrays(result: Result) -> dict[str, np.ndarray]:

@@ -110,6 +110,24 @@ def test_descent_goes_on_from_what_was_found(prototypes: jax.Array) -> None:
     np.testing.assert_allclose(fine.params[0], [2.6, 1.0], atol=0.02)
 
 
+@pytest.mark.parametrize("candidates", [2, 3, None])
+def test_sequence_keeps_an_incumbent_that_is_far(prototypes: jax.Array, candidates) -> None:
+    energy, sample = TransformedDistance(O2), O2(jnp.asarray([2.6, 1.0]), prototypes[1])
+    every = GridSearch(O2.grid(8), candidates=None)
+    worst = jax.tree.map(lambda leaf: leaf[-1:], align(every, energy, sample, prototypes))
+    steps = Sequential(every, Descent((Stage(1),), candidates=candidates), candidates=candidates)
+    result = align(steps, energy, sample, prototypes, worst)
+    assert int(worst.cluster[0]) in result.cluster
+    assert result.cluster.shape[0] == (candidates or len(prototypes))
+    assert np.all(np.diff(result.energy) >= 0)
+
+
+def test_a_grid_of_other_params_is_refused(prototypes: jax.Array) -> None:
+    turns = GridSearch(Rotation().grid(8))
+    with pytest.raises(ValueError, match="the grid has 1 params a point, not 2"):
+        align(turns, TransformedDistance(O2), prototypes[0], prototypes)
+
+
 def test_an_incumbent_off_the_grid_is_kept(prototypes: jax.Array) -> None:
     energy, turn = TransformedDistance(Rotation()), jnp.asarray([[0.77]])
     sample = Rotation()(-turn[0], prototypes[4])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ import pytest
 from jaxtyping import Array
 
 from diffclust import load, save
-from diffclust.alignment import Descent, NoAlignment, Stage
+from diffclust.alignment import Descent, InvariantDistance, NoAlignment, Stage
 from diffclust.data import Dataset, SeriesSet
 from diffclust.distances import AbstractDistance, SquaredEuclidean
 from diffclust.energies import AbstractSampleEnergy, Entropic, HardMinimum, TransformedDistance
@@ -37,6 +38,7 @@ from diffclust.solvers import (
 from diffclust.storage import SnapshotFolder
 from diffclust.transforms import Affine, Identity
 from tests.registry import blobs
+from tests.solvers.test_compiled import shapes_and_solver
 
 K = 3
 KIND = np.arange(60) % K
@@ -277,6 +279,47 @@ def test_gradient_problems_check_what_they_are_given(key: jax.Array) -> None:
     assert run((problem,), Data(good, None, 8), key).loss == 0.0
 
 
+def test_settings_that_mean_nothing_are_refused() -> None:
+    lloyd, energy = plain().lloyd, plain().lloyd.energy
+    plan = LloydPlan(K, (), 1, Stopping(5, 0.0), SplitMerge(rounds=0))
+    soft = dataclasses.replace(lloyd, reduction=Entropic(1.0), aligner=NoAlignment(candidates=None))
+    refused: dict[str, Callable[[], object]] = {
+        "adjoint.*envelop": lambda: dataclasses.replace(lloyd, adjoint="envelop"),
+        "adjoint.*envelop.": lambda: InvariantDistance(energy, NoAlignment(), adjoint="envelop"),
+        "warm_starts must be at least 1": lambda: dataclasses.replace(lloyd, warm_starts=0),
+        "seeding.*Random": lambda: dataclasses.replace(plan, seeding="Random"),
+        "window must be at least 1": lambda: GradientPlan((Phase(0, 2, 1e-3),), 4, window=0),
+        "penalty_rounds must be 0": lambda: LloydProblem(
+            soft, dataclasses.replace(plan, penalty_rounds=1)
+        ),
+    }
+    for message, make in refused.items():
+        # The first to see a word that is none of the choices are the types that tests check.
+        with pytest.raises((ValueError, TypeError), match=f"(?s){message}"):
+            make()
+
+
+def test_clusters_are_split_whatever_their_prototypes_are(key: jax.Array) -> None:
+    shapes, solver = shapes_and_solver()
+    model = Clustering(K, solver, num_restarts=1, seeding="random")
+    result = model.fit(shapes, key=key)
+    assert result.loss <= dataclasses.replace(model, split_merge=False).fit(shapes, key=key).loss
+
+
+def test_a_model_is_loaded_like_the_one_that_was_fitted(key: jax.Array, tmp_path: Path) -> None:
+    images = blobs(12)
+
+    def model(temperature: float, restarts: int = 1) -> Clustering:
+        energy = TransformedDistance(Identity())
+        solver = Lloyd(energy, NoAlignment(), reduction=Entropic(temperature))
+        return Clustering(K, solver, num_restarts=restarts)
+
+    save(tmp_path / "model", model(0.5).fit(images, key=key))
+    same(load(tmp_path / "model", like=model(0.5, 2)), model(0.5).fit(images, key=key))
+    with pytest.raises(ValueError, match=r"lloyd.reduction.temperature 0.5, and like= has 0.25"):
+        load(tmp_path / "model", like=model(0.25))
+
+
 def test_penalties_must_be_the_energys() -> None:
     with pytest.raises(ValueError, match="penalties must be 0 numbers"):
         Clustering(K, plain().lloyd, penalties=(1.0,))
@@ -293,7 +336,7 @@ def test_a_family_that_does_not_minimise_the_distance_is_told_of(key: jax.Array)
     samples = (np.random.default_rng(3).exponential(size=(80, 1, 1, 3)) ** 3).astype(np.float32)
     energy = TransformedDistance(Identity(), Manhattan())
     model = Clustering(K, Lloyd(energy, NoAlignment(), MeanImages()), split_merge=False)
-    with pytest.warns(UserWarning, match="the loss rose.*`check_family` tests it"):
+    with pytest.warns(UserWarning, match="the loss rose.*`check_family` and"):
         model.fit(samples, key=key)
 
 
