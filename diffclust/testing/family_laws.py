@@ -1,6 +1,7 @@
 """What must hold for a prototype family under an energy."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -66,12 +67,13 @@ def check_family(
         losses.append(float(case.loss(prototypes)))
     close = 1e2 * rounding(weight) * (1.0 + max(map(abs, losses)))
     rise = float(np.max(np.diff(losses)))
-    if isinstance(prototypes, Array):
+    if _shapes(prototypes) == _shapes(seeds):
         # Where something near is better, the family must not lead back.
         slope = jax.grad(case.loss)(prototypes)
-        size = jnp.linalg.norm(prototypes) / jnp.maximum(jnp.linalg.norm(slope), close)
+        size = _norm(prototypes) / jnp.maximum(_norm(slope), close)
         for step in (0.02, 0.001):
-            better = jax.vmap(family.normalise)(prototypes - step * size * slope)
+            stepped = jax.tree.map(lambda p, s, by=step * size: p - by * s, prototypes, slope)
+            better = jax.vmap(family.normalise)(stepped)
             if float(case.loss(better)) < losses[-1]:
                 after = case.loss(case.updated(better))
                 rise = max(rise, float(after - case.loss(better)))
@@ -80,6 +82,14 @@ def check_family(
     initial = jax.tree.leaves(jax.vmap(family.init)(seeds))
     for before, after in zip(initial, jax.tree.leaves(prototypes), strict=True):
         agree(f"{name}: an empty cluster's prototype stays", after[-1], before[-1], close)
+
+
+def _shapes(tree: PyTree) -> tuple[Any, list[tuple[int, ...]]]:
+    return jax.tree.structure(tree), [leaf.shape for leaf in jax.tree.leaves(tree)]
+
+
+def _norm(tree: PyTree) -> Float[Array, ""]:
+    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)))
 
 
 class _Case(eqx.Module):

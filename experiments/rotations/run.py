@@ -134,13 +134,14 @@ def main():
         **{f"K-means, {n}": lambda x, n=n: lloyd(n, x, key, args.quick) for n in TRANSFORMS},
         "graph, turned, bent": lambda x: graph(x, key),
         **{
-            f"di-spectral, turned, {register}": lambda x, register=register: (
+            f"di-spectral, {transforms}, {register}": lambda x, t=transforms, register=register: (
                 diffclust.DeformationInvariantSpectralClustering(
-                    10, transforms="turn-tps", register=register
+                    10, transforms=t, register=register
                 )
                 .fit(x, key=key)
                 .assignments
             )
+            for transforms in ("turn-tps", "rot-tps")
             for register in ("none", "auto")
         },
     }

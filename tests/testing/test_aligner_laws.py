@@ -36,6 +36,7 @@ from diffclust.prototypes import (
 from diffclust.testing import check_aligner, check_family, smooth_image
 from diffclust.transforms import Affine, Identity, Rotation, TimeWarp
 from diffclust.types import Key
+from tests.models.test_own import Pair, PairMeans
 from tests.registry import QUICK, smooth_series
 
 O2 = Rotation(reflection=True)
@@ -290,6 +291,19 @@ def test_means_under_manhattan_are_noticed(key: Key) -> None:
     for each in jax.random.split(key, 3):
         with pytest.raises(AssertionError, match="does not raise the loss"):
             check_family(MeanImages(), TransformedDistance(Affine(), Manhattan()), key=each)
+
+
+def test_families_of_trees_are_checked_as_others_are(key: Key) -> None:
+    class Manhattan(Pair):
+        def _between(self, x: dict[str, Array], c: dict[str, Array]) -> Array:
+            return sum((jnp.sum(jnp.abs(x[part] - c[part])) for part in x), jnp.zeros(()))
+
+    def pair(key: Key) -> dict[str, Array]:
+        return {"place": jax.random.exponential(key, (40,)) ** 3, "size": jnp.ones((5,))}
+
+    check_family(PairMeans(), Pair(), key=key, draw=pair)
+    with pytest.raises(AssertionError, match="does not raise the loss"):
+        check_family(PairMeans(), Manhattan(), key=key, draw=pair)
 
 
 def spots(key: Key) -> Array:
