@@ -128,11 +128,12 @@ def compiled_lloyd(
         state, memory, before, comparable = carry
         learned, last = state.learned, before.loss
         state, memory = solver.step(state, batch, memory)
-        empty, loss = state.tally.count == 0, state.tally.loss
+        count, loss = state.tally.count, state.tally.loss
+        empty = count == 0
         at_rest = (state.tally.changed == 0) & ~jnp.any(empty) & solver.has_settled(loss, last)
         state = solver.end_pass(state)
         at_rest &= has_converged(state.learned.objective, learned.objective)
-        risen = comparable & has_risen(solver, learned, before.learned, loss, last)
+        risen = comparable & has_risen(solver, learned, before.learned, loss, last, count)
         chosen = _worst(misfit(solver.reduction_of(state.learned), memory.energy), batch, empty)
         clusters = refilled(
             solver,

@@ -224,9 +224,10 @@ def _restored(
     problem: AbstractProblem, data: Data, snapshots: Snapshots
 ) -> tuple[State, float] | None:
     """The state that was saved last, and how long it took to get there."""
+    description = data.description  # all processes must ask; the template is made by one alone
 
     def template(about: dict[str, Any]) -> PyTree:
-        return problem.template(data.description, _tuples(about["position"]))
+        return problem.template(description, _tuples(about["position"]))
 
     latest = snapshots.latest(template)
     if latest is None:

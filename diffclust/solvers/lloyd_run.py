@@ -186,7 +186,7 @@ def run_pass(
     status = None
     if not empty.any() and has_converged(state.learned.objective, learned.objective):
         status = _verdict(solver, history, int(tally.changed), stopping)
-    if previous is not None and has_risen(solver, learned, previous, loss, last):
+    if previous is not None and has_risen(solver, learned, previous, loss, last, tally.count):
         # The better pass is made again, for its assignments: they were not kept.
         again = empty_state(solver, chunks.replicate(previous))
         run = run_pass(solver, chunks, again, memory, Stopping(1, stopping.tolerance))
@@ -238,8 +238,11 @@ def has_risen(
     previous: Learned,
     loss: Scalar | float,
     last: Scalar | float | None,
+    count: Float[Array, " clusters"],
 ) -> Bool[Array, ""] | bool:
     """Whether the loss has risen beyond rounding, though nothing but the clusters has changed.
+
+    A loss so small that squared distances are rounding themselves has not.
 
     Args:
         solver: The solver.
@@ -247,6 +250,7 @@ def has_risen(
         previous: What the pass before went by.
         loss: The loss of this pass.
         last: That of the pass before; None where there was none.
+        count: The weights of all samples, summed over each cluster.
 
     Returns:
         Whether it has.
@@ -256,6 +260,9 @@ def has_risen(
     higher = loss > last + rounding_of(last, learned)
     if higher is False:
         return False
+    eps = 10.0 * float(jnp.finfo(learned.clusters.dtype).eps)
+    squares = [jnp.mean(leaf**2, axis=0) for leaf in jax.tree.leaves(learned.clusters.prototype)]
+    higher &= loss > eps**2 * jnp.sum(count) * sum(map(jnp.sum, squares))
     is_same = eqx.tree_equal(learned.objective, previous.objective)
     return higher & is_same & jnp.logical_not(eqx.tree_equal(learned, previous))
 

@@ -68,6 +68,11 @@ def small(kind: type[BaseEstimator], name: str) -> BaseEstimator:
     return kind(n_clusters=2, n_init=1, random_state=0, **QUICK[name])
 
 
+def by_chance(check: dict[str, Any]) -> bool:
+    """Whether a check that is expected to fail may pass: a few samples can be cut alike anyhow."""
+    return check["expected_to_fail_reason"].startswith("copies become")
+
+
 def check_exactly(estimator: BaseEstimator, expected: dict[str, str]) -> None:
     """Runs all checks, of which those expected to fail must do so, for their reason."""
     reported = check_estimator(
@@ -76,7 +81,8 @@ def check_exactly(estimator: BaseEstimator, expected: dict[str, str]) -> None:
     wrong = [
         f"{check['check_name']}: {check['status']} {check['exception']}"
         for check in reported
-        if check["status"] == "failed" or (check["expected_to_fail"] and check["status"] != "xfail")
+        if check["status"] == "failed"
+        or (check["expected_to_fail"] and check["status"] != "xfail" and not by_chance(check))
     ]
     assert not wrong, "\n".join(wrong)
     assert expected.keys() <= {check["check_name"] for check in reported}

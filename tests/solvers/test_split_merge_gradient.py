@@ -49,7 +49,7 @@ def best(proposed: SplitProposals, *, least: float) -> list[tuple[int, int]]:
     gains, costs, loss = (
         np.asarray(x).tolist() for x in (proposed.gain, proposed.cost, proposed.loss)
     )
-    return best_pairs(gains, costs, lambda net, _: net > least * loss, most=1)
+    return best_pairs(gains, costs, lambda net, _: net > least * abs(loss), most=1)
 
 
 @pytest.mark.parametrize("mixture", [False, pytest.param(True, marks=pytest.mark.slow)])
