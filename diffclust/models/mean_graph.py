@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _MORE_VECTORS, _STEPS = 5, 16.0
 """Of the second embedding, chosen on development sets by `experiments.registration.balance`."""
 
+_TIE = 0.002
+"""Stabilities that differ by less may change places with the seed of k-means."""
+
 
 def cut_mean_graph(
     neighbours: Sequence[Neighbours],
@@ -46,8 +49,8 @@ def cut_mean_graph(
     Of two embeddings the steadier one is taken, by its trimmed stability: by as many eigenvectors
     as clusters, or by five more, each times the 16th power of its eigenvalue. A small group that is
     cut off from all others takes one of the K vectors for itself, and two large ones then share a
-    cluster; further vectors tell these apart. With a single graph, or where both are as steady, it
-    is the former.
+    cluster; further vectors tell these apart. With a single graph, or where both are about as
+    steady, it is the former.
 
     The edge between two samples counts the product of their weights; neighbours and scales do not
     depend on them.
@@ -70,7 +73,7 @@ def cut_mean_graph(
     affinities = mean_graph(graphs)
     settings = (num_clusters, num_restarts, key, callback)
     cuts = cuts_of_mean_graph(affinities, graphs, *settings, weight=weight)
-    cut = max(cuts, key=lambda cut: cut.trimmed_stability)
+    cut = steadier_cut(*cuts)
     embedding, points = cut.embedding, cut.points
     figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
     if len(graphs) > 1:
@@ -136,6 +139,19 @@ class Cut(NamedTuple):
         """The mean without the least, as one graph may itself be cut badly; of two, of both."""
         few = len(self.indices) <= 2
         return self.stability if few else float(np.mean(np.sort(self.indices)[1:]))
+
+
+def steadier_cut(plain: Cut, more: Cut) -> Cut:
+    """The steadier of two cuts.
+
+    Args:
+        plain: That by as many eigenvectors as clusters.
+        more: That by more.
+
+    Returns:
+        The second where its trimmed stability is clearly greater, else the first.
+    """
+    return more if more.trimmed_stability > plain.trimmed_stability + _TIE else plain
 
 
 def cuts_of_mean_graph(

@@ -8,6 +8,7 @@ import sklearn.datasets
 from diffclust.graphs import mean_graph, nearest_neighbours
 from diffclust.metrics import adjusted_rand_index
 from diffclust.models import Cut, cut_mean_graph, cuts_of_mean_graph, self_tuning_graphs
+from diffclust.models.mean_graph import steadier_cut
 
 KEY = jax.random.key(0)
 NEIGHBOURS = (4, 6)
@@ -32,6 +33,12 @@ def test_the_least_of_three_or_more_is_left_out(
     assert cut.trimmed_stability == pytest.approx(trimmed)
 
 
+@pytest.mark.parametrize(("more", "taken"), [(0.79, 0), (0.8, 0), (0.801, 0), (0.81, 1)])
+def test_a_cut_by_more_vectors_must_be_clearly_steadier(more: float, taken: int) -> None:
+    cuts = of(0.8, 0.8, 0.1), of(more, more, 0.1)
+    assert steadier_cut(*cuts) is cuts[taken]
+
+
 def test_the_steadier_cut_is_taken_and_its_indices_are_those_with_each_graph() -> None:
     points, labels = sklearn.datasets.make_blobs(90, 4, centers=3, random_state=1)
     views = [points[:, columns] for columns in ([0, 1], [1, 2], [0, 3])]
@@ -40,7 +47,7 @@ def test_the_steadier_cut_is_taken_and_its_indices_are_those_with_each_graph() -
     assert len(graphs) == len(views)
     cuts = cuts_of_mean_graph(mean_graph(graphs), graphs, 3, 4, KEY)
     taken = cut_mean_graph(near, NEIGHBOURS, 3, 4, KEY)
-    best = max(cuts, key=lambda cut: cut.trimmed_stability)
+    best = steadier_cut(*cuts)
     np.testing.assert_array_equal(taken.points.assignments, best.points.assignments)
     assert taken.figures["stability"] == pytest.approx(best.stability)
     assert adjusted_rand_index(labels, taken.points.assignments) > 0.9
