@@ -165,7 +165,8 @@ class ProgressBar:
         now = time.monotonic()
         is_new, words = self._starts_phase(progress), self._words(progress, now)
         if self._bar is not None:
-            done, left = self._fraction(progress), self._left(progress, now)
+            done = self._fraction(progress)
+            left = self._left(progress, now, done)
             room = self._bar.console.width - _BESIDE - len(left)
             while len(words) > 1 and len(", ".join(words)) > room:
                 words.pop()
@@ -187,10 +188,10 @@ class ProgressBar:
             print(f"restart {number} of {self._restarts} done{loss}", file=sys.stderr, flush=True)
         self._last = now
 
-    def _left(self, progress: Progress, now: float) -> str:
-        """How long the rest of the fit may take, in words."""
+    def _left(self, progress: Progress, now: float, done: float) -> str:
+        """How long the rest of what the bar shows may take, in words."""
         self._start = now if self._start is None else self._start
-        seconds, done = now - self._start, self._fraction.done
+        seconds = now - self._start
         # Steps have their own estimate, of one phase.
         if progress.stage == "step" or seconds < _FIRST_ESTIMATE or done < _LEAST_DONE:
             return ""
@@ -232,9 +233,9 @@ class ProgressBar:
         fraction = Fraction(self._restarts)
 
         def show(progress: Progress) -> None:
-            words = ", ".join(self._words(progress, time.monotonic()))
-            done = (number + fraction(progress)) / total
-            self.show(prefix + words, round(_UNITS * done), _UNITS)
+            now, done = time.monotonic(), (number + fraction(progress)) / total
+            words, left = ", ".join(self._words(progress, now)), self._left(progress, now, done)
+            self.show(prefix + words, round(_UNITS * done), _UNITS, left=left)
 
         return show
 

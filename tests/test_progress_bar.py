@@ -144,6 +144,18 @@ def test_several_fits_share_the_bar() -> None:
     assert shown[-1][0].startswith("K = 1 (2 of 2), step 2 of 2")
 
 
+def test_the_time_left_of_several_fits_is_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    bar, shown, clock = ProgressBar(), [], iter(range(0, 100, 10))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    bar.show = lambda text, done=0, total=None, left="": shown.append(left)
+    for number in range(2):
+        follow = bar.following("", number, 2)
+        for n in (1, 2):
+            follow(Progress("predict", 0, 0, n, 2))
+    # Half done after ten seconds, nearly all after twenty.
+    assert shown[:3] == ["", "about 0:10 left", "about 0:00 left"]
+
+
 def test_the_time_left_of_steps_is_that_of_all_restarts() -> None:
     bar = ProgressBar(3)
     step = functools.partial(Progress, "step", 1, 0, total=100, samples=0)
