@@ -67,16 +67,16 @@ class GridSearch(AbstractAligner):
         prepared: PyTree,
     ) -> Alignment:
         grid, bound = self.grid.astype(start.params.dtype), energy.bind(sample)
-        energies, width = None, energy.num_params
+        energies, width, embed = None, energy.num_params, None
         if (part := self.part) is not None:
             transform = getattr(energy, "transform", None)
             if not isinstance(transform, AbstractSequence):
                 raise ValueError(f"part={part} is for composed transforms, not {transform}")
-            width = transform.transforms[part].num_params
+            width, embed = transform.transforms[part].num_params, transform.embed
         if grid.shape[1] != width:
             raise ValueError(f"the grid has {grid.shape[1]} params a point, not {width}")
-        if part is not None:
-            grid = jax.vmap(lambda params: transform.embed(part, params))(grid)
+        if embed is not None:
+            grid = jax.vmap(lambda params: embed(part, params))(grid)
         if self.fourier and isinstance(energy, TransformedDistance):
             energies = energy.correlated(grid, sample, clusters, part)
         if energies is None:
