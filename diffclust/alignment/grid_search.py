@@ -1,5 +1,7 @@
 """Alignment by trying all params of a grid, for one sample and all clusters."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -72,11 +74,12 @@ class GridSearch(AbstractAligner):
             transform = getattr(energy, "transform", None)
             if not isinstance(transform, AbstractSequence):
                 raise ValueError(f"part={part} is for composed transforms, not {transform}")
-            width, embed = transform.transforms[part].num_params, transform.embed
+            width = transform.transforms[part].num_params
+            embed = functools.partial(transform.embed, part)
         if grid.shape[1] != width:
             raise ValueError(f"the grid has {grid.shape[1]} params a point, not {width}")
         if embed is not None:
-            grid = jax.vmap(lambda params: embed(part, params))(grid)
+            grid = jax.vmap(embed)(grid)
         if self.fourier and isinstance(energy, TransformedDistance):
             energies = energy.correlated(grid, sample, clusters, part)
         if energies is None:
