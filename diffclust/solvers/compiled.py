@@ -125,15 +125,14 @@ def compiled_lloyd(
         return (run.passes < max_passes) & ~run.at_rest & ~run.risen & ~jnp.isnan(run.loss)
 
     def one_pass(carry: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
-        state, memory, before, comparable = carry
+        state, memory, before, same = carry
         learned, last = state.learned, before.loss
         state, memory = solver.step(state, batch, memory)
-        count, loss = state.tally.count, state.tally.loss
-        empty = count == 0
+        empty, loss = state.tally.count == 0, state.tally.loss
         at_rest = (state.tally.changed == 0) & ~jnp.any(empty) & solver.has_settled(loss, last)
+        risen = same & has_risen(solver, learned, before.learned, loss, last, state.tally.count)
         state = solver.end_pass(state)
         at_rest &= has_converged(state.learned.objective, learned.objective)
-        risen = comparable & has_risen(solver, learned, before.learned, loss, last, count)
         chosen = _worst(misfit(solver.reduction_of(state.learned), memory.energy), batch, empty)
         clusters = refilled(
             solver,
