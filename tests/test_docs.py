@@ -280,7 +280,11 @@ def is_there(name: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("path", [*PAGES, ROOT / "README.md"], ids=name_of)
+# Former names, which warn, have a test of their own.
+CURRENT = [path for path in PAGES if path.name != "renamed.md"]
+
+
+@pytest.mark.parametrize("path", [*CURRENT, ROOT / "README.md"], ids=name_of)
 def test_names_exist(path: Path) -> None:
     assert [name for name in names_in(path) if not is_there(name)] == []
 

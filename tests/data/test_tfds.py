@@ -137,7 +137,7 @@ def test_several_sizes(root):
 
 
 def test_sets_that_are_not_there(root, monkeypatch):
-    remedy = r"pip install 'diffclust\[tfds-prepare\]' and tfds build mnist --file_format=array"
+    remedy = r"pip install '\.\[tfds-prepare\]' and tfds build mnist --file_format=array"
     with pytest.raises(DataError, match=rf"'tfds:mnist' is not in .* holds no sets; .*{remedy}"):
         load("tfds:mnist")
     prepare(root)
