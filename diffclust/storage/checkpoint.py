@@ -197,9 +197,9 @@ def _composed(model: AbstractModel) -> dict[str, Any]:
         elif isinstance(part, bool | int | str):
             yield name, part
 
-    modules = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
-    parts = {name: part for name, part in modules.items() if isinstance(part, eqx.Module)}
-    return {key: value for name, part in parts.items() for key, value in of(part, name)}
+    parts = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    modules = [item for item in parts.items() if isinstance(item[1], eqx.Module)]
+    return dict(pair for name, part in modules for pair in of(part, name))
 
 
 def _arrays(result: Result) -> dict[str, np.ndarray]:
