@@ -344,11 +344,11 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
     The size of the warps is limited by penalties, or every digit would become every other.
 
     Attributes:
-        regularisation: Smoothing of the spline (λ of Eq. 9): above 0 it need not pass through the
-            places of its landmarks.
+        regularisation: Smoothing of the spline: above 0 it need not pass through the places of its
+            landmarks.
 
     References:
-        Cosentino et al., DI K-means, Eqs. 2 to 4, Algorithm 2; ST K-means, Algorithm 2.
+        Cosentino et al., DI K-means, Eqs. 2 to 4, Eq. 9 (λ), Algorithm 2; ST K-means, Algorithm 2.
     """
 
     regularisation: float = eqx.field(static=True, default=0.0, kw_only=True)

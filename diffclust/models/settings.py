@@ -128,16 +128,21 @@ class AlignmentSettings(WarpSettings):
     """How samples are aligned to prototypes, and what limits that.
 
     Attributes:
-        unit_norm: Whether samples and prototypes have unit norm, as Eq. 2 asks.
+        unit_norm: Whether samples and prototypes are scaled to unit norm, as in the paper.
         boundary: What lies outside an image.
-        pixel_weights: `"uniform"`, or `"jacobian"` for the symmetric distance of App. 7.1.
+        pixel_weights: `"uniform"`, or `"jacobian"`, the mean of a pixel's areas before and after
+            the warp, by which the distance is symmetric where the warp can be inverted.
         penalty_rounds: Rounds in which the penalty weights are learned from the images by their
             evidence; 0 keeps the given ones, which must be positive to be learned.
-        penalty_per_cluster: Whether every cluster learns its own weights (ST K-means, Sec. 6).
+        penalty_per_cluster: Whether every cluster learns penalty weights of its own.
         learning_rate: Step size of Adam, the papers' minimiser, such as their 0.01; it is slower
             and follows all clusters to the end. Where it is not given, preconditioned L-BFGS is
             used, for the most promising clusters.
         align_steps: Adam's steps, in each stage of a pass.
+
+    References:
+        Cosentino et al., DI K-means, Eq. 2 (unit norm), App. 7.1 (weights of pixels); ST K-means,
+        Sec. 6 (weights for each cluster).
     """
 
     unit_norm: bool = eqx.field(static=True, default=True, kw_only=True)

@@ -89,8 +89,8 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
         covariances: Whether coordinates of a landmark vary by themselves, or together.
         shape_variances: In Type II a shape has the variances of its `"own"` cluster, as the paper
             writes it, or of the `"candidate"` that it is compared with.
-        norm: Whether a distance of shapes is the sum over landmarks (Eq. 13) or the root of the
-            sum of squares (Eq. 14); the likelihood has no such choice.
+        norm: Whether a distance of shapes is the sum of those of its landmarks (`"l1"`) or the
+            root of the sum of their squares (`"l2"`); the likelihood has no such choice.
         centres: Means of coordinates, as the paper argues, or Fréchet means: the Gaussians whose
             squared distances to the shapes' are least. Under a Wasserstein distance, and for the
             likelihood, these are the same.
@@ -105,8 +105,9 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
         min_variance: The least variance, as a fraction of the mean variance of all shapes.
 
     References:
-        Gattone et al., On the geodesic distance in shapes K-means clustering; Fraley and Raftery,
-        Bayesian regularization for normal mixture estimation (2007), for the prior's size.
+        Gattone et al., On the geodesic distance in shapes K-means clustering, Eqs. 13 and 14
+        (norm); Fraley and Raftery, Bayesian regularization for normal mixture estimation (2007),
+        for the prior's size.
     """
 
     distance: ShapeDistance = eqx.field(static=True, default="likelihood", kw_only=True)
