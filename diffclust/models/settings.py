@@ -128,10 +128,11 @@ class AlignmentSettings(WarpSettings):
     """How samples are aligned to prototypes, and what limits that.
 
     Attributes:
-        unit_norm: Whether samples and prototypes are scaled to unit norm, as in the paper.
+        unit_norm: Whether samples and prototypes are scaled to unit norm, as in the papers.
         boundary: What lies outside an image.
-        pixel_weights: `"uniform"`, or `"jacobian"`, the mean of a pixel's areas before and after
-            the warp, by which the distance is symmetric where the warp can be inverted.
+        pixel_weights: What pixels weigh: all the same (`"uniform"`), or the mean of their areas
+            before and after the warp (`"jacobian"`), which makes the distance of a warp that can
+            be inverted symmetric.
         penalty_rounds: Rounds in which the penalty weights are learned from the images by their
             evidence; 0 keeps the given ones, which must be positive to be learned.
         penalty_per_cluster: Whether every cluster learns penalty weights of its own.
