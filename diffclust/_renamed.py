@@ -66,7 +66,7 @@ def former_names(module: str) -> Callable[[str], Any]:
 
 
 def renamed_keywords(**names: str) -> Callable[[F], F]:
-    """A decorator of what has other names now for keywords of version 0.1.
+    """A decorator that accepts the keywords of version 0.1 under their former names, and warns.
 
     Args:
         **names: Each keyword's name now, by its name in version 0.1.
@@ -104,7 +104,7 @@ VALUES = {("backbone", "quick"): "strided", ("variances", "round"): "isotropic"}
 
 
 def current_settings(given: Mapping[str, Any], *, warns_at: int | None = None) -> dict[str, Any]:
-    """Settings by the names, and with the values, that they have now.
+    """Translates settings of version 0.1 to their present names and values.
 
     Args:
         given: Settings, perhaps of version 0.1.
@@ -146,7 +146,7 @@ def takes_former_settings(kind: type[T]) -> type[T]:
     return kind
 
 
-class _Keeps(ModuleType):
+class _KeepsFunctions(ModuleType):
     """A module whose functions stay when a former module of the same name is imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -204,7 +204,7 @@ class FormerModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """
         parent, _, child = module.__name__.rpartition(".")
         if callable(vars(sys.modules[parent]).get(child)):
-            sys.modules[parent].__class__ = _Keeps
+            sys.modules[parent].__class__ = _KeepsFunctions
         if module.__name__ in table() and not hasattr(module, "__getattr__"):
             vars(module)["__getattr__"] = former_names(module.__name__)
 

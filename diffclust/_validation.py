@@ -17,10 +17,10 @@ from jaxtyping import Int
 from diffclust.image_source import Images, ImageSource, uniform
 from diffclust.methods import METHODS, plural
 
-_FEW = 4096
-"""How many samples tell how far from zero all are."""
+_FIRST_SAMPLES = 4096
+"""How many samples are looked at to see how far from zero all are."""
 
-_FLAT = 1e-6
+_COLLINEAR = 1e-6
 """Landmarks lie on a line where they stray from it by less than this share of its length."""
 
 
@@ -38,6 +38,19 @@ def some(items: Iterable[object], most: int = 5) -> str:
     texts = [str(item) for item in items]
     more = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns the message of an error on one line.
+
+    Args:
+        error: Whatever was raised.
+
+    Returns:
+        Its message, or its type where it has none.
+    """
+    text = str(getattr(error, "strerror", None) or error)
+    return " ".join(text.split()) or type(error).__name__
 
 
 def images(value: Any, name: str = "images") -> np.ndarray:
@@ -61,8 +74,8 @@ def images(value: Any, name: str = "images") -> np.ndarray:
         array = array[..., None]
     if array.ndim != 4 or 0 in array.shape:
         raise ValueError(
-            f"{name} must have shape (n, height, width, channels) or (n, height, width), none of "
-            f"them 0; got {np.shape(value)}"
+            f"{name} must have shape (n, height, width[, channels]), none of them 0; got "
+            f"{np.shape(value)}"
         )
     if array.dtype == np.uint8:
         array = array.astype(jnp.result_type(float)) / 255
@@ -87,8 +100,7 @@ def in_memory(value: Any, name: str = "images") -> None:
         raise ValueError(
             f"{name} are read as they are needed, but this needs all of them in memory at once; "
             "give fewer or smaller ones as an array (without --stream), or take another method: "
-            f"{', '.join(name for name, method in METHODS.items() if method.streams)} read as they "
-            "go"
+            f"{', '.join(name for name, method in METHODS.items() if method.streams)}"
         )
 
 
@@ -115,8 +127,7 @@ def images_or_source(value: Any) -> Images:
         return images(value)
     if len(value.shape) != 4 or 0 in value.shape:
         raise ValueError(
-            "images must have shape (n, height, width, channels), none of them 0; got "
-            f"{value.shape}"
+            f"images must have shape (n, height, width, channels), none 0; got {value.shape}"
         )
     _finite(value.faults.not_finite, "images")
     return value
@@ -169,8 +180,7 @@ def cluster_count(clusters: int, samples: int, what: str = "images") -> None:
     """
     if clusters > samples:
         raise ValueError(
-            f"num_clusters is {clusters}, but there are only {samples} {what}; ask for at most "
-            f"{samples} clusters"
+            f"num_clusters is {clusters}, but there are only {samples} {what}; ask for fewer"
         )
 
 
@@ -289,7 +299,7 @@ def samples(value: Any, name: str = "samples", *, finite: bool = True) -> Any:
         _finite(np.flatnonzero(bad), name, "these")
     array = jax.tree.map(lambda leaf: leaf.astype(jnp.result_type(float), copy=False), array)
     for leaf in jax.tree.leaves(array):
-        _warn_of_offset(leaf[:_FEW], name)
+        _warn_of_offset(leaf[:_FIRST_SAMPLES], name)
     return array
 
 
@@ -301,8 +311,7 @@ def _warn_of_offset(array: np.ndarray, name: str) -> None:
     if spread > 0 and float(np.finfo(array.dtype).eps) * math.sqrt(offset / spread) > 1e-2:
         warnings.warn(
             f"{name} lie {math.sqrt(offset / spread):.0f} times as far from zero as from each "
-            f"other, which loses digits in {array.dtype}; subtract their mean first, or use double "
-            "precision",
+            f"other, which loses digits in {array.dtype}; subtract their mean or use float64",
             stacklevel=4,
         )
 
@@ -428,8 +437,7 @@ def landmarks(
     if given.shape[1] < 3 or given.shape[2] < 2:
         raise ValueError(
             f"{name} must have at least 3 landmarks in at least 2 dimensions: got "
-            f"{list(given.shape)} as [n, landmarks, dims]; fewer have no shape: add landmarks, or "
-            f"use moveaxis if the axes are in another order."
+            f"{list(given.shape)} as [n, landmarks, dims]; add landmarks, or use moveaxis."
         )
     # Rounding is that of the type in which they came.
     unit = np.finfo(given.dtype).eps if given.dtype.kind == "f" else np.finfo(np.float64).eps
@@ -438,18 +446,18 @@ def landmarks(
     def named(indices: np.ndarray) -> str:
         return some(indices) if shapes is None else some([repr(shapes[i]) for i in indices])
 
-    _refuse_unfit(checked, name, named, unit=float(unit), flat=collinear == "refuse")
+    _check_shapes(checked, name, named, unit=float(unit), flat=collinear == "refuse")
     return checked
 
 
-def _refuse_unfit(
+def _check_shapes(
     array: np.ndarray, name: str, named: Callable[[np.ndarray], str], *, unit: float, flat: bool
 ) -> None:
-    """Refuses NaN and infinities, shapes of no size, and perhaps (`flat`) those of no width."""
-    lost = ~np.all(np.isfinite(array), axis=2)
-    bad = np.flatnonzero(np.any(lost, axis=1))
+    """Refuses NaN and infinities, coincident landmarks and, with `flat`, collinear ones."""
+    missing = ~np.all(np.isfinite(array), axis=2)
+    bad = np.flatnonzero(np.any(missing, axis=1))
     if bad.size:
-        first = some(np.flatnonzero(lost[bad[0]]))
+        first = some(np.flatnonzero(missing[bad[0]]))
         raise ValueError(
             f"{name} must be finite: {bad.size} of {len(array)} shapes have missing, NaN or "
             f"infinite landmarks, at {named(bad)} (landmarks {first} of the first of them, counted "
@@ -461,15 +469,14 @@ def _refuse_unfit(
     if points.size:
         raise ValueError(
             f"{name} must have landmarks apart from each other: all lie in one point in "
-            f"{points.size} of {len(array)} shapes, at {named(points)}; remove or correct these "
-            f"shapes."
+            f"{points.size} of {len(array)} shapes, at {named(points)}; remove or correct these."
         )
     if not flat:
         return
     centred = array - array.mean(axis=1, keepdims=True)
     values = np.linalg.svd(centred, compute_uv=False)
     lines = np.flatnonzero(
-        values[:, 1] <= _FLAT * values[:, 0] + rounding * np.sqrt(array.shape[1])
+        values[:, 1] <= _COLLINEAR * values[:, 0] + rounding * np.sqrt(array.shape[1])
     )
     if lines.size:
         raise ValueError(

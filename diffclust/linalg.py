@@ -32,9 +32,7 @@ def product(*factors: Float[Array, "..."]) -> Float[Array, "..."]:
     return reduce(partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST), factors)
 
 
-def first_minimum(
-    values: Float[Array, " n"],
-) -> tuple[Int[Array, ""], Float[Array, ""]]:
+def first_minimum(values: Float[Array, " n"]) -> tuple[Int[Array, ""], Float[Array, ""]]:
     """The index of the least value, and the value; of several the first, or the first NaN.
 
     What `argmin` finds, by plain reductions, which XLA vectorises on the CPU.

@@ -171,8 +171,7 @@ def _codes(values: object, name: str) -> tuple[np.ndarray, np.ndarray]:
     array = np.asarray(values)
     if array.ndim != 1:
         raise ValueError(
-            f"{name} must be one-dimensional, one entry for each sample: got shape {array.shape}; "
-            f"for one-hot rows pass their argmax."
+            f"{name} must be one-dimensional: got shape {array.shape}; of one-hot rows take argmax."
         )
     if array.size == 0:
         raise ValueError(f"{name} must not be empty: got no entries; pass one for each sample.")
@@ -180,8 +179,7 @@ def _codes(values: object, name: str) -> tuple[np.ndarray, np.ndarray]:
         array = array.astype(str)
     if array.dtype.kind not in "iubUS":
         raise ValueError(
-            f"{name} must be integers or strings: got dtype {array.dtype}; "
-            f"convert them first, for example with astype(int)."
+            f"{name} must be integers or strings: got dtype {array.dtype}; try astype(int)."
         )
     distinct, codes = np.unique(array, return_inverse=True)
     return distinct, codes.astype(np.int64)

@@ -53,7 +53,7 @@ def pixel_grid(height: int, width: int, dtype: jnp.dtype | None = None) -> Point
 
 
 def planes(points: Points) -> tuple[Float[Array, "*grid"], Float[Array, "*grid"]]:
-    """The x and the y of points apart.
+    """Splits points into x and y.
 
     Unlike `points[0]`, whose derivative is an array of zeros with one plane filled in, XLA can
     undo this where the points were stacked from two planes.
@@ -141,7 +141,7 @@ def _interpolate(
     dx: Float[Array, "*grid"],
     dy: Float[Array, "*grid"],
 ) -> Float[Array, "*grid channels"]:
-    """The mean of the corners of cells, by where in the cell a point lies."""
+    """Interpolates bilinearly between the corners of cells."""
     # Four gathers of single pixels, which a CPU reads many of at a time.
     width = image.shape[1] + 3
     flat = _padded(image, boundary).reshape(-1, image.shape[2])
