@@ -49,8 +49,7 @@ def as_images(
         array = np.asarray(array)
     except ValueError as error:
         raise DataError(
-            f"{name} must be one array [n, height, width, channels]: these have several shapes; "
-            f"bring them to one size first."
+            f"{name} must be one array [n, height, width, channels]: got several shapes; resize."
         ) from error
     check_shape(array, name)
     if array.ndim == 3:
@@ -96,27 +95,27 @@ def check_shape(array: np.ndarray, name: str) -> None:
     Raises:
         DataError: If it has another shape.
     """
-    shape = list(array.shape)
-    wanted = f"{name} must be [n, height, width] or [n, height, width, channels] with 1 or 3"
+    shape, fault = list(array.shape), ""
     if array.ndim == 2:
         side = round(shape[1] ** 0.5)
         like = f"{side}, {side}" if side * side == shape[1] else "height, width"
-        raise DataError(
-            f"{wanted} channels: got {shape}; reshape flat rows with reshape(-1, {like}), "
-            f"or a single image with image[None]."
-        )
-    if array.ndim not in (3, 4):
-        raise DataError(f"{wanted} channels: got {shape}; reshape it.")
-    if 0 in shape:
-        raise DataError(f"{wanted} channels: got {shape}, which holds no pixels.")
-    if array.ndim == 4 and shape[3] not in (1, 3):
+        fault = f"; reshape flat rows with reshape(-1, {like}), or a single image with image[None]"
+    elif array.ndim not in (3, 4):
+        fault = "; reshape it"
+    elif 0 in shape:
+        fault = ", which holds no pixels"
+    elif array.ndim == 4 and shape[3] not in (1, 3):
         if shape[1] in (1, 3):
-            remedy = "channels come last here: use moveaxis(1, -1)"
+            fault = "; channels come last here: use moveaxis(1, -1)"
         elif shape[3] == 4:
-            remedy = "drop the alpha channel: use array[..., :3]"
+            fault = "; drop the alpha channel: use array[..., :3]"
         else:
-            remedy = "choose 1 or 3 of them"
-        raise DataError(f"{wanted} channels: got {shape}; {remedy}.")
+            fault = "; choose 1 or 3 of them"
+    if fault:
+        raise DataError(
+            f"{name} must be [n, height, width] or [n, height, width, channels] with 1 or 3 "
+            f"channels: got {shape}{fault}."
+        )
 
 
 def parse_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
@@ -313,7 +312,6 @@ def check_labels(
         labels = np.array([label.decode("utf-8", "replace") for label in labels.tolist()])
     if labels.dtype.kind not in "iubU":
         raise DataError(
-            f"{where} must be integers or strings: got dtype {labels.dtype}; "
-            f"convert them, or leave them out."
+            f"{where} must be integers or strings: got dtype {labels.dtype}; convert or drop them."
         )
     return labels

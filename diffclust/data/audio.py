@@ -13,8 +13,9 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from diffclust._validation import reason_of
 from diffclust.data.arrays import LoadOptions, LoadSettings
-from diffclust.data.dataset import DataError, FileError, Recordings, reason_of
+from diffclust.data.dataset import DataError, FileError, Recordings
 from diffclust.data.folder import choose_files, decode_each, gather, list_files
 
 FORMATS = (".wav", ".flac", ".ogg")
@@ -24,18 +25,18 @@ OTHER_SUFFIXES = (".aac", ".aif", ".aiff", ".m4a", ".mp3", ".opus", ".wma")
 """Recordings that are not read: leaving them out unsaid would lose data."""
 
 _SIGNATURES = (b"RIFF", b"RIFX", b"RF64", b"fLaC", b"OggS")
-_LOWEST_RATE, _HIGHEST_RATE = 1_000, 768_000
-_SILENCE = 2.0**-14
+_MIN_FILE_RATE, _MAX_FILE_RATE = 1_000, 768_000
+_SILENCE_LEVEL = 2.0**-14
 """Two steps of 16 bits: below, there is nothing but rounding to hear."""
 
-_SHORT = re.compile(r"^data : (\d+) \(should be (\d+)\)", re.MULTILINE)
-_UNKNOWN = 2**31 - 2**16
+_SIZE_MISMATCH = re.compile(r"^data : (\d+) \(should be (\d+)\)", re.MULTILINE)
+_UNKNOWN_SIZE = 2**31 - 2**16
 """Programs that write to a pipe give about so many bytes, or more, for lack of a better number."""
 
 SIZE, RATE, SECONDS = (64, 24), 48_000, 1.0
 """Bands and frames, samples a second, and length of a recording, as in the DI K-means paper."""
 
-_MOST_RATE, _MOST_SECONDS = 192_000, 60.0
+_MAX_RATE, _MAX_SECONDS = 192_000, 60.0
 
 
 def load_recordings(
@@ -79,36 +80,35 @@ def load_recordings(
     _require_soundfile(root)
     files = choose_files(root, paths, options, noun="recordings")
     if rate is None or seconds is None:
-        usual = _usual(files.paths, frames)
-        rate = usual[0] if rate is None else rate
-        seconds = usual[1] if seconds is None else seconds
-    if not 1000 <= rate <= _MOST_RATE:
+        defaults = _default_rate_and_seconds(files.listing.items, frames)
+        rate = defaults[0] if rate is None else rate
+        seconds = defaults[1] if seconds is None else seconds
+    if not 1000 <= rate <= _MAX_RATE:
         raise DataError(
-            f"rate must be between 1000 and {_MOST_RATE} samples a second: got {rate}; "
+            f"rate must be between 1000 and {_MAX_RATE} samples a second: got {rate}; "
             f"48000 is the paper's, 16000 does for speech."
         )
-    if not 0.0 < seconds <= _MOST_SECONDS:
+    if not 0.0 < seconds <= _MAX_SECONDS:
         raise DataError(
-            f"seconds must be above 0 and at most {_MOST_SECONDS:g}: got {seconds:g}; give the "
+            f"seconds must be above 0 and at most {_MAX_SECONDS:g}: got {seconds:g}; give the "
             f"length of a typical recording."
         )
     rate, hop = int(rate), math.ceil(rate * seconds / frames)
     if 2 * hop < 8:
         raise DataError(
-            f"size has too many frames, {frames}, for {seconds:g} s at {rate} samples a second; "
-            f"give fewer, or more seconds."
+            f"size has too many frames, {frames}, for {seconds:g} s at {rate} Hz; give fewer."
         )
 
     def decode(file: Path) -> np.ndarray:
         wave = read_recording(file, rate, hop * frames)
         return spectrogram(wave, rate, bands=bands, frames=frames)[..., None]
 
-    dataset = files.dataset(*gather(decode, files.paths, files.listing, options))
+    dataset = files.dataset(*gather(decode, files.listing, options))
     return Recordings(**vars(dataset), rate=rate, seconds=seconds)
 
 
-def _usual(files: Sequence[Path], frames: int) -> tuple[int, float]:
-    """A rate that all files reach, and a length that few exceed, as headers say."""
+def _default_rate_and_seconds(files: Sequence[Path], frames: int) -> tuple[int, float]:
+    """Returns the lowest rate of all files, and a length that few exceed; both from headers."""
     headers = [h for h in decode_each(_read_header, files) if not isinstance(h, FileError)]
     if not headers:
         return RATE, SECONDS
@@ -128,7 +128,7 @@ def _read_header(path: Path) -> np.ndarray:
     # What is wrong with a file is told where it is read.
     except Exception as error:
         raise FileError(reason_of(error)) from error
-    if about.frames < 1 or not _LOWEST_RATE <= about.samplerate <= _HIGHEST_RATE:
+    if about.frames < 1 or not _MIN_FILE_RATE <= about.samplerate <= _MAX_FILE_RATE:
         raise FileError("no recording")
     return np.array([about.samplerate, about.frames / about.samplerate])
 
@@ -139,8 +139,7 @@ def _require_soundfile(root: Path) -> None:
     # Without its library, which wheels bring along, it raises OSError.
     except (ImportError, OSError) as error:
         raise DataError(
-            f"folder {str(root)!r} holds recordings, which need soundfile ({error}); "
-            "pip install soundfile."
+            f"recordings in {str(root)!r} need soundfile ({error}); pip install soundfile."
         ) from error
 
 
@@ -248,7 +247,7 @@ def read_recording(path: Path, rate: int, samples: int) -> np.ndarray:
             file.seek(0)
             if signature not in _SIGNATURES:
                 raise FileError("empty" if not signature else "not a WAV, FLAC or OGG recording")
-            wave, own_rate = _decode_middle(file, samples / rate)
+            wave, file_rate = _decode_middle(file, samples / rate)
     except FileError:
         raise
     # What is damaged raises whatever the decoder happened to be doing.
@@ -257,10 +256,10 @@ def read_recording(path: Path, rate: int, samples: int) -> np.ndarray:
         raise FileError(reason or type(error).__name__) from error
     if not np.isfinite(wave).all():
         raise FileError("with NaN or infinite samples")
-    if np.abs(wave).max() <= _SILENCE:
+    if np.abs(wave).max() <= _SILENCE_LEVEL:
         raise FileError("silent")
-    common = math.gcd(own_rate, rate)
-    wave = signal.resample_poly(wave, rate // common, own_rate // common)
+    common = math.gcd(file_rate, rate)
+    wave = signal.resample_poly(wave, rate // common, file_rate // common)
     first = (len(wave) - samples) // 2
     if first >= 0:
         return wave[first : first + samples]
@@ -268,15 +267,15 @@ def read_recording(path: Path, rate: int, samples: int) -> np.ndarray:
 
 
 def _decode_middle(file: Any, seconds: float) -> tuple[np.ndarray, int]:
-    """The middle of an open file, mono, and its rate; no more is read than that."""
+    """Reads the middle of an open file, mono, and its rate."""
     import soundfile
 
     with soundfile.SoundFile(file) as sound:
         rate, total = sound.samplerate, sound.frames
-        if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
+        if not _MIN_FILE_RATE <= rate <= _MAX_FILE_RATE:
             raise FileError(f"sampled at {rate:,} Hz, not between 1 and 768 kHz")
-        short = _SHORT.search(sound.extra_info)
-        if short is not None and int(short[2]) < int(short[1]) < _UNKNOWN:
+        short = _SIZE_MISMATCH.search(sound.extra_info)
+        if short is not None and int(short[2]) < int(short[1]) < _UNKNOWN_SIZE:
             raise FileError("truncated" if total else "a header without sound")
         if total < 1:
             raise FileError("a header without sound")

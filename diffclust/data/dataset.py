@@ -11,30 +11,17 @@ from diffclust.methods import plural
 
 
 class DataError(ValueError):
-    """Bad input, in one line: what was wrong, where, and what would do."""
+    """Bad input; the message says in one line what was wrong, where, and how to correct it."""
 
 
 class FileError(Exception):
-    """Why one file cannot be used, in a few words."""
+    """One file cannot be used; the message says why in a few words."""
 
 
-def reason_of(error: Exception) -> str:
-    """Returns the message of an error on one line.
+_NOT_GIVEN: Any = None
+"""The default of indices, which counts the samples; a field with indices is never None."""
 
-    Args:
-        error: Whatever a decoder raised.
-
-    Returns:
-        Its message, or its type where it has none.
-    """
-    text = str(getattr(error, "strerror", None) or error)
-    return " ".join(text.split()) or type(error).__name__
-
-
-_COUNTED_UP: Any = None
-"""Stands for indices that are not given; those of a collection are never None."""
-
-_Kind = TypeVar("_Kind", bound="AbstractSamples")
+_Samples = TypeVar("_Samples", bound="AbstractSamples")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,7 +58,7 @@ class AbstractSamples:
         """Number of samples."""
         return len(self.samples)
 
-    def take(self: _Kind, indices: Sequence[int] | np.ndarray) -> _Kind:
+    def take(self: _Samples, indices: Sequence[int] | np.ndarray) -> _Samples:
         """The samples at some positions, in the order given.
 
         Args:
@@ -87,7 +74,7 @@ class AbstractSamples:
         fields = {name: _take(getattr(self, name), chosen) for name in self._per_sample}
         return dataclasses.replace(self, **fields)
 
-    def limit(self: _Kind, n: int | None, seed: int = 0) -> _Kind:
+    def limit(self: _Samples, n: int | None, seed: int = 0) -> _Samples:
         """Draws at most n samples, which keep their order.
 
         Args:
@@ -100,8 +87,6 @@ class AbstractSamples:
         Raises:
             DataError: If n < 1.
         """
-        if n is None:
-            return self
         chosen = draw(len(self), n, seed)
         return self if len(chosen) == len(self) else self.take(chosen)
 
@@ -143,13 +128,13 @@ class Dataset(AbstractSamples):
     paths: tuple[str, ...] | None = None
     name: str = "images"
     skipped: tuple[str, ...] = ()
-    indices: np.ndarray = _COUNTED_UP
+    indices: np.ndarray = _NOT_GIVEN
 
     noun = "image"
     _per_sample = ("images", "labels", "paths", "indices")
 
     def __post_init__(self) -> None:
-        """Check that everything speaks of the same images."""
+        """Checks the images, and that all fields have one entry for each."""
         is_array = not isinstance(self.images, ImageSource)
         if is_array and (self.images.ndim != 4 or self.images.dtype != np.float32):
             raise DataError(
@@ -163,7 +148,7 @@ class Dataset(AbstractSamples):
 
     @property
     def places(self) -> tuple[str, tuple[str, ...]]:
-        """`"path"` and the file of each image, or nothing where they are no files."""
+        """`"path"` and the file of each image; empty strings where images are no files."""
         return "path", self.paths or ("",) * len(self)
 
 
@@ -216,7 +201,7 @@ class LandmarkSet(AbstractSamples):
     scales: np.ndarray | None = None
     name: str = "shapes"
     path: str | None = None
-    indices: np.ndarray = _COUNTED_UP
+    indices: np.ndarray = _NOT_GIVEN
 
     noun = "shape"
     skipped: ClassVar[tuple[str, ...]] = ()
@@ -224,7 +209,7 @@ class LandmarkSet(AbstractSamples):
     _per_sample = ("landmarks", "names", "labels", "scales", "indices", "columns")
 
     def __post_init__(self) -> None:
-        """Check that everything speaks of the same shapes."""
+        """Checks the shapes, and that all fields have one entry for each."""
         if self.landmarks.ndim != 3 or self.landmarks.dtype != np.float64:
             raise DataError(
                 f"landmarks must be float64 [n, landmarks, dims]: got {self.landmarks.dtype} "
@@ -267,7 +252,7 @@ class SeriesSet(AbstractSamples):
     label_names: tuple[str, ...] | None = None
     name: str = "series"
     path: str | None = None
-    indices: np.ndarray = _COUNTED_UP
+    indices: np.ndarray = _NOT_GIVEN
 
     noun = "series"
     skipped: ClassVar[tuple[str, ...]] = ()
@@ -275,7 +260,7 @@ class SeriesSet(AbstractSamples):
 
     @property
     def places(self) -> tuple[str, tuple[str, ...]]:
-        """`"path"` and nothing for each series, as they are no files."""
+        """`"path"` and an empty string for each series: they are no files."""
         return "path", ("",) * len(self)
 
 

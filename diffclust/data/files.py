@@ -18,32 +18,29 @@ import numpy as np
 from jaxtyping import Float
 from numpy.lib.npyio import NpzFile
 
-from diffclust._validation import some
+from diffclust._validation import reason_of, some
 from diffclust.data.arrays import LoadOptions, LoadSettings, as_images, check_labels, fit_images
-from diffclust.data.dataset import DataError, Dataset, FileError, encode_labels, reason_of
+from diffclust.data.dataset import DataError, Dataset, FileError, encode_labels
 from diffclust.data.pictures import FORMATS, quiet_decoding, read_picture
 from diffclust.masks import as_mask
 
 _NPY, _ZIP, _PICKLE = b"\x93NUMPY", b"PK", b"\x80"
-_PAIRS = (("x", "y"), ("images", "labels"))
+_KEY_PAIRS = (("x", "y"), ("images", "labels"))
 BOMB_RATIO, BOMB_BYTES = 200, 2**30
 """A member that grows this much, to this size, was made to fill the memory: images compress
 a few times, and only near-blank ones a hundred times."""
 
-_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 """The types of numbers, by the third byte of a file."""
 
-_NAME = re.compile(r"idx[0-9]?(-u?byte)?$", re.IGNORECASE)
-_GZIP = b"\x1f\x8b"
-_MOST_RATIO = 1100
+_IDX_NAME = re.compile(r"idx[0-9]?(-u?byte)?(\.gz)?$", re.IGNORECASE)
+_GZIP_MAGIC = b"\x1f\x8b"
+_MAX_DEFLATE_RATIO = 1100
 """Deflate makes nothing smaller than by about so much."""
 
 
 def load_array(
-    path: str | Path,
-    *,
-    name: str | None = None,
-    **settings: Unpack[LoadSettings],
+    path: str | Path, *, name: str | None = None, **settings: Unpack[LoadSettings]
 ) -> Dataset:
     """Load images from a `.npy`, `.npz` or IDX file, never unpickling anything.
 
@@ -79,7 +76,7 @@ def load_array(
         labels=None if codes is None else codes[chosen],
         label_names=names,
         name=Path(path.name.removesuffix(".gz")).stem if name is None else name,
-        indices=np.arange(count) if chosen is None else chosen,
+        indices=chosen,
     )
 
 
@@ -114,7 +111,6 @@ def read_archive(path: Path, split: str = "all") -> Contents:
         DataError: If the file is missing, damaged, needs pickle, is a decompression bomb, has
             none of the known keys, or lacks the split.
     """
-    LoadOptions(split=split)
     if not path.is_file():
         raise DataError(f"{str(path)!r} is no file; give the path of a .npy or .npz file.")
     # Opened here, so that it is closed also when a member turns out to be damaged.
@@ -154,10 +150,7 @@ def damage_explained(path: Path) -> Generator[None]:
                 "numbers or strings, for example with np.savez(path, x=images, y=labels)."
             )
         elif isinstance(error, MemoryError):
-            wrong = (
-                "needs more memory than there is, or its header is damaged; save it again, "
-                "smaller or as uint8."
-            )
+            wrong = "needs more memory than there is, or is damaged; save it smaller, or as uint8."
         else:
             wrong = (
                 f"cannot be read as .npy or .npz ({reason_of(error)}); it is damaged, or of "
@@ -178,7 +171,7 @@ def _check_header(file: BinaryIO, path: Path) -> None:
 
 
 def _read_members(archive: NpzFile, path: Path, split: str) -> Contents:
-    """Images and labels chosen by their names; no labels unless every part has them."""
+    """Reads images and labels by their names; labels only if every part has them."""
     refuse_bombs(archive, path)
     keys, label_keys = choose_keys(archive.files, path, split)
     # A member that is no array comes as bytes, and is refused later for its type.
@@ -219,7 +212,7 @@ def choose_keys(keys: list[str], path: Path, split: str) -> tuple[list[str], lis
         parts = parts if split == "all" else [split]
         labels = [f"y_{part}" for part in parts if f"y_{part}" in keys]
         return [f"x_{part}" for part in parts], labels
-    for key, label_key in _PAIRS:
+    for key, label_key in _KEY_PAIRS:
         if key in keys:
             return [key], [label_key] if label_key in keys else []
     if len(keys) == 1:
@@ -228,6 +221,24 @@ def choose_keys(keys: list[str], path: Path, split: str) -> tuple[list[str], lis
         f"{str(path)!r} has no images under a known name: it holds {held}; "
         f"name them x_train and x_test, x, or images (labels: y_train and y_test, y, or labels)."
     )
+
+
+def read_members(path: Path) -> dict[str, np.ndarray]:
+    """Read all arrays of an `.npz` file, never unpickling anything.
+
+    Args:
+        path: The file; it is closed also when a member turns out to be damaged.
+
+    Returns:
+        The arrays by their names.
+
+    Raises:
+        DataError: If a member is a decompression bomb.
+        Exception: Whatever reading a damaged file raises.
+    """
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        refuse_bombs(archive, path)
+        return {key: np.asarray(archive[key]) for key in archive.files}
 
 
 def refuse_bombs(archive: NpzFile, path: Path) -> None:
@@ -245,7 +256,7 @@ def refuse_bombs(archive: NpzFile, path: Path) -> None:
 
 
 def no_split(path: Path, split: str, reason: str) -> DataError:
-    """The error for a file that does not have a split.
+    """Makes the error for a file that lacks a split.
 
     Args:
         path: The file.
@@ -256,8 +267,7 @@ def no_split(path: Path, split: str, reason: str) -> DataError:
         The error.
     """
     return DataError(
-        f"{str(path)!r} has no split {split!r}: {reason}; use split 'all', or save the images "
-        f"under x_train and x_test."
+        f"{str(path)!r} has no split {split!r}: {reason}; use 'all', or save x_train and x_test."
     )
 
 
@@ -270,7 +280,7 @@ def is_idx(path: Path) -> bool:
     Returns:
         True for `train-images-idx3-ubyte`, `digits.idx`, and the like, with `.gz` or not.
     """
-    return _NAME.search(_plain_name(path)) is not None
+    return _IDX_NAME.search(path.name) is not None
 
 
 def read_idx(path: Path, split: str = "all") -> Contents:
@@ -288,55 +298,48 @@ def read_idx(path: Path, split: str = "all") -> Contents:
         DataError: If a file is missing, damaged, of another format or a decompression bomb, or
             another split is asked for.
     """
-    LoadOptions(split=split)
     if split != "all":
         raise DataError(
-            f"{str(path)!r} has no split {split!r}: each split is a file of its own; give the "
-            f"file, with split 'all'."
+            f"{str(path)!r} has no split {split!r}: each split is a file of its own; use 'all'."
         )
     if not path.is_file():
         raise DataError(f"{str(path)!r} is no file; give the path of an IDX file.")
-    images, plain = _read(path), _plain_name(path)
+    images, plain = _read_idx(path), re.sub(r"\.gz$", "", path.name, flags=re.IGNORECASE)
     name = re.sub(r"images?", "labels", plain).replace("idx3", "idx1")
     for beside in (path.with_name(name), path.with_name(f"{name}.gz")):
         if name != plain and beside.is_file():
-            return Contents(images, _read(beside), "the array", f"the labels {beside.name!r}")
+            return Contents(images, _read_idx(beside), "the array", f"the labels {beside.name!r}")
     return Contents(images, None, "the array")
 
 
-def _plain_name(path: Path) -> str:
-    return path.name.removesuffix(".gz").removesuffix(".GZ")
-
-
-def _read(path: Path) -> np.ndarray:
-    """The array of a file."""
+def _read_idx(path: Path) -> np.ndarray:
+    """Reads the array of an IDX file."""
     with path.open("rb") as file:
-        is_packed = file.read(2) == _GZIP
+        is_gzipped = file.read(2) == _GZIP_MAGIC
         file.seek(0)
         try:
-            with gzip.open(file) if is_packed else file as content:
-                return _parse(content, path, _MOST_RATIO if is_packed else 1)
+            with gzip.open(file) if is_gzipped else file as content:
+                return _parse_idx(content, path, _MAX_DEFLATE_RATIO if is_gzipped else 1)
         except (EOFError, OSError, zlib.error) as error:
             raise DataError(
-                f"{str(path)!r} cannot be unpacked ({reason_of(error)}); it is damaged: get it "
-                f"again."
+                f"{str(path)!r} is damaged: cannot be unpacked ({reason_of(error)}); get it again."
             ) from error
 
 
-def _parse(file: io.BufferedIOBase, path: Path, ratio: int) -> np.ndarray:
-    """The array of a file whose bytes unpack to `ratio` times as many at most."""
+def _parse_idx(file: io.BufferedIOBase, path: Path, ratio: int) -> np.ndarray:
+    """Reads an IDX array from bytes that unpack to at most `ratio` times as many."""
     stored = path.stat().st_size
     header = file.read(4)
     if not header:
         raise DataError(f"{str(path)!r} is empty; get it again.")
     kind, dims = (header[2], header[3]) if len(header) == 4 and header[:2] == b"\0\0" else (0, 0)
-    if kind not in _TYPES or not dims:
+    if kind not in _IDX_TYPES or not dims:
         raise DataError(
             f"{str(path)!r} is no IDX file: it begins with {header.hex(' ')}, not 00 00, a "
             f"type and a number of dimensions; give a file such as train-images-idx3-ubyte."
         )
     sides = file.read(4 * dims)
-    dtype = np.dtype(_TYPES[kind])
+    dtype = np.dtype(_IDX_TYPES[kind])
     if len(sides) == 4 * dims:
         shape = tuple(np.frombuffer(sides, ">u4").tolist())
         # Judged before anything is read: a damaged header may ask for all the memory there is.
@@ -384,9 +387,8 @@ def load_weights(path: str | Path, indices: np.ndarray, *, total: int | None = N
     least = int(indices.max()) + 1 if len(indices) else 0
     if len(stored) < least or total not in (None, len(stored)):
         raise DataError(
-            f"{where} must be one for each sample of the source: got {len(stored)} for "
-            f"{f'at least {least}' if total is None else total}; save one for each, in the same "
-            f"order."
+            f"{where} must be one for each sample of the source, in the same order: got "
+            f"{len(stored)} for {f'at least {least}' if total is None else total}."
         )
     weights = stored.astype(np.float64)
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0.0)))

@@ -18,24 +18,26 @@ from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES, quiet_decoding, rea
 from diffclust.image_source import installed_memory
 from diffclust.storage.staging import EXPORT_MARK, is_output
 
-_READERS = 8
-"""Threads; decoding releases Python's lock, and the disk is slower than so many."""
+_MAX_THREADS = 8
+"""Decoding releases Python's lock; more threads would wait for the disk."""
 
 _Item = TypeVar("_Item")
 
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """What is to be decoded together, as errors call it.
+    """What is to be decoded together, and what errors call it.
 
     Attributes:
-        where: What holds it, such as `folder 'photos'`.
-        names: Name of each file or record, as errors print it.
+        items: What to decode.
+        names: Name of each item, as errors print it.
+        where: What holds them, such as `folder 'photos'`.
         noun: What several of them are called.
     """
 
+    items: Sequence[Any]
+    names: Sequence[str]
     where: str
-    names: tuple[str, ...]
     noun: str = "images"
 
 
@@ -59,29 +61,23 @@ def decode_each(
             return error
 
     # Closed early, the map cancels what has not begun.
-    with ThreadPoolExecutor(max_workers=min(_READERS, 2 * (os.cpu_count() or 1))) as pool:
+    with ThreadPoolExecutor(max_workers=min(_MAX_THREADS, 2 * (os.cpu_count() or 1))) as pool:
         yield from pool.map(attempt, items)
 
 
 def decode_listed(
-    decode: Callable[[_Item], np.ndarray],
-    items: Sequence[_Item],
-    listing: Listing,
-    options: LoadOptions,
-    bad: list[int],
+    decode: Callable[[Any], np.ndarray], listing: Listing, options: LoadOptions
 ) -> Generator[tuple[int, np.ndarray]]:
     """Decode a listing in several threads, in order, and refuse it if its images differ in size.
 
     Args:
         decode: Gives the pixels of an item, or raises `FileError`.
-        items: What to decode.
-        listing: What errors call it.
+        listing: What to decode.
         options: Whether what cannot be decoded is left out, and what is called after each.
-        bad: Positions of what cannot be decoded are appended to it.
 
     Yields:
-        Position of an image in the listing, and its pixels, uint8 in 0..255 or float32 in [0, 1],
-        `[height, width, 1 or 3]`.
+        Position in the listing of an image that could be decoded, and its pixels, uint8 in 0..255
+        or float32 in [0, 1], `[height, width, 1 or 3]`.
 
     Raises:
         DataError: If some cannot be decoded (and `skip_bad` is False) or none can, or sizes differ.
@@ -89,10 +85,9 @@ def decode_listed(
     errors: list[str] = []
     first: tuple[int, tuple[int, ...]] | None = None
     # Closed at once when a file is refused: what is still waiting need not be read.
-    with contextlib.closing(decode_each(decode, items)) as results:
+    with contextlib.closing(decode_each(decode, listing.items)) as results:
         for position, result in enumerate(results):
             if isinstance(result, FileError):
-                bad.append(position)
                 errors.append(f"{listing.names[position]} ({result})")
             else:
                 height, width = result.shape[:2]
@@ -120,29 +115,25 @@ def decode_listed(
 
 
 def gather(
-    decode: Callable[[_Item], np.ndarray],
-    items: Sequence[_Item],
-    listing: Listing,
-    options: LoadOptions,
-) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    decode: Callable[[Any], np.ndarray], listing: Listing, options: LoadOptions
+) -> tuple[np.ndarray, np.ndarray]:
     """Make one array of decoded images.
 
     Args:
         decode: As for `decode_listed`.
-        items: What to decode.
-        listing: What errors call it.
+        listing: What to decode.
         options: As for `decode_listed`, and the number of channels; None makes all grey if all are
             grey, else RGB.
 
     Returns:
-        Intensities in [0, 1], float32 `[m, height, width, channels]`, the position of each image
-        in the listing, int64 `[m]`, and the positions of those that could not be decoded.
+        Intensities in [0, 1], float32 `[m, height, width, channels]`, and the position of each
+        image in the listing, int64 `[m]`.
 
     Raises:
         DataError: As for `decode_listed`, and if the images would not fit into memory.
     """
-    bad, kept, pixels = [], [], []
-    for position, image in decode_listed(decode, items, listing, options, bad):
+    kept, pixels = [], []
+    for position, image in decode_listed(decode, listing, options):
         if not pixels:
             needed, installed = 4 * len(listing.names) * image.size, installed_memory()
             # Refused at the first image, not where memory ends.
@@ -160,7 +151,7 @@ def gather(
         images[i] = intensities(image, depth)
         # Frees the decoded pixels as it goes.
         pixels[i] = images[i]
-    return images, np.array(kept, np.int64), bad
+    return images, np.array(kept, np.int64)
 
 
 def intensities(pixels: np.ndarray, channels: int) -> np.ndarray:
@@ -178,10 +169,7 @@ def intensities(pixels: np.ndarray, channels: int) -> np.ndarray:
 
 
 def load_folder(
-    path: str | Path,
-    *,
-    part: tuple[int, int] = (0, 1),
-    **settings: Unpack[LoadSettings],
+    path: str | Path, *, part: tuple[int, int] = (0, 1), **settings: Unpack[LoadSettings]
 ) -> Dataset:
     """Load the PNG, JPEG, TIFF, WebP, BMP and GIF files of a folder and its subfolders.
 
@@ -207,7 +195,7 @@ def load_folder(
     files = choose_files(root, find_pictures(root), options, part=part)
     with quiet_decoding():
         decode = functools.partial(read_picture, size=options.target)
-        return files.dataset(*gather(decode, files.paths, files.listing, options))
+        return files.dataset(*gather(decode, files.listing, options))
 
 
 def find_pictures(root: Path) -> list[Path]:
@@ -249,8 +237,7 @@ def list_files(root: Path, suffixes: Collection[str], noun: str, wanted: str) ->
 
     def refuse(error: OSError) -> None:
         raise DataError(
-            f"folder {error.filename!r} cannot be listed ({error.strerror}); "
-            f"grant access, or move it away."
+            f"{error.filename!r} cannot be listed ({error.strerror}); grant access, or move it."
         ) from error
 
     paths: list[Path] = []
@@ -273,7 +260,7 @@ def list_files(root: Path, suffixes: Collection[str], noun: str, wanted: str) ->
 
 
 def kinds_in(root: Path, *kinds: Collection[str]) -> tuple[bool, ...]:
-    """Which kinds of files a folder holds, in it or below; as soon as that is known.
+    """Tells which kinds of files a folder and its subfolders hold.
 
     Args:
         root: The folder.
@@ -295,9 +282,9 @@ def kinds_in(root: Path, *kinds: Collection[str]) -> tuple[bool, ...]:
 def _walk(
     root: Path, refuse: Callable[[OSError], None] | None
 ) -> Iterator[tuple[str, list[str] | None]]:
-    """`os.walk` over what is not hidden; linked folders too, but each real one once.
+    """Walks over what is not hidden; follows links, but visits each real folder once.
 
-    Of folders that diffclust wrote, there are no names: None.
+    The names are None in folders that diffclust wrote.
     """
     visited: set[str] = set()
     for folder, subfolders, names in os.walk(root, followlinks=True, onerror=refuse):
@@ -317,42 +304,41 @@ def _walk(
 
 @dataclasses.dataclass(frozen=True)
 class FolderFiles:
-    """Files of a folder that are to be read.
+    """The files of a folder that are to be read, with their classes.
 
     Attributes:
         root: The folder.
-        paths: The files.
+        listing: The files, and what errors call them.
         indices: Position of each among all files of the folder's split.
-        listing: The files, as errors call them.
         labels: Code of each file's class; None where subfolders tell no classes.
         label_names: Name of each class.
     """
 
     root: Path
-    paths: tuple[Path, ...]
-    indices: np.ndarray
     listing: Listing
+    indices: np.ndarray
     labels: np.ndarray | None
     label_names: tuple[str, ...] | None
 
-    def dataset(self, images: Any, kept: np.ndarray, bad: list[int]) -> Dataset:
-        """The data set of these files.
+    def dataset(self, images: Any, kept: np.ndarray) -> Dataset:
+        """Makes the data set of these files.
 
         Args:
             images: The images of those that could be read.
             kept: Positions of these files, integers `[m]`.
-            bad: Positions of those that could not be read.
 
         Returns:
             The images in the order of the files, with labels where there are classes.
         """
+        paths = [str(path) for path in self.listing.items]
+        skipped = np.delete(np.arange(len(paths)), kept)
         return Dataset(
             images=images,
             labels=None if self.labels is None else self.labels[kept],
             label_names=self.label_names,
-            paths=tuple(str(self.paths[i]) for i in kept),
+            paths=tuple(paths[i] for i in kept),
             name=self.root.resolve().name or self.listing.noun,
-            skipped=tuple(str(self.paths[i]) for i in bad),
+            skipped=tuple(paths[i] for i in skipped),
             indices=self.indices[kept],
         )
 
@@ -399,7 +385,7 @@ def choose_files(
         )
     classes = [parts[0] for parts in parents if parts]
     has_classes = len(classes) == len(paths) and len(set(classes)) > 1
-    codes, names = encode_labels(classes if has_classes else None)
+    codes, label_names = encode_labels(classes if has_classes else None)
     indices = options.draw(len(paths))
     number, parts = part
     if len(indices) < parts:
@@ -409,7 +395,11 @@ def choose_files(
         )
     indices = indices[len(indices) * number // parts : len(indices) * (number + 1) // parts]
     labels = None if codes is None else codes[indices]
-    listing = Listing(f"folder {str(root)!r}", tuple(repr(str(paths[i])) for i in indices), noun)
-    return FolderFiles(
-        root, tuple(root / paths[i] for i in indices), indices, listing, labels, names
+    chosen = [paths[i] for i in indices]
+    listing = Listing(
+        [root / path for path in chosen],
+        [repr(str(path)) for path in chosen],
+        f"folder {str(root)!r}",
+        noun,
     )
+    return FolderFiles(root, listing, indices, labels, label_names)

@@ -46,13 +46,13 @@ AFFNIST_SHEAR = 0.2
 AFFNIST_SCALE = 0.2
 """Largest change of the scale along each axis in `affnist_like`: from 0.8 to 1.2."""
 
-_TRAIN_SHARE = 0.7
-_LEAST_AREA = 0.2
+_TRAIN_FRACTION = 0.7
+_MIN_AREA = 0.2
 """A map is drawn again where it shrinks some cell of the pixel grid below this share of its area:
 short of folding, so that it stays a diffeomorphism."""
 
 _MOST_INK_LOST = 1e-3
-_ROUNDS = 100
+_DRAWS = 100
 _BLOCK = 256
 """Images made at once: what is needed besides the result stays small, and in the cache."""
 
@@ -77,12 +77,7 @@ class _Canvas:
 
 
 def affine_mnist(
-    images: object,
-    labels: object,
-    *,
-    seed: int = 0,
-    per_class: int = 100,
-    amplitude: float = 1.0,
+    images: object, labels: object, *, seed: int = 0, per_class: int = 100, amplitude: float = 1.0
 ) -> tuple[Dataset, Dataset]:
     """One random image of each class under random affine maps, in two parts.
 
@@ -162,23 +157,18 @@ def diffeo_mnist(
             f"{per_class}, {amplitude} and {displacement}."
         )
     rng = np.random.default_rng(seed)
-    picks = np.array([rng.choice(np.flatnonzero(codes == code)) for code in range(len(names))])
+    chosen = np.array([rng.choice(np.flatnonzero(codes == code)) for code in range(len(names))])
     order = rng.permutation(per_class * len(names))
-    originals = as_images(array[picks])
+    originals = as_images(array[chosen])
 
-    canvas = _prepare(*originals.shape[1:3])
+    canvas = _canvas_around(*originals.shape[1:3])
     made = np.concatenate(
-        [_vary(image, canvas, rng, per_class, amplitude, displacement) for image in originals]
+        [_deformed(image, canvas, rng, per_class, amplitude, displacement) for image in originals]
     )
-    made, made_codes = made[order], np.repeat(np.arange(len(names)), per_class)[order]
-    n_train = round(_TRAIN_SHARE * len(made))
-
-    def part(indices: np.ndarray) -> Dataset:
-        return Dataset(
-            made[indices], made_codes[indices], names, name="diffeo-mnist", indices=indices
-        )
-
-    return part(np.arange(n_train)), part(np.arange(n_train, len(made)))
+    made_codes = np.repeat(np.arange(len(names)), per_class)
+    whole = Dataset(made[order], made_codes[order], names, name="diffeo-mnist")
+    train, test = np.split(np.arange(len(whole)), [round(_TRAIN_FRACTION * len(whole))])
+    return whole.take(train), whole.take(test)
 
 
 def mnist_color(
@@ -262,20 +252,20 @@ def affnist_like(
     """
     array, codes, names = _checked(images, labels, grey=True)
     chosen = _positions(len(array), indices)
-    matrices, shifts = _draw_maps(np.random.default_rng(seed), _inked(array))
+    matrices, shifts = _draw_maps(np.random.default_rng(seed), _ink_masks(array))
     inverses = np.linalg.inv(matrices[chosen])
     made = np.empty((len(chosen), CANVAS, CANVAS, 1), np.float32)
     for block in _blocks(len(chosen)):
         where = chosen[block]
         ink = as_images(array[where], indices=where)[..., 0]
-        made[block, ..., 0] = _place(ink, inverses[block], shifts[where])
+        made[block, ..., 0] = _warp_to_canvas(ink, inverses[block], shifts[where])
     return Dataset(made, codes[chosen], names, name="affnist-like", indices=chosen)
 
 
 def _checked(
     images: object, labels: object, *, grey: bool = False
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Images as they came (`[n, height, width]` if `grey`), and labels as codes and names."""
+    """Checks images (made `[n, height, width]` if `grey`), and encodes labels."""
     array, classes = np.asarray(images), np.asarray(labels)
     if classes.ndim != 1 or array.ndim < 3 or len(classes) != len(array) or not len(array):
         raise DataError(
@@ -293,8 +283,8 @@ def _checked(
     return array, codes, names
 
 
-def _prepare(height: int, width: int) -> _Canvas:
-    """A canvas with room around the image to see what leaves it."""
+def _canvas_around(height: int, width: int) -> _Canvas:
+    """Makes a canvas with a margin, in which one sees what leaves the image."""
     from scipy.interpolate import RBFInterpolator
 
     margin = max(height, width) // 2
@@ -308,7 +298,7 @@ def _prepare(height: int, width: int) -> _Canvas:
     return _Canvas(height, width, margin, points, spline(points))
 
 
-def _vary(
+def _deformed(
     image: np.ndarray,
     canvas: _Canvas,
     rng: np.random.Generator,
@@ -316,39 +306,38 @@ def _vary(
     amplitude: float,
     displacement: float,
 ) -> np.ndarray:
-    """Draws so many good maps of one image, `[count, height, width, channels]`."""
+    """Deforms one image by `count` random maps, `[count, height, width, channels]`."""
     from scipy.ndimage import map_coordinates
 
     good: list[np.ndarray] = []
-    for _ in range(_ROUNDS):
+    for _ in range(_DRAWS):
         shifts = rng.uniform(-displacement, displacement, (count, canvas.basis.shape[1], 2))
-        bent = canvas.points + canvas.basis @ shifts
+        deformed = canvas.points + canvas.basis @ shifts
         angle = np.radians(ROTATION) * amplitude * rng.uniform(-1, 1, count)
         scale = np.exp(LOG_SCALE * amplitude * rng.uniform(-1, 1, (count, 2)))
         shear = SHEAR * amplitude * rng.uniform(-1, 1, count)
         shift = TRANSLATION * amplitude * rng.uniform(-1, 1, (count, 2))
         inverse = np.linalg.inv(_affine_matrices(angle, shear, scale))
-        source = np.einsum("mij,mpj->mpi", inverse, bent - shift[:, None, :])
+        source = np.einsum("mij,mpj->mpi", inverse, deformed - shift[:, None, :])
         rows = ((source[..., 1] + 1) * canvas.height - 1) / 2
         columns = ((source[..., 0] + 1) * canvas.width - 1) / 2
         channels = np.moveaxis(image, -1, 0)
         values = np.stack([map_coordinates(c, (rows, columns), order=1) for c in channels], axis=-1)
         whole, inside = canvas.cropped(values)
         ink_lost = whole.sum(axis=(1, 2, 3)) - inside.sum(axis=(1, 2, 3))
-        keep = (ink_lost <= _MOST_INK_LOST) & (_least_area(bent, canvas) >= _LEAST_AREA)
+        keep = (ink_lost <= _MOST_INK_LOST) & (_min_cell_area(deformed, canvas) >= _MIN_AREA)
         good.extend(inside[keep])
         if len(good) >= count:
             return np.stack(good[:count]).astype(np.float32)
     raise DataError(
-        f"of {_ROUNDS * count} random maps only {len(good)} keep the image inside and unfolded, "
-        f"and {count} are needed; use a smaller amplitude or displacement, or images with dark "
-        f"borders."
+        f"of {_DRAWS * count} random maps only {len(good)} keep the image inside and unfolded, "
+        f"of {count} needed; use a smaller amplitude or displacement, or images with dark borders."
     )
 
 
-def _least_area(bent: np.ndarray, canvas: _Canvas) -> np.ndarray:
-    """Smallest signed area of a grid cell inside the image over its area unbent, `[count]`."""
-    _, inside = canvas.cropped(bent)
+def _min_cell_area(deformed: np.ndarray, canvas: _Canvas) -> np.ndarray:
+    """Smallest signed area of a grid cell inside the image, over its own area, `[count]`."""
+    _, inside = canvas.cropped(deformed)
     along_x = np.diff(inside, axis=2)[:, :-1]
     along_y = np.diff(inside, axis=1)[:, :, :-1]
     area = along_x[..., 0] * along_y[..., 1] - along_x[..., 1] * along_y[..., 0]
@@ -375,8 +364,8 @@ def _draw_colours(rng: np.random.Generator, count: int) -> np.ndarray:
     return colours.astype(np.float32)
 
 
-def _inked(array: np.ndarray) -> np.ndarray:
-    """Which pixels hold ink. A blank image counts as one dot in the middle."""
+def _ink_masks(array: np.ndarray) -> np.ndarray:
+    """Returns masks of the pixels with ink; a blank image counts as one dot in the middle."""
     _, height, width = array.shape
     inked = array > 0
     inked[:, height // 2, width // 2] |= ~inked.any(axis=(1, 2))
@@ -384,24 +373,23 @@ def _inked(array: np.ndarray) -> np.ndarray:
 
 
 def _draw_maps(rng: np.random.Generator, inked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Matrices `[n, 2, 2]`, and where they put the image's centre, `[n, 2]`: x and y in pixels."""
+    """Draws matrices `[n, 2, 2]` and places of the images' centres, x and y in pixels, `[n, 2]`."""
     count = len(inked)
     matrices = np.empty((count, 2, 2))
     low, high = np.empty((2, count, 2))
     left = np.arange(count)
-    for _ in range(_ROUNDS):
+    for _ in range(_DRAWS):
         angle = np.radians(AFFNIST_ROTATION) * rng.uniform(-1, 1, len(left))
         shear = AFFNIST_SHEAR * rng.uniform(-1, 1, len(left))
         scale = 1 + AFFNIST_SCALE * rng.uniform(-1, 1, (len(left), 2))
         matrices[left] = _affine_matrices(angle, shear, scale)
-        low[left], high[left] = _room(matrices[left], inked, left)
+        low[left], high[left] = _centre_bounds(matrices[left], inked, left)
         left = left[(low[left] > high[left]).any(axis=1)]
         if not len(left):
             return matrices, rng.uniform(low, high)
     raise DataError(
-        f"images must have ink that fits on a canvas of {CANVAS}x{CANVAS} pixels when enlarged, "
-        f"sheared and rotated: {len(left)} of {count} never did in {_ROUNDS} random maps; pass "
-        f"smaller images, or images on black."
+        f"images must have ink that fits on a canvas of {CANVAS}x{CANVAS} pixels: {len(left)} of "
+        f"{count} never did in {_DRAWS} random maps; pass smaller images, or images on black."
     )
 
 
@@ -414,10 +402,10 @@ def _affine_matrices(angle: np.ndarray, shear: np.ndarray, scale: np.ndarray) ->
     return rotations @ shears * scale[:, None, :]
 
 
-def _room(
+def _centre_bounds(
     matrices: np.ndarray, inked: np.ndarray, where: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Least and largest place of the centre that keeps all ink of image `where[i]`, `[m, 2]`."""
+    """Bounds of the centre, `[m, 2]`, that keep all ink of image `where[i]` on the canvas."""
     low, high = np.empty((2, len(where), 2))
     y, x = (np.arange(side) - (side - 1) / 2 for side in inked.shape[1:])
     for block in _blocks(len(where)):
@@ -432,8 +420,8 @@ def _room(
     return low, high
 
 
-def _place(ink: np.ndarray, inverses: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-    """Images `[m, height, width]` read where the canvas's pixels come from, `[m, 40, 40]`."""
+def _warp_to_canvas(ink: np.ndarray, inverses: np.ndarray, shifts: np.ndarray) -> np.ndarray:
+    """Warps images `[m, height, width]` onto the canvas bilinearly, `[m, 40, 40]`."""
     count, height, width = ink.shape
     # A frame of zeros: what lies outside is clipped onto it, so that no gather needs a mask.
     framed = np.pad(ink, ((0, 0), (1, 1), (1, 1))).ravel()

@@ -1,10 +1,11 @@
 """Text files of landmarks: tables in `.csv`, and `.tps`, as tpsDig and its kin write them."""
 
+import contextlib
 import csv
 import dataclasses
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,30 +34,16 @@ class StoredLandmarks:
         landmarks: Coordinates, of any shape and type if it was an array.
         names: Name of each shape, or None.
         landmark_names: Name of each landmark, or None.
-        columns: What else is known of each shape, by name; each `[n]`.
+        columns: What else is known of each shape, by name: arrays `[n]`, or the fields of a text
+            file.
         scales: What the coordinates of each shape were multiplied by, or None.
-        texts: Columns as a text file has them; empty where the file was none.
     """
 
     landmarks: np.ndarray
     names: tuple[str, ...] | None = None
     landmark_names: tuple[str, ...] | None = None
-    columns: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    columns: Mapping[str, np.ndarray | list[str]] = dataclasses.field(default_factory=dict)
     scales: np.ndarray | None = None
-    texts: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-
-    def classes(self, column: str) -> np.ndarray:
-        """A column as classes.
-
-        Args:
-            column: Its name.
-
-        Returns:
-            The column where it holds integers; what a text file says where it was made other
-            numbers, which are no classes.
-        """
-        values = self.columns[column]
-        return self.texts.get(column, values) if values.dtype.kind == "f" else values
 
 
 def read_csv(path: Path) -> StoredLandmarks:
@@ -73,93 +60,69 @@ def read_csv(path: Path) -> StoredLandmarks:
         DataError: If a column is missing, a row is of another length or doubled, a field is not a
             number, a shape lacks a landmark, or a further column varies within a shape.
     """
-    text = read_text(path)
-    header = text.lstrip().split("\n", 1)[0]
-    delimiter = max(",;\t", key=header.count)
-    reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True, strict=True)
-    table: _Table | None = None
-    try:
-        for row in reader:
-            cells = [cell.strip() for cell in row]
-            if table is None and any(cells):
-                table = _table(cells, path)
-            elif table is not None and any(cells):
-                table.add(cells, reader.line_num)
-    except csv.Error as error:
-        raise DataError(
-            f"line {reader.line_num} of {str(path)!r} is no row of a table ({error}); save it "
-            f"again as .csv."
-        ) from error
-    if table is None or not table.points:
-        raise DataError(f"{str(path)!r} holds a header and no rows; give one row a landmark.")
-    return table.landmarks()
-
-
-@dataclasses.dataclass
-class _Table:
-    """The rows that were read so far."""
-
-    path: Path
-    header: list[str]
-    axes: list[str]
-    points: dict[str, dict[str, tuple[list[float], int]]] = dataclasses.field(default_factory=dict)
-    """Coordinates and line of each landmark of each shape."""
-    extras: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
-
-    def add(self, cells: list[str], line: int) -> None:
-        """Take one row."""
-        where = f"line {line} of {str(self.path)!r}"
-        if len(cells) != len(self.header):
-            raise DataError(
-                f"{where} has {len(cells)} fields, and the header {len(self.header)}; make them "
-                f"the same, or put quotes around a field that holds the delimiter."
-            )
-        fields = dict(zip(self.header, cells, strict=True))
+    # Coordinates and line of each landmark of each shape, and the further fields of each shape.
+    points: dict[str, dict[str, tuple[list[float], int]]] = {}
+    further: dict[str, dict[str, str]] = {}
+    for line, fields in _rows(path):
+        where = f"line {line} of {str(path)!r}"
         shape, landmark = fields.pop("shape"), fields.pop("landmark")
         if not shape or not landmark:
             raise DataError(f"{where} names no shape or no landmark; fill in both.")
-        known = self.points.setdefault(shape, {})
+        known = points.setdefault(shape, {})
         if landmark in known:
             raise DataError(
                 f"{where} repeats landmark {landmark!r} of shape {shape!r} from line "
                 f"{known[landmark][1]}; keep one of the two rows."
             )
         what = f"of landmark {landmark!r} of shape {shape!r}, {where},"
-        place = [as_number(fields.pop(axis), f"{axis} {what}") for axis in self.axes]
-        known[landmark] = place, line
-        first = self.extras.setdefault(shape, fields)
+        axes = [axis for axis in "xyz" if axis in fields]
+        known[landmark] = [as_number(fields.pop(axis), f"{axis} {what}") for axis in axes], line
+        first = further.setdefault(shape, fields)
         for column, value in fields.items():
             if value != first[column]:
                 raise DataError(
                     f"column {column!r} must have one value for a shape: shape {shape!r} in "
-                    f"{str(self.path)!r} has {first[column]!r} and {value!r}; keep one, or leave "
-                    f"out the column."
+                    f"{str(path)!r} has {first[column]!r} and {value!r}; keep one of them."
                 )
+    if not points:
+        raise DataError(f"{str(path)!r} holds a header and no rows; give one row a landmark.")
+    order = _landmark_names(points, path)
+    return StoredLandmarks(
+        np.array([[known[name][0] for name in order] for known in points.values()]),
+        tuple(points),
+        tuple(order),
+        {key: [one[key] for one in further.values()] for key in next(iter(further.values()))},
+    )
 
-    def landmarks(self) -> StoredLandmarks:
-        """Returns all rows as arrays."""
-        names = list(dict.fromkeys(name for known in self.points.values() for name in known))
-        order = sorted(names, key=int) if all(name.isdecimal() for name in names) else names
-        for shape, known in self.points.items():
-            if missing := [name for name in order if name not in known]:
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields the line number of each row of a table, and its fields by column name."""
+    text = read_text(path)
+    delimiter = max(",;\t", key=text.lstrip().split("\n", 1)[0].count)
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True, strict=True)
+    header: list[str] = []
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if not any(cells):
+                continue
+            if not header:
+                header = _header(cells, path)
+            elif len(cells) == len(header):
+                yield reader.line_num, dict(zip(header, cells, strict=True))
+            else:
                 raise DataError(
-                    f"shape {shape!r} in {str(self.path)!r} has {len(known)} of {len(order)} "
-                    f"landmarks and lacks {some(map(repr, missing))}; add the rows, or leave out "
-                    f"the shape, or these landmarks everywhere."
+                    f"line {reader.line_num} of {str(path)!r} has {len(cells)} fields, and the "
+                    f"header {len(header)}; put quotes around a field that holds the delimiter."
                 )
-        others = [name for name in self.header if name not in ("shape", "landmark", *self.axes)]
-        columns = {name: [fields[name] for fields in self.extras.values()] for name in others}
-        return StoredLandmarks(
-            np.array([[known[name][0] for name in order] for known in self.points.values()]),
-            tuple(self.points),
-            tuple(order),
-            {name: as_column(values) for name, values in columns.items()},
-            texts={name: np.array(values, dtype=np.str_) for name, values in columns.items()},
-        )
+    except csv.Error as error:
+        raise DataError(
+            f"line {reader.line_num} of {str(path)!r} is no row of a table ({error}); correct it."
+        ) from error
 
 
-def _table(cells: list[str], path: Path) -> _Table:
-    """A table with a header and no rows."""
+def _header(cells: list[str], path: Path) -> list[str]:
+    """Checks the names of columns, and puts those of shapes and coordinates in lower case."""
     needed = ("shape", "landmark", "x", "y")
     header = [cell.lower() if cell.lower() in (*needed, "z") else cell for cell in cells]
     if not set(needed) <= set(header):
@@ -173,7 +136,20 @@ def _table(cells: list[str], path: Path) -> _Table:
             f"the header of {str(path)!r} names {some(map(repr, doubled))} more than once; "
             f"give each column a name of its own."
         )
-    return _Table(path, header, [axis for axis in "xyz" if axis in header])
+    return header
+
+
+def _landmark_names(points: Mapping[str, Mapping[str, object]], path: Path) -> list[str]:
+    """Orders the names of the landmarks, and checks that every shape has all of them."""
+    names = list(dict.fromkeys(name for known in points.values() for name in known))
+    order = sorted(names, key=int) if all(name.isdecimal() for name in names) else names
+    for shape, known in points.items():
+        if missing := [name for name in order if name not in known]:
+            raise DataError(
+                f"shape {shape!r} in {str(path)!r} has {len(known)} of {len(order)} landmarks and "
+                f"lacks {some(map(repr, missing))}; add the rows, or leave out the shape."
+            )
+    return order
 
 
 def read_tps(path: Path, *, curves: str = "refuse", use_scale: bool = True) -> StoredLandmarks:
@@ -212,24 +188,13 @@ def read_tps(path: Path, *, curves: str = "refuse", use_scale: bool = True) -> S
     scales = _scales(records, path) if use_scale else None
     landmarks = np.array([record.points for record in records])
     landmarks = landmarks.reshape(len(records), -1, records[0].dims)
+    if scales is not None:
+        landmarks *= scales[:, None, None]
     keys = dict.fromkeys(key for record in records for key in record.fields)
     columns = {key: [record.fields.get(key, "") for record in records] for key in keys}
-    names = next(
-        (
-            tuple(columns[key])
-            for key in ("id", "image")
-            if key in columns and all(columns[key]) and len(set(columns[key])) == len(records)
-        ),
-        None,
-    )
-    return StoredLandmarks(
-        landmarks if scales is None else landmarks * scales[:, None, None],
-        names,
-        None,
-        {key: as_column(values) for key, values in columns.items()},
-        scales,
-        {key: np.array(values, dtype=np.str_) for key, values in columns.items()},
-    )
+    candidates = (columns.get(key, [""]) for key in ("id", "image"))
+    unique = (tuple(c) for c in candidates if all(c) and len(set(c)) == len(records))
+    return StoredLandmarks(landmarks, next(unique, None), None, columns, scales)
 
 
 @dataclasses.dataclass
@@ -241,100 +206,89 @@ class _Record:
     points: list[list[float]]
     landmarks: int
     fields: dict[str, str]
-    repeated: set[str] = dataclasses.field(default_factory=set)
 
     def name(self) -> str:
-        """What errors call it."""
+        """The name of this shape in error messages."""
         label = self.fields.get("id") or self.fields.get("image")
         return f"shape {label!r} (line {self.line})" if label else f"the shape of line {self.line}"
 
     def size(self) -> str:
-        """What all shapes have to have in common."""
+        """Describes the size, which must be the same for all shapes."""
         more = len(self.points) - self.landmarks
         curves = f" and {more} points of curves" if more else ""
         return f"{self.landmarks} landmarks{curves} in {self.dims} dimensions"
 
 
 def _records(path: Path) -> list[_Record]:
-    """The shapes of a `.tps` file in order."""
+    """Reads the shapes of a `.tps` file."""
     records: list[_Record] = []
-    awaited = 0
+    expected = 0
     numbered = enumerate((line.strip() for line in io.StringIO(read_text(path))), start=1)
     for number, line in [*((i, text) for i, text in numbered if text), (0, "END=")]:
         if line.startswith(_COMMENT):
             continue
         where = f"line {number} of {str(path)!r}"
         match = _KEY.fullmatch(line)
-        if match and awaited:
+        if match and expected:
             raise DataError(
-                f"{records[-1].name()} in {str(path)!r} ends {awaited} lines of coordinates short "
+                f"{records[-1].name()} in {str(path)!r} ends {expected} lines of coordinates short "
                 f"of what its LM= or POINTS= says; add them, or mark them NA."
             )
         key, value = (match[1].upper(), match[2].strip()) if match else ("", "")
-        if key in ("LM", "LM3"):
-            awaited = _count(value, key, where)
-            records.append(_Record(number, 3 if key == "LM3" else 2, [], awaited, {}))
-        elif number and not records:
+        begins_shape = key in ("LM", "LM3")
+        if number and not records and not begins_shape:
             raise DataError(
                 f"{where} comes before any LM= or LM3=, with which a shape begins in a .tps file: "
                 f"got {line[:40]!r}; remove it, or put it below."
             )
-        elif key in ("POINTS", "POINTS3"):
-            awaited = _count(value, key, where)
+        if begins_shape or key in ("POINTS", "POINTS3"):
+            if not value.isdecimal():
+                raise DataError(
+                    f"{key}= in {where} must give the number of points: got {value!r}; correct it."
+                )
+            expected = int(value)
+            if begins_shape:
+                records.append(_Record(number, 3 if key == "LM3" else 2, [], expected, {}))
         elif match and number and key not in ("CURVES", "OUTLINES"):
-            fields = records[-1].fields
-            known = fields.get(key.lower())
-            if known is not None:
-                records[-1].repeated.add(key.lower())
-            fields[key.lower()] = value if known is None else f"{known}; {value}"
+            fields, key = records[-1].fields, key.lower()
+            fields[key] = f"{fields[key]}; {value}" if key in fields else value
         elif not match:
-            if not awaited:
+            if not expected:
                 raise DataError(
                     f"{where} is neither KEY=value nor coordinates that LM= or POINTS= announced: "
                     f"got {line[:40]!r}; correct the count above it, or remove it."
                 )
-            awaited -= 1
+            expected -= 1
             records[-1].points.append(_coordinates(line, records[-1], where))
     return records
 
 
 def _coordinates(line: str, record: _Record, where: str) -> list[float]:
     texts = line.split()
-    if len(texts) != record.dims and "," in line:
-        raise DataError(
-            f"{where} must hold {record.dims} coordinates with blanks between them: got "
-            f"{line[:40]!r}; write decimal points for commas within numbers, blanks for those "
-            f"between them."
-        )
     if len(texts) != record.dims:
+        remedy = "LM3= above points in space, LM= above points in the plane"
+        if "," in line:
+            remedy = "decimal points for commas within numbers"
         raise DataError(
-            f"{where} must hold {record.dims} coordinates: got {line[:40]!r}; write LM3= above "
-            f"points in space, LM= above points in the plane, with blanks between the numbers."
+            f"{where} must hold {record.dims} coordinates: got {line[:40]!r}; write {remedy}, with "
+            f"blanks between the numbers."
         )
     what = f"a coordinate of {record.name()}, {where}"
     return [as_number(text, what) for text in texts]
 
 
-def _count(value: str, key: str, where: str) -> int:
-    if not value.isdecimal():
-        raise DataError(
-            f"{key}= in {where} must give the number of points: got {value!r}; correct it."
-        )
-    return int(value)
-
-
 def _refuse_missing(records: Sequence[_Record], path: Path) -> None:
-    """Refuses landmarks at -1 -1, where tpsDig puts those that it was told to leave out."""
-    lost = [
+    """Refuses landmarks at -1 -1, which is how tpsDig marks missing ones."""
+    missing = [
         (record, number)
         for record in records
         for number, point in enumerate(record.points)
         if all(value == -1.0 for value in point)
     ]
-    if lost:
-        record, number = lost[0]
+    if missing:
+        record, number = missing[0]
         mark = " ".join(["-1"] * record.dims)
-        more = f", and so are {len(lost) - 1} more" if len(lost) > 1 else ""
+        more = f", and so are {len(missing) - 1} more" if len(missing) > 1 else ""
         raise DataError(
             f"landmark {number} (counted from 0) of {record.name()} in {str(path)!r} is "
             f"missing{more}: in a .tps file {mark} means that; fill it in, or leave out the shape, "
@@ -343,30 +297,28 @@ def _refuse_missing(records: Sequence[_Record], path: Path) -> None:
 
 
 def _scales(records: Sequence[_Record], path: Path) -> np.ndarray | None:
-    """`SCALE=` of every shape, or None where there is none at all."""
+    """Reads `SCALE=` of every shape; None where no shape has one."""
     without = [record for record in records if "scale" not in record.fields]
     if len(without) == len(records):
         return None
     if without:
         raise DataError(
             f"{without[0].name()} in {str(path)!r} has no SCALE=, which "
-            f"{len(records) - len(without)} other shapes have; add it, or pass use_scale=False to "
-            f"leave all coordinates as they are."
+            f"{len(records) - len(without)} other shapes have; add it, or pass use_scale=False."
         )
-    return np.array([_scale(record, path) for record in records])
-
-
-def _scale(record: _Record, path: Path) -> float:
-    text, where = record.fields["scale"], f"{record.name()} in {str(path)!r}"
-    if "scale" in record.repeated:
-        raise DataError(f"{where} repeats SCALE=: got {text!r}; keep one, or pass use_scale=False.")
-    scale = as_number(text, f"SCALE= of {where}")
-    if not 0.0 < scale < np.inf:
-        raise DataError(
-            f"SCALE= of {where} must be a positive number: got {text!r}; correct it, or pass "
-            f"use_scale=False."
-        )
-    return scale
+    scales = np.empty(len(records))
+    for number, record in enumerate(records):
+        text, where = record.fields["scale"], f"{record.name()} in {str(path)!r}"
+        if "; " in text:
+            raise DataError(
+                f"{where} repeats SCALE=: got {text!r}; keep one, or pass use_scale=False."
+            )
+        scales[number] = as_number(text, f"SCALE= of {where}")
+        if not 0.0 < scales[number] < np.inf:
+            raise DataError(
+                f"SCALE= of {where} must be a positive number: got {text!r}; or use_scale=False."
+            )
+    return scales
 
 
 def as_column(values: Sequence[str]) -> np.ndarray:
@@ -383,13 +335,11 @@ def as_column(values: Sequence[str]) -> np.ndarray:
     texts = np.array(values, dtype=np.str_)
     if not all(map(_NUMBER.fullmatch, values)):
         return texts
-    try:
+    # Numbers with a fraction, or too large ones, are no integers.
+    with contextlib.suppress(ValueError, OverflowError):
         integers = texts.astype(np.int64)
         if integers.astype(np.str_).tolist() == texts.tolist():
             return integers
-    except (ValueError, OverflowError):
-        # With a fraction, or too large.
-        pass
     numbers = texts.astype(np.float64)
     return numbers if len(np.unique(numbers)) == len(np.unique(texts)) else texts
 

@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 
 from diffclust import _validation
-from diffclust._validation import some
+from diffclust._validation import reason_of, some
 from diffclust.data.arrays import check_labels
-from diffclust.data.dataset import LABEL_KEYS, DataError, LandmarkSet, encode_labels, reason_of
-from diffclust.data.files import refuse_bombs
-from diffclust.data.landmark_text import CURVES, StoredLandmarks, read_csv, read_tps
+from diffclust.data.dataset import LABEL_KEYS, DataError, LandmarkSet, encode_labels
+from diffclust.data.files import read_members
+from diffclust.data.landmark_text import CURVES, StoredLandmarks, as_column, read_csv, read_tps
 
 FORMATS = (".npz", ".csv", ".tps")
 """Files that `load_landmarks` reads."""
@@ -60,8 +60,7 @@ def load_landmarks(
     )
     if landmarks.shape[2] > 3:
         raise DataError(
-            f"{where} must be [n, landmarks, 2] or [n, landmarks, 3]: got "
-            f"{list(landmarks.shape)}; coordinates come last."
+            f"{where} must be [n, k, 2 or 3]: got {list(landmarks.shape)}; coordinates come last."
         )
     codes, names = encode_labels(_labels(stored, labels, len(landmarks), path))
     return LandmarkSet(
@@ -70,7 +69,10 @@ def load_landmarks(
         labels=codes,
         label_names=names,
         landmark_names=stored.landmark_names,
-        columns=stored.columns,
+        columns={
+            key: as_column(values) if isinstance(values, list) else values
+            for key, values in stored.columns.items()
+        },
         scales=stored.scales,
         name=path.stem if name is None else name,
         path=str(path),
@@ -112,7 +114,11 @@ def _labels(
         if labels is None:
             return None
     what = f"column {labels!r} in {str(path)!r}" if isinstance(labels, str) else "labels"
-    given = stored.classes(labels) if isinstance(labels, str) else np.asarray(labels)
+    given = stored.columns[labels] if isinstance(labels, str) else np.asarray(labels)
+    if isinstance(given, list):
+        # Numbers with a fraction are no classes: of these, what the text file says.
+        values = as_column(given)
+        given = np.array(given, dtype=np.str_) if values.dtype.kind == "f" else values
     checked = check_labels(given, n, what, noun="shapes", remedy="pass those of these shapes")
     if checked.dtype.kind == "U" and (empty := np.flatnonzero(checked == "")).size:
         unnamed = empty.tolist()
@@ -136,10 +142,7 @@ def read_npz(path: Path) -> StoredLandmarks:
         DataError: If the file is damaged, needs pickle, or has no landmarks.
     """
     try:
-        # Opened here, so that it is closed also when it turns out to be damaged.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            refuse_bombs(archive, path)
-            arrays = {key: np.asarray(archive[key]) for key in archive.files}
+        arrays = read_members(path)
     except DataError:
         raise
     # A damaged file fails in many ways: zip, deflate and header each have their own.
@@ -167,7 +170,7 @@ def read_npz(path: Path) -> StoredLandmarks:
 
 
 def table_of(path: Path) -> Literal["landmarks", "series"] | None:
-    """Says what a file holds that someone takes for images.
+    """Tells whether a file that was given for images holds landmarks or series.
 
     Args:
         path: What may be a file.

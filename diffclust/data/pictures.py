@@ -9,28 +9,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diffclust._validation import reason_of
 from diffclust.data.arrays import fit_picture
-from diffclust.data.dataset import FileError, reason_of
+from diffclust.data.dataset import FileError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FORMATS = {
-    ".png": "PNG",
-    ".jpg": "JPEG",
-    ".jpeg": "JPEG",
-    ".tif": "TIFF",
-    ".tiff": "TIFF",
-    ".webp": "WEBP",
-    ".bmp": "BMP",
-    ".gif": "GIF",
-}
-"""The formats that are read, by suffix; which of them a file has is told from its bytes."""
+FORMATS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp", ".gif")
+"""The files that are read, by suffix; which format a file has is told from its bytes."""
+
+PILLOW_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+"""Their formats, as Pillow calls them."""
 
 OTHER_SUFFIXES = (".avif", ".heic", ".jp2")
 """Pictures of formats that are not read: leaving them out unsaid would lose data."""
 
-_NAMES = "PNG, JPEG, TIFF, WebP, BMP or GIF"
+_FORMAT_NAMES = "PNG, JPEG, TIFF, WebP, BMP or GIF"
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0  # tags of TIFF, and a value
 _ROUNDING = 1e-5
 
@@ -58,8 +53,8 @@ def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(source, formats=sorted(set(FORMATS.values()))) as picture:
-            _refuse_unfit(picture)
+        with Image.open(source, formats=PILLOW_FORMATS) as picture:
+            _check_picture(picture)
             if size is not None:
                 # JPEG can be decoded at a half, a quarter or an eighth in a fraction of the time;
                 # twice the wanted size leaves the resizing something to average.
@@ -70,7 +65,7 @@ def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.
         raise
     except UnidentifiedImageError as error:
         content = source.stat().st_size if isinstance(source, Path) else source.seek(0, 2)
-        raise FileError(f"not a {_NAMES} image" if content else "empty") from error
+        raise FileError(f"not a {_FORMAT_NAMES} image" if content else "empty") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise FileError("a decompression bomb") from error
     except MemoryError as error:
@@ -83,7 +78,7 @@ def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.
 
 @contextlib.contextmanager
 def quiet_decoding() -> Generator[None]:
-    """What Pillow only warns of is passed over, but for bombs, which become errors.
+    """Ignores the warnings of Pillow, but for decompression bombs, which become errors.
 
     Warning filters are the whole process's: set them around threads, not in them.
 
@@ -98,7 +93,7 @@ def quiet_decoding() -> Generator[None]:
         yield
 
 
-def _refuse_unfit(picture: "Image") -> None:
+def _check_picture(picture: "Image") -> None:
     """Refuses bombs, of which Pillow itself only warns up to twice its limit, and several frames.
 
     Taking the first of several frames would lose the others unsaid.
@@ -116,8 +111,8 @@ def _refuse_unfit(picture: "Image") -> None:
         raise FileError("animated, or of several pages; save the one that counts")
 
 
-def _upright(picture: "Image") -> "Image":
-    """Rotated and mirrored as EXIF asks."""
+def _exif_transposed(picture: "Image") -> "Image":
+    """Rotates and mirrors a picture as its EXIF tags say."""
     from PIL import ImageOps
 
     try:
@@ -131,17 +126,17 @@ def _to_pixels(picture: "Image", size: tuple[int, int] | None) -> np.ndarray:
     from PIL import Image
 
     if picture.mode.startswith(("I", "F")):
-        picture = Image.fromarray(_deep_grey(picture))
+        picture = Image.fromarray(_to_float_grey(picture))
     else:
-        picture = _shallow(_upright(picture))
+        picture = _to_8_bits(_exif_transposed(picture))
     if size is not None:
         picture = fit_picture(picture, size)
     pixels = np.asarray(picture)
     return pixels[..., None] if pixels.ndim == 2 else pixels
 
 
-def _shallow(picture: "Image") -> "Image":
-    """Grey or RGB of 8 bits."""
+def _to_8_bits(picture: "Image") -> "Image":
+    """Converts a picture to grey or RGB of 8 bits."""
     if picture.mode in ("1", "L", "LA"):
         return _on_black(picture).convert("L")
     is_palette = picture.mode in ("P", "PA")
@@ -153,10 +148,10 @@ def _shallow(picture: "Image") -> "Image":
     return picture
 
 
-def _deep_grey(picture: "Image") -> np.ndarray:
+def _to_float_grey(picture: "Image") -> np.ndarray:
     """Grey of more than 8 bits or of floats in [0, 1], float32 `[height, width]`."""
     tags = getattr(picture, "tag_v2", {})
-    stored = np.asarray(_upright(picture))
+    stored = np.asarray(_exif_transposed(picture))
     if picture.mode.startswith("I;16") or picture.format == "PNG":
         bits = tags.get(_BITS_PER_SAMPLE, 16)
         values = stored.astype(np.float32) / np.float32(2 ** np.ravel(bits)[0] - 1)
@@ -176,7 +171,7 @@ def _deep_grey(picture: "Image") -> np.ndarray:
 
 
 def _on_black(picture: "Image") -> "Image":
-    """Laid over black where it is transparent."""
+    """Blends a picture over black where it is transparent."""
     from PIL import Image
 
     if not picture.has_transparency_data:

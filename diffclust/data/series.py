@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from diffclust import _validation
+from diffclust._validation import reason_of
 from diffclust.data.arrays import check_labels
-from diffclust.data.dataset import LABEL_KEYS, DataError, SeriesSet, encode_labels, reason_of
-from diffclust.data.files import refuse_bombs
+from diffclust.data.dataset import LABEL_KEYS, DataError, SeriesSet, encode_labels
+from diffclust.data.files import read_members
 
 FORMATS = (".npz", ".csv", ".ts")
 """Files that `load_series` reads."""
@@ -85,9 +86,7 @@ def load_series(
 
 
 def _read_npz(path: Path) -> tuple[Any, np.ndarray | None]:
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        refuse_bombs(archive, path)
-        arrays = {key: np.asarray(archive[key]) for key in archive.files}
+    arrays = read_members(path)
     if "series" not in arrays:
         raise DataError(
             f"{str(path)!r} has no key 'series'; save them with np.savez(path, series=series)"

@@ -1,7 +1,6 @@
 """One entry for every source: a name, a folder, or a file."""
 
 import dataclasses
-import gzip
 import importlib.util
 import os
 from collections.abc import Callable
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import Unpack
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from diffclust.data import audio
 from diffclust.data.arrays import LoadOptions, LoadSettings, fit_images
@@ -81,12 +79,12 @@ def load(
 def _is_folder(source: str | Path) -> bool:
     if not str(source):
         # As a path it would be the current folder, which an unset shell variable does not mean.
-        raise DataError(f"source must not be empty; give {_possible()}.")
+        raise DataError(f"source must not be empty; give {_known_sources()}.")
     try:
         return Path(source).is_dir()
     except OSError as error:
         raise DataError(
-            f"source {str(source)!r} cannot be opened ({error.strerror}); give {_possible()}."
+            f"source {str(source)!r} cannot be opened ({error.strerror}); give {_known_sources()}."
         ) from error
 
 
@@ -121,20 +119,19 @@ def _load_file(source: str, options: LoadOptions) -> Dataset:
         what = "is a single recording, and clustering needs many"
     else:
         what = "is not a folder, .npy, .npz or IDX file"
-    raise DataError(f"source {source!r} {what}; give {_possible()}.")
+    raise DataError(f"source {source!r} {what}; give {_known_sources()}.")
 
 
-def _possible() -> str:
-    """What can be a source."""
+def _known_sources() -> str:
+    """Names in words what can be a source."""
     return (
-        f"a folder of images ({', '.join(FORMATS)}) or recordings "
-        f"({', '.join(audio.FORMATS)}), a file ({', '.join(_SUFFIXES)}, IDX), tfds: and a "
-        f"name, or one of {', '.join(_NAMED)}"
+        f"a folder of images ({', '.join(FORMATS)}) or recordings ({', '.join(audio.FORMATS)}), a "
+        f"file ({', '.join(_SUFFIXES)}, IDX), tfds: and a name, or one of {', '.join(_NAMED)}"
     )
 
 
-def _stored(name: str) -> Path:
-    """Where a named set lies."""
+def _npz_path(name: str) -> Path:
+    """Returns the file of a named set."""
     folder = os.environ.get(DATA_DIR)
     if not folder:
         raise DataError(
@@ -150,13 +147,13 @@ def _stored(name: str) -> Path:
     return path
 
 
-def _from_data_dir(name: str, options: LoadOptions) -> Dataset:
-    return load_array(_stored(name), name=name, **vars(options))
+def _load_stored(name: str, options: LoadOptions) -> Dataset:
+    return load_array(_npz_path(name), name=name, **vars(options))
 
 
-def _from_mnist(name: str, options: LoadOptions) -> Dataset:
+def _load_affine_or_diffeo(name: str, options: LoadOptions) -> Dataset:
     make = {"affine-mnist": affine_mnist, "diffeo-mnist": diffeo_mnist}[name]
-    stored = read_archive(_stored("mnist"), "train")
+    stored = read_archive(_npz_path("mnist"), "train")
     parts = make(stored.images, stored.labels, seed=options.seed)
     if options.split != "all":
         return parts[options.split == "test"]
@@ -165,16 +162,16 @@ def _from_mnist(name: str, options: LoadOptions) -> Dataset:
     return dataclasses.replace(parts[0], **joined)
 
 
-def _from_mnist_1k(name: str, options: LoadOptions) -> Dataset:
+def _load_mnist_1k(name: str, options: LoadOptions) -> Dataset:
     settings = {**vars(options), "split": "test", "limit": 1000}
-    return load_array(_stored("mnist"), name=name, **settings)
+    return load_array(_npz_path("mnist"), name=name, **settings)
 
 
-def _from_mnist_color(name: str, options: LoadOptions) -> Dataset:
-    stored = read_archive(_stored("mnist"))
+def _load_mnist_color(name: str, options: LoadOptions) -> Dataset:
+    stored = read_archive(_npz_path("mnist"))
     first, count = 0, len(stored.images)
     if options.split != "all":
-        n_test = len(read_archive(_stored("mnist"), "test").images)
+        n_test = len(read_archive(_npz_path("mnist"), "test").images)
         first, count = (count - n_test, n_test) if options.split == "test" else (0, count - n_test)
     chosen = options.draw(count)
     made = mnist_color(stored.images, stored.labels, seed=options.seed, indices=first + chosen)
@@ -182,8 +179,8 @@ def _from_mnist_color(name: str, options: LoadOptions) -> Dataset:
     return dataclasses.replace(made, indices=chosen)
 
 
-def _from_mnist_test(name: str, options: LoadOptions) -> Dataset:
-    stored = read_archive(_stored("mnist"), "test")
+def _load_affnist_like(name: str, options: LoadOptions) -> Dataset:
+    stored = read_archive(_npz_path("mnist"), "test")
     chosen = options.draw(len(stored.images))
     return affnist_like(stored.images, stored.labels, seed=options.seed, indices=chosen)
 
@@ -201,13 +198,13 @@ def _refuse_split(name: str, options: LoadOptions) -> None:
 
 _NAMED: dict[str, Callable[[str, LoadOptions], Dataset]] = {
     "digits": lambda name, options: load_digits(),
-    "mnist": _from_data_dir,
-    "usps": _from_data_dir,
-    "affine-mnist": _from_mnist,
-    "diffeo-mnist": _from_mnist,
-    "mnist-1k": _from_mnist_1k,
-    "mnist-color": _from_mnist_color,
-    "affnist-like": _from_mnist_test,
+    "mnist": _load_stored,
+    "usps": _load_stored,
+    "affine-mnist": _load_affine_or_diffeo,
+    "diffeo-mnist": _load_affine_or_diffeo,
+    "mnist-1k": _load_mnist_1k,
+    "mnist-color": _load_mnist_color,
+    "affnist-like": _load_affnist_like,
 }
 _SUFFIXES = (".npy", ".npz")
 
@@ -221,25 +218,15 @@ def load_digits() -> Dataset:
     References:
         E. Alpaydin, C. Kaynak, "Optical recognition of handwritten digits", UCI, 1998 (test part).
     """
-    images, labels = _read_digits()
+    # Read as it lies: importing scikit-learn takes longer than everything before the first step.
+    spec = importlib.util.find_spec("sklearn")
+    assert spec is not None
+    assert spec.origin is not None
+    file = Path(spec.origin).with_name("datasets") / "data" / "digits.csv.gz"
+    table = np.loadtxt(file, delimiter=",")
     return Dataset(
-        images=(images[..., None] / 16.0).astype(np.float32),
-        labels=labels.astype(np.int64),
+        images=(table[:, :-1].reshape(-1, 8, 8, 1) / 16.0).astype(np.float32),
+        labels=table[:, -1].astype(np.int64),
         label_names=tuple(str(label) for label in range(10)),
         name="digits",
     )
-
-
-def _read_digits() -> tuple[Float[np.ndarray, "n height width"], Int[np.ndarray, " n"]]:
-    # Importing scikit-learn takes longer than everything else before the first step.
-    spec = importlib.util.find_spec("sklearn")
-    for place in (spec.submodule_search_locations or []) if spec is not None else []:
-        path = Path(place) / "datasets" / "data" / "digits.csv.gz"
-        if path.is_file():
-            with gzip.open(path, "rt") as file:
-                table = np.loadtxt(file, delimiter=",")
-            return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
-    from sklearn import datasets
-
-    bunch = datasets.load_digits()
-    return bunch.images, bunch.target

@@ -5,8 +5,6 @@ records; `open_stream` makes them of what the command line takes. Models cluster
 """
 
 import functools
-import os
-import secrets
 import struct
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
@@ -36,13 +34,14 @@ from diffclust.data.folder import (
 )
 from diffclust.data.pictures import quiet_decoding, read_picture
 from diffclust.image_source import Faults, ImageSource, SizedImages, installed_memory, uniform
+from diffclust.storage.staging import staged_file
 
 _LOCAL_HEADER = 30
 """Bytes of what precedes a member of a zip file, but for its name and extra field."""
 
 
 class RawImages(SizedImages):
-    """Images that lie one after the other in a file, uncompressed, in the order of C.
+    """Images that are stored uncompressed in a file, one after the other, in C order.
 
     They are read, not mapped: of a mapped file what was looked at counts as used memory.
     """
@@ -295,7 +294,7 @@ def write_stream(
     shape: tuple[int, ...],
     dtype: str | np.dtype = "uint8",
 ) -> None:
-    """Writes a large `.npy` file piece by piece; it is there complete or not at all.
+    """Writes a large `.npy` file in chunks; a file that is not complete is removed.
 
     Args:
         path: The file; one that exists is replaced.
@@ -307,28 +306,21 @@ def write_stream(
         DataError: If the chunks do not make up that shape, or are of another type.
         OSError: If it cannot be written.
     """
-    path, stored = Path(path), np.dtype(dtype)
-    staged = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    written = 0
-    try:
-        with staged.open("wb") as file:
-            descr = np.lib.format.dtype_to_descr(stored)
-            header = {"descr": descr, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-            for chunk in chunks:
-                if chunk.shape[1:] != tuple(shape[1:]) or chunk.dtype != stored:
-                    raise DataError(
-                        f"chunks must be {stored} of shape (m, {', '.join(map(str, shape[1:]))}): "
-                        f"got {chunk.dtype} of {chunk.shape}."
-                    )
-                file.write(np.ascontiguousarray(chunk).data)
-                written += len(chunk)
+    stored, written = np.dtype(dtype), 0
+    with staged_file(path, overwrite=True) as staged, staged.open("wb") as file:
+        descr = np.lib.format.dtype_to_descr(stored)
+        header = {"descr": descr, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for chunk in chunks:
+            if chunk.shape[1:] != tuple(shape[1:]) or chunk.dtype != stored:
+                raise DataError(
+                    f"chunks must be {stored} of shape (m, {', '.join(map(str, shape[1:]))}): "
+                    f"got {chunk.dtype} of {chunk.shape}."
+                )
+            file.write(np.ascontiguousarray(chunk).data)
+            written += len(chunk)
         if written != shape[0]:
             raise DataError(f"the chunks hold {written} images, and the shape says {shape[0]}.")
-        os.replace(staged, path)
-    except BaseException:
-        staged.unlink(missing_ok=True)
-        raise
 
 
 def open_stream(source: str | Path, **settings: Unpack[LoadSettings]) -> Dataset:
@@ -367,7 +359,7 @@ def outgrows_memory(
         limit: At most so many of them; None for all.
 
     Returns:
-        False also where nobody knows.
+        False also where the size of the memory or of the images is unknown.
     """
     path, installed = Path(source), installed_memory()
     if installed is None:
@@ -378,7 +370,7 @@ def outgrows_memory(
             count, shape = len(files), read_picture(path / files[0], size).shape
         else:
             count, *shape = _open_file(path, "all", labels=False)[0].shape
-    # Whatever is wrong with it, who reads it will tell.
+    # Reading it will report what is wrong.
     except (DataError, FileError, OSError):
         return False
     height, width = size or shape[:2]
@@ -389,7 +381,7 @@ def outgrows_memory(
 def _open_file(
     path: Path, split: str, *, labels: bool = True
 ) -> tuple[ImageSource, np.ndarray | None]:
-    """The images of a file, and their labels as they are stored."""
+    """Opens the images of a file, and reads their labels."""
     suffix = path.suffix.lower()
     if suffix not in (".npy", ".npz") or not path.is_file():
         raise DataError(
@@ -402,11 +394,11 @@ def _open_file(
         if split != "all":
             raise no_split(path, split, "it is one array")
         with path.open("rb") as file:
-            return _raw(path, file), None
+            return _open_array(path, file), None
 
 
-def _raw(path: Path, file: BinaryIO) -> RawImages:
-    """The images of an array that begins where the file stands."""
+def _open_array(path: Path, file: BinaryIO) -> RawImages:
+    """Opens the images of an array that begins at the file's position."""
     version = np.lib.format.read_magic(file)
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -414,10 +406,10 @@ def _raw(path: Path, file: BinaryIO) -> RawImages:
     }
     if version not in readers:
         raise ValueError(f"format {version} holds no plain numbers")
-    shape, in_columns, dtype = readers[version](file)
+    shape, is_fortran, dtype = readers[version](file)
     if dtype.hasobject:
         raise DataError(f"{str(path)!r} needs pickle, which is never loaded; save plain numbers.")
-    if in_columns:
+    if is_fortran:
         raise DataError(
             f"{str(path)!r} holds its images column by column (Fortran order), which cannot be "
             f"read one by one; save it again with np.save(path, np.ascontiguousarray(images))."
@@ -458,25 +450,25 @@ def _open_member(path: Path, file: BinaryIO, member: zipfile.ZipInfo) -> RawImag
     # Sizes of the name and of the extra field, which may differ from those in the directory.
     name, extra = struct.unpack("<HH", header[26:30])
     file.seek(member.header_offset + _LOCAL_HEADER + name + extra)
-    return _raw(path, file)
+    return _open_array(path, file)
 
 
 def _open_folder(files: FolderFiles, options: LoadOptions) -> Dataset:
-    """Decodes all once, for what has to be known before: faults, one size, grey or not."""
-    kept, bad, flat, shape = [], [], [], (0, 0, 0)
+    """Decodes all files once to find faults, the common size and the number of channels."""
+    kept, faults, shape = [], [], (0, 0, 0)
     decode = functools.partial(read_picture, size=options.target)
     with quiet_decoding():
-        for position, pixels in decode_listed(decode, files.paths, files.listing, options, bad):
+        for position, pixels in decode_listed(decode, files.listing, options):
             shape = (*pixels.shape[:2], max(shape[2], pixels.shape[2]))
             shown = intensities(pixels, options.channels or pixels.shape[2])[None]
-            flat.append((False, not shown.any(), uniform(shown)[0]))
+            faults.append((False, not shown.any(), uniform(shown)[0]))
             kept.append(position)
     height, width, depth = shape
     images = FolderImages(
-        [files.paths[i] for i in kept],
+        [files.listing.items[i] for i in kept],
         shape=(height, width, options.channels or depth),
         size=options.target,
     )
-    # Known already: else all would be decoded once more. Pixels of files are always numbers.
-    images.faults = Faults(*map(np.flatnonzero, np.array(flat).T))
-    return files.dataset(images, np.array(kept, np.int64), bad)
+    # Without these, all files would be decoded once more. Pixels of files are always finite.
+    images.faults = Faults(*map(np.flatnonzero, np.array(faults).T))
+    return files.dataset(images, np.array(kept, np.int64))

@@ -3,13 +3,14 @@
 import io
 import os
 import re
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
 
-from diffclust._validation import some
+from diffclust._validation import reason_of, some
 from diffclust.data.arrays import LoadOptions, LoadSettings
-from diffclust.data.dataset import DataError, Dataset, FileError, reason_of
+from diffclust.data.dataset import DataError, Dataset, FileError
 from diffclust.data.folder import Listing, gather
 from diffclust.data.pictures import quiet_decoding, read_picture
 
@@ -19,7 +20,7 @@ PREFIX = "tfds:"
 DATA_DIR = "TFDS_DATA_DIR"
 """The environment variable that names the folder of prepared sets."""
 
-_NAME = re.compile(r"[A-Za-z]\w*(/\w[\w.+-]*)?(:[0-9*]+\.[0-9*]+\.[0-9*]+)?", re.ASCII)
+_SET_NAME = re.compile(r"[A-Za-z]\w*(/\w[\w.+-]*)?(:[0-9*]+\.[0-9*]+\.[0-9*]+)?", re.ASCII)
 
 
 def load_tfds(name: str, **settings: Unpack[LoadSettings]) -> Dataset:
@@ -44,9 +45,9 @@ def load_tfds(name: str, **settings: Unpack[LoadSettings]) -> Dataset:
     """
     options = LoadOptions(**settings)
     target = options.target
-    prepared = _find(name)
-    image, label = _features(name, prepared.info.features)
-    records = _open(name, prepared, image, options.split)
+    builder = _builder(name)
+    image, label = _image_and_label(name, builder.info.features)
+    records = _open_records(name, builder, image, options.split)
     indices = options.draw(len(records))
     codes = np.full(len(indices), -1, np.int64)
 
@@ -62,27 +63,27 @@ def load_tfds(name: str, **settings: Unpack[LoadSettings]) -> Dataset:
         codes[position] = code
         return read_picture(io.BytesIO(content), target)
 
-    listing = Listing(repr(PREFIX + name), tuple(f"record {index}" for index in indices))
+    names = [f"record {index}" for index in indices]
+    listing = Listing(range(len(indices)), names, repr(PREFIX + name))
     with quiet_decoding():
-        images, kept, bad = gather(decode, range(len(indices)), listing, options)
+        images, kept = gather(decode, listing, options)
     # Sets with a part that is not labelled mark it by -1.
     has_labels = label is not None and bool(np.all(codes[kept] >= 0))
     return Dataset(
         images=images,
         labels=codes[kept] if has_labels else None,
-        label_names=tuple(prepared.info.features[label].names) if has_labels else None,
+        label_names=tuple(builder.info.features[label].names) if has_labels else None,
         name=name,
-        skipped=tuple(listing.names[position] for position in bad),
+        skipped=tuple(names[i] for i in np.delete(np.arange(len(names)), kept)),
         indices=indices[kept],
     )
 
 
-def _find(name: str) -> Any:
-    """The builder of a set that lies ready; without the code that makes it, or a network."""
-    if not _NAME.fullmatch(name):
+def _builder(name: str) -> Any:
+    """Returns the builder of a prepared set; neither its own code nor a network is needed."""
+    if not _SET_NAME.fullmatch(name):
         raise DataError(
-            f"{PREFIX + name!r} is no name of a set; give it as tfds:mnist, tfds:emnist/letters, "
-            f"or tfds:emnist/letters:3.1.0."
+            f"{PREFIX + name!r} is no name of a set; give one such as tfds:emnist/letters:3.1.0."
         )
     try:
         from tensorflow_datasets.core.read_only_builder import builder_from_files
@@ -95,7 +96,8 @@ def _find(name: str) -> Any:
     try:
         builder = builder_from_files(name, data_dir=folder)
     except Exception as error:
-        known = _prepared(folder)
+        entries = Path(folder).glob("[!.]*/")
+        known = sorted(entry.name for entry in entries if entry.name != "downloads")
         holds = f"which holds {some(map(repr, known))}" if known else "which holds no sets"
         raise DataError(
             f"'{PREFIX}{name}' is not in {folder!r}, {holds}; {_how_to_prepare(name)}, or set "
@@ -109,15 +111,6 @@ def _find(name: str) -> Any:
     return builder
 
 
-def _prepared(folder: str) -> list[str]:
-    """The sets, or what may be sets, of a folder."""
-    try:
-        entries = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-    except OSError:
-        return []
-    return [entry for entry in entries if entry != "downloads" and not entry.startswith(".")]
-
-
 def _how_to_prepare(name: str) -> str:
     return (
         f"prepare it once with pip install '.[tfds-prepare]' and tfds build "
@@ -125,8 +118,8 @@ def _how_to_prepare(name: str) -> str:
     )
 
 
-def _features(name: str, features: Any) -> tuple[str, str | None]:
-    """Which features are the image and the class."""
+def _image_and_label(name: str, features: Any) -> tuple[str, str | None]:
+    """Returns the names of the features that hold the image and the class."""
     import tensorflow_datasets as tfds
 
     # In sorted order, for what is written has none.
@@ -144,17 +137,16 @@ def _features(name: str, features: Any) -> tuple[str, str | None]:
     dtype = np.dtype(kinds[image].np_dtype)
     if dtype not in (np.uint8, np.uint16):
         raise DataError(
-            f"'{PREFIX}{name}' has images of {dtype}, not of 8 or 16 bits; save them with "
-            f"np.savez, scaled into [0, 1]."
+            f"'{PREFIX}{name}' has images of {dtype}, not of 8 or 16 bits; np.savez them in [0, 1]."
         )
     return image, label
 
 
-def _open(name: str, prepared: Any, image: str, split: str) -> Any:
-    """The records of a split, with the bytes of image files in them."""
+def _open_records(name: str, builder: Any, image: str, split: str) -> Any:
+    """Returns the records of a split, in which images are still encoded."""
     import tensorflow_datasets as tfds
 
-    splits = [key for key, value in prepared.info.splits.items() if value.num_examples]
+    splits = [key for key, value in builder.info.splits.items() if value.num_examples]
     parts = [part for part in ("train", "test") if part in splits] or splits
     if split != "all":
         parts = [part for part in splits if part == split]
@@ -164,7 +156,7 @@ def _open(name: str, prepared: Any, image: str, split: str) -> Any:
             f"use split 'all', or prepare the set again."
         )
     try:
-        records = prepared.as_data_source(
+        records = builder.as_data_source(
             split="+".join(parts), decoders={image: tfds.decode.SkipDecoding()}
         )
         len(records)

@@ -104,7 +104,7 @@ def test_all_ink_is_on_the_canvas(digits):
     images, labels = digits
     made = affnist_like(images, labels, seed=5).images[..., 0]
     rng = np.random.default_rng(5)
-    matrices, shifts = variants._draw_maps(rng, variants._inked(images[..., 0]))
+    matrices, shifts = variants._draw_maps(rng, variants._ink_masks(images[..., 0]))
     margin, reached = 20, np.zeros(4, bool)
     for image, got, matrix, shift in zip(images[..., 0], made, matrices, shifts, strict=True):
         inverse = np.linalg.inv(matrix)[::-1, ::-1]  # rows come first in SciPy
@@ -126,7 +126,7 @@ def test_all_ink_is_on_the_canvas(digits):
 
 def test_maps_keep_to_their_amounts(digits):
     """Rotation, shear and scales, read off the matrices by a QR decomposition."""
-    inked = variants._inked(np.repeat(digits[0][..., 0], 10, axis=0))
+    inked = variants._ink_masks(np.repeat(digits[0][..., 0], 10, axis=0))
     matrices, _ = variants._draw_maps(np.random.default_rng(0), inked)
     rotation, upper = np.linalg.qr(matrices)
     signs = np.sign(np.diagonal(upper, axis1=1, axis2=2))
