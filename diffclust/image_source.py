@@ -109,30 +109,19 @@ class ImageSource(abc.ABC):
         Raises:
             IndexError: If there is no such image.
         """
-        if isinstance(index, slice):
-            return self._read(np.arange(*index.indices(len(self))))
-        rows = np.asarray(index)
-        if rows.dtype == bool:
-            if rows.shape != (len(self),):
-                raise IndexError(f"a mask must have shape ({len(self)},), not {rows.shape}")
-            rows = np.flatnonzero(rows)
-        elif rows.size == 0:
-            rows = rows.astype(np.int64)
-        wrong = (rows < -len(self)) | (rows >= len(self))
-        if wrong.any():
-            raise IndexError(f"index {rows[wrong].flat[0]} is out of range for {len(self)} images")
-        images = self._read(np.where(rows < 0, rows + len(self), rows).reshape(-1))
-        return images.reshape(*rows.shape, *self.shape[1:])
+        # NumPy knows what an index means, and which ones are wrong.
+        rows = np.array(self._positions[index])
+        images = np.asarray(self.read(rows.reshape(-1))) if rows.size else np.zeros(0)
+        return images.astype(self.dtype, copy=False).reshape(*rows.shape, *self.shape[1:])
+
+    @functools.cached_property
+    def _positions(self) -> Int[np.ndarray, " n"]:
+        return np.arange(len(self))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """All images in memory, for `numpy.asarray(source)`."""
         del copy
         return np.asarray(self[:], dtype)
-
-    def _read(self, rows: np.ndarray) -> np.ndarray:
-        if rows.size == 0:
-            return np.zeros((0, *self.shape[1:]), self.dtype)
-        return np.asarray(self.read(rows)).astype(self.dtype, copy=False)
 
     def blocks(self) -> Iterator[Float[np.ndarray, "m height width channels"]]:
         """All images in order, a few megabytes at once.
@@ -161,7 +150,7 @@ class ImageSource(abc.ABC):
         return value
 
     def take(self, index: Int[np.ndarray, " m"]) -> "ImageSource":
-        """Some of the images, which are not read for that.
+        """Selects some of the images without reading them.
 
         Args:
             index: Which ones, in the order in which they shall come.
@@ -189,7 +178,7 @@ class SizedImages(ImageSource):
 
 
 class _Derived(SizedImages):
-    """Images that are made of another source's as they are read."""
+    """Images that are computed from another source as they are read."""
 
     def __init__(
         self, shape: tuple[int, int, int, int], read: Callable[[np.ndarray], np.ndarray]
@@ -217,7 +206,7 @@ def mapped(
     """
     if not isinstance(images, ImageSource):
         return function(images)
-    height, width, channels = images.shape[1:] if sample_shape is None else sample_shape
+    height, width, channels = sample_shape or images.shape[1:]
     shape = (len(images), height, width, channels)
     return _Derived(shape, lambda rows: function(images.read(rows)))
 

@@ -31,21 +31,16 @@ from diffclust.parallel.processes import (
     own_rows,
     own_share,
     row_counts,
-    spans,
     take_rows,
 )
 
 _CPU_BUDGET = 48 * 2**20
 _DEVICE_BUDGET = 2 * 2**30
-_FEW = 4096
+_SMALL_CHUNK = 4096
 
 
 def samples_within(
-    each: int,
-    *,
-    cpu: int = _CPU_BUDGET,
-    device: int = _DEVICE_BUDGET,
-    most: int = 65536,
+    each: int, *, cpu: int = _CPU_BUDGET, device: int = _DEVICE_BUDGET, most: int = 65536
 ) -> int:
     """How many samples a budget of memory, or of other work, holds.
 
@@ -85,7 +80,7 @@ def default_chunk_size(
         most = min(most, largest_read(pixels))
     chunks = -(-num_samples // most)
     size = 16 * -(-num_samples // (16 * chunks))
-    if size > _FEW:
+    if size > _SMALL_CHUNK:
         return size
     # Eight steps to the next power of two.
     step = max(16, 2 ** ((size - 1).bit_length() - 4))
@@ -131,15 +126,15 @@ class StreamedBatches:
         samples: What can be indexed by slices and by arrays along a common leading axis.
         weights: Weights of the samples, and zeros up to a whole number of chunks.
         size: Samples a chunk.
-        place: Makes a batch of rows on the host and their weights.
-        alone: The same, on the devices of this process alone.
+        normalise: Applied to each sample, or None.
+        mesh: Devices that share every chunk, or None for one.
     """
 
     samples: PyTree
     weights: Float[np.ndarray, " padded"]
     size: int
-    place: Callable[[PyTree, np.ndarray], Batch]
-    alone: Callable[[PyTree, np.ndarray], Batch]
+    normalise: Callable[[PyTree], PyTree] | None
+    mesh: Mesh | None
 
     def __len__(self) -> int:
         """How many chunks there are."""
@@ -190,17 +185,18 @@ class StreamedBatches:
         Returns:
             The samples as host arrays with a leading axis.
         """
-        # Padded to whole chunks, for which everything is compiled already.
-        parts = [
-            self._host(index[start : start + self.size])
-            for start in range(0, max(1, len(index)), self.size)
-        ]
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
-    def _host(self, index: np.ndarray) -> PyTree:
-        some = index if len(index) else np.zeros(1, int)
-        batch = self.alone(self._read(some), np.zeros(self.size, self.weights.dtype))
-        return jax.tree.map(lambda leaf: np.array(leaf)[: len(index)], batch.samples)
+        def host(part: np.ndarray) -> PyTree:
+            # Padded to a whole chunk, for which everything is compiled already.
+            rows = self._read(part if len(part) else np.zeros(1, int))
+            # It concerns this process, which must not wait for the others.
+            weight = np.zeros(self.size, self.weights.dtype)
+            batch = self._placed(rows, weight, own_mesh(self.mesh))
+            return jax.tree.map(lambda leaf: np.array(leaf)[: len(part)], batch.samples)
+
+        starts = range(0, max(1, len(index)), self.size)
+        parts = [host(index[start : start + self.size]) for start in starts]
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
     def _rows(self, number: int) -> PyTree:
         start = number * self.size
@@ -214,7 +210,17 @@ class StreamedBatches:
 
     def _batch(self, number: int, rows: Any) -> Batch:
         weight = self.weights[number * self.size : (number + 1) * self.size]
-        return self.place(rows, weight)
+        return self._placed(rows, weight, self.mesh)
+
+    def _placed(self, rows: PyTree, weight: np.ndarray, mesh: Mesh | None) -> Batch:
+        # Outside of compiled programs `jnp.asarray` compiles one for each shape.
+        put = partial(jax.device_put, may_alias=False)
+        if mesh is not None:
+            put = partial(shard_rows, mesh=mesh)
+        rows = jax.tree.map(put, rows)
+        if self.normalise is not None:
+            rows = jitted_map_rows(vmap_rows, self.normalise, rows, mesh)
+        return Batch(rows, put(weight))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -334,8 +340,7 @@ class Chunks(Distributed):
         Returns:
             Their memory, in the order of the indices.
         """
-        take = partial(self._take, memory)
-        return take_rows(take, np.asarray(index), self.counts, self.mesh)
+        return take_rows(partial(self._take, memory), np.asarray(index), self.counts, self.mesh)
 
     def _take(self, chunks: Sequence[PyTree], index: Int[np.ndarray, " m"]) -> PyTree:
         """Rows of this process, on the host, from trees of rows of each chunk."""
@@ -363,11 +368,10 @@ class Chunks(Distributed):
         rows = own.start + np.arange(self.count * size)
         rows[own.stop - own.start :] = own.start
 
-        def part(number: int) -> PyTree:
-            here = rows[number * size : (number + 1) * size]
+        def part(here: np.ndarray) -> PyTree:
             return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[here]), memory)
 
-        return tuple(self.shard(part(number)) for number in range(self.count))
+        return tuple(self.shard(part(here)) for here in rows.reshape(-1, size))
 
     def gather(self, index: Int[np.ndarray, " m"]) -> PyTree:
         """Samples in the order of their indices; all processes must ask.
@@ -403,13 +407,30 @@ class Chunks(Distributed):
         """
         devices = 1 if self.mesh is None else self.mesh.size
         index = np.asarray(index)
-        # Every process needs a sample, if only one that weighs nothing.
-        spare = max(0, num_processes(self.mesh) - index.size)
-        weight = np.append(self.weights[index], np.zeros(spare, self.weights.dtype))
-        index = np.append(index, index[:1].repeat(spare))
-        own = own_share(index.size, self.mesh)
-        samples = jax.tree.map(lambda leaf: leaf[own], self.gather(index))
-        return cut(samples, weight[own], size=-(-size // devices), mesh=self.mesh)
+        samples, weight = share_out(self.gather, index, self.weights[index], self.mesh)
+        return cut(samples, weight, size=-(-size // devices), mesh=self.mesh)
+
+
+def share_out(
+    gather: Callable[[np.ndarray], PyTree], index: np.ndarray, weight: np.ndarray, mesh: Mesh | None
+) -> tuple[PyTree, np.ndarray]:
+    """This process's share of some samples, as many for each; all processes must ask.
+
+    Args:
+        gather: Gives samples of all processes by their indices.
+        index: Which samples; at least one.
+        weight: Their weights.
+        mesh: The devices, or None for one.
+
+    Returns:
+        The samples and their weights; where there are more processes than samples, copies that
+        weigh nothing in some of them.
+    """
+    spare = max(0, num_processes(mesh) - index.size)
+    index = np.append(index, index[:1].repeat(spare))
+    weight = np.append(weight, np.zeros(spare, weight.dtype))
+    own = own_share(index.size, mesh)
+    return jax.tree.map(lambda leaf: leaf[own], gather(index)), weight[own]
 
 
 @eqx.filter_jit
@@ -432,17 +453,10 @@ def step_on_devices(
     return sharded(step, mesh)(state, batch, memory, *others)
 
 
-def _preparation(
-    normalise: Callable[[PyTree], PyTree] | None, sample: PyTree, mesh: Mesh | None
-) -> Callable[[PyTree], PyTree] | None:
-    """Returns what normalises a chunk; None where nothing is to be done."""
-    if normalise is None:
-        return None
-    # A jitted identity copies; a function that does nothing is not worth the memory.
-    traced = jax.make_jaxpr(normalise)(sample).jaxpr
-    if not traced.eqns and list(traced.outvars) == list(traced.invars):
-        return None
-    return lambda rows: jitted_map_rows(vmap_rows, normalise, rows, mesh)
+def _is_identity(function: Callable[[PyTree], PyTree], sample: PyTree) -> bool:
+    """Whether a function does nothing: compiled, it would copy, which is not worth the memory."""
+    traced = jax.make_jaxpr(function)(sample).jaxpr
+    return not traced.eqns and list(traced.outvars) == list(traced.invars)
 
 
 def sample_struct(samples: PyTree) -> PyTree:
@@ -505,23 +519,9 @@ def cut(
     own = np.zeros(size * -(-max(counts) // size), dtype)
     own[:count] = 1 if weight is None else weight
     sample = sample_struct(samples)
-
-    def placing(mesh: Mesh | None) -> Callable[[PyTree, np.ndarray], Batch]:
-        prepare = _preparation(normalise, sample, mesh)
-
-        def place(rows: PyTree, weight: np.ndarray) -> Batch:
-            # Outside of compiled programs `jnp.asarray` compiles one for each shape.
-            put = partial(jax.device_put, may_alias=False)
-            on_device = put if mesh is None else lambda part: shard_rows(part, mesh)
-            rows = jax.tree.map(on_device, rows)
-            return Batch(rows if prepare is None else prepare(rows), on_device(weight))
-
-        return place
-
-    place = placing(mesh)
-    # Samples that are asked for singly concern one process, which must not wait for the others.
-    alone = placing(own_mesh(mesh)) if spans(mesh) else place
-    batches = StreamedBatches(samples, own, size, place, alone)
+    if normalise is not None and _is_identity(normalise, sample):
+        normalise = None
+    batches = StreamedBatches(samples, own, size, normalise, mesh)
     if not any(isinstance(leaf, ImageSource) for leaf in leaves):
         batches = tuple(batches[number] for number in range(len(batches)))
     weights = np.zeros(num_processes(mesh) * own.size, dtype)

@@ -24,6 +24,7 @@ from diffclust.parallel.chunks import (
     chunk_layout,
     cut,
     sample_struct,
+    share_out,
     step_on_devices,
 )
 from diffclust.parallel.mesh import (
@@ -328,14 +329,9 @@ class Data(Distributed):
 
         Returns:
             Data of as many samples; where there are more processes than samples, of a few copies
-            more.
+            more, which weigh nothing.
         """
-        # Every process needs a sample.
-        spare = max(0, len(self.counts) - index.size)
-        index, weight = (np.append(x, x[:1].repeat(spare)) for x in (index, weight))
-        own = own_share(index.size, self.mesh)
-        part = jax.tree.map(lambda leaf: leaf[own], self.gather(index))
-        return Data(part, weight[own], self.chunk_size, self.mesh)
+        return Data(*share_out(self.gather, index, weight, self.mesh), self.chunk_size, self.mesh)
 
     def canonical(self, state: PyTree) -> PyTree:
         """A fit's state as a snapshot holds it, which other chunks or devices can go on from.

@@ -1,4 +1,4 @@
-"""Arrays whose rows are found chunk by chunk, several chunks at a time, or by several processes."""
+"""Arrays whose rows are computed chunk by chunk, several chunks at a time."""
 
 import collections
 import contextlib
@@ -19,10 +19,10 @@ _Result = TypeVar("_Result")
 Chunkwise = Callable[[int], Iterator[Shaped[np.ndarray, "m ..."]]]
 """Yields chunk after chunk of an array's rows, from a given row on."""
 
-_MOST_WORKERS = 32
+_MAX_WORKERS = 32
 """However many cores there are: every worker holds a chunk and what is made of it."""
 
-_SETTINGS: Mapping[str, Callable[[Any], contextlib.AbstractContextManager]] = {
+_THREAD_SETTINGS: Mapping[str, Callable[[Any], contextlib.AbstractContextManager]] = {
     "jax_debug_nans": jax.debug_nans,
     "jax_default_device": jax.default_device,
     "jax_default_matmul_precision": jax.default_matmul_precision,
@@ -59,7 +59,7 @@ def num_workers(mesh: Mesh | None) -> int:
     # What this process may use, where the system tells.
     allowed = getattr(os, "sched_getaffinity", None)
     cores = len(allowed(0)) if allowed is not None else os.cpu_count() or 1
-    return min(cores + 1, _MOST_WORKERS)
+    return min(cores + 1, _MAX_WORKERS)
 
 
 def in_flight(
@@ -72,13 +72,13 @@ def in_flight(
     busy. Other devices are kept busy by one thread that does not wait.
 
     Args:
-        compute: Gives arrays; called from several threads, with the JAX settings of this one.
-        items: What it is called with.
+        compute: Returns arrays; called from several threads, with the JAX settings of this one.
+        items: Its arguments.
         workers: Threads; with 1 there is no other than this one, and the next item is computed
             while what was made of the last is used.
 
     Yields:
-        What it gave, with several workers when it is there.
+        The results; those of several workers are waited for.
     """
     if workers == 1:
         # Each only after the next one was asked for.
@@ -86,22 +86,22 @@ def in_flight(
         for result, _ in itertools.pairwise(computed):
             yield result
         return
-    items, settings = iter(items), {name: getattr(jax.config, name) for name in _SETTINGS}
+    items, settings = iter(items), {name: getattr(jax.config, name) for name in _THREAD_SETTINGS}
     # The first one alone: else every thread would compile the same program.
     for item in itertools.islice(items, 1):
         yield jax.block_until_ready(compute(item))
 
-    def waited(item: _Item) -> _Result:
+    def compute_in_thread(item: _Item) -> _Result:
         with contextlib.ExitStack() as stack:
             for name, value in settings.items():
-                stack.enter_context(_SETTINGS[name](value))
+                stack.enter_context(_THREAD_SETTINGS[name](value))
             return jax.block_until_ready(compute(item))
 
     pool = ThreadPoolExecutor(workers, thread_name_prefix="diffclust")
     waiting: collections.deque[Future[_Result]] = collections.deque()
     try:
         for item in items:
-            waiting.append(pool.submit(waited, item))
+            waiting.append(pool.submit(compute_in_thread, item))
             if len(waiting) > workers:
                 yield waiting.popleft().result()
         while waiting:
@@ -125,7 +125,7 @@ def chunks_in_flight(
         report: Called after each chunk with the rows done and their number.
 
     Yields:
-        The first row, and what it gave.
+        The first row of each chunk, and the result.
     """
     computed = in_flight(compute, starts, workers=num_workers(mesh))
     for start, result in zip(starts, computed, strict=True):

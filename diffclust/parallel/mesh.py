@@ -30,7 +30,7 @@ _ROWS, _EVERYWHERE = PartitionSpec(AXIS), PartitionSpec()
 def data_mesh(
     devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm]
 ) -> Mesh:
-    """Devices in a row, which share the samples.
+    """A mesh of devices that share the samples.
 
     Args:
         devices: Which ones; all there are, of all processes, where they are not given.
@@ -301,7 +301,7 @@ def shard_batch(batch: PyTree, mesh: Mesh) -> PyTree:
 
 
 def pad_rows(tree: PyTree, count: int) -> PyTree:
-    """Rows and copies of the first one: a blank sample would have no direction to descend in.
+    """Pads rows with copies of the first: a blank sample would have no gradient.
 
     Args:
         tree: Arrays of NumPy's with a common leading axis, of at least one row.
@@ -383,7 +383,7 @@ def sharded(step: Callable, mesh: Mesh | None) -> Callable:
 
 
 def map_rows(function: Callable, mesh: Mesh | None) -> Callable:
-    """A function of rows, run by every device on its own; the devices do not talk.
+    """Runs a function of rows on every device, each on its own rows, without communication.
 
     Args:
         function: `function(everywhere, rows) -> rows`.
