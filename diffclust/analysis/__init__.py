@@ -1,9 +1,9 @@
-"""What is asked of finished fits: which K or grid, how steady, what speaks for a hierarchy.
+"""Analyses of finished fits: choice of K or of a landmark grid, comparisons, hierarchies.
 
 Take `elbow`, `Grounds` and `evidence_of` to choose settings without labels, `clusters_of_leading`
-for the clusters of a finished graph for a smaller K, `fit_from_common_start` to lay methods side by
-side, `shape_hierarchy` for a dendrogram of shapes, `strangers` to see which new samples belong to
-no cluster, and `movement` to see whether alignment did anything.
+for the clusters of a finished graph for a smaller K, `fit_from_common_start` to compare methods,
+`shape_hierarchy` for a dendrogram of shapes, `strangers` to see which new samples belong to no
+cluster, and `movement` to see whether alignment did anything.
 """
 
 from diffclust.analysis.common_start import BASELINE, COMPARABLE, CommonStart, fit_from_common_start

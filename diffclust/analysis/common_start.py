@@ -1,4 +1,4 @@
-"""Fits of several methods from one k-means++ start, to lay them side by side."""
+"""Fits of several methods from one k-means++ start, for a comparison."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ COMPARABLE: dict[str, type[AbstractPrototypeModel]] = {
     for name, method in METHODS.items()
     if method.comparable
 }
-"""The methods that can be laid side by side."""
+"""The methods that can be compared."""
 
 BASELINE = next(name for name in COMPARABLE if METHODS[name].moves == "nothing")
 """The one of them that moves nothing."""
@@ -83,8 +83,7 @@ def fit_from_common_start(
     model = cast(AbstractPrototypeModel, result.model)
     if not model.descriptor.comparable:
         raise ValueError(
-            f"{model.method} has no start in common with others; this can be done for "
-            f"{', '.join(COMPARABLE)}"
+            f"{model.method} has no start in common with others; only {', '.join(COMPARABLE)} have"
         )
     unknown = [name for name in methods if name not in COMPARABLE]
     if unknown:
@@ -96,11 +95,7 @@ def fit_from_common_start(
     unregistered = cast(AbstractPrototypeModel, model.without_registration)
     fits = tuple(
         other_method(unregistered, name).fit(
-            array,
-            key=key,
-            prototypes=start,
-            sample_weight=sample_weight,
-            callback=callback,
+            array, key=key, prototypes=start, sample_weight=sample_weight, callback=callback
         )
         for name in methods
     )

@@ -16,13 +16,12 @@ from diffclust.registration import register
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hierarchy:
-    """Shapes joined pair by pair, the nearest first.
+    """An agglomerative clustering of shapes: the nearest clusters are merged first.
 
     Attributes:
         registered: The registered shapes.
         distances: Distance of every two shapes.
-        linkage: Who was joined with whom and how far apart they were, as SciPy tells it
-            (`scipy.cluster.hierarchy`), one row for each of n - 1 joins.
+        linkage: The n - 1 merges, one a row, as `scipy.cluster.hierarchy.linkage` returns them.
     """
 
     registered: Float[np.ndarray, "n landmarks dims"]
@@ -53,7 +52,7 @@ class Hierarchy:
 def registered_gaussians(
     model: ShapeKMeans, shapes: Float[np.ndarray, "n landmarks dims"]
 ) -> DiagonalGaussian | Gaussian:
-    """Shapes as a distance between two of them sees them: all carry the variances of all.
+    """Registered shapes as Gaussians, each with the variances over all shapes.
 
     Args:
         model: Says which covariances and registration.
@@ -103,7 +102,7 @@ def shape_hierarchy(
         )
     array = model.validated(shapes)
     if len(array) < 2:
-        raise ValueError("one shape has nobody to be joined with; give at least 2")
+        raise ValueError("a hierarchy of one shape has no joins; give at least 2")
     each = registered_gaussians(model, array)
     distances = np.asarray(pairwise(model.dissimilarity(), each), np.float64)
     distances = 0.5 * (distances + distances.T)

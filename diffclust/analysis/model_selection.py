@@ -1,4 +1,4 @@
-"""Which number of clusters, or landmark grid, is chosen without labels, and on what grounds."""
+"""Choosing the number of clusters, or a landmark grid, without labels, and the reasons for it."""
 
 import dataclasses
 import math
@@ -21,11 +21,11 @@ _CLEAR_EVIDENCE = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Grounds:
-    """What speaks for one of several settings.
+    """Which of several settings is best, and why.
 
     Attributes:
-        best: The position of the one that most speaks for; None where nothing is to be said.
-        is_clear: Whether that is enough to choose it.
+        best: Position of the best setting; None where none can be named.
+        is_clear: Whether it is clearly better than the others.
         reason: Why, in a sentence or two.
     """
 
@@ -158,19 +158,15 @@ def grounds_of_gaps(num_clusters: Sequence[int], gaps: Sequence[Mapping[int, flo
         reason += "; graphs follow K here, and gaps are compared within one graph"
     rivals = [k for k, ratio in zip(num_clusters, ratios, strict=True) if ratio >= _CLEAR_GAP]
     if rivals != [chosen] or best == len(num_clusters) - 1:
-        also = "" if len(rivals) < 2 else f" Several graphs name one: {_listed(rivals)}."
+        named = ", ".join(map(str, rivals))
+        also = f" Several graphs name one: {named}." if len(rivals) > 1 else ""
         reason = (
             f"No clear choice. {reason}.{also} A clear one is {_CLEAR_GAP:g} times as wide, and "
-            "does not stand at the end of the range; try other numbers of clusters, or choose by "
-            "eye."
+            "does not stand at the end of the range; try other numbers, or choose by eye."
         )
         return Grounds(best, False, reason)
     reason += f": it falls into {chosen} parts more clearly than into any other number."
     return Grounds(best, True, reason)
-
-
-def _listed(counts: Sequence[int]) -> str:
-    return ", ".join(map(str, counts))
 
 
 def grounds_of_evidence(names: Sequence[str], values: Sequence[float]) -> Grounds:
@@ -189,8 +185,7 @@ def grounds_of_evidence(names: Sequence[str], values: Sequence[float]) -> Ground
     reason = (
         f"The log-evidence of an image is greatest for a grid of {names[best]}, "
         f"{values[best]:.4g}, and the next is {others.max():.4g}. It weighs how well the warps fit "
-        "against how much they could fit; the loss alone falls with every landmark more, and "
-        "cannot choose"
+        "against how much they could fit; the loss cannot choose, as every landmark lowers it"
     )
     if best == len(values) - 1:
         reason = f"No clear choice. {reason}. It stands at the end of the range: try finer grids."

@@ -25,26 +25,21 @@ from diffclust.solvers.assign import assign_samples
 from diffclust.transforms import AbstractSequence, AbstractTransform, Affine
 from diffclust.types import Key, Params, Points
 
-_MOST_SAMPLES = 500
+_MAX_SAMPLES = 500
 """What is averaged over: enough for two digits."""
 
-_MOST_CLUSTERED, _MOST_VALUES = 2000, 2**25
+_MAX_CLUSTERED, _MAX_VALUES = 2000, 2**25
 """Images, and their pixels' values, of which a sample is clustered by plain K-means at most."""
 
-LITTLE = {"displacement": 0.1, "prototype_displacement": 0.1, "gain": 0.02}
+_SMALL = {"displacement": 0.1, "prototype_displacement": 0.1, "gain": 0.02}
 """Pixels, and the share of the loss, below which alignment did next to nothing."""
 
-_ALIKE = 0.95
+_SAME_ARI = 0.95
 """ARI from which two clusterings are nearly the same."""
 
 
 def movement(
-    result: Result,
-    images: Any,
-    *,
-    key: Key,
-    sample_weight: Any = None,
-    assignments: Any = None,
+    result: Result, images: Any, *, key: Key, sample_weight: Any = None, assignments: Any = None
 ) -> dict[str, float]:
     """How far a fit moved its samples, and what came of it.
 
@@ -79,7 +74,7 @@ def movement(
     if method.sample_kind != "image" or not moves:
         return figures
     every = _validation.images_or_source(images)
-    chosen = np.unique(np.linspace(0, len(every) - 1, _MOST_SAMPLES).astype(int))
+    chosen = np.unique(np.linspace(0, len(every) - 1, _MAX_SAMPLES).astype(int))
     part = np.asarray(every[chosen])
     if result.model.registers:
         frame = cast(AbstractImageModel, result.model).prototype_frame
@@ -89,7 +84,7 @@ def movement(
     if result.outcome.assignment.params.shape[1] and method.moves != "nothing":
         figures |= _alignment(result, chosen, part)
     if not method.comparable or isinstance(every, ImageSource):
-        return figures | _agreement(result, every)
+        return figures | _agreement_with_kmeans(result, every)
     if method.moves == "nothing":
         return figures
     array = np.asarray(result.model.prepared(images))
@@ -108,14 +103,14 @@ def movement(
 
 
 def _alignment(result: Result, chosen: np.ndarray, part: np.ndarray) -> dict[str, float]:
-    """How far alignment moved images or prototypes, and what that gained over params of zero."""
+    """Measures how far alignment moved images or prototypes, and its gain over params of zero."""
     model, outcome = cast(AbstractImageModel, result.model), result.outcome
     array = model.in_prototype_frame(model.prepared(part))
     params = jnp.asarray(outcome.assignment.params[chosen])
     solver, data = model.solver_for(outcome, Data(array, None, outcome.chunk_size))
     if solver is None:
         clusters = jnp.asarray(result.assignments[chosen])
-        after, before = map(float, _to_own(result, jnp.asarray(array), params, clusters))
+        after, before = map(float, _own_distances(result, jnp.asarray(array), params, clusters))
     else:
         # Both solvers have one; with all candidates of a mixture, whose least score counts.
         at_rest: Any = dataclasses.replace(cast(Any, solver), aligner=NoAlignment())
@@ -130,13 +125,13 @@ def _alignment(result: Result, chosen: np.ndarray, part: np.ndarray) -> dict[str
 
 
 @eqx.filter_jit
-def _to_own(
+def _own_distances(
     result: Result,
     images: Float[Array, "n height width channels"],
     params: Float[Array, "n params"],
     clusters: Array,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Summed energies of images beside their clusters' means, as aligned and at rest."""
+    """Sums the energies of images to their own clusters, aligned and with params of zero."""
     solver = cast(AbstractScatteringModel, result.model).alignment_model().solver()
     learned = result.outcome.learned.clusters
 
@@ -151,10 +146,10 @@ def _to_own(
     return jnp.sum(after), jnp.sum(before)
 
 
-def _agreement(result: Result, images: Images) -> dict[str, float]:
+def _agreement_with_kmeans(result: Result, images: Images) -> dict[str, float]:
     """The adjusted Rand index with plain K-means of a sample of the images."""
     model, clusters = result.model, result.model.num_clusters
-    most = min(_MOST_CLUSTERED, _MOST_VALUES // int(np.prod(images.shape[1:])))
+    most = min(_MAX_CLUSTERED, _MAX_VALUES // int(np.prod(images.shape[1:])))
     chosen = np.unique(np.linspace(0, len(images) - 1, max(most, 2 * clusters)).astype(int))
     part = np.asarray(images[chosen])
     views = {"raw_kmeans_ari": part}
@@ -201,7 +196,7 @@ def _displacement(
 
 
 def _composed_map(transform: AbstractTransform, params: Params, points: Points) -> Points:
-    """Where points are read, by those of a transform's steps that are maps of coordinates."""
+    """Composes the coordinate maps of a transform's spatial steps, and applies them to points."""
     if isinstance(transform, AbstractSequence):
         steps = zip(transform.transforms, transform.split(params), strict=True)
         for step, own in reversed(tuple(steps)):
@@ -223,21 +218,20 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
     nouns, sentences = plural(noun), []
     if "registration_displacement" in figures:
         moved = figures["registration_displacement"]
-        little = ": next to nothing" if moved < LITTLE["displacement"] else ""
-        sentences.append(f"Registration moved {nouns} by {moved:.2g} pixels on average{little}.")
+        hint = ": next to nothing" if moved < _SMALL["displacement"] else ""
+        sentences.append(f"Registration moved {nouns} by {moved:.2g} pixels on average{hint}.")
     sentences += _alignment_in_words(figures, nouns)
-    if "kmeans_ari" in figures:
-        sentences.append(
-            f"Plain {METHODS[BASELINE].title} from the same start agrees with this by an ARI of "
-            f"{figures['kmeans_ari']:.2f}."
-        )
-    views = {"raw_kmeans_ari": f"the {nouns} as they came", "registered_kmeans_ari": "registered"}
+    views = {
+        "kmeans_ari": "from the same start",
+        "raw_kmeans_ari": f"the {nouns} as they came",
+        "registered_kmeans_ari": "registered",
+    }
     named = [f"{figures[name]:.2f} ({view})" for name, view in views.items() if name in figures]
     if named:
         sentences.append(
             f"Plain {METHODS[BASELINE].title} agrees with this by an ARI of {', '.join(named)}."
         )
-    if any(figures.get(name, 0.0) >= _ALIKE for name in ("kmeans_ari", "raw_kmeans_ari")):
+    if any(figures.get(name, 0.0) >= _SAME_ARI for name in ("kmeans_ari", "raw_kmeans_ari")):
         sentences.append("These are nearly its clusters: the method added next to nothing.")
     if "start_kept" in figures:
         sentences.append(f"{figures['start_kept']:.0%} are still in the cluster they began in.")
@@ -245,19 +239,19 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
 
 
 def _alignment_in_words(figures: Mapping[str, Any], nouns: str) -> list[str]:
-    """How far alignment moved what, what came of it, and a hint where that is little."""
+    """Says how far alignment moved what and its gain, with a hint where that is little."""
     moved = {"displacement": nouns, "prototype_displacement": "prototypes"}
     gains = {
         "gain": "took away {:.0%} of their distances",
         "log_density_gain": "added {:.2g} nats to the log density of each",
     }
     words = [f"{what} by {figures[n]:.2g} pixels" for n, what in moved.items() if n in figures]
-    came = [text.format(figures[name]) for name, text in gains.items() if name in figures]
-    if not words or not came:
+    gained = [text.format(figures[name]) for name, text in gains.items() if name in figures]
+    if not words or not gained:
         return []
-    sentences = [f"Alignment moved {words[0]} on average, which {came[0]}."]
+    sentences = [f"Alignment moved {words[0]} on average, which {gained[0]}."]
     # Colours alone move no pixel.
-    if any(0.0 < figures[name] < least for name, least in LITTLE.items() if name in figures) or (
+    if any(0.0 < figures[name] < least for name, least in _SMALL.items() if name in figures) or (
         figures.get("gain", 1.0) <= 0.0
     ):
         sentences.append(
