@@ -2,11 +2,11 @@
 
 Each process reads its own share of the samples: processes have consecutive runs of the source, in
 the order of their numbers, and results are in the order of the source. The exchange is JAX's own;
-it carries bytes, so that nothing is rounded on the way.
+it carries bytes (pickled arrays, between the processes of one job), so that nothing is rounded.
 """
 
 import contextlib
-import itertools
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -47,10 +47,9 @@ def start_processes(
         `jax.distributed.initialize`, which does the work.
     """
     given = (coordinator, num_processes, process_id)
-    if any(x is None for x in given) and any(x is not None for x in given):
+    if given.count(None) not in (0, 3):
         raise ValueError(
-            "coordinator, num_processes and process_id go together; give all three, or none where "
-            "a scheduler tells them"
+            "coordinator, num_processes and process_id go together; give all three or none of them"
         )
     if num_processes is not None:
         check.positive(num_processes, "num_processes")
@@ -82,7 +81,7 @@ def start_processes(
                 "no scheduler that JAX knows has started this process; give coordinator, "
                 "num_processes and process_id"
             ) from error
-        reason = " ".join(str(error).split())[:300]
+        reason = check.reason_of(error)[:300]
         raise ValueError(f"the processes cannot be started together: {reason}") from error
 
 
@@ -132,13 +131,16 @@ def allgather_bytes(data: bytes) -> list[bytes]:
     return [row[:size].tobytes() for row, size in zip(rows, lengths, strict=True)]
 
 
-def _joined(array: Any) -> np.ndarray:
-    own = np.asarray(array)
-    # Rows may be empty, so that their number does not follow from the bytes.
-    parts = allgather_bytes(np.int64(len(own)).tobytes() + own.tobytes())
-    rows = sum(int(np.frombuffer(part, np.int64, 1)[0]) for part in parts)
-    joined = np.frombuffer(bytearray(b"".join(part[8:] for part in parts)), own.dtype)
-    return joined.reshape(rows, *own.shape[1:])
+def allgather_objects(value: Any) -> list[Any]:
+    """The values that every process passes; all must call it.
+
+    Args:
+        value: What can be pickled.
+
+    Returns:
+        The value of every process, in the order of their numbers.
+    """
+    return [pickle.loads(part) for part in allgather_bytes(pickle.dumps(value))]
 
 
 def allgather_rows(tree: PyTree, mesh: Mesh | None) -> PyTree:
@@ -151,7 +153,9 @@ def allgather_rows(tree: PyTree, mesh: Mesh | None) -> PyTree:
     Returns:
         Arrays of NumPy's, the same in every process.
     """
-    return jax.tree.map(_joined, tree) if spans(mesh) else tree
+    if not spans(mesh):
+        return tree
+    return jax.tree.map(lambda rows: np.concatenate(allgather_objects(np.asarray(rows))), tree)
 
 
 def broadcast_one_to_all(tree: PyTree, mesh: Mesh | None) -> PyTree:
@@ -167,14 +171,8 @@ def broadcast_one_to_all(tree: PyTree, mesh: Mesh | None) -> PyTree:
     if not spans(mesh):
         return tree
     leaves, structure = jax.tree.flatten(tree)
-    arrays = [np.asarray(leaf) for leaf in leaves]
-    data = b"".join(array.tobytes() for array in arrays) if jax.process_index() == 0 else b""
-    whole, start, copies = allgather_bytes(data)[0], 0, []
-    for array in arrays:
-        part = np.frombuffer(whole, array.dtype, array.size, start)
-        copies.append(part.reshape(array.shape).copy())
-        start += array.nbytes
-    return jax.tree.unflatten(structure, copies)
+    arrays = [np.asarray(leaf) for leaf in leaves] if jax.process_index() == 0 else []
+    return jax.tree.unflatten(structure, allgather_objects(arrays)[0])
 
 
 def saving_alone() -> Any:
@@ -201,7 +199,7 @@ def row_counts(count: int, mesh: Mesh | None) -> tuple[int, ...]:
     """
     if not spans(mesh):
         return (count,)
-    counts = tuple(int(part) for part in allgather_bytes(str(count).encode()))
+    counts = tuple(allgather_objects(count))
     if not all(counts):
         raise ProcessError(
             f"process {counts.index(0)} has no samples; start fewer processes or give more samples"
@@ -218,11 +216,9 @@ def own_rows(counts: Sequence[int]) -> slice:
     Returns:
         A run of consecutive rows.
     """
-    if len(counts) == 1:
-        return slice(0, counts[0])
-    bounds = [0, *itertools.accumulate(counts)]
-    number = jax.process_index()
-    return slice(bounds[number], bounds[number + 1])
+    number = jax.process_index() if len(counts) > 1 else 0
+    start = sum(counts[:number])
+    return slice(start, start + counts[number])
 
 
 def own_share(count: int, mesh: Mesh | None) -> slice:
@@ -236,9 +232,7 @@ def own_share(count: int, mesh: Mesh | None) -> slice:
         A run of consecutive rows; all of them where one process has all devices.
     """
     number = num_processes(mesh)
-    if number == 1:
-        return slice(0, count)
-    here = jax.process_index()
+    here = jax.process_index() if number > 1 else 0
     return slice(count * here // number, count * (here + 1) // number)
 
 
@@ -288,10 +282,9 @@ def raise_everywhere(mesh: Mesh | None) -> Iterator[None]:
         yield
     except Exception as error:
         raised = error
-    message = "" if raised is None else str(raised) or type(raised).__name__
-    messages = allgather_bytes(message.encode("utf-8", "backslashreplace"))
+    messages = allgather_objects("" if raised is None else str(raised) or type(raised).__name__)
     if raised is not None:
         raise raised
-    for number, text in enumerate(messages):
-        if text:
-            raise ProcessError(f"process {number}: {text.decode()}")
+    for number, message in enumerate(messages):
+        if message:
+            raise ProcessError(f"process {number}: {message}")

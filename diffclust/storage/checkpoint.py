@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffclust._validation import reason_of
 from diffclust._version import __version__
 from diffclust.methods import OWN
 from diffclust.models import MODELS, AbstractModel, Result
@@ -27,10 +28,10 @@ _DESCRIPTION = "model.json"
 _ARRAYS = "arrays"
 _EXTRA = "extra_"
 
-_FORMER_LEAVES = {"prototype.covariance": "prototype.spread"}
+_OLD_LEAF_NAMES = {"prototype.covariance": "prototype.spread"}
 """What leaves were called in files of diffclust 0.1."""
 
-_FORMER_FIGURES = {"floored": "num_clipped"}
+_OLD_FIGURE_NAMES = {"floored": "num_clipped"}
 """What figures are called now that had another name there."""
 
 
@@ -62,7 +63,9 @@ def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
         tree = {name: array for name, array in arrays.items() if array.size}
         with _checkpointer() as checkpointer:
             checkpointer.save((folder / _ARRAYS).absolute(), args=ocp.args.PyTreeSave(tree))
-        text = json.dumps(_describe(result, arrays), indent=2, default=_plain)
+        # Numbers of NumPy's and JAX's become Python's.
+        description = _describe(result, arrays)
+        text = json.dumps(description, indent=2, default=lambda number: number.item())
         (folder / _DESCRIPTION).write_text(text + "\n", "utf-8")
 
 
@@ -82,17 +85,16 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
         ValueError: If there is no such folder, it holds no model, the model is of a newer format
             or damaged, or it is in double precision while JAX's is off.
     """
-    folder = _find(Path(path))
+    folder = _model_folder(Path(path))
     try:
         description = json.loads((folder / _DESCRIPTION).read_text("utf-8"))
         written, version = int(description["format"]), str(description["diffclust"])
     except (ValueError, TypeError, KeyError, OSError) as error:
-        raise _damaged(folder, error) from error
+        raise _damage_error(folder, error) from error
     if written > FORMAT:
         raise ValueError(
             f"the model in {str(folder)!r} is of format {written}, written by diffclust {version}; "
-            f"this is diffclust {__version__}, which reads up to format {FORMAT}: install a newer "
-            "one"
+            f"this is {__version__}, which reads up to format {FORMAT}: install a newer one"
         )
     composition = description.get("composition", "")
     own = bool(composition) or description.get("method") == OWN.name
@@ -105,7 +107,7 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
             "the one that was fitted"
         )
     stored = description.get("composed", {})  # earlier versions did not write it
-    given = {} if like is None else _composed(like)
+    given = {} if like is None else _composition_values(like)
     for name in [name for name in stored if name in given and stored[name] != given[name]]:
         raise ValueError(
             f"the model in {str(folder)!r} has {name} {stored[name]!r}, and like= has "
@@ -113,24 +115,24 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
         )
     try:
         arrays = _read_arrays(folder / _ARRAYS, description["arrays"])
-        double = any(array.dtype == np.float64 for array in _of_model(arrays))
+        double = any(array.dtype == np.float64 for array in _prototype_arrays(arrays))
         if not double or jnp.result_type(float) == jnp.float64:
             return _rebuild(description, arrays, like, sample)
     # Damaged files raise whatever orbax, tensorstore or a constructor happened to be doing.
     except Exception as error:
-        raise _damaged(folder, error) from error
+        raise _damage_error(folder, error) from error
     raise ValueError(
         f"the model in {str(folder)!r} is in double precision, which is switched off; switch it on "
         "with jax.config.update('jax_enable_x64', True), or JAX_ENABLE_X64=1 in the environment"
     )
 
 
-def _of_model(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+def _prototype_arrays(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The prototypes, whose precision is the model's."""
     return [array for name, array in arrays.items() if name.startswith("prototype")]
 
 
-def _find(path: Path) -> Path:
+def _model_folder(path: Path) -> Path:
     """The folder with `model.json` in it."""
     shown = repr(str(path))
     remedy = "give a folder that diffclust.save or 'diffclust fit' wrote"
@@ -142,19 +144,11 @@ def _find(path: Path) -> Path:
     raise ValueError(f"{shown} holds no model, for lack of a {_DESCRIPTION}; {remedy}")
 
 
-def _damaged(folder: Path, error: Exception) -> ValueError:
-    reason = (" ".join(str(error).split()) or "no message")[:200]
+def _damage_error(folder: Path, error: Exception) -> ValueError:
     return ValueError(
-        f"the model in {str(folder)!r} is damaged ({type(error).__name__}: {reason}); fit it again "
-        "or restore it"
+        f"the model in {str(folder)!r} is damaged ({type(error).__name__}: "
+        f"{reason_of(error)[:200]}); fit it again or restore it"
     )
-
-
-def _plain(value: Any) -> Any:
-    """NumPy's and JAX's numbers as Python's."""
-    if hasattr(value, "item"):
-        return value.item()
-    raise TypeError(f"JSON cannot hold a {type(value).__name__}")
 
 
 def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -169,7 +163,7 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "method": model.method,
         "settings": model.settings() if named else {},
         "composition": "" if named else model.composition,
-        "composed": {} if named else _composed(model),
+        "composed": {} if named else _composition_values(model),
         "sample_shape": list(result.sample_shape),
         "status": outcome.status.value,
         "loss": outcome.loss,
@@ -183,8 +177,8 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
-def _composed(model: AbstractModel) -> dict[str, Any]:
-    """What a model of one's own is composed of, by name: numbers, words, and arrays' checksums."""
+def _composition_values(model: AbstractModel) -> dict[str, Any]:
+    """The numbers, words and array checksums of a user's own model, by name."""
 
     def of(part: Any, name: str) -> Iterator[tuple[str, Any]]:
         if isinstance(part, eqx.Module) and not isinstance(part, AbstractSettings):
@@ -206,7 +200,7 @@ def _arrays(result: Result) -> dict[str, np.ndarray]:
     """Collects all arrays of a result on the host."""
     outcome = result.outcome
     arrays = {
-        **{_short(name): leaf for name, leaf in named_leaves(outcome.learned).items()},
+        **{_name_in_file(name): leaf for name, leaf in named_leaves(outcome.learned).items()},
         **named_leaves(outcome.assignment),
         "history": np.asarray(outcome.history, np.float64),
         "restarts": np.asarray(outcome.restarts, np.float64),
@@ -215,7 +209,7 @@ def _arrays(result: Result) -> dict[str, np.ndarray]:
     return {name: np.asarray(array) for name, array in arrays.items()}
 
 
-def _short(name: str) -> str:
+def _name_in_file(name: str) -> str:
     """The name of a learned leaf in files: `prototype`, `shared.layers.0.weight`."""
     return name.removeprefix("clusters.")
 
@@ -239,14 +233,14 @@ def _rebuild(
     shape: tuple[Any, ...] = tuple(
         tuple(side) if isinstance(side, list) else int(side) for side in sides
     )
-    dtype = _of_model(arrays)[0].dtype
+    dtype = _prototype_arrays(arrays)[0].dtype
     if sample is None:
         sample = jax.ShapeDtypeStruct(shape, dtype)
     blank = model.blank(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype), sample))
 
     def filled(path: tuple[Any, ...], leaf: Any) -> Any:
-        name = _short(leaf_name(path))
-        array = arrays[name if name in arrays else _FORMER_LEAVES.get(name, name)]
+        name = _name_in_file(leaf_name(path))
+        array = arrays[name if name in arrays else _OLD_LEAF_NAMES.get(name, name)]
         if array.shape != leaf.shape:
             raise ValueError(f"{name} does not fit the settings")
         return jnp.asarray(array)
@@ -263,7 +257,7 @@ def _rebuild(
         int(description["chunk_size"]),
         float(description["seconds"]),
         {n.removeprefix(_EXTRA): a for n, a in arrays.items() if n.startswith(_EXTRA)},
-        {str(_FORMER_FIGURES.get(name, name)): float(value) for name, value in figures},
+        {str(_OLD_FIGURE_NAMES.get(name, name)): float(value) for name, value in figures},
     )
     return Result(model=model, sample_shape=shape, outcome=outcome)
 

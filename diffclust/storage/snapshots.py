@@ -1,4 +1,4 @@
-"""The state of a long fit, saved with orbax as it goes, and found again."""
+"""Snapshots of a long fit's state, saved with orbax, from which the fit can go on."""
 
 import contextlib
 import errno
@@ -27,9 +27,10 @@ import numpy as np
 from jaxtyping import PyTree
 
 from diffclust._renamed import renamed_keywords
+from diffclust._validation import reason_of
 from diffclust.parallel.mesh import data_mesh
 from diffclust.parallel.processes import (
-    allgather_bytes,
+    allgather_objects,
     broadcast_one_to_all,
     raise_everywhere,
     saving_alone,
@@ -37,8 +38,9 @@ from diffclust.parallel.processes import (
 from diffclust.solvers.driver import STATE_FORMAT
 from diffclust.solvers.result import FitError
 from diffclust.storage.arrays import checksum, leaf_name, like_leaf, named_leaves
+from diffclust.storage.staging import staged_file
 
-_MARK, _LOCK = "snapshots.json", "lock"
+_RUN_FILE, _LOCK = "snapshots.json", "lock"
 
 State = Callable[[], tuple[PyTree, dict[str, Any]]]
 """Gives the arrays of a state, and what JSON can hold about them."""
@@ -128,7 +130,7 @@ class SnapshotFolder:
                 stack.enter_context(locked(self._path))
             else:
                 stack.push(lock)
-            self._mark({"format": STATE_FORMAT, "run": json.loads(json.dumps(run, default=str))})
+            self._claim({"format": STATE_FORMAT, "run": json.loads(json.dumps(run, default=str))})
             self._states, self._max_to_keep = self._path / "states", max_to_keep
             self._states.mkdir(exist_ok=True)
             self._lock = stack.pop_all()
@@ -136,7 +138,7 @@ class SnapshotFolder:
 
     @functools.cached_property
     def _manager(self) -> Any:
-        """Orbax's, which is slow to import: a fit that saves and finds nothing never needs it."""
+        """Orbax's manager, made when first needed, as orbax is slow to import."""
         import orbax.checkpoint as ocp
 
         self._ocp = ocp
@@ -149,19 +151,18 @@ class SnapshotFolder:
         )
 
     @property
-    def _is_untouched(self) -> bool:
+    def _is_empty(self) -> bool:
         """Whether nothing was saved, by this process or one before."""
         return "_manager" not in vars(self) and not any(self._states.iterdir())
 
-    def _mark(self, described: dict[str, Any]) -> None:
-        """Writes what the folder is for, or compares it with what was written."""
-        mark = self._path / _MARK
-        if not mark.is_file():
-            new = mark.with_suffix(".tmp")
-            new.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
-            os.replace(new, mark)
+    def _claim(self, described: dict[str, Any]) -> None:
+        """Writes which run the folder is for, or checks that it is for this one."""
+        file = self._path / _RUN_FILE
+        if not file.is_file():
+            with staged_file(file, overwrite=False) as new:
+                new.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
             return
-        stored = json.loads(mark.read_text("utf-8"))
+        stored = json.loads(file.read_text("utf-8"))
         if stored.get("format") != STATE_FORMAT:
             raise ValueError(
                 f"the interrupted run in {str(self._path)!r} was begun by another version of "
@@ -201,7 +202,7 @@ class SnapshotFolder:
                     self._manager.close()
             # Orbax and tensorstore raise whatever they like.
             except Exception as failure:
-                cannot_save = self._cannot_save(failure)
+                cannot_save = self._save_error(failure)
                 if error is None:
                     raise cannot_save from failure
             # Of a save that failed, writes may come back even later.
@@ -229,7 +230,7 @@ class SnapshotFolder:
             try:
                 self._write(state)
             except Exception as error:
-                raise self._cannot_save(error) from error
+                raise self._save_error(error) from error
 
     def _write(self, state: State) -> None:
         if self._failed:
@@ -247,7 +248,7 @@ class SnapshotFolder:
         )
         self._pending, self._last_time = None, time.monotonic()
 
-    def _cannot_save(self, error: Exception) -> OSError:
+    def _save_error(self, error: Exception) -> OSError:
         self._failed = True
         return OSError(
             f"the fit's state cannot be saved in {str(self._path)!r} ({_reason(error)}); what was "
@@ -269,7 +270,7 @@ class SnapshotFolder:
         Raises:
             ValueError: If none of the snapshots can be read.
         """
-        if self._is_untouched:
+        if self._is_empty:
             return None
         self._manager.wait_until_finished()
         numbers = sorted(self._manager.all_steps(), reverse=True)
@@ -287,8 +288,7 @@ class SnapshotFolder:
                 return state
         if numbers:
             raise ValueError(
-                f"none of the snapshots in {str(self._path)!r} can be read; remove that folder to "
-                "start anew"
+                f"no snapshot in {str(self._path)!r} can be read; remove that folder to start anew"
             )
         return None
 
@@ -317,8 +317,8 @@ class SnapshotFolder:
         return jax.tree_util.tree_map_with_path(filled, blank), about
 
     def last(self) -> str | None:
-        """Where the last good state is, in words; None where nothing was saved."""
-        if self._is_untouched:
+        """Names the newest snapshot in words; None where nothing was saved."""
+        if self._is_empty:
             return None
         # The error of a save that failed is raised where its state is missed.
         with contextlib.suppress(Exception):
@@ -347,8 +347,7 @@ class SharedSnapshots:
         Args:
             state: Gives a tree of arrays, and about them what JSON can hold.
         """
-        is_due = b"1" if self._folder is not None and self._folder.is_due else b""
-        if not allgather_bytes(is_due)[0]:
+        if not allgather_objects(self._folder is not None and self._folder.is_due)[0]:
             return
         # What it takes to make the state may be in all processes.
         arrays, about = state()
@@ -372,35 +371,34 @@ class SharedSnapshots:
         with raise_everywhere(self._mesh):
             if self._folder is not None:
                 own = self._folder.latest(like)
-        message = allgather_bytes(b"" if own is None else json.dumps(own[1]).encode())[0]
-        if not message:
+        about = allgather_objects(None if own is None else own[1])[0]
+        if about is None:
             return None
-        about = json.loads(message)
         blank = like(about) if own is None else own[0]
         return jax.tree.map(like_leaf, blank, broadcast_one_to_all(blank, self._mesh)), about
 
     def last(self) -> str | None:
-        """Where the last good state is, in words; None in all processes but 0."""
+        """Names the newest snapshot in words; None in all processes but 0."""
         return None if self._folder is None else self._folder.last()
 
 
 @contextlib.contextmanager
 def _signals_deferred() -> Iterator[None]:
-    """Puts off Ctrl-C and SIGTERM: raised within orbax, they would leave it in disorder."""
+    """Defers Ctrl-C and SIGTERM: raised within orbax, they would corrupt its state."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     seen: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number, handler in before.items():
-        if handler is not None:
-            signal.signal(number, lambda number, _: seen.append(number))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # One that was not set from Python could not be put back.
+    before = {number: handler for number, handler in handlers.items() if handler is not None}
+    for number in before:
+        signal.signal(number, lambda number, _: seen.append(number))
     try:
         yield
     finally:
         for number, handler in before.items():
-            if handler is not None:
-                signal.signal(number, handler)
+            signal.signal(number, handler)
         for number in seen[:1]:
             signal.raise_signal(number)
 
@@ -443,9 +441,7 @@ def _difference(name: str, was: Any, value: Any) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = reason_of(error)
     # Tensorstore's words are long; the system's are at their end.
     code = re.search(r"os_error_code='(\d+)'", text)
     return text[:200] if code is None else os.strerror(int(code[1]))

@@ -1,4 +1,4 @@
-"""Folders that are complete or absent, and never in the place of what someone still needs."""
+"""Writes folders and files that are complete or absent, and replaces nothing unasked."""
 
 import contextlib
 import functools
@@ -84,8 +84,7 @@ def check_target(
         return target
     if not is_one(target):
         raise ValueError(
-            f"{shown} holds files that are no {kind}, and is never replaced; give the path of a "
-            "new folder"
+            f"{shown} holds files that are no {kind}, which are never replaced; give a new folder"
         )
     if not overwrite:
         raise ValueError(
@@ -97,10 +96,10 @@ def check_target(
 
 @contextlib.contextmanager
 def staged(target: Path, *, replace: bool) -> Iterator[Path]:
-    """A folder to write into, which takes the target's place at the end.
+    """A temporary folder that takes the target's place when the block ends.
 
-    It lies beside the target, so that renaming it is one step. Where an exception ends the block,
-    Ctrl-C included, it is removed again, and so are the folders made for it.
+    It lies beside the target, so that renaming it is one step. If the block raises, Ctrl-C
+    included, it is removed, and so are the parent folders that were made for it.
 
     Args:
         target: Where the folder shall be, as `check_target` gives it.
@@ -114,14 +113,14 @@ def staged(target: Path, *, replace: bool) -> Iterator[Path]:
     """
     folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     make = functools.partial(folder.mkdir, parents=True)
-    with _undone(target, make, functools.partial(shutil.rmtree, folder, ignore_errors=True)):
+    with _cleanup(target, make, functools.partial(shutil.rmtree, folder, ignore_errors=True)):
         yield folder
-        _put(folder, target, replace)
+        _move_into_place(folder, target, replace)
 
 
 @contextlib.contextmanager
-def _undone(target: Path, make: Callable[[], None], remove: Callable[[], None]) -> Iterator[None]:
-    """Makes folders for a target; where the block fails, removes what was written, and these."""
+def _cleanup(target: Path, make: Callable[[], None], remove: Callable[[], None]) -> Iterator[None]:
+    """Makes folders for a target; if the block raises, removes them and what was written."""
     missing = [parent for parent in target.parents if not parent.exists()]
     try:
         try:
@@ -162,13 +161,13 @@ def staged_file(path: str | Path, *, overwrite: bool) -> Iterator[Path]:
         raise ValueError(f"{str(path)!r} exists; give another path, or replace it with --overwrite")
     written = target.with_name(f".{target.stem}.{secrets.token_hex(4)}{target.suffix}")
     make = functools.partial(target.parent.mkdir, parents=True, exist_ok=True)
-    with _undone(target, make, functools.partial(written.unlink, missing_ok=True)):
+    with _cleanup(target, make, functools.partial(written.unlink, missing_ok=True)):
         yield written
         written.replace(target)
 
 
-def _put(folder: Path, target: Path, replace: bool) -> None:
-    """Renames the folder to its target."""
+def _move_into_place(folder: Path, target: Path, replace: bool) -> None:
+    """Renames a folder to its target, and removes the folder that it replaces."""
     if target.exists() and not any(target.iterdir()):
         target.rmdir()
     if not target.exists():
