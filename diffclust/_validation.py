@@ -74,8 +74,8 @@ def images(value: Any, name: str = "images") -> np.ndarray:
         array = array[..., None]
     if array.ndim != 4 or 0 in array.shape:
         raise ValueError(
-            f"{name} must have shape (n, height, width[, channels]), none of them 0; got "
-            f"{np.shape(value)}"
+            f"{name} must have shape (n, height, width, channels) or (n, height, width), none of "
+            f"them 0; got {np.shape(value)}"
         )
     if array.dtype == np.uint8:
         array = array.astype(jnp.result_type(float)) / 255
