@@ -63,8 +63,7 @@ class Colour(AbstractTransform):
 
     def _split(self, params: Params) -> list[Float[Array, " _"]]:
         """Gains, shifts, and slopes of the shifts."""
-        ends = (self._num_gains, self._num_gains + self.num_channels)
-        return jnp.split(params, ends)
+        return jnp.split(params, (self._num_gains, self._num_gains + self.num_channels))
 
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
         """Prepares nothing, as nothing depends on the size of images.

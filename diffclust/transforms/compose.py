@@ -217,11 +217,7 @@ NAMES = {
 
 
 def named_sequence(
-    names: str,
-    *,
-    channels: int,
-    boundary: Boundary = "edge",
-    landmarks: tuple[int, int] = (4, 4),
+    names: str, *, channels: int, boundary: Boundary = "edge", landmarks: tuple[int, int] = (4, 4)
 ) -> tuple[AbstractTransform, ...]:
     """Transforms from their names, in the order in which they act.
 

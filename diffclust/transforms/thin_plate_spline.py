@@ -34,10 +34,6 @@ def landmark_grid(rows: int, columns: int) -> Float[np.ndarray, "2 landmarks"]:
     return np.stack([x.ravel(), y.ravel()])
 
 
-def _kernel_host(squared_radius: np.ndarray) -> np.ndarray:
-    return squared_radius * np.log(np.where(squared_radius > 0, squared_radius, 1.0))
-
-
 @functools.lru_cache(maxsize=32)
 def _solved_system(rows: int, columns: int, regularisation: float) -> tuple[np.ndarray, ...]:
     """Solves Eq. 12 once for a grid, in double precision.
@@ -50,7 +46,8 @@ def _solved_system(rows: int, columns: int, regularisation: float) -> tuple[np.n
     """
     at = landmark_grid(rows, columns)
     count = at.shape[1]
-    kernel = _kernel_host(((at[:, :, None] - at[:, None, :]) ** 2).sum(0))
+    squared = ((at[:, :, None] - at[:, None, :]) ** 2).sum(0)
+    kernel = squared * np.log(np.where(squared > 0, squared, 1.0))
     affine = np.concatenate([np.ones((1, count)), at]).T
     system = np.zeros((count + 3, count + 3))
     system[:count, :count] = kernel + _ENERGY_OF_KERNEL * regularisation * np.eye(count)
