@@ -122,17 +122,17 @@ def without_ground(image: Image, params: Params, *, mask: Any = None) -> Image:
     Returns:
         The differences, of either sign.
     """
-    left, text = Colour(image.shape[2], gradient=True)(params, image), as_mask(mask)
-    if text is None:
-        return left
-    return left * jnp.asarray(mask_weights(text) > 0.0, image.dtype)
+    foreground, mask = Colour(image.shape[2], gradient=True)(params, image), as_mask(mask)
+    if mask is None:
+        return foreground
+    return foreground * jnp.asarray(mask_weights(mask) > 0.0, image.dtype)
 
 
-def colour(left: Image, ink: Ink, *, mask: Any = None) -> Params:
+def colour(foreground: Image, ink: Ink, *, mask: Any = None) -> Params:
     """The mix of channels that makes ink bright, from 0 to 1.
 
     Args:
-        left: An image less its ground.
+        foreground: An image less its ground.
         ink: What ink is; not `"none"`. With `"colour"` all channels become the projection on the
             first principal axis through the ground's colour, such that its sum is positive.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
@@ -141,17 +141,17 @@ def colour(left: Image, ink: Ink, *, mask: Any = None) -> Params:
         Params of `Colour(channels, full=True)`. The shifts bring four times the median of what the
         border strays from the ground below 0. Where no ink is seen everything becomes 0.
     """
-    channels = left.shape[2]
-    unit = jnp.eye(channels, dtype=left.dtype)
+    channels = foreground.shape[2]
+    unit = jnp.eye(channels, dtype=foreground.dtype)
     if ink == "colour":
-        axis, _ = _principal_axis(left)
-        total = jnp.sum(jnp.sum(left, axis=(0, 1)) * axis)
+        axis, _ = _principal_axis(foreground)
+        total = jnp.sum(jnp.sum(foreground, axis=(0, 1)) * axis)
         axis = jnp.where(total < 0.0, -axis, axis)
         mix = jnp.broadcast_to(axis[None], unit.shape)
     else:
         mix = unit if ink == "dark" else -unit
-    bright = jnp.einsum("dc,hwc->hwd", mix, left, precision="highest")
-    ring = _border(*left.shape[:2], as_mask(mask))[0][-1]
+    bright = jnp.einsum("dc,hwc->hwd", mix, foreground, precision="highest")
+    ring = _border(*foreground.shape[:2], as_mask(mask))[0][-1]
     noise = _STRAYS * jnp.median(jnp.abs(bright.reshape(-1, channels)[ring]))
     # Of a picture that reaches the border everywhere nothing is taken for noise.
     noise = jnp.where(jnp.max(bright) - noise > _LEAST_CONTRAST, noise, 0.0)
@@ -181,14 +181,14 @@ def figure(image: Image, *, mask: Any = None) -> Float[Array, "height width 1"]:
         Holland and Welsch (1977), Robust regression using iteratively reweighted least-squares.
     """
     height, width, channels = image.shape
-    text = as_mask(mask)
-    indices, points = _border(height, width, text)
+    mask = as_mask(mask)
+    indices, points = _border(height, width, mask)
     x, y = points.T
     basis = jnp.asarray(np.stack([np.ones_like(x), x, y, x * x + y * y], axis=1), image.dtype)
     flat, ring = image.reshape(-1, channels), indices[-1]
     seen = jnp.ones((len(x), 1), image.dtype)
-    if text is not None:
-        seen = jnp.asarray(mask_weights(text).reshape(-1, 1) > 0.0, image.dtype)
+    if mask is not None:
+        seen = jnp.asarray(mask_weights(mask).reshape(-1, 1) > 0.0, image.dtype)
     weight = jnp.zeros_like(seen).at[ring].set(1.0)
     smooth = stray = jnp.zeros_like(flat)
     for _ in range(_ROUNDS):
@@ -215,9 +215,9 @@ def _blurred(plane: Float[Array, "height width"]) -> Float[Array, "height width"
     return (rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]) / 9.0
 
 
-def _principal_axis(left: Image) -> tuple[Float[Array, " channels"], Scalar]:
+def _principal_axis(foreground: Image) -> tuple[Float[Array, " channels"], Scalar]:
     """The first principal axis of colours through 0, and its share of their squares."""
-    flat = left.reshape(-1, left.shape[2])
+    flat = foreground.reshape(-1, foreground.shape[2])
     second = power = product(flat.T, flat)
     for _ in range(6):
         # Squared, so that the largest eigenvalue's vector alone is left.
@@ -245,16 +245,16 @@ def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
         ink differs from it.
     """
     shift = ground(image, mask=mask)
-    left = without_ground(image, shift, mask=mask)
+    foreground = without_ground(image, shift, mask=mask)
     ring = _border(*image.shape[:2], as_mask(mask))[0][-1]
     channels = image.shape[2]
     level = -jnp.mean(shift[channels : 2 * channels])
-    stray = jnp.median(jnp.max(jnp.abs(left), axis=2).reshape(-1)[ring])
-    lightness = jnp.mean(left, axis=2)
+    stray = jnp.median(jnp.max(jnp.abs(foreground), axis=2).reshape(-1)[ring])
+    lightness = jnp.mean(foreground, axis=2)
     total = jnp.sum(jnp.abs(lightness))
     vote = jnp.sum(lightness) / jnp.where(total > 0.0, total, 1.0)
-    contrast = jnp.max(jnp.abs(left))
-    smooth = jnp.stack([_blurred(left[..., i]) for i in range(channels)], axis=2)
+    contrast = jnp.max(jnp.abs(foreground))
+    smooth = jnp.stack([_blurred(foreground[..., i]) for i in range(channels)], axis=2)
     # Where there is more ink it counts more.
     ink = jnp.sum(smooth * jnp.sum(smooth**2, axis=2, keepdims=True), axis=(0, 1))
     length = safe_sqrt(jnp.sum(ink**2))

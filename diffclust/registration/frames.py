@@ -15,8 +15,15 @@ from diffclust.linalg import product
 from diffclust.masks import as_mask
 from diffclust.parallel.chunks import largest_read
 from diffclust.parallel.mesh import jitted_map_rows, vmap_rows
-from diffclust.registration.colours import Ink, choose_ink, colour, figure, ground, ink_votes
-from diffclust.registration.colours import without_ground as less_ground
+from diffclust.registration.colours import (
+    Ink,
+    choose_ink,
+    colour,
+    figure,
+    ground,
+    ink_votes,
+    without_ground,
+)
 from diffclust.registration.images import PHOTO_RADIUS, place, upright
 from diffclust.sampling import Boundary, bilinear_sample, pixel_grid
 from diffclust.transforms import AbstractSequence, Affine, Colour, Compose
@@ -105,20 +112,21 @@ class Frame(eqx.Module):
         shift, mix, move = transform.split(jnp.zeros((transform.num_params,), image.dtype))
         if self.ink not in ("none", "keep"):
             shift = ground(image, mask=self.mask)
-            left = less_ground(image, shift, mask=self.mask)
-            mix = colour(left, self.ink, mask=self.mask)
+            foreground = without_ground(image, shift, mask=self.mask)
+            mix = colour(foreground, self.ink, mask=self.mask)
             if self.ink in ("dark", "light"):
                 # Of the other ink alone nothing would be left.
-                other = colour(left, "light" if self.ink == "dark" else "dark", mask=self.mask)
+                opposite = "light" if self.ink == "dark" else "dark"
+                other = colour(foreground, opposite, mask=self.mask)
                 mix = jnp.where(jnp.any(self._inked(shift, mix, image) > 0), mix, other)
         if self.place != "none":
-            find = {"place": place, "upright": upright}[self.place]
+            register = {"place": place, "upright": upright}[self.place]
             if self.ink == "keep":
                 # Specks of the ground may lie anywhere.
-                seen = figure(image, mask=self.mask)
-                move = find(seen, mask=self.mask, radius=PHOTO_RADIUS, whole=False)
+                contrast = figure(image, mask=self.mask)
+                move = register(contrast, mask=self.mask, radius=PHOTO_RADIUS, whole=False)
             else:
-                move = find(self._inked(shift, mix, image), mask=self.mask)
+                move = register(self._inked(shift, mix, image), mask=self.mask)
         return jnp.concatenate([shift, mix, move])
 
     def apply(self, params: Params, image: Image) -> Registered:
@@ -202,8 +210,8 @@ class Frame(eqx.Module):
         """Bright ink on black; an image whose ground is kept, as it is."""
         if self.ink in ("none", "keep"):
             return image
-        left = less_ground(image, shift, mask=self.mask)
-        bright = jnp.maximum(Colour(image.shape[2], full=True)(mix, left), 0.0)
+        foreground = without_ground(image, shift, mask=self.mask)
+        bright = jnp.maximum(Colour(image.shape[2], full=True)(mix, foreground), 0.0)
         return bright[..., :1] if self.ink == "colour" else bright
 
 

@@ -113,15 +113,15 @@ def generalised_procrustes(
     return _register(configurations, weight, sample_weight, *settings)
 
 
-class _Pass(NamedTuple):
-    """Where the registration of many stands."""
+class _State(NamedTuple):
+    """What the iteration carries from pass to pass."""
 
     rotations: Float[Array, "n dims dims"]
     factors: Float[Array, " n"]
     registered: Shapes
     mean: Landmarks
     sums_of_squares: Float[Array, " max_iterations"]
-    fall: Scalar
+    decrease: Scalar
     iterations: Count
 
 
@@ -139,7 +139,7 @@ def _standardised(
 
 
 def _oriented(
-    end: _Pass,
+    end: _State,
     units: Float[Array, " n"],
     centres: Float[Array, "n dims"],
     converged: Bool[Array, ""],
@@ -181,7 +181,7 @@ def _register(
     )
     total = jnp.sum(counts * shapes**2)
 
-    def step(state: _Pass) -> _Pass:
+    def step(state: _State) -> _State:
         cross = _einsum("k,kd,nke->nde", weights, state.mean, shapes)
         rotations = jax.vmap(lambda c: best_rotation(c, reflection))(cross)
         factors = state.factors
@@ -195,24 +195,24 @@ def _register(
             mean = jnp.mean(registered, axis=0)
         else:
             mean = _einsum("n,nkd->kd", each / jnp.sum(each), registered)
-        left = jnp.sum(counts * (registered - mean[None]) ** 2)
+        residual = jnp.sum(counts * (registered - mean[None]) ** 2)
         i = state.iterations
         passes = jnp.arange(max_iterations, dtype=i.dtype)
-        sums = jnp.where(passes < i, state.sums_of_squares, left)
-        fall = jnp.where(i > 0, state.sums_of_squares[i - 1] - left, jnp.inf)
-        return _Pass(rotations, factors, registered, mean, sums, fall, i + 1)
+        sums = jnp.where(passes < i, state.sums_of_squares, residual)
+        decrease = jnp.where(i > 0, state.sums_of_squares[i - 1] - residual, jnp.inf)
+        return _State(rotations, factors, registered, mean, sums, decrease, i + 1)
 
-    def goes_on(state: _Pass) -> Bool[Array, ""]:
-        return (state.iterations < max_iterations) & (state.fall > tolerance * total)
+    def unconverged(state: _State) -> Bool[Array, ""]:
+        return (state.iterations < max_iterations) & (state.decrease > tolerance * total)
 
-    start = _Pass(
+    start = _State(
         rotations=jnp.broadcast_to(jnp.eye(dims, dtype=dtype), (n, dims, dims)),
         factors=jnp.ones((n,), dtype=dtype),
         registered=shapes,
         mean=shapes[0],
         sums_of_squares=jnp.zeros((max_iterations,), dtype=dtype),
-        fall=jnp.full((), jnp.inf, dtype=dtype),
+        decrease=jnp.full((), jnp.inf, dtype=dtype),
         iterations=jnp.zeros((), dtype=jnp.int32),
     )
-    end = jax.lax.while_loop(goes_on, step, start)
-    return _oriented(end, units, centres, end.fall <= tolerance * total)
+    end = jax.lax.while_loop(unconverged, step, start)
+    return _oriented(end, units, centres, end.decrease <= tolerance * total)
