@@ -140,10 +140,7 @@ def mean_graph(graphs: "Sequence[scipy.sparse.csr_array]") -> "scipy.sparse.csr_
     shapes = {graph.shape for graph in graphs}
     if len(shapes) > 1:
         raise ValueError(f"graphs must have one shape, not {sorted(shapes)}")
-    total = graphs[0]
-    for graph in graphs[1:]:
-        total = total + graph
-    return scipy.sparse.csr_array(total * (1.0 / len(graphs)))
+    return scipy.sparse.csr_array(sum(graphs[1:], graphs[0]) * (1.0 / len(graphs)))
 
 
 def mean_affinity_to_references(

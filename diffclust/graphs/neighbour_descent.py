@@ -19,7 +19,7 @@ from diffclust import _validation
 from diffclust._random import numpy_generator
 from diffclust.distances import AbstractDistance
 from diffclust.graphs.neighbours import Neighbours
-from diffclust.graphs.refine import Direction, pair_distances
+from diffclust.graphs.refine import Direction, pair_distances, symmetrised
 from diffclust.types import Key
 
 _DECAY = 0.9
@@ -184,8 +184,7 @@ def _evaluated(
     """Distances of pairs, there or there and back; refuses NaN."""
     distances = evaluate(sources, targets)
     if way != "forward":
-        back = evaluate(targets, sources)
-        distances = np.minimum(distances, back) if way == "min" else 0.5 * (distances + back)
+        distances = symmetrised(distances, evaluate(targets, sources), way)
     if np.isnan(distances).any():
         bad = int(np.argmax(np.isnan(distances)))
         raise ValueError(f"the distance of samples {sources[bad]} and {targets[bad]} is NaN")

@@ -110,41 +110,41 @@ def nearest_neighbours(
     Raises:
         ValueError: If an argument is not what it should be, or no neighbour is left.
     """
-    points = checked_features(references, "references")
-    asked = points if queries is references else checked_features(queries, "queries")
-    if asked.shape[1] != points.shape[1]:
+    same = queries is references
+    references = checked_features(references, "references")
+    queries = references if same else checked_features(queries, "queries")
+    if queries.shape[1] != references.shape[1]:
         raise ValueError(
-            f"queries have {asked.shape[1]} features, references {points.shape[1]}; both need the "
-            "same"
+            f"queries have {queries.shape[1]} features, references {references.shape[1]}; both "
+            "need the same"
         )
     _validation.count(num_neighbours, "num_neighbours")
-    if exclude_self and len(asked) != len(points):
+    if exclude_self and len(queries) != len(references):
         raise ValueError(
             f"exclude_self needs queries and references to be the same samples, but there are "
-            f"{len(asked)} and {len(points)}"
+            f"{len(queries)} and {len(references)}"
         )
-    available = len(points) - int(exclude_self)
+    available = len(references) - int(exclude_self)
     if available < 1:
         raise ValueError("a single sample has no neighbours but itself; give at least two samples")
     wanted = min(num_neighbours, available)
     if chunk_size is None:
-        entries = min(len(points), _BLOCK)
+        entries = min(len(references), _BLOCK)
         chunk_size = samples_within(entries, cpu=2**22, device=2**26, most=2048)
     _validation.positive(chunk_size, "chunk_size")
-    own, here = own_mesh(mesh), own_share(len(asked), mesh)
-    devices = own_size(own)
-    groups = -(-(here.stop - here.start) // (_QUERIES * devices))
+    local_mesh, share = own_mesh(mesh), own_share(len(queries), mesh)
+    devices = own_size(local_mesh)
+    groups = -(-(share.stop - share.start) // (_QUERIES * devices))
     chunk_size = devices * min(chunk_size, _QUERIES * max(1, groups))
     # Squares of very large or small numbers leave the range of the dtype; powers of two are exact.
-    power = _power(asked, points)
+    power = _power(queries, references)
     if power:
-        same = asked is points
-        points = np.ldexp(points, -power)
-        asked = points if same else np.ldexp(asked, -power)
-    numbers = np.arange(len(asked), dtype=np.int32) if exclude_self else np.full(len(asked), -1)
-    numbers = numbers.astype(np.int32)[here]
-    parts = _search(asked[here], numbers, points, wanted, available, chunk_size, own, report)
-    index, distance = allgather_rows((parts.index, parts.distance), mesh)
+        references = np.ldexp(references, -power)
+        queries = references if same else np.ldexp(queries, -power)
+    excluded = np.arange(len(queries)) if exclude_self else np.full(len(queries), -1)
+    rows = queries[share], excluded.astype(np.int32)[share]
+    result = _search(*rows, references, wanted, available, chunk_size, local_mesh, report)
+    index, distance = allgather_rows(result, mesh)
     return Neighbours(index, np.ldexp(distance, power) if power else distance)
 
 
@@ -157,15 +157,15 @@ def _power(*matrices: np.ndarray) -> int:
 
 def _search(
     queries: np.ndarray,
-    numbers: np.ndarray,
+    excluded: np.ndarray,
     references: np.ndarray,
     wanted: int,
     available: int,
     chunk_size: int,
     mesh: Mesh | None,
     report: Callable[[int, int], None] | None,
-) -> Neighbours:
-    """Neighbours of queries; the reference of a query's own number is left out."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Indices and distances of the neighbours of queries, one reference of each excluded."""
     # About their middle the squares are small, and so is the rounding of their differences. Not
     # about the mean: a single sample far off would take it along.
     centre = np.median(references[:: max(1, len(references) // 1024)], axis=0)
@@ -178,13 +178,13 @@ def _search(
         stop = min(len(queries), start + chunk_size)
         padding = (0, chunk_size - (stop - start))
         padded = np.pad(queries[start:stop] - centre, (padding, (0, 0)))
-        own = np.pad(numbers[start:stop], padding, constant_values=-1)
+        own = np.pad(excluded[start:stop], padding, constant_values=-1)
         best = np.full((chunk_size, keep), np.inf, padded.dtype)
         place = np.full((chunk_size, keep), -1, np.int32)
-        *asked, best, place = shard_rows(jax.device_put((padded, own, best, place)), mesh)
+        *rows, best, place = shard_rows(jax.device_put((padded, own, best, place)), mesh)
         for number, block in enumerate(blocks):
             given = (*block, jax.device_put(np.int32(number * size)))
-            best, place = jitted_map_rows(_merged, given, (*asked, best, place), mesh)
+            best, place = jitted_map_rows(_merged, given, (*rows, best, place), mesh)
         nearest = np.asarray(place)[: stop - start]
         return _ranked(queries[start:stop], references, nearest, wanted)
 
@@ -194,7 +194,7 @@ def _search(
     for start, (places, lengths) in chunks_in_flight(compute, starts, mesh, report):
         stop = start + len(places)
         index[start:stop], distance[start:stop] = places, lengths
-    return Neighbours(index, distance)
+    return index, distance
 
 
 def _blocks(references: np.ndarray, centre: np.ndarray) -> list[tuple[Array, Array]]:
@@ -246,7 +246,5 @@ def _ranked(
     differences = references[nearest] - queries[:, None, :]
     squared = np.einsum("nkd,nkd->nk", differences, differences)
     order = np.argsort(squared, axis=1, kind="stable")[:, :wanted]
-    return (
-        np.take_along_axis(nearest, order, axis=1),
-        np.sqrt(np.take_along_axis(squared, order, axis=1)),
-    )
+    nearest, squared = (np.take_along_axis(x, order, axis=1) for x in (nearest, squared))
+    return nearest, np.sqrt(squared)

@@ -41,10 +41,8 @@ def reranked(
         The nearest of them, nearest first; of equally near ones those of lower index.
     """
     order = np.lexsort((candidates.index, distance), axis=1)[:, :num_neighbours]
-    return Neighbours(
-        np.take_along_axis(candidates.index, order, axis=1),
-        np.take_along_axis(distance, order, axis=1),
-    )
+    index = np.take_along_axis(candidates.index, order, axis=1)
+    return Neighbours(index, np.take_along_axis(distance, order, axis=1))
 
 
 def _distances(distance: AbstractDistance, pairs: tuple[PyTree, PyTree]) -> Array:
@@ -138,6 +136,22 @@ def pair_distances(
 Direction = Literal["forward", "min", "mean"]
 
 
+def symmetrised(
+    forward: Float[np.ndarray, "..."], backward: Float[np.ndarray, "..."], direction: Direction
+) -> Float[np.ndarray, "..."]:
+    """One distance from those of both ways.
+
+    Args:
+        forward: Distances of samples moved onto their candidates.
+        backward: Distances of the candidates moved onto the samples.
+        direction: `"min"` or `"mean"`.
+
+    Returns:
+        The distances.
+    """
+    return np.minimum(forward, backward) if direction == "min" else 0.5 * (forward + backward)
+
+
 @dataclasses.dataclass(frozen=True)
 class CandidateDistances:
     """The distance from every sample to each of its candidates; no pair is judged twice.
@@ -178,6 +192,10 @@ class CandidateDistances:
     def _count(self) -> int:
         return jax.tree.leaves(self._others)[0].shape[0]
 
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"chunk_size": self.chunk_size, "mesh": self.mesh, "report": self.report}
+
     def _pairs(self, candidates: Sequence[Neighbours]) -> tuple[np.ndarray, np.ndarray]:
         """Samples and candidates of all pairs whose distances are needed."""
         both = self.direction != "forward" and self.prototypes is None
@@ -192,17 +210,8 @@ class CandidateDistances:
         Returns:
             Yields this process's share.
         """
-        return pair_chunks(
-            self.distance,
-            self.samples,
-            self._others,
-            *self._pairs(candidates),
-            **self._settings,
-        )
-
-    @property
-    def _settings(self) -> dict[str, Any]:
-        return {"chunk_size": self.chunk_size, "mesh": self.mesh, "report": self.report}
+        trees, pairs = (self.samples, self._others), self._pairs(candidates)
+        return pair_chunks(self.distance, *trees, *pairs, **self._settings)
 
     def __call__(self, candidates: Sequence[Neighbours]) -> tuple[Float[np.ndarray, "n k"], ...]:
         """Judges all candidates.
@@ -213,13 +222,13 @@ class CandidateDistances:
         Returns:
             Distances in the candidates' places, for each of the representations.
         """
-        forward, backward = allgather_rows(all_rows(self.chunks(candidates)), self.mesh), None
-        if self.direction != "forward" and self.prototypes is not None:
-            sources, targets = self._pairs(candidates)
-            trees, settings = (self._others, self.samples), self._settings
-            backward = pair_distances(self.distance, *trees, targets, sources, **settings)
-        settings = {"count": self._count, "backward": backward}
-        return arranged(candidates, forward, direction=self.direction, **settings)
+        forward = allgather_rows(all_rows(self.chunks(candidates)), self.mesh)
+        if self.direction == "forward" or self.prototypes is None:
+            return arranged(candidates, forward, direction=self.direction, count=self._count)
+        trees, pairs = (self.prototypes, self.samples), self._pairs(candidates)[::-1]
+        backward = pair_distances(self.distance, *trees, *pairs, **self._settings)
+        both = symmetrised(forward, backward, self.direction)
+        return arranged(candidates, both, count=self._count)
 
 
 def candidate_distances(
@@ -265,39 +274,31 @@ def _needed(
 
 def arranged(
     candidates: Sequence[Neighbours],
-    forward: Float[np.ndarray, " pairs"],
+    distances: Float[np.ndarray, " pairs"],
     *,
     direction: Direction = "forward",
     count: int | None = None,
-    backward: Float[np.ndarray, " pairs"] | None = None,
 ) -> tuple[Float[np.ndarray, "n k"], ...]:
     """Distances of pairs in their candidates' places.
 
     Args:
         candidates: Candidates of every sample, from one or several representations.
-        forward: The distances, as `CandidateDistances.chunks` gives them.
-        direction: As for `CandidateDistances`.
+        distances: The distances of the pairs, as `CandidateDistances.chunks` gives them.
+        direction: `"min"` and `"mean"` combine those of both ways, where the candidates are samples
+            themselves.
         count: How many samples the candidates' indices point into; where it is not given, as many
             as have candidates.
-        backward: The distances of the same pairs the other way round; None where the candidates are
-            samples themselves.
 
     Returns:
         Distances in the candidates' places, for each of the representations.
     """
     count = len(candidates[0]) if count is None else count
-    both = direction != "forward" and backward is None
-    needed, places = _needed(candidates, count, both=both), _keys(candidates, count)
-    there = [forward[np.searchsorted(needed, keys)] for keys in places]
-    if direction == "forward":
-        return tuple(there)
-    if backward is None:
-        back = [forward[np.searchsorted(needed, _reversed(keys, count))] for keys in places]
-    else:
-        back = [backward[np.searchsorted(needed, keys)] for keys in places]
-    if direction == "min":
-        return tuple(np.minimum(x, y) for x, y in zip(there, back, strict=True))
-    return tuple(0.5 * (x + y) for x, y in zip(there, back, strict=True))
+    needed = _needed(candidates, count, both=direction != "forward")
+    if direction != "forward":
+        backward = distances[np.searchsorted(needed, _reversed(needed, count))]
+        distances = symmetrised(distances, backward, direction)
+    places = _keys(candidates, count)
+    return tuple(distances[np.searchsorted(needed, keys)] for keys in places)
 
 
 def nested_neighbours(
@@ -327,19 +328,17 @@ def nested_neighbours(
     Returns:
         The neighbours in each window, in the order of `removed`.
     """
+
+    def search(points: np.ndarray, count: int) -> Neighbours:
+        settings = {"exclude_self": True, "mesh": mesh, "report": report}
+        return nearest_neighbours(points, points, count, **settings)
+
     low, high = min(removed), max(removed)
     end = min(low + dimensions, coordinates.shape[1])
     if low == high or end - high < 1:
         windows = [np.ascontiguousarray(drop_leading(coordinates, n, dimensions)) for n in removed]
-        return tuple(
-            nearest_neighbours(w, w, num_neighbours, exclude_self=True, mesh=mesh, report=report)
-            for w in windows
-        )
-    shared = np.ascontiguousarray(coordinates[:, high:end])
-    spare = max(48, 6 * num_neighbours)
-    candidates = nearest_neighbours(
-        shared, shared, spare, exclude_self=True, mesh=mesh, report=report
-    )
+        return tuple(search(window, num_neighbours) for window in windows)
+    candidates = search(np.ascontiguousarray(coordinates[:, high:end]), max(48, 6 * num_neighbours))
     neighbours = []
     for n in removed:
         window = np.ascontiguousarray(drop_leading(coordinates, n, dimensions))
@@ -378,15 +377,11 @@ def windowed_neighbours(
     Returns:
         The neighbours in each window, in the order of `removed`.
     """
-    return [
-        nearest_neighbours(
-            drop_leading(coordinates, n, dimensions),
-            drop_leading(references, n, dimensions),
-            num_neighbours,
-            mesh=mesh,
-        )
+    windows = (
+        (drop_leading(coordinates, n, dimensions), drop_leading(references, n, dimensions))
         for n in removed
-    ]
+    )
+    return [nearest_neighbours(x, y, num_neighbours, mesh=mesh) for x, y in windows]
 
 
 def near_duplicates(neighbours: Neighbours, size: int) -> Bool[np.ndarray, " n"]:
