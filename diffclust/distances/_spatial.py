@@ -112,13 +112,14 @@ def _twist_to(base: Array) -> Array:
 
     def step(_: Array, w: Array) -> Array:
         logarithm, exponents, vectors = _logarithm(_shear(w, base))
-        weights = _growth(exponents[:, None] - exponents[None, :])
+        weights = _bernoulli(exponents[:, None] - exponents[None, :])
         turned = jax.vmap(lambda move: product(vectors.T, move, vectors))(moves)
         slope = jnp.einsum("ab,nba->n", logarithm, moves, precision="highest")
-        # The second derivative: a part that is never negative, and one of either sign.
-        sure = jnp.einsum("nab,ab,mab->nm", turned, weights, turned, precision="highest")
-        other = jnp.einsum("nba,ab,mab->nm", turned, weights, turned, precision="highest")
-        newton, cautious = jnp.linalg.solve(sure + other, slope), jnp.linalg.solve(sure, slope)
+        # The second derivative is the sum of a positive semi-definite matrix and an indefinite one.
+        definite = jnp.einsum("nab,ab,mab->nm", turned, weights, turned, precision="highest")
+        indefinite = jnp.einsum("nba,ab,mab->nm", turned, weights, turned, precision="highest")
+        newton = jnp.linalg.solve(definite + indefinite, slope)
+        cautious = jnp.linalg.solve(definite, slope)
         # Far from the minimum Newton's step may lead upwards; what is best of all is taken.
         fractions = jnp.asarray(_FRACTIONS, w.dtype)[:, None]
         tried = jnp.concatenate(
@@ -145,7 +146,7 @@ def _twist_to_jvp(primals: tuple, tangents: tuple) -> tuple:
     return w, jnp.zeros_like(w)
 
 
-def _growth(gap: Array) -> Array:
+def _bernoulli(gap: Array) -> Array:
     """X / (eˣ - 1), one at zero."""
     small = jnp.abs(gap) < 1e-4
     away = jnp.where(small, 1.0, gap)

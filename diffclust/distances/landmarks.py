@@ -21,11 +21,7 @@ from diffclust.distances.fisher_rao import (
     same_mean_fisher_rao,
 )
 from diffclust.distances.gaussian import DiagonalGaussian, Gaussian
-from diffclust.distances.wasserstein import (
-    printed_wasserstein,
-    squared_wasserstein,
-    wasserstein,
-)
+from diffclust.distances.wasserstein import printed_wasserstein, squared_wasserstein, wasserstein
 from diffclust.linalg import safe_sqrt
 from diffclust.types import Landmarks, LandmarkWeights, Scalar
 
@@ -85,9 +81,7 @@ class LandmarkDistance(AbstractDistance):
         Returns:
             A non-negative number.
         """
-        between = (
-            LANDMARK_DISTANCES[self.between] if isinstance(self.between, str) else self.between
-        )
+        between = self.between if callable(self.between) else LANDMARK_DISTANCES[self.between]
         distances = jax.vmap(between)(sample, prototype)
         terms = distances if self.norm == "l1" else distances**2
         total = jnp.sum(terms if weight is None else terms * weight)
