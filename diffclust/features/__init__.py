@@ -21,10 +21,7 @@ from diffclust.features.scattering import (
     Scattering,
     ScatteringPath,
 )
-from diffclust.features.square_root_velocity import (
-    from_square_root_velocity,
-    square_root_velocity,
-)
+from diffclust.features.square_root_velocity import from_square_root_velocity, square_root_velocity
 
 __all__ = [
     "AbstractScattering",

@@ -37,19 +37,13 @@ def _average(low: np.ndarray, factor: int, inside: slice) -> np.ndarray:
     return np.fft.ifft(low[:, None] * transform, axis=0).real[::factor][inside]
 
 
-class _AliasedAxis(NamedTuple):
+def _aliases(size: int, factor: int) -> tuple[np.ndarray, np.ndarray]:
     """Frequencies of an axis that are the same on every s-th pixel.
 
-    Attributes:
-        source: Frequency by fold and coarse frequency; odd folds run backwards.
-        weight: By parity, fold and coarse frequency: how a frequency counts in the inverse.
+    Returns:
+        The frequency by fold and coarse frequency, where odd folds run backwards; and by parity,
+        fold and coarse frequency how it counts in the inverse.
     """
-
-    source: np.ndarray
-    weight: np.ndarray
-
-
-def _aliased(size: int, factor: int) -> _AliasedAxis:
     half, coarse = size // 2, size // 2 // factor
     fold, frequency = np.meshgrid(np.arange(factor), np.arange(coarse + 1), indexing="ij")
     odd = fold % 2 == 1
@@ -57,7 +51,7 @@ def _aliased(size: int, factor: int) -> _AliasedAxis:
     weight = np.where((source == 0) | (source == half), 1.0, 2.0) / size
     # Neighbouring folds share a frequency, which must count once.
     weight[(fold > 0) & (source == fold * coarse)] = 0.0
-    return _AliasedAxis(source, np.stack([weight, np.where(odd, -weight, weight)]))
+    return source, np.stack([weight, np.where(odd, -weight, weight)])
 
 
 def _multipliers(waves: np.ndarray, factor: int) -> np.ndarray:
@@ -77,8 +71,9 @@ def _multipliers(waves: np.ndarray, factor: int) -> np.ndarray:
         mirrored = np.roll(np.flip(x, axis), 1, axis)
         return (x + mirrored if parity == 0 else x - mirrored) / 2
 
-    down, right = _aliased(waves.shape[1], factor), _aliased(waves.shape[2], factor)
-    out = np.zeros((2, 2, 2, 2, *down.source.shape, *right.source.shape, len(waves)))
+    down, down_weight = _aliases(waves.shape[1], factor)
+    right, right_weight = _aliases(waves.shape[2], factor)
+    out = np.zeros((2, 2, 2, 2, *down.shape, *right.shape, len(waves)))
     for row in (0, 1):
         for column in (0, 1):
             # exp(i(kp + lq)) is C·C - S·S + i(S·C + C·S), and the transform of a real picture
@@ -89,12 +84,12 @@ def _multipliers(waves: np.ndarray, factor: int) -> np.ndarray:
                 (1, 0): -1 if column == 0 else 1,
                 (1, 1): -1 if row == 0 else 1,
             }
-            weight = down.weight[row][:, :, None, None] * right.weight[column]
+            weight = down_weight[row][:, :, None, None] * right_weight[column]
             for (part, term), sign in signs.items():
                 # Which parity of the filter leads here, in rows and columns.
                 kind = ((0, 0), (1, 1)) if part == 0 else ((0, 1), (1, 0))
                 wave = symmetric(symmetric(waves, kind[term][0], 1), kind[term][1], 2)
-                folded = wave[:, down.source][:, :, :, right.source] * weight
+                folded = wave[:, down][:, :, :, right] * weight
                 out[part, term, row, column] = sign * np.moveaxis(folded, 0, -1)
     # part term row column fold k fold l angle -> part term fold fold row k angle column l
     return out.transpose(0, 1, 4, 6, 2, 5, 8, 3, 7)
@@ -130,14 +125,14 @@ class Matrices(NamedTuple):
     Attributes:
         order: How many wavelets a path has at most.
         zeroth: By axis: from the image to its averages.
-        into: By axis: from the image to the cosines and sines of the canvas.
+        to_waves: By axis: from the image to the cosines and sines of the canvas.
         averages: By scale and axis: from moduli of that scale to their averages.
         multipliers: By scale of the wavelet and of what it is applied to.
     """
 
     order: int
     zeroth: tuple[np.ndarray, ...]
-    into: tuple[np.ndarray, ...]
+    to_waves: tuple[np.ndarray, ...]
     averages: tuple[tuple[np.ndarray, ...], ...]
     multipliers: dict[tuple[int, int], Multipliers]
 
@@ -175,8 +170,8 @@ def matrices(axes: tuple[CanvasAxis, CanvasAxis], bank: FilterBank, order: int) 
     }
     by_scale = tuple(averages(scale) for scale in range(scales))
     zeroth = tuple(low @ axis.padding for low, axis in zip(by_scale[0], axes, strict=True))
-    into = tuple(_waves(axis.size).T @ axis.padding for axis in axes)
-    return Matrices(order, zeroth, into, by_scale, multipliers)
+    to_waves = tuple(_waves(axis.size).T @ axis.padding for axis in axes)
+    return Matrices(order, zeroth, to_waves, by_scale, multipliers)
 
 
 def _product(left: Array, right: Array, contract: int, batch: int = 0) -> Array:
@@ -187,14 +182,16 @@ def _product(left: Array, right: Array, contract: int, batch: int = 0) -> Array:
     return jax.lax.dot_general(left, right, dimensions, precision=jax.lax.Precision.HIGHEST)
 
 
-def _along(matrix: np.ndarray, x: Float[Array, "*front in n"]) -> Float[Array, "*front out n"]:
+def _along_columns(
+    matrix: np.ndarray, x: Float[Array, "*front in n"]
+) -> Float[Array, "*front out n"]:
     """Multiplies the last but one axis, which keeps the last one innermost."""
     front = x.shape[:-2]
     repeated = np.broadcast_to(matrix, (*front, *matrix.shape))
     return _product(jnp.asarray(repeated, x.dtype), x, len(front), len(front))
 
 
-def _down(matrix: np.ndarray, x: Float[Array, "in *rest"]) -> Float[Array, "out *rest"]:
+def _along_rows(matrix: np.ndarray, x: Float[Array, "in *rest"]) -> Float[Array, "out *rest"]:
     """Multiplies the first axis."""
     return _product(jnp.asarray(matrix, x.dtype), x, 0)
 
@@ -203,7 +200,7 @@ def _analyse(
     down: np.ndarray, right: np.ndarray, x: Float[Array, "rows columns n"]
 ) -> Float[Array, "2 k 2 l n"]:
     """Cosines and sines of pictures."""
-    waves = _along(right, _down(down, x))
+    waves = _along_columns(right, _along_rows(down, x))
     return waves.reshape(2, len(down) // 2, 2, len(right) // 2, -1)
 
 
@@ -237,8 +234,8 @@ def _moduli(
         # The last axis stays apart until the product is taken: XLA's loop over a merged one
         # divides for every element.
         waves = waves.reshape(parity * rows, angles, parity * columns, count)
-        half = _along(_waves(2 * (columns - 1)), waves)
-        parts.append(_down(_waves(2 * (rows - 1)), half))
+        half = _along_columns(_waves(2 * (columns - 1)), waves)
+        parts.append(_along_rows(_waves(2 * (rows - 1)), half))
     return safe_sqrt(parts[0] ** 2 + parts[1] ** 2)
 
 
@@ -254,13 +251,13 @@ def scatter(
     Returns:
         The coefficients, the paths in kymatio's order.
     """
-    order, (low, across), into, averages, multipliers = prepared
+    order, (down, right), to_waves, averages, multipliers = prepared
     scales = len(averages)
     pixels = jnp.moveaxis(images, 0, -1)
 
     def average(u: Array, scale: int) -> Array:
         down, right = averages[scale]
-        return _along(right, _down(down, u))
+        return _along_columns(right, _along_rows(down, u))
 
     def both_orders(scale: int, wavelet: Array) -> tuple[Array, Array]:
         """Applies one wavelet in both orders: rows columns n, and j2 rows angles columns n."""
@@ -272,8 +269,8 @@ def scatter(
         ]
         return average(once[:, None], scale)[:, 0], jnp.stack(twice)
 
-    zeroth = _along(across, _down(low, pixels))[None]
-    spectrum = _analyse(into[0], into[1], pixels)
+    zeroth = _along_columns(right, _along_rows(down, pixels))[None]
+    spectrum = _analyse(to_waves[0], to_waves[1], pixels)
     first, second = [], []
     for j1 in range(scales):
         if order < 2 or j1 + 1 == scales:

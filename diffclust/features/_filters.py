@@ -5,7 +5,7 @@ wavelets, and by the Gaussian that averages at the end, with the constants of ky
 """
 
 import math
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -126,8 +126,6 @@ def crop_spectrum(spectrum: np.ndarray, halvings: int) -> np.ndarray:
 Padding = Literal["reflect", "zero", "periodic"]
 """What lies outside the image: the image mirrored at the centres of its outermost pixels, black, or
 the image repeated."""
-
-PADDINGS: tuple[Padding, ...] = get_args(Padding)
 
 
 class CanvasAxis(NamedTuple):

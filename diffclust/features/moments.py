@@ -63,11 +63,6 @@ def checked_features(
     return array
 
 
-def _chunk_rows(width: int) -> int:
-    """A multiple of 16, at most 8,192, such that a chunk is small beside the machine's memory."""
-    return samples_within(4 * width, **_BUDGETS, most=8192) // 16 * 16
-
-
 def equal_chunks(
     features: Any, name: str, *, size: int | None = None, weight: np.ndarray | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -100,7 +95,9 @@ def equal_chunks(
     for part in as_matrices(features):
         part = checked_features(part, name, width=width, offset=seen)
         width, seen = part.shape[1], seen + len(part)
-        size = _chunk_rows(part.shape[1]) if size is None else size
+        if size is None:
+            # A multiple of 16, so small that a chunk is little beside the machine's memory.
+            size = samples_within(4 * part.shape[1], **_BUDGETS, most=8192) // 16 * 16
         waiting.append(part)
         while sum(map(len, waiting)) >= size:
             rows = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)

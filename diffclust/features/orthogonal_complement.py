@@ -200,10 +200,12 @@ def fit_principal_directions(
         # Then what is summed is that of so many samples: as many directions can be told apart.
         total, count = allgather_rows(np.asarray([[weight.sum(), (weight > 0).sum()]]), mesh).sum(0)
         weight = weight * (count / total)
-    few, features = _if_few(features, mesh)
-    if few is not None:
-        every = None if weight is None else allgather_rows(weight, mesh)
-        directions = _directions_of_few(few, every, num_directions, normalisation, path_size)
+    samples, features = _small_sample(features, mesh)
+    if samples is not None:
+        weights = None if weight is None else allgather_rows(weight, mesh)
+        directions = _directions_by_gram_matrix(
+            samples, weights, num_directions, normalisation, path_size
+        )
     else:
         moments = feature_moments(
             features,
@@ -213,12 +215,13 @@ def fit_principal_directions(
             chunk_size=chunk_size,
             mesh=mesh,
         )
-        settings = {"num_directions": num_directions, "normalisation": normalisation}
-        directions = directions_of(moments, **settings)
+        directions = directions_of(
+            moments, num_directions=num_directions, normalisation=normalisation
+        )
     return jax.device_put(broadcast_one_to_all(directions, mesh))
 
 
-def _if_few(features: Any, mesh: Mesh | None) -> tuple[np.ndarray | None, Any]:
+def _small_sample(features: Any, mesh: Mesh | None) -> tuple[np.ndarray | None, Any]:
     """All samples, where there are at most half as many as features; else what came, unread."""
     waiting: list[np.ndarray] = []
     chunks = iter(as_matrices(features))
@@ -235,14 +238,14 @@ def _if_few(features: Any, mesh: Mesh | None) -> tuple[np.ndarray | None, Any]:
     return allgather_rows(np.concatenate(waiting), mesh), None
 
 
-def _directions_of_few(
+def _directions_by_gram_matrix(
     samples: np.ndarray,
     weight: np.ndarray | None,
     num_directions: int | None,
     normalisation: Normalisation,
     path_size: int,
 ) -> PrincipalDirections:
-    """Principal directions by the eigenvectors of the samples' products, which are fewer.
+    """Principal directions from the Gram matrix of the samples, which are fewer than features.
 
     Weights are 1 in the mean over samples of positive weight.
     """
@@ -319,9 +322,9 @@ def _directions(
     least = 10 * np.finfo(dtype).eps * max(float(eigenvalues[0]), 0.0)
     inside = (eigenvalues > least) & (np.arange(len(eigenvalues)) < count - 1)
     basis = np.where(inside[None], flip_signs(basis), 0.0)
-    every = (mean / scale, scale, basis, np.where(inside, eigenvalues, 0.0))
-    arrays = jax.device_put(tuple(np.asarray(array, dtype) for array in every))
-    return PrincipalDirections(*arrays, normalisation=normalisation)
+    arrays = (mean / scale, scale, basis, np.where(inside, eigenvalues, 0.0))
+    fields = jax.device_put(tuple(np.asarray(array, dtype) for array in arrays))
+    return PrincipalDirections(*fields, normalisation=normalisation)
 
 
 def _varies(variance: np.ndarray, mean: np.ndarray, dtype: Any) -> np.ndarray:

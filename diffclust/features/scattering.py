@@ -5,6 +5,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
 
 import equinox as eqx
 import jax
@@ -15,7 +16,6 @@ from jaxtyping import Array, Complex, Float
 from diffclust import _validation as check
 from diffclust.features import _by_matrices
 from diffclust.features._filters import (
-    PADDINGS,
     CanvasAxis,
     FilterBank,
     Padding,
@@ -125,7 +125,7 @@ class Scattering(AbstractScattering):
         if self.order not in (1, 2):
             raise ValueError(f"order must be 1 or 2, not {self.order!r}")
         for padding in self._paddings:
-            check.one_of(padding, PADDINGS, "padding")
+            check.one_of(padding, get_args(Padding), "padding")
         least = min(self.height, self.width)
         if least < 2**self.num_scales:
             raise ValueError(
@@ -273,28 +273,28 @@ def _transform(
     if max(shape) > _LARGEST_BY_MATRICES:
         return functools.partial(_scatter_by_fourier, axes=axes, bank=bank, order=order)
     matrices = _by_matrices.matrices(axes, bank, order)
-    return _joining(functools.partial(_by_matrices.scatter, prepared=matrices))
+    return _merging_batches(functools.partial(_by_matrices.scatter, prepared=matrices))
 
 
-def _joining(scatter: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Lets `jax.vmap` add to the images' own axis instead of a new one.
+def _merging_batches(scatter: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Makes `jax.vmap` merge its axis with that of the images.
 
-    The innermost loops run over that axis, which vmap's own rules would move outside.
+    The innermost loops run over that axis; the rules of vmap would put another one outside.
     """
 
     @jax.custom_batching.custom_vmap
-    def joined(images):
+    def merged(images):
         return scatter(images)
 
-    @joined.def_vmap
+    @merged.def_vmap
     def _(size, in_batched, images):
-        paths = joined(images.reshape(-1, *images.shape[2:]))
+        paths = merged(images.reshape(-1, *images.shape[2:]))
         return paths.reshape(size, -1, *paths.shape[1:]), True
 
     # custom_vmap has no reverse mode of its own.
     @jax.custom_jvp
     def differentiable(images):
-        return joined(images)
+        return merged(images)
 
     @differentiable.defjvp
     def _(primals, tangents):
