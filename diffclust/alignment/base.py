@@ -64,22 +64,22 @@ def candidate_count(candidates: int | None, num_clusters: int) -> int:
 
 
 def most_promising(
-    value: Float[Array, " clusters"], start: Alignment, count: int
+    cluster: Int[Array, " n"], energy: Float[Array, " n"], start: Alignment, count: int
 ) -> Int[Array, " count"]:
-    """The clusters of least value, the incumbent always among them.
+    """The clusters of least energy, the incumbent always the first of them.
 
     Args:
-        value: What each cluster promises.
+        cluster: Indices of clusters.
+        energy: The energy of each.
         start: The incumbent, as `align` is given it.
-        count: How many.
+        count: How many are wanted.
 
     Returns:
-        Their indices.
+        Their places among the clusters given.
     """
     if start.cluster.shape[0]:
-        own = jnp.arange(value.shape[0], dtype=jnp.int32) == start.cluster[0]
-        value = jnp.where(own, -jnp.inf, value)
-    return jax.lax.top_k(-value, count)[1]
+        energy = jnp.where(cluster == start.cluster[0], -jnp.inf, energy)
+    return jax.lax.top_k(-energy, count)[1]
 
 
 def check_samples(energy: AbstractPairEnergy, samples: PyTree, clusters: Clusters) -> None:

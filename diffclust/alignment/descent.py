@@ -45,26 +45,38 @@ DEFAULT_STAGES = (
 
 
 class _Level(NamedTuple):
-    """A stage's low-pass filter in pixels, how many times coarser and larger its pixels are."""
+    """The problem of one stage.
 
-    energy: AbstractPairEnergy
-    sigma: float
-    factor: int
-    scale: float
+    Attributes:
+        sample: The sample, coarser.
+        clusters: The clusters, their prototypes coarser.
+        bound: The energy of coarse samples.
+        basis: Columns that span the params that are tried; None for all.
+    """
 
-    def image(self, tree: PyTree) -> PyTree:
-        return self.energy.coarser(tree, self.factor, sigma=self.sigma)
-
-    def clusters(self, clusters: Clusters) -> Clusters:
-        coarse = jax.vmap(self.image)(clusters.prototype)
-        return eqx.tree_at(lambda c: c.prototype, clusters, coarse)
+    sample: PyTree
+    clusters: Clusters
+    bound: BoundEnergy
+    basis: Float[Array, "params subspace"] | None
 
 
-def _level(energy: AbstractPairEnergy, stage: Stage, sample: PyTree) -> _Level:
-    axes = [leaf.shape[:-1] for leaf in jax.tree.leaves(sample)]
-    sigma = stage.blur * min(min(sides, default=1) for sides in axes)
+def _level(
+    energy: AbstractPairEnergy, stage: Stage, sample: PyTree, clusters: Clusters, dtype: jnp.dtype
+) -> _Level:
+    sizes = [leaf.shape[:-1] for leaf in jax.tree.leaves(sample)]
+    sigma = stage.blur * min(min(size, default=1) for size in sizes)
     factor = max(1, math.floor(1.5 * sigma + 0.5))
-    return _Level(energy, sigma, factor, float(factor ** len(axes[0])))
+    coarser = functools.partial(energy.coarser, factor=factor, sigma=sigma)
+    coarse = coarser(sample)
+    bound = energy.bind(coarse, scale=float(factor ** len(sizes[0])))
+    prototypes = jax.vmap(coarser)(clusters.prototype)
+    basis = energy.affine_embedding if stage.affine else None
+    return _Level(
+        coarse,
+        eqx.tree_at(lambda c: c.prototype, clusters, prototypes),
+        bound,
+        None if basis is None else basis.astype(dtype),
+    )
 
 
 class Descent(AbstractAligner):
@@ -109,10 +121,8 @@ class Descent(AbstractAligner):
         dtype = clusters.dtype
         preconditioners = []
         for stage in self.stages:
-            level = _level(energy, stage, one)
-            bound = energy.bind(level.image(one), scale=level.scale)
-            basis = _subspace(energy, stage, dtype)
-            hessian = _mean_hessian(energy, bound, level.clusters(clusters), basis)
+            level = _level(energy, stage, one, clusters, dtype)
+            hessian = _mean_hessian(energy, level)
             size = hessian.shape[0]
             ridge = self.damping * jnp.trace(hessian) / size
             floor = jnp.finfo(dtype).tiny
@@ -132,27 +142,23 @@ class Descent(AbstractAligner):
         count, num_candidates = len(clusters), self.num_candidates(len(clusters))
         params = jnp.zeros((count, energy.num_params), dtype=start.params.dtype)
         index = jnp.arange(count, dtype=jnp.int32)
-        coarse = self.stages[:-1]
-        for position, stage in enumerate(coarse):
-            params, value = self._descend(
-                energy, stage, sample, clusters, index, params, prepared[position]
-            )
-            if position == 0 and num_candidates < count:
-                chosen = most_promising(value, start, num_candidates)
-                index, params = index[chosen], params[chosen]
-        if not coarse and num_candidates < count:
-            value = energy.unaligned(sample, clusters)
-            chosen = most_promising(value, start, num_candidates)
+        first, *later = zip(self.stages, prepared, strict=True)
+        if later:
+            params, value = self._descend(energy, *first, sample, clusters, index, params)
+        else:
+            later, value = [first], energy.unaligned(sample, clusters)
+        if num_candidates < count:
+            chosen = most_promising(index, value, start, num_candidates)
             index, params = index[chosen], params[chosen]
+        for stage in later[:-1]:
+            params, _ = self._descend(energy, *stage, sample, clusters, index, params)
         if start.cluster.shape[0]:
-            params = _better_of(energy.bind(sample), sample, clusters, index, params, start)
-        params, value = self._descend(
-            energy, self.stages[-1], sample, clusters, index, params, prepared[-1]
-        )
+            params = _warm_started(energy.bind(sample), sample, clusters, index, params, start)
+        params, value = self._descend(energy, *later[-1], sample, clusters, index, params)
         # Staying where it is costs next to nothing to try: no pixel has to be looked up.
-        rest = energy.unaligned(sample, clusters.take(index))
-        params = jnp.where((rest < value)[:, None], 0.0, params)
-        value = jnp.minimum(rest, value)
+        unaligned = energy.unaligned(sample, clusters.take(index))
+        params = jnp.where((unaligned < value)[:, None], 0.0, params)
+        value = jnp.minimum(unaligned, value)
         order = jnp.argsort(value)
         return Alignment(index[order], params[order], value[order])
 
@@ -160,59 +166,42 @@ class Descent(AbstractAligner):
         self,
         energy: AbstractPairEnergy,
         stage: Stage,
+        preconditioner: Float[Array, "subspace subspace"],
         sample: PyTree,
         clusters: Clusters,
         index: Array,
         params: Float[Array, "candidates params"],
-        preconditioner: Float[Array, "subspace subspace"],
     ) -> tuple[Float[Array, "candidates params"], Float[Array, " candidates"]]:
-        level = _level(energy, stage, sample)
-        coarse_sample, coarse_clusters = level.image(sample), level.clusters(clusters)
-        bound = energy.bind(coarse_sample, scale=level.scale)
-        basis = _subspace(energy, stage, params.dtype)
+        coarse, coarse_clusters, bound, basis = _level(
+            energy, stage, sample, clusters, params.dtype
+        )
         minimise = functools.partial(
             self.minimiser.minimise, preconditioner=preconditioner, steps=stage.steps
         )
 
         def one(cluster: Clusters, start: Params) -> tuple[Params, Array]:
             if basis is None:
-                return minimise(lambda p: bound(p, coarse_sample, cluster), start)
-            columns, rest = basis, jnp.zeros((basis.shape[1],), dtype=start.dtype)
-
-            def within(z: Params) -> Array:
-                return bound(start + columns @ z, coarse_sample, cluster)
-
-            move, value = minimise(within, rest)
+                return minimise(lambda p: bound(p, coarse, cluster), start)
+            columns, zero = basis, jnp.zeros((basis.shape[1],), dtype=start.dtype)
+            move, value = minimise(lambda z: bound(start + columns @ z, coarse, cluster), zero)
             return start + columns @ move, value
 
         return jax.vmap(one)(coarse_clusters.take(index), params)
 
 
-def _subspace(
-    energy: AbstractPairEnergy, stage: Stage, dtype: jnp.dtype
-) -> Float[Array, "params subspace"] | None:
-    embedding = energy.affine_embedding if stage.affine else None
-    return None if embedding is None else embedding.astype(dtype)
-
-
-def _mean_hessian(
-    energy: AbstractPairEnergy,
-    bound: BoundEnergy,
-    clusters: Clusters,
-    basis: Float[Array, "params subspace"] | None,
-) -> Float[Array, "subspace subspace"]:
+def _mean_hessian(energy: AbstractPairEnergy, level: _Level) -> Float[Array, "subspace subspace"]:
     """The mean of `hessian_at_identity` over clusters."""
 
     def add(total: Array, cluster: Clusters) -> tuple[Array, None]:
-        return total + hessian_at_identity(energy, bound, cluster, basis), None
+        return total + hessian_at_identity(energy, level.bound, cluster, level.basis), None
 
-    size = energy.num_params if basis is None else basis.shape[1]
-    zero = jnp.zeros((size, size), dtype=clusters.dtype)
-    total, _ = jax.lax.scan(add, zero, clusters)
-    return total / len(clusters)
+    size = energy.num_params if level.basis is None else level.basis.shape[1]
+    zero = jnp.zeros((size, size), dtype=level.clusters.dtype)
+    total, _ = jax.lax.scan(add, zero, level.clusters)
+    return total / len(level.clusters)
 
 
-def _better_of(
+def _warm_started(
     bound: BoundEnergy,
     sample: PyTree,
     clusters: Clusters,

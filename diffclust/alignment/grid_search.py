@@ -89,15 +89,16 @@ class GridSearch(AbstractAligner):
         else:
             params = grid[jnp.argmin(energies, axis=0)]
             value = jax.vmap(bound, in_axes=(0, None, 0))(params, sample, clusters)
-        rest = energy.unaligned(sample, clusters)
-        params = jnp.where((rest < value)[:, None], 0.0, params)
-        value = jnp.minimum(rest, value)
+        unaligned = energy.unaligned(sample, clusters)
+        params = jnp.where((unaligned < value)[:, None], 0.0, params)
+        value = jnp.minimum(unaligned, value)
         for place in range(start.cluster.shape[0]):
             cluster, warm = jnp.maximum(start.cluster[place], 0), start.params[place]
             energy_there = bound(warm, sample, clusters.take(cluster))
             better = (start.cluster[place] >= 0) & (energy_there < value[cluster])
             params = params.at[cluster].set(jnp.where(better, warm, params[cluster]))
             value = value.at[cluster].set(jnp.where(better, energy_there, value[cluster]))
-        index = most_promising(value, start, self.num_candidates(len(clusters))).astype(jnp.int32)
+        index = jnp.arange(len(clusters), dtype=jnp.int32)
+        index = index[most_promising(index, value, start, self.num_candidates(len(clusters)))]
         index = index[jnp.argsort(value[index])]
         return Alignment(index, params[index], value[index])

@@ -11,6 +11,7 @@ from diffclust.alignment.base import (
     Alignment,
     candidate_count,
     check_candidates,
+    most_promising,
 )
 from diffclust.energies.base import AbstractPairEnergy
 from diffclust.prototypes import Clusters
@@ -117,10 +118,10 @@ class Sequential(AbstractAligner):
         return self.second.is_learned
 
     def num_candidates(self, num_clusters: int) -> int:
-        return self.second.num_candidates(self._followed(num_clusters))
+        return self.second.num_candidates(self._num_followed(num_clusters))
 
     def working_copies(self, num_clusters: int) -> int:
-        second = self.second.working_copies(self._followed(num_clusters))
+        second = self.second.working_copies(self._num_followed(num_clusters))
         return max(self.first.working_copies(num_clusters), second)
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
@@ -137,17 +138,16 @@ class Sequential(AbstractAligner):
         prepared: PyTree,
     ) -> Alignment:
         rough = self.first.align(energy, sample, clusters, shared, start, prepared[0])
-        value = rough.energy
-        if start.cluster.shape[0]:  # the incumbent stays, as the first that the second is given
-            value = jnp.where(rough.cluster == start.cluster[0], -jnp.inf, value)
-        chosen = jax.lax.top_k(-value, self._followed(len(clusters)))[1]
+        count = self._num_followed(len(clusters))
+        # The incumbent stays, as the first that the second is given.
+        chosen = most_promising(rough.cluster, rough.energy, start, count)
         index = rough.cluster[chosen]
         places = jnp.arange(index.shape[0], dtype=jnp.int32)
         initial = Alignment(places, rough.params[chosen], rough.energy[chosen])
         fine = self.second.align(energy, sample, clusters.take(index), shared, initial, prepared[1])
         return Alignment(index[fine.cluster], fine.params, fine.energy)
 
-    def _followed(self, num_clusters: int) -> int:
+    def _num_followed(self, num_clusters: int) -> int:
         return candidate_count(self.candidates, self.first.num_candidates(num_clusters))
 
 
