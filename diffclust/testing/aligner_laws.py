@@ -62,12 +62,12 @@ def check_aligner(
     vacant = Alignment(none, params[:1], -1e6 + zero)
     case = _Case(aligner, energy)
     rest = np.asarray(case.unaligned(samples[0], among))
-    close = 64 * rounding(rest) * float(np.max(np.abs(rest)))
+    atol = 64 * rounding(rest) * float(np.max(np.abs(rest)))
 
-    alignment = case.checked(samples[0], among, vacant, close)
+    alignment = case.checked(samples[0], among, vacant, atol)
     free = Alignment(none[:0], params[:0], zero[:0])
-    without = case.checked(samples[0], among, free, close).energy
-    agree(f"{name}: a vacant place counts for nothing", without, alignment.energy, close)
+    without = case.checked(samples[0], among, free, atol).energy
+    agree(f"{name}: a vacant place counts for nothing", without, alignment.energy, atol)
     # However bad it is, and however good: then the params are the only ones that lead there.
     worst = jnp.argmax(jnp.asarray(rest)).astype(jnp.int32)
     starts = [among]
@@ -76,16 +76,16 @@ def check_aligner(
         exact = jax.tree.map(lambda all_, one: all_.at[worst].set(one), prototypes, planted)
         starts.append(Clusters(exact, among.penalty))
     for given in starts:
-        case.check_incumbent(samples[0], given, worst, params[:1], close)
+        case.check_incumbent(samples[0], given, worst, params[:1], atol)
     loop = [case.align(sample, among, vacant).energy for sample in samples]
     batched = jax.vmap(lambda x: case.align(x, among, vacant).energy)(stacked(samples))
-    agree(f"{name}: vmap = loop", batched, np.stack(loop), 10 * close)
-    case.check_bound(samples[0], among.take(worst), params, close)
+    agree(f"{name}: vmap = loop", batched, np.stack(loop), 10 * atol)
+    case.check_bound(samples[0], among.take(worst), params, atol)
     if grid is not None:
         points = jnp.asarray(grid, dtype=dtype)
         table = np.stack([case.everywhere(point, samples[0], among) for point in points])
         excess = np.asarray(alignment.energy) - table.min(axis=0)[np.asarray(alignment.cluster)]
-        slack = tolerance * float(np.max(rest)) + close
+        slack = tolerance * float(np.max(rest)) + atol
         law = f"{name}: no worse than the best of the grid, not by {excess.max():.3g}"
         require(bool(np.all(excess <= slack)), law)
 
@@ -115,7 +115,7 @@ class _Case(eqx.Module):
         return self.everywhere(zero, sample, clusters)
 
     def checked(
-        self, sample: PyTree, clusters: Clusters, start: Alignment, close: float
+        self, sample: PyTree, clusters: Clusters, start: Alignment, atol: float
     ) -> Alignment:
         """Checks the laws that hold for each alignment."""
         alignment, name = self.align(sample, clusters, start), type(self.aligner).__name__
@@ -128,25 +128,25 @@ class _Case(eqx.Module):
         require(bool(np.all(valid)) and distinct, f"{name}: candidates are different clusters")
         require(bool(np.all(np.diff(value) >= 0)), f"{name}: candidates ascend by energy")
         again = self.energies(alignment.params, sample, clusters.take(alignment.cluster))
-        agree(f"{name}: energies are those of the params", value, again, close)
-        least = unaligned[index] + close
+        agree(f"{name}: energies are those of the params", value, again, atol)
+        least = unaligned[index] + atol
         require(bool(np.all(value <= least)), f"{name}: no cluster is worse than unaligned")
         return alignment
 
     def check_incumbent(
-        self, sample: PyTree, clusters: Clusters, own: Array, params: Array, close: float
+        self, sample: PyTree, clusters: Clusters, own: Array, params: Array, atol: float
     ) -> None:
         name = type(self.aligner).__name__
         before = self.energies(params, sample, clusters.take(own[None]))
-        after = self.checked(sample, clusters, Alignment(own[None], params, before), close)
+        after = self.checked(sample, clusters, Alignment(own[None], params, before), atol)
         place = np.flatnonzero(np.asarray(after.cluster) == int(own))
         require(place.size == 1, f"{name}: the incumbent stays a candidate")
         excess = float(after.energy[place[0]]) - float(before[0])
-        require(excess <= close, f"{name}: never worse than the incumbent, not by {excess:.3g}")
+        require(excess <= atol, f"{name}: never worse than the incumbent, not by {excess:.3g}")
 
-    def check_bound(self, sample: PyTree, cluster: Clusters, params: Array, close: float) -> None:
+    def check_bound(self, sample: PyTree, cluster: Clusters, params: Array, atol: float) -> None:
         bound = self.energy.bind(sample)
         calls = [bound(p, sample, cluster) for p in (params[0], params[1], params[0])]
         alone = self.energies(params, sample, stacked([cluster, cluster]))
         law = f"{type(self.energy).__name__}: a bound energy remembers nothing"
-        agree(law, np.stack(calls), np.asarray(alone)[[0, 1, 0]], close)
+        agree(law, np.stack(calls), np.asarray(alone)[[0, 1, 0]], atol)

@@ -64,28 +64,30 @@ def check_distance(
     require(loop.ndim == 1, f"{name}: a distance is one number, not {loop.shape[1:]}")
     back = np.stack([compiled(distance, prototype, sample) for prototype in singles])
     require(bool(np.all(loop >= 0) and np.all(back >= 0)), f"{name}: a distance is not negative")
-    close = 1e3 * rounding(loop) * (1.0 + float(np.max(loop)))
+    atol = 1e3 * rounding(loop) * (1.0 + float(np.max(loop)))
     # One after another, in either order of the arguments, and the first once more.
     calls = [distance(sample, prototype) for prototype in [*singles, singles[0]]]
-    agree(f"{name}: jit = eager", loop[0], calls[0], close)
-    agree(f"{name}: calls remember nothing", np.stack(calls), loop[[*range(clusters), 0]], close)
-    agree(f"{name}: jit = eager, the other way", back[0], distance(singles[0], sample), close)
+    agree(f"{name}: jit = eager", loop[0], calls[0], atol)
+    agree(f"{name}: calls remember nothing", np.stack(calls), loop[[*range(clusters), 0]], atol)
+    agree(f"{name}: jit = eager, the other way", back[0], distance(singles[0], sample), atol)
     batched = jax.vmap(distance, in_axes=(None, 0))(sample, prototypes)
-    agree(f"{name}: vmap = loop", batched, loop, close)
+    agree(f"{name}: vmap = loop", batched, loop, atol)
     if isinstance(distance, AbstractBatchedDistance):
-        agree(f"{name}: to_all = loop", distance.to_all(sample, prototypes), loop, close)
+        agree(f"{name}: to_all = loop", distance.to_all(sample, prototypes), loop, atol)
     # What rounds is a single term of the sum.
     size = sum(leaf.size for leaf in jax.tree.leaves(sample))
-    tight = 64 * rounding(loop) * float(np.max(loop)) / math.sqrt(size)
+    rounding_atol = 64 * rounding(loop) * float(np.max(loop)) / math.sqrt(size)
     for same in (sample, *singles):
-        agree(f"{name}: zero at equality", compiled(distance, same, same), 0 * loop[0], tight)
+        agree(
+            f"{name}: zero at equality", compiled(distance, same, same), 0 * loop[0], rounding_atol
+        )
     at_rest = jax.tree.leaves(_gradient(distance, (sample, sample)))
     finite = all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in at_rest)
     require(finite, f"{name}: the gradient at equality is finite")
     _check_gradient(distance, (sample, singles[0]), directions)
     _check_gradient(distance, (singles[0], sample), directions)
     if isinstance(sample, Array) and sample.ndim == 3:
-        _check_pixel_weights(distance, sample, singles[0], close)
+        _check_pixel_weights(distance, sample, singles[0], atol)
 
 
 def check_metric(
@@ -114,20 +116,17 @@ def check_metric(
     ]
     everything = [*samples, *halves, *_exchanged(*samples[:2])]
     table = np.asarray(_measure_pairs(distance, stacked(everything)))
-    close = 1e3 * rounding(table) * (1.0 + float(table.max()))
-    agree(f"{name}: symmetry", table, table.T, close)
-    agree(f"{name}: zero at equality", np.diagonal(table), 0 * np.diagonal(table), close)
+    atol = 1e3 * rounding(table) * (1.0 + float(table.max()))
+    agree(f"{name}: symmetry", table, table.T, atol)
+    agree(f"{name}: zero at equality", np.diagonal(table), 0 * np.diagonal(table), atol)
     least = table[~np.eye(len(table), dtype=bool)].min()
-    require(
-        bool(least > close),
-        f"{name}: zero only at equality, not {least:.3g} between two that differ",
-    )
+    law = f"{name}: zero only at equality, not {least:.3g} between two that differ"
+    require(bool(least > atol), law)
     if triangle:
         detours = (table[:, :, None] + table[None, :, :]).min(axis=1)
         excess = float((table - detours).max())
-        require(
-            excess <= close, f"{name}: the triangle inequality; a detour is shorter by {excess:.3g}"
-        )
+        law = f"{name}: the triangle inequality; a detour is shorter by {excess:.3g}"
+        require(excess <= atol, law)
 
 
 def _exchanged(first: PyTree, second: PyTree) -> list[PyTree]:
@@ -168,22 +167,22 @@ def _check_gradient(
         return compiled(distance, *moved)
 
     difference = (along(step) - along(-step)) / (2 * step)
-    close = tolerance * (1.0 + abs(float(difference)))
-    agree(f"{type(distance).__name__}: the gradient", slopes @ moves, difference, close)
+    atol = tolerance * (1.0 + abs(float(difference)))
+    agree(f"{type(distance).__name__}: the gradient", slopes @ moves, difference, atol)
 
 
 def _check_pixel_weights(
-    distance: AbstractDistance, sample: Image, prototype: Image, close: float
+    distance: AbstractDistance, sample: Image, prototype: Image, atol: float
 ) -> None:
     name = type(distance).__name__
     ones = jnp.ones((*sample.shape[:2], 1), dtype=sample.dtype)
     plain = compiled(distance, sample, prototype)
     law = f"{name}: weights of one change nothing"
-    agree(law, compiled(distance, sample, prototype, ones), plain, close)
+    agree(law, compiled(distance, sample, prototype, ones), plain, atol)
     mask = ones.at[0].set(0.0)
     masked = compiled(distance, sample, prototype, mask)
     elsewhere = compiled(distance, sample.at[0].add(1.0), prototype, mask)
-    agree(f"{name}: pixels of weight zero do not count", elsewhere, masked, close)
+    agree(f"{name}: pixels of weight zero do not count", elsewhere, masked, atol)
 
 
 def check_invariance(

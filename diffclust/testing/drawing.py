@@ -123,12 +123,5 @@ def require(holds: bool, law: str) -> None:
 
 def agree(law: str, got: Any, expected: Any, tolerance: float) -> None:
     """Raises where two arrays differ in shape, dtype, or by more than the tolerance."""
-    np.testing.assert_allclose(
-        np.asarray(got),
-        np.asarray(expected),
-        rtol=0.0,
-        atol=tolerance,
-        equal_nan=False,
-        err_msg=f"broken law: {law}",
-        strict=True,
-    )
+    settings = {"equal_nan": False, "err_msg": f"broken law: {law}", "strict": True}
+    np.testing.assert_allclose(got, expected, rtol=0.0, atol=tolerance, **settings)

@@ -65,23 +65,23 @@ def check_family(
     for _ in range(passes):
         prototypes = case.updated(prototypes)
         losses.append(float(case.loss(prototypes)))
-    close = 1e2 * rounding(weight) * (1.0 + max(map(abs, losses)))
+    atol = 1e2 * rounding(weight) * (1.0 + max(map(abs, losses)))
     rise = float(np.max(np.diff(losses)))
     if _shapes(prototypes) == _shapes(seeds):
         # Where something near is better, the family must not lead back.
         slope = jax.grad(case.loss)(prototypes)
-        size = _norm(prototypes) / jnp.maximum(_norm(slope), close)
+        size = _norm(prototypes) / jnp.maximum(_norm(slope), atol)
         for step in (0.02, 0.001):
             stepped = jax.tree.map(lambda p, s, by=step * size: p - by * s, prototypes, slope)
             better = jax.vmap(family.normalise)(stepped)
             if float(case.loss(better)) < losses[-1]:
                 after = case.loss(case.updated(better))
                 rise = max(rise, float(after - case.loss(better)))
-    require(rise <= close, f"{name}: an update does not raise the loss, not by {rise:.3g}")
+    require(rise <= atol, f"{name}: an update does not raise the loss, not by {rise:.3g}")
     case.check_sums(prototypes)
     initial = jax.tree.leaves(jax.vmap(family.init)(seeds))
     for before, after in zip(initial, jax.tree.leaves(prototypes), strict=True):
-        agree(f"{name}: an empty cluster's prototype stays", after[-1], before[-1], close)
+        agree(f"{name}: an empty cluster's prototype stays", after[-1], before[-1], atol)
 
 
 def _shapes(tree: PyTree) -> tuple[Any, list[tuple[int, ...]]]:
@@ -139,6 +139,6 @@ class _Case(eqx.Module):
         )
         name = type(self.family).__name__
         for total, one, two, again in zip(whole, *halves, weighted, strict=True):
-            close = 1e2 * rounding(total) * (1.0 + float(jnp.max(jnp.abs(total))))
-            agree(f"{name}: statistics add up over batches", one + two, total, close)
-            agree(f"{name}: statistics follow the weights", again, total, close)
+            atol = 1e2 * rounding(total) * (1.0 + float(jnp.max(jnp.abs(total))))
+            agree(f"{name}: statistics add up over batches", one + two, total, atol)
+            agree(f"{name}: statistics follow the weights", again, total, atol)

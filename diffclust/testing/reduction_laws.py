@@ -51,26 +51,26 @@ def check_reduction(
 
 
 def _laws_of_one_sample(name: str, reduction: AbstractReduction, scores: Array) -> None:
-    close = 1e2 * rounding(np.asarray(scores))
+    atol = 1e2 * rounding(np.asarray(scores))
     alone = jax.vmap(lambda one: reduction(one[None])[0])(scores)
-    agree(f"{name}: the loss of a sample is its own", reduction(scores), alone, close)
+    agree(f"{name}: the loss of a sample is its own", reduction(scores), alone, atol)
     for shares in (reduction.responsibilities, reduction.memberships):
         alone = jax.vmap(lambda one, shares=shares: shares(one[None])[0])(scores)
-        agree(f"{name}: memberships of a sample are its own", shares(scores), alone, close)
+        agree(f"{name}: memberships of a sample are its own", shares(scores), alone, atol)
         require(bool(jnp.all(alone >= 0)), f"{name}: memberships are not negative")
         total = float(jnp.max(jnp.sum(alone, axis=-1)))
-        require(total <= 1.0 + close, f"{name}: memberships add up to one at most")
+        require(total <= 1.0 + atol, f"{name}: memberships add up to one at most")
     steps = jnp.linspace(0.0, 2.0, 16)[:, None, None]
     rising = jnp.diff(jax.vmap(reduction)(steps + scores[None]), axis=0)
-    require(bool(jnp.all(rising >= -close)), f"{name}: a loss does not fall where scores rise")
+    require(bool(jnp.all(rising >= -atol)), f"{name}: a loss does not fall where scores rise")
     responsibilities = reduction.responsibilities(scores)
     slope = jax.grad(lambda s: jnp.sum(reduction(s)))(scores)
-    agree(f"{name}: memberships are the loss's derivative", responsibilities, slope, 10 * close)
+    agree(f"{name}: memberships are the loss's derivative", responsibilities, slope, 10 * atol)
     if reduction.is_hard:
         hard, law = HardMinimum(), f"{name}: is_hard, but"
         for size in (1e-6, 1.0, 1e6):
             loss, least = (jax.vmap(r)(size * scores) / size for r in (reduction, hard))
-            agree(f"{law} the loss is not the least score", loss, least, close)
+            agree(f"{law} the loss is not the least score", loss, least, atol)
             shares = reduction.responsibilities(size * scores)
             one = hard.responsibilities(scores)
             agree(f"{law} a sample is not its best cluster's alone", shares, one, 0.0)
@@ -90,8 +90,8 @@ def _law_of_sums(
     for law, others in (("over parts add up", parts), ("leave out weightless samples", without)):
         pairs = zip(jax.tree.leaves(whole), jax.tree.leaves(others), strict=True)
         for one, other in pairs:
-            close = 1e2 * rounding(np.asarray(one)) * (1.0 + float(jnp.max(jnp.abs(one))))
-            agree(f"{name}: sums {law}", one, other, close)
+            atol = 1e2 * rounding(np.asarray(one)) * (1.0 + float(jnp.max(jnp.abs(one))))
+            agree(f"{name}: sums {law}", one, other, atol)
     after = reduction.update(whole)
     before = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), reduction)
     same = eqx.tree_equal(before, jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), after))

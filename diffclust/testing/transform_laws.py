@@ -103,7 +103,7 @@ class _Case:
     grid: np.ndarray
 
     @property
-    def close(self) -> float:
+    def atol(self) -> float:
         """Bounds what rounding does to intensities: a pixel's place is known to a few ulp."""
         return 64 * rounding(self.image) * max(self.image.shape)
 
@@ -193,31 +193,31 @@ def _zero_is_identity(case: _Case) -> None:
     if case.is_spatial:
         law = case.law("zero is the identity map, exactly")
         agree(law, case.mapped(zero, case.grid), case.grid, 0.0)
-    agree(case.law("zero is the identity"), case.moved(zero, case.image), case.image, case.close)
+    agree(case.law("zero is the identity"), case.moved(zero, case.image), case.image, case.atol)
 
 
 def _batching(case: _Case) -> None:
     pairs = [(case.first, case.image), (case.second, case.other)]
     eager = case.function(jnp.asarray(case.first), jnp.asarray(case.image))
     loop = np.stack([case.moved(params, image) for params, image in pairs])
-    agree(case.law("jit = eager"), loop[0], eager, case.close)
+    agree(case.law("jit = eager"), loop[0], eager, case.atol)
     batched = case.all_moved(*(np.stack(arrays) for arrays in zip(*pairs, strict=True)))
-    agree(case.law("vmap = loop, and bind = call"), batched, loop, case.close)
+    agree(case.law("vmap = loop, and bind = call"), batched, loop, case.atol)
     bound, image = case.function.bind(*case.image.shape[:2]), jnp.asarray(case.image)
     calls = [bound(jnp.asarray(params), image) for params in (case.first, case.second)]
     alone = [case.moved(params, case.image) for params in (case.first, case.second)]
     law = case.law("what is bound remembers nothing")
-    agree(law, np.stack(calls), np.stack(alone), case.close)
+    agree(law, np.stack(calls), np.stack(alone), case.atol)
 
 
 def _variance(case: _Case) -> None:
     given = np.stack([case.image, case.other, 2 * case.image + 3 * case.other])
     still = np.asarray(_variances(case.transform, np.zeros_like(case.first), given))
-    agree(case.law("variances are unchanged at zero"), still, given, 5 * case.close)
+    agree(case.law("variances are unchanged at zero"), still, given, 5 * case.atol)
     one, two, both = np.asarray(_variances(case.transform, case.first, given))
     least = float(min(np.min(one), np.min(two)))
     require(least >= 0.0, case.law(f"variances do not become negative: {least}"))
-    agree(case.law("linear in the variances"), both, 2 * one + 3 * two, 5 * case.close)
+    agree(case.law("linear in the variances"), both, 2 * one + 3 * two, 5 * case.atol)
 
 
 def _deformation(case: _Case) -> None:
@@ -233,10 +233,10 @@ def _deformation(case: _Case) -> None:
     agree(case.law("the deformation is zero at zero"), size(zero), np.zeros_like(size(zero)), 0.0)
     # The parallelogram law says that it is a quadratic form.
     both = 2 * (size(one) + size(two))
-    close = 1e3 * rounding(one) * float(np.max(both, initial=1e-3))
+    atol = 1e3 * rounding(one) * float(np.max(both, initial=1e-3))
     law = case.law("the deformation is quadratic")
-    agree(law, size(one + two) + size(one - two), both, close)
-    agree(law, size(3 * one), 9 * size(one), 5 * close)
+    agree(law, size(one + two) + size(one - two), both, atol)
+    agree(law, size(3 * one), 9 * size(one), 5 * atol)
     slope = compiled(jax.jacrev(case.transform.deformation), zero)
     agree(case.law("the deformation is flat at zero"), slope, np.zeros_like(slope), 0.0)
 
@@ -284,14 +284,14 @@ def _spatial(case: _Case) -> None:
     moved = case.moved(case.first, case.image)
     mixed = case.moved(case.first, 2 * case.image - 3 * case.other)
     combined = 2 * moved - 3 * case.moved(case.first, case.other)
-    agree(case.law("linear in the image"), mixed, combined, 5 * case.close)
+    agree(case.law("linear in the image"), mixed, combined, 5 * case.atol)
     at = case.mapped(case.first, case.grid)
     read = compiled(
         lambda image, points: bilinear_sample(image, points, boundary=transform.boundary),
         case.image,
         at,
     )
-    agree(case.law("reads the image where the map says"), moved, read, case.close)
+    agree(case.law("reads the image where the map says"), moved, read, case.atol)
 
 
 def _jacobian_determinant(case: _Case) -> None:
@@ -329,7 +329,7 @@ def _composition(case: _Case) -> None:
     # Maps compose in reverse order.
     inner, outer = (case.second, case.first) if case.is_spatial else (case.first, case.second)
     act, start = case.action
-    agree(law, act(both, start), act(outer, act(inner, start)), case.close)
+    agree(law, act(both, start), act(outer, act(inner, start)), case.atol)
 
 
 def _inverse(case: _Case) -> None:
@@ -337,4 +337,4 @@ def _inverse(case: _Case) -> None:
     invert = case.transform.inverse  # pyright: ignore[reportAttributeAccessIssue]
     back = np.asarray(invert(jnp.asarray(case.first)))
     act, start = case.action
-    agree(law, act(back, act(case.first, start)), start, case.close)
+    agree(law, act(back, act(case.first, start)), start, case.atol)
