@@ -15,11 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Alignment, Sequential
-from diffclust.energies import (
-    AbstractPairEnergy,
-    AbstractReduction,
-    HardMinimum,
-)
+from diffclust.energies import AbstractPairEnergy, AbstractReduction, HardMinimum
 from diffclust.networks import AbstractBatchBackbone, BatchFeatures
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Learned

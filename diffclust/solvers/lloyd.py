@@ -6,22 +6,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust.alignment import AbstractAligner, Alignment
-from diffclust.energies import (
-    AbstractReduction,
-    AbstractSampleEnergy,
-    HardMinimum,
-)
+from diffclust.energies import AbstractReduction, AbstractSampleEnergy, HardMinimum
 from diffclust.linalg import product
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
-from diffclust.solvers.base import (
-    AbstractSolver,
-    Adjoint,
-    Memory,
-    following,
-    memory_of,
-    zeros_of,
-)
+from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, following, memory_of, zeros_of
 from diffclust.types import Count, Scalar
 
 

@@ -34,17 +34,8 @@ from diffclust.solvers.lloyd_run import (
 )
 from diffclust.solvers.penalty_learning import learned_penalties
 from diffclust.solvers.result import Callback, Outcome, Progress, Status
-from diffclust.solvers.seeding import (
-    distances_to_seeds,
-    kmeans_plus_plus,
-    random_assignments,
-)
-from diffclust.solvers.split_merge import (
-    SplitMerge,
-    best_pairs,
-    changed_clusters,
-    try_split,
-)
+from diffclust.solvers.seeding import distances_to_seeds, kmeans_plus_plus, random_assignments
+from diffclust.solvers.split_merge import SplitMerge, best_pairs, changed_clusters, try_split
 from diffclust.types import Key
 
 Start = tuple[Literal["prototypes", "assignments"], PyTree] | None

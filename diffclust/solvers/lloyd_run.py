@@ -20,14 +20,7 @@ from diffclust.parallel.data import PerSample
 from diffclust.prototypes import Clusters, Learned
 from diffclust.prototypes.base import column
 from diffclust.solvers.base import Memory, zeros_of
-from diffclust.solvers.lloyd import (
-    Lloyd,
-    LloydState,
-    Tally,
-    empty_state,
-    has_converged,
-    misfit,
-)
+from diffclust.solvers.lloyd import Lloyd, LloydState, Tally, empty_state, has_converged, misfit
 from diffclust.solvers.result import FitError, Status
 from diffclust.types import Scalar
 
@@ -203,11 +196,7 @@ def run_pass(
 
 
 def lloyd_iterations(
-    solver: Lloyd,
-    chunks: Chunks,
-    state: LloydState,
-    memory: tuple[Memory, ...],
-    stopping: Stopping,
+    solver: Lloyd, chunks: Chunks, state: LloydState, memory: tuple[Memory, ...], stopping: Stopping
 ) -> LloydRun:
     """Passes over the data until assignments or loss stand still.
 
@@ -327,11 +316,7 @@ def refilled(
 
 
 def _refill(
-    solver: Lloyd,
-    state: LloydState,
-    chunks: Chunks,
-    memory: tuple[Memory, ...],
-    empty: np.ndarray,
+    solver: Lloyd, state: LloydState, chunks: Chunks, memory: tuple[Memory, ...], empty: np.ndarray
 ) -> LloydState:
     """Gives each empty cluster the sample that fits its own prototype worst."""
     reduction = solver.reduction_of(state.learned)

@@ -313,10 +313,7 @@ def propose_splits(
 
 @eqx.filter_jit
 def apply_split_merge(
-    state: GradientState,
-    children: PyTree,
-    split: Int[Array, ""],
-    removed: Int[Array, ""],
+    state: GradientState, children: PyTree, split: Int[Array, ""], removed: Int[Array, ""]
 ) -> GradientState:
     """Splits one cluster in two, the second half in the place of another.
 
