@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Int, PyTree
 
 from diffclust._random import numpy_generator
 from diffclust.alignment import Alignment
@@ -17,7 +17,7 @@ from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.lloyd import Lloyd
 from diffclust.solvers.lloyd_problem import LloydProblem
-from diffclust.solvers.lloyd_run import add_aligned, assigned_memory, means_of_assigned
+from diffclust.solvers.lloyd_run import assigned_memory, means_of_aligned
 from diffclust.solvers.result import Callback, Progress, ignore
 from diffclust.types import Key
 
@@ -51,10 +51,12 @@ def align_to_own(
     return jax.vmap(one)(samples, memory)
 
 
-def _aligned(everywhere: PyTree, rows: PyTree) -> Alignment:
+def _aligned(everywhere: PyTree, rows: PyTree) -> Memory:
     (solver, learned), (samples, memory) = everywhere, rows
     prepared = solver.aligner.prepare(solver.energy, learned.clusters, learned.shared)
-    return align_to_own(solver, learned, samples, memory, prepared)
+    alignment = align_to_own(solver, learned, samples, memory, prepared)
+    energy = memory.energy.at[:, 0].set(alignment.energy[:, 0])
+    return Memory(memory.cluster, energy, alignment.params)
 
 
 def aligned_means(
@@ -81,30 +83,26 @@ def aligned_means(
         The clusters.
     """
     solver, count = problem.solver, problem.plan.num_clusters
-    rng = numpy_generator(key)
-    chosen, weight = _sample_of_each(assignments, data.relative_weights, count, most, rng)
-    subset = data.subset(chosen, weight)
+    weight, rng = data.relative_weights, numpy_generator(key)
+    weight = np.ones(len(assignments)) if weight is None else weight
+    groups = [np.flatnonzero(assignments == cluster) for cluster in range(count)]
+    drawn = [_sample_of(group, weight[group], most, rng) for group in groups]
+    chosen, weight = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+    order = np.argsort(chosen)
+    chosen, subset = chosen[order], data.subset(chosen[order], weight[order])
     chosen = np.append(chosen, chosen[:1].repeat(subset.num_samples - chosen.size))
     level = problem.level(subset, 1)
-    given = (count, assignments[chosen], problem.plan.penalty)
-    state, memory = means_of_assigned(solver, level, *given)
-    step = eqx.Partial(add_aligned, solver)
+    memory = assigned_memory(solver, level, count, assignments[chosen])
+    state = means_of_aligned(solver, level, memory, count, problem.plan.penalty)
+    step = eqx.Partial(solver.step, assign=False)
     for _ in range(_PASSES):
         state, new = data.replicate(state), []
         for batch, past in zip(level.batches, memory, strict=True):
             # The program that aligns all samples in the end, so that it is compiled once.
-            alignment = level.map(_aligned, (solver, state.learned), (batch.samples, past))
-            present = _aligned_memory(past, alignment)
-            state, present = level.step(step, state, batch, present)
-            new.append(present)
+            new.append(level.map(_aligned, (solver, state.learned), (batch.samples, past)))
+            state, _ = level.step(step, state, batch, new[-1])
         memory, state = tuple(new), solver.end_pass(state)
     return data.unreplicate(state.learned.clusters)
-
-
-@eqx.filter_jit
-def _aligned_memory(past: Memory, alignment: Alignment) -> Memory:
-    energy = past.energy.at[:, 0].set(alignment.energy[:, 0])
-    return Memory(past.cluster, energy, alignment.params)
 
 
 def alignment_chunks(
@@ -146,22 +144,6 @@ def alignment_chunks(
             callback(Progress("alignments", 0, 0, number + 1, level.count))
 
     return chunks
-
-
-def _sample_of_each(
-    assignments: np.ndarray,
-    weight: np.ndarray | None,
-    num_clusters: int,
-    most: int,
-    rng: np.random.Generator,
-) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    """Takes some samples of each cluster, in their order, and their weights."""
-    every = np.ones(len(assignments)) if weight is None else weight
-    groups = [np.flatnonzero(assignments == cluster) for cluster in range(num_clusters)]
-    drawn = [_sample_of(group, every[group], most, rng) for group in groups]
-    chosen, weights = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
-    order = np.argsort(chosen)
-    return chosen[order], weights[order]
 
 
 def _sample_of(

@@ -52,18 +52,19 @@ def memory_of(alignment: Alignment, warm: int) -> Memory:
     return Memory(alignment.cluster, alignment.energy, alignment.params[:, :warm])
 
 
-def following(aligner: AbstractAligner, reduction: AbstractReduction) -> AbstractAligner:
-    """The aligner that a solver uses.
+def aligner_for(aligner: AbstractAligner, reduction: AbstractReduction) -> AbstractAligner:
+    """The aligner that a solver uses with a reduction.
 
     Args:
-        aligner: The one that it is given.
-        reduction: Its reduction.
+        aligner: The aligner that the solver was given.
+        reduction: The solver's reduction.
 
     Returns:
-        For `NoAlignment()` and soft memberships, or offsets that decide among all clusters, one
-        that follows all; else the same.
+        In place of `NoAlignment()` one with all clusters as candidates, where memberships are soft
+        or the reduction adds offsets to the energies; else the same aligner.
     """
-    needs_all = not reduction.is_hard or reduction.has_offsets
+    has_offsets = type(reduction).offsets is not AbstractReduction.offsets
+    needs_all = not reduction.is_hard or has_offsets
     return NoAlignment(candidates=None) if needs_all and aligner == NoAlignment() else aligner
 
 
@@ -77,8 +78,7 @@ def zeros_of(function: Callable[..., PyTree], *args: PyTree) -> PyTree:
     Returns:
         A tree of arrays.
     """
-    shapes = eqx.filter_eval_shape(function, *args)
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return jax.tree.map(jnp.zeros_like, eqx.filter_eval_shape(function, *args))
 
 
 class AbstractSolver(eqx.Module):
@@ -111,32 +111,17 @@ class AbstractSolver(eqx.Module):
         """
 
     def reduction_of(self, learned: Learned) -> AbstractReduction:
-        """The reduction as it is now.
+        """The current reduction.
 
         Args:
             learned: What is learned.
 
         Returns:
-            The one that is learned, where it follows the samples, without a gradient of its own;
-            else the solver's.
+            The state of an adaptive reduction, without gradient; else the solver's reduction.
         """
         if learned.objective is None or not self.reduction.is_adaptive:
             return self.reduction
         return jax.lax.stop_gradient(learned.objective)
-
-    def empty_statistics(self, learned: Learned) -> PyTree:
-        """Sums of no samples, from which a reduction that follows the samples is updated.
-
-        Args:
-            learned: What is learned.
-
-        Returns:
-            Zeros; None for other reductions.
-        """
-        count = len(learned.clusters)
-        scores = jnp.zeros((1, self.aligner.num_candidates(count)), learned.clusters.dtype)
-        places = jnp.zeros(scores.shape, jnp.int32)
-        return zeros_of(self.reduction_of(learned).statistics, scores, scores[:, 0], places)
 
     def assign(self, learned: Learned, samples: PyTree, memory: Memory | None) -> Alignment:
         """Aligns a batch to its best clusters, which stay as they are.
@@ -144,11 +129,11 @@ class AbstractSolver(eqx.Module):
         Args:
             learned: The clusters.
             samples: A batch of samples.
-            memory: What is remembered of them, or None.
+            memory: Their memory, or None.
 
         Returns:
-            Alignments with a leading batch axis, by what decides: the energies are the reduction's
-            scores.
+            Alignments with a leading batch axis, sorted by the reduction's scores, which stand in
+            place of the energies.
         """
         alignment = self.align(learned, samples, memory)
         reduction = self.reduction_of(learned)
@@ -173,7 +158,7 @@ class AbstractSolver(eqx.Module):
         return jax.vmap(by_score)(alignment)
 
     def num_remembered(self, num_clusters: int) -> int:
-        """How many candidates' params are remembered of each sample.
+        """For how many candidates of each sample the memory stores params.
 
         Args:
             num_clusters: Number of clusters.
@@ -195,13 +180,10 @@ class AbstractSolver(eqx.Module):
         Returns:
             Memory without candidates.
         """
-        places = self.aligner.num_candidates(num_clusters)
+        shape = (size, self.aligner.num_candidates(num_clusters))
         warm = self.num_remembered(num_clusters)
-        return Memory(
-            jnp.full((size, places), -1, dtype=jnp.int32),
-            jnp.full((size, places), jnp.inf, dtype=dtype),
-            jnp.zeros((size, warm, self.energy.num_params), dtype=dtype),
-        )
+        params = jnp.zeros((size, warm, self.energy.num_params), dtype)
+        return Memory(jnp.full(shape, -1, jnp.int32), jnp.full(shape, jnp.inf, dtype), params)
 
     def memory_bytes(self, num_clusters: int) -> int:
         """Bytes of the memory of one sample in single precision.
@@ -232,20 +214,15 @@ class AbstractSolver(eqx.Module):
         energy, clusters, given = constant(every) if searched else every
         shared = learned.shared
         prepared = self.aligner.prepare(energy, clusters, shared)
-        dtype = clusters.penalty.dtype
-        nothing = Alignment(
-            jnp.zeros((0,), dtype=jnp.int32),
-            jnp.zeros((0, self.energy.num_params), dtype=dtype),
-            jnp.zeros((0,), dtype=dtype),
-        )
-
+        if memory is None:
+            none = jnp.zeros((jax.tree.leaves(samples)[0].shape[0], 0), clusters.penalty.dtype)
+            params = jnp.zeros((*none.shape, self.energy.num_params), none.dtype)
+            memory = Memory(none.astype(jnp.int32), none, params)
         read = shared if isinstance(shared, BatchFeatures) else None
 
-        def one(sample: PyTree, memory: Memory | None, read: BatchFeatures | None) -> Alignment:
-            start = nothing
-            if memory is not None:
-                warm = memory.params.shape[0]
-                start = Alignment(memory.cluster[:warm], memory.params, memory.energy[:warm])
+        def one(sample: PyTree, past: Memory, read: BatchFeatures | None) -> Alignment:
+            warm = past.params.shape[0]
+            start = Alignment(past.cluster[:warm], past.params, past.energy[:warm])
             common = shared if read is None else read
             return self.aligner.align(energy, sample, clusters, common, start, prepared)
 

@@ -19,7 +19,7 @@ from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.base import Memory
 from diffclust.solvers.lloyd import Lloyd, LloydState, has_converged, misfit
-from diffclust.solvers.lloyd_run import add_aligned, check_penalty, clusters_of, has_risen, refilled
+from diffclust.solvers.lloyd_run import Penalty, clusters_of, has_risen, refilled
 from diffclust.solvers.seeding import distances_to_seeds
 from diffclust.types import Count, Key, Scalar
 
@@ -89,7 +89,7 @@ def compiled_lloyd(
     start: Int[Array, " n"] | Clusters | Key,
     *,
     num_clusters: int,
-    penalty: tuple[float, ...] | Float[Array, " terms"] = (),
+    penalty: Penalty = (),
     max_passes: int = 100,
     fixed: bool = False,
 ) -> CompiledRun:
@@ -115,7 +115,7 @@ def compiled_lloyd(
     Raises:
         ValueError: Where shapes or types do not fit; values of a traced start are not looked at.
     """
-    _check(solver, batch, start, num_clusters, penalty)
+    _check(solver, batch, start, num_clusters)
     _validation.count(max_passes, "max_passes")
     batch = Batch(jax.vmap(solver.normalise)(batch.samples), batch.weight)
     state, memory = _first_state(solver, batch, start, num_clusters, penalty)
@@ -134,14 +134,8 @@ def compiled_lloyd(
         state = solver.end_pass(state)
         at_rest &= has_converged(state.learned.objective, learned.objective)
         chosen = _worst(misfit(solver.reduction_of(state.learned), memory.energy), batch, empty)
-        clusters = refilled(
-            solver,
-            state.learned.clusters,
-            empty,
-            memory.cluster[chosen, 0],
-            jax.tree.map(lambda leaf: leaf[chosen], batch.samples),
-        )
-        state = eqx.tree_at(lambda s: s.learned.clusters, state, clusters)
+        samples = jax.tree.map(lambda leaf: leaf[chosen], batch.samples)
+        state = refilled(solver, state, empty, memory.cluster[chosen, 0], samples)
         assigned = memory.cluster[:, 0], loss, before.passes + 1, at_rest, memory.params[:, 0]
         run = CompiledRun(learned, *assigned, before.risen | risen)
         if not fixed:
@@ -161,12 +155,10 @@ def compiled_lloyd(
     return carry[2]
 
 
-def _check(
-    solver: Lloyd, batch: Batch, start: Any, num_clusters: int, penalty: tuple[float, ...] | Array
-) -> None:
+def _check(solver: Lloyd, batch: Batch, start: Any, num_clusters: int) -> None:
     leaves = jax.tree.leaves(batch.samples)
     _validation.sample_arrays(leaves)
-    size, terms = leaves[0].shape[0], solver.energy.num_penalties
+    size = leaves[0].shape[0]
     _validation.count(num_clusters, "num_clusters")
     _validation.cluster_count(num_clusters, size, "samples")
     if not isinstance(batch.weight, Tracer):
@@ -175,15 +167,13 @@ def _check(
         if len(start) != num_clusters:
             raise ValueError(f"the start has {len(start)} clusters, num_clusters is {num_clusters}")
         seeds = jax.tree.map(lambda leaf: leaf[:num_clusters], batch.samples)
-        wanted = eqx.filter_eval_shape(clusters_of, solver, seeds, (0.0,) * terms)
+        no_penalty = (0.0,) * solver.energy.num_penalties
+        wanted = eqx.filter_eval_shape(clusters_of, solver, seeds, no_penalty)
         shapes, given = ([leaf.shape for leaf in jax.tree.leaves(c)] for c in (wanted, start))
         if given != shapes:
             raise ValueError(f"the start's clusters must have shapes {shapes}, not {given}")
-        return
-    check_penalty(solver, penalty)
-    if jnp.issubdtype(start.dtype, jax.dtypes.prng_key):
-        return
-    _validation.within(start, size, num_clusters, "a start", "sample")
+    elif not jnp.issubdtype(start.dtype, jax.dtypes.prng_key):
+        _validation.within(start, size, num_clusters, "a start", "sample")
 
 
 def _first_state(
@@ -191,7 +181,7 @@ def _first_state(
     batch: Batch,
     start: Int[Array, " n"] | Clusters | Key,
     num_clusters: int,
-    penalty: tuple[float, ...] | Float[Array, " terms"],
+    penalty: Penalty,
 ) -> tuple[LloydState, Memory]:
     """State and memory before the first pass."""
     memory = solver.init_memory(batch.weight.shape[0], num_clusters, batch.weight.dtype)
@@ -205,7 +195,7 @@ def _first_state(
     memory = eqx.tree_at(lambda m: m.cluster, memory, memory.cluster.at[:, 0].set(start))
     initial = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
     state = initial.init(clusters_of(solver, first, penalty))
-    state, _ = add_aligned(initial, state, batch, memory)
+    state, _ = initial.step(state, batch, memory, assign=False)
     return solver.init(initial.end_pass(state).learned.clusters), memory
 
 

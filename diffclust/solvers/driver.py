@@ -181,7 +181,13 @@ def run(
         FitError: If the fit breaks down.
     """
     start = time.perf_counter()
-    problem, data, results = _prepared(stages, data)
+    results: dict[str, np.ndarray] = {}
+    *closed_forms, last = stages
+    for closed_form in closed_forms:
+        data, arrays = cast(ClosedForm, closed_form)(data)
+        results.update(arrays)
+    make = cast(Callable[..., AbstractProblem], last)
+    problem = last if isinstance(last, AbstractProblem) else make(results)
     restored = None if snapshots is None else _restored(problem, data, snapshots)
     # A list, from which each step takes the state: what is to be freed is not held here as well.
     state = [problem.init(data, key) if restored is None else restored[0]]
@@ -202,18 +208,6 @@ def run(
     outcome = problem.outcome(data, state.pop(), callback)
     extras, seconds = {**results, **outcome.extras}, time.perf_counter() - start
     return dataclasses.replace(outcome, extras=extras, seconds=seconds)
-
-
-def _prepared(stages: Stages, data: Data) -> tuple[AbstractProblem, Data, dict[str, np.ndarray]]:
-    """The problem, the data that it is for, and what the closed forms have computed."""
-    results: dict[str, np.ndarray] = {}
-    *closed_forms, last = stages
-    for closed_form in closed_forms:
-        data, arrays = cast(ClosedForm, closed_form)(data)
-        results.update(arrays)
-    if isinstance(last, AbstractProblem):
-        return last, data, results
-    return cast(Callable[..., AbstractProblem], last)(results), data, results
 
 
 def _canonical(data: Data, arrays: PyTree, about: dict[str, Any]) -> tuple[PyTree, dict[str, Any]]:

@@ -20,8 +20,8 @@ from diffclust.networks import AbstractBatchBackbone, BatchFeatures
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Learned
 from diffclust.prototypes.base import column
-from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, following, memory_of
-from diffclust.solvers.lloyd import total_share
+from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, aligner_for, memory_of, zeros_of
+from diffclust.solvers.lloyd import hard_membership, total_share
 from diffclust.types import Count, Key, Scalar
 
 ADAM = optax.scale_by_adam(eps_root=1e-30)
@@ -30,6 +30,9 @@ ADAM = optax.scale_by_adam(eps_root=1e-30)
 The root of a second moment of zero, as weights of idle units have it, has no derivative; this one
 has, and is far below `eps`.
 """
+
+
+_Optimizer = optax.GradientTransformation | None
 
 
 class GradientTally(eqx.Module):
@@ -102,16 +105,12 @@ class GradientEM(AbstractSolver):
     decay: float = eqx.field(static=True, default=1e-6, kw_only=True)
     warm_starts: int = eqx.field(static=True, default=1, kw_only=True)
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
-    optimizer: optax.GradientTransformation | None = eqx.field(
-        static=True, default=None, kw_only=True
-    )
-    optimiser: optax.GradientTransformation | None = eqx.field(
-        static=True, default=None, kw_only=True
-    )
+    optimizer: _Optimizer = eqx.field(static=True, default=None, kw_only=True)
+    optimiser: _Optimizer = eqx.field(static=True, default=None, kw_only=True)
 
     def __post_init__(self):
         """Takes all clusters for soft memberships."""
-        self.aligner = following(self.aligner, self.reduction)
+        self.aligner = aligner_for(self.aligner, self.reduction)
 
     def __check_init__(self):
         """Warns of the former name."""
@@ -152,7 +151,9 @@ class GradientEM(AbstractSolver):
                 "alone, and take Sequential to the final assignment"
             )
         none, count, dtype = jnp.zeros((), jnp.int32), len(learned.clusters), learned.clusters.dtype
-        sums, zero = self.empty_statistics(learned), jnp.zeros((), dtype)
+        scores = jnp.zeros((1, self.aligner.num_candidates(count)), dtype)
+        places, statistics = scores.astype(jnp.int32), self.reduction_of(learned).statistics
+        sums, zero = zeros_of(statistics, scores, scores[:, 0], places), jnp.zeros((), dtype)
         tally = GradientTally(jnp.zeros((count,), dtype), zero, zero, sums)
         state = GradientState(learned, self._transformation.init(learned), tally, none, none - 1)
         if self.optimizer is not None:
@@ -258,10 +259,9 @@ class GradientEM(AbstractSolver):
         (loss, (alignment, running)), gradient = value_and_grad(state.learned)
         # Weights of penalties are chosen, not learned: the loss would fall by making them small.
         gradient = eqx.tree_at(lambda g: g.clusters.penalty, gradient, replace_fn=jnp.zeros_like)
-        number = jnp.arange(len(state.learned.clusters), dtype=jnp.int32)
         reduction, mass = self.reduction_of(state.learned), jnp.sum(batch.weight)
-        share = total_share(reduction, alignment.energy)[:, None]
-        count = batch.weight @ jnp.where(alignment.cluster[:, :1] == number[None], share, 0.0)
+        share, clusters = total_share(reduction, alignment.energy), len(state.learned.clusters)
+        count = batch.weight @ hard_membership(alignment.cluster[:, 0], share, clusters)
         sums = reduction.statistics(alignment.energy, batch.weight, alignment.cluster)
         if axis_name is not None:
             every = (loss, gradient, count, mass, sums)
@@ -315,13 +315,14 @@ class GradientEM(AbstractSolver):
         used = self.aligner.is_learned and isinstance(network, AbstractBatchBackbone)
         return network if used and network.is_batch_normalised else None
 
+    @eqx.filter_jit
     def refill(
         self, state: GradientState, key: Key, *, least_share: float, noise: float
     ) -> tuple[GradientState, Count]:
         """Gives tiny clusters all that belongs to the largest one, and clears the tally.
 
         A reduction that follows the samples is updated first. Prototype, heads, mixture weight and
-        the optimiser's moments go together; noise on the prototypes parts the twins.
+        the optimiser's moments go together; noise on the prototypes separates the two copies.
 
         Args:
             state: The state, with a tally of at least a few hundred samples.
@@ -342,20 +343,19 @@ class GradientEM(AbstractSolver):
         source = jnp.where(tiny, largest, number)
         perturbed = tiny | (jnp.any(tiny) & (number == largest))
 
-        objective = state.learned.objective
         if self.reduction.is_adaptive:
-            objective = objective.update(state.tally.reduction)
+            objective = state.learned.objective.update(state.tally.reduction)
             state = eqx.tree_at(lambda s: s.learned.objective, state, objective)
         state = regrouped(state, source)
         learned = state.learned
         leaves, structure = jax.tree.flatten(learned.clusters.prototype)
         keys = structure.unflatten(list(jax.random.split(key, len(leaves))))
 
-        def parted(leaf: Array, key: Key) -> Array:
+        def perturb(leaf: Array, key: Key) -> Array:
             scale = noise * column(perturbed, leaf.ndim).astype(leaf.dtype)
             return leaf + scale * jax.random.normal(key, leaf.shape, leaf.dtype)
 
-        prototype = jax.tree.map(parted, learned.clusters.prototype, keys)
+        prototype = jax.tree.map(perturb, learned.clusters.prototype, keys)
         learned = eqx.tree_at(lambda tree: tree.clusters.prototype, learned, prototype)
         return cleared(state, learned), jnp.sum(tiny, dtype=jnp.int32)
 
@@ -401,8 +401,7 @@ def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> Gradient
             objective = jax.tree.map(lambda x: x[source] if x.ndim else x, objective)
         return Learned(tree.clusters.take(source), tree.shared, objective)
 
-    moments = jax.tree.map(taken, state.moments, is_leaf=lambda t: isinstance(t, Learned))
-    return GradientState(taken(state.learned), moments, state.tally, state.step, state.failed)
+    return jax.tree.map(taken, state, is_leaf=lambda tree: isinstance(tree, Learned))
 
 
 def cleared(state: GradientState, learned: Learned) -> GradientState:
@@ -468,9 +467,9 @@ class GradientPlan:
         window: Steps over which losses are averaged, and after which tiny clusters are refilled.
         least_share: A cluster is tiny that holds less than this share of an even one; 0 refills
             none.
-        refills_to_the_end: Whether the last phase refills too, which leaves little time to part
-            twins.
-        noise: Standard deviation of the noise that parts a refilled cluster from its source.
+        refills_to_the_end: Whether the last phase refills too, which leaves little time for the
+            copies to separate.
+        noise: Standard deviation of the noise that separates a refilled cluster from its source.
         split_merge_every: Windows between two attempts to split one cluster and remove another; 0
             tries none.
         least_gain: The least net gain that is worth a split and a removal, as a fraction of the

@@ -58,7 +58,7 @@ class GradientRun(eqx.Module):
 class GradientFit(eqx.Module):
     """A fit by gradient steps between two steps.
 
-    Its arrays, and those of its runs, are those of its `State`; what is static is the position.
+    Its arrays, and those of its runs, are those of its `State`; the static fields are the position.
 
     Attributes:
         key: Data of the random key.
@@ -177,26 +177,26 @@ class GradientProblem(AbstractProblem):
         assert run.state is not None
         some = _evaluation_batch(data, self.plan, run.memory, key, 0)
         loss = float(_mean_loss(self._solver(run.phase), run.state.learned, *some))
-        # What is no number comes last, and would not be equal to itself.
+        # NaN comes last; it would not equal itself.
         return loss if np.isfinite(loss) else np.finfo(np.float64).max
 
     def _solver(self, phase: int) -> GradientEM:
         return self.solvers[self.plan.phases[min(phase, len(self.plan.phases) - 1)].solver]
 
-    def _steps(self, data: Data, fit: GradientFit, key: Key) -> tuple[GradientState, Memory | None]:
+    def _steps(
+        self, data: Data, fit: GradientFit, key: Key, steps: int
+    ) -> tuple[GradientState, Memory | None]:
         """The state and memory after a window of steps."""
-        plan, run = self.plan, fit.run
-        phase = plan.phases[run.phase]
-        solver = self.solvers[phase.solver]
-        number = len(fit.losses), run.start
+        run, number = fit.run, (len(fit.losses), fit.run.start)
+        phase, solver = self.plan.phases[run.phase], self._solver(run.phase)
         if self._order is None or self._order[0] != number:
-            order = BatchOrder(data.counts, plan.batch_size, jax.random.fold_in(key, 0))
+            order = BatchOrder(data.counts, self.plan.batch_size, jax.random.fold_in(key, 0))
             self._order = number, order
         # Placed alike in every window, so that no step is compiled twice.
         rate = jax.device_put(np.asarray(phase.rate, data.dtype))
         state, memory, rate = data.replicate((run.state, run.memory, rate))
         taken = int(state.step)
-        for step in range(taken, taken + min(plan.window, phase.steps - run.steps)):
+        for step in range(taken, taken + steps):
             index = self._order[1].batch(step)
             state, memory = data.step(solver.step, state, memory, index, rate)
         return state, memory
@@ -205,9 +205,9 @@ class GradientProblem(AbstractProblem):
         """A window of steps, with the refill, the split and the change of phase that follow it."""
         plan, run, number = self.plan, fit.run, fit.run.phase
         phase, racing = plan.phases[number], fit.round < len(plan.race)
-        solver, noise_key = self.solvers[phase.solver], jax.random.fold_in(key, 1)
+        solver, noise_key = self._solver(number), jax.random.fold_in(key, 1)
         steps = min(plan.window, phase.steps - run.steps)
-        state, memory = self._steps(data, fit, key)
+        state, memory = self._steps(data, fit, key, steps)
         loss, sizes = _window_loss(state, fit)
         taken = int(state.step)
         is_last = number + 1 == len(plan.phases)
@@ -216,11 +216,11 @@ class GradientProblem(AbstractProblem):
         # Nothing but the reduction matters here: one program serves all phases.
         one = self.solvers[0]
         one = one if eqx.tree_equal(one.reduction, solver.reduction) else solver
-        state, refilled = _refill(one, state, refill_key, least_share=share, noise=plan.noise)
+        state, refilled = one.refill(state, refill_key, least_share=share, noise=plan.noise)
         history, refills = (*run.history, loss), run.refills + int(refilled)
         run = replace(run, steps=run.steps + steps, history=history, refills=refills)
         if not is_last and _is_time_to_split(plan, run):
-            changed = _split_merge(solver, plan, state, memory, data, noise_key)
+            changed = self._split_merge(data, solver, state, memory, noise_key)
             if changed is not None:
                 state, run = changed, replace(run, moves=run.moves + 1)
         status = _verdict(plan, run, racing=racing)
@@ -237,6 +237,20 @@ class GradientProblem(AbstractProblem):
         stage, learned = ("race", None) if racing else ("step", state.learned)
         callback(Progress(stage, *progress, sizes=sizes, samples=seen, learned=learned))
         return replace(run, state=state, memory=memory)
+
+    def _split_merge(
+        self, data: Data, solver: GradientEM, state: GradientState, memory: Memory | None, key: Key
+    ) -> GradientState | None:
+        """The state after the best split and removal, evaluated on some samples; None for none."""
+        # Every device evaluates all pairs, of few samples and seldom.
+        some, past = _evaluation_batch(data, self.plan, memory, key, int(state.step))
+        proposed = propose_splits(solver, state.learned, some, past)
+        gains, costs = (np.asarray(x, np.float64).tolist() for x in (proposed.gain, proposed.cost))
+        least = self.plan.least_gain * abs(float(proposed.loss))
+        for pair in best_pairs(gains, costs, lambda net, _: net > least, most=1):
+            split, removed = jax.device_put(tuple(map(np.asarray, pair)))
+            return apply_split_merge(state, proposed.children, split, removed)
+        return None
 
     def _restart_done(self, data: Data, fit: GradientFit, callback: Callback) -> GradientFit:
         """Assigns all samples, and keeps the better restart by the loss of all together."""
@@ -265,19 +279,14 @@ class GradientProblem(AbstractProblem):
             best, data, callback
         )
         mass = float(np.sum(data.all_weights, dtype=np.float64))
-        soft = {"responsibilities": responsibilities}
+        extras = {"responsibilities": responsibilities}
         if data.streamed:
-            soft = {"certainties": responsibilities[:, 0]}
-        return Outcome(
-            data.unreplicate(best),
-            assignment,
-            (*(mass * loss for loss in run.history), min(losses)),
-            losses,
-            Status(run.ended),
-            data.chunk_size or 0,
-            extras={**soft, "phases": np.asarray(run.starts[:-1], np.int32)},
-            figures={"refills": float(run.refills), "moves": float(run.moves)},
-        )
+            extras = {"certainties": responsibilities[:, 0]}
+        extras |= {"phases": np.asarray(run.starts[:-1], np.int32)}
+        figures = {"refills": float(run.refills), "moves": float(run.moves)}
+        history = (*(mass * loss for loss in run.history), min(losses))
+        given = (assignment, history, losses, Status(run.ended), data.chunk_size or 0)
+        return Outcome(data.unreplicate(best), *given, extras=extras, figures=figures)
 
     def template(self, description: Description, position: Position) -> PyTree:
         """Zeros in the place of every array that a snapshot at the position holds."""
@@ -297,35 +306,11 @@ class GradientProblem(AbstractProblem):
         return GradientFit(jnp.zeros((2,), jnp.uint32), **at)
 
 
-_refill = eqx.filter_jit(GradientEM.refill)
-
-
 def _is_time_to_split(plan: GradientPlan, run: GradientRun) -> bool:
-    if not plan.phases[run.phase].split_merge:
+    phase, windows = plan.phases[run.phase], len(run.history) - run.starts[-1]
+    if not phase.split_merge or plan.split_merge_every <= 0:
         return False
-    windows = len(run.history) - run.starts[-1]
-    over = run.steps >= plan.phases[run.phase].steps
-    return plan.split_merge_every > 0 and (over or windows % plan.split_merge_every == 0)
-
-
-def _split_merge(
-    solver: GradientEM,
-    plan: GradientPlan,
-    state: GradientState,
-    memory: Memory | None,
-    data: Data,
-    key: Key,
-) -> GradientState | None:
-    """The state after the best split and removal, evaluated on some samples; None for none."""
-    # Where devices share the samples, there are few of these, and seldom: each weighs all pairs.
-    some, past = _evaluation_batch(data, plan, memory, key, int(state.step))
-    proposed = propose_splits(solver, state.learned, some, past)
-    gains, costs = (np.asarray(x, np.float64).tolist() for x in (proposed.gain, proposed.cost))
-    least = plan.least_gain * abs(float(proposed.loss))
-    for pair in best_pairs(gains, costs, lambda net, _: net > least, most=1):
-        split, removed = jax.device_put(tuple(map(np.asarray, pair)))
-        return apply_split_merge(state, proposed.children, split, removed)
-    return None
+    return run.steps >= phase.steps or windows % plan.split_merge_every == 0
 
 
 def _evaluation_batch(

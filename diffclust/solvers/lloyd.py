@@ -1,5 +1,7 @@
 """Lloyd's algorithm over any energy and aligner: pure steps on chunks of samples."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ from diffclust.energies import AbstractReduction, AbstractSampleEnergy, HardMini
 from diffclust.linalg import product
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
-from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, following, memory_of, zeros_of
+from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, aligner_for, memory_of, zeros_of
 from diffclust.types import Count, Scalar
 
 
@@ -95,7 +97,7 @@ class Lloyd(AbstractSolver):
                 "as family=, or as the distance's `family`"
             )
         self.family = family
-        self.aligner = following(self.aligner, self.reduction)
+        self.aligner = aligner_for(self.aligner, self.reduction)
 
     def __check_init__(self):
         """Refuses a reduction that learns by gradient steps."""
@@ -118,7 +120,7 @@ class Lloyd(AbstractSolver):
 
         Args:
             clusters: The clusters to start from.
-            objective: What a reduction that follows the samples has come to, or None.
+            objective: The state of an adaptive reduction, or None for its initial state.
 
         Returns:
             A state with empty sums.
@@ -139,6 +141,7 @@ class Lloyd(AbstractSolver):
         *,
         axis_name: str | None = None,
         incremental: bool = False,
+        assign: bool = True,
     ) -> tuple[LloydState, Memory]:
         """Assigns one chunk and adds its aligned samples to the sums.
 
@@ -150,111 +153,119 @@ class Lloyd(AbstractSolver):
             incremental: Whether the state's statistics already hold the chunk as the memory has it
                 (`end_pass(..., keep=True)`), so that only samples that changed are moved. For
                 solvers with `sums_persist` only.
+            assign: Whether samples are aligned and assigned anew. Otherwise they are added as the
+                memory has them, which stays as it is.
 
         Returns:
             The state with the chunk added, and the chunk's new memory.
         """
-        alignment = self.assign(state.learned, batch.samples, memory)
-        state = self.accumulate(
-            state,
-            batch,
-            alignment,
-            memory.cluster[:, 0],
-            axis_name=axis_name,
-            incremental=incremental,
-        )
-        return state, memory_of(alignment, memory.params.shape[1])
+        previous = memory.cluster[:, 0]
+        if assign:
+            alignment = self.assign(state.learned, batch.samples, memory)
+            memory = memory_of(alignment, memory.params.shape[1])
+        else:
+            alignment = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(
+                memory
+            )
+        sums = self._sums(state.learned, batch, alignment, previous, incremental=incremental)
+        if axis_name is not None:
+            sums = jax.lax.psum(sums, axis_name)
+        sums = jax.tree.map(jnp.add, (state.statistics, state.tally), sums)
+        return LloydState(state.learned, *sums), memory
 
-    def accumulate(
+    def _sums(
         self,
-        state: LloydState,
+        learned: Learned,
         batch: Batch,
         alignment: Alignment,
         previous: Int[Array, " n"],
         *,
-        axis_name: str | None = None,
         incremental: bool = False,
-    ) -> LloydState:
-        """Adds one chunk, aligned as given, to the sums.
-
-        Args:
-            state: The state.
-            batch: A chunk of samples.
-            alignment: Their alignments; only the first candidate counts where memberships are hard.
-            previous: The clusters they were in.
-            axis_name: Name of a mapped device axis over which the chunk's sums are added, or None.
-            incremental: Whether the statistics already hold the chunk in its previous clusters.
-
-        Returns:
-            The state with the chunk added.
-        """
-        best, params = alignment.cluster[:, 0], alignment.params[:, 0]
-        count = len(state.learned.clusters)
+    ) -> tuple[PyTree, Tally]:
+        """Statistics and tally of one chunk that is aligned as given."""
+        reduction, count = self.reduction_of(learned), len(learned.clusters)
+        best, loss = alignment.cluster[:, 0], alignment.energy[:, 0]
         membership = hard_membership(best, batch.weight, count)
+        # How much of a sample belongs to each of its candidates; if hard, to the first alone.
+        share, mass = batch.weight[:, None], jnp.sum(membership, axis=0)
+        if not reduction.is_hard:
+            loss = reduction(alignment.energy)
+            share = reduction.responsibilities(alignment.energy) * share
+            mass = jnp.zeros_like(mass).at[alignment.cluster].add(share)
         # Padding weighs nothing, and so decides nothing.
         moved = (best != previous) & (batch.weight > 0)
         if incremental:
             difference = membership - hard_membership(previous, batch.weight, count)
-            prototypes = state.learned.clusters.prototype
-            statistics = _moved_only(self.family, batch.samples, difference, moved, prototypes)
+            prototypes = learned.clusters.prototype
+            statistics = self._moved_only(batch.samples, difference, moved, prototypes)
         else:
-            statistics = self._statistics(state.learned, batch, alignment)
-        reduction = self.reduction_of(state.learned)
+            statistics = self._statistics(learned.clusters, batch.samples, alignment, share)
         sums = reduction.statistics(alignment.energy, batch.weight, alignment.cluster)
         margin = jax.vmap(lambda a: a.margin)(alignment)
-        loss, mass = alignment.energy[:, 0], jnp.sum(membership, axis=0)
-        if not reduction.is_hard:
-            loss = reduction(alignment.energy)
-            share = reduction.responsibilities(alignment.energy) * batch.weight[:, None]
-            mass = jnp.zeros_like(mass).at[alignment.cluster].add(share)
-
-        each = jax.vmap(self.energy.penalties)(params)
         margin = jnp.where(jnp.isfinite(margin), margin, 0.0)
-        totals = product(membership.T, jnp.column_stack([loss, margin, each]))
+        penalties = jax.vmap(self.energy.penalties)(alignment.params[:, 0])
+        totals = product(membership.T, jnp.column_stack([loss, margin, penalties]))
         changed = jnp.sum(moved, dtype=jnp.int32)
-        tally = Tally(mass, totals[:, 0], totals[:, 2:], totals[:, 1], changed, sums)
-        added = (statistics, tally)
-        if axis_name is not None:
-            added = jax.lax.psum(added, axis_name)
-        statistics, tally = jax.tree.map(jnp.add, (state.statistics, state.tally), added)
-        return LloydState(state.learned, statistics, tally)
+        return statistics, Tally(mass, totals[:, 0], totals[:, 2:], totals[:, 1], changed, sums)
 
-    def _statistics(self, learned: Learned, batch: Batch, alignment: Alignment) -> PyTree:
+    def _statistics(
+        self, clusters: Clusters, samples: PyTree, alignment: Alignment, share: Array
+    ) -> PyTree:
         """Sums of the aligned samples, each of them as much as it belongs to a cluster."""
-        share, clusters, reduction = None, learned.clusters, self.reduction_of(learned)
-        if not reduction.is_hard:
-            share = reduction.responsibilities(alignment.energy)
 
         def of_candidate(place: int) -> PyTree:
-            weight = batch.weight if share is None else batch.weight * share[:, place]
-            membership = hard_membership(alignment.cluster[:, place], weight, len(clusters))
             params = alignment.params[:, place]
-            aligned = jax.vmap(self.energy.aligned)(params, batch.samples)
-            pixel_weight = jax.vmap(self.energy.pixel_weight)(params, batch.samples)
+            aligned = jax.vmap(self.energy.aligned)(params, samples)
+            pixel_weight = jax.vmap(self.energy.pixel_weight)(params, samples)
+            membership = hard_membership(
+                alignment.cluster[:, place], share[:, place], len(clusters)
+            )
             return self.family.statistics(aligned, pixel_weight, membership, clusters.prototype)
 
-        sums = of_candidate(0)
-        for place in range(1, 1 if share is None else share.shape[1]):
-            sums = jax.tree.map(jnp.add, sums, of_candidate(place))
-        return sums
+        add = functools.partial(jax.tree.map, jnp.add)
+        return functools.reduce(add, map(of_candidate, range(share.shape[1])))
+
+    def _moved_only(
+        self, samples: PyTree, difference: Array, moved: Bool[Array, " n"], prototypes: PyTree
+    ) -> PyTree:
+        """Statistics of the samples that changed, out of one cluster and into another.
+
+        Few samples change in most passes, so only a fixed share of the chunk is read unless more
+        did.
+        """
+        size = moved.shape[0]
+        most = max(1, size // 8)
+
+        def few() -> PyTree:
+            (index,) = jnp.nonzero(moved, size=most, fill_value=size)
+            some = jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), samples)
+            part = difference.at[index].get(mode="fill", fill_value=0)
+            return self.family.statistics(some, None, part, prototypes)
+
+        def many() -> PyTree:
+            return self.family.statistics(samples, None, difference, prototypes)
+
+        return jax.lax.cond(jnp.sum(moved, dtype=jnp.int32) <= most, few, many)
 
     @property
     def sums_persist(self) -> bool:
         """Whether a sample adds the same to the sums of a cluster in every pass.
 
-        So it is where nothing moves; then a pass need only move the samples that changed.
+        That is so without alignment. A pass then only updates the sums by the samples that changed
+        their cluster.
         """
         return self.energy.num_params == 0 and self.family.is_additive and self.reduction.is_hard
 
     def has_settled(self, loss: Scalar | float, previous: Scalar | float) -> Bool[Array, ""] | bool:
-        """Whether clusters have come to rest, the best cluster of every sample being fixed.
+        """Whether prototypes have converged, given that no sample changed its cluster.
 
         Args:
             loss: The loss of a pass.
             previous: That of the pass before.
 
         Returns:
-            True where every sample is its best cluster's alone, and centres have a closed form.
+            True where memberships are hard and prototypes have a closed form; else whether the
+            loss has converged.
         """
         if self.family.is_additive and self.reduction.is_hard:
             return True
@@ -283,15 +294,14 @@ class Lloyd(AbstractSolver):
         if self.reduction.is_adaptive:
             objective = objective.update(state.tally.reduction)
         cleared = empty_state(self, Learned(clusters, state.learned.shared, objective))
-        if not keep:
-            return cleared
-        return LloydState(cleared.learned, state.statistics, cleared.tally)
+        statistics = state.statistics if keep else cleared.statistics
+        return LloydState(cleared.learned, statistics, cleared.tally)
 
 
 def hard_membership(
     cluster: Int[Array, " n"], weight: Float[Array, " n"], count: int
 ) -> Float[Array, "n clusters"]:
-    """How much of each sample is in each cluster, where it is in one alone.
+    """Memberships of samples that belong to one cluster each.
 
     Args:
         cluster: The cluster of each sample.
@@ -301,8 +311,7 @@ def hard_membership(
     Returns:
         The weight in the column of the cluster, and zeros.
     """
-    number = jnp.arange(count, dtype=cluster.dtype)
-    return (cluster[:, None] == number[None, :]).astype(weight.dtype) * weight[:, None]
+    return jax.nn.one_hot(cluster, count, dtype=weight.dtype) * weight[:, None]
 
 
 def total_share(reduction: AbstractReduction, scores: Float[Array, "n candidates"]) -> Array:
@@ -333,38 +342,12 @@ def misfit(reduction: AbstractReduction, scores: Float[Array, "n candidates"]) -
     return scores[:, 0] * total_share(reduction, scores)
 
 
-def _moved_only(
-    family: AbstractPrototypeFamily,
-    samples: PyTree,
-    difference: Float[Array, "n clusters"],
-    changed: Bool[Array, " n"],
-    prototypes: PyTree,
-) -> PyTree:
-    """Statistics of the samples that changed, taken out of one cluster and put into another.
-
-    Few samples change in most passes, so only a fixed share of the chunk is read unless more did.
-    """
-    size = changed.shape[0]
-    most = max(1, size // 8)
-
-    def few() -> PyTree:
-        (index,) = jnp.nonzero(changed, size=most, fill_value=size)
-        some = jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), samples)
-        part = difference.at[index].get(mode="fill", fill_value=0)
-        return family.statistics(some, None, part, prototypes)
-
-    def many() -> PyTree:
-        return family.statistics(samples, None, difference, prototypes)
-
-    return jax.lax.cond(jnp.sum(changed, dtype=jnp.int32) <= most, few, many)
-
-
 def has_converged(now: PyTree, before: PyTree) -> Bool[Array, ""] | bool:
-    """Whether a reduction that follows the samples has come to rest.
+    """Whether an adaptive reduction has converged.
 
     Args:
-        now: What it is after a pass (`Learned.objective`).
-        before: What it was in this pass.
+        now: Its state after a pass (`Learned.objective`).
+        before: Its state before the pass.
 
     Returns:
         Whether no leaf has changed by more than a thousandth; true where there are none.
@@ -384,19 +367,10 @@ def empty_state(solver: Lloyd, learned: Learned) -> LloydState:
     Returns:
         The state.
     """
-    clusters = learned.clusters
-    count, dtype = len(clusters), clusters.penalty.dtype
+    clusters, params = learned.clusters, solver.energy.num_params
+    places, dtype = solver.aligner.num_candidates(len(clusters)), clusters.penalty.dtype
     first = jax.tree.map(lambda leaf: leaf[:1], clusters.prototype)
-    sample = jax.vmap(solver.energy.exemplar)(first)
-    params = jnp.zeros((1, solver.energy.num_params), dtype)
-
-    def sums() -> PyTree:
-        weight = jax.vmap(solver.energy.pixel_weight)(params, sample)
-        return solver.family.statistics(
-            sample, weight, jnp.zeros((1, count), dtype), clusters.prototype
-        )
-
-    none, nothing = jnp.zeros((count,), dtype), jnp.zeros_like(clusters.penalty)
-    changed, statistics = jnp.zeros((), dtype=jnp.int32), solver.empty_statistics(learned)
-    tally = Tally(none, none, nothing, none, changed, statistics)
-    return LloydState(learned, zeros_of(sums), tally)
+    energies, cluster = jnp.zeros((1, places), dtype), jnp.zeros((1, places), jnp.int32)
+    alignment = jax.vmap(Alignment)(cluster, jnp.zeros((1, places, params), dtype), energies)
+    batch = Batch(jax.vmap(solver.energy.exemplar)(first), energies[:, 0])
+    return LloydState(learned, *zeros_of(solver._sums, learned, batch, alignment, cluster[:, 0]))

@@ -24,11 +24,11 @@ from diffclust.solvers.lloyd_run import (
     LloydRun,
     Report,
     Stopping,
+    assigned_memory,
     blank_state,
     check_penalty,
     clusters_of,
     means_of_aligned,
-    means_of_assigned,
     rounding_of,
     run_pass,
 )
@@ -78,8 +78,8 @@ class LloydPlan:
 class LloydFit(eqx.Module):
     """A fit by Lloyd's algorithm between two steps.
 
-    Its arrays are those of its `State`, and what is static is the position, which holds as well the
-    history and status of the runs, by name.
+    Its arrays are those of its `State`. Its static fields, with the history and status of the two
+    runs, are the position.
 
     Attributes:
         key: Data of the random key.
@@ -133,7 +133,7 @@ def _state(fit: LloydFit) -> State:
     return State(fit, static_fields(fit) | words)
 
 
-def _prepare(sample: PyTree, *, solver: Lloyd, factor: int) -> PyTree:
+def _prepare(solver: Lloyd, factor: int, sample: PyTree) -> PyTree:
     return solver.family.normalise(solver.energy.coarser(sample, factor))
 
 
@@ -173,7 +173,7 @@ class LloydProblem(AbstractProblem):
         Returns:
             The chunks.
         """
-        return data.level(factor, eqx.Partial(_prepare, solver=self.solver, factor=factor))
+        return data.level(factor, eqx.Partial(_prepare, self.solver, factor))
 
     def init(self, data: Data, key: Key) -> State:
         """The state before the first restart."""
@@ -217,31 +217,25 @@ class LloydProblem(AbstractProblem):
             fit = self._next_run(data, chunks, fit, proposed, callback)
         assert fit.state is not None
         assert fit.memory is not None
-        lloyd, memory = fit.state, [fit.memory.rows]
-        settings = {
-            "history": fit.history or (),
-            "previous": fit.previous,
-            "report": self._report(callback, fit),
-        }
-        fit = replace(fit, state=None, memory=None, previous=None)
-        run = run_pass(self.solver, chunks, lloyd, memory.pop(), self.plan.stopping, **settings)
-        if isinstance(run, LloydRun):
-            return _state(self._run_done(chunks, replace(fit, history=None), run))
-        after, rows, history, previous = run
-        in_run = {"state": after, "memory": PerSample(rows), "previous": previous}
+        lloyd, memory, report = fit.state, [fit.memory.rows], self._report(callback, fit)
+        settings = {"history": fit.history or (), "previous": fit.previous, "report": report}
+        fit = replace(fit, state=None, memory=None, previous=None, history=None)
+        after = run_pass(self.solver, chunks, lloyd, memory.pop(), self.plan.stopping, **settings)
+        if isinstance(after, LloydRun):
+            return _state(self._run_done(chunks, fit, after))
+        lloyd, rows, history, previous = after
+        in_run = {"state": lloyd, "memory": PerSample(rows), "previous": previous}
         return _state(replace(fit, history=history, **in_run))
 
     def _report(self, callback: Callback, fit: LloydFit) -> Report:
-        coarse, least = fit.stage == "restarts", fit.least
-        stage = "pass" if coarse else "refine"
-        number = fit.restart if coarse else int(np.argmin(fit.losses))
+        is_coarse, history = fit.stage == "restarts", fit.history or ()
+        number = fit.restart if is_coarse else int(np.argmin(fit.losses))
+        at = ("pass" if is_coarse else "refine", number, len(history))
+        losses = (history[-1] if history else None, fit.least)
 
         # It must not hold the fit, whose memory each pass frees.
-        def report(
-            iteration: int, loss: float | None, learned: Learned, done: int, total: int
-        ) -> None:
-            progress = (stage, number, iteration, done, total, loss, least)
-            callback(Progress(*progress, learned=learned))
+        def report(learned: Learned, done: int, total: int) -> None:
+            callback(Progress(*at, done, total, *losses, learned=learned))
 
         return report
 
@@ -256,14 +250,12 @@ class LloydProblem(AbstractProblem):
         callback: Callback,
     ) -> LloydFit:
         """The fit before the first pass of its next run."""
-        solver, run, best = self.solver, fit.run, fit.best
+        solver, run, best, total = self.solver, fit.run, fit.best, self.plan.num_clusters
         if fit.stage == "refine":
             assert best is not None
-            memory = best.per_sample
-            state = means_of_aligned(solver, chunks, memory.rows, best.learned.clusters)
-            best = None
+            memory, given = best.per_sample, (total, best.learned.clusters.penalty)
+            state, best = means_of_aligned(solver, chunks, memory.rows, *given), None
         elif run is None:
-            total = self.plan.num_clusters
             if self.start is None:
                 callback(Progress("seeding", fit.restart, 0, 0, total, None, fit.least))
             state, rows = self._seeded(data, chunks, self._restart_key(fit))
@@ -277,7 +269,8 @@ class LloydProblem(AbstractProblem):
             else:
                 assert fit.children is not None
                 # The second half takes the place of the cluster that makes room.
-                clusters = _divided(clusters, fit.children, jax.device_put(np.array(proposed)))
+                both, split = jax.device_put((np.array(proposed), np.array(proposed[0])))
+                clusters = with_rows(clusters, both, fit.children.take(split))
             state = solver.init(clusters, run.learned.objective)
         return replace(fit, state=state, memory=memory, best=best, history=())
 
@@ -289,19 +282,19 @@ class LloydProblem(AbstractProblem):
         self, data: Data, chunks: Chunks, key: Key
     ) -> tuple[LloydState, tuple[Memory, ...]]:
         """A state and a memory from seeds, or from what the fit was given to start from."""
-        solver, plan = self.solver, self.plan
-        count = plan.num_clusters
+        solver, plan, count = self.solver, self.plan, self.plan.num_clusters
         kind, given = (plan.seeding, None) if self.start is None else self.start
         if kind in ("random", "assignments"):
             groups = random_assignments(key, chunks.num_samples, count) if given is None else given
-            return means_of_assigned(solver, chunks, count, np.asarray(groups), plan.penalty)
+            memory = assigned_memory(solver, chunks, count, np.asarray(groups))
+            return means_of_aligned(solver, chunks, memory, count, plan.penalty), memory
         if given is None:
             # On the samples themselves, so that seeds do not depend on the coarsening.
             distances = eqx.Partial(distances_to_seeds, solver.energy, solver.family)
             seeds = chunks.gather(kmeans_plus_plus(self.level(data, 1), count, distances, key=key))
         else:
-            prepare = eqx.Partial(_prepare, solver=solver, factor=plan.coarsening)
-            seeds = jax.vmap(prepare)(jax.tree.map(jnp.asarray, given))
+            prepare = jax.vmap(eqx.Partial(_prepare, solver, plan.coarsening))
+            seeds = prepare(jax.tree.map(jnp.asarray, given))
         unseen = solver.init_memory(chunks.own_size, count, chunks.dtype)
         return solver.init(clusters_of(solver, seeds, plan.penalty)), (unseen,) * chunks.count
 
@@ -361,21 +354,16 @@ class LloydProblem(AbstractProblem):
         if fit.rng is not None:
             rng.bit_generator.state = fit.rng
         trial = try_split(self.solver, chunks, run, cluster, self.plan.split_merge, rng)
-        children, gain = fit.children, None
+        splits, gains, children = list(fit.splits), list(fit.gains), fit.children
+        splits[cluster] = "small" if trial is None else "tried"
         if trial is not None:
-            gain, halves = trial
+            gains[cluster], halves = trial
             place = jax.device_put(np.array(cluster))
             children = _with_halves(run.learned.clusters, children, place, halves)
-        done = (cluster + 1, self.plan.num_clusters)
-        passes = len(run.history)
-        callback(Progress("split", fit.restart, passes, *done, run.loss, fit.least))
-        return replace(
-            fit,
-            children=children,
-            splits=_with(fit.splits, cluster, "small" if trial is None else "tried"),
-            gains=_with(fit.gains, cluster, gain),
-            rng=dict(rng.bit_generator.state),
-        )
+        at = (fit.restart, len(run.history), cluster + 1, self.plan.num_clusters)
+        callback(Progress("split", *at, run.loss, fit.least))
+        changes = {"splits": tuple(splits), "gains": tuple(gains), "children": children}
+        return replace(fit, rng=dict(rng.bit_generator.state), **changes)
 
     def _proposed(self, fit: LloydFit) -> tuple[int, int] | None:
         """The move that is tried next; None where none is left."""
@@ -399,21 +387,19 @@ class LloydProblem(AbstractProblem):
         if not reduction.is_hard:
             part = functools.partial(memberships_of, reduction, num_clusters=self.plan.num_clusters)
             extras = {"responsibilities": chunks.collect(best.memory, part)}
-        return Outcome(
-            learned,
-            chunks.collect(best.memory, assignment_of),
-            best.history,
-            losses,
-            best.status,
-            data.chunk_size or 0,
-            extras=extras,
-        )
+        assignment, size = chunks.collect(best.memory, assignment_of), data.chunk_size or 0
+        given = (learned, assignment, best.history, losses, best.status, size)
+        return Outcome(*given, extras=extras)
 
     def template(self, description: Description, position: Position) -> PyTree:
         """Zeros in the place of every array that a snapshot at the position holds."""
         at = {**position, "run": None, "best": None}
         fit, plan = LloydFit(jnp.zeros((2,), jnp.uint32), **at), self.plan
-        coarse, fine = (self._blank(description, f) for f in (plan.coarsening, 1))
+        given = (self.solver, description.sample, plan.num_clusters, plan.penalty)
+        coarse, fine = (
+            blank_state(*given, prepare=eqx.Partial(_prepare, self.solver, factor))
+            for factor in (plan.coarsening, 1)
+        )
         size, dtype = description.num_samples, jnp.dtype(description.dtype)
         memory = PerSample(self.solver.init_memory(size, plan.num_clusters, dtype))
         last = fine if fit.stage == "done" else coarse
@@ -424,32 +410,13 @@ class LloydProblem(AbstractProblem):
             history, status = position[name]
             return LloydRun(last.learned, memory, last.tally, history, Status(status))
 
-        tried = "tried" in fit.splits or fit.round > 0
-        in_run, now = fit.history is not None, fine if fit.stage == "refine" else coarse
-        has_pairs = tried and fit.stage == "restarts"
-        return replace(
-            fit,
-            state=now if in_run else None,
-            memory=memory if in_run else None,
-            previous=now.learned if fit.history else None,
-            run=run("run"),
-            best=run("best"),
-            children=_pairs(coarse.learned.clusters) if has_pairs else None,
-        )
-
-    def _blank(self, description: Description, factor: int) -> LloydState:
-        """A state of zeros at one resolution."""
-        plan, prepare = self.plan, eqx.Partial(_prepare, solver=self.solver, factor=factor)
-        given = (description.sample, plan.num_clusters, plan.penalty)
-        return blank_state(self.solver, *given, prepare=prepare)
-
-
-# Each is one program: outside of it every operation would be one.
-
-
-@eqx.filter_jit
-def _divided(clusters: Clusters, children: Clusters, proposed: Int[Array, "2"]) -> Clusters:
-    return with_rows(clusters, proposed, children.take(proposed[0]))
+        fit = replace(fit, run=run("run"), best=run("best"))
+        if fit.stage == "restarts" and ("tried" in fit.splits or fit.round > 0):
+            fit = replace(fit, children=_pairs(coarse.learned.clusters))
+        if fit.history is None:
+            return fit
+        now = fine if fit.stage == "refine" else coarse
+        return replace(fit, state=now, memory=memory, previous=now.learned if fit.history else None)
 
 
 @eqx.filter_jit
@@ -463,7 +430,3 @@ def _with_halves(
 def _pairs(clusters: Clusters) -> Clusters:
     """Room for two halves of every cluster."""
     return jax.tree.map(lambda leaf: jnp.stack([leaf, leaf], axis=1), clusters)
-
-
-def _with(values: tuple[Any, ...], index: int, value: Any) -> tuple[Any, ...]:
-    return (*values[:index], value, *values[index + 1 :])

@@ -5,7 +5,6 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,8 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from diffclust import _validation
-from diffclust.alignment import Alignment
-from diffclust.parallel.chunks import Batch, Chunks
+from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.data import PerSample
 from diffclust.prototypes import Clusters, Learned
 from diffclust.prototypes.base import column
@@ -73,8 +71,11 @@ class Stopping:
     tolerance: float | None
 
 
-Report = Callable[[int, float | None, Learned, int, int], None]
-"""Called with pass, the last loss, what the pass goes by, chunks done and chunks in all."""
+Penalty = tuple[float, ...] | Float[Array, " terms"] | Float[Array, "clusters terms"]
+"""Weights of the penalty terms, the same for all clusters or a row for each."""
+
+Report = Callable[[Learned, int, int], None]
+"""Called with the prototypes under which a pass assigns, chunks done and chunks in all."""
 
 
 def sum_over_chunks(
@@ -109,13 +110,6 @@ def sum_over_chunks(
     return state, tuple(new)
 
 
-def _releasing(memory: list[Memory]) -> Iterator[Memory]:
-    """Yields each chunk's memory and drops the reference to it."""
-    memory.reverse()
-    while memory:
-        yield memory.pop()
-
-
 def run_pass(
     solver: Lloyd,
     chunks: Chunks,
@@ -138,8 +132,8 @@ def run_pass(
         memory: Memory of each chunk.
         stopping: When the run stops.
         history: The loss of every pass before.
-        previous: What the pass before went by, to be gone back to where the loss has risen; after
-            a refill what this pass goes by, since no losses are compared then.
+        previous: What was learned before the last pass, to return to if the loss rises; after a
+            refill what this pass starts from, so that losses are not compared.
         report: Called after every chunk, or None.
 
     Returns:
@@ -158,13 +152,14 @@ def run_pass(
     learned = state.learned
     # Each chunk's memory is dropped when the new one is there: of millions, one copy is enough.
     del memory
-    chunk_done = report and functools.partial(report, iteration, last, learned)
+    chunk_done = report and functools.partial(report, learned)
     size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(chunks.sample))
     keep = solver.sums_persist and chunks.num_samples * size >= _LARGE
     # The first pass counts afresh: the memory may be of other sums than the state's.
     incremental = keep and bool(history)
+    released = (past.pop(0) for _ in range(len(past)))
     state, memory = sum_over_chunks(
-        solver, chunks, state, _releasing(past), incremental=incremental, report=chunk_done
+        solver, chunks, state, released, incremental=incremental, report=chunk_done
     )
     tally = state.tally
     loss = float(tally.loss)
@@ -235,8 +230,8 @@ def has_risen(
 
     Args:
         solver: The solver.
-        learned: What this pass went by.
-        previous: What the pass before went by.
+        learned: What was learned before this pass.
+        previous: What was learned before the last one.
         loss: The loss of this pass.
         last: That of the pass before; None where there was none.
         count: The weights of all samples, summed over each cluster.
@@ -257,11 +252,11 @@ def has_risen(
 
 
 def rounding_of(loss: Scalar | float, learned: Learned) -> Scalar | float:
-    """Computes by how much equal losses may differ for rounding.
+    """By how much equal losses may differ through rounding.
 
     Args:
-        loss: One of them.
-        learned: What they are of, whose precision they have.
+        loss: One of the losses.
+        learned: Gives the precision.
 
     Returns:
         The difference.
@@ -286,33 +281,33 @@ def _verdict(
 
 def refilled(
     solver: Lloyd,
-    clusters: Clusters,
+    state: LloydState,
     empty: Bool[Array, " clusters"],
     source: Int[Array, " clusters"],
     samples: PyTree,
-) -> Clusters:
+) -> LloydState:
     """Begins every empty cluster anew with one sample.
 
     All that belongs to the cluster is copied from the one that sample was in.
 
     Args:
         solver: The solver, whose family initialises prototypes.
-        clusters: The clusters.
-        empty: Which of them are empty.
+        state: The state.
+        empty: Which of its clusters are empty.
         source: For each cluster the one that its new sample was in.
         samples: For each cluster a sample; those of clusters that are not empty are not used.
 
     Returns:
-        The clusters.
+        The state with these clusters.
     """
     number = jnp.arange(empty.shape[0], dtype=source.dtype)
-    clusters = clusters.take(jnp.where(empty, source, number))
+    clusters = state.learned.clusters.take(jnp.where(empty, source, number))
+    initial = jax.vmap(solver.family.init)(samples)
     prototype = jax.tree.map(
-        lambda old, new: jnp.where(column(empty, old.ndim), new, old),
-        clusters.prototype,
-        jax.vmap(solver.family.init)(samples),
+        lambda old, new: jnp.where(column(empty, old.ndim), new, old), clusters.prototype, initial
     )
-    return eqx.tree_at(lambda c: c.prototype, clusters, prototype)
+    clusters = eqx.tree_at(lambda c: c.prototype, clusters, prototype)
+    return eqx.tree_at(lambda s: s.learned.clusters, state, clusters)
 
 
 def _refill(
@@ -321,26 +316,16 @@ def _refill(
     """Gives each empty cluster the sample that fits its own prototype worst."""
     reduction = solver.reduction_of(state.learned)
 
-    def worth(past: Memory) -> Any:
+    def misfits(past: Memory) -> np.ndarray:
         return np.asarray(misfit(reduction, jnp.asarray(past.energy)))
 
-    energy = chunks.collect(memory, worth)
-    places = np.flatnonzero(empty)
-    worst = _largest(energy * chunks.weights[: chunks.num_samples], places.size)
-    places = places[: worst.size]
-    chosen = np.full(empty.size, worst[0])
-    chosen[places] = worst
-    filled = np.zeros_like(empty)
-    filled[places] = True
-    source = chunks.rows_of(memory, chosen).cluster[:, 0]
-    clusters = refilled(
-        solver,
-        state.learned.clusters,
-        jnp.asarray(filled),
-        jnp.asarray(source),
-        jax.tree.map(jnp.asarray, chunks.gather(chosen)),
-    )
-    return eqx.tree_at(lambda s: s.learned.clusters, state, clusters)
+    weighted = chunks.collect(memory, misfits) * chunks.weights[: chunks.num_samples]
+    count = int(np.count_nonzero(empty))
+    chosen = np.zeros(empty.size, int)
+    # Where there are fewer samples than clusters, some are taken twice.
+    chosen[empty] = np.resize(_largest(weighted, count), count)
+    samples, source = chunks.gather(chosen), chunks.rows_of(memory, chosen).cluster[:, 0]
+    return refilled(solver, state, *jax.tree.map(jnp.asarray, (empty, source, samples)))
 
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:
@@ -355,49 +340,46 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 # Where a run starts.
 
 
-def clusters_of(
-    solver: Lloyd, samples: PyTree, penalty: tuple[float, ...] | Float[Array, " terms"]
-) -> Clusters:
+def clusters_of(solver: Lloyd, samples: PyTree, penalty: Penalty) -> Clusters:
     """Clusters that are initialised with one sample each.
 
     Args:
         solver: The solver, whose family initialises prototypes.
         samples: One sample for each cluster.
-        penalty: Weights of the penalty terms, none of them negative.
+        penalty: Weights of the penalty terms, or a row of them for each cluster.
 
     Returns:
         The clusters.
     """
     check_penalty(solver, penalty)
-    _validation.positive(penalty, "penalty", least=0)
     # An array: for other numbers nothing is compiled anew.
     dtype = jnp.result_type(float)
     weights = jax.device_put(np.asarray(penalty, dtype)) if isinstance(penalty, tuple) else penalty
     return _clusters_of(solver, samples, weights)
 
 
-def check_penalty(solver: Lloyd, penalty: tuple[float, ...] | Float[Array, " terms"]) -> None:
-    """Refuses weights that are not one for each penalty term.
+def check_penalty(solver: Lloyd, penalty: Penalty) -> None:
+    """Refuses weights that are not one for each penalty term, or negative.
 
     Args:
         solver: The solver.
-        penalty: Weights of the penalty terms.
+        penalty: Weights of the penalty terms, or a row of them for each cluster.
 
     Raises:
-        ValueError: If there are more or fewer.
+        ValueError: If there are more or fewer, or some below zero.
     """
-    terms = solver.energy.num_penalties
-    given = penalty.shape if isinstance(penalty, Array) else (len(penalty),)
-    if given != (terms,):
+    terms, given = solver.energy.num_penalties, np.shape(penalty)
+    if given[-1:] != (terms,):
         raise ValueError(f"the energy has {terms} penalties, one weight for each; got {given}")
+    _validation.positive(penalty, "penalty", least=0)
 
 
 @eqx.filter_jit
-def _clusters_of(solver: Lloyd, samples: PyTree, penalty: Float[Array, " terms"]) -> Clusters:
+def _clusters_of(solver: Lloyd, samples: PyTree, penalty: Float[Array, "... terms"]) -> Clusters:
     prototype = jax.vmap(solver.family.init)(jax.tree.map(jnp.asarray, samples))
     leaves = jax.tree.leaves(prototype)
-    weights = penalty.astype(jnp.result_type(*leaves))
-    return Clusters(prototype, jnp.tile(weights[None], (leaves[0].shape[0], 1)))
+    weights = jnp.broadcast_to(penalty, (leaves[0].shape[0], penalty.shape[-1]))
+    return Clusters(prototype, weights.astype(jnp.result_type(*leaves)))
 
 
 def blank_state(
@@ -433,7 +415,7 @@ def blank_state(
 def assigned_memory(
     solver: Lloyd, chunks: Chunks, num_clusters: int, assignments: Int[np.ndarray, " n"]
 ) -> tuple[Memory, ...]:
-    """The memory of samples whose clusters are given, none of them moved yet.
+    """The memory of samples that are assigned to given clusters, at the identity.
 
     Args:
         solver: The solver.
@@ -450,34 +432,8 @@ def assigned_memory(
     return chunks.scatter(eqx.tree_at(lambda m: m.cluster, memory, jax.device_put(cluster)))
 
 
-def add_aligned(
-    solver: Lloyd, state: LloydState, batch: Batch, memory: Memory, *, axis_name: str | None = None
-) -> tuple[LloydState, Memory]:
-    """Adds a chunk to the sums as its memory says that it is aligned; see `Lloyd.accumulate`.
-
-    Args:
-        solver: The solver.
-        state: The state.
-        batch: The chunk.
-        memory: Cluster and params of each sample.
-        axis_name: Name of a mapped device axis over which the chunk's sums are added, or None.
-
-    Returns:
-        The state with the chunk added, and the memory as it was.
-    """
-    alignment = jax.vmap(lambda m: Alignment(m.cluster[:1], m.params[:1], m.energy[:1]))(memory)
-    previous = memory.cluster[:, 0]
-    return solver.accumulate(state, batch, alignment, previous, axis_name=axis_name), memory
-
-
-@eqx.filter_jit
-def _restarted(solver: Lloyd, clusters: Clusters, samples: PyTree) -> Clusters:
-    prototype = jax.vmap(solver.family.init)(samples)
-    return eqx.tree_at(lambda c: c.prototype, clusters, prototype)
-
-
 def means_of_aligned(
-    solver: Lloyd, chunks: Chunks, memory: tuple[Memory, ...], clusters: Clusters
+    solver: Lloyd, chunks: Chunks, memory: tuple[Memory, ...], num_clusters: int, penalty: Penalty
 ) -> LloydState:
     """A state whose prototypes are the means of samples as they are aligned already.
 
@@ -485,43 +441,20 @@ def means_of_aligned(
         solver: The solver.
         chunks: The data, at any resolution: params do not depend on it.
         memory: Clusters and params of the samples.
-        clusters: Clusters whose prototypes are replaced.
+        num_clusters: K; the prototype of an empty cluster is blank.
+        penalty: Weights of the penalty terms.
 
     Returns:
         A state with empty sums.
     """
     blank = jax.tree.map(
-        lambda leaf: np.zeros((len(clusters), *leaf.shape), leaf.dtype), chunks.sample
+        lambda leaf: np.zeros((num_clusters, *leaf.shape), leaf.dtype), chunks.sample
     )
     initial = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
-    state = initial.init(_restarted(solver, clusters, jax.device_put(blank)))
-    step = eqx.Partial(add_aligned, initial)
+    state = initial.init(clusters_of(solver, blank, penalty))
+    step = eqx.Partial(initial.step, assign=False)
     for batch, past in zip(chunks.batches, memory, strict=True):
         state = chunks.step(step, state, batch, past)[0]
         # Chunks that are waited for by nobody would pile up before the device.
         jax.block_until_ready(state)
     return solver.init(initial.end_pass(state).learned.clusters)
-
-
-def means_of_assigned(
-    solver: Lloyd,
-    chunks: Chunks,
-    num_clusters: int,
-    assignments: Int[np.ndarray, " n"],
-    penalty: tuple[float, ...],
-) -> tuple[LloydState, tuple[Memory, ...]]:
-    """A state whose prototypes are the means of samples whose clusters are given, none moved yet.
-
-    Args:
-        solver: The solver.
-        chunks: The data.
-        num_clusters: K.
-        assignments: The cluster of each sample.
-        penalty: Weights of the penalty terms.
-
-    Returns:
-        A state with empty sums, and the memory of each chunk.
-    """
-    memory = assigned_memory(solver, chunks, num_clusters, assignments)
-    clusters = clusters_of(solver, chunks.gather(np.zeros(num_clusters, int)), penalty)
-    return means_of_aligned(solver, chunks, memory, clusters), memory

@@ -60,15 +60,10 @@ def warp_statistics(solver: Lloyd, chunks: Chunks, run: LloydRun) -> FitStatisti
     residuals = _residuals(
         solver, clusters, chunks.gather(index), past.params[:, 0], past.cluster[:, 0]
     )
-    penalised = jnp.sum(tally.penalties * clusters.penalty, axis=1)
-    return FitStatistics(
-        tally.count,
-        tally.energy - penalised,
-        tally.penalties,
-        _hessians(solver, clusters),
-        quadratic_forms(solver.energy),
-        effective_pixels(jnp.asarray(np.asarray(residuals)[:take])),
-    )
+    distance = tally.energy - jnp.sum(tally.penalties * clusters.penalty, axis=1)
+    curvature = _hessians(solver, clusters), quadratic_forms(solver.energy)
+    pixels = effective_pixels(jnp.asarray(np.asarray(residuals)[:take]))
+    return FitStatistics(tally.count, distance, tally.penalties, *curvature, pixels)
 
 
 def learned_penalties(
@@ -79,7 +74,7 @@ def learned_penalties(
     Args:
         solver: The solver.
         chunks: The data.
-        run: A run that has come to rest.
+        run: A converged run.
         shared: Whether all clusters share their weights.
 
     Returns:

@@ -64,7 +64,7 @@ def centres_by_kmeans(
     start: Float[np.ndarray, "clusters features"] | None = None,
     callback: Callback = ignore,
 ) -> Float[np.ndarray, "clusters features"]:
-    """k-means: of few points by scikit-learn, of more by the library's own Lloyd's algorithm.
+    """k-means: of few points by scikit-learn, which compiles nothing, of more by our own.
 
     Args:
         points: What is clustered.
@@ -77,39 +77,29 @@ def centres_by_kmeans(
     Returns:
         The centres.
     """
-    if points.size * plan.num_clusters <= _SCIKIT_LEARN:
-        return _centres_of_few(points, plan, numpy_generator(key), weight, start)
-    # Images of one pixel with many channels, which the solvers take.
-    images = points[:, None, None, :]
-    copies = 1 + -(-plan.num_clusters // points.shape[1])
-    solver = Lloyd(TransformedDistance(Identity()), NoAlignment(), MeanImages())
-    first = None if start is None else ("prototypes", jnp.asarray(start[:, None, None, :]))
-    data = Data(images, weight, default_chunk_size(images[0], len(images), copies))
-    outcome = run((LloydProblem(solver, plan, first),), data, key, callback=callback)
-    return np.asarray(outcome.learned.clusters.prototype).reshape(plan.num_clusters, -1)
-
-
-def _centres_of_few(
-    points: Float[np.ndarray, "n features"],
-    plan: LloydPlan,
-    rng: np.random.Generator,
-    weight: Float[np.ndarray, " n"] | None,
-    start: Float[np.ndarray, "clusters features"] | None,
-) -> Float[np.ndarray, "clusters features"]:
-    """By scikit-learn, which compiles nothing; more starts stand for split-and-merge moves."""
+    size = points.size * plan.num_clusters
+    if size > _SCIKIT_LEARN:
+        # Images of one pixel with many channels, which the solvers take.
+        images = points[:, None, None, :]
+        copies = 1 + -(-plan.num_clusters // points.shape[1])
+        solver = Lloyd(TransformedDistance(Identity()), NoAlignment(), MeanImages())
+        first = None if start is None else ("prototypes", jnp.asarray(start[:, None, None, :]))
+        data = Data(images, weight, default_chunk_size(images[0], len(images), copies))
+        outcome = run((LloydProblem(solver, plan, first),), data, key, callback=callback)
+        return np.asarray(outcome.learned.clusters.prototype).reshape(plan.num_clusters, -1)
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    more = 8 if points.size * plan.num_clusters <= _MANY_STARTS else 4
-    starts = plan.num_restarts * (more if plan.split_merge.rounds else 1)
+    # More starts stand for split-and-merge moves.
+    more = (8 if size <= _MANY_STARTS else 4) if plan.split_merge.rounds else 1
     solver = KMeans(
         plan.num_clusters,
         init="k-means++" if start is None else start,
-        n_init=starts if start is None else 1,
+        n_init=plan.num_restarts * more if start is None else 1,
         max_iter=plan.stopping.max_passes,
         tol=plan.stopping.tolerance or 0.0,
-        random_state=int(rng.integers(2**31)),
+        random_state=int(numpy_generator(key).integers(2**31)),
     )
     with threadpool_limits(limits=1), warnings.catch_warnings():
         # Points that differ by rounding alone make empty clusters.

@@ -122,29 +122,17 @@ def kmeans_plus_plus(
 def _draw(uniforms: Float[np.ndarray, " m"], mass: np.ndarray) -> Int[np.ndarray, " m"]:
     """Draws indices in proportion to a mass, with replacement, by inverting its running sum."""
     # Block by block: of millions of samples the whole sum, in double precision, is not held.
-    parts = range(0, mass.size, _BLOCK)
-    ends, total, last = [], 0.0, 0
-    for start in parts:
-        block = mass[start : start + _BLOCK]
-        total = float(_running(block, total)[-1])
-        ends.append(total)
-        positive = np.flatnonzero(block > 0)
-        last = start + int(positive[-1]) if positive.size else last
-    drawn = []
-    for wanted in (uniforms * total).tolist():
+    blocks = [mass[start : start + _BLOCK] for start in range(0, mass.size, _BLOCK)]
+    starts = [np.float64(0)]
+    for block in blocks:
+        starts.append(np.cumsum(np.append(starts[-1], block))[-1])
+    last, drawn = mass.size - 1 - np.argmax(mass[::-1] > 0), []
+    for wanted in uniforms * starts[-1]:
         # `side="right"` never lands on a sample without mass, except past the end by rounding.
-        number = min(int(np.searchsorted(ends, wanted, side="right")), len(ends) - 1)
-        before = ends[number - 1] if number else 0.0
-        block = _running(mass[parts[number] : parts[number] + _BLOCK], before)
-        drawn.append(parts[number] + int(np.searchsorted(block, wanted, side="right")))
-    return np.minimum(np.asarray(drawn), last)
-
-
-def _running(block: np.ndarray, before: float) -> Float[np.ndarray, " m"]:
-    """The running sum of a block in double precision, on top of what came before it."""
-    terms = block.astype(np.float64)
-    terms[0] += before
-    return np.cumsum(terms, out=terms)
+        number = min(np.searchsorted(starts, wanted, side="right"), len(blocks)) - 1
+        ends = np.cumsum(np.append(starts[number], blocks[number]))[1:]
+        drawn.append(number * _BLOCK + np.searchsorted(ends, wanted, side="right"))
+    return np.minimum(drawn, last)
 
 
 def random_assignments(key: Key, size: int, num_clusters: int) -> Int[Array, " n"]:

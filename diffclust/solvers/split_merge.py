@@ -105,17 +105,15 @@ def _halved(
     learned: Learned,
     cluster: Int[Array, ""],
 ) -> LloydState:
-    parent = learned.clusters.take(cluster)
     aligned = jax.vmap(solver.energy.aligned)(params, samples)
     share = _half_weights(_flat(aligned), weight, iterations=12)[::-1]
     means = jax.tree.map(
         lambda leaf: (share @ leaf.reshape(leaf.shape[0], -1)).reshape(2, *leaf.shape[1:]), aligned
     )
     prototype = jax.vmap(lambda mean: solver.family.init(solver.family.normalise(mean)))(means)
-    twins = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), parent)
-    children, count = eqx.tree_at(lambda c: c.prototype, twins, prototype), len(learned.clusters)
-    # What a reduction has come to for each cluster, such as a price, both children inherit.
-    both = jnp.stack([cluster, cluster])
+    both, count = jnp.stack([cluster, cluster]), len(learned.clusters)
+    children = eqx.tree_at(lambda c: c.prototype, learned.clusters.take(both), prototype)
+    # Both children inherit the reduction's state of the cluster, such as a price.
     objective = jax.tree.map(
         lambda leaf: leaf[both] if leaf.shape[:1] == (count,) else leaf, learned.objective
     )
@@ -135,7 +133,7 @@ def try_split(
     Args:
         solver: The solver.
         chunks: The data.
-        run: A run that has come to rest.
+        run: A converged run.
         cluster: Which of its clusters.
         settings: How long the trial is.
         rng: Draws the samples that it looks at.
@@ -157,14 +155,13 @@ def try_split(
     part = chunks.subset(some, size=size)
     past = chunks.rows_of(run.memory, some)
     params = past.params[:, 0]
-    padded = np.zeros((part.count * part.size, params.shape[1]), params.dtype)
-    padded[: some.size] = params
-    samples = part.gather(np.arange(part.count * part.size))
+    padded = np.pad(params, ((0, part.weights.size - some.size), (0, 0)))
+    samples = part.gather(np.arange(part.weights.size))
     losses, counted = past.energy[:, 0], np.array(part.weights)
     if not solver.reduction.is_hard:
         reduction, energy = solver.reduction_of(run.learned), jnp.asarray(past.energy)
         losses = np.asarray(reduction(energy))
-        # What counts for nothing, as it is trimmed, draws no half to itself.
+        # Trimmed samples do not count.
         counted[: some.size] *= np.asarray(total_share(reduction, energy))
     moved, share, place = jax.device_put((padded, counted, np.array(cluster)))
     state = _halved(solver, samples, moved, share, run.learned, place)
@@ -217,12 +214,10 @@ def changed_clusters(chunks: Chunks, before: LloydRun, after: LloydRun) -> set[i
         Their numbers.
     """
     old, new = (chunks.collect(run.memory, lambda m: m.cluster[:, 0]) for run in (before, after))
-    changed = set()
-    for cluster in range(len(before.learned.clusters)):
-        was, is_ = old == cluster, new == cluster
-        if np.sum(was != is_) > 0.1 * max(1, np.sum(was)):
-            changed.add(cluster)
-    return changed
+    moved = old != new
+    sizes = functools.partial(np.bincount, minlength=len(before.learned.clusters))
+    changes = sizes(old[moved]) + sizes(new[moved])
+    return set(np.flatnonzero(changes > 0.1 * np.maximum(1, sizes(old))).tolist())
 
 
 # Gradient steps.
@@ -253,8 +248,8 @@ def propose_splits(
 ) -> SplitProposals:
     """Weighs all splits and removals.
 
-    Every sample counts as much as it does under the reduction as it is now: one that is trimmed
-    counts for nothing, though a split might bring it nearer.
+    Every sample counts as much as under the current reduction: one that is trimmed does not count,
+    though a split might bring it nearer.
 
     Args:
         solver: The solver.
@@ -285,19 +280,16 @@ def propose_splits(
     slopes = of_own(jax.grad(energy), clusters.prototype)
     shares = functools.partial(_half_weights, _flat(slopes), iterations=8)
     share = jax.lax.map(shares, member.T)
-    direction = jax.tree.map(
-        lambda leaf: jnp.einsum(
-            "ksn,n...->ks...", share, leaf, precision=jax.lax.Precision.HIGHEST
-        ),
-        slopes,
-    )
+    highest = jax.lax.Precision.HIGHEST
+    mean = functools.partial(jnp.einsum, "ksn,n...->ks...", share, precision=highest)
+    direction = jax.tree.map(mean, slopes)
 
     before = of_own(energy, clusters.prototype)
-    of_twins = jax.vmap(energy, in_axes=(0, None, None, None))
+    of_children = jax.vmap(energy, in_axes=(0, None, None, None))
 
     def gain(length: float) -> Float[Array, " clusters"]:
         children = jax.tree.map(lambda c, d: c[:, None] - length * d, clusters.prototype, direction)
-        return member.T @ (before - jnp.min(of_own(of_twins, children), axis=1))
+        return member.T @ (before - jnp.min(of_own(of_children, children), axis=1))
 
     gains = jnp.stack([gain(length) for length in _STEPS])
     lengths = jnp.asarray(_STEPS, dtype=gains.dtype)[jnp.argmax(gains, axis=0)]
@@ -331,7 +323,7 @@ def apply_split_merge(
     number = jnp.arange(len(state.learned.clusters))
     state = regrouped(state, jnp.where(number == removed, split, number))
     prototype = jax.tree.map(
-        lambda leaf, twins: leaf.at[split].set(twins[split, 0]).at[removed].set(twins[split, 1]),
+        lambda leaf, pairs: leaf.at[split].set(pairs[split, 0]).at[removed].set(pairs[split, 1]),
         state.learned.clusters.prototype,
         children,
     )

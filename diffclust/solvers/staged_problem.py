@@ -81,7 +81,7 @@ class StagedProblem(AbstractProblem):
         """
         self._stages, self._outcome = stages, outcome
         # The chunks of the running stage, and how many rows they have given.
-        self._running: tuple[str, int, Iterator[np.ndarray]] | None = None
+        self._running: tuple[tuple[str, int], Iterator[np.ndarray]] | None = None
 
     def init(self, data: Data, key: Key) -> State:
         """The state before the first stage."""
@@ -105,33 +105,27 @@ class StagedProblem(AbstractProblem):
         def report(progress: Progress) -> None:
             callback(dataclasses.replace(progress, stages=names, stages_done=number))
 
-        context = self._context(data, arrays, report)
+        context, rows = self._context(data, arrays, report), arrays.rows or HostRows(())
         if stage.chunks is None:
             assert stage.compute is not None
             computed = {name: np.asarray(array) for name, array in stage.compute(context).items()}
-            return self._after(arrays, position, stage, data.broadcast(computed))
-        if data.is_distributed:
+            computed = data.broadcast(computed)
+        elif data.is_distributed:
             # Of this process's rows alone no other could go on.
-            rows = data.allgather(all_rows(stage.chunks(context)))
-            return self._after(arrays, position, stage, {"rows": rows})
-        rows = arrays.rows or HostRows(())
-        if self._running is None or self._running[:2] != (stage.name, len(rows)):
-            self._running = (stage.name, len(rows), stage.chunks(context)(len(rows)))
-        iterator = self._running[2]
-        part = next(iterator, None)
-        if part is None:
-            self._running = None
-            return self._after(arrays, position, stage, {"rows": rows.joined})
-        rows = HostRows((*rows.parts, part))
-        self._running = (stage.name, len(rows), iterator)
-        shape = [len(rows), *part.shape[1:]]
-        described = {"stage": stage.name, "shape": shape, "dtype": part.dtype.name}
-        return State(dataclasses.replace(arrays, rows=rows), {**position, "rows": described})
-
-    @staticmethod
-    def _after(
-        arrays: StagedArrays, position: Position, stage: FitStage, computed: dict[str, np.ndarray]
-    ) -> State:
+            computed = {"rows": data.allgather(all_rows(stage.chunks(context)))}
+        else:
+            if self._running is None or self._running[0] != (stage.name, len(rows)):
+                self._running = (stage.name, len(rows)), stage.chunks(context)(len(rows))
+            iterator = self._running[1]
+            if (part := next(iterator, None)) is not None:
+                rows = HostRows((*rows.parts, part))
+                self._running = (stage.name, len(rows)), iterator
+                shape = [len(rows), *part.shape[1:]]
+                described = {"stage": stage.name, "shape": shape, "dtype": part.dtype.name}
+                return State(
+                    dataclasses.replace(arrays, rows=rows), {**position, "rows": described}
+                )
+            self._running, computed = None, {"rows": rows.joined}
         described = {
             name: {"shape": list(array.shape), "dtype": array.dtype.name}
             for name, array in computed.items()
