@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.prototypes import AbstractPrototypeFamily, Clusters
+from diffclust.prototypes import AbstractPrototypeFamily, Clusters, exemplar_of
 from diffclust.transforms import AbstractSpatialTransform
 from diffclust.types import Params, Scalar
 
@@ -108,9 +108,9 @@ class AbstractPairEnergy(eqx.Module):
 
         Returns:
             A sample whose energy is least among all samples that are not moved; by default the
-            prototype itself.
+            prototype itself, of Gaussians the mean.
         """
-        return prototype
+        return exemplar_of(prototype)
 
 
 class AbstractSampleEnergy(AbstractPairEnergy):

@@ -90,17 +90,10 @@ def effective_pixels(residuals: Float[Array, "n pixels"]) -> Scalar:
     return jnp.clip(energy**2 / jnp.maximum(crossed, jnp.finfo(residuals.dtype).tiny), 1.0, most)
 
 
-def _posterior(
-    fit: FitStatistics, given: Hyperparameters
-) -> Float[Array, "clusters params params"]:
+def _precisions(fit: FitStatistics, given: Hyperparameters) -> tuple[Array, Array]:
+    """Precision matrices of the warps of each cluster: of the prior and of the posterior."""
     prior = jnp.einsum("kt,tij->kij", given.precision, fit.forms)
-    return fit.hessian / given.noise + prior
-
-
-def _ranks(forms: Float[Array, "terms params params"]) -> Float[Array, " terms"]:
-    values = jnp.linalg.eigvalsh(forms)
-    threshold = 1e-4 * jnp.max(values, axis=1, keepdims=True)
-    return jnp.sum(values > threshold, axis=1).astype(forms.dtype)
+    return prior, fit.hessian / given.noise + prior
 
 
 @renamed_keywords(warps="fit")
@@ -116,9 +109,8 @@ def log_evidence(fit: FitStatistics, given: Hyperparameters) -> Scalar:
     """
     energy = fit.distance / given.noise + jnp.sum(given.precision * fit.sizes, axis=1)
     likelihood = -0.5 * (energy + fit.count * fit.pixels * jnp.log(2.0 * jnp.pi * given.noise))
-    prior = jnp.einsum("kt,tij->kij", given.precision, fit.forms)
-    volume = jnp.linalg.slogdet(prior)[1] - jnp.linalg.slogdet(_posterior(fit, given))[1]
-    return jnp.sum(likelihood + 0.5 * fit.count * volume)
+    prior, posterior = (jnp.linalg.slogdet(matrices)[1] for matrices in _precisions(fit, given))
+    return jnp.sum(likelihood + 0.5 * fit.count * (prior - posterior))
 
 
 @renamed_keywords(warps="fit")
@@ -137,12 +129,14 @@ def em_step(fit: FitStatistics, given: Hyperparameters, *, shared: bool = True) 
     References:
         MacKay (1992), Bayesian interpolation; Cosentino et al., ST K-means, Sec. 6.
     """
-    covariance = jnp.linalg.inv(_posterior(fit, given))
+    covariance = jnp.linalg.inv(_precisions(fit, given)[1])
     uncertainty = jnp.einsum("kij,kji->k", fit.hessian, covariance)
     sizes = fit.sizes + fit.count[:, None] * jnp.einsum("tij,kji->kt", fit.forms, covariance)
     total = jnp.sum(fit.count)
     noise = jnp.sum(fit.distance + fit.count * uncertainty) / (total * fit.pixels)
-    ranks = _ranks(fit.forms)
+    values = jnp.linalg.eigvalsh(fit.forms)
+    threshold = 1e-4 * jnp.max(values, axis=1, keepdims=True)
+    ranks = jnp.sum(values > threshold, axis=1).astype(values.dtype)
     common = total * ranks / jnp.sum(sizes, axis=0)
     if shared:
         return Hyperparameters(noise, jnp.broadcast_to(common[None], fit.sizes.shape))

@@ -5,7 +5,7 @@ from jaxtyping import Array, PyTree
 from diffclust.distances import AbstractDissimilarity
 from diffclust.energies.base import AbstractUnalignedEnergy
 from diffclust.prototypes import LandmarkGaussians, gaussians
-from diffclust.types import Landmarks, Scalar
+from diffclust.types import Scalar
 
 
 class LandmarkEnergy(AbstractUnalignedEnergy):
@@ -32,7 +32,3 @@ class LandmarkEnergy(AbstractUnalignedEnergy):
         if not self.is_distance or not isinstance(sample, Array):
             return self.dissimilarity(sample, prototype.centre)
         return self.dissimilarity(gaussians(sample, prototype.covariance), prototype.centre)
-
-    def exemplar(self, prototype: LandmarkGaussians) -> Landmarks:
-        """The mean shape."""
-        return prototype.centre.mean

@@ -27,11 +27,6 @@ class AbstractReduction(eqx.Module):
     """Whether every sample belongs to its best cluster alone, so that its membership persists from
     pass to pass while that cluster stays the best: sums are kept, and only changes are added."""
 
-    @property
-    def has_offsets(self) -> bool:
-        """Whether `offsets` are added, which must be known of all clusters."""
-        return type(self).offsets is not AbstractReduction.offsets
-
     def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
         """What the objective learns by gradient steps, before the first one.
 
@@ -152,9 +147,7 @@ class HardMinimum(AbstractReduction):
 
     def responsibilities(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
         """Returns one for the best cluster, zero for all others."""
-        best = jnp.argmin(scores, axis=-1, keepdims=True)
-        number = jnp.arange(scores.shape[-1], dtype=best.dtype)
-        return (jnp.expand_dims(number, range(scores.ndim - 1)) == best).astype(scores.dtype)
+        return jax.nn.one_hot(jnp.argmin(scores, axis=-1), scores.shape[-1], dtype=scores.dtype)
 
 
 class Entropic(AbstractReduction):

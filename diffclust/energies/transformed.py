@@ -348,10 +348,6 @@ class TransformedPrototype(AbstractTransformedEnergy):
         """Filters along all axes but the channels."""
         return _coarser(sample, factor, sigma)
 
-    def exemplar(self, prototype: PyTree) -> Image:
-        """The image, or the Gaussian's mean."""
-        return exemplar_of(prototype)
-
 
 def _coarser(
     sample: PyTree, factor: int, sigma: float | None, low_pass: Callable[..., Array] = low_pass

@@ -12,7 +12,6 @@ from diffclust.prototypes.base import (
     LandmarkGaussians,
     Learned,
     Membership,
-    column,
     exemplar_of,
     weighted_sums,
 )
@@ -41,7 +40,6 @@ __all__ = [
     "Membership",
     "Sums",
     "UnitNormImages",
-    "column",
     "exemplar_of",
     "gaussians",
     "weighted_sums",

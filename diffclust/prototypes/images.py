@@ -87,9 +87,7 @@ class UnitNormImages(AbstractSummedImages):
 
     def normalise(self, sample: Array) -> Array:
         """Divides by the Euclidean norm; a blank sample stays blank."""
-        squared = jnp.sum(sample**2)
-        # Not the root of zero, which has no slope.
-        return sample / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
+        return _divide_by_root(sample, jnp.sum(sample**2))
 
 
 class MeanSeries(AbstractSummedImages):
@@ -97,8 +95,12 @@ class MeanSeries(AbstractSummedImages):
 
     def normalise(self, sample: Array) -> Array:
         """Divides by the norm of what was seen."""
-        squared = jnp.nansum(sample**2)
-        return sample / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
+        return _divide_by_root(sample, jnp.nansum(sample**2))
+
+
+def _divide_by_root(array: Array, squared: Scalar) -> Array:
+    """Divides by the root of a square; not by that of zero, which has no slope."""
+    return array / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
 
 
 def _unit_norm_minimiser(
@@ -133,8 +135,7 @@ def _unit_norm_minimiser(
     short = squared < 1.0 - 1e-4
     missing = jnp.sqrt(jnp.where(short, 1.0 - squared, 1.0) / jnp.maximum(jnp.sum(least), 1.0))
     filled = jnp.where(short, minimiser + missing * least, minimiser)
-    squared = jnp.sum(filled**2)
-    return filled / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
+    return _divide_by_root(filled, jnp.sum(filled**2))
 
 
 def _with_slope(multiplier: Scalar, solution: Callable[[Scalar], Array]) -> Scalar:
