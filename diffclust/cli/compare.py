@@ -18,7 +18,7 @@ from diffclust.cli.options import Compare
 from diffclust.cli.runs import SavedRun, read_run, write_table
 from diffclust.cli.summary import console, text_table
 from diffclust.models import Training
-from diffclust.models.settings import SearchSettings
+from diffclust.models.kmeans import AbstractLloydModel
 from diffclust.report.page import data_uri, document, section, shaded_cell, shaded_table, svg_icon
 from diffclust.report.page import table as html_table
 from diffclust.report.text import SCORES, count, escape
@@ -32,7 +32,7 @@ _ENDINGS = (".html", ".png", ".csv")
 
 _ICON = svg_icon("0 0 4 4", '<path fill="#2f6690" d="M0 0h2v2H0zM2 2h2v2H2z"/>')
 
-_SEARCH = {*SearchSettings.__annotations__, *Training.__annotations__} | {"num_restarts", "seeding"}
+_SEARCH = {*AbstractLloydModel.__annotations__, *Training.__annotations__, "seeding"}
 _SEARCH |= {"refine_steps", "align_steps", "backbone", "initial_variance"}
 """Settings of how a fit searches; all others are part of what its loss means."""
 

@@ -3,8 +3,7 @@
 import abc
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -14,7 +13,6 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
 from diffclust import _validation
-from diffclust._renamed import current_settings
 from diffclust.image_source import Images
 from diffclust.methods import Method, Words, method_of, plural
 from diffclust.models.selection import Selection
@@ -41,17 +39,16 @@ from diffclust.transforms import AbstractSpatialTransform
 from diffclust.types import Key
 
 
-class AbstractModel(eqx.Module):
-    """A clustering: names and numbers that JSON can hold, and what they stand for."""
+class AbstractModel(AbstractSettings):
+    """A clustering: names and numbers that JSON can hold, and what they stand for.
 
-    num_clusters: eqx.AbstractVar[int]
-    num_restarts: eqx.AbstractVar[int]
+    Attributes:
+        num_clusters: K.
+        num_restarts: Runs from different seeds; the one of least loss is kept.
+    """
 
-    def __check_init__(self):
-        """Refuses a value that is none of a setting's choices."""
-        for field in dataclasses.fields(self):
-            if get_origin(field.type) is Literal:
-                _validation.one_of(getattr(self, field.name), get_args(field.type), field.name)
+    num_clusters: int = eqx.field(static=True)
+    num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
 
     @property
     def descriptor(self) -> Method:
@@ -544,68 +541,12 @@ class AbstractModel(eqx.Module):
             ValueError: If the model moves prototypes, not samples.
         """
 
-    def settings(self) -> dict[str, Any]:
-        """The model as names and numbers, which its constructor takes again."""
-        settings: dict[str, Any] = {}
-        for field in _inner(type(self)):
-            value = getattr(self, field.name)
-            if isinstance(value, AbstractSettings):
-                value = {inner.name: getattr(value, inner.name) for inner in _inner(type(value))}
-            settings |= value if isinstance(value, dict) else {field.name: value}
-        return settings
-
-    @classmethod
-    def setting_types(cls) -> dict[str, Any]:
-        """The type of each of the settings, by name."""
-        types: dict[str, Any] = {}
-        for field in _inner(cls):
-            group = _group(field)
-            types |= (
-                {field.name: field.type}
-                if group is None
-                else {inner.name: inner.type for inner in _inner(group)}
-            )
-        return types
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> "AbstractModel":
-        """A model from its settings.
-
-        Args:
-            settings: As `settings` returns them; what is missing has its default.
-
-        Returns:
-            The model.
-
-        Raises:
-            ValueError: If a setting means nothing.
-            TypeError: If the model has no such setting.
-        """
-        given = current_settings(settings)
-        for field in dataclasses.fields(cls):
-            group = _group(field)
-            if group is not None:
-                names = [inner.name for inner in _inner(group)]
-                own = {name: given.pop(name) for name in names if name in given}
-                given[field.name] = group(**own)
-        return cls(**given)
-
-
-def _inner(group: type) -> tuple[dataclasses.Field, ...]:
-    every = dataclasses.fields(group)
-    return tuple(field for field in every if field.metadata.get("in_files", True))
-
 
 def types_of(part: eqx.Module) -> str:
     """The type of a module, and in brackets those of the modules within."""
     fields = (getattr(part, field.name) for field in dataclasses.fields(part))
     inner = ", ".join(types_of(each) for each in fields if isinstance(each, eqx.Module))
     return f"{type(part).__name__}({inner})" if inner else type(part).__name__
-
-
-def _group(field: dataclasses.Field) -> type["AbstractSettings"] | None:
-    kind = field.type
-    return kind if isinstance(kind, type) and issubclass(kind, AbstractSettings) else None
 
 
 def shape_of(sample: PyTree) -> tuple[Any, ...]:

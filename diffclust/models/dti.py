@@ -1,10 +1,9 @@
 """Transformation-invariant K-means and mixtures: prototypes are moved onto the samples."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import equinox as eqx
 
-from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent, NoAlignment, Sequential, Stage
 from diffclust.models.gradient import (
     AbstractGradientModel,
@@ -14,13 +13,10 @@ from diffclust.models.gradient import (
 )
 from diffclust.models.settings import (
     BackboneName,
-    GradientSettings,
     MixtureSettings,
-    PredictionSettings,
     PrototypeWarpSettings,
     Training,
 )
-from diffclust.sampling import Boundary
 
 _PUBLISHED: dict[str, Any] = {
     "transforms": "aff-morpho-tps",
@@ -30,10 +26,18 @@ _PUBLISHED: dict[str, Any] = {
 """What both DTI models share of the paper's settings (Sec. 4.2) and the authors' configuration."""
 
 
-class AbstractDTIModel(
-    PredictionSettings, PrototypeWarpSettings, GradientSettings, AbstractGradientModel
-):
-    """A network predicts how each prototype is moved onto each image."""
+class AbstractDTIModel(PrototypeWarpSettings, AbstractGradientModel):
+    """A network predicts how each prototype is moved onto each image.
+
+    Attributes:
+        backbone: What reads an image: `"strided"`, `"residual"`, the papers' without its
+            normalisation, or `"residual-batch-norm"`, with it.
+        refine_steps: Steps of descent that improve on predicted alignments where images are
+            assigned in the end, and where new ones are.
+    """
+
+    backbone: BackboneName = eqx.field(static=True, default="strided", kw_only=True)
+    refine_steps: int = eqx.field(static=True, default=0, kw_only=True, metadata={"least": 0})
 
     @property
     def least_size(self) -> int:
@@ -123,7 +127,7 @@ class DTIGaussianMixture(MixtureSettings, AbstractDTIModel):
         )
 
 
-class TransformationInvariantKMeans(PrototypeWarpSettings, GradientSettings, AbstractGradientModel):
+class TransformationInvariantKMeans(PrototypeWarpSettings, AbstractGradientModel):
     """TI clustering: the params that move prototypes are optimised for each image, at every step.
 
     The paper's baseline: far slower than prediction, and worse with many params.
@@ -137,11 +141,6 @@ class TransformationInvariantKMeans(PrototypeWarpSettings, GradientSettings, Abs
 
     transforms: str = eqx.field(static=True, default="aff", kw_only=True)
     align_steps: int = eqx.field(static=True, default=8, kw_only=True)
-    backbone: ClassVar[BackboneName | None] = None
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        _validation.count(self.align_steps, "align_steps")
 
     def objective(self) -> PrototypeObjective:
         """Squared distances to the nearest prototype."""
@@ -152,18 +151,12 @@ class TransformationInvariantKMeans(PrototypeWarpSettings, GradientSettings, Abs
         return Descent((Stage((4 if final else 1) * self.align_steps),), candidates=None)
 
 
-class GaussianMixture(MixtureSettings, GradientSettings, AbstractGradientModel):
+class GaussianMixture(MixtureSettings, AbstractGradientModel):
     """A Gaussian mixture with independent pixels that moves nothing: the paper's baseline.
 
     References:
         Monnier et al., DTI clustering, Table 1 (GMM) and Algorithm 1.
     """
-
-    transforms: ClassVar[str] = ""
-    backbone: ClassVar[BackboneName | None] = None
-    boundary: ClassVar[Boundary] = "edge"
-    landmarks: ClassVar[tuple[int, int]] = (4, 4)
-    deformation_penalty: ClassVar[float] = 0.0
 
     def objective(self) -> PrototypeObjective:
         """The mixture's negative log-likelihood."""

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -135,21 +135,26 @@ _BLOCK = 1024
 class AbstractGradientModel(AbstractImageModel):
     """A clustering by prototypes that are moved onto the samples, trained by gradient steps.
 
+    Without settings for it, nothing is moved and nothing predicted.
+
     Attributes:
         own_objective: What is made small in the place of the method's own objective, or None. A
             file does not hold it: `diffclust.load(path, like=model)`.
+        window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
+            of the shorter side; None weighs all pixels alike.
+        training: How it is trained.
     """
 
-    transforms: eqx.AbstractVar[str]
-    backbone: eqx.AbstractVar[BackboneName | None]
-    boundary: eqx.AbstractVar[Boundary]
-    landmarks: eqx.AbstractVar[tuple[int, int]]
-    window: eqx.AbstractVar[float | None]
-    deformation_penalty: eqx.AbstractVar[float]
-    training: eqx.AbstractVar[Training]
     own_objective: PrototypeObjective | None = eqx.field(
         default=None, kw_only=True, metadata={"in_files": False}
     )
+    window: float | None = eqx.field(static=True, default=None, kw_only=True)
+    training: Training = eqx.field(default=Training(), kw_only=True)
+    transforms: ClassVar[str] = ""
+    boundary: ClassVar[Boundary] = "edge"
+    landmarks: ClassVar[tuple[int, int]] = (4, 4)
+    deformation_penalty: ClassVar[float] = 0.0
+    backbone: ClassVar[BackboneName | None] = None
 
     def __check_init__(self):
         """Refuses transforms and objectives that mean nothing."""

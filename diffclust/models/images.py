@@ -12,7 +12,7 @@ from jaxtyping import Float
 from diffclust import _validation
 from diffclust.energies import TransformedDistance, TransformedPrototype
 from diffclust.image_source import Images, blanked
-from diffclust.masks import check_mask_size, mask_weights
+from diffclust.masks import as_mask, check_mask_size, mask_weights
 from diffclust.models.base import AbstractModel, Result
 from diffclust.models.settings import Register, RegistrationSettings
 from diffclust.parallel import Data
@@ -37,10 +37,15 @@ _LEAST_SIDE = 28
 """Pixels to which the shorter side of smaller images is enlarged before these are moved."""
 
 
-class AbstractImageModel(RegistrationSettings, AbstractModel):
-    """A clustering of images, registered first where that is asked for."""
+class AbstractImageModel(AbstractModel, RegistrationSettings):
+    """A clustering of images, registered first where that is asked for.
 
-    mask: eqx.AbstractVar[str | None]
+    Attributes:
+        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
+            black to the model. None for all; see `diffclust.masks`.
+    """
+
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
 
     @property
     def frame(self) -> Frame:

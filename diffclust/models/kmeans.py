@@ -20,16 +20,11 @@ from diffclust.alignment import (
     Stage,
 )
 from diffclust.energies import TransformedDistance
+from diffclust.energies.transformed import PixelWeights
 from diffclust.image_source import Images
 from diffclust.models.base import AbstractModel
 from diffclust.models.images import AbstractImageModel, check_landmarks
-from diffclust.models.settings import (
-    AlignmentSettings,
-    MaskSettings,
-    Register,
-    SearchSettings,
-    SplineSettings,
-)
+from diffclust.models.settings import PassSettings, Register, SplineSettings, WarpSettings
 from diffclust.parallel import Data, Description
 from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages
 from diffclust.sampling import Boundary
@@ -71,12 +66,20 @@ _COARSE_SIDE = 14
 """Restarts run on images whose shorter side has about this many pixels."""
 
 
-class AbstractLloydModel(AbstractModel):
-    """A clustering by prototypes that are fitted by Lloyd's algorithm."""
+class AbstractLloydModel(PassSettings, AbstractModel):
+    """A clustering by Lloyd's algorithm; with `tolerance=None` it makes all passes.
 
-    max_passes: eqx.AbstractVar[int]
-    tolerance: eqx.AbstractVar[float | None]
-    split_merge: eqx.AbstractVar[bool]
+    Attributes:
+        tolerance: Least relative fall of the loss that is worth another pass; 0 goes on until no
+            image changes its cluster.
+        split_merge: Whether runs try to leave poor optima by splitting one cluster and removing
+            another.
+    """
+
+    num_restarts: int = eqx.field(static=True, default=2, kw_only=True)
+    max_passes: int = eqx.field(static=True, default=30, kw_only=True)
+    tolerance: float | None = eqx.field(static=True, default=1e-3, kw_only=True)
+    split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
 
     @abc.abstractmethod
     def energy(self, channels: int = 1) -> TransformedDistance:
@@ -97,11 +100,6 @@ class AbstractLloydModel(AbstractModel):
     @abc.abstractmethod
     def penalty(self) -> tuple[float, ...]:
         """Returns the weights of the energy's penalty terms."""
-
-    @property
-    def penalty_learning(self) -> tuple[int, bool]:
-        """Rounds in which penalty weights are learned, and whether every cluster learns its own."""
-        return 0, False
 
     @property
     def stopping(self) -> Stopping:
@@ -134,7 +132,6 @@ class AbstractLloydModel(AbstractModel):
             self.stopping,
             SplitMerge() if self.split_merge else SplitMerge(rounds=0),
             self.coarsening(*sides),
-            *self.penalty_learning,
         )
 
     def compose(self, description: Description, start: Start) -> Stages:
@@ -168,7 +165,7 @@ class AbstractPrototypeModel(AbstractLloydModel, AbstractImageModel):
     """A clustering of images by prototypes that are fitted by Lloyd's algorithm."""
 
 
-class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
+class KMeans(AbstractPrototypeModel):
     """Ordinary K-means in pixel space: no transform, plain means.
 
     References:
@@ -201,28 +198,47 @@ class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel):
         return ()
 
 
-class AbstractAlignedKMeans(
-    AlignmentSettings, MaskSettings, SearchSettings, AbstractPrototypeModel
-):
-    """K-means with every image aligned to every prototype, within the limits of penalties."""
+class AbstractAlignedKMeans(WarpSettings, AbstractPrototypeModel):
+    """K-means with every image aligned to every prototype, within the limits of penalties.
+
+    Attributes:
+        unit_norm: Whether samples and prototypes are scaled to unit norm, as in the papers.
+        boundary: What lies outside an image.
+        pixel_weights: What pixels weigh: all the same (`"uniform"`), or the mean of their areas
+            before and after the warp (`"jacobian"`), which makes the distance of a warp that can
+            be inverted symmetric.
+        penalty_rounds: Rounds in which the penalty weights are learned from the images by their
+            evidence; 0 keeps the given ones, which must be positive to be learned.
+        penalty_per_cluster: Whether every cluster learns penalty weights of its own.
+        learning_rate: Step size of Adam, the papers' minimiser, such as their 0.01; it is slower
+            and follows all clusters to the end. Where it is not given, preconditioned L-BFGS is
+            used, for the most promising clusters.
+        align_steps: Adam's steps, in each stage of a pass.
+
+    References:
+        Cosentino et al., DI K-means, Eq. 2 (unit norm), App. 7.1 (weights of pixels); ST K-means,
+        Sec. 6 (weights for each cluster).
+    """
 
     transforms: eqx.AbstractVar[str]
+    unit_norm: bool = eqx.field(static=True, default=True, kw_only=True)
+    boundary: Boundary = eqx.field(static=True, default="zero", kw_only=True)
+    pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
+    penalty_rounds: int = eqx.field(static=True, default=0, kw_only=True, metadata={"least": 0})
+    penalty_per_cluster: bool = eqx.field(static=True, default=False, kw_only=True)
+    learning_rate: float | None = eqx.field(static=True, default=None, kw_only=True)
+    align_steps: int = eqx.field(static=True, default=10, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         self.parts()
-        for name in self._penalties:
-            _validation.positive(getattr(self, name, 0.0), name, least=0)
-        rounds, per_cluster = self.penalty_learning
-        _validation.positive(rounds, "penalty_rounds", least=0)
-        if per_cluster and rounds == 0:
+        if self.penalty_per_cluster and self.penalty_rounds == 0:
             raise ValueError("penalty_per_cluster needs penalty_rounds of at least 1; 5 will do")
-        if rounds and min(self.penalty()) == 0.0:
+        if self.penalty_rounds and min(self.penalty()) == 0.0:
             raise ValueError(
                 f"penalty weights of {self.penalty()} cannot be learned from: penalty_rounds needs "
                 "all of them positive"
             )
-        _validation.count(self.align_steps, "align_steps")
         if self.learning_rate is not None and not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be positive, not {self.learning_rate}")
 
@@ -283,6 +299,13 @@ class AbstractAlignedKMeans(
     def family(self) -> AbstractPrototypeFamily:
         """Prototypes are means, of unit norm where that is asked for."""
         return UnitNormImages() if self.unit_norm else MeanImages()
+
+    def plan(self, *sides: int) -> LloydPlan:
+        """Penalty weights may be learned."""
+        plan, per_cluster = super().plan(*sides), self.penalty_per_cluster
+        return dataclasses.replace(
+            plan, penalty_rounds=self.penalty_rounds, penalty_per_cluster=per_cluster
+        )
 
     def coarsening(self, *sides: int) -> int:
         """Restarts run on images of about 14 pixels; with Adam on the images as they are."""

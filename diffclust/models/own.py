@@ -12,14 +12,13 @@ from diffclust.energies import AbstractSampleEnergy
 from diffclust.methods import OWN, Method
 from diffclust.models.base import types_of
 from diffclust.models.kmeans import AbstractPrototypeModel
-from diffclust.models.settings import SearchSettings
 from diffclust.parallel import Description
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import AbstractPrototypeFamily
 from diffclust.solvers import Lloyd, LloydProblem, Outcome, Stages, Start
 
 
-class Clustering(SearchSettings, AbstractPrototypeModel):
+class Clustering(AbstractPrototypeModel):
     """Any energy, aligner, prototype family and reduction, with all that a named method has.
 
     `fit`, `predict`, `align`, restarts, split-and-merge moves, snapshots, devices; of images the
@@ -46,14 +45,12 @@ class Clustering(SearchSettings, AbstractPrototypeModel):
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        _validation.count(self.coarser, "coarser")
         wanted = self.lloyd.energy.num_penalties
         if len(self.penalties) != wanted:
             raise ValueError(
                 f"penalties must be {wanted} numbers, one for each term of "
                 f"{type(self.lloyd.energy).__name__}, not {self.penalties}"
             )
-        _validation.positive(self.penalties, "penalties", least=0)
 
     @property
     def descriptor(self) -> Method:

@@ -16,16 +16,16 @@ from diffclust import _validation
 from diffclust._random import split_key
 from diffclust.energies import TransformedDistance
 from diffclust.features import AbstractScattering, PrincipalDirections, Scattering, drop_leading
-from diffclust.features.orthogonal_complement import OnCanvas, fit_projection, project_images
+from diffclust.features.orthogonal_complement import (
+    Normalisation,
+    OnCanvas,
+    fit_projection,
+    project_images,
+)
 from diffclust.image_source import Images
 from diffclust.models.images import AbstractImageModel
 from diffclust.models.kmeans import DeformationInvariantKMeans
-from diffclust.models.settings import (
-    MaskSettings,
-    PassSettings,
-    ScatteringSettings,
-    removed_for,
-)
+from diffclust.models.settings import PassSettings, removed_for
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import all_rows
 from diffclust.prototypes import Clusters, Learned
@@ -114,12 +114,29 @@ class FeatureClustering:
         return FeatureClustering(points, numbers.pop("loss"), extras, numbers)
 
 
-class AbstractScatteringModel(ScatteringSettings, MaskSettings, AbstractImageModel):
+class AbstractScatteringModel(AbstractImageModel):
     """A clustering of images by their projected scattering coefficients.
 
     It has no prototypes of its own. Those it offers are the means of the samples of each cluster,
     aligned as DI K-means aligns them.
+
+    Attributes:
+        num_dimensions: How many of the principal directions that follow the removed ones are kept.
+        normalisation: What is done to the coefficients first; see `fit_principal_directions`.
+        num_scales: J of the scattering transform; chosen such that about 4×4 coefficients are left
+            of each path where it is not given, which is 3 for images of up to 45 pixels.
+        num_angles: L of the scattering transform.
+        relative: Whether coefficients are taken relative to an image's contrast, without its mean
+            colours; for photographs on several grounds or in changing light.
+        num_restarts: Runs of the last step's k-means, of which the one of least loss is kept.
     """
+
+    num_dimensions: int = eqx.field(static=True, default=300, kw_only=True)
+    normalisation: Normalisation = eqx.field(static=True, default="root", kw_only=True)
+    num_scales: int | None = eqx.field(static=True, default=None, kw_only=True)
+    num_angles: int = eqx.field(static=True, default=8, kw_only=True)
+    relative: bool | None = eqx.field(static=True, default=False, kw_only=True)
+    num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
 
     @property
     @abc.abstractmethod
@@ -461,12 +478,9 @@ class ScatteringKMeans(PassSettings, AbstractScatteringModel):
         Villar-Corrales and Morgenshtern, PSSC, Table 5 (5) and (6).
     """
 
-    num_removed: int | None = eqx.field(static=True, default=None, kw_only=True)
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        if self.num_removed is not None:
-            _validation.count(self.num_removed, "num_removed", least=0)
+    num_removed: int | None = eqx.field(
+        static=True, default=None, kw_only=True, metadata={"least": 0}
+    )
 
     @property
     def most_removed(self) -> int:

@@ -1,6 +1,6 @@
 """K-means of series over time, each warped onto the mean of its cluster."""
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -19,7 +19,6 @@ from diffclust.alignment import (
 )
 from diffclust.energies import TransformedDistance
 from diffclust.models.kmeans import AbstractLloydModel
-from diffclust.models.settings import SearchSettings
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import AbstractPrototypeFamily, MeanSeries
 from diffclust.solvers import Outcome
@@ -28,7 +27,7 @@ from diffclust.transforms import TimeWarp, params_grid
 Representation = Literal["values", "srvf"]
 
 
-class SeriesKMeans(SearchSettings, AbstractLloydModel):
+class SeriesKMeans(AbstractLloydModel):
     """K-means of series of one or several channels, under monotone warps of time.
 
     Series of unit norm are compared by the squared Euclidean distance. Where values are missing
@@ -47,16 +46,10 @@ class SeriesKMeans(SearchSettings, AbstractLloydModel):
     """
 
     warps: bool = eqx.field(static=True, default=True, kw_only=True)
-    num_intervals: int = eqx.field(static=True, default=8, kw_only=True)
+    num_intervals: int = eqx.field(static=True, default=8, kw_only=True, metadata={"least": 2})
     warp_penalty: float = eqx.field(static=True, default=0.05, kw_only=True)
     standardise: bool = eqx.field(static=True, default=True, kw_only=True)
     representation: Representation = eqx.field(static=True, default="values", kw_only=True)
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        _validation.one_of(self.representation, get_args(Representation), "representation")
-        _validation.count(self.num_intervals, "num_intervals", least=2)
-        _validation.positive(self.warp_penalty, "warp_penalty", least=0)
 
     @property
     def least_size(self) -> int:

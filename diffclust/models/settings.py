@@ -6,16 +6,15 @@ A model lists the groups before its abstract class, and gives its own default wh
 
 import dataclasses
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import equinox as eqx
 import jax.numpy as jnp
 import optax
 
 from diffclust import _validation
-from diffclust.energies.transformed import PixelWeights
-from diffclust.features.orthogonal_complement import Normalisation
-from diffclust.masks import as_mask
+from diffclust._renamed import current_settings
 from diffclust.parallel import Description
 from diffclust.sampling import Boundary
 from diffclust.solvers import GradientPlan, Phase
@@ -24,27 +23,81 @@ from diffclust.solvers.gradient import holds_rate
 BackboneName = Literal["strided", "residual", "residual-batch-norm"]
 Register = Literal["none", "place", "upright", "auto"]
 Ground = Literal["auto", "none", "dark", "light", "colour", "keep"]
+S = TypeVar("S", bound="AbstractSettings")
 
 
 class AbstractSettings(eqx.Module):
-    """A group of settings that is one field of a model; files and commands know them singly."""
+    """Settings that a file or a command line can hold, each checked by its type.
 
-
-class ClusterSettings(eqx.Module):
-    """How many clusters there are, and from how many starts they are sought.
-
-    Attributes:
-        num_clusters: K.
-        num_restarts: Runs from different seeds; the one of least loss is kept.
+    Choices must be among those of their `Literal`; whole numbers are at least 1 and others at least
+    0, or `metadata["least"]`. None stands for what the method chooses. A field that is itself a
+    group of settings is one field here, while files and commands know its settings singly.
     """
 
-    num_clusters: int = eqx.field(static=True)
-    num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
-
     def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        for name in ("num_clusters", "num_restarts"):
-            _validation.count(getattr(self, name), name)
+        """Refuses a value that is none of a setting's choices, or too small."""
+        for field in dataclasses.fields(self):
+            value, types = getattr(self, field.name), _types_within(field.type)
+            least = field.metadata.get("least", 1 if int in types else 0)
+            if get_origin(field.type) is Literal:
+                _validation.one_of(value, get_args(field.type), field.name)
+            elif value is not None and types & {int, float}:
+                check = _validation.count if int in types else _validation.positive
+                for each in value if isinstance(value, tuple | list) else (value,):
+                    check(each, field.name, least=least)
+
+    def settings(self) -> dict[str, Any]:
+        """The settings as names and numbers, which the constructor takes again."""
+        settings: dict[str, Any] = {}
+        for field in _in_files(type(self)):
+            value = getattr(self, field.name)
+            group = isinstance(value, AbstractSettings)
+            settings |= value.settings() if group else {field.name: value}
+        return settings
+
+    @classmethod
+    def setting_types(cls) -> dict[str, Any]:
+        """The type of each of the settings, by name."""
+        types: dict[str, Any] = {}
+        for field in _in_files(cls):
+            group = _group(field)
+            types |= {field.name: field.type} if group is None else group.setting_types()
+        return types
+
+    @classmethod
+    def from_settings(cls: type[S], settings: Mapping[str, Any]) -> S:
+        """Settings from their names and values.
+
+        Args:
+            settings: As `settings` returns them; what is missing has its default.
+
+        Returns:
+            The model, or group of settings.
+
+        Raises:
+            ValueError: If a setting means nothing.
+            TypeError: If there is no such setting.
+        """
+        given = current_settings(settings)
+        for field in dataclasses.fields(cls):
+            if (group := _group(field)) is not None:
+                own = given.keys() & group.setting_types().keys()
+                given[field.name] = group.from_settings({name: given.pop(name) for name in own})
+        return cls(**given)
+
+
+def _types_within(kind: Any) -> set[Any]:
+    """The types that a type consists of: `int` of `tuple[int, ...]`, `float` of `float | None`."""
+    return set().union(*map(_types_within, get_args(kind))) or {kind}
+
+
+def _in_files(group: type) -> list[dataclasses.Field]:
+    return [field for field in dataclasses.fields(group) if field.metadata.get("in_files", True)]
+
+
+def _group(field: dataclasses.Field) -> type[AbstractSettings] | None:
+    kind = field.type
+    return kind if isinstance(kind, type) and issubclass(kind, AbstractSettings) else None
 
 
 class RegistrationSettings(eqx.Module):
@@ -68,17 +121,6 @@ class RegistrationSettings(eqx.Module):
     ground: Ground = eqx.field(static=True, default="auto", kw_only=True)
 
 
-class MaskSettings(eqx.Module):
-    """Which pixels count.
-
-    Attributes:
-        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
-            black to the model. None for all; see `diffclust.masks`.
-    """
-
-    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
-
-
 class PassSettings(eqx.Module):
     """How long Lloyd's algorithm runs.
 
@@ -87,31 +129,6 @@ class PassSettings(eqx.Module):
     """
 
     max_passes: int = eqx.field(static=True, default=100, kw_only=True)
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        _validation.count(self.max_passes, "max_passes")
-
-
-class SearchSettings(PassSettings, ClusterSettings):
-    """How Lloyd's algorithm searches; with `tolerance=None` it makes all passes.
-
-    Attributes:
-        tolerance: Least relative fall of the loss that is worth another pass; 0 goes on until no
-            image changes its cluster.
-        split_merge: Whether runs try to leave poor optima by splitting one cluster and removing
-            another.
-    """
-
-    num_restarts: int = eqx.field(static=True, default=2, kw_only=True)
-    max_passes: int = eqx.field(static=True, default=30, kw_only=True)
-    tolerance: float | None = eqx.field(static=True, default=1e-3, kw_only=True)
-    split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        if self.tolerance is not None:
-            _validation.positive(self.tolerance, "tolerance", least=0)
 
 
 class WarpSettings(eqx.Module):
@@ -122,42 +139,6 @@ class WarpSettings(eqx.Module):
     """
 
     affine_penalty: float = eqx.field(static=True, default=0.5, kw_only=True)
-
-
-class AlignmentSettings(WarpSettings):
-    """How samples are aligned to prototypes, and what limits that.
-
-    Attributes:
-        unit_norm: Whether samples and prototypes are scaled to unit norm, as in the papers.
-        boundary: What lies outside an image.
-        pixel_weights: What pixels weigh: all the same (`"uniform"`), or the mean of their areas
-            before and after the warp (`"jacobian"`), which makes the distance of a warp that can
-            be inverted symmetric.
-        penalty_rounds: Rounds in which the penalty weights are learned from the images by their
-            evidence; 0 keeps the given ones, which must be positive to be learned.
-        penalty_per_cluster: Whether every cluster learns penalty weights of its own.
-        learning_rate: Step size of Adam, the papers' minimiser, such as their 0.01; it is slower
-            and follows all clusters to the end. Where it is not given, preconditioned L-BFGS is
-            used, for the most promising clusters.
-        align_steps: Adam's steps, in each stage of a pass.
-
-    References:
-        Cosentino et al., DI K-means, Eq. 2 (unit norm), App. 7.1 (weights of pixels); ST K-means,
-        Sec. 6 (weights for each cluster).
-    """
-
-    unit_norm: bool = eqx.field(static=True, default=True, kw_only=True)
-    boundary: Boundary = eqx.field(static=True, default="zero", kw_only=True)
-    pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
-    penalty_rounds: int = eqx.field(static=True, default=0, kw_only=True)
-    penalty_per_cluster: bool = eqx.field(static=True, default=False, kw_only=True)
-    learning_rate: float | None = eqx.field(static=True, default=None, kw_only=True)
-    align_steps: int = eqx.field(static=True, default=10, kw_only=True)
-
-    @property
-    def penalty_learning(self) -> tuple[int, bool]:
-        """Rounds in which penalty weights are learned, and whether every cluster learns its own."""
-        return self.penalty_rounds, self.penalty_per_cluster
 
 
 class SplineSettings(WarpSettings):
@@ -181,35 +162,6 @@ class SplineSettings(WarpSettings):
         return math.prod(self.landmarks)
 
 
-class ScatteringSettings(ClusterSettings):
-    """The scattering transform, and the projection of its coefficients.
-
-    Attributes:
-        num_dimensions: How many of the principal directions that follow the removed ones are kept.
-        normalisation: What is done to the coefficients first; see `fit_principal_directions`.
-        num_scales: J of the scattering transform; chosen such that about 4×4 coefficients are left
-            of each path where it is not given, which is 3 for images of up to 45 pixels.
-        num_angles: L of the scattering transform.
-        relative: Whether coefficients are taken relative to an image's contrast, without its mean
-            colours; for photographs on several grounds or in changing light.
-        num_restarts: Runs of the last step's k-means, of which the one of least loss is kept.
-    """
-
-    num_dimensions: int = eqx.field(static=True, default=300, kw_only=True)
-    normalisation: Normalisation = eqx.field(static=True, default="root", kw_only=True)
-    num_scales: int | None = eqx.field(static=True, default=None, kw_only=True)
-    num_angles: int = eqx.field(static=True, default=8, kw_only=True)
-    relative: bool | None = eqx.field(static=True, default=False, kw_only=True)
-    num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        for name in ("num_dimensions", "num_angles"):
-            _validation.count(getattr(self, name), name)
-        if self.num_scales is not None:
-            _validation.count(self.num_scales, "num_scales")
-
-
 def removed_for(num_clusters: int) -> tuple[int, ...]:
     """How many leading principal directions are removed, for so many clusters.
 
@@ -228,30 +180,6 @@ def removed_for(num_clusters: int) -> tuple[int, ...]:
     return (0, 1, 2, 3) if num_clusters < 8 else (1, 2, 3, 4)
 
 
-class GraphSettings(eqx.Module):
-    """The graphs of neighbours in scattering space whose mean is cut.
-
-    Attributes:
-        num_removed: How many leading principal directions are removed, in each of several spaces
-            in which neighbours are sought. Where it is not given, 0 for up to 4 clusters,
-            0 to 3 for up to 7, 1 to 4 for more: where clusters are few, the leading directions are
-            what tells them apart.
-        num_neighbours: How many neighbours a sample has, in each of the graphs for each space.
-    """
-
-    num_removed: tuple[int, ...] | None = eqx.field(static=True, default=None, kw_only=True)
-    num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(5, 8), kw_only=True)
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        for name, least in (("num_removed", 0), ("num_neighbours", 1)):
-            values = getattr(self, name)
-            if values is not None and not values:
-                raise ValueError(f"{name} is empty; give at least one whole number")
-            for value in values or ():
-                _validation.count(value, name, least=least)
-
-
 class PrototypeWarpSettings(eqx.Module):
     """How prototypes are moved onto images.
 
@@ -267,28 +195,6 @@ class PrototypeWarpSettings(eqx.Module):
     boundary: Boundary = eqx.field(static=True, default="edge", kw_only=True)
     landmarks: tuple[int, int] = eqx.field(static=True, default=(4, 4), kw_only=True)
     deformation_penalty: float = eqx.field(static=True, default=0.0, kw_only=True)
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        _validation.positive(self.deformation_penalty, "deformation_penalty", least=0)
-
-
-class PredictionSettings(eqx.Module):
-    """How alignments are predicted.
-
-    Attributes:
-        backbone: What reads an image: `"strided"`, `"residual"`, the papers' without its
-            normalisation, or `"residual-batch-norm"`, with it.
-        refine_steps: Steps of descent that improve on predicted alignments where images are
-            assigned in the end, and where new ones are.
-    """
-
-    backbone: BackboneName = eqx.field(static=True, default="strided", kw_only=True)
-    refine_steps: int = eqx.field(static=True, default=0, kw_only=True)
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        _validation.count(self.refine_steps, "refine_steps", least=0)
 
 
 class MixtureSettings(eqx.Module):
@@ -347,9 +253,13 @@ class Training(AbstractSettings):
         Monnier et al., DTI clustering, Sec. 4.2.
     """
 
-    steps: tuple[int, ...] | None = eqx.field(static=True, default=None, kw_only=True)
-    epochs: tuple[int, ...] | None = eqx.field(static=True, default=None, kw_only=True)
-    max_steps: int = eqx.field(static=True, default=6_000, kw_only=True)
+    steps: tuple[int, ...] | None = eqx.field(
+        static=True, default=None, kw_only=True, metadata={"least": 0}
+    )
+    epochs: tuple[int, ...] | None = eqx.field(
+        static=True, default=None, kw_only=True, metadata={"least": 0}
+    )
+    max_steps: int = eqx.field(static=True, default=6_000, kw_only=True, metadata={"least": 10})
     tolerance: float = eqx.field(static=True, default=0.0, kw_only=True)
     curriculum: bool = eqx.field(static=True, default=True, kw_only=True)
     batch_size: int | None = eqx.field(static=True, default=None, kw_only=True)
@@ -358,20 +268,15 @@ class Training(AbstractSettings):
         static=True, default=None, kw_only=True, metadata={"in_files": False}
     )
     split_merge: bool = eqx.field(static=True, default=True, kw_only=True)
-    shortlist: int | None = eqx.field(static=True, default=None, kw_only=True)
+    shortlist: int | None = eqx.field(
+        static=True, default=None, kw_only=True, metadata={"least": 2}
+    )
     least_share: float = eqx.field(static=True, default=0.2, kw_only=True)
     num_starts: int = eqx.field(static=True, default=1, kw_only=True)
     refill_every: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        _validation.count(self.max_steps, "max_steps", least=10)
-        _validation.count(self.num_starts, "num_starts")
-        _validation.positive(self.tolerance, "tolerance", least=0)
-        _validation.positive(self.least_share, "least_share", least=0)
-        for name, least in (("shortlist", 2), ("batch_size", 1), ("refill_every", 1)):
-            if (value := getattr(self, name)) is not None:
-                _validation.count(value, name, least=least)
         if not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be positive, not {self.learning_rate}")
         other = self.optimizer if self.learning_rate != type(self).learning_rate else None
@@ -382,9 +287,6 @@ class Training(AbstractSettings):
             )
         if self.steps is not None and self.epochs is not None:
             raise ValueError("give either steps or epochs, not both")
-        name = "steps" if self.epochs is None else "epochs"
-        for count in self.steps or self.epochs or ():
-            _validation.count(count, name, least=0)
 
     def plan(
         self, num_transforms: int, description: Description, *, split_from: int = 0
@@ -463,19 +365,6 @@ class Training(AbstractSettings):
                 )
             return self.batch_size
         return min(64 if side >= 64 else 128, count)
-
-
-class GradientSettings(ClusterSettings, MaskSettings):
-    """How a model is trained by gradient steps, and how much each pixel counts.
-
-    Attributes:
-        window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
-            of the shorter side; None weighs all pixels alike.
-        training: How it is trained.
-    """
-
-    window: float | None = eqx.field(static=True, default=None, kw_only=True)
-    training: Training = eqx.field(default=Training(), kw_only=True)
 
 
 _RACE = (0.4, 0.6)

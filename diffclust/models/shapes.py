@@ -16,7 +16,7 @@ from diffclust.distances.landmarks import LandmarkDistance, between_gaussians
 from diffclust.energies import LandmarkEnergy
 from diffclust.methods import Words
 from diffclust.models.base import AbstractModel
-from diffclust.models.settings import ClusterSettings, PassSettings
+from diffclust.models.settings import PassSettings
 from diffclust.parallel import Data, Description
 from diffclust.prototypes import FrechetShapes, LandmarkGaussians, Learned, MeanShapes
 from diffclust.prototypes.base import Covariance
@@ -69,7 +69,7 @@ _DESCRIPTIONS = {
 }
 
 
-class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
+class ShapeKMeans(PassSettings, AbstractModel):
     """K-means of shapes given by landmarks, each of them a Gaussian.
 
     Shapes are registered by generalised Procrustes analysis, then assigned to the mean shape that
@@ -115,7 +115,7 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
     covariances: Literal["diagonal", "full"] = eqx.field(
         static=True, default="diagonal", kw_only=True
     )
-    alpha: float = eqx.field(static=True, default=0.0, kw_only=True)
+    alpha: float = eqx.field(static=True, default=0.0, kw_only=True, metadata={"least": -1})
     shape_variances: Literal["own", "candidate"] = eqx.field(
         static=True, default="own", kw_only=True
     )
@@ -130,7 +130,6 @@ class ShapeKMeans(PassSettings, ClusterSettings, AbstractModel):
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
-        _validation.positive(0.0 if self.prior is None else self.prior, "prior", least=0)
         if self._has_frechet_means and (
             self.covariances == "full" or self.variances == "isotropic"
         ):

@@ -12,7 +12,6 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from diffclust import _validation
 from diffclust._random import split_key
 from diffclust.features import drop_leading
 from diffclust.graphs import (
@@ -37,7 +36,7 @@ from diffclust.models.scattering import (
     FeatureClustering,
     reporter,
 )
-from diffclust.models.settings import GraphSettings, Register, removed_for
+from diffclust.models.settings import Register, removed_for
 from diffclust.parallel import Data, Description
 from diffclust.solvers import (
     Assignment,
@@ -58,8 +57,27 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 
-class AbstractGraphModel(GraphSettings, AbstractScatteringModel):
-    """A normalised cut of the mean of graphs, each without so many leading principal directions."""
+class AbstractGraphModel(AbstractScatteringModel):
+    """A normalised cut of the mean of graphs, each without so many leading principal directions.
+
+    Attributes:
+        num_removed: How many leading principal directions are removed, in each of several spaces
+            in which neighbours are sought. Where it is not given, 0 for up to 4 clusters,
+            0 to 3 for up to 7, 1 to 4 for more: where clusters are few, the leading directions are
+            what tells them apart.
+        num_neighbours: How many neighbours a sample has, in each of the graphs for each space.
+    """
+
+    num_removed: tuple[int, ...] | None = eqx.field(
+        static=True, default=None, kw_only=True, metadata={"least": 0}
+    )
+    num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(5, 8), kw_only=True)
+
+    def __check_init__(self):
+        """Refuses an empty list of numbers."""
+        for name in ("num_removed", "num_neighbours"):
+            if getattr(self, name) == ():
+                raise ValueError(f"{name} is empty; give at least one whole number")
 
     @property
     def removed(self) -> tuple[int, ...]:
@@ -248,11 +266,6 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
     num_candidates: int = eqx.field(static=True, default=9000, kw_only=True)
     relative: bool | None = eqx.field(static=True, default=None, kw_only=True)
     register: Register = eqx.field(static=True, default="auto", kw_only=True)
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        for name in ("num_representatives", "num_candidates"):
-            _validation.count(getattr(self, name), name)
 
     @staticmethod
     def as_published(num_clusters: int) -> "ProjectedScatteringSpectralClustering":
