@@ -13,11 +13,7 @@ from diffclust.models.dti import (
     GaussianMixture,
     TransformationInvariantKMeans,
 )
-from diffclust.models.gradient import (
-    AbstractGradientModel,
-    PrototypeObjective,
-    warped_prototypes,
-)
+from diffclust.models.gradient import AbstractGradientModel, PrototypeObjective, warped_prototypes
 from diffclust.models.images import AbstractImageModel, of_images, restored
 from diffclust.models.kmeans import (
     PUBLISHED_LANDMARKS,
@@ -27,12 +23,7 @@ from diffclust.models.kmeans import (
     DeformationInvariantKMeans,
     KMeans,
 )
-from diffclust.models.mean_graph import (
-    Cut,
-    cut_mean_graph,
-    cuts_of_mean_graph,
-    self_tuning_graphs,
-)
+from diffclust.models.mean_graph import Cut, cut_mean_graph, cuts_of_mean_graph, self_tuning_graphs
 from diffclust.models.own import Clustering
 from diffclust.models.scattering import AbstractScatteringModel, ScatteringKMeans
 from diffclust.models.series import SeriesKMeans

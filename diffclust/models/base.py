@@ -125,7 +125,6 @@ class AbstractModel(AbstractSettings):
         Returns:
             Of every cluster; by default None, where prototypes have none.
         """
-        del prototype
 
     def warped_times(self, params: np.ndarray, times: np.ndarray, /) -> np.ndarray | None:
         """Computes where in time each series is read.
@@ -138,7 +137,6 @@ class AbstractModel(AbstractSettings):
             Times of each series in [0, 1], `(n, times, 1)`; by default None, where no time is
             warped.
         """
-        del params, times
 
     def training_plan(self, description: Description) -> GradientPlan | None:
         """How a fit by gradient steps proceeds.
@@ -149,7 +147,6 @@ class AbstractModel(AbstractSettings):
         Returns:
             Its plan; None for a model that is not trained by gradient steps.
         """
-        del description
         return None
 
     def automatic_settings(self, description: Description) -> dict[str, Any]:
@@ -161,7 +158,6 @@ class AbstractModel(AbstractSettings):
         Returns:
             Values by the names of settings; by default of none.
         """
-        del description
         return {}
 
     def describe(self) -> dict[str, str]:
@@ -177,7 +173,6 @@ class AbstractModel(AbstractSettings):
         Returns:
             The model that is fitted.
         """
-        del given
         return self
 
     @property
@@ -312,7 +307,6 @@ class AbstractModel(AbstractSettings):
         Returns:
             A whole number; 1, by default, for the samples as they are.
         """
-        del sides
         return 1
 
     def finished(self, outcome: Outcome) -> Outcome:
@@ -464,7 +458,6 @@ class AbstractModel(AbstractSettings):
         Returns:
             A solver and data; by default no solver, where clusters are found some other way.
         """
-        del outcome
         return None, data
 
     def assign(self, outcome: Outcome, data: Data, /, *, callback: Callback = ignore) -> Assignment:
@@ -497,7 +490,6 @@ class AbstractModel(AbstractSettings):
             A number for each fitted sample and for each new one: by default the distances that
             decide.
         """
-        del samples
         return outcome.assignment.distances, assignment.distances
 
     def energies(

@@ -29,7 +29,7 @@ from diffclust.models.spectral import AbstractGraphModel
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import Chunkwise
 from diffclust.registration import Frame
-from diffclust.solvers import Callback, Context, FitStage, Outcome, PointClusters, ignore
+from diffclust.solvers import Callback, Context, FitStage, Outcome, ignore
 from diffclust.transforms import Rotation
 
 _EXEMPLARS = 64
@@ -142,7 +142,6 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     def num_compared(self, count: int) -> int:
         """All candidates; what stays the same at any angle tells less, and needs more of them."""
-        del count
         if self.num_candidates is None:
             return max(15 if self._rotation is None else 40, *self.num_neighbours)
         return self.num_candidates
@@ -154,14 +153,13 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
         """Candidates in scattering space, their invariant distances, and the mean graph's cut."""
-        del description
         return (
             FitStage("neighbours", self.neighbours_stage),
             *(
                 FitStage(_pairs_in(frame), chunks=functools.partial(self._pairs, frame))
                 for frame in self._frames
             ),
-            FitStage("cut", self._cut),
+            FitStage("cut", self.cut_stage),
         )
 
     def candidate_distances(
@@ -211,35 +209,28 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         distances = self.candidate_distances(every, data=context.data, callback=context.callback)
         return distances.chunks(neighbours_of(context.results["neighbours"]))
 
-    def _cut(self, context: Context) -> dict[str, np.ndarray]:
+    def ranked_neighbours(self, context: Context) -> Sequence[Neighbours]:
+        """Candidates, ranked by the invariant distance in each frame."""
         candidates = neighbours_of(context.results["neighbours"])
         ranked: list[Neighbours] = []
         for frame in self._frames:
             rows = context.results[_pairs_in(frame)]["rows"]
             ranked += by_root(candidates, arranged(candidates, rows, direction=self.direction))
-        return self.cut_stage(ranked, context)
+        return ranked
 
     def extras(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, the coordinates and the images, with which new ones are compared."""
-        every = context.data.all_samples
-        coordinates = context.results["features"]["coordinates"]
-        return {"coordinates": coordinates, "images": every, **super().extras(context)}
-
-    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
-        """New images are compared with those that were fitted."""
-        return self.extended_by_graph(outcome, self.neighbours_of_new(outcome, data, callback))
+        return {**super().extras(context), "images": context.data.all_samples}
 
     def neighbours_of_new(
         self, outcome: Outcome, data: Data, callback: Callback = ignore
     ) -> Sequence[Neighbours]:
         """By the invariant distance, in each frame."""
-        stored = outcome.extras
-        coordinates = self.coordinates_of(outcome, data, callback)
-        candidates = self.neighbours_among_fitted(coordinates, outcome, data)
-        every = data.all_samples
+        candidates = super().neighbours_of_new(outcome, data, callback)
+        every, fitted = data.all_samples, outcome.extras["images"]
         ranked: list[Neighbours] = []
         for frame in self._frames:
-            both = (np.asarray(frame.registered(x)) for x in (every, stored["images"]))
+            both = (np.asarray(frame.registered(x)) for x in (every, fitted))
             distances = self.candidate_distances(*both, data=data, callback=callback)
             ranked += by_root(candidates, distances(candidates))
         return ranked

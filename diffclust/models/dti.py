@@ -4,19 +4,13 @@ from typing import Any, Literal
 
 import equinox as eqx
 
-from diffclust.alignment import AbstractAligner, Descent, NoAlignment, Sequential, Stage
+from diffclust.alignment import AbstractAligner, Descent, Prediction, Sequential, Stage
 from diffclust.models.gradient import (
     AbstractGradientModel,
     PrototypeObjective,
     mixture,
-    squared_distances,
 )
-from diffclust.models.settings import (
-    BackboneName,
-    MixtureSettings,
-    PrototypeWarpSettings,
-    Training,
-)
+from diffclust.models.settings import BackboneName, MixtureSettings, PrototypeWarpSettings, Training
 
 _PUBLISHED: dict[str, Any] = {
     "transforms": "aff-morpho-tps",
@@ -45,8 +39,15 @@ class AbstractDTIModel(PrototypeWarpSettings, AbstractGradientModel):
         return 16 if self.transforms else 1
 
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
-        """A prediction; in the end refined, where that is asked for."""
-        prediction = self.prediction(transforms, channels, exact=final)
+        """A prediction; in the end of all clusters, and refined where that is asked for."""
+        shortlist, first = self.training.shortlist, self.first_spatial(transforms, channels)
+        if final or shortlist is None or first == transforms:
+            prediction = Prediction(transforms=transforms)
+        else:
+            screening = self.energy(channels, first)
+            prediction = Prediction(
+                transforms=transforms, candidates=shortlist, screening=screening
+            )
         if not final or not self.refine_steps:
             return prediction
         return Sequential(prediction, Descent((Stage(self.refine_steps),), candidates=None))
@@ -80,10 +81,6 @@ class DTIKMeans(AbstractDTIModel):
             The model.
         """
         return DTIKMeans(num_clusters, **_PUBLISHED)
-
-    def objective(self) -> PrototypeObjective:
-        """Squared distances to the nearest prototype."""
-        return squared_distances()
 
 
 class DTIGaussianMixture(MixtureSettings, AbstractDTIModel):
@@ -142,10 +139,6 @@ class TransformationInvariantKMeans(PrototypeWarpSettings, AbstractGradientModel
     transforms: str = eqx.field(static=True, default="aff", kw_only=True)
     align_steps: int = eqx.field(static=True, default=8, kw_only=True)
 
-    def objective(self) -> PrototypeObjective:
-        """Squared distances to the nearest prototype."""
-        return squared_distances()
-
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
         """Descent from where the image's last one ended; of new images nothing is remembered."""
         return Descent((Stage((4 if final else 1) * self.align_steps),), candidates=None)
@@ -161,6 +154,3 @@ class GaussianMixture(MixtureSettings, AbstractGradientModel):
     def objective(self) -> PrototypeObjective:
         """The mixture's negative log-likelihood."""
         return mixture(self.initial_variance, self.min_deviation, followed=self.followed)
-
-    def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
-        return NoAlignment(candidates=self.num_clusters)

@@ -1,6 +1,5 @@
 """What all models trained by gradient steps share: objectives, networks, a curriculum."""
 
-import abc
 import dataclasses
 import functools
 import math
@@ -14,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from diffclust import _validation
-from diffclust.alignment import AbstractAligner, NoAlignment, Prediction
+from diffclust.alignment import AbstractAligner, NoAlignment
 from diffclust.distances import (
     AbstractDissimilarity,
     GaussianNegativeLogLikelihood,
@@ -31,23 +30,13 @@ from diffclust.methods import DENSITY_WORDS, WARPED_WORDS, Method
 from diffclust.models.base import Result
 from diffclust.models.images import AbstractImageModel, check_landmarks
 from diffclust.models.settings import BackboneName, Training
-from diffclust.networks import (
-    AbstractBackbone,
-    StridedBackbone,
-    make_heads,
-    residual_backbone,
-)
+from diffclust.networks import AbstractBackbone, StridedBackbone, make_heads, residual_backbone
 from diffclust.parallel import Data, Description
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import Clusters, GaussianImages, Learned
 from diffclust.sampling import Boundary
 from diffclust.solvers import GradientEM, GradientPlan, GradientProblem, Outcome, Stages, Start
-from diffclust.transforms import (
-    AbstractTransform,
-    Identity,
-    compose,
-    named_sequence,
-)
+from diffclust.transforms import AbstractTransform, Identity, compose, named_sequence
 from diffclust.types import Key
 
 
@@ -174,24 +163,24 @@ class AbstractGradientModel(AbstractImageModel):
         words = DENSITY_WORDS if is_mixture else WARPED_WORDS
         return dataclasses.replace(super().descriptor, words=words, is_mixture=is_mixture)
 
-    @abc.abstractmethod
     def objective(self) -> PrototypeObjective:
-        """The method's own objective."""
+        """The method's own objective: by default squared distances to the nearest prototype."""
+        return squared_distances()
 
     @property
     def _objective(self) -> PrototypeObjective:
         """What is made small."""
         return self.objective() if self.own_objective is None else self.own_objective
 
-    @abc.abstractmethod
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
-        """Returns what finds the params.
+        """Returns what finds the params; by default nothing does.
 
         Args:
             transforms: How many of the transforms are used, at least one.
             channels: Channels of the images.
             final: Whether samples are assigned in the end, not the model trained.
         """
+        return NoAlignment(candidates=self.num_clusters)
 
     def sequence(self, channels: int) -> tuple[AbstractTransform, ...]:
         """The transforms, in the order in which they act and are learned.
@@ -232,10 +221,9 @@ class AbstractGradientModel(AbstractImageModel):
         Returns:
             The solver.
         """
-        aligner = NoAlignment(candidates=self.num_clusters)
+        aligner, objective = NoAlignment(candidates=self.num_clusters), self._objective
         if transforms:
             aligner = self.aligner(transforms, channels, final=final)
-        objective = self._objective
         return GradientEM(
             self.energy(channels, transforms),
             aligner,
@@ -243,6 +231,17 @@ class AbstractGradientModel(AbstractImageModel):
             followed=objective.followed,
             optimizer=self.training.optimizer,
         )
+
+    def final_solver(self, channels: int) -> GradientEM:
+        """The solver that assigns samples in the end, by all transforms.
+
+        Args:
+            channels: Channels of the images.
+
+        Returns:
+            The solver.
+        """
+        return self.solver(len(self.transform_names), channels, final=True)
 
     def init(self, images: Float[Array, "clusters height width channels"], key: Key) -> Learned:
         """What is learned, before the first step.
@@ -260,36 +259,16 @@ class AbstractGradientModel(AbstractImageModel):
         if self.backbone is not None and sequence:
             first, second = jax.random.split(key)
             backbone = _BACKBONES[self.backbone](height, width, channels, key=first)
+            keys, count = jax.random.split(second, len(sequence)), backbone.num_features
             heads = tuple(
-                make_heads(self.num_clusters, backbone.num_features, each.num_params, key=part)
-                for each, part in zip(
-                    sequence, jax.random.split(second, len(sequence)), strict=True
-                )
+                make_heads(self.num_clusters, count, each.num_params, key=part)
+                for each, part in zip(sequence, keys, strict=True)
             )
         terms = sum(len(transform.deformation_terms) for transform in sequence)
         penalty = jnp.full((self.num_clusters, terms), self.deformation_penalty, images.dtype)
         clusters = Clusters(objective.prototypes(images), penalty, heads)
         learned = objective.reduction.init(self.num_clusters, images.dtype)
         return Learned(clusters, backbone, learned)
-
-    def prediction(self, transforms: int, channels: int, *, exact: bool) -> Prediction:
-        """An aligner that predicts.
-
-        Args:
-            transforms: How many of the transforms are used.
-            channels: Channels of the images.
-            exact: Whether all clusters are compared after all transforms, whatever
-                `Training.shortlist` says.
-
-        Returns:
-            The aligner.
-        """
-        first = self.first_spatial(transforms, channels)
-        candidates = self.training.shortlist
-        if exact or candidates is None or first == transforms:
-            return Prediction(transforms=transforms)
-        screening = self.energy(channels, first)
-        return Prediction(transforms=transforms, candidates=candidates, screening=screening)
 
     def first_spatial(self, transforms: int, channels: int) -> int:
         """How many transforms there are up to the first spatial one; all, where none is.
@@ -327,21 +306,19 @@ class AbstractGradientModel(AbstractImageModel):
 
     def training_plan(self, description: Description) -> GradientPlan:
         """The phases of the curriculum."""
-        channels = description.sample.shape[2]
-        count = len(self.sequence(channels))
-        first = self.first_spatial(count, channels)
+        count = len(self.transform_names)
+        first = self.first_spatial(count, description.sample.shape[2])
         return self.training.plan(count, description, split_from=first)
 
     def compose(self, description: Description, start: Start) -> Stages:
         """Gradient EM over a curriculum of transforms."""
         sample, channels = description.sample, description.sample.shape[2]
-        count = len(self.sequence(channels))
         plan = self.training_plan(description)
         if start is not None:
             plan = dataclasses.replace(plan, num_starts=1, race=())
         problem = GradientProblem(
-            [self.solver(number, channels) for number in range(count + 1)],
-            self.solver(count, channels, final=True),
+            [self.solver(n, channels) for n in range(len(self.transform_names) + 1)],
+            self.final_solver(channels),
             plan,
             init_learned=functools.partial(self._init_learned, start),
             template=lambda: self.blank(sample),
@@ -350,26 +327,35 @@ class AbstractGradientModel(AbstractImageModel):
         return (problem,)
 
     def _init_learned(self, start: Start, data: Data, key: Key) -> Learned:
-        """What is learned at the start of a restart."""
-        first = jnp.asarray(self._first(data, start, key))
-        return data.broadcast(_init_compiled(self, first, jax.random.fold_in(key, 1)))
+        """What is learned at the start of a restart, from random samples or what was given."""
+        count = self.num_clusters
+        if start is None:
+            chosen = jax.random.choice(key, data.num_samples, (count,), replace=False)
+            first = data.gather(np.asarray(chosen))
+        elif start[0] == "prototypes":
+            first = start[1]
+        else:
+            groups = np.asarray(start[1])
+            total = data.allgather(_sums(data.samples, groups[data.own], count)[None]).sum(0)
+            sizes = np.bincount(groups, minlength=count).astype(total.dtype)
+            first = (total / sizes[:, None, None, None]).astype(data.samples.dtype)
+        return data.broadcast(_init_compiled(self, jnp.asarray(first), jax.random.fold_in(key, 1)))
 
     def working_copies(self, description: Description) -> int:
         """Returns the copies that the aligner of the final assignment needs."""
-        return self._final(description.sample.shape[2]).aligner.working_copies(self.num_clusters)
+        return self.final_solver(description.sample.shape[2]).aligner.working_copies(
+            self.num_clusters
+        )
 
     def state_bytes(self, shape: tuple[int, ...]) -> int:
         """The samples on the device, their memory, and all that is learned."""
         sample = jax.ShapeDtypeStruct(shape[1:], jnp.float32)
         learned = jax.eval_shape(lambda: jax.tree.leaves(self.blank(sample)))
         weights = sum(4 * leaf.size for leaf in learned if hasattr(leaf, "size"))
-        row = self._final(shape[3]).memory_bytes(self.num_clusters)
+        row = self.final_solver(shape[3]).memory_bytes(self.num_clusters)
         # Responsibilities and scores of the final assignment are on the host as well.
         each = 8 * math.prod(shape[1:]) + 2 * row + 24 * self.num_clusters
         return shape[0] * each + 6 * weights
-
-    def _final(self, channels: int) -> GradientEM:
-        return self.solver(len(self.sequence(channels)), channels, final=True)
 
     def check(self, images: Images) -> None:
         """Refuses images that the transforms are not for."""
@@ -382,25 +368,7 @@ class AbstractGradientModel(AbstractImageModel):
 
     def solver_for(self, outcome: Outcome, data: Data) -> tuple[GradientEM, Data]:
         """The solver of the final assignment, and the samples as they are."""
-        del outcome
-        return self._final(data.samples.shape[3]), data
-
-    def _first(
-        self, data: Data, start: Start, key: Key
-    ) -> Float[Array | np.ndarray, "clusters height width channels"]:
-        """Returns the first prototypes: different random samples, or what was given."""
-        count = self.num_clusters
-        if start is None:
-            chosen = jax.random.choice(key, data.num_samples, (count,), replace=False)
-            return data.gather(np.asarray(chosen))
-        kind, given = start
-        if kind == "prototypes":
-            return given
-        groups = np.asarray(given)
-        sums = _sums(data.samples, groups[data.own], count)
-        total = data.allgather(sums[None]).sum(0)
-        sizes = np.bincount(groups, minlength=count).astype(total.dtype)
-        return (total / sizes[:, None, None, None]).astype(data.samples.dtype)
+        return self.final_solver(data.samples.shape[3]), data
 
 
 def _sums(images: Images, groups: np.ndarray, clusters: int) -> np.ndarray:

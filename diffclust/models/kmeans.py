@@ -106,15 +106,9 @@ class AbstractLloydModel(PassSettings, AbstractModel):
         """A run stops by `max_passes` and `tolerance`."""
         return Stopping(self.max_passes, self.tolerance)
 
-    @property
-    def warm_starts(self) -> int:
-        """For how many clusters an image's params are remembered from pass to pass."""
-        return 1
-
     def solver(self) -> Lloyd:
         """The composition: energy, aligner and prototype family under Lloyd's algorithm."""
-        parts = self.energy(), self.aligner(), self.family()
-        return Lloyd(*parts, warm_starts=self.warm_starts)
+        return Lloyd(self.energy(), self.aligner(), self.family())
 
     def plan(self, *sides: int) -> LloydPlan:
         """How a fit proceeds.
@@ -140,7 +134,6 @@ class AbstractLloydModel(PassSettings, AbstractModel):
         return (LloydProblem(self.solver(), plan, start),)
 
     def working_copies(self, description: Description) -> int:
-        del description
         return self.aligner().working_copies(self.num_clusters)
 
     def state_bytes(self, shape: tuple[int, ...]) -> int:
@@ -157,7 +150,6 @@ class AbstractLloydModel(PassSettings, AbstractModel):
 
     def solver_for(self, outcome: Outcome, data: Data) -> tuple[Lloyd, Data]:
         """The solver, and the samples as they are."""
-        del outcome
         return self.solver(), data
 
 
@@ -270,10 +262,10 @@ class AbstractAlignedKMeans(WarpSettings, AbstractPrototypeModel):
         """Placed where images are turned by any angle, for these have no slant in common."""
         return "upright" if rotation_in(self.parts()) is None else "place"
 
-    @property
-    def warm_starts(self) -> int:
-        """One cluster; with Adam all, as the paper counts its parameters."""
-        return 1 if self.learning_rate is None else self.num_clusters
+    def solver(self) -> Lloyd:
+        """With Adam, params are remembered for all clusters, as the paper counts them."""
+        warm_starts = 1 if self.learning_rate is None else self.num_clusters
+        return dataclasses.replace(super().solver(), warm_starts=warm_starts)
 
     def transform(self) -> AbstractTransform:
         """Composes all steps."""
@@ -283,13 +275,10 @@ class AbstractAlignedKMeans(WarpSettings, AbstractPrototypeModel):
         """Descent; where there are rotations, from the best of all angles."""
         return after_rotations(self.parts(), self.descent())
 
-    @property
-    def _penalties(self) -> list[str]:
-        return [f"{term}_penalty" for part in self.parts() for term in part.deformation_terms]
-
     def penalty(self) -> tuple[float, ...]:
         """Weighs each part of the deformation; rotations, reflections and shifts cost nothing."""
-        return tuple(getattr(self, name, 0.0) for name in self._penalties)
+        terms = [term for part in self.parts() for term in part.deformation_terms]
+        return tuple(getattr(self, f"{term}_penalty", 0.0) for term in terms)
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after the transform."""

@@ -80,7 +80,6 @@ class Clustering(AbstractPrototypeModel):
 
     def compose(self, description: Description, start: Start) -> Stages:
         """Lloyd's algorithm."""
-        del description
         plan = dataclasses.replace(self.plan(), seeding=self.seeding)
         return (LloydProblem(self.lloyd, plan, start),)
 

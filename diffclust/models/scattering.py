@@ -224,7 +224,6 @@ class AbstractScatteringModel(AbstractImageModel):
 
     def compose(self, description: Description, start: Start) -> Stages:
         """Features, their clustering, and the aligned means of the clusters."""
-        del start
         alignment = self._alignment(description.sample.shape)
         clustering = self.clustering_stages(description)
         last = clustering[-1].name
@@ -289,7 +288,7 @@ class AbstractScatteringModel(AbstractImageModel):
 
     def automatic_settings(self, description: Description) -> dict[str, Any]:
         """The number of scales."""
-        return {"num_scales": self._scales(min(description.sample.shape[:2]))}
+        return {"num_scales": self._scales(*description.sample.shape[:2])}
 
     def num_features(self, image_shape: tuple[int, ...]) -> int:
         """How many scattering coefficients an image has.
@@ -311,7 +310,6 @@ class AbstractScatteringModel(AbstractImageModel):
         Returns:
             Their number; 0 where samples are not compared with each other.
         """
-        del count
         return 0
 
     def state_bytes(self, shape: tuple[int, ...]) -> int:
@@ -330,14 +328,10 @@ class AbstractScatteringModel(AbstractImageModel):
         """Assigns images to the nearest centre, by the features that were fitted."""
         points = self.extend(outcome, data, callback)
         problem = self._alignment(data.samples.shape[1:])
-        given = (
-            problem,
-            outcome.learned.clusters,
-            self.data_in_prototype_frame(data),
-            points.assignments,
-        )
-        chunks = alignment_chunks(*given, callback=callback)
-        return _assignment(points, data.allgather(all_rows(chunks)))
+        clusters, moved = outcome.learned.clusters, self.data_in_prototype_frame(data)
+        given = (problem, clusters, moved, points.assignments)
+        rows = all_rows(alignment_chunks(*given, callback=callback))
+        return _assignment(points, data.allgather(rows))
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """Returns the energy by which images are aligned; clusters do not depend on it."""
@@ -376,18 +370,18 @@ class AbstractScatteringModel(AbstractImageModel):
 
     def _on_canvas(self, height: int, width: int) -> tuple[AbstractScattering, OnCanvas]:
         """The scattering transform, and the same of images laid on a canvas."""
-        scales, enlargement = self._scales(min(height, width)), _enlargement(min(height, width))
-        height, width = enlargement * height, enlargement * width
+        enlargement, scales = _enlargement(height, width), self._scales(height, width)
         step = 2**scales
-        rows, columns = (max(_LEAST_SIDE, step * -(-side // step)) for side in (height, width))
+        sides = (step * -(-enlargement * side // step) for side in (height, width))
+        rows, columns = (max(_LEAST_SIDE, side) for side in sides)
         scattering = self.scattering(rows, columns, scales)
         return scattering, OnCanvas(scattering, rows, columns, enlargement)
 
-    def _scales(self, shorter: int) -> int:
-        """J for images whose shorter side has so many pixels."""
+    def _scales(self, height: int, width: int) -> int:
+        """J for images of a size."""
         if self.num_scales is not None:
             return self.num_scales
-        side = max(_LEAST_SIDE, _enlargement(shorter) * shorter)
+        side = max(_LEAST_SIDE, _enlargement(height, width) * min(height, width))
         return max(1, round(math.log2(side / 4)))
 
     def project(
@@ -455,9 +449,9 @@ class AbstractScatteringModel(AbstractImageModel):
         return project_images(feature_map, directions, data.samples, mesh=data.mesh, report=report)
 
 
-def _enlargement(shorter: int) -> int:
-    """How many times larger images are made whose shorter side has so many pixels."""
-    return -(-_LEAST_PIXELS // shorter)
+def _enlargement(height: int, width: int) -> int:
+    """How many times larger images of a size are made."""
+    return -(-_LEAST_PIXELS // min(height, width))
 
 
 def _assignment(points: PointClusters, params: np.ndarray) -> Assignment:
@@ -495,7 +489,6 @@ class ScatteringKMeans(PassSettings, AbstractScatteringModel):
 
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
         """k-means of the projected coefficients."""
-        del description
         return (FitStage("clusters", self._cluster),)
 
     def _cluster(self, context: Context) -> dict[str, np.ndarray]:

@@ -9,14 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from diffclust import _validation
-from diffclust.alignment import (
-    AbstractAligner,
-    Descent,
-    GridSearch,
-    NoAlignment,
-    Sequential,
-    Stage,
-)
+from diffclust.alignment import AbstractAligner, Descent, GridSearch, NoAlignment, Sequential, Stage
 from diffclust.energies import TransformedDistance
 from diffclust.models.kmeans import AbstractLloydModel
 from diffclust.parallel.mesh import map_in_chunks
@@ -58,7 +51,6 @@ class SeriesKMeans(AbstractLloydModel):
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after the warp."""
-        del channels
         warp = TimeWarp(self.num_intervals, preserve_norm=self.representation == "srvf")
         return TransformedDistance(warp, missing=True)
 

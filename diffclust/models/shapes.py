@@ -208,10 +208,7 @@ class ShapeKMeans(PassSettings, AbstractModel):
         """How shapes are registered, and what varies."""
         mirrored = "; mirrored shapes are the same" if self.reflection else ""
         variances = f"{_DESCRIPTIONS[self.variances]}, {_DESCRIPTIONS[self.covariances]}"
-        return {
-            "Registration": _DESCRIPTIONS[self.registration] + mirrored,
-            "Variances": variances,
-        }
+        return {"Registration": _DESCRIPTIONS[self.registration] + mirrored, "Variances": variances}
 
     @property
     def _has_frechet_means(self) -> bool:
@@ -310,7 +307,6 @@ class ShapeKMeans(PassSettings, AbstractModel):
 
     def compose(self, description: Description, start: Start) -> Stages:
         """Registration, then Lloyd's algorithm with variances."""
-        del description
         plan = LloydPlan(
             self.num_clusters,
             (),
@@ -357,7 +353,6 @@ class ShapeKMeans(PassSettings, AbstractModel):
 
     def working_copies(self, description: Description) -> int:
         """Counts the aligner's copies, and the centres and variances of all clusters."""
-        del description
         return self.aligner().working_copies(self.num_clusters) + 2 * self.num_clusters
 
     def finished(self, outcome: Outcome) -> Outcome:
@@ -410,5 +405,4 @@ class ShapeKMeans(PassSettings, AbstractModel):
 
     def aligned(self, outcome: Outcome, shapes: np.ndarray, params: np.ndarray) -> np.ndarray:
         """The registered shapes."""
-        del outcome
         return apply_similarities(shapes, params).astype(jnp.result_type(float))

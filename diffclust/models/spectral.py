@@ -1,6 +1,5 @@
 """Normalised cuts of neighbour graphs in scattering space: what they share, and PSSC."""
 
-import abc
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
@@ -31,11 +30,7 @@ from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
 from diffclust.graphs.refine import distinct_neighbours, windowed_neighbours
 from diffclust.models.images import AbstractImageModel
 from diffclust.models.mean_graph import cut_mean_graph
-from diffclust.models.scattering import (
-    AbstractScatteringModel,
-    FeatureClustering,
-    reporter,
-)
+from diffclust.models.scattering import AbstractScatteringModel, FeatureClustering, reporter
 from diffclust.models.settings import Register, removed_for
 from diffclust.parallel import Data, Description
 from diffclust.solvers import (
@@ -111,44 +106,6 @@ class AbstractGraphModel(AbstractScatteringModel):
         report = reporter(callback, "neighbours")
         return distinct_neighbours(coordinates, *windows, mesh=data and data.mesh, report=report)
 
-    def neighbours_among_fitted(
-        self, coordinates: np.ndarray, outcome: Outcome, data: Data, view: str = ""
-    ) -> Sequence[Neighbours]:
-        """The fitted samples that are nearest to new ones in scattering space.
-
-        Args:
-            coordinates: Coordinates of the new samples.
-            outcome: The outcome of the fit.
-            data: The new samples.
-            view: What the names of the model's arrays end in, where it is one of several views.
-
-        Returns:
-            Neighbours of every new sample, in the order of `removed`.
-        """
-        fitted = outcome.extras[f"coordinates{view}"]
-        windows = (self.removed, self.num_dimensions, self.num_compared(len(fitted)))
-        return windowed_neighbours(coordinates, fitted, *windows, mesh=data.mesh)
-
-    def extended_by_graph(
-        self, outcome: Outcome, neighbours: Sequence[Neighbours]
-    ) -> PointClusters:
-        """New samples assigned to the centres of a fit by the mean of their graphs.
-
-        Args:
-            outcome: The outcome of the fit.
-            neighbours: Their neighbours among the fitted samples, once for each of several
-                distances.
-
-        Returns:
-            The assignment to centres.
-        """
-        scales, weight = outcome.extras["scales"], outcome.extras.get("weight")
-        affinities = mean_affinity_to_references(
-            neighbours, self.num_neighbours, scales, weight=weight
-        )
-        return extended(outcome, affinities)
-
-    @abc.abstractmethod
     def neighbours_of_new(
         self, outcome: Outcome, data: Data, callback: Callback = ignore
     ) -> Sequence[Neighbours]:
@@ -160,8 +117,46 @@ class AbstractGraphModel(AbstractScatteringModel):
             callback: Called after every chunk.
 
         Returns:
-            Their neighbours, once for each of several distances.
+            Their neighbours, once for each of several distances: by default in scattering space,
+            of each view.
         """
+        near: list[Neighbours] = []
+        for end, view in self.views.items():
+            coordinates = view.coordinates_of(outcome, data, callback, end)
+            fitted = outcome.extras[f"coordinates{end}"]
+            windows = (self.removed, self.num_dimensions, self.num_compared(len(fitted)))
+            near += windowed_neighbours(coordinates, fitted, *windows, mesh=data.mesh)
+        return near
+
+    def affinities_of_new(
+        self, outcome: Outcome, data: Data, callback: Callback
+    ) -> "scipy.sparse.csr_array":
+        """Affinities of new samples to those that were fitted.
+
+        Args:
+            outcome: The outcome of the fit.
+            data: The new samples.
+            callback: Called after every chunk.
+
+        Returns:
+            The mean of their self-tuning graphs.
+        """
+        neighbours = self.neighbours_of_new(outcome, data, callback)
+        scales, weight = outcome.extras["scales"], outcome.extras.get("weight")
+        return mean_affinity_to_references(neighbours, self.num_neighbours, scales, weight=weight)
+
+    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
+        """Assigns new samples to the centres of a fit by their affinities to those fitted."""
+        stored, affinities = outcome.extras, self.affinities_of_new(outcome, data, callback)
+        embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
+        return nearest_centres(embedding.extend(affinities), stored["centres"])
+
+    def extras(self, context: Context) -> dict[str, np.ndarray]:
+        """The directions, and with a graph of all samples their coordinates."""
+        extras = super().extras(context)
+        if "neighbours" in context.results:
+            extras |= self.of_views(context, ["coordinates"])
+        return extras
 
     def strangeness(
         self, outcome: Outcome, samples: Any, assignment: Assignment, /
@@ -194,20 +189,28 @@ class AbstractGraphModel(AbstractScatteringModel):
         every = self.of_views(context, ["coordinates"]).values()
         return neighbour_arrays([n for each in every for n in self.neighbours(each, **settings)])
 
-    def cut_stage(
-        self, neighbours: Sequence[Neighbours], context: Context
-    ) -> dict[str, np.ndarray]:
+    def ranked_neighbours(self, context: Context) -> Sequence[Neighbours]:
+        """Neighbours of all samples, from which the graphs are made.
+
+        Args:
+            context: The results of earlier stages.
+
+        Returns:
+            Neighbours, once for each of several distances: by default those in scattering space.
+        """
+        return neighbours_of(context.results["neighbours"])
+
+    def cut_stage(self, context: Context) -> dict[str, np.ndarray]:
         """The stage of a fit that cuts the mean graph of its samples.
 
         Args:
-            neighbours: Neighbours of all samples, once for each of several distances.
             context: What the stage is given.
 
         Returns:
             The arrays of the clustering.
         """
         return cut_mean_graph(
-            neighbours,
+            self.ranked_neighbours(context),
             self.num_neighbours,
             self.num_clusters,
             self.num_restarts,
@@ -215,21 +218,6 @@ class AbstractGraphModel(AbstractScatteringModel):
             context.callback,
             weight=context.data.relative_weights,
         ).arrays()
-
-
-def extended(outcome: Outcome, affinities: "scipy.sparse.csr_array") -> PointClusters:
-    """New samples assigned to the centres of a fit by their affinities.
-
-    Args:
-        outcome: The outcome of the fit.
-        affinities: Those to the samples, or representatives, that were fitted.
-
-    Returns:
-        The assignment to centres.
-    """
-    stored = outcome.extras
-    embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
-    return nearest_centres(embedding.extend(affinities), stored["centres"])
 
 
 Affinity = Literal["auto", "graph", "representatives"]
@@ -309,24 +297,15 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
                 for n in self.removed
             )
             return (*near, FitStage("cut", self._cut_through_representatives))
-        return FitStage("neighbours", self.neighbours_stage), FitStage("cut", self._cut)
+        return FitStage("neighbours", self.neighbours_stage), FitStage("cut", self.cut_stage)
 
-    def _cut(self, context: Context) -> dict[str, np.ndarray]:
-        return self.cut_stage(neighbours_of(context.results["neighbours"]), context)
-
-    def extras(self, context: Context) -> dict[str, np.ndarray]:
-        """The directions, and with a graph of all samples their coordinates."""
-        extras = super().extras(context)
-        if "neighbours" in context.results:
-            extras |= self.of_views(context, ["coordinates"])
-        return extras
-
-    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
-        """Assigns images by their affinities to the samples or representatives of the fit."""
+    def affinities_of_new(
+        self, outcome: Outcome, data: Data, callback: Callback
+    ) -> "scipy.sparse.csr_array":
+        """Affinities to the samples or representatives of the fit."""
         stored = outcome.extras
         if "coordinates" in stored:
-            near = self.neighbours_of_new(outcome, data, callback)
-            return self.extended_by_graph(outcome, near)
+            return super().affinities_of_new(outcome, data, callback)
         coordinates = self.coordinates_of(outcome, data, callback)
         most, graphs = max(self.num_neighbours), []
         for n, sigmas in zip(self.removed, stored["sigmas"], strict=True):
@@ -334,17 +313,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
             chosen = stored[f"representatives_{n}"]
             near = nearest_neighbours(window, chosen, most, mesh=data.mesh)
             graphs.append(self._gaussians(near, len(chosen), sigmas))
-        return extended(outcome, _side_by_side(graphs))
-
-    def neighbours_of_new(
-        self, outcome: Outcome, data: Data, callback: Callback = ignore
-    ) -> Sequence[Neighbours]:
-        """In scattering space, of each view."""
-        near: list[Neighbours] = []
-        for end, view in self.views.items():
-            coordinates = view.coordinates_of(outcome, data, callback, end)
-            near += self.neighbours_among_fitted(coordinates, outcome, data, end)
-        return near
+        return _side_by_side(graphs)
 
     def num_compared(self, count: int) -> int:
         """Counts the neighbours that the largest graph needs; 0 with representatives."""

@@ -661,10 +661,7 @@ class ResidualBackbone(AbstractBatchBackbone):
         return self._read(image, _identity, _apply)
 
     def _read(
-        self,
-        image: Array,
-        each: Callable[[Layer], Layer],
-        normalise: Callable[[Any, Array], Array],
+        self, image: Array, each: Callable[[Layer], Layer], normalise: Callable[[Any, Array], Array]
     ) -> Array:
         hidden = each(self.stem)(2 * image - 1)
         if self.stem_norm is not None:

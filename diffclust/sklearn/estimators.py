@@ -182,7 +182,6 @@ class Clusterer(ClusterMixin, BaseEstimator):
         Raises:
             ValueError: If an argument is not what it should be.
         """
-        del y
         array = self._checked(X, reset=True)
         model = self._model.from_settings(self._settings())
         if model.num_clusters > len(array):
@@ -231,7 +230,6 @@ class Clusterer(ClusterMixin, BaseEstimator):
         Returns:
             A number.
         """
-        del y
         return -float(np.sum(self._apply("predict", X).distances))
 
     def _apply(self, method: str, X: Any) -> Any:
@@ -297,7 +295,6 @@ class Mixture(Clusterer):
         Returns:
             A number.
         """
-        del y
         return float(np.mean(self.score_samples(X)))
 
 
