@@ -117,6 +117,7 @@ _FEATURES = dataclasses.replace(
     _EMBEDDED, criterion="loss", distance="distance in the feature space", space="feature space"
 )
 
+_invariant = functools.partial(Method, published=True, comparable=True, has_evidence=True)
 _graph = functools.partial(
     Method,
     solver="graph",
@@ -140,22 +141,8 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("kmeans", "KMeans", "K-means", moves="nothing", comparable=True),
-        Method(
-            "ai-kmeans",
-            "AffineInvariantKMeans",
-            "AI K-means",
-            published=True,
-            comparable=True,
-            has_evidence=True,
-        ),
-        Method(
-            ALIGNING,
-            "DeformationInvariantKMeans",
-            "DI K-means",
-            published=True,
-            comparable=True,
-            has_evidence=True,
-        ),
+        _invariant("ai-kmeans", "AffineInvariantKMeans", "AI K-means"),
+        _invariant(ALIGNING, "DeformationInvariantKMeans", "DI K-means"),
         _graph(
             "scattering-kmeans", "ScatteringKMeans", "K-means in scattering space", words=_FEATURES
         ),

@@ -91,11 +91,6 @@ class PlannedFit:
         """Samples a chunk of the fit."""
         return self.chunk_size or self.model.chunk_size_for(self.description)
 
-    @property
-    def rng(self) -> np.random.Generator:
-        """A generator that depends on the key."""
-        return numpy_generator(self.key)
-
     def rehearse(
         self,
         count: int,
@@ -116,7 +111,7 @@ class PlannedFit:
         """
         samples = self.samples
         if count < len(samples):
-            chosen = self.rng.choice(len(samples), count, replace=False)
+            chosen = numpy_generator(self.key).choice(len(samples), count, replace=False)
             samples = np.asarray(samples[np.sort(chosen)])
         settings = {"key": self.key, "chunk_size": chunk_size, "seconds": self.seconds}
         return rehearse(model or self.model, samples, until=until, **settings)
@@ -382,7 +377,7 @@ def _directions(fit: PlannedFit, few: int, seen: Rehearsal, views: int) -> Stage
     # The covariance grows with the images and the square of the features; the eigenvectors with
     # some power of the features, near the cube. Both are timed on problems of fewer features.
     small, large = (min(size, features) for features in _DIRECTION_SIZES)
-    rng = fit.rng
+    rng = numpy_generator(fit.key)
 
     def of(features: int, number: int) -> StageCost:
         rows = rng.random((number, features), dtype=np.float32)
@@ -409,7 +404,7 @@ def _search(fit: PlannedFit) -> StageCost:
     wanted = model.num_compared(count)
     if not wanted:
         return StageCost.of("neighbours", 0.0, 0.0)
-    rows = fit.rng.standard_normal((count, model.num_dimensions), dtype=np.float32)
+    rows = numpy_generator(fit.key).standard_normal((count, model.num_dimensions), dtype=np.float32)
     queries = rows[: min(count, 512)]
     spare = max(48, 6 * wanted) if len(model.removed) > 1 else wanted
     cost = _timed("neighbours", lambda: nearest_neighbours(queries, rows, spare))

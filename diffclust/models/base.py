@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -45,10 +45,23 @@ class AbstractModel(AbstractSettings):
     Attributes:
         num_clusters: K.
         num_restarts: Runs from different seeds; the one of least loss is kept.
+        transform_names: Names of the transforms that move prototypes, in the order in which they
+            act.
+        removed: How many leading directions of its features each of its graphs leaves out.
+        least_size: The fewest pixels, landmarks or values that a sample consists of.
+        registers: Whether samples are registered before they are clustered.
+        makes_grey: Whether registration makes one channel of any number of them.
+        spatial_transform: The map of coordinates that moves images; None where nothing does.
     """
 
     num_clusters: int = eqx.field(static=True)
     num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
+    transform_names: ClassVar[tuple[str, ...]] = ()
+    removed: ClassVar[tuple[int, ...]] = ()
+    least_size: ClassVar[int] = 1
+    registers: ClassVar[bool] = False
+    makes_grey: ClassVar[bool] = False
+    spatial_transform: ClassVar[AbstractSpatialTransform | None] = None
 
     @property
     def descriptor(self) -> Method:
@@ -71,39 +84,9 @@ class AbstractModel(AbstractSettings):
         return self.words.criterion
 
     @property
-    def transform_names(self) -> tuple[str, ...]:
-        """Names of the transforms that move prototypes, in the order in which they act."""
-        return ()
-
-    @property
     def composition(self) -> str:
         """The types of the model and of its parts, one within the other."""
         return types_of(self)
-
-    @property
-    def removed(self) -> tuple[int, ...]:
-        """How many leading directions of its features each of its graphs leaves out."""
-        return ()
-
-    @property
-    def least_size(self) -> int:
-        """The fewest pixels, landmarks or values that a sample consists of."""
-        return 1
-
-    @property
-    def registers(self) -> bool:
-        """Whether samples are registered before they are clustered."""
-        return False
-
-    @property
-    def makes_grey(self) -> bool:
-        """Whether registration makes one channel of any number of them."""
-        return False
-
-    @property
-    def spatial_transform(self) -> AbstractSpatialTransform | None:
-        """The map of coordinates that moves images; None where nothing does."""
-        return None
 
     def registered_shape(self, shape: tuple[int, ...], /) -> tuple[int, ...]:
         """The shape of a registered sample.
@@ -283,9 +266,8 @@ class AbstractModel(AbstractSettings):
         Returns:
             A multiple of 16; see `diffclust.parallel.default_chunk_size`.
         """
-        copies, streamed = self.working_copies(description), description.streamed
-        size = description.largest_share
-        return default_chunk_size(description.sample, size, copies, streamed=streamed)
+        copies, size = self.working_copies(description), description.largest_share
+        return default_chunk_size(description.sample, size, copies, streamed=description.streamed)
 
     def state_bytes(self, shape: tuple[int, ...]) -> int:
         """Bytes of the arrays that a fit holds, beside the samples that it is given.
@@ -380,11 +362,12 @@ class AbstractModel(AbstractSettings):
         if prototypes is not None and assignments is not None:
             raise ValueError("give prototypes or assignments to start from, not both")
         groups = selection.groups(self.num_clusters, noun, assignments)
-        start = model._checked_start(selection.description, prototypes, groups)
+        description = selection.select(selection.every)[0].description
+        start = model._checked_start(description, prototypes, groups)
         _validation.cluster_count(
             self.num_clusters, selection.num_positive, f"{plural(noun)} of positive weight"
         )
-        data, description = selection.every, model.prepared_description(selection.description)
+        data, description = selection.every, model.prepared_description(description)
         if chunk_size is None:
             data = dataclasses.replace(data, chunk_size=model.chunk_size_for(description))
         with on_terminal(callback, model.num_restarts) as shown:

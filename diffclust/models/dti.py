@@ -1,6 +1,6 @@
 """Transformation-invariant K-means and mixtures: prototypes are moved onto the samples."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 
@@ -10,7 +10,13 @@ from diffclust.models.gradient import (
     PrototypeObjective,
     mixture,
 )
-from diffclust.models.settings import BackboneName, MixtureSettings, PrototypeWarpSettings, Training
+from diffclust.models.settings import (
+    BackboneName,
+    MixtureSettings,
+    PrototypeWarpSettings,
+    PublishedSettings,
+    Training,
+)
 
 _PUBLISHED: dict[str, Any] = {
     "transforms": "aff-morpho-tps",
@@ -20,7 +26,7 @@ _PUBLISHED: dict[str, Any] = {
 """What both DTI models share of the paper's settings (Sec. 4.2) and the authors' configuration."""
 
 
-class AbstractDTIModel(PrototypeWarpSettings, AbstractGradientModel):
+class AbstractDTIModel(PublishedSettings, PrototypeWarpSettings, AbstractGradientModel):
     """A network predicts how each prototype is moved onto each image.
 
     Attributes:
@@ -56,31 +62,22 @@ class AbstractDTIModel(PrototypeWarpSettings, AbstractGradientModel):
 class DTIKMeans(AbstractDTIModel):
     """DTI K-means: a network predicts how each prototype is moved onto each image.
 
+    Attributes:
+        published: The authors' settings for the MNIST test digits, by their configuration: Adam at
+            a rate of 0.001, a ResNet-20 with batch normalisation, 50, 100, 50 and 80 epochs with no
+            transform, aff, morpho and tps, 20 at a tenth of the rate, tiny clusters refilled every
+            50 steps, no moves. Other sets have other epochs, and USPS, Fashion-MNIST, FRGC and
+            MNIST-color other transforms: give these as settings. What stays ours: weight decay is
+            added to gradients of losses that are summed over pixels, as Eq. 4 says (the authors'
+            code takes their mean); heads begin with the weights of He et al.; Adam counts steps for
+            all weights, not from when a transform joins; prototypes begin as different images;
+            ResNet-18 has shortcuts without weights.
+
     References:
         Monnier et al., DTI clustering, Eq. 4, Sec. 4.
     """
 
-    @staticmethod
-    def as_published(num_clusters: int) -> "DTIKMeans":
-        """The authors' settings for the MNIST test digits, by their published configuration.
-
-        Adam at a rate of 0.001, a ResNet-20 with batch normalisation, 50, 100, 50 and 80 epochs
-        with no transform, aff, morpho and tps, 20 at a tenth of the rate, tiny clusters refilled
-        every 50 steps, no moves. Other sets have other epochs, and USPS, Fashion-MNIST, FRGC and
-        MNIST-color other transforms: give these as settings.
-
-        What stays ours: weight decay is added to gradients of losses that are summed over pixels,
-        as Eq. 4 says (the authors' code takes their mean); heads begin with the weights of He et
-        al.; Adam counts steps for all weights, not from when a transform joins; prototypes begin as
-        different images; ResNet-18 has shortcuts without weights.
-
-        Args:
-            num_clusters: K.
-
-        Returns:
-            The model.
-        """
-        return DTIKMeans(num_clusters, **_PUBLISHED)
+    published: ClassVar = _PUBLISHED
 
 
 class DTIGaussianMixture(MixtureSettings, AbstractDTIModel):
@@ -89,6 +86,9 @@ class DTIGaussianMixture(MixtureSettings, AbstractDTIModel):
     Attributes:
         variance_transforms: What moves variances too: `"all"` transforms, as each says (a gain of
             colour acts on them squared), or the `"spatial"` ones alone.
+        published: Those of `DTIKMeans`, with all components in every step, and variances moved by
+            the spatial transforms alone. What is moved are the variances, as Eq. 5 says; the
+            authors' code moves their roots.
 
     References:
         Monnier et al., DTI clustering, Eq. 5 and Algorithm 1.
@@ -98,21 +98,7 @@ class DTIGaussianMixture(MixtureSettings, AbstractDTIModel):
         static=True, default="all", kw_only=True
     )
 
-    @staticmethod
-    def as_published(num_clusters: int) -> "DTIGaussianMixture":
-        """The authors' settings for the MNIST test digits; see `DTIKMeans.as_published`.
-
-        All components take part in every step, and variances are moved by the spatial transforms
-        alone. What is moved are the variances, as Eq. 5 says; the authors' code moves their roots.
-
-        Args:
-            num_clusters: K.
-
-        Returns:
-            The model.
-        """
-        published = {**_PUBLISHED, "followed": None, "variance_transforms": "spatial"}
-        return DTIGaussianMixture(num_clusters, **published)
+    published: ClassVar = {**_PUBLISHED, "followed": None, "variance_transforms": "spatial"}
 
     def objective(self) -> PrototypeObjective:
         """The mixture's negative log-likelihood."""

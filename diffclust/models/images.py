@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -43,9 +43,12 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
     Attributes:
         mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
             black to the model. None for all; see `diffclust.masks`.
+        auto_register: What `register="auto"` means on a plain ground; `"auto"` for the mean over
+            frames.
     """
 
     mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
+    auto_register: ClassVar[Register] = "upright"
 
     @property
     def frame(self) -> Frame:
@@ -94,11 +97,6 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
     def pixel_mask(self) -> str | None:
         """Which pixels count where images are compared: all of those that were registered."""
         return None if self.registers else self.mask
-
-    @property
-    def auto_register(self) -> Register:
-        """What `register="auto"` means on a plain ground; `"auto"` for the mean over frames."""
-        return "upright"
 
     def resolved(self, given: Data, /) -> "AbstractImageModel":
         """The model with the frame and the ground that its images have."""

@@ -4,6 +4,7 @@ import abc
 import dataclasses
 import functools
 import math
+from typing import Any, ClassVar
 
 import equinox as eqx
 import optax
@@ -24,7 +25,13 @@ from diffclust.energies.transformed import PixelWeights
 from diffclust.image_source import Images
 from diffclust.models.base import AbstractModel
 from diffclust.models.images import AbstractImageModel, check_landmarks
-from diffclust.models.settings import PassSettings, Register, SplineSettings, WarpSettings
+from diffclust.models.settings import (
+    PassSettings,
+    PublishedSettings,
+    Register,
+    SplineSettings,
+    WarpSettings,
+)
 from diffclust.parallel import Data, Description
 from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages
 from diffclust.sampling import Boundary
@@ -55,7 +62,8 @@ PUBLISHED_RATES = (1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2)
 PUBLISHED_LANDMARKS = ((3, 3), (4, 4), (5, 5), (6, 6), (7, 7), (8, 8))
 """Landmark grids among which it chooses."""
 
-_PUBLISHED = {
+_PUBLISHED: dict[str, Any] = {
+    "learning_rate": 1e-2,
     "num_restarts": 1,
     "max_passes": 150,
     "tolerance": None,
@@ -89,17 +97,17 @@ class AbstractLloydModel(PassSettings, AbstractModel):
             channels: Channels of the images.
         """
 
-    @abc.abstractmethod
     def aligner(self) -> AbstractAligner:
-        """Returns what minimises the energy over the params."""
+        """Returns what minimises the energy over the params; by default there are none."""
+        return NoAlignment()
 
     @abc.abstractmethod
     def family(self) -> AbstractPrototypeFamily:
         """Returns how prototypes follow from aligned samples."""
 
-    @abc.abstractmethod
     def penalty(self) -> tuple[float, ...]:
-        """Returns the weights of the energy's penalty terms."""
+        """Returns the weights of the energy's penalty terms; by default there are none."""
+        return ()
 
     @property
     def stopping(self) -> Stopping:
@@ -172,9 +180,6 @@ class KMeans(AbstractPrototypeModel):
         """The squared Euclidean distance."""
         return TransformedDistance(Identity(), mask=self.pixel_mask)
 
-    def aligner(self) -> AbstractAligner:
-        return NoAlignment()
-
     def working_copies(self, description: Description) -> int:
         """The energies in all clusters, in units of an image; by measure, 20 numbers for each.
 
@@ -186,11 +191,8 @@ class KMeans(AbstractPrototypeModel):
         """Means."""
         return MeanImages()
 
-    def penalty(self) -> tuple[float, ...]:
-        return ()
 
-
-class AbstractAlignedKMeans(WarpSettings, AbstractPrototypeModel):
+class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeModel):
     """K-means with every image aligned to every prototype, within the limits of penalties.
 
     Attributes:
@@ -321,6 +323,7 @@ class AffineInvariantKMeans(AbstractAlignedKMeans):
     Attributes:
         transforms: How images are moved, in the order in which it acts: `aff`, `turn` (by any
             angle), `rot` (and perhaps mirrored) and `shift` joined by hyphens.
+        published: Those of `DeformationInvariantKMeans` without landmarks.
 
     References:
         Cosentino et al., DI K-means, Sec. 4.2; Fitzgibbon and Zisserman (2002).
@@ -328,18 +331,7 @@ class AffineInvariantKMeans(AbstractAlignedKMeans):
 
     transforms: str = eqx.field(static=True, default="aff", kw_only=True)
 
-    @staticmethod
-    def as_published(num_clusters: int, *, learning_rate: float = 1e-2) -> "AffineInvariantKMeans":
-        """The paper's own settings; see `DeformationInvariantKMeans.as_published`.
-
-        Args:
-            num_clusters: K.
-            learning_rate: Adam's, which the paper chooses out of `PUBLISHED_RATES`.
-
-        Returns:
-            The model.
-        """
-        return AffineInvariantKMeans(num_clusters, learning_rate=learning_rate, **_PUBLISHED)
+    published: ClassVar = _PUBLISHED
 
     def parts(self) -> tuple[AbstractSpatialTransform, ...]:
         """An affine map, or what else was asked for."""
@@ -358,6 +350,12 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
     Attributes:
         regularisation: Smoothing of the spline: above 0 it need not pass through the places of its
             landmarks.
+        published: Adam, unit norm, 150 passes, no penalties and no moves. Of all grids in
+            `PUBLISHED_LANDMARKS` and rates in `PUBLISHED_RATES` the paper keeps the fit of least
+            distortion (Sec. 4.3), which takes 36 fits. What it leaves open: each pass takes ten
+            steps of affine maps on blurred images and ten of splines, from the params that every
+            image had with every cluster; Adam's moments begin anew; prototypes follow after all
+            images.
 
     References:
         Cosentino et al., DI K-means, Eqs. 2 to 4, Eq. 9 (λ), Algorithm 2; ST K-means, Algorithm 2.
@@ -365,32 +363,7 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
 
     regularisation: float = eqx.field(static=True, default=0.0, kw_only=True)
 
-    @staticmethod
-    def as_published(
-        num_clusters: int, *, landmarks: tuple[int, int] = (6, 6), learning_rate: float = 1e-2
-    ) -> "DeformationInvariantKMeans":
-        """The paper's own settings: Adam, unit norm, 150 passes, no penalties and no moves.
-
-        Of all grids in `PUBLISHED_LANDMARKS` and rates in `PUBLISHED_RATES` the paper keeps the fit
-        of least distortion (Sec. 4.3), which takes 36 fits. What it leaves open: each pass takes
-        ten steps of affine maps on blurred images and ten of splines, from the params that every
-        image had with every cluster; Adam's moments begin anew; prototypes follow after all images.
-
-        Args:
-            num_clusters: K.
-            landmarks: Rows and columns of the landmark grid.
-            learning_rate: Adam's.
-
-        Returns:
-            The model.
-        """
-        return DeformationInvariantKMeans(
-            num_clusters,
-            landmarks=landmarks,
-            learning_rate=learning_rate,
-            bending_penalty=0.0,
-            **_PUBLISHED,
-        )
+    published: ClassVar = {**_PUBLISHED, "landmarks": (6, 6), "bending_penalty": 0.0}
 
     def parts(self) -> tuple[AbstractSpatialTransform, ...]:
         """The thin-plate spline over the landmark grid, and what comes before it."""

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from diffclust import _validation
-from diffclust.parallel import Data, Description
+from diffclust.parallel import Data
 from diffclust.solvers import Assignment, Outcome
 
 
@@ -19,13 +19,11 @@ class Selection:
 
     Attributes:
         every: All samples.
-        description: What is known of those that are fitted.
         is_fitted: Whether each sample of all processes is fitted; None where all are.
         num_positive: How many samples have a positive weight.
     """
 
     every: Data
-    description: Description
     is_fitted: Bool[np.ndarray, " n"] | None
     num_positive: int
 
@@ -42,18 +40,15 @@ class Selection:
         """
         weight = every.weight
         if not np.any(every.allgather(np.asarray([weight is not None]))):
-            return Selection(every, every.description, None, every.num_samples)
+            return Selection(every, None, every.num_samples)
         if weight is None:
             weight = np.ones(every.own.stop - every.own.start)
         if drop:
             weight = weight.astype(np.float64)
             every = dataclasses.replace(every, weight=weight)
         is_fitted = every.all_weights > 0
-        if not drop or is_fitted.all():
-            return Selection(every, every.description, None, int(is_fitted.sum()))
-        own = weight > 0
-        data = dataclasses.replace(every, samples=every.samples[own], weight=weight[own])
-        return Selection(every, data.description, is_fitted, int(is_fitted.sum()))
+        all_are = not drop or bool(is_fitted.all())
+        return Selection(every, None if all_are else is_fitted, int(is_fitted.sum()))
 
     def select(self, data: Data) -> tuple[Data, dict[str, np.ndarray]]:
         """A stage of a fit that leaves samples of weight zero out.

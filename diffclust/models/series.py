@@ -1,6 +1,6 @@
 """K-means of series over time, each warped onto the mean of its cluster."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -43,11 +43,7 @@ class SeriesKMeans(AbstractLloydModel):
     warp_penalty: float = eqx.field(static=True, default=0.05, kw_only=True)
     standardise: bool = eqx.field(static=True, default=True, kw_only=True)
     representation: Representation = eqx.field(static=True, default="values", kw_only=True)
-
-    @property
-    def least_size(self) -> int:
-        """A series needs two values."""
-        return 2
+    least_size: ClassVar[int] = 2
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after the warp."""

@@ -7,7 +7,7 @@ A model lists the groups before its abstract class, and gives its own default wh
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ BackboneName = Literal["strided", "residual", "residual-batch-norm"]
 Register = Literal["none", "place", "upright", "auto"]
 Ground = Literal["auto", "none", "dark", "light", "colour", "keep"]
 S = TypeVar("S", bound="AbstractSettings")
+P = TypeVar("P", bound="PublishedSettings")
 
 
 class AbstractSettings(eqx.Module):
@@ -84,6 +85,29 @@ class AbstractSettings(eqx.Module):
                 own = given.keys() & group.setting_types().keys()
                 given[field.name] = group.from_settings({name: given.pop(name) for name in own})
         return cls(**given)
+
+
+class PublishedSettings(eqx.Module):
+    """A method whose paper has settings of its own.
+
+    Attributes:
+        published: The paper's settings, where they differ from the defaults.
+    """
+
+    published: ClassVar[Mapping[str, Any]]
+
+    @classmethod
+    def as_published(cls: type[P], num_clusters: int, **settings: Any) -> P:
+        """The paper's own settings; the class says what the paper leaves open.
+
+        Args:
+            num_clusters: K.
+            **settings: Settings that differ from the paper's.
+
+        Returns:
+            The model.
+        """
+        return cls(num_clusters, **{**cls.published, **settings})  # pyright: ignore[reportCallIssue]
 
 
 def _types_within(kind: Any) -> set[Any]:

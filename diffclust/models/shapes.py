@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from diffclust.distances.landmarks import LandmarkDistance, between_gaussians
 from diffclust.energies import LandmarkEnergy
 from diffclust.methods import Words
 from diffclust.models.base import AbstractModel
-from diffclust.models.settings import PassSettings
+from diffclust.models.settings import PassSettings, PublishedSettings
 from diffclust.parallel import Data, Description
 from diffclust.prototypes import FrechetShapes, LandmarkGaussians, Learned, MeanShapes
 from diffclust.prototypes.base import Covariance
@@ -69,7 +69,7 @@ _DESCRIPTIONS = {
 }
 
 
-class ShapeKMeans(PassSettings, AbstractModel):
+class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
     """K-means of shapes given by landmarks, each of them a Gaussian.
 
     Shapes are registered by generalised Procrustes analysis, then assigned to the mean shape that
@@ -103,6 +103,10 @@ class ShapeKMeans(PassSettings, AbstractModel):
             paper does, and the number of dimensions plus two for the likelihood, which a cluster
             of one shape would make infinite. It is no part of the loss.
         min_variance: The least variance, as a fraction of the mean variance of all shapes.
+        published: The paper's Type II algorithm, one run from a random assignment. The paper has
+            no least variance, and does not say how many runs it makes, nor whether registration
+            takes out scale: one, and it does. `variances="per_landmark"` is Type I (dd1, and dw
+            with `distance="wasserstein"`), `"isotropic"` its round Gaussians (dr).
 
     References:
         Gattone et al., On the geodesic distance in shapes K-means clustering, Eqs. 13 and 14
@@ -127,6 +131,13 @@ class ShapeKMeans(PassSettings, AbstractModel):
     prior: float | None = eqx.field(static=True, default=None, kw_only=True)
     min_variance: float = eqx.field(static=True, default=1e-3, kw_only=True)
     num_restarts: int = eqx.field(static=True, default=20, kw_only=True)
+    least_size: ClassVar[int] = 3
+    published: ClassVar = {
+        "distance": "fisher-rao",
+        "prior": 0.0,
+        "min_variance": 1e-6,
+        "num_restarts": 1,
+    }
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
@@ -142,36 +153,6 @@ class ShapeKMeans(PassSettings, AbstractModel):
         if not 0.0 < self.min_variance < 1.0:
             raise ValueError(f"min_variance must lie between 0 and 1, not {self.min_variance}")
 
-    @staticmethod
-    def as_published(
-        num_clusters: int,
-        *,
-        distance: ShapeDistance = "fisher-rao",
-        variances: Variances = "per_cluster",
-    ) -> "ShapeKMeans":
-        """The paper's own settings: its Type II algorithm, one run from a random assignment.
-
-        The paper has no least variance, and does not say how many runs it makes, nor whether
-        registration takes out scale: one, and it does. `variances="per_landmark"` is Type I (dd1,
-        and dw with `distance="wasserstein"`), `"isotropic"` its round Gaussians (dr).
-
-        Args:
-            num_clusters: G.
-            distance: Between landmarks.
-            variances: What has variances of its own.
-
-        Returns:
-            The model.
-        """
-        return ShapeKMeans(
-            num_clusters,
-            distance=distance,
-            variances=variances,
-            prior=0.0,
-            min_variance=1e-6,
-            num_restarts=1,
-        )
-
     @property
     def registers(self) -> bool:
         """Whether anything is taken out."""
@@ -185,11 +166,6 @@ class ShapeKMeans(PassSettings, AbstractModel):
     def prototype_variances(self, prototype: LandmarkGaussians, /) -> Covariance:
         """Variances or covariances of the landmarks of mean shapes."""
         return prototype.covariance
-
-    @property
-    def least_size(self) -> int:
-        """A shape needs three landmarks."""
-        return 3
 
     @property
     def words(self) -> Words:

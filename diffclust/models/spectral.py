@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import equinox as eqx
 import jax
@@ -31,7 +31,7 @@ from diffclust.graphs.refine import distinct_neighbours, windowed_neighbours
 from diffclust.models.images import AbstractImageModel
 from diffclust.models.mean_graph import cut_mean_graph
 from diffclust.models.scattering import AbstractScatteringModel, FeatureClustering, reporter
-from diffclust.models.settings import Register, removed_for
+from diffclust.models.settings import PublishedSettings, Register, removed_for
 from diffclust.parallel import Data, Description
 from diffclust.solvers import (
     Assignment,
@@ -226,7 +226,7 @@ _MOST_IN_GRAPH = 100_000
 """Samples up to which every one is compared with every other; a minute or two on two cores."""
 
 
-class ProjectedScatteringSpectralClustering(AbstractGraphModel):
+class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphModel):
     """PSSC: scattering transform, projection onto the orthogonal complement, normalised cut.
 
     The default is a graph of all samples, which are registered first: the mean of the self-tuning
@@ -243,6 +243,7 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
         relative: Whether coefficients are taken relative to an image's contrast, without its mean
             colours; for photographs on several grounds or in changing light. Where it is not given
             and the ground is kept, the graphs with and without are averaged.
+        published: PCA to 1,000 directions, n = 2, U-SPEC with k = 5.
 
     References:
         Villar-Corrales and Morgenshtern, PSSC; Zelnik-Manor and Perona (2004), Self-tuning spectral
@@ -254,27 +255,15 @@ class ProjectedScatteringSpectralClustering(AbstractGraphModel):
     num_candidates: int = eqx.field(static=True, default=9000, kw_only=True)
     relative: bool | None = eqx.field(static=True, default=None, kw_only=True)
     register: Register = eqx.field(static=True, default="auto", kw_only=True)
-
-    @staticmethod
-    def as_published(num_clusters: int) -> "ProjectedScatteringSpectralClustering":
-        """The paper's own settings: PCA to 1,000 directions, n = 2, U-SPEC with k = 5.
-
-        Args:
-            num_clusters: K.
-
-        Returns:
-            The model.
-        """
-        return ProjectedScatteringSpectralClustering(
-            num_clusters,
-            affinity="representatives",
-            num_removed=(2,),
-            num_neighbours=(5,),
-            num_dimensions=998,
-            normalisation="largest",
-            relative=False,
-            register="none",
-        )
+    published: ClassVar = {
+        "affinity": "representatives",
+        "num_removed": (2,),
+        "num_neighbours": (5,),
+        "num_dimensions": 998,
+        "normalisation": "largest",
+        "relative": False,
+        "register": "none",
+    }
 
     @property
     def views(self) -> Mapping[str, AbstractScatteringModel]:

@@ -301,9 +301,9 @@ def make_heads(num_clusters: int, num_features: int, num_params: int, *, key: Ke
     Raises:
         ValueError: If a number is no integer or too small.
     """
-    sizes = {"num_clusters": (num_clusters, 1), "num_features": (num_features, 1)}
-    for name, (value, least) in {**sizes, "num_params": (num_params, 0)}.items():
-        check.count(value, name, least=least)
+    check.count(num_clusters, "num_clusters")
+    check.count(num_features, "num_features")
+    check.count(num_params, "num_params", least=0)
     keys = jax.random.split(key, num_clusters)
     return eqx.filter_vmap(lambda key: Head(num_features, num_params, key=key))(keys)
 

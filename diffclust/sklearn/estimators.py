@@ -121,18 +121,15 @@ class Clusterer(ClusterMixin, BaseEstimator):
         along = np.random.default_rng(0).normal(size=rows.shape[1])
         return np.argsort(rows.astype(np.float64) @ along, kind="stable")
 
-    def _least_features(self) -> int:
-        """How many numbers a row must have at least."""
-        least = self._model.from_settings(self._settings()).least_size
-        return least * (self.num_dimensions if self._method.sample_kind == "shape" else 1)
-
-    def _checked(self, X: Any, *, reset: bool) -> np.ndarray:
-        """Samples as an array of floats; `n_features_in_` is set or compared."""
+    def _checked(self, X: Any, model: AbstractModel | None = None) -> np.ndarray:
+        """Samples as an array of floats; given a model, `n_features_in_` is set, else compared."""
         needed: dict[str, Any] = {"dtype": [np.float64, np.float32], "estimator": self}
-        if reset:
-            is_shape = self._method.sample_kind == "shape"
+        reset, is_shape = model is not None, self._method.sample_kind == "shape"
+        if model is not None:
             needed["ensure_min_samples"] = 2 if is_shape or self._method.solver == "graph" else 1
-            needed["ensure_min_features"] = self._least_features()
+            needed["ensure_min_features"] = model.least_size * (
+                self.num_dimensions if is_shape else 1
+            )
         if not (isinstance(X, np.ndarray | jax.Array) and X.ndim > 2):
             return validate_data(self, X, reset=reset, **needed)
         given = np.asarray(X)
@@ -182,8 +179,8 @@ class Clusterer(ClusterMixin, BaseEstimator):
         Raises:
             ValueError: If an argument is not what it should be.
         """
-        array = self._checked(X, reset=True)
         model = self._model.from_settings(self._settings())
+        array = self._checked(X, model)
         if model.num_clusters > len(array):
             raise ValueError(
                 f"n_samples={len(array)} should be >= n_clusters={model.num_clusters}."
@@ -235,7 +232,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
     def _apply(self, method: str, X: Any) -> Any:
         """Applies a method of the result to samples; arrays become floats of the samples' kind."""
         check_is_fitted(self)
-        array = self._checked(X, reset=False)
+        array = self._checked(X)
         with self._precision(array):
             values = getattr(self.result_, method)(self._samples(array))
         return values.astype(array.dtype) if isinstance(values, np.ndarray) else values
