@@ -22,11 +22,11 @@ def strangers(result: Result, samples: Any, assignment: Assignment) -> Float[np.
         assignment: What `result.predict` said of them.
 
     Returns:
-        The `p_values` by the model's own measure of strangeness: the distances, or of a graph those
+        The `p_values` by the model's own nonconformity scores: the distances, or of a graph those
         to the nearest fitted samples. Directions that were found of few samples fit these better
         than others, so that small fits give more small values.
     """
-    fitted, new = result.model.strangeness(result.outcome, samples, assignment)
+    fitted, new = result.model.nonconformity(result.outcome, samples, assignment)
     return p_values(
         dataclasses.replace(result.outcome.assignment, distances=fitted),
         dataclasses.replace(assignment, distances=new),

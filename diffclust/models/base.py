@@ -356,18 +356,18 @@ class AbstractModel(AbstractSettings):
             weight = _validation.weights(sample_weight, count, what=noun)
             if chunk_size is not None:
                 _validation.count(chunk_size, "chunk_size")
-        every = Data(array, weight, chunk_size, mesh)
-        _validation.cluster_count(self.num_clusters, every.num_samples, plural(noun))
-        selection = Selection.of(every, drop=self.descriptor.drops_weightless)
+        data = Data(array, weight, chunk_size, mesh)
+        _validation.cluster_count(self.num_clusters, data.num_samples, plural(noun))
+        selection = Selection.of(data, drop=self.descriptor.drops_weightless)
         if prototypes is not None and assignments is not None:
             raise ValueError("give prototypes or assignments to start from, not both")
         groups = selection.groups(self.num_clusters, noun, assignments)
-        description = selection.select(selection.every)[0].description
+        description = selection.select(selection.data)[0].description
         start = model._checked_start(description, prototypes, groups)
         _validation.cluster_count(
             self.num_clusters, selection.num_positive, f"{plural(noun)} of positive weight"
         )
-        data, description = selection.every, model.prepared_description(description)
+        data, description = selection.data, model.prepared_description(description)
         if chunk_size is None:
             data = dataclasses.replace(data, chunk_size=model.chunk_size_for(description))
         with on_terminal(callback, model.num_restarts) as shown:
@@ -459,10 +459,10 @@ class AbstractModel(AbstractSettings):
         assert solver is not None
         return assign_samples(solver, outcome.learned, data, callback=callback)
 
-    def strangeness(
+    def nonconformity(
         self, outcome: Outcome, samples: Any, assignment: Assignment, /
     ) -> tuple[Float[np.ndarray, " fitted"], Float[np.ndarray, " n"]]:
-        """How unlike their clusters samples are, on one scale for those of a fit and new ones.
+        """How poorly samples conform to their clusters, on one scale for fitted and new ones.
 
         Args:
             outcome: The outcome of a fit of this model.

@@ -1,4 +1,4 @@
-"""K-means and its two invariant kin, each a transform, a penalty and an aligner."""
+"""K-means and its two invariant relatives: each a transform, a penalty and an aligner."""
 
 import abc
 import dataclasses

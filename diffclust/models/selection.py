@@ -18,37 +18,37 @@ class Selection:
     """The samples that a fit is given.
 
     Attributes:
-        every: All samples.
+        data: All samples.
         is_fitted: Whether each sample of all processes is fitted; None where all are.
         num_positive: How many samples have a positive weight.
     """
 
-    every: Data
+    data: Data
     is_fitted: Bool[np.ndarray, " n"] | None
     num_positive: int
 
     @staticmethod
-    def of(every: Data, *, drop: bool) -> "Selection":
+    def of(data: Data, *, drop: bool) -> "Selection":
         """Leaves out samples of weight zero where that is asked for.
 
         Args:
-            every: All samples.
+            data: All samples.
             drop: Whether samples of weight zero are left out.
 
         Returns:
             The selection.
         """
-        weight = every.weight
-        if not np.any(every.allgather(np.asarray([weight is not None]))):
-            return Selection(every, None, every.num_samples)
+        weight = data.weight
+        if not np.any(data.allgather(np.asarray([weight is not None]))):
+            return Selection(data, None, data.num_samples)
         if weight is None:
-            weight = np.ones(every.own.stop - every.own.start)
+            weight = np.ones(data.own.stop - data.own.start)
         if drop:
             weight = weight.astype(np.float64)
-            every = dataclasses.replace(every, weight=weight)
-        is_fitted = every.all_weights > 0
+            data = dataclasses.replace(data, weight=weight)
+        is_fitted = data.all_weights > 0
         all_are = not drop or bool(is_fitted.all())
-        return Selection(every, None if all_are else is_fitted, int(is_fitted.sum()))
+        return Selection(data, None if all_are else is_fitted, int(is_fitted.sum()))
 
     def select(self, data: Data) -> tuple[Data, dict[str, np.ndarray]]:
         """A stage of a fit that leaves samples of weight zero out.
@@ -61,7 +61,7 @@ class Selection:
         """
         if self.is_fitted is None:
             return data, {}
-        own, weight = self.is_fitted[self.every.own], self.every.weight
+        own, weight = self.is_fitted[self.data.own], self.data.weight
         assert weight is not None
         return dataclasses.replace(data, samples=data.samples[own], weight=weight[own]), {}
 
@@ -83,8 +83,8 @@ class Selection:
         """
         if assignments is None:
             return None
-        every = self.every.allgather(np.asarray(assignments))
-        groups = _validation.groups(every, self.every.num_samples, num_clusters, noun)
+        groups = self.data.allgather(np.asarray(assignments))
+        groups = _validation.groups(groups, self.data.num_samples, num_clusters, noun)
         if self.is_fitted is None:
             return groups
         groups = groups[self.is_fitted]
@@ -102,11 +102,11 @@ class Selection:
         """
         if self.is_fitted is None:
             return outcome
-        others = np.flatnonzero(~self.is_fitted[self.every.own])
+        others = np.flatnonzero(~self.is_fitted[self.data.own])
         # A process in which all are fitted assigns one in vain, for arrays of the right kinds.
         asked = others if others.size else np.zeros(1, np.int64)
-        rest = assign(outcome, self.every.local(asked, outcome.chunk_size))
-        rest = self.every.allgather(jax.tree.map(lambda part: part[: others.size], rest))
+        rest = assign(outcome, self.data.local(asked, outcome.chunk_size))
+        rest = self.data.allgather(jax.tree.map(lambda part: part[: others.size], rest))
         fitted = np.flatnonzero(self.is_fitted)
         order = np.argsort(np.concatenate([fitted, np.flatnonzero(~self.is_fitted)]))
         assignment = jax.tree.map(

@@ -1,7 +1,7 @@
 """Groups of settings that several models share, each declared and documented once.
 
 A model lists the groups before its abstract class, and gives its own default where it has another:
-`class KMeans(MaskSettings, SearchSettings, AbstractPrototypeModel)`.
+`class GaussianMixture(MixtureSettings, AbstractGradientModel)`.
 """
 
 import dataclasses

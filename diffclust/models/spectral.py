@@ -158,7 +158,7 @@ class AbstractGraphModel(AbstractScatteringModel):
             extras |= self.of_views(context, ["coordinates"])
         return extras
 
-    def strangeness(
+    def nonconformity(
         self, outcome: Outcome, samples: Any, assignment: Assignment, /
     ) -> tuple[np.ndarray, np.ndarray]:
         """The distances to the k-th neighbours among the fitted samples, summed over graphs.
@@ -168,7 +168,7 @@ class AbstractGraphModel(AbstractScatteringModel):
         """
         scales = outcome.extras.get("scales")
         if scales is None:
-            return super().strangeness(outcome, samples, assignment)
+            return super().nonconformity(outcome, samples, assignment)
         # Each distance counts alike, whatever its unit.
         units = np.median(scales, axis=1, keepdims=True)
         data = Data(self.prepared(samples), None, outcome.chunk_size)
