@@ -5,11 +5,7 @@ from typing import Any, ClassVar, Literal
 import equinox as eqx
 
 from diffclust.alignment import AbstractAligner, Descent, Prediction, Sequential, Stage
-from diffclust.models.gradient import (
-    AbstractGradientModel,
-    PrototypeObjective,
-    mixture,
-)
+from diffclust.models.gradient import AbstractGradientModel, PrototypeObjective, mixture
 from diffclust.models.settings import (
     BackboneName,
     MixtureSettings,

@@ -136,14 +136,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
         array = check_array(given, allow_nd=True, **needed)
         if given.dtype == np.uint8:
             array = array / 255  # as the library itself takes them
-        count = int(np.prod(array.shape[1:]))
-        if reset:
-            self.n_features_in_ = count
-        elif count != self.n_features_in_:
-            raise ValueError(
-                f"X has {count} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input"
-            )
+        validate_data(self, array.reshape(len(array), -1), reset=reset, skip_check_array=True)
         return array
 
     def _samples(self, X: np.ndarray) -> np.ndarray:
