@@ -22,11 +22,11 @@ _STAGES = {
 
 _ACTIVITIES = {"seeding": "seeding", "split": "split and merge"}
 
-_BESIDE = 20
-"""Columns that are kept for the bar and the time beside it."""
+_RESERVED_COLUMNS = 20
+"""Columns that are reserved for the bar and the time beside it."""
 
-_UNITS = 1000
-"""What a whole fit is on the bar."""
+_BAR_LENGTH = 1000
+"""Length of the bar for a whole fit."""
 
 _WEIGHTS = {
     "features": 4.0,
@@ -34,16 +34,14 @@ _WEIGHTS = {
     "representatives": 2.0,
     "pairs": 8.0,
     "cut": 4.0,
-    "clusters": 1.0,
-    "means": 1.0,
     "alignments": 2.0,
 }
-"""How long the stages of a spectral method take, beside each other."""
+"""How long the stages of a spectral method take relative to the others, which count 1."""
 
-_PASSES = 12
-"""Passes of the first restart, of which nobody knows how many there will be."""
+_EXPECTED_PASSES = 12
+"""Passes that are expected of the first restart."""
 
-_FIRST_ESTIMATE, _LEAST_DONE = 3.0, 0.05
+_MIN_SECONDS, _MIN_DONE = 3.0, 0.05
 """Seconds and share of the fit after which the time that is left is estimated."""
 
 
@@ -78,10 +76,10 @@ class Fraction:
         Returns:
             What is done of the whole fit, from 0 to 1.
         """
-        self.done = max(self.done, min(self._of(progress), 1.0))
+        self.done = max(self.done, min(self._fraction_of(progress), 1.0))
         return self.done
 
-    def _of(self, progress: Progress) -> float:
+    def _fraction_of(self, progress: Progress) -> float:
         stage, part = progress.stage, progress.done / max(progress.total, 1)
         if progress.stages:
             # Their names say, after the kind, which of several it is: `features_relative`.
@@ -101,9 +99,9 @@ class Fraction:
         passes = progress.iteration + (part if stage in ("pass", "refine") else 0.0)
         self._passes[here] = max(passes, self._passes.get(here, 0.0))
         before = [count for at, count in self._passes.items() if at != here]
-        usual = max(sum(before) / len(before), 1.0) if before else _PASSES
+        expected = max(sum(before) / len(before), 1.0) if before else _EXPECTED_PASSES
         # Ever more slowly towards the end of a restart that is longer than usual.
-        now = passes / max(usual, 1.25 * passes)
+        now = passes / max(expected, 1.25 * passes)
         weight = 0.5 if stage == "refine" else 1.0
         return (here + weight * now) / (self._restarts + 0.5)
 
@@ -163,14 +161,14 @@ class ProgressBar:
             progress: What the solver reports.
         """
         now = time.monotonic()
-        is_new, words = self._starts_phase(progress), self._words(progress, now)
+        is_new, words = self._starts_phase(progress), self._description(progress, now)
         if self._bar is not None:
             done = self._fraction(progress)
-            left = self._left(progress, now, done)
-            room = self._bar.console.width - _BESIDE - len(left)
+            left = self._time_left(progress, now, done)
+            room = self._bar.console.width - _RESERVED_COLUMNS - len(left)
             while len(words) > 1 and len(", ".join(words)) > room:
                 words.pop()
-            self.show(", ".join(words), round(_UNITS * done), _UNITS, left=left)
+            self.show(", ".join(words), round(_BAR_LENGTH * done), _BAR_LENGTH, left=left)
             return
         self._print_restart(progress)
         if is_new and progress.iteration > 0:
@@ -188,12 +186,12 @@ class ProgressBar:
             print(f"restart {number} of {self._restarts} done{loss}", file=sys.stderr, flush=True)
         self._last = now
 
-    def _left(self, progress: Progress, now: float, done: float) -> str:
-        """How long the rest of what the bar shows may take, in words."""
+    def _time_left(self, progress: Progress, now: float, done: float) -> str:
+        """The time that the rest of the fit may take, in words."""
         self._start = now if self._start is None else self._start
         seconds = now - self._start
         # Steps have their own estimate, of one phase.
-        if progress.stage == "step" or seconds < _FIRST_ESTIMATE or done < _LEAST_DONE:
+        if progress.stage == "step" or seconds < _MIN_SECONDS or done < _MIN_DONE:
             return ""
         return f"about {_clock(seconds * (1.0 - done) / done)} left"
 
@@ -234,13 +232,16 @@ class ProgressBar:
 
         def show(progress: Progress) -> None:
             now, done = time.monotonic(), (number + fraction(progress)) / total
-            words, left = ", ".join(self._words(progress, now)), self._left(progress, now, done)
-            self.show(prefix + words, round(_UNITS * done), _UNITS, left=left)
+            words, left = (
+                ", ".join(self._description(progress, now)),
+                self._time_left(progress, now, done),
+            )
+            self.show(prefix + words, round(_BAR_LENGTH * done), _BAR_LENGTH, left=left)
 
         return show
 
-    def _words(self, progress: Progress, now: float) -> list[str]:
-        """What a fit is doing, the most important first."""
+    def _description(self, progress: Progress, now: float) -> list[str]:
+        """What the fit is doing, in words, the most important first."""
         stage, least = progress.stage, progress.least
         if stage in _STAGES:
             return [_STAGES[stage]]

@@ -159,8 +159,8 @@ def test_the_time_left_of_several_fits_is_that_of_all(monkeypatch: pytest.Monkey
 def test_the_time_left_of_steps_is_that_of_all_restarts() -> None:
     bar = ProgressBar(3)
     step = functools.partial(Progress, "step", 1, 0, total=100, samples=0)
-    assert not any("left" in word for word in bar._words(step(done=10), 0.0))
-    words = bar._words(step(done=20), 10.0)
+    assert not any("left" in word for word in bar._description(step(done=10), 0.0))
+    words = bar._description(step(done=20), 10.0)
     # A second a step: 80 of this restart, and 100 of the third.
     assert "3:00 left or more" in words
 

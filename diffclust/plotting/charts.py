@@ -294,9 +294,7 @@ def runs_of_equal(groups: Sequence[Hashable] | None, count: int) -> list[slice]:
     Returns:
         A slice for each run.
     """
-    if groups is None:
-        return [slice(0, count)]
-    ends = [i for i in range(1, count) if groups[i] != groups[i - 1]]
+    ends = [i for i in range(1, count) if groups and groups[i] != groups[i - 1]]
     return [slice(*part) for part in itertools.pairwise([0, *ends, count])]
 
 

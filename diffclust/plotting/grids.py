@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust.models import Result
+from diffclust.plotting.shapes import polyline
 from diffclust.transforms import AbstractSpatialTransform
 
 
@@ -52,7 +53,7 @@ def warped_grids(
     drawn = (warped + 1) / 2 * side[:, None, None]
     # A map may throw points far away, where digits would only fill the file.
     rounded = np.round(np.clip(drawn, -10 * longest, 10 * longest)).astype(int)
-    return ["".join(_polyline(line) for line in np.moveaxis(one, 0, -1)) for one in rounded]
+    return ["".join(map(_grid_line, np.moveaxis(grid, 0, -1))) for grid in rounded]
 
 
 @eqx.filter_jit
@@ -64,10 +65,8 @@ def _warp(
     return jax.vmap(transform.bind_map(points))(params)
 
 
-def _polyline(points: np.ndarray) -> str:
-    """Points of shape `(points, 2)` as SVG path commands, relative ones as they are shorter."""
+def _grid_line(points: np.ndarray) -> str:
+    """Points of shape `(points, 2)` as an SVG path; of a straight line only its ends."""
     chord = np.linspace(points[0], points[-1], len(points))
-    if np.abs(points - chord).max() <= 2:
-        points = points[[0, -1]]
-    steps = " ".join(f"{x} {y}" for x, y in np.diff(points, axis=0))
-    return f"M{points[0, 0]} {points[0, 1]}l{steps}"
+    is_straight = np.abs(points - chord).max() <= 2
+    return polyline(points[[0, -1]] if is_straight else points)

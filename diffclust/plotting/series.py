@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
-from diffclust.plotting.shapes import SIDE, drawing, stroked
+from diffclust.plotting.shapes import SIDE, drawing, polyline, stroked
 
 MOST_POINTS = 120
 """Of a curve that is drawn; of longer series every second value, or every third."""
@@ -68,9 +68,8 @@ class CurveFrame:
         for channel in y.T:
             seen = np.flatnonzero(np.isfinite(channel))
             for run in np.split(seen, np.flatnonzero(np.diff(seen) > 1) + 1):
-                points = np.round(np.stack([x[run], channel[run]], axis=1)).astype(int)
-                steps = " ".join(f"{right} {down}" for right, down in np.diff(points, axis=0))
-                parts += [f"M{points[0, 0]} {points[0, 1]}l{steps}"] if len(run) > 1 else []
+                if len(run) > 1:
+                    parts.append(polyline(np.stack([x[run], channel[run]], axis=1)))
         return "".join(parts)
 
     def drawn_shape(self, series: Float[np.ndarray, "length channels"]) -> str:

@@ -5,7 +5,7 @@ import html
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Real
 
 from diffclust._renamed import renamed_keywords
 from diffclust.models import Result
@@ -22,7 +22,7 @@ _LABELS = 45
 _MARGIN = 0.07
 """Around a frame, as a share of its longer side; names of landmarks stand there."""
 
-_STRAY = 0.5
+_MAX_OVERHANG = 0.5
 """How far a frame follows shapes that lie far outside, as a share of the mean shapes' extent."""
 
 
@@ -45,6 +45,20 @@ def stroked(path: str) -> str:
         'stroke-width="var(--stroke, 1)" stroke-linejoin="round" '
         'vector-effect="non-scaling-stroke"/>'
     )
+
+
+def polyline(points: Real[np.ndarray, "n 2"]) -> str:
+    """Points joined by a line, in whole units and relative to each other, as that is shorter.
+
+    Args:
+        points: Units from the left and from above.
+
+    Returns:
+        The `d` attribute of an SVG path.
+    """
+    rounded = np.round(points).astype(int)
+    steps = " ".join(f"{x} {y}" for x, y in np.diff(rounded, axis=0).tolist())
+    return f"M{rounded[0, 0]} {rounded[0, 1]}l{steps}"
 
 
 def drawing(width: int, height: int, content: str, *, alt: str) -> str:
@@ -151,9 +165,7 @@ class ShapeFrame:
         Returns:
             The `d` attribute of an SVG path.
         """
-        points = np.round(self.place(shape)).astype(int)
-        steps = " ".join(f"{x} {y}" for x, y in np.diff(points, axis=0).tolist())
-        return f"M{points[0, 0]} {points[0, 1]}l{steps}z"
+        return f"{polyline(self.place(shape))}z"
 
     def dots(self, shapes: Shapes) -> str:
         """A dot for every landmark of every shape, as round ends of lines without length.
@@ -283,7 +295,7 @@ def shape_frame(
     variances = np.einsum("di,...de,ei->...i", axes, covariances, axes).reshape(-1, 2)
     reach = 2.0 * np.sqrt(np.maximum(variances, 0.0))
     low, high = (centres - reach).min(axis=0), (centres + reach).max(axis=0)
-    stray = _STRAY * (high - low).max()
+    stray = _MAX_OVERHANG * (high - low).max()
     flat = np.clip((held @ axes).reshape(-1, 2), low - stray, high + stray)
     return fitted_frame(axes, np.minimum(low, flat.min(axis=0)), np.maximum(high, flat.max(axis=0)))
 

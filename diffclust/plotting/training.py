@@ -63,10 +63,10 @@ def loss_history(result: Result) -> LossHistory | None:
     starts = result.outcome.extras["phases"].tolist()
     *losses, final = result.history
     counts = np.diff([*starts, len(losses)]).tolist()
-    plan, names = _plan(result, len(starts)), [""] * len(starts)
+    plan, names = _training_plan(result, len(starts)), [""] * len(starts)
     if plan is not None:
         names = phase_names(plan.phases, result.model.transform_names)
-    if plan is None or not _is_of(plan, counts):
+    if plan is None or not _matches(plan, counts):
         # A plan for other images than these has other windows.
         ends, phases = range(1, len(losses) + 1), zip(starts, names, strict=True)
         return LossHistory("window", tuple(ends), tuple(losses), final, tuple(phases))
@@ -78,7 +78,7 @@ def loss_history(result: Result) -> LossHistory | None:
     return LossHistory("step", tuple(ends), tuple(losses), final, phases, *steps)
 
 
-def _plan(result: Result, num_phases: int) -> GradientPlan | None:
+def _training_plan(result: Result, num_phases: int) -> GradientPlan | None:
     """The plan of the fit; None where it is not known how many images were fitted, or another."""
     extras = result.outcome.extras
     fitted = extras.get("responsibilities", extras.get("certainties"))
@@ -90,7 +90,7 @@ def _plan(result: Result, num_phases: int) -> GradientPlan | None:
     return None if plan is None or len(plan.phases) != num_phases else plan
 
 
-def _is_of(plan: GradientPlan, counts: Sequence[int]) -> bool:
+def _matches(plan: GradientPlan, counts: Sequence[int]) -> bool:
     """Whether the windows of all phases can be those of a plan."""
     most = [math.ceil(phase.steps / plan.window) for phase in plan.phases]
     if plan.tolerance == 0.0:
