@@ -35,7 +35,7 @@ _SMALL = 64
 _MOST_BYTES = 900_000
 """Of the pictures of all samples."""
 
-_ROUND = 64
+_BATCH_MULTIPLE = 64
 """Samples are moved in multiples of so many."""
 
 _MOST_PROTOTYPE_BYTES = 120_000
@@ -92,7 +92,7 @@ def align_samples(
     clusters, params = result.assignments[chosen], result.outcome.assignment.params[chosen]
     images, registers = np.asarray(dataset.images[chosen]), result.model.registers
     # A round number is moved, so that the next report of a process finds its programs compiled.
-    cycled = np.arange(-(-len(chosen) // _ROUND) * _ROUND) % max(len(chosen), 1)
+    cycled = np.arange(-(-len(chosen) // _BATCH_MULTIPLE) * _BATCH_MULTIPLE) % max(len(chosen), 1)
     images, clusters, params = images[cycled], clusters[cycled], params[cycled]
     versions = [images, *([np.asarray(result.registered(images))] if registers else [])]
     if result.model.descriptor.moves == "prototypes":
@@ -253,9 +253,9 @@ class ImageRenderer:
         sample, width, height, full = self.samples[position], self.width, self.height, self.full
         parts = [f'<image id="{name}" {full} href="{sample.picture}"/>']
         # The grid is laid over what was aligned.
-        under = f'<use href="#{name}" class="faint"/>'
+        background = f'<use href="#{name}" class="faint"/>'
         if sample.registered is not None:
-            under = f'<image class="faint" {full} href="{sample.registered}"/>'
+            background = f'<image class="faint" {full} href="{sample.registered}"/>'
             parts.append(f'<image y="{self.step}" {full} href="{sample.registered}"/>')
         if self.transforms:
             y = len(parts) * self.step
@@ -269,7 +269,7 @@ class ImageRenderer:
             parts.append(
                 f'<svg x="{-_MARGIN}" y="{y - _MARGIN}" width="{box}" '
                 f'height="{down}" viewBox="{-_MARGIN} {-_MARGIN} {box} {down}">'
-                f'<rect width="{width}" height="{height}"/>{under}'
+                f'<rect width="{width}" height="{height}"/>{background}'
                 f'<path class="grid" d="{sample.grid}"/></svg>'
             )
             total = y + height + _MARGIN

@@ -17,10 +17,10 @@ from diffclust.report.text import escape
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_SHRINKING = ((96, None), (72, None), (72, 64), (56, 64), (40, 64), (28, 64))
+_ENCODINGS = ((96, None), (72, None), (72, 64), (56, 64), (40, 64), (28, 64))
 """Longest side and number of colours (None for all of them), tried until the pictures fit."""
 
-_TRIED = 12
+_NUM_TRIED = 12
 """Pictures that stand for all others when their size in bytes is estimated."""
 
 _DARK = 0.55
@@ -303,11 +303,11 @@ def data_uris(
         One URI for each image.
     """
     pictures = [as_picture(displayable(image, own_range=own_range)) for image in images]
-    tried = pictures[:: -(-len(pictures) // _TRIED)]
+    tried = pictures[:: -(-len(pictures) // _NUM_TRIED)]
     most = most_bytes * len(tried) / len(pictures)
     side, colours = next(
-        (way for way in _SHRINKING if sum(len(_small_uri(one, *way)) for one in tried) <= most),
-        _SHRINKING[-1],
+        (way for way in _ENCODINGS if sum(len(_small_uri(one, *way)) for one in tried) <= most),
+        _ENCODINGS[-1],
     )
     return [_small_uri(picture, side, colours) for picture in pictures]
 

@@ -45,7 +45,7 @@ _GREY = (128, 128, 128, 255)
 _NARROW = 300
 """Moments of a film that are no wider than this many pixels stand side by side as stills."""
 
-_FRAME_MS, _HELD_MS = 140, 1800
+_FRAME_MS, _PAUSE_MS = 140, 1800
 """How long a frame is shown, and the first and the last one."""
 
 _MOST_CHARACTERS = 533_000
@@ -100,13 +100,13 @@ def _sheet(frame: Frame, unit: str, size: tuple[int, int]) -> "Image":
     clusters, (width, height) = len(frame.pictures), size
     # Of large images restarts see coarse ones, which need not look coarser than they are.
     small = max(size) % max(frame.pictures.shape[1:3]) == 0 and max(size) < 2 * _TILE
-    way = Image.Resampling.NEAREST if small else Image.Resampling.BICUBIC
+    resampling = Image.Resampling.NEAREST if small else Image.Resampling.BICUBIC
     columns = min(clusters, 5) if clusters <= 20 else min(8, math.ceil(math.sqrt(2 * clusters)))
     letters = max(14, round(_LETTERS * columns * (width + _GAP)))
     font, tiles = ImageFont.load_default(letters), []
     for cluster, pixels in enumerate(frame.pictures):
         tile = Image.new("RGBA", (width, height + letters + _GAP))
-        tile.paste(as_picture(pixels).convert("RGB").resize(size, way))
+        tile.paste(as_picture(pixels).convert("RGB").resize(size, resampling))
         place = (width / 2, height + 2)
         ImageDraw.Draw(tile).text(place, str(cluster), _GREY, font, anchor="ma")
         tiles.append(tile)
@@ -132,7 +132,7 @@ def _animation(sheets: Sequence["Image"]) -> str:
     """An animated WebP; with fewer frames where it would be too large."""
     kept, options = list(sheets), {"quality": 70, "alpha_quality": 60, "method": 3, "loop": 0}
     while True:
-        times = [_HELD_MS, *[_FRAME_MS] * (len(kept) - 2), _HELD_MS]
+        times = [_PAUSE_MS, *[_FRAME_MS] * (len(kept) - 2), _PAUSE_MS]
         options |= {"save_all": True, "append_images": kept[1:], "duration": times}
         uri = picture_uri(kept[0], "webp", **options)
         if len(uri) <= _MOST_CHARACTERS or len(kept) <= 4:

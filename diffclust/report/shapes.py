@@ -20,10 +20,10 @@ _MOST_DETAILED = 1500
 _MOST_ELLIPSES = 8000
 """With more landmarks in all clusters there are no ellipses."""
 
-_UNLIKE = 4.0
+_MAX_SIZE_RATIO = 4.0
 """Where the largest shape is so many times larger than the smallest, each has its own scale."""
 
-_SHORT = 3
+_MAX_NAME_LENGTH = 3
 """Names of landmarks with more letters than this are shown in tooltips only."""
 
 
@@ -134,7 +134,7 @@ class ShapeRenderer(MeanRenderer):
                 f"landmark {name if name == place else f'{place}, {name}'}\nstandard deviations "
                 f"{number(along, digits=2)} and {number(across, digits=2)}"
             )
-        are_short = max(map(len, self.landmark_names)) <= _SHORT
+        are_short = max(map(len, self.landmark_names)) <= _MAX_NAME_LENGTH
         return self.landmark_names if are_short else numbers, titles
 
 
@@ -153,25 +153,25 @@ def affordable_shapes(landmarks: int, most: int) -> int:
 
 
 def _raw_frames(
-    shapes: Float[np.ndarray, "n landmarks dims"], beside: ShapeFrame
+    shapes: Float[np.ndarray, "n landmarks dims"], registered_frame: ShapeFrame
 ) -> tuple[list[ShapeFrame], bool]:
     """Frames of one size for shapes as they came, and whether they have one scale.
 
     They are as wide as the frame of the registered ones, and seen from the same direction.
     """
-    flat = shapes @ beside.axes
+    flat = shapes @ registered_frame.axes
     low, high = flat.min(axis=1), flat.max(axis=1)
     extents = np.maximum((high - low).max(axis=1), np.finfo(np.float64).tiny)
-    one_scale = bool(extents.max() <= _UNLIKE * extents.min())
+    one_scale = bool(extents.max() <= _MAX_SIZE_RATIO * extents.min())
     units = np.ones_like(extents) if one_scale else extents
     # What all of them fit in, measured in units of each.
     box = ((high - low) / units[:, None]).max(axis=0)
-    model = fitted_frame(beside.axes, np.zeros(2), box)
-    shrunk = min(beside.width / model.width, SIDE / model.height)
-    width, height = beside.width, round(model.height * shrunk)
+    model = fitted_frame(registered_frame.axes, np.zeros(2), box)
+    shrunk = min(registered_frame.width / model.width, SIDE / model.height)
+    width, height = registered_frame.width, round(model.height * shrunk)
     frames = []
     for unit, centre in zip(units.tolist(), ((low + high) / 2).tolist(), strict=True):
         scale = model.unit * shrunk / unit
         left, top = centre[0] - width / 2 / scale, centre[1] + height / 2 / scale
-        frames.append(ShapeFrame(beside.axes, left, top, scale, width, height))
+        frames.append(ShapeFrame(registered_frame.axes, left, top, scale, width, height))
     return frames, one_scale

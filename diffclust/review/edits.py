@@ -135,7 +135,7 @@ class Labelling:
         match edit:
             case Rename(cluster, name):
                 self._check_clusters([cluster])
-                return dataclasses.replace(self, names={**self.names, cluster: _checked(name)})
+                return dataclasses.replace(self, names={**self.names, cluster: _checked_name(name)})
             case Merge(merged, into):
                 self._check_clusters([*merged, into])
                 if into in merged or not merged:
@@ -239,7 +239,7 @@ class Review:
         return Review.replayed(self.initial, self.edits[:-1], self.revision + 1)
 
 
-def _checked(name: str) -> str:
+def _checked_name(name: str) -> str:
     name = name.strip()
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise ValueError(

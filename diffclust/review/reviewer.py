@@ -11,10 +11,10 @@ from diffclust.review.edits import Labelling, Review, parse_edit, to_json
 from diffclust.review.samples import ReviewSamples
 from diffclust.review.storage import ReviewFile
 
-_PAGE = 120
+_PAGE_SIZE = 120
 """Samples that are shown at once."""
 
-_COVER = 4
+_NUM_COVER = 4
 """Samples that stand for a cluster, the first ones in the first order."""
 
 Orders = Mapping[str, np.ndarray]
@@ -70,7 +70,7 @@ class Reviewer:
         by_cluster = order[np.argsort(labelling.clusters[order], kind="stable")]
         sizes = np.bincount(labelling.clusters, minlength=max(labelling.names) + 1)
         clusters = [
-            {"id": k, "name": name, "size": int(sizes[k]), "cover": members[:_COVER].tolist()}
+            {"id": k, "name": name, "size": int(sizes[k]), "cover": members[:_NUM_COVER].tolist()}
             for k, members in enumerate(np.split(by_cluster, np.cumsum(sizes)[:-1]))
             if (name := labelling.names.get(k)) is not None
         ]
@@ -106,8 +106,8 @@ class Reviewer:
         chosen = labelling.doubtful if cluster is None else labelling.clusters == cluster
         members = np.flatnonzero(chosen)
         members = members[np.argsort(self._orders[order][members], kind="stable")]
-        shown = members[page * _PAGE : (page + 1) * _PAGE]
-        return {"samples": self._shown(shown, labelling), "total": len(members), "page": _PAGE}
+        shown = members[page * _PAGE_SIZE : (page + 1) * _PAGE_SIZE]
+        return {"samples": self._shown(shown, labelling), "total": len(members), "page": _PAGE_SIZE}
 
     def similar(self, sample: int) -> dict[str, Any]:
         """The samples that are most like one.
@@ -121,7 +121,7 @@ class Reviewer:
         Raises:
             LookupError: If there is no such sample.
         """
-        nearest = self.samples.nearest(sample, _PAGE)
+        nearest = self.samples.nearest(sample, _PAGE_SIZE)
         shown = self._shown(nearest, self.review().labelling)
         return {"samples": shown, "compared": self.samples.compared}
 

@@ -21,7 +21,7 @@ _LONGEST_SIDE = 320
 _SMALL_SIDE = 16
 """Pixels a side of the images that are compared."""
 
-_AT_ONCE = 512
+_BATCH_SIZE = 512
 """Images that are read at once."""
 
 _COLOUR = "#4a90c2"
@@ -131,8 +131,8 @@ class ReviewSamples:
             return np.nan_to_num(np.asarray(self._renderer.aligned, np.float32)).reshape(
                 len(self), -1
             )
-        images, starts = self._dataset.images, range(0, len(self), _AT_ONCE)
-        parts = (_small(np.asarray(images[i : i + _AT_ONCE])) for i in starts)
+        images, starts = self._dataset.images, range(0, len(self), _BATCH_SIZE)
+        parts = (_block_means(np.asarray(images[i : i + _BATCH_SIZE])) for i in starts)
         return np.concatenate([part.reshape(len(part), -1) for part in parts])
 
     def nearest(self, sample: int, count: int) -> Int[np.ndarray, " m"]:
@@ -174,7 +174,7 @@ class ReviewSamples:
         return second if 2 * second.sum() <= len(second) else ~second
 
 
-def _small(images: Float[np.ndarray, "m height width channels"]) -> np.ndarray:
+def _block_means(images: Float[np.ndarray, "m height width channels"]) -> np.ndarray:
     """Means of square blocks of pixels, at most `_SMALL_SIDE` a side; at the edge, their parts."""
     side = -(-max(images.shape[1:3]) // _SMALL_SIDE)
     for axis in (1, 2):

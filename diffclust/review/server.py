@@ -33,7 +33,7 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_KEPT = {"Cache-Control": "private, max-age=86400, immutable"}
+_CACHED = {"Cache-Control": "private, max-age=86400, immutable"}
 """Of pictures: their address holds the session, so that another run's are not taken for these."""
 
 _FILES = {
@@ -42,7 +42,7 @@ _FILES = {
     "/style.css": ("text/css; charset=utf-8", "style.css"),
     "/report.css": ("text/css; charset=utf-8", "../report/style.css"),
 }
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STATUS = {StaleError: 409, LookupError: 404, ValueError: 400, RecursionError: 400}
 
 
@@ -117,7 +117,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             raise
         except OSError as error:
             reason = f"nothing was changed: it cannot be written ({error.strerror or error})"
-            self.send_error(507 if error.errno in _FULL else 500, reason)
+            self.send_error(507 if error.errno in _DISK_FULL else 500, reason)
 
     def _get(self) -> None:
         address, reviewer = urlsplit(self.path), self.server.reviewer
@@ -140,7 +140,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif path == "/similar":
             self._send_json(reviewer.similar(_number(query, "sample")))
         elif path == "/picture":
-            self._send(*reviewer.samples.picture(_number(query, "sample")), _KEPT)
+            self._send(*reviewer.samples.picture(_number(query, "sample")), _CACHED)
         elif path == "/sound":
             self._send("audio/flac", reviewer.samples.sound(_number(query, "sample")))
         else:

@@ -33,7 +33,7 @@ class ReviewFile:
         self.path, self._initial = path, initial
         clusters = initial.clusters.astype("<i8")
         self._run = [len(clusters), len(initial.names), checksum(clusters)]
-        self._seen: tuple[int, ...] | None = None
+        self._last_signature: tuple[int, ...] | None = None
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -66,7 +66,7 @@ class ReviewFile:
 
     def has_changed(self) -> bool:
         """Whether another process has written the file since it was read or written here."""
-        return self._seen != self._signature()
+        return self._last_signature != self._signature()
 
     def _signature(self) -> tuple[int, ...]:
         try:
@@ -84,7 +84,7 @@ class ReviewFile:
         """
         shown = repr(str(self.path))
         remedy = "move it away to begin anew, or give another --out"
-        self._seen = self._signature()
+        self._last_signature = self._signature()
         try:
             content = json.loads(self.path.read_text("utf-8"))
             if content["run"] == self._run:
@@ -116,4 +116,4 @@ class ReviewFile:
             json.dump(content, file)
             file.flush()
             os.fsync(file.fileno())
-        self._seen = self._signature()
+        self._last_signature = self._signature()
