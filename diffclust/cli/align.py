@@ -11,7 +11,7 @@ def align(options: Align) -> None:
     """Aligns images to their common mean, and writes the mean and every image aligned to it.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
 
     Raises:
         ValueError: If it cannot be done.

@@ -24,7 +24,7 @@ from diffclust.analysis import (
 )
 from diffclust.cli.commands import make_model
 from diffclust.cli.options import Fit
-from diffclust.cli.runs import checksum, partial_folder, refuse_broken_off
+from diffclust.cli.runs import checksum, partial_folder, refuse_unfinished
 from diffclust.cli.samples import sample_arguments
 from diffclust.data import Collection
 from diffclust.methods import METHODS
@@ -36,8 +36,8 @@ from diffclust.storage.staging import read_object
 
 Criterion = Literal["elbow", "eigengap", "evidence"]
 
-_ABOUT = "about.json"
-"""What says which sweep the kept fits are of."""
+_METADATA = "about.json"
+"""File that identifies the sweep that the saved fits belong to."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -118,15 +118,15 @@ class Choice:
 
 
 class Fitter:
-    """Fits trials, and keeps what was fitted beside the sweep until that is written."""
+    """Fits trials, and saves the fits beside the sweep until the sweep is written."""
 
     def __init__(self, fits: Sequence[Fit], dataset: Collection, bar: ProgressBar) -> None:
-        """Looks for the fits of a sweep that was broken off.
+        """Looks for the fits of an interrupted sweep.
 
         Args:
-            fits: What is tried.
+            fits: The fits that are tried.
             dataset: The samples.
-            bar: Shows the progress.
+            bar: The progress bar.
 
         Raises:
             ValueError: If fits are there and neither `--resume` nor `--overwrite` was given, or
@@ -141,22 +141,22 @@ class Fitter:
         about |= {name: checksum(array) for name, array in self._weights.items()}
         about, shown = json.loads(json.dumps(about)), repr(str(self.folder))
         if self.folder.exists() and not options.resume:
-            refuse_broken_off(self.folder, "fits of a sweep", allowed=options.overwrite)
+            refuse_unfinished(self.folder, "fits of a sweep", allowed=options.overwrite)
             shutil.rmtree(self.folder)
-        if self.folder.exists() and read_object(self.folder / _ABOUT) != about:
+        if self.folder.exists() and read_object(self.folder / _METADATA) != about:
             raise ValueError(f"{shown} holds fits of other samples or settings; remove it")
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / _ABOUT).write_text(json.dumps(about), "utf-8")
+        (self.folder / _METADATA).write_text(json.dumps(about), "utf-8")
 
     def fit(self, options: Fit, name: str, number: int, total: int, **changed: Any) -> Result:
-        """Fits a trial, or finds it done.
+        """Fits a trial, or loads the saved fit.
 
         Args:
             options: The options of the fit.
-            name: What it is called.
-            number: Its position among the fits.
-            total: How many there are.
-            **changed: Settings of the model that are others.
+            name: Name of the trial.
+            number: Position of the fit among all fits.
+            total: Number of all fits.
+            **changed: Settings of the model that are replaced.
 
         Returns:
             The fit.
@@ -167,14 +167,14 @@ class Fitter:
             key = jax.random.fold_in(key, 1)
         # By all that decides the result: a sweep that goes on may try other numbers of clusters.
         of = json.dumps([model.settings(), bool(changed)], sort_keys=True)
-        kept = self.folder / hashlib.sha256(of.encode()).hexdigest()[:16]
-        if kept.exists():
-            return checkpoint.load(kept)
+        saved = self.folder / hashlib.sha256(of.encode()).hexdigest()[:16]
+        if saved.exists():
+            return checkpoint.load(saved)
         place = f"({number + 1} of {total})"
         size, show = options.chunk_size, self._bar.following(f"{name} {place}, ", number, total)
         samples = self.dataset.samples
         result = model.fit(samples, key=key, chunk_size=size, callback=show, **self._weights)
-        checkpoint.save(kept, result)
+        checkpoint.save(saved, result)
         if not sys.stderr.isatty() and not changed:
             done = f"{name} done, {model.criterion} {result.loss:.6g} {place}"
             print(done, file=sys.stderr, flush=True)
@@ -186,9 +186,9 @@ class Fitter:
         Args:
             options: The options of the fit.
             result: The fit.
-            name: What it is called.
-            number: Its position among the fits.
-            total: How many there are.
+            name: Name of the trial.
+            number: Position of the fit among all fits.
+            total: Number of all fits.
 
         Returns:
             The adjusted Rand index; of spectral methods their own stability; NaN for methods of
@@ -201,11 +201,11 @@ class Fitter:
 
 
 def choose(fits: Sequence[Fit], fitter: Fitter, *, by_grid: bool) -> Choice:
-    """Fits what has to be fitted, and chooses where there are grounds to.
+    """Fits all trials, and chooses one where the criterion is clear.
 
     Args:
-        fits: What is tried.
-        fitter: Fits it.
+        fits: The fits that are tried.
+        fitter: Fits them.
         by_grid: Whether landmark grids are tried, not numbers of clusters.
 
     Returns:
@@ -265,8 +265,8 @@ def _by_eigengap(fits: Sequence[Fit], fitter: Fitter) -> Choice:
     for number, of in enumerate(graphs):
         # The same graph, cut into as many parts as are tried at most: what its gaps are beside.
         removed = {"num_removed": make_model(of[0]).removed}
-        whole = dataclasses.replace(fits[-1], settings={**of[0].settings, **removed})
-        result = fitter.fit(whole, f"graph {number + 1}", number, total)
+        largest = dataclasses.replace(fits[-1], settings={**of[0].settings, **removed})
+        result = fitter.fit(largest, f"graph {number + 1}", number, total)
         eigenvalues = np.asarray(result.outcome.extras["eigenvalues"], np.float64)
         own = dict(enumerate(-np.diff(eigenvalues), start=1))
         for options in of:

@@ -47,23 +47,23 @@ from diffclust.storage.staging import staged_file
 _LARGEST_SEED = 2**32 - 1
 """Larger ones need JAX's double precision."""
 
-_SOURCE = ("source", "split", "limit", "rate", "seconds", "label_pattern")
+_SOURCE_OPTIONS = ("source", "split", "limit", "rate", "seconds", "label_pattern")
 """Options that say what was read, which a summary keeps."""
 
 
-_OF_THE_FIT = ("bridges", "certainties", "responsibilities", "phases", "eigenvalues")
-"""Extras of an outcome that describe the samples that were fitted, and no others."""
+_FIT_EXTRAS = ("bridges", "certainties", "responsibilities", "phases", "eigenvalues")
+"""Extras of an outcome that describe the fitted samples only."""
 
-_LONG = 60.0
-"""A fit of more seconds than that is announced."""
+_LONG_FIT_SECONDS = 60.0
+"""A fit that takes longer, in seconds, is announced."""
 
-_FEW_PIXELS = 4_000_000
-"""Methods on graphs have to be rehearsed as a whole; on fewer pixels that would be a good part of
-them, and they take no more than a minute or two."""
+_SMALL_GRAPH_PIXELS = 4_000_000
+"""Methods on graphs are rehearsed as a whole. With fewer pixels than this a fit takes a minute or
+two, of which a rehearsal would be a large part."""
 
-_LITTLE = 1e8
-"""Numbers of all samples, read for each cluster, in each pass of each run: descents take some 20 s
-for as many, and only longer fits are rehearsed before they begin."""
+_SHORT_FIT_WORK = 1e8
+"""Values of all samples times clusters, restarts and passes. Descent takes about 20 s for as many;
+only longer fits are rehearsed before they begin."""
 
 _REMEDY = "try a smaller --limit, --size or --chunk-size"
 
@@ -74,9 +74,9 @@ def fit(options: Fit, *, command: str = "fit") -> None:
     Several processes that were given the same command fit together; process 0 writes.
 
     Args:
-        options: What was asked for.
-        command: What the run is said to be; a run of another command than `fit` is replaced only
-            by its like.
+        options: The command's options.
+        command: The command that the summary names. A run of another command than `fit` is only
+            replaced by a run of the same command.
 
     Raises:
         ValueError: If it cannot be done, here or in another process.
@@ -103,7 +103,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
                 folder = stack.enter_context(run)
                 stack.enter_context(states.locked())
                 stack.enter_context(bar)
-        if not processes.first_says(folder is not None):
+        if not processes.broadcast_from_first(folder is not None):
             if states is not None:
                 states.remove()
                 print(f"{options.out} holds a finished run; there is nothing to go on with")
@@ -130,7 +130,7 @@ def _fit(
     bar: ProgressBar,
     stack: contextlib.ExitStack,
 ) -> tuple[Result, Collection, dict[str, Any]]:
-    """The fit, all samples, and what the report shows beside; states are saved until the end."""
+    """Fits; returns the result, all samples, and further arguments of the report."""
     own, dataset = processes.load_samples(options, model, bar)
     if processes.mesh is None:
         announce_long_fit(options, model, dataset, bar)
@@ -147,7 +147,7 @@ def _fit(
         callback=_callback(dataset, bar, film) if processes.is_first else ignore,
         snapshots=processes.snapshots(saved),
         mesh=processes.mesh,
-        **processes.own_part(arguments, own, dataset),
+        **processes.local_arguments(arguments, own, dataset),
     )
     if methods:
         others = fit_from_common_start(
@@ -164,16 +164,16 @@ def _fit(
 
 
 def with_movement(result: Result, options: Fit, dataset: Collection, bar: ProgressBar) -> Result:
-    """A fit with the figures of what alignment did.
+    """Adds figures of how far alignment moved the samples.
 
     Args:
         result: The fit.
-        options: What was asked for.
+        options: The command's options.
         dataset: The samples.
-        bar: Shows that it is looked at.
+        bar: The progress bar.
 
     Returns:
-        The same, with more figures.
+        The fit with these figures.
     """
     bar.show("comparing with no movement and with K-means")
     key, given = jax.random.key(options.seed), samples.sample_arguments(options, dataset)
@@ -184,7 +184,7 @@ def with_movement(result: Result, options: Fit, dataset: Collection, bar: Progre
 
 
 def _callback(dataset: Collection, bar: ProgressBar, film: Film | None) -> Callback:
-    """What follows the fit; where images are larger than memory, free memory is given back."""
+    """The callback of a fit; for images that do not fit into memory it also trims memory."""
     callbacks: list[Callback] = [bar] if film is None else [bar, film]
     if isinstance(dataset.samples, ImageSource):
         callbacks.insert(0, samples.MemoryTrimmer())
@@ -220,7 +220,7 @@ def predict(options: Predict) -> None:
     """Assigns images, shapes or series to the clusters of a saved model and writes a run.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
 
     Raises:
         ValueError: If it cannot be done.
@@ -241,7 +241,7 @@ def predict(options: Predict) -> None:
         assignment = fitted.predict(dataset.samples, callback=bar)
         seconds = time.perf_counter() - start
         rarity = strangers(fitted, dataset.samples, assignment)
-        extras = {n: a for n, a in fitted.outcome.extras.items() if n not in _OF_THE_FIT}
+        extras = {n: a for n, a in fitted.outcome.extras.items() if n not in _FIT_EXTRAS}
         outcome = dataclasses.replace(
             fitted.outcome,
             assignment=assignment,
@@ -267,7 +267,7 @@ def demo(options: Demo) -> None:
     """Clusters the digits that scikit-learn bundles.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
 
     Raises:
         ValueError: If the folder holds anything but an earlier demo.
@@ -281,7 +281,7 @@ def make_model(options: Fit) -> AbstractModel:
     """The model that was asked for.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
 
     Returns:
         A model, its own defaults in place of what was not given.
@@ -295,10 +295,10 @@ def make_model(options: Fit) -> AbstractModel:
     settings = {"num_clusters": options.clusters, **options.settings}
     if options.as_published:
         message = "has no settings as published; leave out --as-published"
-        _refuse_others(method, "published", message)
+        _require_ability(method, "published", message)
         settings = {**cast(Any, model).as_published(options.clusters).settings(), **settings}
     if options.start is not None:
-        _refuse_others(method, "takes_start", "cannot begin with clusters; leave out --start")
+        _require_ability(method, "takes_start", "cannot begin with clusters; leave out --start")
     if options.mask is not None:
         if method.sample_kind != "image":
             these = plural(method.words.noun)
@@ -307,7 +307,7 @@ def make_model(options: Fit) -> AbstractModel:
     return model.from_settings(settings)
 
 
-def _refuse_others(method: Method, ability: str, message: str) -> None:
+def _require_ability(method: Method, ability: str, message: str) -> None:
     """Refuses a method without an ability, and names those that have it."""
     if not getattr(method, ability):
         having = ", ".join(name for name, other in METHODS.items() if getattr(other, ability))
@@ -318,7 +318,7 @@ def check_options(options: Fit | Predict | Sweep) -> None:
     """Refuses numbers that nothing can be done with.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
 
     Raises:
         ValueError: If the seed or the number of images on the maps is out of range.
@@ -342,14 +342,14 @@ def write_run(
     """Writes what all runs have in common: table, prototypes, report and summary.
 
     Args:
-        folder: Where.
+        folder: The run's folder.
         result: The clusters.
         dataset: The samples.
-        options: What was asked for.
-        command: What the run is said to be.
-        more: What the summary holds beside the figures of the result.
+        options: The command's options.
+        command: The command that the summary names.
+        more: Further entries of the summary.
         labels: Label of each cluster, for a column of the table; or None.
-        **shown: What the report is given beside: `title`, `film` and `others`.
+        **shown: Further arguments of the report: `title`, `film` and `others`.
 
     Returns:
         The summary.
@@ -365,7 +365,7 @@ def write_run(
         "command": command,
         "settings": result.model.settings(),
         "source": {
-            **{name: getattr(options, name) for name in _SOURCE},
+            **{name: getattr(options, name) for name in _SOURCE_OPTIONS},
             # Those that were found, where they were not given: new recordings are read like these.
             **(dataset.steps if isinstance(dataset, Recordings) else {}),
             **{name: getattr(options, name, None) for name in ("weights", "start")},
@@ -393,10 +393,10 @@ def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: P
     """Estimates what a fit would take, for `--dry-run`.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
         model: The model.
         dataset: The samples.
-        bar: Shows that the fit is rehearsed.
+        bar: The progress bar.
 
     Returns:
         A line for the terminal.
@@ -404,13 +404,13 @@ def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: P
     Raises:
         ValueError: If there is not enough memory.
     """
-    tiny = int(np.prod(dataset.samples.shape)) < _FEW_PIXELS / 16
+    tiny = int(np.prod(dataset.samples.shape)) < _SMALL_GRAPH_PIXELS / 16
     cost_text = "less than a minute" if tiny else "a few minutes at most"
     if not is_small_graph(model, dataset):
         cost = rehearse_fit(options, model, dataset, bar)
         if cost.shortage is not None:
             raise ValueError(f"{cost.shortage}; {_REMEDY}")
-        _keep(options, model, dataset, cost)
+        _save_estimate(options, model, dataset, cost)
         cost_text = cost.describe()
     return (
         f"{model.method} of {len(dataset)} {plural(dataset.noun)} in {model.num_clusters} clusters "
@@ -428,50 +428,50 @@ def is_small_graph(model: AbstractModel, dataset: Collection) -> bool:
     Returns:
         True for few samples and a method on graphs.
     """
-    small = int(np.prod(dataset.samples.shape)) < _FEW_PIXELS
+    small = int(np.prod(dataset.samples.shape)) < _SMALL_GRAPH_PIXELS
     return small and model.descriptor.solver == "graph"
 
 
-def _is_small(model: Any, dataset: Collection) -> bool:
-    """Whether a fit surely takes less than what is announced."""
+def _is_short(model: Any, dataset: Collection) -> bool:
+    """Whether a fit certainly takes less time than what is announced."""
     if model.descriptor.solver == "graph":
         return is_small_graph(model, dataset)
     shape, passes = dataset.samples.shape, float(min(25, getattr(model, "max_passes", 25)))
     if model.descriptor.solver == "gradient":
         plan = model.training_plan(Data(dataset.samples).description)
         passes = plan.num_steps * plan.batch_size / shape[0]
-    return math.prod(shape) * model.num_clusters * model.num_restarts * passes < _LITTLE
+    return math.prod(shape) * model.num_clusters * model.num_restarts * passes < _SHORT_FIT_WORK
 
 
 def announce_long_fit(
     options: Fit, model: AbstractModel, dataset: Collection, bar: ProgressBar
 ) -> None:
-    """Says on stderr what a fit will take that will take long.
+    """Announces on stderr how long a long fit will take.
 
     Estimates are kept beside the compiled programs, so that the same fit starts at once when it is
     started again.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
         model: The model.
         dataset: The samples.
-        bar: Shows that the fit is rehearsed.
+        bar: The progress bar.
 
     Raises:
         ValueError: If there is not nearly enough memory.
     """
-    if options.resume or _is_small(model, dataset):
+    if options.resume or _is_short(model, dataset):
         return
-    cost = _kept(options, model, dataset)
+    cost = _read_estimate(options, model, dataset)
     if cost is None:
-        cost = rehearse_fit(options, model, dataset, bar, short=_LONG)
-        _keep(options, model, dataset, cost)
+        cost = rehearse_fit(options, model, dataset, bar, short=_LONG_FIT_SECONDS)
+        _save_estimate(options, model, dataset, cost)
     if cost.shortage is not None:
         # An estimate is good to a factor of two: only what cannot be is refused.
         if cost.is_hopeless:
             raise ValueError(f"{cost.shortage}; {_REMEDY}")
         print(f"warning: {cost.shortage}; {_REMEDY}", file=sys.stderr, flush=True)
-    if cost.seconds > _LONG:
+    if cost.seconds > _LONG_FIT_SECONDS:
         print(f"this will take {cost.describe()}", file=sys.stderr, flush=True)
 
 
@@ -481,10 +481,10 @@ def rehearse_fit(
     """Estimates what a fit will take.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
         model: The model.
         dataset: The samples.
-        bar: Shows that the fit is rehearsed.
+        bar: The progress bar.
         short: As for `estimate`.
 
     Returns:
@@ -496,8 +496,8 @@ def rehearse_fit(
     return estimate(model, dataset.samples, key=key, chunk_size=options.chunk_size, short=short)
 
 
-def _file_of(options: Fit, model: AbstractModel, dataset: Collection) -> Path | None:
-    """The file that keeps the estimate of this fit; None where programs are not kept either."""
+def _estimate_file(options: Fit, model: AbstractModel, dataset: Collection) -> Path | None:
+    """The file that caches the estimate of this fit; None without a compilation cache."""
     folder = jax.config.values.get("jax_compilation_cache_dir")
     if not folder or "://" in folder:
         return None
@@ -509,8 +509,8 @@ def _file_of(options: Fit, model: AbstractModel, dataset: Collection) -> Path | 
     return Path(folder) / "diffclust-estimates" / f"{name}.json"
 
 
-def _kept(options: Fit, model: AbstractModel, dataset: Collection) -> Estimate | None:
-    file = _file_of(options, model, dataset)
+def _read_estimate(options: Fit, model: AbstractModel, dataset: Collection) -> Estimate | None:
+    file = _estimate_file(options, model, dataset)
     try:
         about = {} if file is None else json.loads(file.read_text("utf-8"))
         stages = tuple(StageCost(**stage) for stage in about.pop("stages"))
@@ -519,8 +519,8 @@ def _kept(options: Fit, model: AbstractModel, dataset: Collection) -> Estimate |
         return None
 
 
-def _keep(options: Fit, model: AbstractModel, dataset: Collection, cost: Estimate) -> None:
-    file = _file_of(options, model, dataset)
+def _save_estimate(options: Fit, model: AbstractModel, dataset: Collection, cost: Estimate) -> None:
+    file = _estimate_file(options, model, dataset)
     if file is not None:
         # Whole or not at all: another process may be reading it.
         with contextlib.suppress(OSError, ValueError), staged_file(file, overwrite=True) as written:

@@ -64,7 +64,7 @@ def compare(options: Compare) -> None:
     """Compares runs, prints a table and writes it where that was asked for.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
 
     Raises:
         ValueError: If it cannot be done.
@@ -107,10 +107,10 @@ def compare_runs(runs: Sequence[SavedRun]) -> Comparison:
     shared = np.zeros((len(runs), len(runs)), int)
     for j, i in itertools.combinations_with_replacement(range(len(runs)), 2):
         second = positions[j]
-        both = [(row, second[sample]) for sample, row in positions[i].items() if sample in second]
-        shared[i, j] = shared[j, i] = len(both)
-        if len(both) >= 2:
-            rows, others = np.array(both).T
+        pairs = [(row, second[sample]) for sample, row in positions[i].items() if sample in second]
+        shared[i, j] = shared[j, i] = len(pairs)
+        if len(pairs) >= 2:
+            rows, others = np.array(pairs).T
             value = metrics.adjusted_rand_index(runs[i].clusters[rows], runs[j].clusters[others])
             similarity[i, j] = similarity[j, i] = value
     meanings = [_loss_meaning(run, own) for run, own in zip(runs, positions, strict=True)]

@@ -36,7 +36,7 @@ from diffclust.parallel.processes import (
 from diffclust.progress_bar import ProgressBar
 from diffclust.storage.snapshots import SharedSnapshots, SnapshotFolder
 
-_LAST = 2.0
+_EXIT_DELAY = 2.0
 """Seconds that process 0, without which the others would end in disorder, outlives an error."""
 
 
@@ -51,7 +51,7 @@ class Processes:
         """Starts the exchange with the others, before JAX computes.
 
         Args:
-            options: What was asked for.
+            options: The command's options.
 
         Raises:
             ValueError: If the options do not go together, or the others cannot be found.
@@ -69,33 +69,33 @@ class Processes:
         self.mesh, self.is_first = data_mesh(), jax.process_index() == 0
 
     def raise_everywhere(self) -> contextlib.AbstractContextManager[None]:
-        """A block whose error in one process is an error in all."""
+        """A context in which an error of one process is raised in all of them."""
         return raise_everywhere(self.mesh)
 
-    def first_says(self, value: bool) -> bool:
-        """Returns what process 0 gives, in all of them.
+    def broadcast_from_first(self, value: bool) -> bool:
+        """Broadcasts the value of process 0 to all processes.
 
         Args:
-            value: What this one gives; of others than process 0 it is no matter.
+            value: The value of this process; only that of process 0 is used.
 
         Returns:
-            That of process 0.
+            The value of process 0.
         """
         return value if self.mesh is None else bool(allgather_bytes(b"1" if value else b"")[0])
 
     def snapshots(self, folder: SnapshotFolder | None) -> Any:
-        """Returns where a fit saves its state.
+        """The snapshots that are passed to `model.fit`.
 
         Args:
             folder: Where process 0 saves it; None in the others, or where none is saved.
 
         Returns:
-            What `fit` is given.
+            The snapshots of this process.
         """
         return folder if self.mesh is None else SharedSnapshots(folder)
 
     def describe(self) -> dict[str, int]:
-        """How many there are, for the summary of a run; nothing where there is one."""
+        """Numbers of processes and devices for the summary of a run; empty for one process."""
         if self.mesh is None:
             return {}
         return {"processes": jax.process_count(), "devices": self.mesh.size}
@@ -106,9 +106,9 @@ class Processes:
         """The samples that this process fits, checked, and all samples.
 
         Args:
-            options: What was asked for.
+            options: The command's options.
             model: The model that will be fitted.
-            bar: Shows how many files have been read.
+            bar: The progress bar.
 
         Returns:
             This process's samples, and those of all, in the order of the source. Where files can be
@@ -124,17 +124,17 @@ class Processes:
             own, everything = self._read(options, model, bar)
         if everything is None:
             assert isinstance(own, Dataset)
-            own, everything = self._join(own, options)
+            own, everything = self._gather(own, options)
         with self.raise_everywhere():
             # That there are enough of all, the fit will check.
             samples.check_samples(model, own, fitted=True)
             everything = samples.with_labels(options, everything)
         return own, everything
 
-    def own_part(
+    def local_arguments(
         self, arrays: Mapping[str, np.ndarray], own: Collection, dataset: Collection
     ) -> Mapping[str, np.ndarray]:
-        """The entries of this process's samples.
+        """Selects the entries of this process's samples.
 
         Args:
             arrays: By name, an entry for each of all samples.
@@ -142,7 +142,7 @@ class Processes:
             dataset: All samples.
 
         Returns:
-            The same names.
+            Arrays of these entries, by the same names.
         """
         if self.mesh is None:
             return arrays
@@ -152,10 +152,10 @@ class Processes:
     def _read(
         self, options: Fit, model: AbstractModel, bar: ProgressBar
     ) -> tuple[Collection, Collection | None]:
-        """This process's samples, and all, or None where nobody has read them."""
+        """This process's samples, and those of all; None where no process has read all."""
         if model.descriptor.sample_kind != "image":
             table = samples.load_table(options, model)
-            return table.take(self._share(len(table))), table
+            return table.take(self._local_indices(len(table))), table
         path, common = Path(options.source), samples.loader_arguments(options, model, bar)
         if options.stream and path.suffix not in (".npy", ".npz"):
             raise DataError(
@@ -173,12 +173,12 @@ class Processes:
                 everything = open_stream(options.source, **common)
         if everything is None:
             everything = samples.load_images(options, common)
-        own = everything.take(self._share(len(everything)))
+        own = everything.take(self._local_indices(len(everything)))
         if isinstance(own.images, ImageSource) and not options.stream:
             own = dataclasses.replace(own, images=own.images[:])
         return own, everything
 
-    def _share(self, count: int) -> Int[np.ndarray, " m"]:
+    def _local_indices(self, count: int) -> Int[np.ndarray, " m"]:
         own = own_share(count, self.mesh)
         if own.stop == own.start:
             raise DataError(
@@ -187,7 +187,7 @@ class Processes:
             )
         return np.arange(own.start, own.stop)
 
-    def _join(self, own: Dataset, options: Fit) -> tuple[Dataset, Dataset]:
+    def _gather(self, own: Dataset, options: Fit) -> tuple[Dataset, Dataset]:
         """This process's pictures, as many channels as all have, and all of the folder."""
         assert own.paths is not None
         about = {"shape": own.images.shape[1:], "paths": own.paths, "skipped": own.skipped}
@@ -273,5 +273,5 @@ def leave(error: BaseException, message: str | None, status: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     if number == 0:
-        time.sleep(_LAST)
+        time.sleep(_EXIT_DELAY)
     os._exit(status)

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from diffclust.methods import Method
 
 
-def _choices(found: re.Match[str]) -> str:
-    names = sorted({*re.findall("'[^']+'", found[0])} - {"'None'"})
+def _choices(match: re.Match[str]) -> str:
+    names = sorted({*re.findall("'[^']+'", match[0])} - {"'None'"})
     return f"Choose one of {', '.join(names)}"
 
 
-_PLAINER = {
+_PLAIN_MESSAGES = {
     r"invalid literal for int\(\) with base 10: ('.*?')": r"\1 is no integer",
     r"could not convert string to float: ('.*?')": r"\1 is no number",
     r"Expected one of \(.*?\)": _choices,
 }
-"""What messages of the parser say, and how it is said here."""
+"""Patterns in messages of the parser, and their replacements."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command.
 
     Args:
-        argv: What stands after `diffclust` on the command line; None takes it from there.
+        argv: Arguments after `diffclust`; None takes those of the command line.
 
     Returns:
         The exit status: 0, 2 for bad input (one line on stderr says what and what would do), 130
@@ -66,12 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             _run(options)
     except KeyboardInterrupt as interrupt:
         terminated = isinstance(interrupt, Terminated)
-        status, did = (143, "terminated") if terminated else (130, "interrupted")
-        _leave_others(interrupt, f"{did}; {interrupt}", status)
-        message = f"{did}; {str(interrupt) or 'nothing was written'}"
+        status, verb = (143, "terminated") if terminated else (130, "interrupted")
+        _exit_if_distributed(interrupt, f"{verb}; {interrupt}", status)
+        message = f"{verb}; {str(interrupt) or 'nothing was written'}"
     except Exception as error:
         status, message = 2, _explain(error)
-        _leave_others(error, message, status)
+        _exit_if_distributed(error, message, status)
         if message is None:
             raise
     else:
@@ -87,8 +87,8 @@ def _run(options: Options) -> None:
     getattr(importlib.import_module(f"diffclust.cli.{module}"), name)(options)
 
 
-def _leave_others(error: BaseException, message: str | None, status: int) -> None:
-    """Ends the process, where it is one of several that would wait for it."""
+def _exit_if_distributed(error: BaseException, message: str | None, status: int) -> None:
+    """Ends this process if others would wait for it."""
     jax = sys.modules.get("jax")
     if jax is not None and jax.distributed.is_initialized():
         from diffclust.cli.distributed import leave
@@ -97,7 +97,7 @@ def _leave_others(error: BaseException, message: str | None, status: int) -> Non
 
 
 def _explain(error: Exception) -> str | None:
-    """One line for an error that is the input's or the machine's; None for one that is ours."""
+    """One line for an error of the input or the machine; None for a bug of diffclust."""
     from diffclust.solvers import FitError
 
     if isinstance(error, OSError):
@@ -111,7 +111,7 @@ def _explain(error: Exception) -> str | None:
 
 
 def _parse(arguments: list[str]) -> Options:
-    """Parses, with what tyro would print in a box as the message of an error."""
+    """Parses the arguments; raises what tyro would print in a box as a `ValueError`."""
     arguments = cli_options.current_arguments(arguments)
     for option, value in itertools.pairwise(arguments):
         if option.startswith("--") and value == "None":
@@ -141,7 +141,7 @@ def _parse(arguments: list[str]) -> Options:
             raise
         command = f" {name}" if name in COMMANDS else ""
         message = re.sub("^Error parsing", "cannot parse", condense(printed.getvalue()))
-        for form, words in _PLAINER.items():
+        for form, words in _PLAIN_MESSAGES.items():
             message = re.sub(form, words, message)
         raise ValueError(f"{message}; see diffclust{command} --help") from None
     if method is not None:

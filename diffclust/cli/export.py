@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from diffclust.cli.options import Export, What
-from diffclust.cli.runs import SavedRun, read_run, refuse_inputs, write_table
+from diffclust.cli.runs import SavedRun, new_folder, read_run, write_table
 from diffclust.cli.samples import reload_samples
 from diffclust.data import Collection, Dataset
 from diffclust.methods import METHODS, plural
 from diffclust.models import Result, of_images, restored, warped_prototypes
 from diffclust.plotting import as_picture, displayable
 from diffclust.progress_bar import ProgressBar
-from diffclust.storage.staging import EXPORT_MARK, check_target, staged, staged_file
+from diffclust.storage.staging import EXPORT_MARK, staged_file
 
-_AT_ONCE = 512
-"""Aligned images that are in memory at once when they are written one by one."""
+_BATCH_SIZE = 512
+"""Images that are in memory at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +55,10 @@ class _Export:
 
 
 def export(options: Export) -> None:
-    """Writes what a run holds in another form.
+    """Writes the contents of a run in another format.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
 
     Raises:
         ValueError: If it cannot be done.
@@ -68,27 +69,20 @@ def export(options: Export) -> None:
     if options.link and options.what != "folders":
         raise ValueError("--link is for --what folders; leave it out")
     run, out, replace = read_run(options.run), options.out, options.overwrite
-    if ending:
-        target = staged_file(out, overwrite=replace)
-    else:
-        inputs = [str(run.folder), run.summary["source"]["source"]]
-        target = export_folder(out, options.what, options.run, inputs, overwrite=replace)
-    with target as path, ProgressBar() as bar:
+    target = staged_file if ending else functools.partial(export_folder, run, options.what)
+    with target(out, overwrite=replace) as path, ProgressBar() as bar:
         message = write(_Export(path, ending, run, options, bar))
     print(f"{message}: {options.out}")
 
 
 @contextlib.contextmanager
-def export_folder(
-    out: str, what: str, run: str, inputs: Iterable[str], *, overwrite: bool
-) -> Iterator[Path]:
+def export_folder(run: SavedRun, what: str, out: str, *, overwrite: bool) -> Iterator[Path]:
     """A folder for an export, which takes its place only when the block ends without an error.
 
     Args:
-        out: Where it shall be.
-        what: What it holds.
-        run: The run that this is from.
-        inputs: Files and folders that are read, and so must not be replaced.
+        run: The run that is exported.
+        what: What the folder holds.
+        out: Path of the folder.
         overwrite: Whether the folder of an earlier export is replaced.
 
     Yields:
@@ -98,20 +92,19 @@ def export_folder(
         ValueError: If something else is there, or an input.
         OSError: If it cannot be written.
     """
-    target = check_target(out, kind="export", is_one=_is_export, overwrite=overwrite)
-    refuse_inputs(out, target, inputs)
-    with staged(target, replace=overwrite) as folder:
+    inputs = [str(run.folder), run.summary["source"]["source"]]
+    with new_folder(out, "export", _is_export, inputs, overwrite=overwrite) as folder:
         yield folder
-        mark_export(folder, what, run)
+        mark_export(folder, what, str(run.folder))
 
 
 def mark_export(folder: Path, what: str, run: str) -> None:
-    """Says in a folder that this command wrote it, so that it may be replaced and is not read.
+    """Marks a folder as an export, so that it may be replaced and is not read as a source.
 
     Args:
         folder: The folder.
-        what: What it holds.
-        run: The run that this is from.
+        what: What the folder holds.
+        run: The run that was exported.
     """
     mark = {"what": what, "run": run}
     (folder / EXPORT_MARK).write_text(json.dumps(mark, indent=2) + "\n", "utf-8")
@@ -122,7 +115,7 @@ def _is_export(folder: Path) -> bool:
 
 
 def _ending(options: Export, allowed: Sequence[str]) -> str:
-    """How the output is written, which its name says."""
+    """The ending of the output, which chooses its format; empty for a folder."""
     ending = Path(options.out).suffix.lower()
     if ending in allowed:
         return ending
@@ -173,7 +166,7 @@ def assign_again(
         run: The run.
         result: Its model.
         source: Where the samples are now; None where they were.
-        bar: Shows how far it has come.
+        bar: The progress bar.
 
     Returns:
         The result and the samples.
@@ -204,8 +197,8 @@ def _aligned(job: _Export) -> str:
         raise ValueError(f"aligned {job.noun} are no images; give an --out that ends in .npz")
     result, dataset = assign_again(job.run, result, job.options.source, job.bar)
     params, samples = result.outcome.assignment.params, dataset.samples
-    places = _parts(job, "aligning")
-    parts = (result.align(np.asarray(samples[here]), params[here]) for here in places)
+    batches = _batches(job, "aligning")
+    parts = (result.align(np.asarray(samples[batch]), params[batch]) for batch in batches)
     return _write_images(job, parts)
 
 
@@ -217,14 +210,14 @@ def _restored(job: _Export) -> str:
     result, dataset = assign_again(job.run, result, job.options.source, job.bar)
     assignment, samples = result.outcome.assignment, dataset.samples
 
-    def drawn(here: slice) -> np.ndarray:
-        clusters = assignment.clusters[here]
+    def drawn(batch: slice) -> np.ndarray:
+        clusters = assignment.clusters[batch]
         if result.model.descriptor.moves == "prototypes":
-            return warped_prototypes(result, clusters, assignment.params[here])
+            return warped_prototypes(result, clusters, assignment.params[batch])
         return result.prototypes[clusters]
 
-    places = _parts(job, "restoring")
-    parts = (restored(result, np.asarray(samples[here]), drawn(here)) for here in places)
+    batches = _batches(job, "restoring")
+    parts = (restored(result, np.asarray(samples[batch]), drawn(batch)) for batch in batches)
     return _write_images(job, parts)
 
 
@@ -236,12 +229,12 @@ def _write_images(job: _Export, parts: Iterable[np.ndarray]) -> str:
     return f"{job.samples()}, {job.options.what}"
 
 
-def _parts(job: _Export, doing: str) -> Iterator[slice]:
-    """Positions of samples, some at a time, and how far that has come."""
+def _batches(job: _Export, activity: str) -> Iterator[slice]:
+    """Slices of the samples, a batch each; shows the progress."""
     count = len(job.run.indices)
-    for start in range(0, count, _AT_ONCE):
-        yield slice(start, start + _AT_ONCE)
-        job.bar.show(doing, min(start + _AT_ONCE, count), count)
+    for start in range(0, count, _BATCH_SIZE):
+        yield slice(start, start + _BATCH_SIZE)
+        job.bar.show(activity, min(start + _BATCH_SIZE, count), count)
 
 
 def _prototypes(job: _Export) -> str:
@@ -273,20 +266,20 @@ def _folders(job: _Export) -> str:
         if not files and link:
             raise ValueError("these images are no files that could be linked to; leave out --link")
         if not files:
-            _save_pictures(job, (dataset.images[here] for here in _parts(job, "writing")))
+            _save_pictures(job, (dataset.images[batch] for batch in _batches(job, "writing")))
             return f"{job.samples()} written"
-    if lost := [file for file in files if not file.is_file()]:
+    if missing := [file for file in files if not file.is_file()]:
         raise ValueError(
-            f"{len(lost)} of {len(files)} files are gone, such as {str(lost[0])!r}; say where they "
-            "are now with --source"
+            f"{len(missing)} of {len(files)} files are gone, such as {str(missing[0])!r}; say "
+            "where they are now with --source"
         )
-    doing, paths = "linking" if link else "copying", _paths(job, files)
+    activity, paths = "linking" if link else "copying", _paths(job, files)
     for position, (file, path) in enumerate(zip(files, paths, strict=True), start=1):
         if link:
             path.symlink_to(file.absolute())
         else:
             shutil.copyfile(file, path)
-        job.bar.show(doing, position, len(files))
+        job.bar.show(activity, position, len(files))
     return f"{job.samples()} {'linked' if link else 'copied'}"
 
 
@@ -301,7 +294,7 @@ def _paths(job: _Export, files: Iterable[Path]) -> Iterator[Path]:
 def distinct_paths(
     folders: Iterable[Path], files: Iterable[Path], indices: Iterable[int]
 ) -> Iterator[Path]:
-    """Returns the paths of files, no two of them alike on any file system.
+    """Returns distinct paths for files, distinct on case-insensitive file systems too.
 
     Args:
         folders: Folder for each file.
@@ -331,7 +324,7 @@ def save_pictures(paths: Iterable[Path], parts: Iterable[Any]) -> None:
 
     Args:
         paths: A file for each image.
-        parts: Images, some at a time.
+        parts: Batches of images.
     """
     images = (image for part in parts for image in np.asarray(part))
     for path, image in zip(paths, images, strict=True):

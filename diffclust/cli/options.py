@@ -393,7 +393,7 @@ Options = Fit | Predict | Align | Compare | Sweep | Export | Review | Demo
 
 COMMANDS: dict[str, type] = {kind.__name__.lower(): kind for kind in get_args(Options)}
 
-_KINDS: dict[str, tuple[type, str]] = {
+_VALUE_TYPES: dict[str, tuple[type, str]] = {
     "integer": (int, "N"),
     "integers": (str, "N[,N...]"),
     "number": (float, "X"),
@@ -468,7 +468,7 @@ def _typed(name: str, about: dict[str, Any]) -> tuple[Any, Any]:
         # That what --no-... turns off is on by default goes without saying.
         hint = "(default: off)" if default is False else ""
         return Annotated[bool, arg(help=about["help"], help_behavior_hint=hint)], False
-    typed, metavar = _KINDS.get(kind) or (Literal[tuple(choices)], f"{{{','.join(choices)}}}")
+    typed, metavar = _VALUE_TYPES.get(kind) or (Literal[tuple(choices)], f"{{{','.join(choices)}}}")
     if isinstance(default, list):
         default = ("x" if kind == "grid" else ",").join(map(str, default))
     # What happens where it is not given, the help says.

@@ -30,7 +30,7 @@ def review(options: ReviewOptions) -> None:
     """Serves the page until it is interrupted.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
 
     Raises:
         ValueError: If there is no such run, or its samples or its review cannot be read.
@@ -138,9 +138,7 @@ class _Exports:
         return self.out / what
 
     def _folder(self, what: str) -> contextlib.AbstractContextManager[Path]:
-        inputs = [str(self.run.folder), self.run.summary["source"]["source"]]
-        out = str(self.out / what)
-        return export_folder(out, what, str(self.run.folder), inputs, overwrite=True)
+        return export_folder(self.run, what, str(self.out / what), overwrite=True)
 
     def _save_samples(self, folders: list[Path], *, numbered: bool) -> list[Path]:
         """Copies files into folders, one for each; what is no file is written as PNG."""

@@ -10,7 +10,7 @@ import platform
 import shutil
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +33,17 @@ _SUMMARY, _ASSIGNMENTS = "summary.json", "assignments.csv"
 
 
 @contextlib.contextmanager
-def new_run(
-    out: str, *, overwrite: bool, inputs: Iterable[str] = (), command: str | None = None
+def new_folder(
+    out: str, kind: str, is_one: Callable[[Path], bool], inputs: Iterable[str], *, overwrite: bool
 ) -> Iterator[Path]:
-    """A folder for a run, which takes its place only when the block ends without an error.
+    """A folder to write, which takes its place only when the block ends without an error.
 
     Args:
-        out: Where it shall be.
-        overwrite: Whether a run that is there is replaced.
-        inputs: Files and folders that are read, and so must not be replaced.
-        command: Replace only runs of this command.
+        out: Path of the folder.
+        kind: What is written, such as `"run"`.
+        is_one: Whether a folder holds one of that kind, and so may be replaced.
+        inputs: Files and folders that are read, and so must not be replaced. They need not exist.
+        overwrite: Whether one that is there is replaced.
 
     Yields:
         The folder to write into.
@@ -51,28 +52,31 @@ def new_run(
         ValueError: If something else is there, or an input.
         OSError: If it cannot be written.
     """
-    kind = "run" if command is None else f"run of 'diffclust {command}'"
-    is_one = functools.partial(is_run, command=command)
     target = check_target(out, kind=kind, is_one=is_one, overwrite=overwrite)
-    refuse_inputs(out, target, inputs)
+    for path in inputs:
+        if os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(target):
+            raise ValueError(f"{out!r} holds {path!r}, which is read; give another folder")
     with staged(target, replace=overwrite) as folder:
         yield folder
 
 
-def refuse_inputs(out: str, target: Path, inputs: Iterable[str]) -> None:
-    """Refuses to replace a folder that holds what is read.
+def new_run(
+    out: str, *, overwrite: bool, inputs: Iterable[str] = (), command: str | None = None
+) -> contextlib.AbstractContextManager[Path]:
+    """A folder for a run; see `new_folder`.
 
     Args:
-        out: The folder, as it was given.
-        target: Its real path.
-        inputs: Files and folders that are read; those that do not exist are no matter.
+        out: Path of the folder.
+        overwrite: Whether a run that is there is replaced.
+        inputs: Files and folders that are read, and so must not be replaced.
+        command: Replace only runs of this command.
 
-    Raises:
-        ValueError: If an input lies in the folder.
+    Returns:
+        A context, which gives the folder to write into.
     """
-    for path in inputs:
-        if os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(target):
-            raise ValueError(f"{out!r} holds {path!r}, which is read; give another folder")
+    kind = "run" if command is None else f"run of 'diffclust {command}'"
+    is_one = functools.partial(is_run, command=command)
+    return new_folder(out, kind, is_one, inputs, overwrite=overwrite)
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
@@ -204,13 +208,13 @@ class SavedRun:
 
 
 def file_names(places: Iterable[str]) -> list[str]:
-    """What is left of places where the folders may be others.
+    """The names of files, without their folders.
 
     Args:
         places: File or name of each sample; empty strings where there are none.
 
     Returns:
-        Their last parts.
+        The last part of each.
     """
     return [Path(place).name for place in places]
 
@@ -265,12 +269,12 @@ def partial_folder(out: Path) -> Path:
     return former if former.exists() else Path(f"{out}.partial")
 
 
-def refuse_broken_off(folder: Path, what: str, *, allowed: bool) -> None:
-    """Refuses to go over what was broken off, where that was not asked for.
+def refuse_unfinished(folder: Path, what: str, *, allowed: bool) -> None:
+    """Refuses to replace an interrupted fit unless an option says so.
 
     Args:
-        folder: What `partial_folder` gives.
-        what: What it holds.
+        folder: The folder from `partial_folder`.
+        what: What it holds, for the message.
         allowed: Whether `--resume` or `--overwrite` says what to do.
 
     Raises:
@@ -287,10 +291,10 @@ class SavedStates:
     """The states of one fit, in a folder beside that of its run, for as long as it is not done."""
 
     def __init__(self, options: Fit, model: AbstractModel) -> None:
-        """Looks whether there is something to go on with.
+        """Looks for the states of an interrupted fit.
 
         Args:
-            options: What was asked for.
+            options: The command's options.
             model: The model that is fitted.
 
         Raises:
@@ -312,10 +316,10 @@ class SavedStates:
             with locked(self._folder):
                 pass
         allowed = self.is_done() or options.resume or options.overwrite
-        refuse_broken_off(self._folder, "a fit", allowed=allowed)
+        refuse_unfinished(self._folder, "a fit", allowed=allowed)
 
     def is_done(self) -> bool:
-        """Whether the run is to go on and is finished already."""
+        """Whether the fit is to be resumed although it is finished."""
         # With --overwrite the run may be the one that the interrupted fit is to replace.
         replaces = self._options.overwrite and self._has_states()
         return self._options.resume and is_run(self._out) and not replaces

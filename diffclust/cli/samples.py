@@ -35,7 +35,7 @@ from diffclust.models import AbstractModel, Result
 from diffclust.progress_bar import ProgressBar
 from diffclust.solvers import Progress
 
-_DECODING = ("rate", "seconds")
+_AUDIO = ("rate", "seconds")
 """What a summary holds of how samples were made of files, beside their shape."""
 
 
@@ -45,9 +45,9 @@ def load_samples(
     """The images, shapes or series that were asked for, checked.
 
     Args:
-        options: What was asked for.
-        like: The model that will be fitted; or a result, whose samples these are made like.
-        bar: Shows how many files have been read.
+        options: The command's options.
+        like: The model that will be fitted; or a result, whose sample shape the samples get.
+        bar: The progress bar.
 
     Returns:
         The samples.
@@ -69,7 +69,7 @@ def with_labels(options: Fit | Predict, dataset: Collection) -> Collection:
     """The samples with labels from the names of their files, where that was asked for.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
         dataset: The samples.
 
     Returns:
@@ -97,10 +97,10 @@ def with_labels(options: Fit | Predict, dataset: Collection) -> Collection:
         raise ValueError("--label-pattern is for a folder of files; leave it out")
     names = file_names(dataset.paths)
     classes = [match[1] if (match := expression.search(name)) else None for name in names]
-    if lost := [repr(n) for n, label in zip(names, classes, strict=True) if not label]:
+    if unmatched := [repr(n) for n, label in zip(names, classes, strict=True) if not label]:
         raise ValueError(
-            f"--label-pattern {pattern!r} finds no class in the names of {len(lost)} of "
-            f"{len(names)} files: {_validation.some(lost)}; give one that fits all"
+            f"--label-pattern {pattern!r} finds no class in the names of {len(unmatched)} of "
+            f"{len(names)} files: {_validation.some(unmatched)}; give one that fits all"
         )
     labels, label_names = encode_labels([label for label in classes if label])
     return dataclasses.replace(dataset, labels=labels, label_names=label_names)
@@ -110,8 +110,8 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
     """The images that were asked for.
 
     Args:
-        options: What was asked for.
-        common: What `loader_arguments` gives.
+        options: The command's options.
+        common: Arguments from `loader_arguments`.
 
     Returns:
         The images.
@@ -119,10 +119,10 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
     Raises:
         ValueError: If they cannot be read, or an option is for shapes.
     """
-    _refuse_given(options, ("labels",), "a table of landmarks, and these are images")
+    _refuse_options(options, ("labels",), "a table of landmarks, and these are images")
     size, limit = common["size"], options.limit
     if options.stream or outgrows_memory(options.source, size=size, limit=limit):
-        _refuse_given(options, _DECODING, "recordings, and these are pictures")
+        _refuse_options(options, _AUDIO, "recordings, and these are pictures")
         map_large_blocks()
         dataset = open_stream(options.source, **common)
         needed = 4 * math.prod(dataset.samples.shape) / 2**30
@@ -142,14 +142,14 @@ def loader_arguments(
     """Returns the arguments of all loaders of images, but for the source.
 
     Args:
-        options: What was asked for.
-        like: The model that will be fitted; or a result, whose images these are made like.
-        bar: Shows how many files have been read.
+        options: The command's options.
+        like: The model that will be fitted; or a result, whose sample shape the images get.
+        bar: The progress bar.
 
     Returns:
         Arguments by name.
     """
-    taken = {name: getattr(options, name) for name in ("split", "skip_bad", "limit", "seed")}
+    chosen = {name: getattr(options, name) for name in ("split", "skip_bad", "limit", "seed")}
     if isinstance(like, Result):
         *size, channels = like.sample_shape
         if like.model.makes_grey:
@@ -158,7 +158,7 @@ def loader_arguments(
         assert isinstance(options, Fit)
         size, channels = size_of(options), options.channels
     shape = {"size": None if size is None else tuple(size), "channels": channels}
-    return {**taken, **shape, "progress": bar.reading}
+    return {**chosen, **shape, "progress": bar.reading}
 
 
 def load_table(
@@ -167,7 +167,7 @@ def load_table(
     """The shapes or series that were asked for.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
         model: The model that clusters them.
         length: Of the series that were fitted, to which shorter ones are filled up; None in a fit.
 
@@ -177,11 +177,11 @@ def load_table(
     Raises:
         ValueError: If they cannot be read, or an option is for other samples.
     """
-    for_images, these = ("split", "size", "channels", *_DECODING, "stream", "skip_bad"), "shapes"
+    for_images, these = ("split", "size", "channels", *_AUDIO, "stream", "skip_bad"), "shapes"
     if model.descriptor.sample_kind == "series":
         these = "series"
-        _refuse_given(options, ("labels",), "a table of landmarks, and these are series")
-    _refuse_given(options, for_images, f"images, and these are {these}")
+        _refuse_options(options, ("labels",), "a table of landmarks, and these are series")
+    _refuse_options(options, for_images, f"images, and these are {these}")
     if these == "shapes":
         loaded = load_landmarks(options.source, labels=options.labels)
     else:
@@ -193,7 +193,7 @@ def size_of(options: Fit | Sweep) -> tuple[int, int] | None:
     """Height and width to which images are brought.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
 
     Returns:
         Both in pixels, or None where that was not asked for.
@@ -208,7 +208,7 @@ def inputs_of(options: Fit) -> list[str]:
     """The files and folders that a fit reads.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
 
     Returns:
         Their paths.
@@ -220,7 +220,7 @@ def sample_arguments(options: Fit, dataset: Collection) -> dict[str, np.ndarray]
     """Returns what a fit is given for each sample: a weight, a cluster to start from.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
         dataset: The samples.
 
     Returns:
@@ -265,7 +265,7 @@ def as_fitted(options: Predict) -> Predict:
     """Recordings are made images as they were for the fit, where that is known and not given.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
 
     Returns:
         The same with the settings of the fit.
@@ -273,20 +273,20 @@ def as_fitted(options: Predict) -> Predict:
     if not os.path.isdir(options.source):
         return options
     known = summary_of(Path(options.model)).get("source", {})
-    wanted = {name: known.get(name) for name in _DECODING if getattr(options, name) is None}
+    wanted = {name: known.get(name) for name in _AUDIO if getattr(options, name) is None}
     return dataclasses.replace(options, **wanted)
 
 
 def reload_samples(
     run: SavedRun, result: Result, source: str | None, bar: ProgressBar
 ) -> Collection:
-    """The samples of a run, read again from where they came.
+    """Reads the samples of a run again from their source.
 
     Args:
         run: The run.
         result: Its model.
-        source: Where they are now; None where they were.
-        bar: Shows how many files have been read.
+        source: Their source now; None for that of the run.
+        bar: The progress bar.
 
     Returns:
         The samples, in the run's order.
@@ -303,7 +303,7 @@ def reload_samples(
         limit=about["limit"],
         seed=run.summary["seed"],
         skip_bad=bool(about["skipped"]),
-        **{name: about[name] for name in _DECODING if about.get(name) is not None},
+        **{name: about[name] for name in _AUDIO if about.get(name) is not None},
     )
     try:
         dataset = load_samples(options, result, bar)
@@ -318,8 +318,8 @@ def reload_samples(
     return dataset
 
 
-def _refuse_given(options: Fit | Predict, names: Sequence[str], of_what: str) -> None:
-    """Refuses options that mean nothing here, rather than leave them unread."""
+def _refuse_options(options: Fit | Predict, names: Sequence[str], of_what: str) -> None:
+    """Refuses options that have no meaning for these samples."""
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
     for name in names:
         if name in defaults and getattr(options, name) != defaults[name]:

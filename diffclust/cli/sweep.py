@@ -58,7 +58,7 @@ def fits_of(options: Sweep) -> list[Fit]:
     """What is tried: a fit each.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
 
     Returns:
         At least two, in ascending order.
@@ -114,7 +114,7 @@ def sweep(options: Sweep) -> None:
     """Tries settings and writes a folder with a report, a curve, a table and the chosen run.
 
     Args:
-        options: What was asked for.
+        options: The command's options.
 
     Raises:
         ValueError: If it cannot be done.
@@ -234,10 +234,9 @@ def _columns(
     return columns, scores
 
 
-def _marked(choice: Choice, *columns: Columns) -> Columns:
-    """Columns for readers: the chosen trial is marked in the last one."""
-    marks = {"": ["chosen" if trial is choice.chosen else "" for trial in choice.trials]}
-    return functools.reduce(dict.__or__, [*columns, marks])
+def _marked(choice: Choice, columns: Columns) -> Columns:
+    """Adds a column that marks the chosen trial."""
+    return columns | {"": ["chosen" if trial is choice.chosen else "" for trial in choice.trials]}
 
 
 def _print(options: Sweep, choice: Choice) -> None:
@@ -245,14 +244,13 @@ def _print(options: Sweep, choice: Choice) -> None:
     columns, scores = _columns(choice, "{:.6g}".format)
     hidden = {"loss", "seconds"} - {choice.measure}
     shown = {name: column for name, column in columns.items() if name not in hidden}
-    screen.print(text_table(_marked(choice, shown, scores)))
+    screen.print(text_table(_marked(choice, shown | scores)))
     screen.print(choice.reason)
     if scores:
         screen.print("(the choice never saw the labels)")
-    places = {"report": "report.html", "run": CHOSEN if choice.chosen else ""}
+    places = {"report": "report.html", **({"run": CHOSEN} if choice.chosen else {})}
     for what, name in places.items():
-        if name:
-            screen.print(f"{what}: {Path(options.out) / name}", markup=False, soft_wrap=True)
+        screen.print(f"{what}: {Path(options.out) / name}", markup=False, soft_wrap=True)
 
 
 def sweep_page(choice: Choice, dataset: Collection, options: Sweep) -> str:
@@ -261,7 +259,7 @@ def sweep_page(choice: Choice, dataset: Collection, options: Sweep) -> str:
     Args:
         choice: What was tried and chosen.
         dataset: The samples.
-        options: What was asked for.
+        options: The command's options.
 
     Returns:
         A complete HTML document.
@@ -284,7 +282,7 @@ def sweep_page(choice: Choice, dataset: Collection, options: Sweep) -> str:
     rows = _prototype_rows(choice)
     sections = [
         section("choice", heading, f'<div class="run"><div>{chart}</div><div>{reason}</div></div>'),
-        section("trials", "All that was tried", table(_marked(choice, shown, named)) + note),
+        section("trials", "All that was tried", table(_marked(choice, shown | named)) + note),
         *[section("prototypes", "Prototypes", f'<div class="starts">{rows}</div>')] * bool(rows),
     ]
     header = (
@@ -292,9 +290,8 @@ def sweep_page(choice: Choice, dataset: Collection, options: Sweep) -> str:
         f"tried with {escape(METHODS[options.method].title)} on "
         f"{count(len(dataset), dataset.noun)}, seed {options.seed}.</p>"
     )
-    images = METHODS[options.method].sample_kind == "image"
-    small = images and dataset.samples.shape[1] <= 64
-    classes = ["pixels"] * small
+    is_image = METHODS[options.method].sample_kind == "image"
+    classes = ["pixels"] if is_image and dataset.samples.shape[1] <= 64 else []
     title = f"{dataset.name}, {what}"
     return document("sweep", title, header, sections, icon=_ICON, css_classes=classes)
 

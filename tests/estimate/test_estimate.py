@@ -187,9 +187,9 @@ def test_a_fit_that_cannot_have_its_memory_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(stages, "installed_memory", lambda: 10**6)
-    monkeypatch.setattr(cli_estimate, "_LITTLE", 0)
-    monkeypatch.setattr(cli_estimate, "_kept", lambda *_: None)
-    monkeypatch.setattr(cli_estimate, "_keep", lambda *_: None)
+    monkeypatch.setattr(cli_estimate, "_SHORT_FIT_WORK", 0)
+    monkeypatch.setattr(cli_estimate, "_read_estimate", lambda *_: None)
+    monkeypatch.setattr(cli_estimate, "_save_estimate", lambda *_: None)
     assert main([*FIT, *extra, "--out", str(tmp_path / "run")]) == 2
     reported = capsys.readouterr().err
     assert reported.startswith("error: the fit needs about ")
@@ -221,9 +221,9 @@ def test_a_long_fit_is_announced_and_not_rehearsed_again(
     # So small a fit is not rehearsed at all.
     assert main([*FIT, "--no-report", "--out", str(tmp_path / "small")]) == 0
     assert (calls, "this will take" in capsys.readouterr().err) == ([], False)
-    monkeypatch.setattr(cli_estimate, "_LITTLE", 0)
+    monkeypatch.setattr(cli_estimate, "_SHORT_FIT_WORK", 0)
     monkeypatch.setattr(
-        cli_estimate, "_file_of", place_in(tmp_path / "kept", cli_estimate._file_of)
+        cli_estimate, "_estimate_file", place_in(tmp_path / "kept", cli_estimate._estimate_file)
     )
     for name in ("one", "two"):
         assert main([*FIT, "--no-report", "--out", str(tmp_path / name)]) == 0
