@@ -49,9 +49,8 @@ class Trial:
         position: Where it stands along the curve.
         options: The options of a fit of it.
         value: What the criterion looks at: the loss, the eigengap, or the evidence of an image.
-        result: Its fit; None where only its eigengap was needed.
-        clusters: Of a graph that was fitted for more clusters, its own; None where they are the
-            fit's, or not known.
+        clusters: Its fit; or its clusters alone, of a graph that was fitted for more of them; None
+            where these are not known.
         scores: Scores against the labels, where there are any; they play no part in the choice.
         stability: The adjusted Rand index between the fit and another one, from another seed; of
             spectral methods, between the graphs that were averaged. NaN where it is not known.
@@ -61,10 +60,14 @@ class Trial:
     position: float
     options: Fit
     value: float
-    result: Result | None = None
-    clusters: PointClusters | None = None
+    clusters: Result | PointClusters | None
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
     stability: float = math.nan
+
+    @property
+    def result(self) -> Result | None:
+        """Its fit; None where only its eigengap was needed."""
+        return self.clusters if isinstance(self.clusters, Result) else None
 
     @property
     def silhouette(self) -> float:
@@ -73,10 +76,9 @@ class Trial:
         The simplified silhouette (Hruschka, de Castro and Campello, 2004); NaN where the method
         has no distances, or one cluster. Of a graph, distances are those in its embedding.
         """
-        if self.result is not None and self.result.model.words.is_density:
-            return math.nan
-        clusters = self.result or self.clusters
-        if clusters is None:
+        clusters = self.clusters
+        is_density = self.result is not None and self.result.model.words.is_density
+        if clusters is None or is_density:
             return math.nan
         nearest, second = clusters.distances, clusters.distances + clusters.margins
         if not np.isfinite(second).all():
@@ -303,6 +305,4 @@ def _trial(
     scores, count = {}, options.clusters
     if clusters is not None and dataset.labels is not None:
         scores = metrics.scores(dataset.labels, clusters.assignments)
-    fitted = isinstance(clusters, Result)
-    own = {"result" if fitted else "clusters": clusters, "scores": scores}
-    return Trial(str(count), float(count), options, float(value), **own)
+    return Trial(str(count), float(count), options, float(value), clusters, scores)
