@@ -253,20 +253,16 @@ class AbstractGradientModel(AbstractImageModel):
         Returns:
             The tree.
         """
-        height, width, channels = images.shape[1:]
-        sequence, objective = self.sequence(channels), self._objective
+        sequence, objective = self.sequence(images.shape[3]), self._objective
         backbone = heads = None
         if self.backbone is not None and sequence:
-            first, second = jax.random.split(key)
-            backbone = _BACKBONES[self.backbone](height, width, channels, key=first)
-            keys, count = jax.random.split(second, len(sequence)), backbone.num_features
-            heads = tuple(
-                make_heads(self.num_clusters, count, each.num_params, key=part)
-                for each, part in zip(sequence, keys, strict=True)
-            )
+            sizes = tuple(transform.num_params for transform in sequence)
+            shape = images.shape[1:]
+            backbone, heads = _networks(self.backbone, self.num_clusters, shape, sizes, key)
         terms = sum(len(transform.deformation_terms) for transform in sequence)
-        penalty = jnp.full((self.num_clusters, terms), self.deformation_penalty, images.dtype)
-        clusters = Clusters(objective.prototypes(images), penalty, heads)
+        # On the host, so that it is no program.
+        penalty = np.full((self.num_clusters, terms), self.deformation_penalty, images.dtype)
+        clusters = Clusters(objective.prototypes(images), jax.device_put(penalty), heads)
         learned = objective.reduction.init(self.num_clusters, images.dtype)
         return Learned(clusters, backbone, learned)
 
@@ -339,7 +335,7 @@ class AbstractGradientModel(AbstractImageModel):
             total = data.allgather(_sums(data.samples, groups[data.own], count)[None]).sum(0)
             sizes = np.bincount(groups, minlength=count).astype(total.dtype)
             first = (total / sizes[:, None, None, None]).astype(data.samples.dtype)
-        return data.broadcast(_init_compiled(self, jnp.asarray(first), jax.random.fold_in(key, 1)))
+        return data.broadcast(self.init(jnp.asarray(first), jax.random.fold_in(key, 1)))
 
     def working_copies(self, description: Description) -> int:
         """Returns the copies that the aligner of the final assignment needs."""
@@ -364,7 +360,7 @@ class AbstractGradientModel(AbstractImageModel):
     def blank(self, sample: PyTree) -> Learned:
         """Returns what is learned, as it is before the first step."""
         images = jnp.zeros((self.num_clusters, *sample.shape), sample.dtype)
-        return _init_compiled(self, images, jax.random.key(0))
+        return self.init(images, jax.random.key(0))
 
     def solver_for(self, outcome: Outcome, data: Data) -> tuple[GradientEM, Data]:
         """The solver of the final assignment, and the samples as they are."""
@@ -382,11 +378,23 @@ def _sums(images: Images, groups: np.ndarray, clusters: int) -> np.ndarray:
 
 
 @eqx.filter_jit
-def _init_compiled(
-    model: AbstractGradientModel, images: Float[Array, "clusters height width channels"], key: Key
-) -> Learned:
-    # Op by op, the networks' first weights would be dozens of programs.
-    return model.init(images, key)
+def _networks(
+    name: BackboneName,
+    num_clusters: int,
+    shape: tuple[int, ...],
+    num_params: tuple[int, ...],
+    key: Key,
+) -> tuple[AbstractBackbone, tuple[PyTree, ...]]:
+    """A backbone and the heads of each transform; op by op their weights would be many programs."""
+    height, width, channels = shape
+    first, second = jax.random.split(key)
+    backbone = _BACKBONES[name](height, width, channels, key=first)
+    keys, features = jax.random.split(second, len(num_params)), backbone.num_features
+    heads = tuple(
+        make_heads(num_clusters, features, size, key=part)
+        for size, part in zip(num_params, keys, strict=True)
+    )
+    return backbone, heads
 
 
 def warped_prototypes(

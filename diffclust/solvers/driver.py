@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PyTree
@@ -21,17 +20,17 @@ Position = dict[str, Any]
 """Where a fit is: restart, level, phase, histories, losses: what JSON can hold."""
 
 
-def static_fields(module: eqx.Module) -> Position:
-    """The static fields of a module.
+def static_fields(fit: Any) -> Position:
+    """The static fields of a fit.
 
     Args:
-        module: A fit, or a run within one.
+        fit: A dataclass: a fit, or a run within one.
 
     Returns:
         Their values by name.
     """
-    fields = dataclasses.fields(module)
-    return {f.name: getattr(module, f.name) for f in fields if f.metadata.get("static")}
+    fields = dataclasses.fields(fit)
+    return {f.name: getattr(fit, f.name) for f in fields if f.metadata.get("static")}
 
 
 class State(NamedTuple):

@@ -75,7 +75,9 @@ class LloydPlan:
         _validation.one_of(self.seeding, ("k-means++", "random"), "seeding")
 
 
-class LloydFit(eqx.Module):
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LloydFit:
     """A fit by Lloyd's algorithm between two steps.
 
     Its arrays are those of its `State`. Its static fields, with the history and status of the two

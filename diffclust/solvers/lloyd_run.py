@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -153,7 +152,7 @@ def run_pass(
     # Each chunk's memory is dropped when the new one is there: of millions, one copy is enough.
     del memory
     chunk_done = report and functools.partial(report, learned)
-    size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(chunks.sample))
+    size = sum(leaf.size for leaf in jax.tree.leaves(chunks.sample))
     keep = solver.sums_persist and chunks.num_samples * size >= _LARGE
     # The first pass counts afresh: the memory may be of other sums than the state's.
     incremental = keep and bool(history)
@@ -171,9 +170,8 @@ def run_pass(
     history = (*history, loss)
     state = solver.end_pass(state, keep=keep)
     empty = np.asarray(tally.count) == 0
-    status = None
-    if not empty.any() and has_converged(state.learned.objective, learned.objective):
-        status = _verdict(solver, history, int(tally.changed), stopping)
+    may_stop = not empty.any() and has_converged(state.learned.objective, learned.objective)
+    status = _verdict(solver, history, int(tally.changed), stopping) if may_stop else None
     if previous is not None and has_risen(solver, learned, previous, loss, last, tally.count):
         # The better pass is made again, for its assignments: they were not kept.
         again = empty_state(solver, chunks.replicate(previous))

@@ -8,7 +8,7 @@ import pytest
 from diffclust.alignment import GridSearch, NoAlignment
 from diffclust.distances import LandmarkNegativeLogLikelihood
 from diffclust.energies import Entropic, LandmarkEnergy, TransformedDistance
-from diffclust.models import Clustering
+from diffclust.models import Clustering, DTIKMeans, Training
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import MeanImages, MeanShapes, UnitNormImages
 from diffclust.solvers import (
@@ -135,13 +135,21 @@ def compiled():
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
-def test_a_new_penalty_of_a_model_compiles_nothing(compiled):
+def own_model(penalty):
+    return Clustering(K, moving_solver(), penalties=(penalty,), max_passes=5, num_restarts=1)
+
+
+def trained_model(penalty):
+    training = Training(steps=(2, 2, 2), batch_size=8)
+    return DTIKMeans(K, transforms="aff", deformation_penalty=penalty, training=training)
+
+
+@pytest.mark.parametrize("model_of", [own_model, trained_model])
+def test_a_new_penalty_of_a_model_compiles_nothing(compiled, model_of):
     images = images_and_solver()[0]
 
     def fit(penalty):
-        settings = {"penalties": (penalty,), "max_passes": 5, "num_restarts": 1}
-        model = Clustering(K, moving_solver(), **settings)
-        return model.fit(images, key=jax.random.key(0)).loss
+        return model_of(penalty).fit(images, key=jax.random.key(0)).loss
 
     cheap = fit(0.3)
     assert compiled

@@ -283,7 +283,7 @@ def test_fuzzy_clusters_of_negative_scores_are_no_result() -> None:
         ),
         (
             lambda: Clustering(K, of_affine(), penalties=(-1.0,)),
-            r"penalties must be at least 0, not \(-1.0,\)",
+            "penalties must be at least 0, not -1.0",
         ),
     ],
 )
