@@ -104,7 +104,7 @@ class LloydFit:
         rng: State of the generator that draws the samples of trial splits; None at its start.
     """
 
-    key: Array
+    key: Any  # an array of JAX, or of NumPy in a snapshot
     state: LloydState | None = None
     memory: PerSample | None = None
     previous: Learned | None = None
