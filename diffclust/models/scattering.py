@@ -329,8 +329,8 @@ class AbstractScatteringModel(AbstractImageModel):
         points = self.extend(outcome, data, callback)
         problem = self._alignment(data.samples.shape[1:])
         clusters, moved = outcome.learned.clusters, self.data_in_prototype_frame(data)
-        given = (problem, clusters, moved, points.assignments)
-        rows = all_rows(alignment_chunks(*given, callback=callback))
+        groups = points.assignments
+        rows = all_rows(alignment_chunks(problem, clusters, moved, groups, callback=callback))
         return _assignment(points, data.allgather(rows))
 
     def energy(self, channels: int = 1) -> TransformedDistance:

@@ -285,8 +285,10 @@ class GradientProblem(AbstractProblem):
         extras |= {"phases": np.asarray(run.starts[:-1], np.int32)}
         figures = {"refills": float(run.refills), "moves": float(run.moves)}
         history = (*(mass * loss for loss in run.history), min(losses))
-        given = (assignment, history, losses, Status(run.ended), data.chunk_size or 0)
-        return Outcome(data.unreplicate(best), *given, extras=extras, figures=figures)
+        learned, status, size = data.unreplicate(best), Status(run.ended), data.chunk_size or 0
+        return Outcome(
+            learned, assignment, history, losses, status, size, extras=extras, figures=figures
+        )
 
     def template(self, description: Description, position: Position) -> PyTree:
         """Zeros in the place of every array that a snapshot at the position holds."""

@@ -75,6 +75,7 @@ class LloydPlan:
         _validation.one_of(self.seeding, ("k-means++", "random"), "seeding")
 
 
+# An Equinox module would look at every loss of its history whenever one is made, twice a pass.
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class LloydFit:
@@ -390,8 +391,7 @@ class LloydProblem(AbstractProblem):
             part = functools.partial(memberships_of, reduction, num_clusters=self.plan.num_clusters)
             extras = {"responsibilities": chunks.collect(best.memory, part)}
         assignment, size = chunks.collect(best.memory, assignment_of), data.chunk_size or 0
-        given = (learned, assignment, best.history, losses, best.status, size)
-        return Outcome(*given, extras=extras)
+        return Outcome(learned, assignment, best.history, losses, best.status, size, extras=extras)
 
     def template(self, description: Description, position: Position) -> PyTree:
         """Zeros in the place of every array that a snapshot at the position holds."""
