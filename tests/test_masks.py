@@ -46,7 +46,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "gmm": {"steps": (10, 5), "batch_size": 32},
 }
 """Settings with which every model of images is quick."""
-QUICK = ("kmeans", "ai-kmeans", "dti-kmeans", "gmm")
+QUICK = ("kmeans", "ai-kmeans", "gmm")
 """One of each kind; the others take long to compile."""
 
 

@@ -97,6 +97,7 @@ def test_without_an_fft_the_whole_grid_is_tried(energy, prototypes: jax.Array) -
     assert jax.tree.all(jax.tree.map(np.array_equal, result, expected))
 
 
+@pytest.mark.slow
 def test_descent_goes_on_from_what_was_found(prototypes: jax.Array) -> None:
     energy, sample = TransformedDistance(O2), O2(jnp.asarray([2.6, 1.0]), prototypes[1])
     alone = align(Descent((Stage(20),)), energy, sample, prototypes)

@@ -266,6 +266,7 @@ def test_lists_of_options_reach_the_model(run: Run) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_cut_is_told_and_its_bridges_are_those_of_the_fit(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

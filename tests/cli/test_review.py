@@ -303,6 +303,7 @@ def test_shapes(run: Run, serve: Serve) -> None:
     serve(look, "new")
 
 
+@pytest.mark.slow
 def test_series(run: Run, serve: Serve) -> None:
     times = np.linspace(0, 1, 24)
     rng = np.random.default_rng(0)

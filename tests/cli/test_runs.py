@@ -64,6 +64,7 @@ def refused(run: Run, *arguments: str) -> str:
     return err
 
 
+@pytest.mark.slow
 def test_a_fit_begins_with_the_clusters_of_another(run: Run) -> None:
     fitted(run, "before", "--method", "ai-kmeans", "--no-report")
     fitted(run, "after", "--start", "before", "--no-report")
@@ -335,6 +336,7 @@ def test_a_sweep_chooses_the_elbow(run: Run) -> None:
     assert json.loads(Path("sweep/summary.json").read_text())["chosen"] is None
 
 
+@pytest.mark.slow
 def test_no_clear_choice_is_an_answer(run: Run) -> None:
     """Noise has no clusters: over 2 to 6 a loss like 1 / K bends by 25 % of its fall."""
     np.save("noise.npy", np.random.default_rng(0).uniform(size=(60, 2, 1)).astype(np.float32))

@@ -115,6 +115,7 @@ def test_decoders_give_images_of_the_shape_that_came(
 
 # Optax's powers of step counts need it.
 @jax.numpy_dtype_promotion("standard")
+@pytest.mark.slow
 def test_all_learn_and_tell_two_groups_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "TOLERANCE", 0.0)  # or DEC has nothing to do here
     data, steps = run.two_groups(64), 40

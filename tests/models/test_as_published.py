@@ -59,6 +59,7 @@ def test_adam_tries_all_clusters_and_remembers_them(model: Any) -> None:
     assert made.tolerance is None
 
 
+@pytest.mark.slow
 def test_di_kmeans_lowers_the_distortion_pass_by_pass() -> None:
     model = DeformationInvariantKMeans.as_published(3, landmarks=PUBLISHED_LANDMARKS[0])
     settings = {**model.settings(), "max_passes": 4}

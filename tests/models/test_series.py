@@ -42,6 +42,7 @@ def test_warped_series_of_unequal_lengths_are_clustered() -> None:
     assert np.mean(result.predict(series).clusters == result.assignments) >= 0.9
 
 
+@pytest.mark.slow
 def test_square_root_velocities_are_compared_where_asked_for() -> None:
     series, labels = bumps()
     # Velocities do not see the values that series start from.

@@ -143,6 +143,7 @@ def test_a_small_group_takes_no_cluster_from_two_large_ones(key: jax.Array) -> N
     assert result.outcome.extras["basis"].shape == (len(digits.images), 15)
 
 
+@pytest.mark.slow
 def test_graphs_of_one_distance_agree_or_not_by_their_neighbours() -> None:
     noise = np.random.default_rng(0).uniform(size=(60, 10, 10, 1)).astype(np.float32)
     settings = {"num_removed": None, "num_neighbours": (3, 4, 5)}

@@ -221,6 +221,7 @@ def fit(out: Callable[[int], Path], source: str, *more: str) -> list[tuple]:
     return ended(started([command(out(i), i, port, source, *more) for i in range(PROCESSES)]))
 
 
+@pytest.mark.slow
 def test_process_0_writes_and_speaks(tmp_path: Path) -> None:
     folder = pictures(tmp_path / "pictures")
     (folder / "b" / "zz.png").write_bytes(b"no picture")

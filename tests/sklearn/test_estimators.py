@@ -163,6 +163,7 @@ def test_rows_that_are_no_images_are_refused() -> None:
             sklearn.AffineInvariantKMeans(image_shape=shape, **FEW).fit(rows)
 
 
+@pytest.mark.slow
 def test_energies_of_the_best_clusters_are_the_distances() -> None:
     images = blobs(24)
     model = diffclust.AffineInvariantKMeans(3, num_restarts=1, max_passes=3, split_merge=False)
@@ -175,6 +176,7 @@ def test_energies_of_the_best_clusters_are_the_distances() -> None:
     np.testing.assert_allclose(second - energies.min(axis=1), actual.margins, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_energies_of_a_search_that_goes_on_with_few_clusters_are_all_there() -> None:
     series = np.random.default_rng(0).normal(size=(30, 12)).astype(np.float32)
     model = diffclust.SeriesKMeans(6, num_restarts=1, max_passes=2, split_merge=False)

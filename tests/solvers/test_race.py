@@ -68,6 +68,7 @@ def test_every_start_is_another(reported: list[dict[str, Any]]) -> None:
     assert len(set(losses.values())) == 5
 
 
+@pytest.mark.slow
 def test_broken_off_after_every_step_it_goes_on_bit_for_bit(
     watched: tuple[Outcome, Breaking],
 ) -> None:

@@ -307,6 +307,7 @@ def test_prices_choose_among_all_clusters() -> None:
     assert np.all(np.asarray(solver.assign(learned, samples, None).cluster[:, 0]) == 2)
 
 
+@pytest.mark.slow
 def test_prices_among_few_candidates_warn() -> None:
     energy, samples = TransformedDistance(Affine()), jnp.asarray(blobs(6))
     for aligner in (Descent((Stage(1),)), Descent((Stage(1),), candidates=None)):
@@ -504,6 +505,7 @@ def test_a_family_that_does_not_descend_stops_the_run(key: jax.Array) -> None:
     np.testing.assert_allclose(outcome.loss, np.sum(np.abs(samples - own)), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_whole_run_keeps_the_pass_before_the_loss_rose() -> None:
     rng, rose = np.random.default_rng(3), 0
     solver = Lloyd(TransformedDistance(Identity(), Manhattan()), NoAlignment(), MeanImages())

@@ -208,6 +208,7 @@ def test_a_value_keeps_its_slope_in_nested_derivatives(outer: Any, inner: Any) -
     np.testing.assert_allclose(outer(lambda w: inner(loss)(w)[0])(at), slope, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_second_derivatives_where_nothing_is_searched_for() -> None:
     samples, result = images()[:3], []
     for adjoint in ("envelope", "unrolled"):

@@ -57,6 +57,7 @@ def test_weights_count() -> None:
     )
 
 
+@pytest.mark.slow
 def test_trials_make_better_seeds() -> None:
     places = list(np.random.default_rng(0).uniform(size=40))
 

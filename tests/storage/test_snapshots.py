@@ -175,7 +175,7 @@ def chained(
 
 
 @pytest.mark.parametrize(
-    "name", ["aligned", "shapes", pytest.param("plain", marks=pytest.mark.slow)]
+    "name", ["shapes", *(pytest.param(n, marks=pytest.mark.slow) for n in ("aligned", "plain"))]
 )
 def test_broken_off_after_every_pass_it_goes_on_bit_for_bit(name: str) -> None:
     fit, watched = FITS[name], Breaking()

@@ -53,7 +53,10 @@ ALIGNERS: dict[str, tuple[AbstractPairEnergy, AbstractAligner]] = {
 # The steps of a sequence are tried by themselves too.
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n == "sequential" else n for n in ALIGNERS],
+    [
+        pytest.param(n, marks=pytest.mark.slow) if n in ("coarse-to-fine", "sequential") else n
+        for n in ALIGNERS
+    ],
 )
 def test_aligner_obeys_the_laws(name: str, key: Key) -> None:
     energy, aligner = ALIGNERS[name]
@@ -293,6 +296,7 @@ def test_means_under_manhattan_are_noticed(key: Key) -> None:
             check_family(MeanImages(), TransformedDistance(Affine(), Manhattan()), key=each)
 
 
+@pytest.mark.slow
 def test_families_of_trees_are_checked_as_others_are(key: Key) -> None:
     class Manhattan(Pair):
         def _between(self, x: dict[str, Array], c: dict[str, Array]) -> Array:
