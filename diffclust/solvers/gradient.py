@@ -102,7 +102,7 @@ class GradientEM(AbstractSolver):
     aligner: AbstractAligner
     reduction: AbstractReduction = HardMinimum()  # pyright: ignore[reportIncompatibleMethodOverride]
     followed: int | None = eqx.field(static=True, default=None, kw_only=True)
-    decay: float = eqx.field(static=True, default=1e-6, kw_only=True)
+    decay: Scalar = eqx.field(converter=jnp.asarray, default=1e-6, kw_only=True)
     warm_starts: int = eqx.field(static=True, default=1, kw_only=True)
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
     optimizer: _Optimizer = eqx.field(static=True, default=None, kw_only=True)
@@ -418,7 +418,7 @@ def cleared(state: GradientState, learned: Learned) -> GradientState:
     return GradientState(learned, state.moments, tally, state.step, state.failed)
 
 
-def _decayed(gradient: Learned, learned: Learned, decay: float) -> Learned:
+def _decayed(gradient: Learned, learned: Learned, decay: Scalar) -> Learned:
     """The gradient with the networks' weights added, where they are in use at all.
 
     Adam scales any gradient to the size of its step, so decay alone would empty a network that
@@ -426,12 +426,12 @@ def _decayed(gradient: Learned, learned: Learned, decay: float) -> Learned:
     """
 
     def add(g: Array, weight: Array) -> Array:
-        return jnp.where(jnp.any(g != 0.0), g + decay * weight, g)
+        return jnp.where(jnp.any(g != 0.0), g + decay.astype(g.dtype) * weight, g)
 
     def networks(tree: Learned) -> tuple[PyTree, PyTree]:
         return tree.shared, tree.clusters.predictor
 
-    if decay == 0.0 or not jax.tree.leaves(networks(learned)):
+    if not jax.tree.leaves(networks(learned)):
         return gradient
     added = jax.tree.map(add, networks(gradient), networks(learned))
     return eqx.tree_at(networks, gradient, added, is_leaf=lambda leaf: leaf is None)

@@ -290,6 +290,22 @@ def test_networks_that_wait_are_not_decayed(key: jax.Array) -> None:
     chex.assert_trees_all_equal(state.learned.shared, learned.shared)
 
 
+def test_another_weight_decay_compiles_nothing(key: jax.Array) -> None:
+    solver, learned, batch = hard(key)
+    traced = []
+
+    @jax.jit
+    def norm(decay: jax.Array) -> jax.Array:
+        traced.append(decay)
+        decayed = dataclasses.replace(solver, decay=decay, optimizer=optax.sgd(1.0))
+        weights = step(decayed, decayed.init(learned), batch, 1.0).learned.shared
+        return optax.tree.norm(eqx.filter(weights, eqx.is_array))
+
+    norms = [float(norm(jnp.float32(decay))) for decay in (0.0, 0.1, 0.5)]
+    assert len(traced) == 1
+    assert norms == sorted(norms, reverse=True)
+
+
 def trimming(reduction: Trimmed) -> tuple[GradientEM, Learned, Batch]:
     """Eleven images near three prototypes, and one outlier, which is nearest to the last."""
     images = jnp.asarray(blobs(12)).at[11].add(5.0)
