@@ -47,7 +47,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 """Settings with which every model of images is quick."""
 QUICK = ("kmeans", "ai-kmeans", "gmm")
-"""One of each kind; the others take long to compile."""
+"""K-means without and with a search, and gradient steps; the others take longer to compile."""
 
 
 def hidden_columns(count: int = 2) -> np.ndarray:

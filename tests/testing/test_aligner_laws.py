@@ -50,7 +50,7 @@ ALIGNERS: dict[str, tuple[AbstractPairEnergy, AbstractAligner]] = {
 }
 
 
-# The steps of a sequence are tried by themselves too.
+# What the slow ones are composed of, a descent and a search, is tried by itself too.
 @pytest.mark.parametrize(
     "name",
     [
