@@ -1,0 +1,101 @@
+"""One frame or the mean graph of two: `di-spectral` with `register="upright"` and `"auto"`.
+
+    python -m experiments.registration.frames [--seed 0] [--seeds 2] [--quick] [--sets ...]
+        [--registers upright auto] [--results FILE]
+
+Development sets: MNIST's and USPS's training images, as they are, moved, coloured, shrunk, with
+near-duplicates, with groups of unequal size; letters, recordings and drawn clothes. FILE (JSON
+lines) keeps every run, and those that it has are not run again. Labels score, and nothing else.
+"""
+
+import time
+
+import jax
+import numpy as np
+
+from diffclust.data import load
+from diffclust.metrics import scores
+from diffclust.models import MODELS
+from experiments.default_method import run as pictures
+from experiments.harness import RESULTS, arguments, finish, missing_runs
+from experiments.registration import balance, development
+
+
+def digits(limit, change):
+    def made(seed):
+        given = load("mnist", split="train", limit=limit, seed=seed)
+        return change(given.images, given.labels, seed), given.labels
+
+    return made
+
+
+def of_balance(name):
+    return lambda seed: balance.SETS[name](seed, False)
+
+
+def of_pictures(name):
+    return lambda seed: pictures.SETS[name](1000, seed)
+
+
+SETS = {
+    "mnist, 1,000": digits(1000, development.as_they_are),
+    **{
+        f"{name}, 2,000": digits(2000, development.SETS[name])
+        for name in ("mnist", "affnist", "color", "cut", "gradient")
+    },
+    **{name: of_balance(name) for name in ("plain 8×8", "planted 0.2 8×8", "unequal")},
+    **{f"{name}, 1,000": of_pictures(name) for name in ("usps", "letters", "recordings")},
+    "clothes, 1,000": of_pictures("clothes"),
+    "mnist, 10,000": digits(10_000, development.as_they_are),
+}
+
+
+def row_of(name, register, seed):
+    images, labels = SETS[name](seed)
+    start = time.perf_counter()
+    model = MODELS["di-spectral"](len(np.unique(labels)), register=register)
+    result = model.fit(images, key=jax.random.key(seed))
+    return {
+        **{
+            key: round(float(value), 4) for key, value in scores(labels, result.assignments).items()
+        },
+        "stability": round(result.outcome.figures["stability"], 4),
+        "least_cluster": int(result.counts.min()),
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+
+
+def main():
+    args = arguments(
+        __doc__,
+        seeds={"type": int, "default": 2, "help": "number of seeds, of sets and methods"},
+        sets={"nargs": "+", "default": list(SETS), "choices": list(SETS), "metavar": "SET"},
+        registers={"nargs": "+", "default": ["upright", "auto"], "choices": ["upright", "auto"]},
+        **RESULTS,
+    )
+    if args.quick:
+        args.sets, args.seeds, args.registers = ["letters, 1,000"], 1, ["upright"]
+        SETS["letters, 1,000"] = lambda seed: pictures.SETS["letters"](48, seed)
+    asked = [
+        (name, register, seed)
+        for seed in range(args.seed, args.seed + args.seeds)
+        for name in args.sets
+        for register in args.registers
+    ]
+    rows = missing_runs(args.results, ("set", "register", "seed"), asked, row_of)
+    means = {
+        name: {
+            register: [
+                row["acc"] for row in rows if (row["set"], row["register"]) == (name, register)
+            ]
+            for register in args.registers
+        }
+        for name in args.sets
+    }
+    for name, of in means.items():
+        print(f"{name:20s}", {register: round(float(np.mean(of[register])), 4) for register in of})
+    finish({"experiment": "registration_frames", **means})
+
+
+if __name__ == "__main__":
+    main()
