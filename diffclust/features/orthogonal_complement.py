@@ -568,17 +568,18 @@ def fit_projection(
     kept: list[np.ndarray] = []
     progress = None if report is None else functools.partial(report, "features")
 
-    def chunks(store: bool) -> Iterator[np.ndarray]:
+    def chunks() -> Iterator[np.ndarray]:
         settings = {"chunk_size": chunk_size, "mesh": mesh, "report": progress}
-        for part in features_of(feature_map, images, **settings):
-            if store:
+        return features_of(feature_map, images, **settings)
+
+    def first_chunks() -> Iterator[np.ndarray]:
+        for part in chunks():
+            if len(images) * part[0].nbytes <= _MOST_STORED:
                 kept.append(part)
             yield part
 
-    shape = eqx.filter_eval_shape(feature_map, jax.device_put(images[0]))
-    store = len(images) * shape.size * shape.dtype.itemsize <= _MOST_STORED
     directions = fit_principal_directions(
-        chunks(store),
+        first_chunks(),
         num_directions=num_directions,
         normalisation=normalisation,
         path_size=path_size,
@@ -587,4 +588,4 @@ def fit_projection(
     )
     if report is not None:
         report("directions", 1, 1)
-    return directions, project_features(directions, kept if store else chunks(False), mesh=mesh)
+    return directions, project_features(directions, kept or chunks(), mesh=mesh)

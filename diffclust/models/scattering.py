@@ -68,11 +68,11 @@ def reporter(callback: Callback, *stage: str) -> Callable[..., None]:
     Returns:
         A function of the chunks done and in all.
     """
+    return functools.partial(_report, callback, *stage)
 
-    def report(stage: str, done: int, total: int) -> None:
-        callback(Progress(stage, 0, 0, done, total))
 
-    return functools.partial(report, *stage)
+def _report(callback: Callback, stage: str, done: int, total: int) -> None:
+    callback(Progress(stage, 0, 0, done, total))
 
 
 @dataclasses.dataclass(frozen=True)

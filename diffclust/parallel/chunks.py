@@ -344,16 +344,16 @@ class Chunks(Distributed):
 
     def _take(self, chunks: Sequence[PyTree], index: Int[np.ndarray, " m"]) -> PyTree:
         """Rows of this process, on the host, from trees of rows of each chunk."""
+        return jax.tree.map(lambda *leaves: self._rows_of(leaves, index), *chunks)
+
+    def _rows_of(self, leaves: tuple[Array, ...], index: Int[np.ndarray, " m"]) -> np.ndarray:
+        """Rows of one array, which is in several chunks."""
         chunk, inside = np.divmod(index, self.own_size)
-
-        def take(*leaves: Array) -> np.ndarray:
-            rows = np.empty((index.size, *leaves[0].shape[1:]), leaves[0].dtype)
-            for number in np.unique(chunk):
-                here = np.flatnonzero(chunk == number)
-                rows[here] = self.unshard(leaves[number])[inside[here]]
-            return rows
-
-        return jax.tree.map(take, *chunks)
+        rows = np.empty((index.size, *leaves[0].shape[1:]), leaves[0].dtype)
+        for number in np.unique(chunk):
+            here = np.flatnonzero(chunk == number)
+            rows[here] = self.unshard(leaves[number])[inside[here]]
+        return rows
 
     def scatter(self, memory: PyTree) -> tuple[PyTree, ...]:
         """The inverse of `collect`: the memory of each chunk.
@@ -367,11 +367,11 @@ class Chunks(Distributed):
         own, size = own_rows(self.counts), self.own_size
         rows = own.start + np.arange(self.count * size)
         rows[own.stop - own.start :] = own.start
-
-        def part(here: np.ndarray) -> PyTree:
-            return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[here]), memory)
-
-        return tuple(self.shard(part(here)) for here in rows.reshape(-1, size))
+        memory = jax.tree.map(np.asarray, memory)
+        return tuple(
+            self.shard(jax.tree.map(lambda leaf, here=here: jax.device_put(leaf[here]), memory))
+            for here in rows.reshape(-1, size)
+        )
 
     def gather(self, index: Int[np.ndarray, " m"]) -> PyTree:
         """Samples in the order of their indices; all processes must ask.

@@ -184,15 +184,16 @@ def own_part(tree: PyTree, mesh: Mesh | None) -> PyTree:
     Returns:
         Arrays of NumPy's; all rows, where there is one process.
     """
+    shared = spans(mesh)
+    return jax.tree.map(
+        lambda leaf: _own_pieces(leaf) if shared and _is_placed(leaf) else np.asarray(leaf), tree
+    )
 
-    def part(leaf: Any) -> np.ndarray:
-        if not spans(mesh) or not _is_placed(leaf):
-            return np.asarray(leaf)
-        # An array without elements has a sharding like any other, but its rows have no places.
-        pieces = sorted(leaf.addressable_shards, key=lambda piece: piece.index[0].start or 0)
-        return np.concatenate([np.asarray(piece.data) for piece in pieces])
 
-    return jax.tree.map(part, tree)
+def _own_pieces(leaf: Any) -> np.ndarray:
+    # An array without elements has a sharding like any other, but its rows have no places.
+    pieces = sorted(leaf.addressable_shards, key=lambda piece: piece.index[0].start or 0)
+    return np.concatenate([np.asarray(piece.data) for piece in pieces])
 
 
 class Distributed:
@@ -310,12 +311,14 @@ def pad_rows(tree: PyTree, count: int) -> PyTree:
     Returns:
         Arrays of so many rows; the same arrays where none are missing.
     """
-
-    def padded(rows: np.ndarray) -> np.ndarray:
-        missing = count - len(rows)
-        return np.concatenate([rows, np.repeat(rows[:1], missing, axis=0)]) if missing else rows
-
-    return jax.tree.map(padded, tree)
+    return jax.tree.map(
+        lambda rows: (
+            np.concatenate([rows, np.repeat(rows[:1], count - len(rows), axis=0)])
+            if len(rows) < count
+            else rows
+        ),
+        tree,
+    )
 
 
 def unreplicated(tree: PyTree, mesh: Mesh | None) -> PyTree:

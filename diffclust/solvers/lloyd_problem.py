@@ -237,10 +237,9 @@ class LloydProblem(AbstractProblem):
         losses = (history[-1] if history else None, fit.least)
 
         # It must not hold the fit, whose memory each pass frees.
-        def report(learned: Learned, done: int, total: int) -> None:
-            callback(Progress(*at, done, total, *losses, learned=learned))
-
-        return report
+        return lambda learned, done, total: callback(
+            Progress(*at, done, total, *losses, learned=learned)
+        )
 
     # How runs start.
 

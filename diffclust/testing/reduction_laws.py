@@ -1,13 +1,16 @@
 """What must hold for a reduction: it looks at one sample at a time."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from diffclust.energies import AbstractAdaptiveReduction, AbstractReduction, HardMinimum
-from diffclust.testing.drawing import agree, require, rounding
+from diffclust.energies import AbstractAdaptiveReduction, AbstractReduction
+from diffclust.testing.drawing import agree, generator, require, rounding
 from diffclust.types import Key
 
 
@@ -34,65 +37,111 @@ def check_reduction(
         AssertionError: With the law that is broken.
     """
     name = type(reduction).__name__
-    first, second, third = jax.random.split(key, 3)
-    scores = jnp.sort(jax.random.uniform(first, (samples, candidates), minval=0.1), axis=1)
-    weight = jax.random.uniform(second, (samples,), minval=0.5).at[-1].set(0.0)
-    cluster = jnp.argsort(jax.random.uniform(third, scores.shape), axis=1).astype(jnp.int32)
+    rng, shape, dtype = generator(key), (samples, candidates), jnp.result_type(float)
+    scores = np.sort(rng.uniform(0.1, 1.0, shape), axis=1).astype(dtype)
+    scores[: samples // 3] *= 0.5  # a part that is unlike the whole
+    weight = rng.uniform(0.5, 1.0, samples).astype(dtype)
+    weight[-1] = 0.0
+    given = (scores, weight, rng.uniform(size=shape).argsort(axis=1).astype(np.int32))
     if reduction.is_adaptive:
         # Two passes bring it to a state that is not the first.
-        first_pass = _law_of_sums(
-            name, reduction.init(candidates, scores.dtype), scores, weight, cluster
-        )
-        reduction = _law_of_sums(name, first_pass, scores, weight, cluster)
+        first_pass = _law_of_sums(name, reduction.init(candidates, scores.dtype), *given)
+        reduction = _law_of_sums(name, first_pass, *given)
     _laws_of_one_sample(name, reduction, scores)
     # Negative log-likelihoods have any sign; a reduction that has no loss for them says so by NaN.
-    if not bool(jnp.all(jnp.isnan(reduction(scores - 2.0)))):
-        _laws_of_one_sample(f"{name} of negative scores", reduction, scores - 2.0)
+    negative = scores - scores.dtype.type(2.0)
+    if not np.all(np.isnan(np.asarray(_of_samples(reduction, jax.device_put(negative)).losses))):
+        _laws_of_one_sample(f"{name} of negative scores", reduction, negative)
 
 
-def _laws_of_one_sample(name: str, reduction: AbstractReduction, scores: Array) -> None:
-    atol = 1e2 * rounding(np.asarray(scores))
-    alone = jax.vmap(lambda one: reduction(one[None])[0])(scores)
-    agree(f"{name}: the loss of a sample is its own", reduction(scores), alone, atol)
-    for shares in (reduction.responsibilities, reduction.memberships):
-        alone = jax.vmap(lambda one, shares=shares: shares(one[None])[0])(scores)
-        agree(f"{name}: memberships of a sample are its own", shares(scores), alone, atol)
-        require(bool(jnp.all(alone >= 0)), f"{name}: memberships are not negative")
-        total = float(jnp.max(jnp.sum(alone, axis=-1)))
+class _OfSamples(NamedTuple):
+    """What a reduction says of all samples, and of each alone."""
+
+    losses: Array
+    losses_alone: Array
+    shares: tuple[Array, Array]
+    shares_alone: tuple[Array, Array]
+    rising: Array
+    slope: Array
+
+
+@eqx.filter_jit
+def _of_samples(reduction: AbstractReduction, scores: Array) -> _OfSamples:
+    """Evaluates a reduction, and differentiates it; both of its memberships."""
+
+    def alone(function: Callable[[Array], Array]) -> Array:
+        return jax.vmap(lambda one: function(one[None])[0])(scores)
+
+    each = (reduction.responsibilities, reduction.memberships)
+    steps = jnp.linspace(0.0, 2.0, 16, dtype=scores.dtype)[:, None, None]
+    return _OfSamples(
+        reduction(scores),
+        alone(reduction),
+        (each[0](scores), each[1](scores)),
+        (alone(each[0]), alone(each[1])),
+        jnp.diff(jax.vmap(reduction)(steps + scores[None]), axis=0),
+        jax.grad(lambda s: jnp.sum(reduction(s)))(scores),
+    )
+
+
+@eqx.filter_jit
+def _loss_and_shares(reduction: AbstractReduction, scores: Array) -> tuple[Array, Array]:
+    return jax.vmap(reduction)(scores), jax.vmap(reduction.responsibilities)(scores)
+
+
+def _laws_of_one_sample(name: str, reduction: AbstractReduction, scores: np.ndarray) -> None:
+    atol = 1e2 * rounding(scores)
+    found = jax.tree.map(np.asarray, _of_samples(reduction, jax.device_put(scores)))
+    agree(f"{name}: the loss of a sample is its own", found.losses, found.losses_alone, atol)
+    for shares, alone in zip(found.shares, found.shares_alone, strict=True):
+        agree(f"{name}: memberships of a sample are its own", shares, alone, atol)
+        require(bool(np.all(alone >= 0)), f"{name}: memberships are not negative")
+        total = float(np.max(np.sum(alone, axis=-1)))
         require(total <= 1.0 + atol, f"{name}: memberships add up to one at most")
-    steps = jnp.linspace(0.0, 2.0, 16)[:, None, None]
-    rising = jnp.diff(jax.vmap(reduction)(steps + scores[None]), axis=0)
-    require(bool(jnp.all(rising >= -atol)), f"{name}: a loss does not fall where scores rise")
-    responsibilities = reduction.responsibilities(scores)
-    slope = jax.grad(lambda s: jnp.sum(reduction(s)))(scores)
-    agree(f"{name}: memberships are the loss's derivative", responsibilities, slope, 10 * atol)
+    rises = bool(np.all(found.rising >= -atol))
+    require(rises, f"{name}: a loss does not fall where scores rise")
+    law = f"{name}: memberships are the loss's derivative"
+    agree(law, found.shares[0], found.slope, 10 * atol)
     if reduction.is_hard:
-        hard, law = HardMinimum(), f"{name}: is_hard, but"
-        for size in (1e-6, 1.0, 1e6):
-            loss, least = (jax.vmap(r)(size * scores) / size for r in (reduction, hard))
-            agree(f"{law} the loss is not the least score", loss, least, atol)
-            shares = reduction.responsibilities(size * scores)
-            one = hard.responsibilities(scores)
-            agree(f"{law} a sample is not its best cluster's alone", shares, one, 0.0)
+        law, sizes = f"{name}: is_hard, but", np.asarray([1e-6, 1.0, 1e6], scores.dtype)
+        scaled = sizes[:, None, None] * scores
+        loss, shares = map(np.asarray, _loss_and_shares(reduction, jax.device_put(scaled)))
+        least = scaled.min(axis=-1) / sizes[:, None]
+        agree(f"{law} the loss is not the least score", loss / sizes[:, None], least, atol)
+        one = np.eye(scores.shape[1], dtype=scores.dtype)[scaled.argmin(axis=-1)]
+        agree(f"{law} a sample is not its best cluster's alone", shares, one, 0.0)
 
 
-def _law_of_sums(
-    name: str, reduction: AbstractAdaptiveReduction, scores: Array, weight: Array, cluster: Array
-) -> AbstractAdaptiveReduction:
-    half = len(weight) // 3
+@eqx.filter_jit
+def _sums_and_update(
+    reduction: AbstractAdaptiveReduction, scores: Array, weight: Array, cluster: Array
+) -> tuple[list[PyTree], AbstractAdaptiveReduction]:
+    """Sums over all samples, over two parts added, without the last; and the next state."""
+    third = len(weight) // 3
 
     def sums(part: slice) -> PyTree:
         return reduction.statistics(scores[part], weight[part], cluster[part])
 
     whole = sums(slice(None))
-    parts = jax.tree.map(jnp.add, sums(slice(None, half)), sums(slice(half, None)))
-    without = sums(slice(None, -1))
+    parts = jax.tree.map(jnp.add, sums(slice(None, third)), sums(slice(third, None)))
+    return [whole, parts, sums(slice(None, -1))], reduction.update(whole)
+
+
+def _law_of_sums(
+    name: str,
+    reduction: AbstractAdaptiveReduction,
+    scores: np.ndarray,
+    weight: np.ndarray,
+    cluster: np.ndarray,
+) -> AbstractAdaptiveReduction:
+    (whole, parts, without), after = _sums_and_update(
+        reduction, *jax.device_put((scores, weight, cluster))
+    )
     for law, others in (("over parts add up", parts), ("leave out weightless samples", without)):
         pairs = zip(jax.tree.leaves(whole), jax.tree.leaves(others), strict=True)
-        for one, other in pairs:
-            atol = 1e2 * rounding(np.asarray(one)) * (1.0 + float(jnp.max(jnp.abs(one))))
+        for one, other in (map(np.asarray, pair) for pair in pairs):
+            atol = 1e2 * rounding(one) * (1.0 + float(np.max(np.abs(one))))
             agree(f"{name}: sums {law}", one, other, atol)
-    after = reduction.update(whole)
     before = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), reduction)
     same = eqx.tree_equal(before, jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), after))
     require(bool(same), f"{name}: an update keeps structure, shapes and dtypes")
