@@ -52,7 +52,8 @@ def test_a_graph_knows_strangers_by_their_neighbours(key: jax.Array, affinity: s
         image[(slice(y, y + 4), slice(2, 14)) if i % 2 else (slice(2, 14), slice(x, x + 4))] = 0.9
     images += random.uniform(0.0, 0.1, images.shape).astype(np.float32)
     noise = random.uniform(size=(20, 16, 16, 1)).astype(np.float32)
-    settings = {"num_neighbours": (4,), "num_removed": (0,), "num_angles": 2, "register": "none"}
+    settings = {"num_neighbours": (4,), "num_removed": (0,), "register": "none"}
+    settings |= {"num_scales": 1, "num_angles": 2}
     model = ProjectedScatteringSpectralClustering(
         2, affinity=affinity, num_representatives=10, num_dimensions=8, **settings
     )

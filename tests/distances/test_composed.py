@@ -1,5 +1,6 @@
 """Distances made from others: through features, and after an alignment."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,11 +14,12 @@ from diffclust.transforms import Affine
 from tests.registry import blobs
 
 SIDE = 16
+SCATTERING = Scattering(SIDE, SIDE, num_scales=2, num_angles=4)
 
 
 @pytest.fixture(scope="module")
 def pair() -> tuple[jax.Array, jax.Array]:
-    first, second = jnp.asarray(blobs(2, SIDE, SIDE, seed=4))
+    first, second = map(jnp.asarray, blobs(2, SIDE, SIDE, seed=4))
     return first, second
 
 
@@ -27,21 +29,21 @@ def prepared() -> PreparedDistance:
 
 
 def test_features_are_what_is_compared(pair: tuple[jax.Array, jax.Array]) -> None:
-    scattering = Scattering(SIDE, SIDE, num_scales=2, num_angles=4)
-    distance = FeatureDistance(scattering)
+    scattering = eqx.filter_jit(SCATTERING)
+    distance = eqx.filter_jit(FeatureDistance(SCATTERING))
     difference = np.asarray(scattering(pair[0])) - np.asarray(scattering(pair[1]))
     assert distance(*pair) == pytest.approx(float(np.sum(difference**2)), rel=1e-5)
     assert distance(pair[0], pair[0]) == 0.0
-    gradient = jax.grad(lambda x: distance(x, pair[1]))(pair[0])
+    gradient = np.asarray(jax.jit(jax.grad(FeatureDistance(SCATTERING)))(*pair))
     assert np.isfinite(gradient).all()
     assert np.abs(gradient).max() > 0
 
 
 def test_features_forgive_a_shift_more_than_pixels_do() -> None:
-    image = jnp.asarray(blobs(1, SIDE, SIDE, seed=4)[0])
-    shifted, other = jnp.roll(image, 1, axis=1), jnp.asarray(blobs(1, SIDE, SIDE, seed=9)[0])
-    features = FeatureDistance(Scattering(SIDE, SIDE, num_scales=2, num_angles=4))
-    pixels = SquaredEuclidean()
+    image = blobs(1, SIDE, SIDE, seed=4)[0]
+    shifted, other = np.roll(image, 1, axis=1), blobs(1, SIDE, SIDE, seed=9)[0]
+    features = eqx.filter_jit(FeatureDistance(SCATTERING))
+    pixels = eqx.filter_jit(SquaredEuclidean())
     share = features(image, shifted) / features(image, other)
     assert float(share) < 0.7 * float(pixels(image, shifted) / pixels(image, other))
 
@@ -57,11 +59,17 @@ def test_prepared_is_the_invariant_distance(pair: tuple[jax.Array, jax.Array]) -
 
 def test_after_alignment_measures_the_moved_sample(pair: tuple[jax.Array, jax.Array]) -> None:
     alignment = prepared()
-    moved = alignment.energy.aligned(alignment.align(*pair).params[0], pair[0])
-    expected = SquaredEuclidean()(moved, pair[1])
-    assert AfterAlignment(alignment, SquaredEuclidean())(*pair) == pytest.approx(float(expected))
+
+    @jax.jit
+    def by_hand(sample: jax.Array, prototype: jax.Array) -> jax.Array:
+        params = alignment.align(sample, prototype).params[0]
+        return SquaredEuclidean()(alignment.energy.aligned(params, sample), prototype)
+
+    expected = by_hand(*pair)
+    after = eqx.filter_jit(AfterAlignment(alignment, SquaredEuclidean()))
+    assert after(*pair) == pytest.approx(float(expected))
     half = jnp.full((SIDE, SIDE, 1), 0.5)
-    weighted = AfterAlignment(alignment, SquaredEuclidean())(*pair, half)
+    weighted = after(*pair, half)
     assert weighted == pytest.approx(float(expected) / 2, rel=1e-5)
 
 

@@ -30,11 +30,14 @@ from diffclust.models import (
     TransformationInvariantKMeans,
 )
 from diffclust.parallel import data_mesh, start_processes
-from diffclust.parallel.processes import own_share
+from diffclust.parallel.processes import ProcessError, own_share, raise_everywhere
 from tests.registry import blobs
 
 COUNT = 37
 """Samples, which neither two processes nor four devices can share evenly."""
+
+TOLD = "told"
+"""In place of a fit, an error in one of the processes."""
 
 TRAINING = Training(steps=(6, 6, 2), batch_size=12)
 CASES: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
@@ -95,13 +98,25 @@ def fitted(name: str, mesh: Mesh) -> dict[str, np.ndarray]:
     }
 
 
+def told(mesh: Mesh) -> dict[str, np.ndarray]:
+    """What each process says when only the second cannot go on."""
+    try:
+        with raise_everywhere(mesh):
+            if jax.process_index() == 1:
+                raise ValueError("cannot be read")
+    except (ProcessError, ValueError) as error:
+        return {"words": np.asarray(str(error))}
+    return {}
+
+
 def main() -> None:
     process, processes, port = map(int, sys.argv[1:4])
     jax.config.update("jax_enable_x64", True)
     start_processes(f"127.0.0.1:{port}", processes, process, timeout=60)
     mesh = data_mesh()
     for name in sys.argv[5:]:
-        np.savez(f"{sys.argv[4]}.{name}.{process}.npz", **fitted(name, mesh))
+        found = told(mesh) if name == TOLD else fitted(name, mesh)
+        np.savez(f"{sys.argv[4]}.{name}.{process}.npz", **found)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from diffclust.solvers import Outcome
 from tests.storage.test_snapshots import Breaking, assert_same, chained, shapes
 
 KEY = jax.random.key(1)
-RACE = Training(steps=(150, 50), batch_size=20, num_starts=5, refill_every=20)
+RACE = Training(steps=(75, 25), batch_size=20, num_starts=5, refill_every=10)
 
 
 def raced(snapshots: Any, *, mesh: Any = None, **given: Any) -> Outcome:
@@ -37,9 +37,9 @@ def reported(watched: tuple[Outcome, Breaking]) -> list[dict[str, Any]]:
 
 def test_plan_halves_the_runs_around_half_of_the_steps() -> None:
     plan = RACE.plan(0, Data(shapes(40)).description)
-    assert plan.race == (80, 100, 120)
-    # Five runs of 80 steps, three of 20, two of 20, and one of the other 80.
-    assert plan.num_steps == 5 * 80 + 3 * 20 + 2 * 20 + 80
+    assert plan.race == (40, 50, 60)
+    # Five runs of 40 steps, three of 10, two of 10, and one of the other 40.
+    assert plan.num_steps == 5 * 40 + 3 * 10 + 2 * 10 + 40
     assert Training().plan(0, Data(shapes(40)).description).race == ()
 
 

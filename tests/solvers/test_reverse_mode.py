@@ -44,7 +44,7 @@ def images() -> Array:
     key, transform = jax.random.key(3), Affine()
     base = [smooth_image(k, SIDE, SIDE) for k in jax.random.split(key, K)]
     moves = 0.1 * jax.random.normal(key, (N, transform.num_params))
-    return jnp.stack([transform(move, base[kind]) for move, kind in zip(moves, KIND, strict=True)])
+    return jax.jit(jax.vmap(transform))(moves, jnp.stack(base)[KIND])
 
 
 def series() -> Array:
@@ -191,9 +191,9 @@ def by_jvp(function: Callable[[Array], Array]) -> Callable[[Array], tuple[Array,
     return lambda x: jax.jvp(function, (x,), (jnp.ones_like(x),))
 
 
-@pytest.mark.parametrize("outer", [jax.grad, jax.jacfwd, lambda f: lambda x: by_jvp(f)(x)[1]])
-@pytest.mark.parametrize("inner", [jax.value_and_grad, by_jvp])
-def test_a_value_keeps_its_slope_in_nested_derivatives(outer: Any, inner: Any) -> None:
+@pytest.fixture(scope="module")
+def by_weight() -> tuple[Callable[[Array], Array], Array, Array]:
+    """A loss of a penalty weight, a weight, and its slope there."""
     samples, family = images()[:3], MeanImages()
     lloyd = Lloyd(TransformedDistance(Affine()), Descent((Stage(3),)), family)
 
@@ -203,9 +203,18 @@ def test_a_value_keeps_its_slope_in_nested_derivatives(outer: Any, inner: Any) -
         return jnp.sum(lloyd.assign(learned, samples, None).energy)
 
     at = jnp.asarray(0.3)
-    slope = jax.grad(loss)(at)
+    return loss, at, jax.jit(jax.grad(loss))(at)
+
+
+@pytest.mark.parametrize("outer", [jax.grad, jax.jacfwd, lambda f: lambda x: by_jvp(f)(x)[1]])
+@pytest.mark.parametrize("inner", [jax.value_and_grad, by_jvp])
+def test_a_value_keeps_its_slope_in_nested_derivatives(
+    outer: Any, inner: Any, by_weight: tuple[Callable[[Array], Array], Array, Array]
+) -> None:
+    loss, at, slope = by_weight
     assert slope > 1e-4
-    np.testing.assert_allclose(outer(lambda w: inner(loss)(w)[0])(at), slope, rtol=1e-5)
+    nested = jax.jit(outer(lambda w: inner(loss)(w)[0]))(at)
+    np.testing.assert_allclose(nested, slope, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from diffclust.distances import SquaredEuclidean
-from diffclust.parallel.chunks import cut
+from diffclust.parallel.chunks import Chunks, cut
 from diffclust.solvers import kmeans_plus_plus
 
 TO_ALL = SquaredEuclidean().to_all
@@ -14,10 +14,20 @@ def line(places: list[float]) -> np.ndarray:
     return np.asarray(places, np.float32)[:, None, None, None]
 
 
-def seeds(places: list[float], clusters: int, seed: int = 0, weight=None, **settings) -> np.ndarray:
+def chunks_of(places: list[float], weight=None) -> Chunks:
     weight = None if weight is None else np.asarray(weight, np.float32)
-    chunks = cut(line(places), weight, size=4)
+    return cut(line(places), weight, size=4)
+
+
+def seeds(places: list[float], clusters: int, seed: int = 0, weight=None, **settings) -> np.ndarray:
+    chunks = chunks_of(places, weight)
     return kmeans_plus_plus(chunks, clusters, TO_ALL, key=jax.random.key(seed), **settings)
+
+
+def many(places: list[float], weight: list[float], count: int) -> np.ndarray:
+    """Two seeds of the same samples, as often as that, each time with another key."""
+    chunks, keys = chunks_of(places, weight), jax.random.split(jax.random.key(0), count)
+    return np.stack([kmeans_plus_plus(chunks, 2, TO_ALL, key=key, trials=1) for key in keys])
 
 
 @pytest.mark.parametrize("clusters", [1, 3, 7])
@@ -39,7 +49,7 @@ def test_same_key_gives_the_same_seeds() -> None:
 def test_second_seed_is_drawn_by_squared_distance() -> None:
     # The last sample is padding to all intents: it has no weight.
     places, weight, count = [0.0, 1.0, 3.0, 100.0], [1, 1, 1, 0], 400
-    result = np.stack([seeds(places, 2, s, weight, trials=1) for s in range(count)])
+    result = many(places, weight, count)
     assert 3 not in result
     np.testing.assert_allclose(np.mean(result[:, 0] == 1), 1 / 3, atol=4 * 0.47 / count**0.5)
     # From 0 the squared distances are 1 and 9.
@@ -49,7 +59,7 @@ def test_second_seed_is_drawn_by_squared_distance() -> None:
 
 def test_weights_count() -> None:
     # From 0 the masses are 1 · 1 and 9 · 0.125 for the same number of points.
-    result = np.stack([seeds([0.0, 1.0, 3.0], 2, s, [1, 1, 0.125], trials=1) for s in range(300)])
+    result = many([0.0, 1.0, 3.0], [1, 1, 0.125], 300)
     from_zero = result[result[:, 0] == 0, 1]
     expected = 1.125 / 2.125
     np.testing.assert_allclose(
