@@ -108,7 +108,7 @@ def test_points_far_away_are_outside(boundary: str, image: np.ndarray) -> None:
 
 def test_coordinate_gradient_is_the_slope_between_pixels(image: np.ndarray) -> None:
     at = jnp.asarray([[0.03], [0.05]])  # off the lattice
-    slope = jax.jacrev(lambda p: bilinear_sample(jnp.asarray(image), p))(at)
+    slope = jax.jit(jax.jacrev(lambda p: bilinear_sample(jnp.asarray(image), p)))(at)
     columns, rows = to_pixels(at, 7, 10)
     column, row = int(columns[0]), int(rows[0])
     across, down = float(columns[0]) - column, float(rows[0]) - row

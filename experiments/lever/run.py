@@ -165,8 +165,11 @@ COMPOSITIONS = {
             "threshold by gradients": numbers(n["again"].outcome.learned.objective.threshold),
         },
         {
-            "steps=(150, 50)": "steps=(20, 10), split_merge=False",
+            "for reduction in (Trimmed(0.2), Annealed(2.0)):\n"
+            "    check_reduction(reduction, key=key)\n": "",
+            "steps=(150, 50)": "steps=(30, 0), split_merge=False",
             "num_restarts=8": "num_restarts=4",
+            "max_passes=60": "max_passes=60, num_restarts=1, split_merge=False",
         },
     ),
     "aligner and its law": Composition(
@@ -185,6 +188,8 @@ COMPOSITIONS = {
             "(300": "(60",
             "0, 300": "0, 60",
             "import Affine": "import Translation as Affine",
+            "import Descent, Stage\n": "import Descent, OptaxMinimiser, Stage\nimport optax\n",
+            "Stage(8),)": "Stage(8),), minimiser=OptaxMinimiser(optax.sgd(0.02))",
         },
     ),
     "devices": Composition(

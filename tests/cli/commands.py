@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from diffclust.alignment import AbstractAligner, GridSearch, NoAlignment
 from diffclust.cli import main
+from diffclust.models import SeriesKMeans
 
 Run = Callable[..., tuple[int, str, str]]
 """Runs a command; gives status, stdout and stderr."""
@@ -24,6 +27,13 @@ def squares(count: int) -> np.ndarray:
     for i in range(count):
         images[i, 1 + i % 3 : 5 + i % 3, 2 : 4 + i % 4] += 150
     return images
+
+
+def few_warps(model: SeriesKMeans) -> AbstractAligner:
+    """In place of the aligner of series, which takes long to compile."""
+    if not model.warps:
+        return NoAlignment()
+    return GridSearch(0.5 * jnp.eye(model.num_intervals), fourier=False)
 
 
 def runner(capsys: pytest.CaptureFixture[str]) -> Run:

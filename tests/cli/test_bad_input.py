@@ -18,6 +18,7 @@ from PIL import Image
 import diffclust
 from diffclust.cli import main
 from diffclust.models import Result
+from tests.models.cuts import quick_aligner
 
 ROOT = Path(__file__).parents[2]
 
@@ -395,8 +396,9 @@ def test_models(capsys: pytest.CaptureFixture[str], fitted: Result) -> None:
 
 
 def test_blank_images_are_refused_by_predict_too(
-    capsys: pytest.CaptureFixture[str], key: jax.Array
+    capsys: pytest.CaptureFixture[str], key: jax.Array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(diffclust.AffineInvariantKMeans, "aligner", quick_aligner)
     model = diffclust.AffineInvariantKMeans(2, num_restarts=1, max_passes=1, split_merge=False)
     diffclust.save("model", model.fit(images(), key=key))
     blank()

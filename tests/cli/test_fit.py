@@ -27,6 +27,7 @@ from diffclust.progress_bar import ProgressBar
 from diffclust.report import text as report_text
 from diffclust.solvers import Assignment, Progress
 from tests.cli.commands import RUN_FILES, Run, entries, runner, squares
+from tests.models.cuts import quick_aligner
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["--method", "kmeans", "-k", "2", "--restarts", "1", "--max-passes", "2"]
@@ -133,7 +134,8 @@ def test_skipped_files_are_named_and_counted(run: Run) -> None:
     assert [row["index"] for row in rows("run")] == ["0", "1", "3"]
 
 
-def test_what_was_written_is_not_read_again(run: Run) -> None:
+def test_what_was_written_is_not_read_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODELS["ai-kmeans"], "aligner", quick_aligner)
     Path("photos").mkdir()
     for number, pixels in enumerate(squares(6)):
         Image.fromarray(pixels).save(f"photos/{number}.png")
@@ -200,7 +202,9 @@ def test_an_interruption_that_a_destructor_swallows_comes_again() -> None:
     def swallow() -> None:
         with interruptions():
             Dies()
-            time.sleep(5)
+            # One long sleep would not be woken.
+            for _ in range(500):
+                time.sleep(0.01)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -210,7 +214,8 @@ def test_an_interruption_that_a_destructor_swallows_comes_again() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_options_reach_the_model(run: Run) -> None:
+def test_options_reach_the_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODELS["di-kmeans"], "aligner", quick_aligner)
     status, _, err = run(
         *("fit", "images.npz", "-k", "2", "--out", "run", "--no-report", "--size", "10x9"),
         *(

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 
 import diffclust
-from tests.cli.commands import RUN_FILES, Run, entries, runner
+from diffclust.models import SeriesKMeans
+from tests.cli.commands import RUN_FILES, Run, entries, few_warps, runner
 
 FIT = ["-k", "2", "--method", "series-kmeans", "--restarts", "1", "--max-passes", "4"]
+FIT += ["--no-split-merge"]
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Run:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(SeriesKMeans, "aligner", few_warps)
     np.savez("series.npz", series=waves(), labels=np.arange(20) % 2)
     return runner(capsys)
 

@@ -101,8 +101,9 @@ def test_what_is_fitted_needs_no_labels_where_other_images_are_scored(tmp_path: 
     args = argparse.Namespace(**words, score_split="test")
     fitted, scored, k = harness.fitted_and_scored(args, 20)
     assert (len(fitted), fitted.labels, len(scored), k) == (20, None, 10, 5)
-    row = dti.run(KMeans(k, num_restarts=1), fitted, 0, "", every=0.0, scored=scored)
-    result = KMeans(k, num_restarts=1).fit(fitted.images, key=jax.random.key(0))
+    once = {"num_restarts": 1, "split_merge": False}
+    row = dti.run(KMeans(k, **once), fitted, 0, "", every=0.0, scored=scored)
+    result = KMeans(k, **once).fit(fitted.images, key=jax.random.key(0))
     clusters = result.predict(scored.images).clusters
     assert row["acc"] == scores(scored.labels, clusters)["acc"]
     assert (row["n"], row["n_scored"]) == (20, 10)

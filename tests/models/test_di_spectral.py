@@ -32,6 +32,7 @@ FAST = {
     "landmarks": (2, 2),
     "num_removed": (0,),
     "num_dimensions": 20,
+    "num_scales": 1,
     "num_angles": 3,
     "num_restarts": 1,
     "register": "none",

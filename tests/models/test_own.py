@@ -312,7 +312,7 @@ def test_a_model_is_loaded_like_the_one_that_was_fitted(key: jax.Array, tmp_path
     def model(temperature: float, restarts: int = 1) -> Clustering:
         energy = TransformedDistance(Identity())
         solver = Lloyd(energy, NoAlignment(), reduction=Entropic(temperature))
-        return Clustering(K, solver, num_restarts=restarts)
+        return Clustering(K, solver, num_restarts=restarts, split_merge=False)
 
     save(tmp_path / "model", model(0.5).fit(images, key=key))
     same(load(tmp_path / "model", like=model(0.5, 2)), model(0.5).fit(images, key=key))

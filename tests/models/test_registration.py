@@ -23,6 +23,7 @@ from tests.storage.test_snapshots import Breaking, Broken
 
 KEY = jax.random.key(0)
 COUNT = 48
+FEW = {"num_restarts": 3, "split_merge": False}
 LABELS = np.arange(COUNT) % 3
 IMAGES = [name for name, method in METHODS.items() if method.sample_kind == "image"]
 REFUSED = (ValueError, jaxtyping.TypeCheckError)
@@ -53,14 +54,14 @@ def moved(kind: str = "black") -> np.ndarray:
 @pytest.fixture(scope="module")
 def coloured():
     images = moved("colours")
-    return images, KMeans(3, register="upright").fit(images, key=KEY)
+    return images, KMeans(3, **FEW, register="upright").fit(images, key=KEY)
 
 
 @pytest.mark.parametrize(("kind", "ground"), [("black", "none"), ("white", "light")])
 def test_place_and_size_do_not_matter_any_more(kind, ground):
     images = moved(kind)
-    alone = KMeans(3).fit(images, key=KEY)
-    result = KMeans(3, register="place").fit(images, key=KEY)
+    alone = KMeans(3, **FEW).fit(images, key=KEY)
+    result = KMeans(3, **FEW, register="place").fit(images, key=KEY)
     assert alone.model.register == "none"
     assert (result.model.register, result.model.ground) == ("place", ground)
     assert metrics.adjusted_rand_index(LABELS, alone.assignments) < 0.7
@@ -103,7 +104,7 @@ def test_a_model_is_saved_with_its_frame(coloured, tmp_path):
 
 def test_models_saved_before_register_nothing(tmp_path):
     images = moved()
-    result = KMeans(3, num_restarts=1, split_merge=False).fit(images, key=KEY)
+    result = KMeans(3, **FEW).fit(images, key=KEY)
     diffclust.save(tmp_path / "model", result)
     path = tmp_path / "model" / "model.json"
     about = json.loads(path.read_text())
@@ -125,7 +126,7 @@ def test_new_images_must_be_of_the_fitted_size_and_finite(coloured):
 
 def test_a_fit_that_was_broken_off_goes_on_in_its_frame(coloured):
     images, result = coloured
-    model, states = KMeans(3, register="upright"), Breaking(1)
+    model, states = KMeans(3, **FEW, register="upright"), Breaking(1)
     for _ in range(50):
         with contextlib.suppress(Broken):
             again = model.fit(images, key=KEY, snapshots=states)
@@ -138,20 +139,20 @@ def test_a_fit_that_was_broken_off_goes_on_in_its_frame(coloured):
 
 def test_streamed_images_give_the_same_clusters(coloured):
     images, result = coloured
-    streamed = KMeans(3, register="upright").fit(Stored(images), key=KEY)
+    streamed = KMeans(3, **FEW, register="upright").fit(Stored(images), key=KEY)
     assert streamed.model == result.model
     np.testing.assert_array_equal(streamed.assignments, result.assignments)
 
 
 def test_devices_give_the_same_clusters(coloured):
     images, result = coloured
-    shared = KMeans(3, register="upright").fit(images, key=KEY, mesh=data_mesh())
+    shared = KMeans(3, **FEW, register="upright").fit(images, key=KEY, mesh=data_mesh())
     np.testing.assert_array_equal(shared.assignments, result.assignments)
 
 
 def test_prototypes_to_start_from_are_registered_ones(coloured):
     images, result = coloured
-    again = KMeans(3, register="upright").fit(images, key=KEY, prototypes=result.prototypes)
+    again = KMeans(3, **FEW, register="upright").fit(images, key=KEY, prototypes=result.prototypes)
     np.testing.assert_array_equal(again.assignments, result.assignments)
     assert again.loss == pytest.approx(result.loss, rel=1e-4)
 
@@ -159,7 +160,7 @@ def test_prototypes_to_start_from_are_registered_ones(coloured):
 def test_a_mask_acts_before_registration():
     images, mask = moved(), np.ones((20, 20))
     mask[0], images[:, 0] = 0.0, np.random.default_rng(1).uniform(size=(COUNT, 20, 1))
-    result = KMeans(3, register="place", mask=mask).fit(images, key=KEY)
+    result = KMeans(3, **FEW, register="place", mask=mask).fit(images, key=KEY)
     assert result.model.pixel_mask is None
     assert metrics.adjusted_rand_index(LABELS, result.assignments) == 1.0
     np.testing.assert_array_equal(result.predict(images).clusters, result.assignments)
@@ -169,7 +170,7 @@ def test_photographs_are_placed_and_keep_their_colours():
     paints = np.array([[0.8, 0.1, 0.1], [0.1, 0.6, 0.2], [0.2, 0.2, 0.9]], np.float32)
     ink, ground = moved(), np.array([0.7, 0.65, 0.6], np.float32)
     images = ink * paints[LABELS][:, None, None] + (1 - ink) * ground
-    result = KMeans(3, register="auto", ground="keep").fit(images, key=KEY)
+    result = KMeans(3, **FEW, register="auto", ground="keep").fit(images, key=KEY)
     assert (result.model.register, result.model.ground) == ("place", "keep")
     assert metrics.adjusted_rand_index(LABELS, result.assignments) == 1.0
     assert result.prototypes.shape == (3, 28, 28, 3)

@@ -22,7 +22,12 @@ from tests.models.cuts import CHUNK, check_cut, quick_alignments, strokes
 
 KEY = jax.random.key(0)
 LABELS = np.arange(CHUNK) % 3
-FAST: dict[str, Any] = {"num_dimensions": 20, "num_angles": 3, "num_restarts": 1}
+FAST: dict[str, Any] = {
+    "num_dimensions": 20,
+    "num_scales": 1,
+    "num_angles": 3,
+    "num_restarts": 1,
+}
 SPECTRAL: dict[str, Any] = {"num_removed": (0,), "num_neighbours": (5,), **FAST}
 AS_IT_IS: dict[str, Any] = {"register": "none", **SPECTRAL}
 FEW: dict[str, Any] = {"affinity": "representatives", "num_representatives": 20}

@@ -33,6 +33,7 @@ FAST = {
     "num_removed": (0,),
     "num_neighbours": (5,),
     "num_dimensions": 20,
+    "num_scales": 1,
     "num_angles": 3,
     "num_restarts": 1,
     "register": "none",
@@ -146,7 +147,7 @@ def test_a_small_group_takes_no_cluster_from_two_large_ones(key: jax.Array) -> N
 @pytest.mark.slow
 def test_graphs_of_one_distance_agree_or_not_by_their_neighbours() -> None:
     noise = np.random.default_rng(0).uniform(size=(60, 10, 10, 1)).astype(np.float32)
-    settings = {"num_removed": None, "num_neighbours": (3, 4, 5)}
+    settings = {"num_removed": None, "num_neighbours": (3, 4, 5), "num_scales": None}
     steady, unsteady = (fitted(x, 2, **settings) for x in (strokes(LABELS % 2), noise))
     # As it comes with few clusters.
     assert steady.model.num_removed == unsteady.model.num_removed == (0,)
@@ -245,7 +246,9 @@ def test_colour_and_images_that_are_not_square() -> None:
 @pytest.mark.slow
 def test_digits_without_labels() -> None:
     digits = load_digits().take(range(150))
-    spectral_result = pssc(10, num_dimensions=40, num_removed=(1, 2)).fit(digits.images, key=KEY)
+    spectral_result = pssc(10, num_scales=None, num_dimensions=40, num_removed=(1, 2)).fit(
+        digits.images, key=KEY
+    )
     check_cut(spectral_result, digits.images)
     assert metrics.scores(digits.labels, spectral_result.assignments)["acc"] > 0.7
 

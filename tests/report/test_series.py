@@ -1,15 +1,18 @@
 """Reports on clusters of series: means over members, medoids, warps."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 from diffclust.data import SeriesSet
 from diffclust.models import KMeans, Result, SeriesKMeans
 from diffclust.plotting import CurveFrame, prototype_sheet
 from diffclust.report import write_report
+from tests.cli.commands import few_warps
 
 
 def fitted(channels: int = 1, **settings) -> tuple[Result, SeriesSet]:
@@ -18,8 +21,20 @@ def fitted(channels: int = 1, **settings) -> tuple[Result, SeriesSet]:
     series = bases[np.arange(16) % 2] + 0.1 * rng.normal(size=(16, 30, channels))
     series[5, 20:] = np.nan
     dataset = SeriesSet(series.astype(np.float32), labels=np.arange(16) % 2)
-    model = SeriesKMeans(2, num_restarts=1, max_passes=3, **settings)
+    model = SeriesKMeans(2, num_restarts=1, max_passes=3, split_merge=False, **settings)
     return model.fit(dataset.series, key=jax.random.key(0)), dataset
+
+
+@pytest.fixture(scope="module")
+def warped() -> Iterator[tuple[Result, SeriesSet]]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SeriesKMeans, "aligner", few_warps)
+        yield fitted()
+
+
+@pytest.fixture(scope="module")
+def html(warped: tuple[Result, SeriesSet], tmp_path_factory: pytest.TempPathFactory) -> str:
+    return page(tmp_path_factory.mktemp("report"), *warped)
 
 
 def page(folder: Path, result: Result, dataset: SeriesSet) -> str:
@@ -27,9 +42,10 @@ def page(folder: Path, result: Result, dataset: SeriesSet) -> str:
     return (folder / "report.html").read_text()
 
 
-def test_means_members_medoids_and_warps_are_drawn(tmp_path: Path) -> None:
-    result, dataset = fitted()
-    html = page(tmp_path, result, dataset)
+def test_means_members_medoids_and_warps_are_drawn(
+    warped: tuple[Result, SeriesSet], html: str
+) -> None:
+    result, _ = warped
     assert "seriess" not in html
     assert "Mean series laid over each other" in html
     assert "Warps of time in cluster 1" in html
@@ -63,22 +79,23 @@ def test_curves_have_gaps_and_few_points() -> None:
     assert both.path(np.concatenate([series, series], axis=1)).count("M") == 4
 
 
-def test_medoid_is_the_member_nearest_to_the_mean(tmp_path: Path) -> None:
-    result, dataset = fitted()
-    html = page(tmp_path, result, dataset)
+def test_medoid_is_the_member_nearest_to_the_mean(
+    warped: tuple[Result, SeriesSet], html: str
+) -> None:
+    result, dataset = warped
     nearest = min(np.flatnonzero(result.assignments == 0), key=result.distances.item)
     norm = np.sqrt(np.nansum(np.asarray(result.registered(dataset.series)) ** 2, axis=(1, 2)))
-    warped = result.align(dataset.series, result.outcome.assignment.params) / norm[:, None, None]
-    frame = CurveFrame.around(np.concatenate([result.prototypes, warped]))
+    aligned = result.align(dataset.series, result.outcome.assignment.params) / norm[:, None, None]
+    frame = CurveFrame.around(np.concatenate([result.prototypes, aligned]))
     figure = re.search(r'<figure class="centroid">.*?</figure>', html)
     assert figure is not None
     over = re.search(r'<g class="over"><path d="([^"]*)"', figure[0])
     assert over is not None
-    assert over[1] == frame.path(warped[nearest])
+    assert over[1] == frame.path(aligned[nearest])
 
 
-def test_sheet_and_times() -> None:
-    result, _ = fitted()
+def test_sheet_and_times(warped: tuple[Result, SeriesSet]) -> None:
+    result, _ = warped
     assert prototype_sheet(result).ndim == 3
     times = result.model.warped_times(result.outcome.assignment.params, np.linspace(0, 1, 9))
     assert times is not None
