@@ -53,7 +53,7 @@ def check_aligner(
     draw = draw or (lambda k: smooth_image(k, 14, 16, sigma=0.25))
     keys = jax.random.split(key, clusters + 2)
     prototypes = stacked([draw(k) for k in keys[2:]])
-    samples = [energy.exemplar(draw(k)) for k in keys[:2]]
+    samples = [eqx.filter_jit(energy.exemplar)(draw(k)) for k in keys[:2]]
     dtype = jax.tree.leaves(prototypes)[0].dtype
     among = Clusters(prototypes, jnp.full((clusters, energy.num_penalties), penalty, dtype=dtype))
     rng, name = generator(key), type(aligner).__name__
@@ -72,7 +72,7 @@ def check_aligner(
     worst = jnp.argmax(jnp.asarray(rest)).astype(jnp.int32)
     starts = [among]
     if isinstance(energy, AbstractSampleEnergy):
-        planted = energy.aligned(params[0], samples[0])
+        planted = eqx.filter_jit(energy.aligned)(params[0], samples[0])
         exact = jax.tree.map(lambda all_, one: all_.at[worst].set(one), prototypes, planted)
         starts.append(Clusters(exact, among.penalty))
     for given in starts:

@@ -64,7 +64,7 @@ def stacked(samples: Sequence[PyTree]) -> PyTree:
     Returns:
         All of them as one tree.
     """
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *samples)
+    return jax.tree.map(lambda *leaves: jax.device_put(np.stack(leaves)), *samples)
 
 
 def params(transform: AbstractTransform, scale: float = 0.2) -> Any:

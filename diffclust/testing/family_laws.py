@@ -51,16 +51,19 @@ def check_family(
     draw = draw or (lambda k: smooth_image(k, 8, 9, 2))
     keys = jax.random.split(key, count + clusters + 1)
     samples, seeds = (
-        jax.vmap(family.normalise)(stacked([draw(k) for k in part]))
+        _each(family.normalise)(stacked([draw(k) for k in part]))
         for part in (keys[:count], keys[count:])
     )
     # New clusters are of samples, whatever prototypes are.
-    prototypes = jax.vmap(family.init)(seeds)
+    prototypes = initial = _each(family.init)(seeds)
     dtype = jnp.result_type(*jax.tree.leaves(samples))
     drawn = scale * generator(key).normal(size=(count, energy.num_params))
-    params, index = jnp.asarray(drawn, dtype=dtype), jnp.arange(count) % clusters
-    weight = jnp.ones((count,), dtype=dtype).at[0].set(2.0).at[1].set(0.0)
-    case = _Case(family, energy, (params, samples, index, weight))
+    weight = np.ones(count, dtype)
+    weight[:2] = 2.0, 0.0
+    given = jax.device_put(
+        (drawn.astype(dtype), np.arange(count, dtype=np.int32) % clusters, weight)
+    )
+    case = _Case(family, energy, (given[0], samples, *given[1:]))
     name, losses = type(family).__name__, [float(case.loss(prototypes))]
     for _ in range(passes):
         prototypes = case.updated(prototypes)
@@ -69,19 +72,19 @@ def check_family(
     rise = float(np.max(np.diff(losses)))
     if _shapes(prototypes) == _shapes(seeds):
         # Where something near is better, the family must not lead back.
-        slope = jax.grad(case.loss)(prototypes)
-        size = _norm(prototypes) / jnp.maximum(_norm(slope), atol)
-        for step in (0.02, 0.001):
-            stepped = jax.tree.map(lambda p, s, by=step * size: p - by * s, prototypes, slope)
-            better = jax.vmap(family.normalise)(stepped)
-            if float(case.loss(better)) < losses[-1]:
-                after = case.loss(case.updated(better))
-                rise = max(rise, float(after - case.loss(better)))
+        for step in np.asarray([0.02, 0.001], dtype):
+            better, after = map(float, case.after_step(prototypes, jax.device_put(step), atol))
+            if better < losses[-1]:
+                rise = max(rise, after - better)
     require(rise <= atol, f"{name}: an update does not raise the loss, not by {rise:.3g}")
     case.check_sums(prototypes)
-    initial = jax.tree.leaves(jax.vmap(family.init)(seeds))
-    for before, after in zip(initial, jax.tree.leaves(prototypes), strict=True):
+    for before, after in zip(*map(jax.tree.leaves, (initial, prototypes)), strict=True):
         agree(f"{name}: an empty cluster's prototype stays", after[-1], before[-1], atol)
+
+
+def _each(function: Callable[[PyTree], PyTree]) -> Callable[[PyTree], PyTree]:
+    """A function of one sample or prototype, of many."""
+    return eqx.filter_jit(eqx.filter_vmap(function))
 
 
 def _shapes(tree: PyTree) -> tuple[Any, list[tuple[int, ...]]]:
@@ -121,24 +124,34 @@ class _Case(eqx.Module):
     def updated(self, prototypes: PyTree) -> PyTree:
         return self.family.update(self.statistics(self.batch, prototypes), prototypes)
 
+    @eqx.filter_jit
+    def after_step(
+        self, prototypes: PyTree, step: Float[Array, ""], atol: float
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The losses of prototypes that descended a little, and after an update of these."""
+        slope = jax.grad(self.loss)(prototypes)
+        by = step * _norm(prototypes) / jnp.maximum(_norm(slope), atol)
+        stepped = jax.tree.map(lambda p, s: p - by * s, prototypes, slope)
+        better = jax.vmap(self.family.normalise)(stepped)
+        return self.loss(better), self.loss(self.updated(better))
+
     def check_sums(self, prototypes: PyTree) -> None:
         """Checks that statistics add up over batches, and follow the weights."""
-        weight = self.batch[-1]
-        half, twice = weight.shape[0] // 2, jnp.asarray([0, *range(weight.shape[0])])
-        batches = [
-            jax.tree.map(lambda leaf, at=at: leaf[at], self.batch)
-            for at in (slice(None, half), slice(half, None))
-        ]
-        # The first sample twice, with half of its weight; and without the weightless second.
-        other = jax.tree.map(lambda leaf: leaf[twice], self.batch[:-1])
-        ones = jnp.ones_like(weight, shape=(len(twice),)).at[2].set(0.0)
-        changed = jax.tree.map(lambda leaf: leaf.at[2].set(leaf[3]), other)
+        batch = jax.tree.map(np.asarray, self.batch)
+        count = len(batch[-1])
+        half, every = count // 2, np.arange(count)
+        # The first sample twice, with half of its weight; and another for the weightless second.
+        parts = (every, every[:half], every[half:], np.asarray([0, 0, 2, *range(2, count)]))
+        batches = [jax.tree.map(lambda leaf, rows=rows: leaf[rows], batch) for rows in parts]
+        weights = np.ones_like(batches[-1][-1])
+        weights[2] = 0.0
+        batches[-1] = (*batches[-1][:-1], weights)
         whole, *halves, weighted = (
-            jax.tree.leaves(self.statistics(batch, prototypes))
-            for batch in (self.batch, *batches, (*changed, ones))
+            jax.tree.map(np.asarray, jax.tree.leaves(self.statistics(each, prototypes)))
+            for each in jax.device_put(batches)
         )
         name = type(self.family).__name__
         for total, one, two, again in zip(whole, *halves, weighted, strict=True):
-            atol = 1e2 * rounding(total) * (1.0 + float(jnp.max(jnp.abs(total))))
+            atol = 1e2 * rounding(total) * (1.0 + float(np.max(np.abs(total))))
             agree(f"{name}: statistics add up over batches", one + two, total, atol)
             agree(f"{name}: statistics follow the weights", again, total, atol)

@@ -165,8 +165,6 @@ COMPOSITIONS = {
             "threshold by gradients": numbers(n["again"].outcome.learned.objective.threshold),
         },
         {
-            "for reduction in (Trimmed(0.2), Annealed(2.0)):\n"
-            "    check_reduction(reduction, key=key)\n": "",
             "steps=(150, 50)": "steps=(30, 0), split_merge=False",
             "num_restarts=8": "num_restarts=4",
             "max_passes=60": "max_passes=60, num_restarts=1, split_merge=False",
