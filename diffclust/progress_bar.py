@@ -217,21 +217,31 @@ class ProgressBar:
             task, total = self._bar.task_ids[0], total or None
             self._bar.update(task, description=text, completed=done, total=total, left=left)
 
-    def following(self, prefix: str = "", number: int = 0, total: int = 1) -> Callback:
+    def following(
+        self,
+        prefix: str = "",
+        number: float | int = 0,
+        total: int = 1,
+        *,
+        share: float = 1.0,
+        restarts: int | None = None,
+    ) -> Callback:
         """A callback for a fit that is one of several, which share the bar.
 
         Args:
             prefix: What stands before `restart 2 of 4, pass 5, loss 123.4, least 120.1`.
             number: Its position among the fits.
             total: How many there are.
+            share: How much of its part of the bar it takes.
+            restarts: How many restarts it has, where they are not the bar's.
 
         Returns:
             The callback.
         """
-        fraction = Fraction(self._restarts)
+        fraction = Fraction(restarts or self._restarts)
 
         def show(progress: Progress) -> None:
-            now, done = time.monotonic(), (number + fraction(progress)) / total
+            now, done = time.monotonic(), (number + share * fraction(progress)) / total
             words, left = (
                 ", ".join(self._description(progress, now)),
                 self._time_left(progress, now, done),

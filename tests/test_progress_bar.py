@@ -144,6 +144,16 @@ def test_several_fits_share_the_bar() -> None:
     assert shown[-1][0].startswith("K = 1 (2 of 2), step 2 of 2")
 
 
+def test_a_second_fit_goes_on_where_the_first_one_ended() -> None:
+    bar, shown = ProgressBar(3), []
+    bar.show = lambda text, done=0, total=None, left="": shown.append(done)
+    bar.following("", 1, 2, share=0.75)(Progress("step", 2, 0, 2, 2))
+    again = bar.following("again, ", 1.75, 2, share=0.25, restarts=1)
+    for n in (1, 2):
+        again(Progress("step", 0, 0, n, 2))
+    assert shown == [875, 938, 1000]
+
+
 def test_the_time_left_of_several_fits_is_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     bar, shown, clock = ProgressBar(), [], iter(range(0, 100, 10))
     monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))

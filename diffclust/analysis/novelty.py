@@ -1,7 +1,6 @@
 """Whether new samples are like those that a model was fitted to."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -13,24 +12,25 @@ RARE = 0.05
 """A p-value at which a sample is called far from its cluster."""
 
 
-def strangers(result: Result, samples: Any, assignment: Assignment) -> Float[np.ndarray, " n"]:
+def strangers(result: Result, assignment: Assignment) -> Float[np.ndarray, " n"]:
     """How rare it is among the fitted samples of a cluster to be as unlike it as a new sample.
 
     Args:
         result: A fitted model.
-        samples: New samples.
-        assignment: What `result.predict` said of them.
+        assignment: What `result.predict` said of new samples.
 
     Returns:
         The `p_values` by the model's own nonconformity scores: the distances, or of a graph those
         to the nearest fitted samples. Directions that were found of few samples fit these better
         than others, so that small fits give more small values.
     """
-    fitted, new = result.model.nonconformity(result.outcome, samples, assignment)
-    return p_values(
-        dataclasses.replace(result.outcome.assignment, distances=fitted),
-        dataclasses.replace(assignment, distances=new),
-    )
+    new, own = assignment.nonconformity, result.outcome.assignment
+    if new is None:
+        return p_values(own, assignment)
+    fitted = own.nonconformity
+    fitted = result.model.nonconformity(result.outcome) if fitted is None else fitted
+    both = ((own, fitted), (assignment, new))
+    return p_values(*(dataclasses.replace(each, distances=values) for each, values in both))
 
 
 def p_values(fitted: Assignment, new: Assignment) -> Float[np.ndarray, " n"]:

@@ -164,6 +164,9 @@ class Fitter:
             The fit.
         """
         model, key = make_model(options), jax.random.key(options.seed)
+        # The second fit of a trial, of one run, shares its part of the bar.
+        runs = getattr(model, "num_restarts", 1)
+        first = runs / (runs + 1) if model.descriptor.solver == "lloyd" else 1.0
         if changed:
             model = model.from_settings({**model.settings(), **changed})
             key = jax.random.fold_in(key, 1)
@@ -173,7 +176,11 @@ class Fitter:
         if saved.exists():
             return checkpoint.load(saved)
         place = f"({number + 1} of {total})"
-        size, show = options.chunk_size, self._bar.following(f"{name} {place}, ", number, total)
+        begin, share = (number + first, 1.0 - first) if changed else (number, first)
+        show = self._bar.following(
+            f"{name} {place}, ", begin, total, share=share, restarts=1 if changed else None
+        )
+        size = options.chunk_size
         samples = self.dataset.samples
         result = model.fit(samples, key=key, chunk_size=size, callback=show, **self._weights)
         checkpoint.save(saved, result)

@@ -240,7 +240,7 @@ def predict(options: Predict) -> None:
         start = time.perf_counter()
         assignment = fitted.predict(dataset.samples, callback=bar)
         seconds = time.perf_counter() - start
-        rarity = strangers(fitted, dataset.samples, assignment)
+        rarity = strangers(fitted, assignment)
         extras = {n: a for n, a in fitted.outcome.extras.items() if n not in _FIT_EXTRAS}
         outcome = dataclasses.replace(
             fitted.outcome,

@@ -377,7 +377,7 @@ class AbstractModel(AbstractSettings):
 
             stages = (model.preprocess, selection.select, *model.compose(description, start))
             outcome = run(stages, data, key, callback=shown, snapshots=snapshots)
-            outcome = selection.completed(model.finished(outcome), assign)
+            outcome = selection.completed(model.finished(outcome), assign, model.nonconformity)
         warn_if_risen(outcome)
         return Result(model=model, sample_shape=shape_of(description.sample), outcome=outcome)
 
@@ -459,21 +459,16 @@ class AbstractModel(AbstractSettings):
         assert solver is not None
         return assign_samples(solver, outcome.learned, data, callback=callback)
 
-    def nonconformity(
-        self, outcome: Outcome, samples: Any, assignment: Assignment, /
-    ) -> tuple[Float[np.ndarray, " fitted"], Float[np.ndarray, " n"]]:
-        """How poorly samples conform to their clusters, on one scale for fitted and new ones.
+    def nonconformity(self, outcome: Outcome, /) -> Float[np.ndarray, " fitted"]:
+        """How poorly the fitted samples conform to their clusters.
 
         Args:
             outcome: The outcome of a fit of this model.
-            samples: New samples, as a user passes them in.
-            assignment: What `assign` says of them.
 
         Returns:
-            A number for each fitted sample and for each new one: by default the distances that
-            decide.
+            A number for each, on the scale of `Assignment.nonconformity`: by default the distance.
         """
-        return outcome.assignment.distances, assignment.distances
+        return outcome.assignment.distances
 
     def energies(
         self, outcome: Outcome, data: Data, /, *, callback: Callback = ignore

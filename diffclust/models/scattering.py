@@ -75,6 +75,10 @@ def _report(callback: Callback, stage: str, done: int, total: int) -> None:
     callback(Progress(stage, 0, 0, done, total))
 
 
+Extension = tuple[PointClusters, np.ndarray | None]
+"""Where new samples belong, and how poorly they conform, where the distances do not say it."""
+
+
 @dataclasses.dataclass(frozen=True)
 class FeatureClustering:
     """A clustering of points in a feature space or an embedding.
@@ -157,7 +161,7 @@ class AbstractScatteringModel(AbstractImageModel):
         """
 
     @abc.abstractmethod
-    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
+    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> Extension:
         """Assigns new images to the centres of a fit.
 
         Args:
@@ -166,7 +170,7 @@ class AbstractScatteringModel(AbstractImageModel):
             callback: Called after every chunk.
 
         Returns:
-            The assignment to centres.
+            The assignment to centres, and the nonconformity, None where distances say it.
         """
 
     def extras(self, context: Context) -> dict[str, np.ndarray]:
@@ -326,12 +330,12 @@ class AbstractScatteringModel(AbstractImageModel):
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
         """Assigns images to the nearest centre, by the features that were fitted."""
-        points = self.extend(outcome, data, callback)
+        points, nonconformity = self.extend(outcome, data, callback)
         problem = self._alignment(data.samples.shape[1:])
         clusters, moved = outcome.learned.clusters, self.data_in_prototype_frame(data)
         groups = points.assignments
         rows = all_rows(alignment_chunks(problem, clusters, moved, groups, callback=callback))
-        return _assignment(points, data.allgather(rows))
+        return _assignment(points, data.allgather(rows), nonconformity)
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """Returns the energy by which images are aligned; clusters do not depend on it."""
@@ -454,9 +458,12 @@ def _enlargement(height: int, width: int) -> int:
     return -(-_LEAST_PIXELS // min(height, width))
 
 
-def _assignment(points: PointClusters, params: np.ndarray) -> Assignment:
+def _assignment(
+    points: PointClusters, params: np.ndarray, nonconformity: np.ndarray | None = None
+) -> Assignment:
     distances, margins = points.distances.astype(params.dtype), points.margins.astype(params.dtype)
-    return Assignment(points.assignments, distances, margins, points.runners_up, params)
+    own = (points.assignments, distances, margins, points.runners_up, params)
+    return Assignment(*own, nonconformity)
 
 
 class ScatteringKMeans(PassSettings, AbstractScatteringModel):
@@ -505,7 +512,7 @@ class ScatteringKMeans(PassSettings, AbstractScatteringModel):
         loss = float(np.sum(data.all_weights * points.distances**2))
         return FeatureClustering(points, loss, {"centres": points.centres}).arrays()
 
-    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
+    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> Extension:
         """Assigns images to the nearest centre in scattering space."""
         window = drop_leading(self.coordinates_of(outcome, data, callback), self.most_removed)
-        return nearest_centres(window, outcome.extras["centres"])
+        return nearest_centres(window, outcome.extras["centres"]), None

@@ -90,12 +90,18 @@ class Selection:
         groups = groups[self.is_fitted]
         return _validation.groups(groups, len(groups), num_clusters, f"{noun} of positive weight")
 
-    def completed(self, outcome: Outcome, assign: Callable[[Outcome, Data], Assignment]) -> Outcome:
+    def completed(
+        self,
+        outcome: Outcome,
+        assign: Callable[[Outcome, Data], Assignment],
+        nonconformity: Callable[[Outcome], np.ndarray],
+    ) -> Outcome:
         """The outcome of a fit, with the samples assigned that it left out.
 
         Args:
             outcome: The outcome for the samples that were fitted.
             assign: Assigns new samples by an outcome.
+            nonconformity: That of the samples that were fitted, by an outcome.
 
         Returns:
             The same with an assignment of all samples, in their order.
@@ -109,9 +115,10 @@ class Selection:
         rest = self.data.allgather(jax.tree.map(lambda part: part[: others.size], rest))
         fitted = np.flatnonzero(self.is_fitted)
         order = np.argsort(np.concatenate([fitted, np.flatnonzero(~self.is_fitted)]))
-        assignment = jax.tree.map(
-            lambda *parts: np.concatenate(parts)[order], outcome.assignment, rest
-        )
+        own = outcome.assignment
+        if rest.nonconformity is not None:
+            own = dataclasses.replace(own, nonconformity=nonconformity(outcome))
+        assignment = jax.tree.map(lambda *parts: np.concatenate(parts)[order], own, rest)
         extras = dict(outcome.extras)
         if "bridges" in extras:
             extras["bridges"] = fitted[extras["bridges"]].astype(extras["bridges"].dtype)

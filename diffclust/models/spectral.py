@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 import equinox as eqx
 import jax
@@ -30,11 +30,15 @@ from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
 from diffclust.graphs.refine import distinct_neighbours, windowed_neighbours
 from diffclust.models.images import AbstractImageModel
 from diffclust.models.mean_graph import cut_mean_graph
-from diffclust.models.scattering import AbstractScatteringModel, FeatureClustering, reporter
+from diffclust.models.scattering import (
+    AbstractScatteringModel,
+    Extension,
+    FeatureClustering,
+    reporter,
+)
 from diffclust.models.settings import PublishedSettings, Register, removed_for
 from diffclust.parallel import Data, Description
 from diffclust.solvers import (
-    Assignment,
     Callback,
     Context,
     FitStage,
@@ -128,28 +132,13 @@ class AbstractGraphModel(AbstractScatteringModel):
             near += windowed_neighbours(coordinates, fitted, *windows, mesh=data.mesh)
         return near
 
-    def affinities_of_new(
-        self, outcome: Outcome, data: Data, callback: Callback
-    ) -> "scipy.sparse.csr_array":
-        """Affinities of new samples to those that were fitted.
-
-        Args:
-            outcome: The outcome of the fit.
-            data: The new samples.
-            callback: Called after every chunk.
-
-        Returns:
-            The mean of their self-tuning graphs.
-        """
-        neighbours = self.neighbours_of_new(outcome, data, callback)
-        scales, weight = outcome.extras["scales"], outcome.extras.get("weight")
-        return mean_affinity_to_references(neighbours, self.num_neighbours, scales, weight=weight)
-
-    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> PointClusters:
+    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> Extension:
         """Assigns new samples to the centres of a fit by their affinities to those fitted."""
-        stored, affinities = outcome.extras, self.affinities_of_new(outcome, data, callback)
-        embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
-        return nearest_centres(embedding.extend(affinities), stored["centres"])
+        scales, weight = outcome.extras["scales"], outcome.extras.get("weight")
+        near = self.neighbours_of_new(outcome, data, callback)
+        affinities = mean_affinity_to_references(near, self.num_neighbours, scales, weight=weight)
+        own = [self_tuning_scales(n, num_neighbours=k) for n in near for k in self.num_neighbours]
+        return nearest_in_embedding(outcome, affinities), _in_units(np.stack(own), scales)
 
     def extras(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, and with a graph of all samples their coordinates."""
@@ -158,23 +147,14 @@ class AbstractGraphModel(AbstractScatteringModel):
             extras |= self.of_views(context, ["coordinates"])
         return extras
 
-    def nonconformity(
-        self, outcome: Outcome, samples: Any, assignment: Assignment, /
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def nonconformity(self, outcome: Outcome, /) -> np.ndarray:
         """The distances to the k-th neighbours among the fitted samples, summed over graphs.
 
         In the embedding everything lies near some centre, whatever it is. With representatives
         there is nothing else.
         """
         scales = outcome.extras.get("scales")
-        if scales is None:
-            return super().nonconformity(outcome, samples, assignment)
-        # Each distance counts alike, whatever its unit.
-        units = np.median(scales, axis=1, keepdims=True)
-        data = Data(self.prepared(samples), None, outcome.chunk_size)
-        near = self.neighbours_of_new(outcome, data)
-        new = [self_tuning_scales(n, num_neighbours=k) for n in near for k in self.num_neighbours]
-        return (scales / units).sum(axis=0), (np.stack(new) / units).sum(axis=0)
+        return super().nonconformity(outcome) if scales is None else _in_units(scales, scales)
 
     def neighbours_stage(self, context: Context) -> dict[str, np.ndarray]:
         """The stage of a fit that finds the nearest samples in scattering space.
@@ -218,6 +198,27 @@ class AbstractGraphModel(AbstractScatteringModel):
             context.callback,
             weight=context.data.relative_weights,
         ).arrays()
+
+
+def nearest_in_embedding(outcome: Outcome, affinities: "scipy.sparse.csr_array") -> PointClusters:
+    """Assigns samples to the nearest centre in the embedding of a fit.
+
+    Args:
+        outcome: The outcome of the fit.
+        affinities: Affinities of the samples to what was embedded.
+
+    Returns:
+        The assignment to centres.
+    """
+    stored = outcome.extras
+    embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
+    return nearest_centres(embedding.extend(affinities), stored["centres"])
+
+
+def _in_units(scales: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """The sum over distances, each of which counts alike, whatever its unit."""
+    units = np.median(fitted, axis=1, keepdims=True)
+    return (scales / np.where(units > 0.0, units, 1.0)).sum(axis=0)
 
 
 Affinity = Literal["auto", "graph", "representatives"]
@@ -288,13 +289,11 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             return (*near, FitStage("cut", self._cut_through_representatives))
         return FitStage("neighbours", self.neighbours_stage), FitStage("cut", self.cut_stage)
 
-    def affinities_of_new(
-        self, outcome: Outcome, data: Data, callback: Callback
-    ) -> "scipy.sparse.csr_array":
-        """Affinities to the samples or representatives of the fit."""
+    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> Extension:
+        """By affinities to the samples or representatives of the fit."""
         stored = outcome.extras
         if "coordinates" in stored:
-            return super().affinities_of_new(outcome, data, callback)
+            return super().extend(outcome, data, callback)
         coordinates = self.coordinates_of(outcome, data, callback)
         most, graphs = max(self.num_neighbours), []
         for n, sigmas in zip(self.removed, stored["sigmas"], strict=True):
@@ -302,7 +301,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             chosen = stored[f"representatives_{n}"]
             near = nearest_neighbours(window, chosen, most, mesh=data.mesh)
             graphs.append(self._gaussians(near, len(chosen), sigmas))
-        return _side_by_side(graphs)
+        return nearest_in_embedding(outcome, _side_by_side(graphs)), None
 
     def num_compared(self, count: int) -> int:
         """Counts the neighbours that the largest graph needs; 0 with representatives."""

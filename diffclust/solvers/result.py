@@ -147,6 +147,8 @@ class Assignment(eqx.Module):
         margins: How much farther the second-best cluster is; infinite with one cluster.
         runners_up: The second-best cluster; -1 with one cluster.
         params: How each sample was aligned to its prototype.
+        nonconformity: How poorly each sample conforms to those that were fitted; None where the
+            distances say so.
     """
 
     clusters: Int[np.ndarray, " n"]
@@ -154,6 +156,7 @@ class Assignment(eqx.Module):
     margins: Float[np.ndarray, " n"]
     runners_up: Int[np.ndarray, " n"]
     params: Float[np.ndarray, "n params"]
+    nonconformity: Float[np.ndarray, " n"] | None = None
 
     def __len__(self) -> int:
         """Number of samples."""

@@ -247,7 +247,9 @@ def _rebuild(
 
     learned = jax.tree_util.tree_map_with_path(filled, blank)
     figures = description.get("figures", {}).items()
-    assignment = Assignment(*(arrays[field.name] for field in dataclasses.fields(Assignment)))
+    required = [f for f in dataclasses.fields(Assignment) if f.default is dataclasses.MISSING]
+    given = (arrays[field.name] for field in required)
+    assignment = Assignment(*given, nonconformity=arrays.get("nonconformity"))
     outcome = Outcome(
         learned,
         assignment,

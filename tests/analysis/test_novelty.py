@@ -39,7 +39,7 @@ def test_by_distances_where_these_decide(key: jax.Array) -> None:
     result = KMeans(2, num_restarts=1).fit(images[:20], key=key)
     new = result.predict(images[20:])
     by_distance = p_values(result.outcome.assignment, new)
-    np.testing.assert_array_equal(strangers(result, images[20:], new), by_distance)
+    np.testing.assert_array_equal(strangers(result, new), by_distance)
 
 
 @pytest.mark.parametrize("affinity", ["graph", "representatives"])
@@ -60,7 +60,7 @@ def test_a_graph_knows_strangers_by_their_neighbours(key: jax.Array, affinity: s
     result = model.fit(images[:60], key=key)
     shares = []
     for new in (images[60:], noise):
-        values = strangers(result, new, result.predict(new))
+        values = strangers(result, result.predict(new))
         assert values.shape == (len(new),)
         shares.append(float(np.mean(values <= RARE)))
     if affinity == "graph":

@@ -13,6 +13,7 @@ from diffclust import (
     ProjectedScatteringSpectralClustering,
     ScatteringKMeans,
 )
+from diffclust.analysis import strangers
 from diffclust.graphs import bipartite_cut, normalised_cut, self_tuning_affinity
 from diffclust.models import Result
 from diffclust.models.scattering import AbstractScatteringModel
@@ -75,6 +76,10 @@ def test_images_of_weight_zero_are_left_out_and_assigned(name: str, images: np.n
     np.testing.assert_array_equal(whole.assignments[zero], new.clusters)
     np.testing.assert_allclose(whole.distances[zero], new.distances, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(whole.outcome.assignment.params[zero], new.params, atol=1e-2)
+    # Compared with all images that have a cluster, those that weigh nothing among them.
+    values = strangers(whole, new)
+    assert values.shape == (4,)
+    assert np.all(values > 0)
     if name not in ("kmeans", "registered"):
         check_cut(whole, images)
     if name in ("graph", "pairs"):
