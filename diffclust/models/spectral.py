@@ -138,7 +138,7 @@ class AbstractGraphModel(AbstractScatteringModel):
         near = self.neighbours_of_new(outcome, data, callback)
         affinities = mean_affinity_to_references(near, self.num_neighbours, scales, weight=weight)
         own = [self_tuning_scales(n, num_neighbours=k) for n in near for k in self.num_neighbours]
-        return nearest_in_embedding(outcome, affinities), _in_units(np.stack(own), scales)
+        return _nearest_in_embedding(outcome, affinities), _in_units(np.stack(own), scales)
 
     def extras(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, and with a graph of all samples their coordinates."""
@@ -200,16 +200,8 @@ class AbstractGraphModel(AbstractScatteringModel):
         ).arrays()
 
 
-def nearest_in_embedding(outcome: Outcome, affinities: "scipy.sparse.csr_array") -> PointClusters:
-    """Assigns samples to the nearest centre in the embedding of a fit.
-
-    Args:
-        outcome: The outcome of the fit.
-        affinities: Affinities of the samples to what was embedded.
-
-    Returns:
-        The assignment to centres.
-    """
+def _nearest_in_embedding(outcome: Outcome, affinities: "scipy.sparse.csr_array") -> PointClusters:
+    """Assigns samples to the centres of a fit by their affinities to what it embedded."""
     stored = outcome.extras
     embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
     return nearest_centres(embedding.extend(affinities), stored["centres"])
@@ -301,7 +293,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             chosen = stored[f"representatives_{n}"]
             near = nearest_neighbours(window, chosen, most, mesh=data.mesh)
             graphs.append(self._gaussians(near, len(chosen), sigmas))
-        return nearest_in_embedding(outcome, _side_by_side(graphs)), None
+        return _nearest_in_embedding(outcome, _side_by_side(graphs)), None
 
     def num_compared(self, count: int) -> int:
         """Counts the neighbours that the largest graph needs; 0 with representatives."""

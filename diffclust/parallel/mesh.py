@@ -311,14 +311,12 @@ def pad_rows(tree: PyTree, count: int) -> PyTree:
     Returns:
         Arrays of so many rows; the same arrays where none are missing.
     """
-    return jax.tree.map(
-        lambda rows: (
-            np.concatenate([rows, np.repeat(rows[:1], count - len(rows), axis=0)])
-            if len(rows) < count
-            else rows
-        ),
-        tree,
-    )
+    return jax.tree.map(lambda rows: _padded(rows, count), tree)
+
+
+def _padded(rows: np.ndarray, count: int) -> np.ndarray:
+    missing = count - len(rows)
+    return np.concatenate([rows, np.repeat(rows[:1], missing, axis=0)]) if missing else rows
 
 
 def unreplicated(tree: PyTree, mesh: Mesh | None) -> PyTree:
