@@ -2,8 +2,8 @@
 
 Take `elbow`, `Grounds` and `evidence_of` to choose settings without labels, `clusters_of_leading`
 for the clusters of a finished graph for a smaller K, `fit_from_common_start` to compare methods,
-`shape_hierarchy` for a dendrogram of shapes, `strangers` to see which new samples belong to no
-cluster, and `movement` to see whether alignment did anything.
+`shape_hierarchy` for a dendrogram of shapes, `conformal_p_values` to see which new samples belong
+to no cluster, and `movement` to see whether alignment did anything.
 """
 
 from diffclust.analysis.common_start import BASELINE, COMPARABLE, CommonStart, fit_from_common_start
@@ -18,16 +18,17 @@ from diffclust.analysis.model_selection import (
     grounds_of_losses,
 )
 from diffclust.analysis.movement import describe_movement, movement
-from diffclust.analysis.novelty import RARE, p_values, strangers
+from diffclust.analysis.novelty import SIGNIFICANCE, conformal_p_values, p_values
 
 __all__ = [
     "BASELINE",
     "COMPARABLE",
-    "RARE",
+    "SIGNIFICANCE",
     "CommonStart",
     "Grounds",
     "Hierarchy",
     "clusters_of_leading",
+    "conformal_p_values",
     "describe_movement",
     "elbow",
     "evidence_of",
@@ -39,5 +40,4 @@ __all__ = [
     "p_values",
     "registered_gaussians",
     "shape_hierarchy",
-    "strangers",
 ]

@@ -113,8 +113,8 @@ def _alignment(result: Result, chosen: np.ndarray, part: np.ndarray) -> dict[str
         after, before = map(float, _own_distances(result, jnp.asarray(array), params, clusters))
     else:
         # Both solvers have one; with all candidates of a mixture, whose least score counts.
-        at_rest: Any = dataclasses.replace(cast(Any, solver), aligner=NoAlignment())
-        before = float(assign_samples(at_rest, outcome.learned, data).distances.sum())
+        unmoved: Any = dataclasses.replace(cast(Any, solver), aligner=NoAlignment())
+        before = float(assign_samples(unmoved, outcome.learned, data).distances.sum())
         after = float(result.distances[chosen].sum())
     figures = {"gain": 1.0 - after / before if before > 0.0 else 0.0}
     if model.words.is_density:

@@ -8,11 +8,11 @@ from jaxtyping import Float
 from diffclust.models.base import Result
 from diffclust.solvers import Assignment
 
-RARE = 0.05
+SIGNIFICANCE = 0.05
 """A p-value at which a sample is called far from its cluster."""
 
 
-def strangers(result: Result, assignment: Assignment) -> Float[np.ndarray, " n"]:
+def conformal_p_values(result: Result, assignment: Assignment) -> Float[np.ndarray, " n"]:
     """How rare it is among the fitted samples of a cluster to be as unlike it as a new sample.
 
     Args:

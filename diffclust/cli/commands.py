@@ -19,10 +19,10 @@ from diffclust import _validation, metrics
 from diffclust._version import __version__
 from diffclust.analysis import (
     COMPARABLE,
-    RARE,
+    SIGNIFICANCE,
+    conformal_p_values,
     fit_from_common_start,
     movement,
-    strangers,
 )
 from diffclust.cli import runs, samples
 from diffclust.cli.distributed import Processes
@@ -240,7 +240,7 @@ def predict(options: Predict) -> None:
         start = time.perf_counter()
         assignment = fitted.predict(dataset.samples, callback=bar)
         seconds = time.perf_counter() - start
-        rarity = strangers(fitted, assignment)
+        p_values = conformal_p_values(fitted, assignment)
         extras = {n: a for n, a in fitted.outcome.extras.items() if n not in _FIT_EXTRAS}
         outcome = dataclasses.replace(
             fitted.outcome,
@@ -249,8 +249,8 @@ def predict(options: Predict) -> None:
             restarts=(),
             status=Status.PREDICTED,
             seconds=seconds,
-            extras={**extras, "p_values": rarity},
-            figures={"far": float(np.sum(rarity <= RARE))},
+            extras={**extras, "p_values": p_values},
+            figures={"far": float(np.sum(p_values <= SIGNIFICANCE))},
         )
         result = dataclasses.replace(fitted, outcome=outcome)
         bar.show("writing the report" if not options.no_report else "writing")
@@ -375,8 +375,8 @@ def write_run(
         **runs.environment(),
         **(more or {}),
     }
-    rarity = result.outcome.extras.get("p_values")
-    more_columns = {} if rarity is None else {"p_value": rarity}
+    p_values = result.outcome.extras.get("p_values")
+    more_columns = {} if p_values is None else {"p_value": p_values}
     if labels is not None:
         more_columns["label"] = np.array([safe_cell(x) for x in labels])[result.assignments]
     runs.write_assignments(folder, dataset, result.outcome.assignment, **more_columns)

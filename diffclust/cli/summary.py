@@ -9,7 +9,7 @@ import numpy as np
 
 from diffclust import methods
 from diffclust._validation import some
-from diffclust.analysis import RARE, describe_movement
+from diffclust.analysis import SIGNIFICANCE, describe_movement
 from diffclust.data import Collection
 from diffclust.models import Result
 from diffclust.plotting import loss_history
@@ -18,7 +18,7 @@ from diffclust.solvers.result import Status
 
 _MOST_ROWS = 20
 
-_MANY_FAR = 4 * RARE
+_MANY_FAR = 4 * SIGNIFICANCE
 """Where a larger share of new samples is far from every cluster, they are of another kind."""
 
 
@@ -101,8 +101,9 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
     if summary.get("far", 0) > _MANY_FAR * summary["n"]:
         screen.print(
             f"{summary['far']:.0f} of {plural(summary['n'], dataset.noun)} are farther from their "
-            f"cluster than {1 - RARE:.0%} of those that were fitted to it ({RARE:.0%} would be "
-            "usual): they may belong to none; see p_value in assignments.csv"
+            f"cluster than {1 - SIGNIFICANCE:.0%} of those that were fitted to it "
+            f"({SIGNIFICANCE:.0%} would be usual): they may belong to none; see p_value in "
+            "assignments.csv"
         )
     if "acc" in summary:
         scores = ", ".join(f"{title} {summary[name]:.3f}" for name, title in SCORES.items())

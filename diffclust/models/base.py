@@ -421,7 +421,7 @@ class AbstractModel(AbstractSettings):
         return "prototypes", jax.tree.map(jnp.asarray, given)
 
     @abc.abstractmethod
-    def blank(self, sample: PyTree) -> Learned:
+    def template(self, sample: PyTree) -> Learned:
         """What is learned, with arrays of the right shapes that mean nothing.
 
         Args:

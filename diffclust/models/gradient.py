@@ -317,7 +317,7 @@ class AbstractGradientModel(AbstractImageModel):
             self.final_solver(channels),
             plan,
             init_learned=functools.partial(self._init_learned, start),
-            template=lambda: self.blank(sample),
+            template=lambda: self.template(sample),
             num_restarts=self.num_restarts,
         )
         return (problem,)
@@ -346,7 +346,7 @@ class AbstractGradientModel(AbstractImageModel):
     def state_bytes(self, shape: tuple[int, ...]) -> int:
         """The samples on the device, their memory, and all that is learned."""
         sample = jax.ShapeDtypeStruct(shape[1:], jnp.float32)
-        learned = jax.eval_shape(lambda: jax.tree.leaves(self.blank(sample)))
+        learned = jax.eval_shape(lambda: jax.tree.leaves(self.template(sample)))
         weights = sum(4 * leaf.size for leaf in learned if hasattr(leaf, "size"))
         row = self.final_solver(shape[3]).memory_bytes(self.num_clusters)
         # Responsibilities and scores of the final assignment are on the host as well.
@@ -357,7 +357,7 @@ class AbstractGradientModel(AbstractImageModel):
         """Refuses images that the transforms are not for."""
         check_landmarks(self.sequence(images.shape[3]), images)
 
-    def blank(self, sample: PyTree) -> Learned:
+    def template(self, sample: PyTree) -> Learned:
         """Returns what is learned, as it is before the first step."""
         images = jnp.zeros((self.num_clusters, *sample.shape), sample.dtype)
         return self.init(images, jax.random.key(0))

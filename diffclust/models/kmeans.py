@@ -45,7 +45,7 @@ from diffclust.solvers import (
     Start,
     Stopping,
 )
-from diffclust.solvers.lloyd_run import blank_state
+from diffclust.solvers.lloyd_run import state_template
 from diffclust.transforms import (
     AbstractSpatialTransform,
     AbstractTransform,
@@ -152,9 +152,9 @@ class AbstractLloydModel(PassSettings, AbstractModel):
         # The memories of the pass before, of this one and of the best run, and a copy on the host.
         return int(shape[0] * (4 * math.prod(shape[1:]) * (1.0 + coarser) + 4 * row + 64))
 
-    def blank(self, sample: PyTree) -> Learned:
+    def template(self, sample: PyTree) -> Learned:
         """Returns a blank state of Lloyd's algorithm."""
-        return blank_state(self.solver(), sample, self.num_clusters, self.penalty()).learned
+        return state_template(self.solver(), sample, self.num_clusters, self.penalty()).learned
 
     def solver_for(self, outcome: Outcome, data: Data) -> tuple[Lloyd, Data]:
         """The solver, and the samples as they are."""

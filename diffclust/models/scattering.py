@@ -324,9 +324,9 @@ class AbstractScatteringModel(AbstractImageModel):
         row = 4 * (4 * self.num_dimensions + 2 * math.prod(shape[1:])) + 64 * 12
         return features + 3 * square + len(self.views) * count * row
 
-    def blank(self, sample: PyTree) -> Learned:
+    def template(self, sample: PyTree) -> Learned:
         """Images and penalty weights."""
-        return self.alignment_model().blank(sample)
+        return self.alignment_model().template(sample)
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
         """Assigns images to the nearest centre, by the features that were fitted."""

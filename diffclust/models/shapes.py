@@ -37,7 +37,7 @@ from diffclust.solvers import (
     assign_samples,
     ignore,
 )
-from diffclust.solvers.lloyd_run import blank_state
+from diffclust.solvers.lloyd_run import state_template
 from diffclust.types import Scalar
 
 ShapeDistance = Literal[
@@ -347,12 +347,12 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
         assignment = dataclasses.replace(outcome.assignment, params=params)
         return dataclasses.replace(outcome, assignment=assignment, extras=extras, figures=figures)
 
-    def blank(self, sample: PyTree) -> Learned:
+    def template(self, sample: PyTree) -> Learned:
         """Mean shapes and variances."""
         full, shape = self.covariances == "full", sample.shape
         variances = jnp.ones((*shape, shape[1]) if full else shape, sample.dtype)
         solver = self.solver(jnp.zeros(shape, sample.dtype), variances)
-        return blank_state(solver, sample, self.num_clusters, ()).learned
+        return state_template(solver, sample, self.num_clusters, ()).learned
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
         """Registers shapes to the mean of those fitted, and assigns them to the nearest centre.

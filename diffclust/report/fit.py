@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import equinox as eqx
 import jax
 
-from diffclust.analysis import RARE, describe_movement
+from diffclust.analysis import SIGNIFICANCE, describe_movement
 from diffclust.data import Collection, LandmarkSet, Recordings, SeriesSet
 from diffclust.masks import mask_in_words
 from diffclust.methods import plural
@@ -149,8 +149,8 @@ def _ending(outcome: Outcome, reasons: Mapping[Status, str], noun: str) -> dict[
         return {"Stopped because": reasons.get(outcome.status, "").format(noun=noun)}
     far = count(round(outcome.figures["far"]), noun)
     return {
-        "Far from every cluster": f"{far}: farther from their cluster than {1 - RARE:.0%} of the "
-        f"{plural(noun)} that were fitted to it, which {RARE:.0%} would be by chance"
+        "Far from every cluster": f"{far}: farther from their cluster than {1 - SIGNIFICANCE:.0%} "
+        f"of the {plural(noun)} that were fitted to it, which {SIGNIFICANCE:.0%} would be by chance"
     }
 
 

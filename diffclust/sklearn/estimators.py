@@ -50,7 +50,7 @@ def _restored(result: Result, order: np.ndarray) -> Result:
 
 
 class Clusterer(ClusterMixin, BaseEstimator):
-    """A model behind scikit-learn's face.
+    """A model with scikit-learn's interface.
 
     A subclass names its model; its parameters are the model's settings, under scikit-learn's names
     where it has one, what rows of numbers are, and `random_state`. What samples look like follows

@@ -32,7 +32,7 @@ class CompiledRun(eqx.Module):
         cluster: The cluster of each sample.
         loss: The summed energies; NaN where the run broke down.
         passes: Passes that were made, without one that raised the loss.
-        at_rest: Whether the last one changed no assignment.
+        converged: Whether the last one changed no assignment.
         params: How each sample is aligned to its cluster.
         risen: Whether a pass raised the loss, though the clusters alone had changed: the family
             does not minimise the distance.
@@ -42,7 +42,7 @@ class CompiledRun(eqx.Module):
     cluster: Int[Array, " n"]
     loss: Scalar
     passes: Count
-    at_rest: Bool[Array, ""]
+    converged: Bool[Array, ""]
     params: Float[Array, "n params"]
     risen: Bool[Array, ""]
 
@@ -122,21 +122,23 @@ def compiled_lloyd(
 
     def goes_on(carry: tuple[PyTree, ...]) -> Bool[Array, ""]:
         run: CompiledRun = carry[2]
-        return (run.passes < max_passes) & ~run.at_rest & ~run.risen & ~jnp.isnan(run.loss)
+        return (run.passes < max_passes) & ~run.converged & ~run.risen & ~jnp.isnan(run.loss)
 
     def one_pass(carry: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
         state, memory, before, same = carry
         learned, last = state.learned, before.loss
         state, memory = solver.step(state, batch, memory)
         empty, loss = state.tally.count == 0, state.tally.loss
-        at_rest = (state.tally.changed == 0) & ~jnp.any(empty) & solver.has_settled(loss, last)
+        converged = (
+            (state.tally.changed == 0) & ~jnp.any(empty) & solver.loss_has_converged(loss, last)
+        )
         risen = same & has_risen(solver, learned, before.learned, loss, last, state.tally.count)
         state = solver.end_pass(state)
-        at_rest &= has_converged(state.learned.objective, learned.objective)
+        converged &= has_converged(state.learned.objective, learned.objective)
         chosen = _worst(misfit(solver.reduction_of(state.learned), memory.energy), batch, empty)
         samples = jax.tree.map(lambda leaf: leaf[chosen], batch.samples)
         state = refilled(solver, state, empty, memory.cluster[chosen, 0], samples)
-        assigned = memory.cluster[:, 0], loss, before.passes + 1, at_rest, memory.params[:, 0]
+        assigned = memory.cluster[:, 0], loss, before.passes + 1, converged, memory.params[:, 0]
         run = CompiledRun(learned, *assigned, before.risen | risen)
         if not fixed:
             kept = eqx.tree_at(lambda r: r.risen, before, run.risen)

@@ -256,7 +256,9 @@ class Lloyd(AbstractSolver):
         """
         return self.energy.num_params == 0 and self.family.is_additive and self.reduction.is_hard
 
-    def has_settled(self, loss: Scalar | float, previous: Scalar | float) -> Bool[Array, ""] | bool:
+    def loss_has_converged(
+        self, loss: Scalar | float, previous: Scalar | float
+    ) -> Bool[Array, ""] | bool:
         """Whether prototypes have converged, given that no sample changed its cluster.
 
         Args:

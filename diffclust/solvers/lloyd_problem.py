@@ -25,12 +25,12 @@ from diffclust.solvers.lloyd_run import (
     Report,
     Stopping,
     assigned_memory,
-    blank_state,
     check_penalty,
     clusters_of,
     means_of_aligned,
     rounding_of,
     run_pass,
+    state_template,
 )
 from diffclust.solvers.penalty_learning import learned_penalties
 from diffclust.solvers.result import Callback, Outcome, Progress, Status
@@ -398,7 +398,7 @@ class LloydProblem(AbstractProblem):
         fit, plan = LloydFit(jnp.zeros((2,), jnp.uint32), **at), self.plan
         given = (self.solver, description.sample, plan.num_clusters, plan.penalty)
         coarse, fine = (
-            blank_state(*given, prepare=eqx.Partial(_prepare, self.solver, factor))
+            state_template(*given, prepare=eqx.Partial(_prepare, self.solver, factor))
             for factor in (plan.coarsening, 1)
         )
         size, dtype = description.num_samples, jnp.dtype(description.dtype)

@@ -270,7 +270,7 @@ def _verdict(
         return None
     if stopping.tolerance == 0.0:
         # The loss's last digits say nothing: only assignments tell.
-        rests = changed == 0 and solver.has_settled(history[-1], history[-2])
+        rests = changed == 0 and solver.loss_has_converged(history[-1], history[-2])
         return Status.ASSIGNMENTS if rests else None
     if history[-2] - history[-1] > stopping.tolerance * abs(history[-2]):
         return None
@@ -380,7 +380,7 @@ def _clusters_of(solver: Lloyd, samples: PyTree, penalty: Float[Array, "... term
     return Clusters(prototype, weights.astype(jnp.result_type(*leaves)))
 
 
-def blank_state(
+def state_template(
     solver: Lloyd,
     sample: PyTree,
     num_clusters: int,

@@ -236,7 +236,7 @@ def _rebuild(
     dtype = _prototype_arrays(arrays)[0].dtype
     if sample is None:
         sample = jax.ShapeDtypeStruct(shape, dtype)
-    blank = model.blank(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype), sample))
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype), sample)
 
     def filled(path: tuple[Any, ...], leaf: Any) -> Any:
         name = _name_in_file(leaf_name(path))
@@ -245,7 +245,7 @@ def _rebuild(
             raise ValueError(f"{name} does not fit the settings")
         return jnp.asarray(array)
 
-    learned = jax.tree_util.tree_map_with_path(filled, blank)
+    learned = jax.tree_util.tree_map_with_path(filled, model.template(shapes))
     figures = description.get("figures", {}).items()
     required = [f for f in dataclasses.fields(Assignment) if f.default is dataclasses.MISSING]
     given = (arrays[field.name] for field in required)

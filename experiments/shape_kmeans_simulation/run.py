@@ -139,7 +139,7 @@ def clustered(model, registered, consensus, keys, choose):
         if choose == "likelihood":
             loss = jax.vmap(lambda c: negative_log_likelihood(shapes, reference, c))(runs.cluster)
         least = jnp.argmin(jnp.where(jnp.isnan(runs.loss), jnp.inf, loss))
-        return runs.cluster[least], runs.at_rest[least], jnp.mean(runs.passes.astype(jnp.float32))
+        return runs.cluster[least], runs.converged[least], jnp.mean(runs.passes.astype(jnp.float32))
 
     return jax.vmap(best)(registered, consensus, keys)
 
@@ -165,14 +165,14 @@ def compared(args, samples, starts, scaling, norm):
             chosen = ShapeKMeans.as_published(GROUPS, **chosen).settings()
         given = {"registration": scaling, "norm": norm, "max_passes": args.max_passes}
         model = ShapeKMeans.from_settings({"num_clusters": GROUPS, **chosen, **given})
-        result, at_rest, passes = jax.block_until_ready(
+        result, converged, passes = jax.block_until_ready(
             clustered(model, registered, consensus, starts, args.choose)
         )
         scores[method] = [float(adjusted_rand_score(group, one)) for one in np.asarray(result)]
         row[method] = {
             "median": round(float(np.median(scores[method])), 3),
             "mean": round(float(np.mean(scores[method])), 3),
-            "at_rest": round(float(np.mean(at_rest)), 2),
+            "converged": round(float(np.mean(converged)), 2),
             "passes": round(float(np.mean(passes)), 1),
         }
     return scores, {**row, "seconds": round(time.perf_counter() - start, 1)}

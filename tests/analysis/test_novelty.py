@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from diffclust.analysis import RARE, p_values, strangers
+from diffclust.analysis import SIGNIFICANCE, conformal_p_values, p_values
 from diffclust.models import KMeans, ProjectedScatteringSpectralClustering
 from diffclust.solvers import Assignment
 from tests.registry import blobs
@@ -39,7 +39,7 @@ def test_by_distances_where_these_decide(key: jax.Array) -> None:
     result = KMeans(2, num_restarts=1).fit(images[:20], key=key)
     new = result.predict(images[20:])
     by_distance = p_values(result.outcome.assignment, new)
-    np.testing.assert_array_equal(strangers(result, new), by_distance)
+    np.testing.assert_array_equal(conformal_p_values(result, new), by_distance)
 
 
 @pytest.mark.parametrize("affinity", ["graph", "representatives"])
@@ -60,9 +60,9 @@ def test_a_graph_knows_strangers_by_their_neighbours(key: jax.Array, affinity: s
     result = model.fit(images[:60], key=key)
     shares = []
     for new in (images[60:], noise):
-        values = strangers(result, result.predict(new))
+        values = conformal_p_values(result, result.predict(new))
         assert values.shape == (len(new),)
-        shares.append(float(np.mean(values <= RARE)))
+        shares.append(float(np.mean(values <= SIGNIFICANCE)))
     if affinity == "graph":
         assert shares[0] < 0.4
         assert shares[1] == 1.0

@@ -13,7 +13,7 @@ from diffclust import (
     ProjectedScatteringSpectralClustering,
     ScatteringKMeans,
 )
-from diffclust.analysis import strangers
+from diffclust.analysis import conformal_p_values
 from diffclust.graphs import bipartite_cut, normalised_cut, self_tuning_affinity
 from diffclust.models import Result
 from diffclust.models.scattering import AbstractScatteringModel
@@ -76,7 +76,7 @@ def test_images_of_weight_zero_are_left_out_and_assigned(name: str, images: np.n
     np.testing.assert_array_equal(whole.assignments[zero], new.clusters)
     np.testing.assert_allclose(whole.distances[zero], new.distances, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(whole.outcome.assignment.params[zero], new.params, atol=1e-2)
-    assert strangers(whole, new).shape == (4,)
+    assert conformal_p_values(whole, new).shape == (4,)
     if new.nonconformity is not None:
         own = whole.outcome.assignment.nonconformity
         fitted_ones = part.model.nonconformity(part.outcome)

@@ -60,7 +60,7 @@ def test_a_whole_run_ends_where_the_loop_on_the_host_does(make):
     )
     np.testing.assert_array_equal(whole.cluster, host.assignment.clusters)
     np.testing.assert_allclose(whole.loss, host.loss, rtol=1e-5)
-    assert bool(whole.at_rest)
+    assert bool(whole.converged)
     assert int(whole.passes) == host.num_passes
 
 
@@ -166,7 +166,7 @@ def test_an_empty_cluster_is_begun_anew():
         solver, Batch(jnp.asarray(images), jnp.ones(N)), jnp.zeros(N, jnp.int32), num_clusters=K
     )
     assert np.bincount(run.cluster, minlength=K).min() > 0
-    assert bool(run.at_rest)
+    assert bool(run.converged)
 
 
 def test_samples_are_brought_to_the_scale_of_the_family():
@@ -191,7 +191,7 @@ def test_the_most_passes_are_kept():
     batch = Batch(jnp.asarray(images), jnp.ones(N))
     run = compiled_lloyd(solver, batch, given, num_clusters=K, max_passes=1)
     assert int(run.passes) == 1
-    assert not bool(run.at_rest)
+    assert not bool(run.converged)
 
 
 def test_random_assignments_are_even():

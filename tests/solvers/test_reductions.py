@@ -446,7 +446,7 @@ def test_soft_clusters_are_not_at_rest_while_prototypes_move(reduction: Abstract
     start = np.arange(len(samples), dtype=np.int32) % K
     solver = of_points(reduction)
     result = whole_run(solver, batch, start, num_clusters=K, max_passes=200)
-    assert bool(result.at_rest)
+    assert bool(result.converged)
     after = one_more_pass(solver, result.learned, batch).learned
     np.testing.assert_allclose(
         after.clusters.prototype, result.learned.clusters.prototype, atol=5e-3
@@ -529,7 +529,7 @@ def test_a_whole_run_keeps_the_pass_before_the_loss_rose() -> None:
         host = run((problem,), Data(samples, None, 80), jax.random.key(0))
         result = whole(Batch(jnp.asarray(samples), jnp.ones(80)), jnp.asarray(given))
         assert bool(result.risen) == (host.status is Status.ROSE)
-        assert not (bool(result.at_rest) and bool(result.risen))
+        assert not (bool(result.converged) and bool(result.risen))
         np.testing.assert_allclose(result.loss, host.loss, rtol=1e-5)
         np.testing.assert_array_equal(result.cluster, host.assignment.clusters)
         chex.assert_trees_all_close(result.learned, host.learned, rtol=1e-5)
