@@ -365,8 +365,10 @@ def series(value: Any, name: str = "series") -> np.ndarray:
     """
     try:
         if isinstance(value, list | tuple):
-            value = _padded([np.asarray(one, dtype=jnp.result_type(float)) for one in value])
-        array = np.asarray(value).astype(jnp.result_type(float), copy=False)
+            value = _padded([np.asarray(one, dtype=np.float64) for one in value])
+        if np.iscomplexobj(value):
+            raise TypeError("not complex ones")
+        array = np.asarray(value).astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must hold numbers ({error})") from error
     if array.ndim == 2:
@@ -381,7 +383,19 @@ def series(value: Any, name: str = "series") -> np.ndarray:
     seen = np.isfinite(array).all(axis=2).sum(axis=1)
     if (short := np.flatnonzero(seen < 2)).size:
         raise ValueError(f"{name} holds fewer than two values at index {some(short)}")
-    return array
+    dtype = np.dtype(jnp.result_type(float))
+    mean, deviation = np.nanmean(array, axis=1), np.nanstd(array, axis=1)
+    limits = np.finfo(dtype)
+    lost = np.abs(mean) * limits.eps > 1e-2 * deviation
+    lost |= (deviation < np.sqrt(limits.tiny)) | (np.abs(mean) > np.sqrt(limits.max))
+    varies = deviation > 1e-12 * np.abs(mean)  # else it is constant but for rounding
+    if (lost := np.flatnonzero((lost & varies).any(axis=1))).size:
+        raise ValueError(
+            f"{name} would lose their digits in {dtype} at index {some(lost)}: they lie too far "
+            "from zero for how much they vary, or are too small or too large; subtract their "
+            "means, or rescale them"
+        )
+    return array.astype(dtype)
 
 
 def _padded(parts: Sequence[np.ndarray]) -> np.ndarray:

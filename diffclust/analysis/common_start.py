@@ -4,16 +4,16 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, cast
 
+import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
 from diffclust import _validation
 from diffclust._random import split_key
-from diffclust.distances import SquaredEuclidean
 from diffclust.methods import METHODS
 from diffclust.models import MODELS, AbstractPrototypeModel, Result
 from diffclust.parallel import Data
-from diffclust.solvers import Callback, ignore, kmeans_plus_plus
+from diffclust.solvers import Callback, distances_to_seeds, ignore, kmeans_plus_plus
 from diffclust.types import Key
 
 COMPARABLE: dict[str, type[AbstractPrototypeModel]] = {
@@ -115,8 +115,9 @@ def seeds_of(result: Result, data: Data, *, key: Key) -> Int[np.ndarray, " clust
     """
     model, losses = cast(AbstractPrototypeModel, result.model), result.outcome.restarts
     best = split_key(key, len(losses), int(np.argmin(losses)))
-    chunks = data.level(1, model.solver().normalise)
-    to_all = SquaredEuclidean().to_all
+    solver = model.solver()
+    chunks = data.level(1, solver.normalise)
+    to_all = eqx.Partial(distances_to_seeds, solver.energy, solver.family)
     return np.asarray(kmeans_plus_plus(chunks, model.num_clusters, to_all, key=best))
 
 

@@ -135,12 +135,12 @@ class Fitter:
                 they are of other samples or settings.
         """
         self.dataset, self._bar, options = dataset, bar, fits[0]
-        self._weights: dict[str, Any] = sample_arguments(options, dataset)
+        self.arguments: dict[str, Any] = sample_arguments(options, dataset)
         self.folder = partial_folder(Path(options.out).absolute())
         about = {name: getattr(options, name) for name in ("method", "seed", "chunk_size", "mask")}
         about["settings"] = {n: v for n, v in options.settings.items() if n != "landmarks"}
         about["samples"] = [*dataset.samples.shape, checksum(dataset.samples)]
-        about |= {name: checksum(array) for name, array in self._weights.items()}
+        about |= {name: checksum(array) for name, array in self.arguments.items()}
         about, shown = json.loads(json.dumps(about)), repr(str(self.folder))
         if self.folder.exists() and not options.resume:
             refuse_unfinished(self.folder, "fits of a sweep", allowed=options.overwrite)
@@ -182,7 +182,7 @@ class Fitter:
         )
         size = options.chunk_size
         samples = self.dataset.samples
-        result = model.fit(samples, key=key, chunk_size=size, callback=show, **self._weights)
+        result = model.fit(samples, key=key, chunk_size=size, callback=show, **self.arguments)
         checkpoint.save(saved, result)
         if not sys.stderr.isatty() and not changed:
             done = f"{name} done, {model.criterion} {result.loss:.6g} {place}"

@@ -255,7 +255,8 @@ def predict(options: Predict) -> None:
         result = dataclasses.replace(fitted, outcome=outcome)
         bar.show("writing the report" if not options.no_report else "writing")
         about: dict[str, Any] = {"command": "predict", "labels": labels}
-        about["more"] = {"model": options.model, "cluster_labels": options.cluster_labels}
+        model = os.path.abspath(options.model)
+        about["more"] = {"model": model, "cluster_labels": options.cluster_labels}
         about["title"] = f"{dataset.name}, assigned by a model that was fitted before"
         summary = write_run(folder, result, dataset, options, **about)
     print_summary(options.out, result, dataset, summary)

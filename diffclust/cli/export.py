@@ -19,6 +19,7 @@ from diffclust.methods import METHODS, plural
 from diffclust.models import Result, of_images, restored, warped_prototypes
 from diffclust.plotting import as_picture, displayable
 from diffclust.progress_bar import ProgressBar
+from diffclust.report.text import plain
 from diffclust.storage.staging import EXPORT_MARK, staged_file
 
 _BATCH_SIZE = 512
@@ -72,7 +73,7 @@ def export(options: Export) -> None:
     target = staged_file if ending else functools.partial(export_folder, run, options.what)
     with target(out, overwrite=replace) as path, ProgressBar() as bar:
         message = write(_Export(path, ending, run, options, bar))
-    print(f"{message}: {options.out}")
+    print(f"{message}: {plain(options.out)}")
 
 
 @contextlib.contextmanager
@@ -257,8 +258,8 @@ def _prototypes(job: _Export) -> str:
 def _folders(job: _Export) -> str:
     """The images themselves in a folder for each cluster; as PNG files where they are no files."""
     run, source, link = job.run, job.options.source, job.options.link
-    files = [Path(place) for place in run.places] if run.column == "path" else []
-    if source is not None or not any(run.places):
+    files = [Path(place) for place in run.places if place] if run.column == "path" else []
+    if source is not None or not files:
         dataset = reload_samples(run, run.result(), source, job.bar)
         if not isinstance(dataset, Dataset):
             raise ValueError(f"{job.noun} are no files of their own, to be sorted into folders")

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import platform
@@ -30,6 +31,9 @@ from diffclust.storage.snapshots import SnapshotFolder, locked
 from diffclust.storage.staging import check_target, read_object, staged
 
 _SUMMARY, _ASSIGNMENTS = "summary.json", "assignments.csv"
+
+_NEEDED = ("n", "k", "loss", "seconds", "status", "seed", "settings", "source")
+"""What the summary of every run has."""
 
 
 @contextlib.contextmanager
@@ -127,9 +131,12 @@ def write_table(path: Path, header: Iterable[str], rows: Iterable[Iterable[Any]]
     """
     # Names of files need not be valid Unicode; so their bytes come out as they are.
     with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+        plain = csv.writer(file, lineterminator="\n")
+        # A lone carriage return ends a line for whoever reads it, and is not quoted by itself.
+        quoted = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        for row in itertools.chain([header], rows):
+            texts = [*map(str, row)]
+            (quoted if any("\r" in text for text in texts) else plain).writerow(texts)
 
 
 def write_assignments(
@@ -240,6 +247,8 @@ def read_run(path: str) -> SavedRun:
             f"{path!r} holds no run; give a folder that 'diffclust fit' or predict wrote"
         )
     try:
+        if missing := [name for name in _NEEDED if name not in summary]:
+            raise ValueError(f"{_SUMMARY} lacks {missing[0]!r}")
         table = folder / _ASSIGNMENTS
         with table.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
             header, *rows = csv.reader(file)

@@ -231,15 +231,18 @@ def sample_arguments(options: Fit, dataset: Collection) -> dict[str, np.ndarray]
     """
     arguments = {}
     if options.weights is not None:
-        total = len(dataset) + len(dataset.skipped) if options.limit is None else None
+        total = len(dataset) + len(dataset.skipped)
+        if options.limit is not None or (dataset.indices >= total).any():
+            total = None  # of a set that is drawn from another nobody knows the size
         arguments["sample_weight"] = load_weights(options.weights, dataset.indices, total=total)
     if options.start is not None:
-        arguments["assignments"] = _clusters_of(options.start, options.clusters, dataset)
+        arguments["assignments"] = _clusters_of(options, dataset)
     return arguments
 
 
-def _clusters_of(path: str, num_clusters: int, dataset: Collection) -> np.ndarray:
+def _clusters_of(options: Fit, dataset: Collection) -> np.ndarray:
     """The clusters that a run before put the samples in."""
+    path, num_clusters = str(options.start), options.clusters
     run = read_run(path)
     if run.num_clusters != num_clusters:
         raise ValueError(
@@ -250,13 +253,14 @@ def _clusters_of(path: str, num_clusters: int, dataset: Collection) -> np.ndarra
     rows = order[np.searchsorted(run.indices, dataset.indices, sorter=order) % len(order)]
     names = file_names(dataset.places[1])
     known = run.indices[rows] == dataset.indices
+    known &= run.summary["source"]["split"] == options.split
     known &= np.array(file_names(run.places[row] for row in rows)) == np.array(names)
     if not known.all():
         first = int(known.argmin())
         raise ValueError(
             f"the run in {path!r} has no cluster for {dataset.noun} {dataset.indices[first]}"
             f"{f' ({names[first]!r})' if names[first] else ''}; --start takes a run of the same "
-            "source"
+            "source and split"
         )
     return run.clusters[rows]
 

@@ -13,7 +13,7 @@ from diffclust.analysis import SIGNIFICANCE, describe_movement
 from diffclust.data import Collection
 from diffclust.models import Result
 from diffclust.plotting import loss_history
-from diffclust.report.text import CHANGES, SCORES, unsteady
+from diffclust.report.text import CHANGES, SCORES, plain, unsteady
 from diffclust.solvers.result import Status
 
 _MOST_ROWS = 20
@@ -60,7 +60,7 @@ def text_table(columns: Mapping[str, Iterable[str]], *, left: int = 0) -> Any:
         column.justify = "right"
     for row in zip(*columns.values(), strict=True):
         # No markup: a folder may be called [bold].
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(plain(text)) for text in row))
     return table
 
 
@@ -111,7 +111,7 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
     report = Path(out) / "report.html"
     place, what = (report, "report") if report.exists() else (Path(out), "files")
     # No markup and no wrapping: a path is printed as it is.
-    screen.print(f"{what}: {place}", markup=False, soft_wrap=True)
+    screen.print(f"{what}: {plain(place)}", markup=False, soft_wrap=True)
 
 
 def _work(result: Result) -> str:

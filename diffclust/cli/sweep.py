@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from diffclust._validation import cluster_count
 from diffclust.cli.choice import Choice, Fitter, choose, fits_of_graphs
 from diffclust.cli.commands import (
     check_options,
@@ -140,11 +141,17 @@ def sweep(options: Sweep) -> None:
             check_samples(model, dataset)
         fitter = Fitter(fits, dataset, bar)
         try:
+            if (weight := fitter.arguments.get("sample_weight")) is not None:
+                positive = f"{plural(dataset.noun)} of positive weight"
+                cluster_count(models[-1].num_clusters, int(np.count_nonzero(weight)), positive)
             choice = choose(fits, fitter, by_grid=by_grid)
             bar.show("writing the report")
             _write(folder, choice, dataset, options, bar)
         except KeyboardInterrupt as interrupt:
             interrupt.args = ("go on with the same command and --resume",)
+            raise
+        except ValueError:
+            shutil.rmtree(fitter.folder, ignore_errors=True)
             raise
     shutil.rmtree(fitter.folder)
     _print(options, choice)

@@ -306,7 +306,7 @@ def check_labels(
             f"{where} must hold one label for each of the {n} {noun}: got shape "
             f"{list(labels.shape)}; {remedy}."
         )
-    if labels.dtype.kind == "f" and np.array_equal(labels, np.round(labels)):
+    if labels.dtype.kind == "f" and (np.isfinite(labels) & (labels == np.round(labels))).all():
         labels = labels.astype(np.int64)
     if labels.dtype.kind == "S":
         labels = np.array([label.decode("utf-8", "replace") for label in labels.tolist()])

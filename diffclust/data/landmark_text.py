@@ -95,30 +95,45 @@ def read_csv(path: Path) -> StoredLandmarks:
     )
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields the line number of each row of a table, and its fields by column name."""
+def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Reads a table whose fields are divided by what its first line has most of: `,`, `;` or tabs.
+
+    Args:
+        path: The file.
+
+    Yields:
+        Number of the line and fields of each row that is not empty.
+
+    Raises:
+        DataError: If it is no such table.
+    """
     text = read_text(path)
     delimiter = max(",;\t", key=text.lstrip().split("\n", 1)[0].count)
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True, strict=True)
-    header: list[str] = []
     try:
         for row in reader:
             cells = [cell.strip() for cell in row]
-            if not any(cells):
-                continue
-            if not header:
-                header = _header(cells, path)
-            elif len(cells) == len(header):
-                yield reader.line_num, dict(zip(header, cells, strict=True))
-            else:
-                raise DataError(
-                    f"line {reader.line_num} of {str(path)!r} has {len(cells)} fields, and the "
-                    f"header {len(header)}; put quotes around a field that holds the delimiter."
-                )
+            if any(cells):
+                yield reader.line_num, cells
     except csv.Error as error:
         raise DataError(
             f"line {reader.line_num} of {str(path)!r} is no row of a table ({error}); correct it."
         ) from error
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields the line number of each row of a table, and its fields by column name."""
+    header: list[str] = []
+    for line, cells in table_rows(path):
+        if not header:
+            header = _header(cells, path)
+        elif len(cells) == len(header):
+            yield line, dict(zip(header, cells, strict=True))
+        else:
+            raise DataError(
+                f"line {line} of {str(path)!r} has {len(cells)} fields, and the header "
+                f"{len(header)}; put quotes around a field that holds the delimiter."
+            )
 
 
 def _header(cells: list[str], path: Path) -> list[str]:

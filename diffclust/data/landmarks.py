@@ -1,5 +1,6 @@
 """Shapes as landmarks: loading them from `.npz`, `.csv` and `.tps` files, and checking arrays."""
 
+import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -185,8 +186,9 @@ def table_of(path: Path) -> Literal["landmarks", "series"] | None:
         return None
     if suffix == ".csv":
         with path.open("rb") as file:
-            first = file.read(100).split(b",")[0].strip()
-        return "series" if first and not first.strip(b"0123456789.eE+-") else "landmarks"
+            first = file.read(2**16).removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n")[0]
+        # A header has names, and a row of series numbers.
+        return "landmarks" if re.sub(rb"(?i)\bnan?\b|[\deE+.,;\s\"-]", b"", first) else "series"
     if suffix != ".npz":
         return "landmarks" if suffix == ".tps" else "series"
     try:

@@ -53,7 +53,9 @@ def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(source, formats=PILLOW_FORMATS) as picture:
+        # A path Pillow may map into memory, where it turns the rows of a TIFF that EXIF turns.
+        opened = source.open("rb") if isinstance(source, Path) else contextlib.nullcontext(source)
+        with opened as file, Image.open(file, formats=PILLOW_FORMATS) as picture:
             _check_picture(picture)
             if size is not None:
                 # JPEG can be decoded at a half, a quarter or an eighth in a fraction of the time;

@@ -12,6 +12,7 @@ from diffclust._validation import reason_of
 from diffclust.data.arrays import check_labels
 from diffclust.data.dataset import LABEL_KEYS, DataError, SeriesSet, encode_labels
 from diffclust.data.files import read_members
+from diffclust.data.landmark_text import as_number, table_rows
 
 FORMATS = (".npz", ".csv", ".ts")
 """Files that `load_series` reads."""
@@ -95,8 +96,14 @@ def _read_npz(path: Path) -> tuple[Any, np.ndarray | None]:
 
 
 def _read_csv(path: Path) -> tuple[Any, None]:
-    rows = [row.rstrip(",").split(",") for row in path.read_text("utf-8").splitlines() if row]
-    return [np.asarray([float(cell or "nan") for cell in row]) for row in rows], None
+    series = []
+    for line, cells in table_rows(path):
+        while len(cells) > 1 and not cells[-1]:
+            cells.pop()
+        where = f"of line {line} of {str(path)!r}"
+        values = [as_number(cell, f"value {i + 1} {where}") for i, cell in enumerate(cells)]
+        series.append(np.asarray(values))
+    return series, None
 
 
 def _read_ts(path: Path) -> tuple[Any, np.ndarray]:

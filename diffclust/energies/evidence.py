@@ -85,7 +85,7 @@ def effective_pixels(residuals: Float[Array, "n pixels"]) -> Scalar:
     count = residuals.shape[0]
     energy = jnp.trace(gram) / count
     # Pairs of different samples: a sample's product with itself is biased upwards.
-    crossed = (jnp.sum(gram**2) - jnp.sum(jnp.diagonal(gram) ** 2)) / (count * (count - 1))
+    crossed = (jnp.sum(gram**2) - jnp.sum(jnp.diagonal(gram) ** 2)) / max(count * (count - 1), 1)
     most = jnp.asarray(residuals.shape[1], dtype=residuals.dtype)
     return jnp.clip(energy**2 / jnp.maximum(crossed, jnp.finfo(residuals.dtype).tiny), 1.0, most)
 

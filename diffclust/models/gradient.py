@@ -326,14 +326,17 @@ class AbstractGradientModel(AbstractImageModel):
         """What is learned at the start of a restart, from random samples or what was given."""
         count = self.num_clusters
         if start is None:
-            chosen = jax.random.choice(key, data.num_samples, (count,), replace=False)
-            first = data.gather(np.asarray(chosen))
+            weighted = np.flatnonzero(data.all_weights > 0)
+            chosen = jax.random.choice(key, len(weighted), (count,), replace=False)
+            first = data.gather(weighted[np.asarray(chosen)])
         elif start[0] == "prototypes":
             first = start[1]
         else:
             groups = np.asarray(start[1])
-            total = data.allgather(_sums(data.samples, groups[data.own], count)[None]).sum(0)
-            sizes = np.bincount(groups, minlength=count).astype(total.dtype)
+            weight = data.weights_in(groups)
+            own = (data.samples, groups[data.own], weight[data.own])
+            total = data.allgather(_sums(*own, count)[None]).sum(0)
+            sizes = np.bincount(groups, weight, minlength=count).astype(total.dtype)
             first = (total / sizes[:, None, None, None]).astype(data.samples.dtype)
         return data.broadcast(self.init(jnp.asarray(first), jax.random.fold_in(key, 1)))
 
@@ -367,13 +370,16 @@ class AbstractGradientModel(AbstractImageModel):
         return self.final_solver(data.samples.shape[3]), data
 
 
-def _sums(images: Images, groups: np.ndarray, clusters: int) -> np.ndarray:
-    """The sum of each cluster's images, in double precision; few of them are looked at at once."""
+def _sums(
+    images: Images, groups: np.ndarray, weight: Float[np.ndarray, " n"], clusters: int
+) -> np.ndarray:
+    """The weighted sum of each cluster's images, in double; few are looked at at once."""
     total = np.zeros((clusters, *images.shape[1:]))
     for start in range(0, len(groups), _BLOCK):
         block, here = images[start : start + _BLOCK], groups[start : start + _BLOCK]
         for cluster in np.unique(here):
-            total[cluster] += block[here == cluster].sum(0, dtype=total.dtype)
+            member = np.flatnonzero(here == cluster)
+            total[cluster] += (block[member] * weight[start + member, None, None, None]).sum(0)
     return total
 
 

@@ -193,7 +193,8 @@ class BatchNormalisation(eqx.Module):
 
         Args:
             images: The batch.
-            weight: Weights of the images; one of weight 2 counts as two.
+            weight: Weights of the images, of which only the ratios count. Where all are zero, the
+                running moments are taken, and stay.
             axis_name: Name of a mapped device axis over which moments are taken, or None.
 
         Returns:
@@ -201,17 +202,27 @@ class BatchNormalisation(eqx.Module):
             unbiased estimate.
         """
 
-        def total(values: Array) -> Array:
-            summed = jnp.sum(values, axis=(0, 1, 2))
+        def total(values: Array, axes: tuple[int, ...] = (0, 1, 2)) -> Array:
+            summed = jnp.sum(values, axis=axes)
             return summed if axis_name is None else jax.lax.psum(summed, axis_name)
 
-        each = jnp.broadcast_to(weight[:, None, None, None], (*images.shape[:3], 1))
+        whole, positive = total(weight, (0,)), total((weight > 0).astype(weight.dtype), (0,))
+        relative = weight * (positive / jnp.where(whole > 0, whole, 1.0))
+        each = jnp.broadcast_to(relative[:, None, None, None], (*images.shape[:3], 1))
         count = jnp.maximum(total(each), 1.0)
         mean = total(each * images) / count
         variance = total(each * (images - mean[None, None, None]) ** 2) / count
-        seen = (mean, variance * count / jnp.maximum(count - 1.0, 1.0))
-        running = jax.tree.map(lambda old, new: old + MOMENTUM * (new - old), self.moments, seen)
-        return self._by((mean, variance), images), jax.lax.stop_gradient(running)
+        unbiased = (mean, variance * count / jnp.maximum(count - 1.0, 1.0))
+
+        def seen(now: Moments) -> Moments:
+            return jax.tree.map(
+                lambda own, past: jnp.where(whole > 0, own, past), now, self.moments
+            )
+
+        running = jax.tree.map(
+            lambda old, new: old + MOMENTUM * (new - old), self.moments, seen(unbiased)
+        )
+        return self._by(seen((mean, variance)), images), jax.lax.stop_gradient(running)
 
     def _by(self, moments: Moments, images: Array) -> Array:
         factor = self.gain * jax.lax.rsqrt(moments[1] + EPSILON)

@@ -208,6 +208,18 @@ class Data(Distributed):
         ones = np.ones(self.own.stop - self.own.start, self.dtype)
         return self.allgather(ones if self.weight is None else self.weight)
 
+    def weights_in(self, groups: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Weights of the samples of all processes for the means of groups.
+
+        Args:
+            groups: The group of each sample.
+
+        Returns:
+            The weights; ones in groups in which no sample weighs anything.
+        """
+        weight = self.all_weights
+        return np.where(np.bincount(groups, weight)[groups] > 0, weight, 1.0)
+
     @property
     def relative_weights(self) -> Float[np.ndarray, " n"] | None:
         """The weights of all samples divided by their mean; None where all are one."""

@@ -129,9 +129,10 @@ def compiled_lloyd(
         learned, last = state.learned, before.loss
         state, memory = solver.step(state, batch, memory)
         empty, loss = state.tally.count == 0, state.tally.loss
-        converged = (
-            (state.tally.changed == 0) & ~jnp.any(empty) & solver.loss_has_converged(loss, last)
-        )
+        # What stays empty although it was refilled, while nothing else changed, always will.
+        refilled_before = ~same & (before.passes > 0)
+        converged = (state.tally.changed == 0) & (~jnp.any(empty) | refilled_before)
+        converged &= solver.loss_has_converged(loss, last)
         risen = same & has_risen(solver, learned, before.learned, loss, last, state.tally.count)
         state = solver.end_pass(state)
         converged &= has_converged(state.learned.objective, learned.objective)
@@ -205,6 +206,7 @@ def _worst(
     energy: Float[Array, " n"], batch: Batch, empty: Bool[Array, " clusters"]
 ) -> Int[Array, " clusters"]:
     """Chooses for each empty cluster another one of the samples that fit their clusters worst."""
-    worst = jnp.argsort(-energy * batch.weight)[: empty.shape[0]]
+    weighted = jnp.where(batch.weight > 0, energy * batch.weight, -jnp.inf)
+    worst = jnp.argsort(-weighted)[: empty.shape[0]]
     places = jnp.minimum(jnp.cumsum(empty, dtype=jnp.int32) - 1, worst.shape[0] - 1)
     return worst[jnp.maximum(places, 0)]

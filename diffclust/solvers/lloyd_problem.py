@@ -288,7 +288,11 @@ class LloydProblem(AbstractProblem):
         kind, given = (plan.seeding, None) if self.start is None else self.start
         if kind in ("random", "assignments"):
             groups = random_assignments(key, chunks.num_samples, count) if given is None else given
-            memory = assigned_memory(solver, chunks, count, np.asarray(groups))
+            groups = np.asarray(groups)
+            memory, weight = assigned_memory(solver, chunks, count, groups), data.weights_in(groups)
+            if not np.array_equal(weight, data.all_weights):
+                replaced = dataclasses.replace(data, weight=weight[data.own])
+                chunks = self.level(replaced, plan.coarsening)
             return means_of_aligned(solver, chunks, memory, count, plan.penalty), memory
         if given is None:
             # On the samples themselves, so that seeds do not depend on the coarsening.

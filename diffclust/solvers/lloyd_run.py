@@ -170,7 +170,9 @@ def run_pass(
     history = (*history, loss)
     state = solver.end_pass(state, keep=keep)
     empty = np.asarray(tally.count) == 0
-    may_stop = not empty.any() and has_converged(state.learned.objective, learned.objective)
+    # What stays empty although it was refilled, while nothing else changed, always will.
+    refilling = empty.any() and int(tally.changed) > 0
+    may_stop = not refilling and has_converged(state.learned.objective, learned.objective)
     status = _verdict(solver, history, int(tally.changed), stopping) if may_stop else None
     if previous is not None and has_risen(solver, learned, previous, loss, last, tally.count):
         # The better pass is made again, for its assignments: they were not kept.
@@ -224,7 +226,8 @@ def has_risen(
 ) -> Bool[Array, ""] | bool:
     """Whether the loss has risen beyond rounding, though nothing but the clusters has changed.
 
-    A loss so small that squared distances are rounding themselves has not.
+    Nor has it by as much as the rounding of squared distances, of which the prototypes' squares are
+    a part.
 
     Args:
         solver: The solver.
@@ -244,7 +247,7 @@ def has_risen(
         return False
     eps = 10.0 * float(jnp.finfo(learned.clusters.dtype).eps)
     squares = [jnp.mean(leaf**2, axis=0) for leaf in jax.tree.leaves(learned.clusters.prototype)]
-    higher &= loss > eps**2 * jnp.sum(count) * sum(map(jnp.sum, squares))
+    higher &= loss - last > eps * jnp.sum(count) * sum(map(jnp.sum, squares))
     is_same = eqx.tree_equal(learned.objective, previous.objective)
     return higher & is_same & jnp.logical_not(eqx.tree_equal(learned, previous))
 
@@ -317,7 +320,9 @@ def _refill(
     def misfits(past: Memory) -> np.ndarray:
         return np.asarray(misfit(reduction, jnp.asarray(past.energy)))
 
-    weighted = chunks.collect(memory, misfits) * chunks.weights[: chunks.num_samples]
+    weight = chunks.weights[: chunks.num_samples]
+    # Misfits may be negative, and what weighs nothing is never taken before what does.
+    weighted = np.where(weight > 0, chunks.collect(memory, misfits) * weight, -np.inf)
     count = int(np.count_nonzero(empty))
     chosen = np.zeros(empty.size, int)
     # Where there are fewer samples than clusters, some are taken twice.

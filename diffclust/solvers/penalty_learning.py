@@ -54,8 +54,10 @@ def warp_statistics(solver: Lloyd, chunks: Chunks, run: LloydRun) -> FitStatisti
         Sums over its samples, and the curvature of its prototypes.
     """
     clusters, tally = run.learned.clusters, run.tally
-    take = min(chunks.num_samples, _RESIDUALS)
-    index = np.minimum(np.arange(_RESIDUALS), take - 1)
+    weighted = np.flatnonzero(chunks.weights[: chunks.num_samples] > 0)
+    take = min(len(weighted), _RESIDUALS)
+    # Evenly, for neighbours in the data may be of one cluster.
+    index = weighted[np.minimum(np.arange(_RESIDUALS), take - 1) * len(weighted) // take]
     past = chunks.rows_of(run.memory, index)
     residuals = _residuals(
         solver, clusters, chunks.gather(index), past.params[:, 0], past.cluster[:, 0]

@@ -243,7 +243,9 @@ def _rebuild(
         array = arrays[name if name in arrays else _OLD_LEAF_NAMES.get(name, name)]
         if array.shape != leaf.shape:
             raise ValueError(f"{name} does not fit the settings")
-        return jnp.asarray(array)
+        # Saved in single precision, and read in double, it meets samples in double.
+        floating = jnp.issubdtype(array.dtype, jnp.floating)
+        return jnp.asarray(array, dtype=jnp.result_type(float) if floating else None)
 
     learned = jax.tree_util.tree_map_with_path(filled, model.template(shapes))
     figures = description.get("figures", {}).items()

@@ -66,13 +66,18 @@ def check_target(
         The folder's real path, links resolved.
 
     Raises:
-        ValueError: If the path is empty, is a file, or holds what must not be replaced.
+        ValueError: If the path is empty, no UTF-8, a file or the current folder, or holds what must
+            not be replaced.
     """
     if not os.fspath(path):
         # As a path it would be the current folder, which an unset shell variable does not mean.
         raise ValueError(f"the folder of the {kind} must not be empty; give a path")
     target = Path(os.path.realpath(path))
     shown = repr(str(path))
+    try:
+        os.fspath(target).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{shown} is no valid UTF-8; give another path") from error
     if not os.path.lexists(target):
         return target
     if not target.is_dir():
@@ -80,6 +85,10 @@ def check_target(
     if target.is_mount():
         # It cannot be replaced by a folder that was written beside it.
         raise ValueError(f"{shown} is a mount point; give the path of a new folder inside it")
+    if Path(os.path.realpath(os.curdir)).is_relative_to(target):
+        raise ValueError(
+            f"{shown} is the current folder, or holds it, and would be replaced; give a new folder"
+        )
     if not any(target.iterdir()):
         return target
     if not is_one(target):

@@ -486,3 +486,42 @@ def test_states_of_version_0_1_are_found(tmp_path: Path) -> None:
     assert partial_folder(tmp_path / "run").name == "run.partial"
     (tmp_path / "run.unfinished").mkdir()
     assert partial_folder(tmp_path / "run").name == "run.unfinished"
+
+
+def test_names_of_any_kind_are_read_again(run: Run) -> None:
+    folder_of_images(Path("odd"))
+    Path("odd", "00.png").rename(Path("odd", "x\r0.png"))
+    fitted(run, "names", "--no-report", source="odd")
+    assert Path("odd", "x\r0.png") in map(Path, read_run("names").places)
+
+
+def test_a_run_in_the_way_is_not_replaced_from_within(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("empty").mkdir()
+    monkeypatch.chdir("empty")
+    assert "is the current folder" in refused(run, "fit", "digits", "-k", "3", "--out", ".")
+    assert "no valid UTF-8" in refused(run, "fit", "digits", "-k", "3", "--out", "o\udcff")
+
+
+def test_what_a_damaged_summary_lacks_is_named(run: Run) -> None:
+    fitted(run, "whole", "--no-report")
+    file = Path("whole", "summary.json")
+    summary = json.loads(file.read_text())
+    file.write_text(json.dumps({"method": summary["method"], "n": summary["n"]}))
+    assert "damaged (summary.json lacks 'k')" in refused(run, "review", "whole")
+
+
+def test_a_sweep_of_too_few_weights_leaves_nothing(run: Run) -> None:
+    np.save("few.npy", np.r_[1.0, 1.0, np.zeros(COUNT - 2)])
+    given = ("sweep", "images.npz", "-k", "2-4", *QUICK, "--weights", "few.npy", "--out", "swept")
+    assert "only 2 images of positive weight" in refused(run, *given)
+
+
+def test_a_prediction_is_exported_from_elsewhere(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted(run, "model", "--no-report")
+    assert run("predict", "model", "images.npz", "--out", "more", "--no-report")[0] == 0
+    Path("below").mkdir()
+    monkeypatch.chdir("below")
+    status, _, err = run("export", "../more", "--what", "prototypes", "--out", "p.npz")
+    assert (status, err) == (0, "")

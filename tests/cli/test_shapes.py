@@ -55,6 +55,8 @@ def test_fit_and_predict(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
         again = list(csv.DictReader(file))
     assert [row["cluster"] for row in again] == [row["cluster"] for row in rows]
     assert diffclust.load("run").sample_shape == (5, 2)
+    assert main(["export", "run", "--what", "folders", "--out", "folders"]) == 2
+    assert "shapes are no files of their own" in capsys.readouterr().err
 
 
 def test_settings_reach_the_model(folder: Path) -> None:

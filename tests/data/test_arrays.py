@@ -155,6 +155,9 @@ def test_labels_of_floats_and_bytes(tmp_path):
     assert load(tmp_path / "a.npz").label_names == ("1", "2")
     np.savez(tmp_path / "b.npz", x=noise(2, 4, 4), y=np.array([b"q", b"p"]))
     assert load(tmp_path / "b.npz").label_names == ("p", "q")
+    np.savez(tmp_path / "c.npz", x=noise(2, 4, 4), y=np.array([np.inf, 1.0]))
+    with pytest.raises(DataError, match="must be integers or strings"):
+        load(tmp_path / "c.npz")
 
 
 def test_resize_and_channels(tmp_path):

@@ -248,10 +248,10 @@ def test_what_may_not_be_opened_is_named(tmp_path, monkeypatch):
     Image.fromarray(noise(8, 8)).save(tmp_path / "b.png")
     opened = Image.open
 
-    def refuse(path, *args, **kwargs):
-        if isinstance(path, Path) and path.name == "b.png":
-            raise PermissionError(13, "Permission denied", str(path))
-        return opened(path, *args, **kwargs)
+    def refuse(file, *args, **kwargs):
+        if Path(file.name).name == "b.png":
+            raise PermissionError(13, "Permission denied", file.name)
+        return opened(file, *args, **kwargs)
 
     monkeypatch.setattr(Image, "open", refuse)
     with pytest.raises(DataError, match=r"1 of 2 images .* 'b.png' \(Permission denied\)"):
@@ -264,3 +264,12 @@ def test_folders_that_may_not_be_listed(tmp_path):
     (tmp_path / "closed").mkdir(mode=0)
     with pytest.raises(DataError, match=r"closed' cannot be listed \(Permission denied\)"):
         load_folder(tmp_path)
+
+
+@pytest.mark.parametrize("compression", [None, "tiff_lzw"])
+def test_orientation_of_a_tiff_that_could_be_mapped(tmp_path, compression):
+    upright = noise(12, 8)
+    turned = Image.fromarray(np.ascontiguousarray(np.rot90(upright)))
+    more = {} if compression is None else {"compression": compression}
+    turned.save(tmp_path / "turned.tif", tiffinfo={274: 6}, **more)
+    np.testing.assert_array_equal(read_picture(tmp_path / "turned.tif", None)[..., 0], upright)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from diffclust.data import DataError, check_series, load_series
+from diffclust.data.landmarks import table_of
 
 SERIES = np.random.default_rng(0).normal(size=(4, 9, 2)).astype(np.float32)
 
@@ -102,3 +103,25 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "c.npz", series=SERIES, labels=np.arange(3))
     with pytest.raises(DataError, match="labels"):
         load_series(tmp_path / "c.npz")
+
+
+def test_tables_from_spreadsheets(tmp_path: Path) -> None:
+    file = tmp_path / "sheet.csv"
+    file.write_bytes(b"\xef\xbb\xbf0.5;;2\r\n1;nan;3\r\n;;\r\n")
+    assert table_of(file) == "series"
+    series = load_series(file).series[..., 0]
+    np.testing.assert_array_equal(series, np.float32([[0.5, np.nan, 2], [1, np.nan, 3]]))
+    file.write_text("1,2,3\n4,x,6\n")
+    with pytest.raises(DataError, match="value 2 of line 2 of .* must be a number: got 'x'"):
+        load_series(file)
+
+
+def test_digits_that_single_precision_would_lose_are_refused() -> None:
+    waves = np.sin(np.linspace(0, 6, 20))[None] * np.array([[1.0], [2.0]])
+    constant = np.full((1, 20), 0.1) + 1e-17 * waves[:1]
+    assert check_series(np.concatenate([waves + 1e4, constant])).dtype == np.float32
+    for lost in (waves + 1e8, 1e-23 * waves, 1e25 * waves):
+        with pytest.raises(DataError, match="would lose their digits in float32 at index 0, 1"):
+            check_series(lost)
+    with pytest.raises(DataError, match="must hold numbers .not complex ones"):
+        check_series(waves + 1j)

@@ -171,6 +171,37 @@ def test_weights_of_zero_leave_images_out() -> None:
     np.testing.assert_allclose(result.loss, result.distances[kept].sum(), rtol=1e-4)
 
 
+def test_images_of_weight_zero_are_neither_seeds_nor_part_of_a_mean() -> None:
+    model = GaussianMixture(3, training=Training(steps=(1, 0), batch_size=60, learning_rate=1e-9))
+    weight = np.where(np.arange(60) < 6, np.arange(60) + 1.0, 0.0)
+    seeded = model.fit(IMAGES, key=KEY, sample_weight=weight)
+    nearest = np.abs(seeded.prototypes[:, None] - IMAGES).max(axis=(2, 3, 4)).argmin(axis=1)
+    assert nearest.max() < 6
+    weight[LABELS == 2] = 0
+    result = model.fit(IMAGES, key=KEY, assignments=LABELS, sample_weight=weight)
+    groups = [k == LABELS for k in range(3)]
+    means = [np.average(IMAGES[g], 0, weight[g]) for g in groups[:2]] + [IMAGES[groups[2]].mean(0)]
+    np.testing.assert_allclose(result.prototypes, means, atol=1e-5)
+
+
+def test_mixtures_refine_all_clusters() -> None:
+    for kind, followed in ((DTIGaussianMixture, 5), (DTIKMeans, 3)):
+        aligner = kind(5, transforms="aff", refine_steps=2).aligner(1, 1, final=True)
+        assert aligner.num_candidates(5) == followed
+
+
+@pytest.mark.slow
+def test_a_model_of_single_precision_predicts_in_double(tmp_path: Path) -> None:
+    training = Training(steps=(2, 4, 1), batch_size=20)
+    result = dataclasses.replace(FITTED["dti-kmeans"], training=training).fit(IMAGES, key=KEY)
+    diffclust.save(tmp_path / "model", result)
+    expected = result.predict(IMAGES)
+    with jax.enable_x64(True):
+        actual = diffclust.load(tmp_path / "model").predict(IMAGES)
+    np.testing.assert_array_equal(actual.clusters, expected.clusters)
+    np.testing.assert_allclose(actual.distances, expected.distances, rtol=1e-3)
+
+
 @pytest.mark.slow
 def test_refining_lowers_distances() -> None:
     plain = SMALL["dti-kmeans"]

@@ -335,3 +335,16 @@ def test_starts_that_cannot_be_are_refused(images: np.ndarray) -> None:
     blank = np.zeros((2, *images.shape[1:]), np.float32)
     with pytest.raises(ValueError, match="blank images"):
         AffineInvariantKMeans(2).fit(images, key=KEY, prototypes=blank)
+
+
+@pytest.mark.slow
+def test_images_of_weight_zero_do_not_decide_penalties(images: np.ndarray) -> None:
+    model = quick(AffineInvariantKMeans, penalty_rounds=2, max_passes=4)
+    alone = model.fit(images, key=KEY, assignments=LABELS)
+    noise = np.random.default_rng(1).uniform(0.1, 1, images.shape).astype(np.float32)
+    both, weight = np.concatenate([noise, images]), np.repeat([0.0, 1.0], len(images))
+    result = model.fit(both, key=KEY, assignments=np.tile(LABELS, 2), sample_weight=weight)
+    penalties = (r.outcome.learned.clusters.penalty for r in (result, alone))
+    np.testing.assert_allclose(*penalties, rtol=1e-3)
+    one = AffineInvariantKMeans(1, num_restarts=1, penalty_rounds=1, max_passes=2)
+    assert np.isfinite(one.fit(images[:1], key=KEY).loss)

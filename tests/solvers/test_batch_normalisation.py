@@ -165,3 +165,19 @@ def test_resnet_reads_a_batch_as_with_its_moments(key: jax.Array) -> None:
     result = eqx.filter_jit(lambda b: jax.vmap(b)(images))(backbone)
     assert np.corrcoef(np.ravel(result), np.ravel(features))[0, 1] > 0.99
     assert all(block.first.bias is None for block in backbone.blocks)
+
+
+def test_only_the_ratios_of_weights_count(key: jax.Array) -> None:
+    norm, images = BatchNormalisation(2), jax.random.normal(key, (5, 3, 3, 2))
+    weight = jnp.asarray([1.0, 2.0, 0.0, 1.0, 3.0])
+    expected = norm.normalise_batch(images, weight)
+    for factor in (1e-5, 1e3):
+        actual = norm.normalise_batch(images, factor * weight)
+        chex.assert_trees_all_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_that_weighs_nothing_is_read_by_the_running_moments(key: jax.Array) -> None:
+    norm, images = BatchNormalisation(2), jax.random.normal(key, (5, 3, 3, 2))
+    actual, running = norm.normalise_batch(images, jnp.zeros(5))
+    np.testing.assert_allclose(actual, jax.vmap(norm)(images), rtol=1e-6)
+    chex.assert_trees_all_equal(running, norm.moments)

@@ -19,6 +19,7 @@ from diffclust.solvers import (
     compiled_lloyd,
     random_assignments,
 )
+from diffclust.solvers.compiled import _worst
 from diffclust.transforms import Identity, Translation, params_grid
 from tests.fits import fit_prototypes
 
@@ -167,6 +168,20 @@ def test_an_empty_cluster_is_begun_anew():
     )
     assert np.bincount(run.cluster, minlength=K).min() > 0
     assert bool(run.converged)
+
+
+def test_a_cluster_that_no_refill_helps_does_not_keep_it_going():
+    images, solver = images_and_solver()
+    two = jnp.asarray(np.repeat(images[:2], 4, axis=0))
+    run = compiled_lloyd(solver, Batch(two, jnp.ones(8)), jax.random.key(0), num_clusters=3)
+    assert bool(run.converged)
+    assert int(run.passes) < 10
+
+
+def test_samples_of_weight_zero_refill_nothing_where_energies_are_negative():
+    batch = Batch(jnp.zeros((4, 1)), jnp.asarray([1.0, 1.0, 1.0, 0.0]))
+    energy, empty = jnp.asarray([-50.0, -10.0, -3.0, -40.0]), jnp.asarray([True, False])
+    assert int(_worst(energy, batch, empty)[0]) == 2
 
 
 def test_samples_are_brought_to_the_scale_of_the_family():

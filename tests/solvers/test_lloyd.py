@@ -367,8 +367,30 @@ def test_empty_clusters_are_refilled() -> None:
 
 def test_fewer_different_samples_than_clusters_come_to_an_end() -> None:
     samples = np.repeat(blobs(2), 4, axis=0)
-    result = KMeans(3, num_restarts=1, max_passes=5).fit(samples, key=jax.random.key(0))
+    result = KMeans(3, num_restarts=1, max_passes=50).fit(samples, key=jax.random.key(0))
     np.testing.assert_allclose(result.loss, 0.0, atol=1e-5)
+    # A cluster that no refill helps does not keep it going.
+    assert result.outcome.num_passes < 10
+    assert result.outcome.status is Status.ASSIGNMENTS
+
+
+def test_very_unequal_weights_raise_nothing_beyond_rounding() -> None:
+    random = np.random.default_rng(3)
+    samples = random.uniform(size=(300, 4, 4, 1)).astype(np.float32)
+    weight = np.where(np.arange(300) < 4, 1e7, 1.0)
+    for seed in range(4):
+        model = KMeans(8, num_restarts=1, split_merge=False)
+        result = model.fit(samples, key=jax.random.key(seed), sample_weight=weight)
+        assert result.outcome.status is Status.ASSIGNMENTS
+
+
+def test_a_group_that_weighs_nothing_begins_as_its_mean() -> None:
+    samples, groups = blobs(32, seed=2), np.arange(32) % 2
+    model = KMeans(2, num_restarts=1, split_merge=False, max_passes=1)
+    weight = np.where(groups == 0, 1.0, 0.0)
+    result = model.fit(samples, key=jax.random.key(0), assignments=groups, sample_weight=weight)
+    means = [samples[groups == k].mean(0) for k in range(2)]
+    np.testing.assert_allclose(result.prototypes, means, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,15 @@ def test_double_precision(tmp_path: Path, key: jax.Array) -> None:
         load(path)
 
 
+def test_single_precision_is_read_in_double(plain: Result, tmp_path: Path) -> None:
+    save(tmp_path / "model", plain)
+    with jax.enable_x64(True):
+        loaded = load(tmp_path / "model")
+        assert loaded.prototypes.dtype == np.float64
+        clusters = loaded.predict(IMAGES).clusters
+    np.testing.assert_array_equal(clusters, plain.predict(IMAGES).clusters)
+
+
 def test_existing_path_is_refused_and_kept(saved: Path, plain: Result) -> None:
     before = names(saved.parent)
     with pytest.raises(ValueError, match="overwrite"):
