@@ -160,8 +160,7 @@ def run_pass(
     state, memory = sum_over_chunks(
         solver, chunks, state, released, incremental=incremental, report=chunk_done
     )
-    tally = state.tally
-    loss = float(tally.loss)
+    tally, loss = state.tally, float(state.tally.loss)
     if not np.isfinite(loss):
         raise FitError(
             f"pass {iteration}: the loss is {loss}; a prototype or an alignment left the "
