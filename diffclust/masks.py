@@ -116,6 +116,19 @@ def _averages(size: int, wanted: int) -> Float[np.ndarray, "wanted size"]:
     return np.maximum(share, 0.0) * (wanted / size)
 
 
+def mask_size(mask: str) -> tuple[int, int]:
+    """Height and width of a mask.
+
+    Args:
+        mask: A mask as text.
+
+    Returns:
+        Both, in pixels.
+    """
+    height, width = _decoded(mask).shape
+    return height, width
+
+
 def check_mask_size(mask: str | None, height: int, width: int) -> None:
     """Refuses a mask for images of another size.
 
@@ -127,8 +140,8 @@ def check_mask_size(mask: str | None, height: int, width: int) -> None:
     Raises:
         ValueError: With both sizes.
     """
-    if mask is not None and _decoded(mask).shape != (height, width):
-        rows, columns = _decoded(mask).shape
+    if mask is not None and mask_size(mask) != (height, width):
+        rows, columns = mask_size(mask)
         raise ValueError(
             f"the mask is of {rows}x{columns} pixels and the images are of {height}x{width}; give "
             "a mask of the same height and width"

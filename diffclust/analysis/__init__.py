@@ -7,7 +7,7 @@ to no cluster, and `movement` to see whether alignment did anything.
 """
 
 from diffclust.analysis.common_start import BASELINE, COMPARABLE, CommonStart, fit_from_common_start
-from diffclust.analysis.evidence import evidence_of
+from diffclust.analysis.evidence import check_evidence, evidence_of
 from diffclust.analysis.hierarchy import Hierarchy, registered_gaussians, shape_hierarchy
 from diffclust.analysis.model_selection import (
     Grounds,
@@ -27,6 +27,7 @@ __all__ = [
     "CommonStart",
     "Grounds",
     "Hierarchy",
+    "check_evidence",
     "clusters_of_leading",
     "conformal_p_values",
     "describe_movement",

@@ -8,13 +8,36 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffclust.energies import estimate_noise, log_evidence
-from diffclust.models.base import Result
+from diffclust.models.base import AbstractModel, Result
 from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.parallel import Data
 from diffclust.parallel.data import PerSample
 from diffclust.solvers import LloydRun
 from diffclust.solvers.lloyd_run import sum_over_chunks
 from diffclust.solvers.penalty_learning import warp_statistics
+
+
+def check_evidence(model: AbstractModel) -> AbstractPrototypeModel:
+    """Refuses a model whose fits have no evidence.
+
+    Args:
+        model: The model.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If it has no warps, or does not penalise them.
+    """
+    if not model.descriptor.has_evidence:
+        raise ValueError(f"{model.method} has no penalised warps, and so no evidence")
+    prototypes = cast(AbstractPrototypeModel, model)
+    if min(prototypes.penalty()) == 0.0:
+        raise ValueError(
+            f"penalty weights of {prototypes.penalty()} have no evidence; all of them must be "
+            "positive"
+        )
+    return prototypes
 
 
 def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> tuple[float, float]:
@@ -38,13 +61,7 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
     References:
         MacKay (1992), Bayesian interpolation; see `diffclust.energies.log_evidence`.
     """
-    if not result.model.descriptor.has_evidence:
-        raise ValueError(f"{result.model.method} has no penalised warps, and so no evidence")
-    model = cast(AbstractPrototypeModel, result.model)
-    if min(model.penalty()) == 0.0:
-        raise ValueError(
-            f"penalty weights of {model.penalty()} have no evidence; all of them must be positive"
-        )
+    model = check_evidence(result.model)
     array = model.prepared(images)
     solver, assignment = model.solver(), result.outcome.assignment
     chunks = Data(array, None, result.outcome.chunk_size).level(1, solver.normalise)

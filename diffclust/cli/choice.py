@@ -150,6 +150,11 @@ class Fitter:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / _METADATA).write_text(json.dumps(about), "utf-8")
 
+    @property
+    def has_fits(self) -> bool:
+        """Whether there are finished fits."""
+        return any(path.is_dir() for path in self.folder.iterdir())
+
     def fit(self, options: Fit, name: str, number: int, total: int, **changed: Any) -> Result:
         """Fits a trial, or loads the saved fit.
 
@@ -174,7 +179,10 @@ class Fitter:
         of = json.dumps([model.settings(), bool(changed)], sort_keys=True)
         saved = self.folder / hashlib.sha256(of.encode()).hexdigest()[:16]
         if saved.exists():
-            return checkpoint.load(saved)
+            try:
+                return checkpoint.load(saved)
+            except ValueError:  # It is damaged, and made again.
+                shutil.rmtree(saved)
         place = f"({number + 1} of {total})"
         begin, share = (number + first, 1.0 - first) if changed else (number, first)
         show = self._bar.following(

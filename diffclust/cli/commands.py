@@ -207,6 +207,8 @@ def _methods_to_compare(options: Fit) -> list[str]:
         )
     if options.no_report:
         raise ValueError("--compare-with is shown in the report; leave out --no-report")
+    if options.start is not None:
+        raise ValueError("--compare-with begins with seeds of its own; leave out --start")
     others = [name for name in COMPARABLE if name != options.method]
     if len(set(methods)) != len(methods) or not set(methods) <= set(others):
         raise ValueError(

@@ -324,8 +324,31 @@ class SavedStates:
         if self._folder.is_dir():
             with locked(self._folder):
                 pass
+        if options.resume and not options.overwrite and is_run(self._out):
+            self._check_finished()
         allowed = self.is_done() or options.resume or options.overwrite
         refuse_unfinished(self._folder, "a fit", allowed=allowed)
+
+    def _check_finished(self) -> None:
+        """Refuses to take another run, or one that is being replaced, for that of this fit."""
+        summary, shown, options = summary_of(self._out), repr(self._options.out), self._options
+        source = summary.get("source", {}).get("source")
+        found = {n: summary.get(n) for n in ("method", "k", "seed")} | {"source": source}
+        asked = {"method": options.method, "k": options.clusters, "seed": options.seed}
+        for name, value in (asked | {"source": options.source}).items():
+            if found[name] != value:
+                raise ValueError(
+                    f"{shown} holds another run, whose {name} is {found[name]!r}, not {value!r}; "
+                    "give another folder"
+                )
+        if (command := summary.get("command", "fit")) not in ("fit", "demo", "align"):
+            raise ValueError(f"{shown} holds what {command} wrote; give another folder")
+        written = (self._out / _SUMMARY).stat().st_mtime
+        if any(path.stat().st_mtime > written for path in self._states()):
+            raise ValueError(
+                f"{str(self._folder)!r} holds a fit that is to replace the run in {shown}; go on "
+                "with it by --overwrite --resume"
+            )
 
     def is_done(self) -> bool:
         """Whether the fit is to be resumed although it is finished."""
@@ -393,7 +416,10 @@ class SavedStates:
 
     def _has_states(self) -> bool:
         """Whether there are complete states, of this process or of one before."""
-        return any(path.name.isdigit() for path in self._folder.glob("states/*"))
+        return any(self._states())
+
+    def _states(self) -> Iterator[Path]:
+        return (path for path in self._folder.glob("states/*") if path.name.isdigit())
 
     def remove(self) -> None:
         """Removes the states, unless another fit uses them, and what a killed process left."""

@@ -30,6 +30,7 @@ from diffclust.data import (
 )
 from diffclust.data.dataset import encode_labels
 from diffclust.data.stream import open_stream, outgrows_memory
+from diffclust.masks import mask_size
 from diffclust.methods import plural
 from diffclust.models import AbstractModel, Result
 from diffclust.progress_bar import ProgressBar
@@ -154,6 +155,8 @@ def loader_arguments(
         *size, channels = like.sample_shape
         if like.model.makes_grey:
             channels = None
+        if (mask := getattr(like.model, "mask", None)) is not None:
+            size = mask_size(mask)  # registration may have enlarged the images
     else:
         assert isinstance(options, Fit)
         size, channels = size_of(options), options.channels

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from diffclust._validation import cluster_count
+from diffclust.analysis import check_evidence
 from diffclust.cli.choice import Choice, Fitter, choose, fits_of_graphs
 from diffclust.cli.commands import (
     check_options,
@@ -126,6 +127,8 @@ def sweep(options: Sweep) -> None:
     fits = fits_of(options)
     models = [make_model(fit) for fit in fits]
     by_grid = options.grids is not None
+    if by_grid:
+        list(map(check_evidence, models))
     if options.dry_run:
         with ProgressBar() as bar:
             print(_describe(fits, models, load_samples(fits[0], models[0], bar), bar))
@@ -151,7 +154,8 @@ def sweep(options: Sweep) -> None:
             interrupt.args = ("go on with the same command and --resume",)
             raise
         except ValueError:
-            shutil.rmtree(fitter.folder, ignore_errors=True)
+            if not fitter.has_fits:
+                shutil.rmtree(fitter.folder, ignore_errors=True)
             raise
     shutil.rmtree(fitter.folder)
     _print(options, choice)

@@ -187,8 +187,9 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         # Of the hidden, not of the seen, a transform makes nothing beyond the canvas.
         root = self._root(self.mask, sample)
         both = root * (1.0 - apply(params, 1.0 - root))
-        total = jnp.maximum(jnp.sum(both), jnp.finfo(both.dtype).tiny)
-        seen = both * (jnp.sum(root**2) / total)
+        # Where next to nothing of both is seen, they are compared as if neither had moved.
+        both = jnp.where(jnp.sum(both) > 1e-6 * jnp.sum(root**2), both, root**2)
+        seen = both * (jnp.sum(root**2) / jnp.sum(both))
         return seen if weight is None else weight * seen
 
     def _root(self, mask: str, sample: Image) -> Array:

@@ -24,7 +24,7 @@ from diffclust.features._filters import (
     filter_bank,
     wave_angle,
 )
-from diffclust.linalg import safe_sqrt
+from diffclust.linalg import product, safe_sqrt
 from diffclust.sampling import bilinear_sample
 from diffclust.types import Image
 
@@ -359,7 +359,7 @@ def _scatter_by_fourier(
         return jnp.fft.fft2(u.reshape(-1, *u.shape[-2:]))
 
     count = len(images)
-    spectra = jnp.fft.fft2(down @ images @ right.T)
+    spectra = jnp.fft.fft2(product(down, images, right.T))
     zeroth = low_pass(spectra, 0)[:, None]
     first, second = [], []
     for j1 in range(scales):

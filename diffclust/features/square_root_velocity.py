@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from diffclust.linalg import safe_sqrt
 from diffclust.types import Series
 
 
@@ -41,6 +42,6 @@ def from_square_root_velocity(
     Returns:
         Series of shape `(steps + 1, channels)`.
     """
-    size = jnp.sqrt(jnp.sum(velocity**2, axis=-1, keepdims=True))
+    size = safe_sqrt(jnp.sum(velocity**2, axis=-1, keepdims=True))
     moved = jnp.cumsum(velocity * size, axis=0) / float(velocity.shape[0])
     return start[None] + jnp.concatenate([jnp.zeros_like(start)[None], moved])

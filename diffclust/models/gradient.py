@@ -28,7 +28,7 @@ from diffclust.energies import (
 from diffclust.image_source import Images
 from diffclust.methods import DENSITY_WORDS, WARPED_WORDS, Method
 from diffclust.models.base import Result
-from diffclust.models.images import AbstractImageModel, check_landmarks
+from diffclust.models.images import AbstractImageModel, check_transforms
 from diffclust.models.settings import BackboneName, Training
 from diffclust.networks import AbstractBackbone, StridedBackbone, make_heads, residual_backbone
 from diffclust.parallel import Data, Description
@@ -358,7 +358,7 @@ class AbstractGradientModel(AbstractImageModel):
 
     def check(self, images: Images) -> None:
         """Refuses images that the transforms are not for."""
-        check_landmarks(self.sequence(images.shape[3]), images)
+        check_transforms(self.sequence(images.shape[3]), images)
 
     def template(self, sample: PyTree) -> Learned:
         """Returns what is learned, as it is before the first step."""

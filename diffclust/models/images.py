@@ -19,7 +19,12 @@ from diffclust.parallel import Data
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.registration import Frame, choose_ink, votes_of
 from diffclust.solvers import Outcome
-from diffclust.transforms import AbstractSpatialTransform, AbstractTransform, ThinPlateSpline
+from diffclust.transforms import (
+    AbstractSpatialTransform,
+    AbstractTransform,
+    Rotation,
+    ThinPlateSpline,
+)
 
 _PLACES = {
     "place": "position and size evened out",
@@ -174,8 +179,10 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         return map_in_chunks(energy.aligned, outcome.chunk_size, params, images)
 
 
-def check_landmarks(transforms: Iterable[AbstractTransform], images: Images) -> None:
-    """Refuses images with fewer pixels a side than a spline among the transforms has landmarks.
+def check_transforms(transforms: Iterable[AbstractTransform], images: Images) -> None:
+    """Refuses images with fewer pixels a side than a spline has landmarks, or that are not square.
+
+    Rotations would shear these, whose rows and columns both go from -1 to 1.
 
     Args:
         transforms: The transforms.
@@ -184,9 +191,14 @@ def check_landmarks(transforms: Iterable[AbstractTransform], images: Images) -> 
     Raises:
         ValueError: With both numbers.
     """
+    height, width = images.shape[1:3]
     for transform in transforms:
         if isinstance(transform, ThinPlateSpline):
-            _validation.landmarks_fit(transform.landmarks, *images.shape[1:3])
+            _validation.landmarks_fit(transform.landmarks, height, width)
+        if height != width and isinstance(transform, Rotation):
+            raise ValueError(
+                f"images of {height}x{width} pixels would be sheared by rotations; make them square"
+            )
 
 
 def of_images(result: Result) -> AbstractImageModel:

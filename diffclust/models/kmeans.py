@@ -24,7 +24,7 @@ from diffclust.energies import TransformedDistance
 from diffclust.energies.transformed import PixelWeights
 from diffclust.image_source import Images
 from diffclust.models.base import AbstractModel
-from diffclust.models.images import AbstractImageModel, check_landmarks
+from diffclust.models.images import AbstractImageModel, check_transforms
 from diffclust.models.settings import (
     PassSettings,
     PublishedSettings,
@@ -306,13 +306,7 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
 
     def check(self, images: Images) -> None:
         """Refuses blank images where they have to be scaled to unit norm, and too few pixels."""
-        check_landmarks(self.parts(), images)
-        height, width = images.shape[1:3]
-        if height != width and rotation_in(self.parts()) is not None:
-            raise ValueError(
-                f"images of {height}x{width} pixels would be sheared by rotations "
-                f"({self.transforms!r}); make them square"
-            )
+        check_transforms(self.parts(), images)
         if self.unit_norm:
             _validation.not_blank(images)
 

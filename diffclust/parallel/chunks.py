@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, Num, PyTree
 
 from diffclust.image_source import ImageSource
 from diffclust.parallel.mesh import (
@@ -104,11 +104,11 @@ class Batch(eqx.Module):
 
     Attributes:
         samples: A tree with a leading axis.
-        weight: Weights of the samples.
+        weight: Weights of the samples; a compiled fit takes counts, too.
     """
 
     samples: PyTree
-    weight: Float[Array, " n"]
+    weight: Num[Array, " n"]
 
     def __check_init__(self):
         """Refuses weights that would only broadcast."""

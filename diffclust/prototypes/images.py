@@ -57,8 +57,9 @@ class AbstractSummedImages(AbstractPrototypeFamily):
 
     def update(self, statistics: Sums, previous: Array) -> Array:
         """By default the means."""
-        tiny = jnp.finfo(previous.dtype).tiny
-        mean = statistics.image / jnp.maximum(statistics.weight, tiny)
+        weight = statistics.weight
+        # Of what nothing weighs the gradient is zero, too.
+        mean = statistics.image / jnp.where(weight > 0, weight, 1.0)
         return _keep_empty(mean, previous, statistics.count)
 
 

@@ -159,6 +159,18 @@ def _oriented(
     )
 
 
+def _best_factors(
+    traces: Float[Array, " n"], each: Float[Array, " n"] | None, total: Scalar, before: Array
+) -> Float[Array, " n"]:
+    """The best sizes, given the mean, of those whose squares sum to the total.
+
+    A mean that is a point, as the first shape may be, says nothing of sizes.
+    """
+    squares = jnp.sum(traces**2 if each is None else each * traces**2)
+    factors = traces * jnp.sqrt(total / jnp.where(squares > 0.0, squares, 1.0))
+    return jnp.where(squares > 0.0, factors, before)
+
+
 @eqx.filter_jit
 def _register(
     configurations: Shapes,
@@ -186,10 +198,7 @@ def _register(
         rotations = jax.vmap(lambda c: best_rotation(c, reflection))(cross)
         factors = state.factors
         if rescale:
-            # The best sizes, given the mean, of those whose squares sum to the total.
-            traces = jnp.sum(rotations * cross, axis=(1, 2))
-            squares = jnp.sum(traces**2 if each is None else each * traces**2)
-            factors = traces * jnp.sqrt(total / jnp.where(squares > 0.0, squares, 1.0))
+            factors = _best_factors(jnp.sum(rotations * cross, axis=(1, 2)), each, total, factors)
         registered = factors[:, None, None] * product(shapes, jnp.swapaxes(rotations, 1, 2))
         if each is None:
             mean = jnp.mean(registered, axis=0)

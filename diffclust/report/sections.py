@@ -335,7 +335,7 @@ def _versions(
     affine = next((fit for fit in fits if _is_affine(_affine_embedding(fit))), None)
     embedding = _affine_embedding(result)
     if affine is not None:
-        aligned = affine.align(images, affine.outcome.assignment.params[chosen])
+        aligned = affine.align(result.registered(images), affine.outcome.assignment.params[chosen])
         yield f"Aligned by {affine.model.descriptor.title}", aligned
     elif embedding is not None and not _is_affine(embedding):
         # The affine maps nearest to the alignments.

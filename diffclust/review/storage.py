@@ -84,13 +84,16 @@ class ReviewFile:
         """
         shown = repr(str(self.path))
         remedy = "move it away to begin anew, or give another --out"
-        self._last_signature = self._signature()
+        signature = self._signature()
         try:
             content = json.loads(self.path.read_text("utf-8"))
             if content["run"] == self._run:
                 edits = map(parse_edit, content["edits"])
-                return Review.replayed(self._initial, edits, int(content["revision"]))
+                review = Review.replayed(self._initial, edits, int(content["revision"]))
+                self._last_signature = signature
+                return review
         except FileNotFoundError:
+            self._last_signature = ()
             return Review.replayed(self._initial, (), 0)
         # Numbers that are out of all bounds are an OverflowError.
         except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:

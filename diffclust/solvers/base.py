@@ -117,11 +117,11 @@ class AbstractSolver(eqx.Module):
             learned: What is learned.
 
         Returns:
-            The state of an adaptive reduction, without gradient; else the solver's reduction.
+            The state of an adaptive reduction; else the solver's reduction.
         """
         if learned.objective is None or not self.reduction.is_adaptive:
             return self.reduction
-        return jax.lax.stop_gradient(learned.objective)
+        return learned.objective
 
     def assign(self, learned: Learned, samples: PyTree, memory: Memory | None) -> Alignment:
         """Aligns a batch to its best clusters, which stay as they are.
@@ -148,7 +148,6 @@ class AbstractSolver(eqx.Module):
                 "the aligner candidates=None",
                 stacklevel=2,
             )
-        offsets = jax.lax.stop_gradient(offsets)
 
         def by_score(one: Alignment) -> Alignment:
             scores = one.energy + offsets[one.cluster]

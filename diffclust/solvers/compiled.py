@@ -64,6 +64,7 @@ def compiled_seeds(
     References:
         Arthur and Vassilvitskii (2007), k-means++: The advantages of careful seeding.
     """
+    batch = Batch(batch.samples, _floating(batch))
     keys = jax.random.split(key, num_clusters)
     first = jax.random.categorical(keys[0], jnp.log(batch.weight))
 
@@ -117,7 +118,7 @@ def compiled_lloyd(
     """
     _check(solver, batch, start, num_clusters)
     _validation.count(max_passes, "max_passes")
-    batch = Batch(jax.vmap(solver.normalise)(batch.samples), batch.weight)
+    batch = Batch(jax.vmap(solver.normalise)(batch.samples), _floating(batch))
     state, memory = _first_state(solver, batch, start, num_clusters, penalty)
 
     def goes_on(carry: tuple[PyTree, ...]) -> Bool[Array, ""]:
@@ -177,6 +178,12 @@ def _check(solver: Lloyd, batch: Batch, start: Any, num_clusters: int) -> None:
             raise ValueError(f"the start's clusters must have shapes {shapes}, not {given}")
     elif not jnp.issubdtype(start.dtype, jax.dtypes.prng_key):
         _validation.within(start, size, num_clusters, "a start", "sample")
+
+
+def _floating(batch: Batch) -> Float[Array, " n"]:
+    """Weights, which may be counts of a bootstrap, in the samples' dtype."""
+    dtype = jnp.result_type(*jax.tree.leaves(batch.samples))
+    return jnp.asarray(batch.weight, dtype=dtype)
 
 
 def _first_state(

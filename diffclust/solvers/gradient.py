@@ -208,6 +208,9 @@ class GradientEM(AbstractSolver):
             One number a sample.
         """
         clusters, reduction = learned.clusters, self.reduction_of(learned)
+        if reduction is not self.reduction:
+            # It follows the samples by their sums, and not by a gradient.
+            reduction = jax.lax.stop_gradient(reduction)
         offsets = reduction.offsets(learned.objective, len(clusters))
 
         def one(sample: PyTree, index: Array, params: Array) -> Float[Array, " followed"]:
@@ -392,16 +395,30 @@ def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> Gradient
     Returns:
         The state.
     """
+    learned = state.learned
+
+    def own(tree: PyTree, like: PyTree) -> PyTree:
+        if like is None or not hasattr(tree, "ndim") or not like.ndim:
+            return tree
+        if tree.shape == like.shape:
+            return tree[source]
+        # Some optimisers keep several past ones, and some sums over an axis, which stay.
+        return tree[:, source] if tree.shape[1:] == like.shape else tree
 
     def taken(tree: PyTree) -> PyTree:
         if not isinstance(tree, Learned):
             return tree
+        clusters = jax.tree.map(own, tree.clusters, learned.clusters, is_leaf=_is_masked)
         objective = tree.objective
         if not getattr(objective, "is_adaptive", False):
-            objective = jax.tree.map(lambda x: x[source] if x.ndim else x, objective)
-        return Learned(tree.clusters.take(source), tree.shared, objective)
+            objective = jax.tree.map(own, objective, learned.objective, is_leaf=_is_masked)
+        return Learned(clusters, tree.shared, objective)
 
     return jax.tree.map(taken, state, is_leaf=lambda tree: isinstance(tree, Learned))
+
+
+def _is_masked(tree: PyTree) -> bool:
+    return tree is None or isinstance(tree, optax.MaskedNode)
 
 
 def cleared(state: GradientState, learned: Learned) -> GradientState:

@@ -38,7 +38,7 @@ from diffclust.parallel.processes import (
 from diffclust.solvers.driver import STATE_FORMAT
 from diffclust.solvers.result import FitError
 from diffclust.storage.arrays import checksum, leaf_name, like_leaf, named_leaves
-from diffclust.storage.staging import staged_file
+from diffclust.storage.staging import read_object, staged_file
 
 _RUN_FILE, _LOCK = "snapshots.json", "lock"
 
@@ -162,7 +162,9 @@ class SnapshotFolder:
             with staged_file(file, overwrite=False) as new:
                 new.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
             return
-        stored = json.loads(file.read_text("utf-8"))
+        stored = read_object(file)
+        if not isinstance(stored.get("run"), dict):
+            raise ValueError(f"{str(file)!r} is damaged; remove its folder to start anew")
         if stored.get("format") != STATE_FORMAT:
             raise ValueError(
                 f"the interrupted run in {str(self._path)!r} was begun by another version of "
@@ -435,7 +437,8 @@ def _difference(name: str, was: Any, value: Any) -> str:
     if isinstance(was, dict) and isinstance(value, dict):
         others = [key for key in sorted({*was, *value}) if was.get(key) != value.get(key)]
         return "had " + ", ".join(
-            f"{key} {was.get(key)!r}, not {value.get(key)!r}" for key in others
+            f"{key} {was.get(key)!r}, not {value.get(key)!r}" if key != "mask" else "another mask"
+            for key in others
         )
     return f"had {name} {was!r}, not {value!r}"
 

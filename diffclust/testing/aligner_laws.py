@@ -1,5 +1,6 @@
 """What must hold for an aligner that minimises an energy."""
 
+import itertools
 from collections.abc import Callable
 
 import equinox as eqx
@@ -75,8 +76,9 @@ def check_aligner(
         planted = eqx.filter_jit(energy.aligned)(params[0], samples[0])
         exact = jax.tree.map(lambda all_, one: all_.at[worst].set(one), prototypes, planted)
         starts.append(Clusters(exact, among.penalty))
-    for given in starts:
-        case.check_incumbent(samples[0], given, worst, params[:1], atol)
+    places = [worst[None], jnp.stack([(worst + 1) % clusters, worst])]
+    for given, own in itertools.product(starts, places[: aligner.num_candidates(clusters)]):
+        case.check_incumbents(samples[0], given, own, params[: len(own)][::-1], atol)
     loop = [case.align(sample, among, vacant).energy for sample in samples]
     batched = jax.vmap(lambda x: case.align(x, among, vacant).energy)(stacked(samples))
     agree(f"{name}: vmap = loop", batched, np.stack(loop), 10 * atol)
@@ -133,16 +135,18 @@ class _Case(eqx.Module):
         require(bool(np.all(value <= least)), f"{name}: no cluster is worse than unaligned")
         return alignment
 
-    def check_incumbent(
+    def check_incumbents(
         self, sample: PyTree, clusters: Clusters, own: Array, params: Array, atol: float
     ) -> None:
         name = type(self.aligner).__name__
-        before = self.energies(params, sample, clusters.take(own[None]))
-        after = self.checked(sample, clusters, Alignment(own[None], params, before), atol)
-        place = np.flatnonzero(np.asarray(after.cluster) == int(own))
-        require(place.size == 1, f"{name}: the incumbent stays a candidate")
-        excess = float(after.energy[place[0]]) - float(before[0])
-        require(excess <= atol, f"{name}: never worse than the incumbent, not by {excess:.3g}")
+        before = self.energies(params, sample, clusters.take(own))
+        after = self.checked(sample, clusters, Alignment(own, params, before), atol)
+        for number, cluster in enumerate(np.asarray(own)):
+            place = np.flatnonzero(np.asarray(after.cluster) == cluster)
+            require(number > 0 or place.size == 1, f"{name}: the incumbent stays a candidate")
+            excess = float(after.energy[place[0]] - before[number]) if place.size else 0.0
+            law = f"{name}: never worse than the incumbent, not by {excess:.3g}"
+            require(excess <= atol, law)
 
     def check_bound(self, sample: PyTree, cluster: Clusters, params: Array, atol: float) -> None:
         bound = self.energy.bind(sample)

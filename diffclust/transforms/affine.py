@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from diffclust.linalg import product
 from diffclust.sampling import Boundary, planes
 from diffclust.transforms.base import AbstractSpatialTransform
 from diffclust.types import Params, Points, Scalar
@@ -89,7 +90,7 @@ class AbstractHomography(AbstractSpatialTransform):
             Params of the composition, whose map is first's map after second's; infinite or NaN
             where that sends the image's centre to infinity.
         """
-        return self._params(_matrix(first) @ _matrix(second))
+        return self._params(product(_matrix(first), _matrix(second)))
 
     def inverse(self, params: Params) -> Params:
         """The transform that undoes this one, where no guard is active.

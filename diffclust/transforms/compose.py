@@ -53,6 +53,7 @@ class AbstractSequence(AbstractTransform):
             Params of the sequence.
         """
         parts = [jnp.zeros((t.num_params,), dtype=params.dtype) for t in self.transforms]
+        part = range(len(parts))[part]
         return jnp.concatenate([*parts[:part], params, *parts[part + 1 :]])
 
     def split(self, params: Float[Array, " _"]) -> list[Params]:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust import _validation as check
+from diffclust.linalg import product
 from diffclust.sampling import Boundary
 from diffclust.transforms.affine import displaced, mean_squared_displacement
 from diffclust.transforms.base import AbstractSpatialTransform
@@ -132,9 +133,9 @@ class ThinPlateSpline(AbstractSpatialTransform):
         """
         _, bending, projection = (jnp.asarray(a, dtype=params.dtype) for a in self._system())
         displacement = params.reshape(2, -1)
-        coefficients = displacement @ projection.T
+        coefficients = product(displacement, projection.T)
         affine = mean_squared_displacement(coefficients[:, 1:], coefficients[:, 0])
-        return jnp.stack([affine, jnp.sum((displacement @ bending.T) ** 2)])
+        return jnp.stack([affine, jnp.sum(product(displacement, bending.T) ** 2)])
 
     def basis(self, points: Points) -> Float[Array, "landmarks *grid"]:
         """How far each point moves when one landmark moves by one.
@@ -152,7 +153,7 @@ class ThinPlateSpline(AbstractSpatialTransform):
         # log of a guarded argument: the kernel and its derivative are 0 on a landmark.
         kernel = squared * jnp.log(jnp.where(squared > 0, squared, 1.0))
         features = jnp.concatenate([kernel, jnp.ones_like(x)[None], x[None], y[None]])
-        return (weights.T @ features).reshape(-1, *points.shape[1:])
+        return product(weights.T, features).reshape(-1, *points.shape[1:])
 
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
         coordinates = displaced(points, self.basis(points).reshape(self.num_landmarks, -1))

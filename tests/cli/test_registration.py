@@ -89,3 +89,14 @@ def test_landmarks_take_no_register(run: Run) -> None:
     assert status == 2
     assert err.startswith("error: shape-kmeans has no option --register;")
     assert err.count("\n") == 1
+
+
+def test_a_mask_of_images_that_registration_enlarges(run: Run) -> None:
+    images = moved()
+    np.savez("images.npz", x=images, y=LABELS)
+    np.save("mask.npy", np.ones(images.shape[1:3], bool))
+    words = ["--method", "kmeans", "--restarts", "1", "--register", "place", "--mask", "mask.npy"]
+    assert run("fit", "images.npz", "-k", "3", *words, "--no-report", "--out", "run")[0] == 0
+    assert load("run").sample_shape[:2] != images.shape[1:3]
+    assert run("export", "run", "--what", "restored", "--out", "restored.npz")[::2] == (0, "")
+    assert run("predict", "run", "images.npz", "--no-report", "--out", "again")[0] == 0

@@ -525,3 +525,35 @@ def test_a_prediction_is_exported_from_elsewhere(run: Run, monkeypatch: pytest.M
     monkeypatch.chdir("below")
     status, _, err = run("export", "../more", "--what", "prototypes", "--out", "p.npz")
     assert (status, err) == (0, "")
+
+
+def test_another_run_is_not_taken_for_a_finished_one(run: Run) -> None:
+    fitted(run, "one", "--no-report")
+    again = ("fit", "images.npz", "-k", "3", *QUICK, "--no-report", "--out", "one", "--resume")
+    assert run(*again)[0] == 0
+    other = [*again[:3], "4", *again[4:]]
+    assert "holds another run, whose k is 3, not 4;" in refused(run, *other)
+    assert "whose seed is 0, not 5;" in refused(run, *again, "--seed", "5")
+    # A fit that is to replace it was broken off.
+    state = Path("one.partial", "states", "1")
+    state.mkdir(parents=True)
+    Path("one.partial", "lock").touch()
+    assert "go on with it by --overwrite --resume" in refused(run, *again)
+
+
+def test_a_sweep_that_fails_keeps_its_fits(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = ("sweep", "images.npz", "-k", "2-4", *QUICK, "--out", "s")
+    fit = Fitter.fit
+
+    def broken(self: Fitter, options: Fit, *about: object, **changed: object) -> object:
+        if options.clusters == 4:
+            raise ValueError("no")
+        return fit(self, options, *about, **changed)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Fitter, "fit", broken)
+        assert run(*sweep)[0] == 2
+    kept = [path for path in partial_folder(Path("s").absolute()).iterdir() if path.is_dir()]
+    assert kept
+    next(path for path in kept[0].rglob("*.json")).write_text("{")
+    assert run(*sweep, "--resume")[0] == 0

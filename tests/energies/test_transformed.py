@@ -18,9 +18,10 @@ from diffclust.alignment import (
 )
 from diffclust.distances import GaussianNegativeLogLikelihood
 from diffclust.energies import MixtureLikelihood, TransformedDistance, TransformedPrototype
+from diffclust.masks import as_mask
 from diffclust.networks import StridedBackbone, make_heads
 from diffclust.prototypes import Clusters, GaussianImages
-from diffclust.transforms import Affine, Colour, Identity, compose
+from diffclust.transforms import Affine, Colour, Identity, Translation, compose
 from tests.registry import blobs
 
 COLOUR = TransformedPrototype(Colour(1))
@@ -220,3 +221,16 @@ def test_bad_settings_are_refused() -> None:
         GaussianNegativeLogLikelihood(min_deviation=0.0)
     with pytest.raises(ValueError, match="candidates must be at least 2"):
         Sequential(Prediction(), Descent(), candidates=1)
+
+
+def test_a_mask_that_is_moved_away_leaves_finite_energies() -> None:
+    mask = np.zeros((8, 8))
+    mask[:, :3] = 1
+    energy = TransformedDistance(Translation(), mask=as_mask(mask))
+    sample = jnp.asarray(np.random.default_rng(0).uniform(size=(8, 8, 1)), jnp.float32)
+    among = Clusters(sample[None], jnp.zeros((1, energy.num_penalties)))
+    own = among.take(jnp.asarray(0))
+    of_params = jax.value_and_grad(lambda p: energy.bind(sample)(p, sample, own))
+    value, slope = of_params(jnp.asarray([1.9, 0.0]))
+    assert np.isfinite(value)
+    assert np.isfinite(slope).all()

@@ -12,6 +12,7 @@ from diffclust import (
 )
 from diffclust.alignment import Descent, GridSearch, Sequential
 from diffclust.metrics import scores
+from diffclust.models import DTIKMeans, TransformationInvariantKMeans
 from diffclust.testing import smooth_image
 from diffclust.transforms import Rotation
 
@@ -70,3 +71,9 @@ def test_what_means_nothing_is_refused(kind) -> None:
     wide = np.ones((4, 12, 16, 1), np.float32)
     with pytest.raises(ValueError, match="would be sheared by rotations"):
         kind(2, transforms="turn").fit(wide, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("kind", [TransformationInvariantKMeans, DTIKMeans])
+def test_prototypes_that_are_turned_must_be_square(kind) -> None:
+    with pytest.raises(ValueError, match="images of 12x16 pixels would be sheared by rotations"):
+        kind(2, transforms="turn").check(np.ones((4, 12, 16, 1), np.float32))

@@ -196,3 +196,14 @@ def test_bad_input_is_refused() -> None:
         generalised_procrustes(shapes, sample_weight=jnp.ones(4))
     with pytest.raises(ValueError, match="max_iterations must be at least 1, not 0"):
         generalised_procrustes(shapes, max_iterations=0)
+
+
+def test_the_first_configuration_may_be_a_point() -> None:
+    shapes = np.random.default_rng(0).normal(size=(5, 4, 2))
+    shapes[2] = 3.0
+    first = np.concatenate([shapes[2:3], shapes[:2], shapes[3:]])
+    one, other = (generalised_procrustes(jnp.asarray(x), rescale=True) for x in (first, shapes))
+    assert float(jnp.linalg.norm(one.consensus)) > 0.1
+    np.testing.assert_allclose(
+        jnp.linalg.norm(one.consensus), jnp.linalg.norm(other.consensus), rtol=1e-3
+    )

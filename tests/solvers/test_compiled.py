@@ -238,3 +238,15 @@ def test_what_does_not_fit_is_one_line():
         solve(images, start, penalty=(1.0,))
     with pytest.raises(ValueError, match="max_passes must be at least 1, not 0"):
         solve(images, start, max_passes=0)
+
+
+def test_weights_may_be_counts():
+    images, solver = images_and_solver()
+    count = np.random.default_rng(0).integers(0, 3, N).astype(np.int32)
+    for start in (jax.random.key(0), jnp.arange(N) % K):
+        whole, real = (
+            compiled_lloyd(solver, Batch(jnp.asarray(images), w), start, num_clusters=K)
+            for w in (jnp.asarray(count), jnp.asarray(count, jnp.float32))
+        )
+        np.testing.assert_array_equal(whole.cluster, real.cluster)
+        np.testing.assert_array_equal(whole.loss, real.loss)

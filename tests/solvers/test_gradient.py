@@ -326,6 +326,26 @@ def test_the_state_of_an_adaptive_reduction_is_not_of_clusters() -> None:
     np.testing.assert_array_equal(prototype[1], prototype[0])
 
 
+@pytest.mark.parametrize("memory", [4, 6])
+def test_an_optimiser_s_past_steps_are_regrouped_by_cluster(memory: int) -> None:
+    solver, learned, batch = trimming(Trimmed())
+    optimizer = optax.lbfgs(memory_size=memory, linesearch=None)
+    solver = dataclasses.replace(solver, optimizer=optimizer)
+    state = step(solver, solver.init(learned), batch)
+    moments = [s for s in jax.tree.leaves(state, is_leaf=_is_past) if _is_past(s)]
+    past = moments[0].diff_params_memory.clusters.prototype
+    assert past.shape[:2] == (memory, 4)
+    after = regrouped(state, jnp.asarray([1, 1, 2, 3]))
+    moments = [s for s in jax.tree.leaves(after, is_leaf=_is_past) if _is_past(s)]
+    np.testing.assert_array_equal(
+        moments[0].diff_params_memory.clusters.prototype, past[:, jnp.asarray([1, 1, 2, 3])]
+    )
+
+
+def _is_past(tree: object) -> bool:
+    return hasattr(tree, "diff_params_memory")
+
+
 def test_samples_that_count_for_nothing_count_in_no_cluster() -> None:
     # By the reduction as it is now, not by the solver's, whose threshold is a million.
     solver, learned, batch = trimming(Trimmed(0.1, jnp.asarray(100.0)))

@@ -14,7 +14,12 @@ import pytest
 from jaxtyping import Array
 
 from diffclust.alignment import Descent, NoAlignment, Stage
-from diffclust.energies import Entropic, TransformedDistance
+from diffclust.energies import (
+    AbstractAdaptiveReduction,
+    AbstractReduction,
+    Entropic,
+    TransformedDistance,
+)
 from diffclust.methods import METHODS
 from diffclust.models import (
     AffineInvariantKMeans,
@@ -230,3 +235,63 @@ def test_second_derivatives_where_nothing_is_searched_for() -> None:
         result.append(jax.hessian(loss)(jnp.asarray(0.2)))
     assert abs(result[1]) > 1.0
     np.testing.assert_allclose(*result, rtol=1e-4)
+
+
+class Biased(AbstractReduction):
+    """A soft minimum of energies to which something is added."""
+
+    bias: Array
+
+    def offsets(self, objective: Any, num_clusters: int) -> Array:
+        return self.bias
+
+    def __call__(self, scores: Array) -> Array:
+        return Entropic(2.0)(scores)
+
+
+class Annealed(AbstractAdaptiveReduction):
+    """A temperature that falls from pass to pass."""
+
+    temperature: Array
+
+    def __call__(self, scores: Array) -> Array:
+        return Entropic(self.temperature)(scores)
+
+    def statistics(self, scores: Array, weight: Array, cluster: Array) -> Array:
+        return jnp.sum(weight)
+
+    def update(self, statistics: Array) -> "Annealed":
+        return Annealed(0.8 * self.temperature)
+
+
+@pytest.mark.parametrize(
+    ("reduction", "at"),
+    [(Biased, (0.2, -0.1)), (lambda v: Annealed(v[0]), (3.0,))],
+    ids=["offsets", "adaptive"],
+)
+def test_slopes_by_what_a_reduction_is_made_of(
+    reduction: Callable[[Array], AbstractReduction], at: tuple[float, ...]
+) -> None:
+    with jax.enable_x64(True):
+        samples = images()
+
+        def loss(values: Array) -> Array:
+            energy = TransformedDistance(Identity())
+            solver = Lloyd(energy, NoAlignment(), MeanImages(), reduction=reduction(values))
+            given = solver, Batch(samples, jnp.ones(N)), clusters_of(solver, samples[:K], ())
+            return compiled_lloyd(*given, num_clusters=K, max_passes=3, fixed=True).loss
+
+        check(loss, at)
+
+
+def test_an_empty_cluster_leaves_finite_slopes() -> None:
+    samples = images()
+    energy = TransformedDistance(Identity())
+    solver = Lloyd(energy, NoAlignment(), MeanImages())
+    far = samples[:K].at[K - 1].add(1e3)
+
+    def loss(weight: Array) -> Array:
+        given = solver, Batch(samples, weight), clusters_of(solver, far, ())
+        return compiled_lloyd(*given, num_clusters=K, max_passes=2, fixed=True).loss
+
+    assert np.isfinite(jax.grad(loss)(jnp.ones(N))).all()

@@ -101,6 +101,8 @@ class Wrong(AbstractAligner):
         prepared: PyTree,
     ) -> Alignment:
         inner, own = SEARCH, start
+        if self.fault == "never worse than the incumbent":
+            start = jax.tree.map(lambda leaf: leaf[:1], start)
         if self.fault in ("the incumbent stays", "never worse"):
             start = jax.tree.map(lambda leaf: leaf[:0], start)
         counts = self.fault == "a vacant place counts" and start.cluster.shape[0]
@@ -144,6 +146,7 @@ class Wrong(AbstractAligner):
         "a vacant place counts",
         "the incumbent stays",
         "never worse",
+        "never worse than the incumbent",
         "no worse than the best of the grid",
     ],
 )

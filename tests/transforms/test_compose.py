@@ -15,6 +15,7 @@ from diffclust.transforms import (
     Identity,
     SpatialChain,
     ThinPlateSpline,
+    Translation,
     compose,
 )
 from diffclust.types import Image, Params
@@ -156,3 +157,10 @@ def test_determinant_multiplies_along_the_chain() -> None:
     ]
     (xx, yx), (xy, yy) = (ends[0] - ends[1]) / (2 * step), (ends[2] - ends[3]) / (2 * step)
     np.testing.assert_allclose(result, xx * yy - xy * yx, atol=2e-3)
+
+
+def test_parts_are_counted_from_the_end_too() -> None:
+    whole, params = compose(Affine(), Translation()), jnp.asarray([0.1, 0.2])
+    np.testing.assert_array_equal(whole.embed(-1, params), whole.embed(1, params))
+    with pytest.raises(IndexError):
+        whole.embed(2, params)
