@@ -186,7 +186,9 @@ def _search(
             given = (*block, jax.device_put(np.int32(number * size)))
             best, place = jitted_map_rows(_merged, given, (*rows, best, place), mesh)
         nearest = np.asarray(place)[: stop - start]
-        return _ranked(queries[start:stop], references, nearest, wanted)
+        ranked = _ranked(queries[start:stop], references, nearest, wanted)
+        _search_doubtful(queries[start:stop], excluded[start:stop], references, centre, *ranked)
+        return ranked
 
     index = np.empty((len(queries), wanted), np.int32)
     distance = np.empty((len(queries), wanted), references.dtype)
@@ -248,3 +250,23 @@ def _ranked(
     order = np.argsort(squared, axis=1, kind="stable")[:, :wanted]
     nearest, squared = (np.take_along_axis(x, order, axis=1) for x in (nearest, squared))
     return nearest, np.sqrt(squared)
+
+
+def _search_doubtful(
+    queries: np.ndarray,
+    excluded: np.ndarray,
+    references: np.ndarray,
+    centre: np.ndarray,
+    index: np.ndarray,
+    distance: np.ndarray,
+) -> None:
+    """Finds anew, in place, neighbours so near that rounding about a far centre chose them."""
+    noise = 16 * np.finfo(distance.dtype).eps * np.sum((queries - centre) ** 2, axis=1)
+    farthest = distance[:, -1]
+    for row in np.flatnonzero((farthest > 0) & (farthest**2 < noise)):
+        differences = references - queries[row]
+        squared = np.einsum("nd,nd->n", differences, differences)
+        if excluded[row] >= 0:
+            squared[excluded[row]] = np.inf
+        index[row] = np.argsort(squared, kind="stable")[: index.shape[1]]
+        distance[row] = np.sqrt(squared[index[row]])

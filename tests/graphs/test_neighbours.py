@@ -1,6 +1,7 @@
 import hypothesis
 import numpy as np
 import pytest
+import scipy.spatial.distance
 import sklearn.neighbors
 from hypothesis import strategies
 
@@ -146,3 +147,14 @@ def test_as_many_as_there_are(count: int, exclude_self: bool, expected: int) -> 
 def test_bad_input_is_named(arguments: tuple, settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         nearest_neighbours(*arguments, **settings)
+
+
+def test_a_group_that_lies_far_off_has_its_own_neighbours() -> None:
+    random = np.random.default_rng(0)
+    points = random.normal(size=(80, 5))
+    points[50:] += 1e4
+    points = points.astype(np.float32)
+    exact = scipy.spatial.distance.cdist(points.astype(float), points.astype(float))
+    np.fill_diagonal(exact, np.inf)
+    found = nearest_neighbours(points, points, 5, exclude_self=True)
+    np.testing.assert_array_equal(found.index, np.argsort(exact, axis=1)[:, :5])
