@@ -236,7 +236,7 @@ def sample_arguments(options: Fit, dataset: Collection) -> dict[str, np.ndarray]
     if options.weights is not None:
         total = len(dataset) + len(dataset.skipped)
         if options.limit is not None or (dataset.indices >= total).any():
-            total = None  # of a set that is drawn from another nobody knows the size
+            total = None  # the set is drawn from a larger one, of unknown size
         arguments["sample_weight"] = load_weights(options.weights, dataset.indices, total=total)
     if options.start is not None:
         arguments["assignments"] = _clusters_of(options, dataset)

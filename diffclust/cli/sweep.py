@@ -127,8 +127,8 @@ def sweep(options: Sweep) -> None:
     fits = fits_of(options)
     models = [make_model(fit) for fit in fits]
     by_grid = options.grids is not None
-    if by_grid:
-        list(map(check_evidence, models))
+    for model in models if by_grid else ():
+        check_evidence(model)
     if options.dry_run:
         with ProgressBar() as bar:
             print(_describe(fits, models, load_samples(fits[0], models[0], bar), bar))

@@ -53,7 +53,7 @@ def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.
     from PIL import Image, UnidentifiedImageError
 
     try:
-        # A path Pillow may map into memory, where it turns the rows of a TIFF that EXIF turns.
+        # From a path, Pillow maps an uncompressed TIFF, and mixes up its rows if EXIF turns it.
         opened = source.open("rb") if isinstance(source, Path) else contextlib.nullcontext(source)
         with opened as file, Image.open(file, formats=PILLOW_FORMATS) as picture:
             _check_picture(picture)

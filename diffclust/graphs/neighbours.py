@@ -88,9 +88,10 @@ def nearest_neighbours(
     """The nearest references of every query by Euclidean distance.
 
     Exact but for rounding: distances are compared as ‖r‖² - 2⟨q, r⟩ about the references' median,
-    and those of the nearest few recomputed from differences. Of equal ones those of lower index
-    are taken, as far as rounding leaves them equal. 70,000 samples of 300 features take 40 s on
-    two cores.
+    and those of the nearest few recomputed from differences; a query whose neighbours are nearer
+    than the rounding of these squares is compared with all references by differences. Of equal ones
+    those of lower index are taken, as far as rounding leaves them equal. 70,000 samples of 300
+    features take 40 s on two cores.
 
     Args:
         queries: Samples, `(n, features)`.
@@ -260,7 +261,7 @@ def _search_doubtful(
     index: np.ndarray,
     distance: np.ndarray,
 ) -> None:
-    """Finds anew, in place, neighbours so near that rounding about a far centre chose them."""
+    """Searches again, in place, where neighbours are nearer than rounding about the centre."""
     noise = 16 * np.finfo(distance.dtype).eps * np.sum((queries - centre) ** 2, axis=1)
     farthest = distance[:, -1]
     for row in np.flatnonzero((farthest > 0) & (farthest**2 < noise)):

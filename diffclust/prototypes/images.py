@@ -58,7 +58,7 @@ class AbstractSummedImages(AbstractPrototypeFamily):
     def update(self, statistics: Sums, previous: Array) -> Array:
         """By default the means."""
         weight = statistics.weight
-        # Of what nothing weighs the gradient is zero, too.
+        # Where nothing weighs anything, the gradient is zero and not NaN.
         mean = statistics.image / jnp.where(weight > 0, weight, 1.0)
         return _keep_empty(mean, previous, statistics.count)
 

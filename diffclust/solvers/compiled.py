@@ -130,7 +130,7 @@ def compiled_lloyd(
         learned, last = state.learned, before.loss
         state, memory = solver.step(state, batch, memory)
         empty, loss = state.tally.count == 0, state.tally.loss
-        # What stays empty although it was refilled, while nothing else changed, always will.
+        # A cluster that a refill left empty, while nothing else changed, stays empty.
         refilled_before = ~same & (before.passes > 0)
         converged = (state.tally.changed == 0) & (~jnp.any(empty) | refilled_before)
         converged &= solver.loss_has_converged(loss, last)

@@ -209,7 +209,7 @@ class GradientEM(AbstractSolver):
         """
         clusters, reduction = learned.clusters, self.reduction_of(learned)
         if reduction is not self.reduction:
-            # It follows the samples by their sums, and not by a gradient.
+            # An adaptive reduction is updated by sums, not by a gradient.
             reduction = jax.lax.stop_gradient(reduction)
         offsets = reduction.offsets(learned.objective, len(clusters))
 

@@ -169,7 +169,7 @@ def run_pass(
     history = (*history, loss)
     state = solver.end_pass(state, keep=keep)
     empty = np.asarray(tally.count) == 0
-    # What stays empty although it was refilled, while nothing else changed, always will.
+    # A cluster that a refill left empty, while nothing else changed, stays empty.
     refilling = empty.any() and int(tally.changed) > 0
     may_stop = not refilling and has_converged(state.learned.objective, learned.objective)
     status = _verdict(solver, history, int(tally.changed), stopping) if may_stop else None
@@ -225,8 +225,8 @@ def has_risen(
 ) -> Bool[Array, ""] | bool:
     """Whether the loss has risen beyond rounding, though nothing but the clusters has changed.
 
-    Nor has it by as much as the rounding of squared distances, of which the prototypes' squares are
-    a part.
+    A rise within the rounding of squared distances, which grows with the prototypes' squares, does
+    not count.
 
     Args:
         solver: The solver.
