@@ -150,6 +150,27 @@ def symmetric_sqrt(matrix: Symmetric) -> Symmetric:
     return _matrix_function(safe_sqrt, slope, matrix)
 
 
+def symmetric_maximum(matrix: Symmetric, bound: Scalar | float) -> Symmetric:
+    """The symmetric matrix whose eigenvalues are no less than a bound, nearest to the given one.
+
+    Args:
+        matrix: A symmetric matrix.
+        bound: The least eigenvalue.
+
+    Returns:
+        Its eigenvectors with their eigenvalues, or the bound where they are less.
+    """
+
+    def slope(a: Array, b: Array) -> Array:
+        gap = a - b
+        apart = jnp.abs(gap) > 8 * jnp.finfo(a.dtype).eps * jnp.maximum(jnp.abs(a), jnp.abs(b))
+        change = jnp.maximum(a, 0.0) - jnp.maximum(b, 0.0)
+        return jnp.where(apart, change / jnp.where(apart, gap, 1.0), jnp.where(a > 0, 1.0, 0.0))
+
+    least = bound * jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+    return least + _matrix_function(jax.nn.relu, slope, matrix - least)
+
+
 def symmetric_exp(matrix: Symmetric) -> Symmetric:
     """The exponential of a symmetric matrix.
 

@@ -203,7 +203,8 @@ def set_apart(image: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     Returns:
         The array, NaN and infinities included.
     """
-    return jax.lax.clamp(-jnp.inf, image, jnp.inf)
+    bound = jnp.asarray(jnp.inf, image.dtype)
+    return jax.lax.clamp(-bound, image, bound)
 
 
 # A clamp's own derivative stops at infinities.

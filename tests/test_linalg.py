@@ -15,6 +15,7 @@ from diffclust.linalg import (
     safe_sqrt,
     symmetric_eigen,
     symmetric_exp,
+    symmetric_maximum,
     symmetric_sqrt,
     whiten,
 )
@@ -48,6 +49,10 @@ def test_first_minimum_is_that_of_argmin(values: list[float], x64: bool) -> None
 FUNCTIONS = {
     "sqrt": (symmetric_sqrt, scipy.linalg.sqrtm),
     "exp": (symmetric_exp, scipy.linalg.expm),
+    "maximum": (
+        functools.partial(symmetric_maximum, bound=0.8),
+        lambda matrix: scipy.linalg.funm(matrix, lambda values: np.maximum(values.real, 0.8)),
+    ),
 }
 
 

@@ -1,6 +1,7 @@
 """What every aligner does and returns, and the aligners that move nothing."""
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -82,6 +83,39 @@ def most_promising(
     return jax.lax.top_k(-energy, count)[1]
 
 
+def or_incumbent(
+    energy: AbstractPairEnergy,
+    sample: PyTree,
+    clusters: Clusters,
+    index: Int[Array, " candidates"],
+    params: Float[Array, "candidates params"],
+    start: Alignment,
+) -> Float[Array, "candidates params"]:
+    """Replaces params by the incumbent's wherever that is better.
+
+    Args:
+        energy: What is minimised.
+        sample: One sample.
+        clusters: All clusters.
+        index: The candidates among them.
+        params: Params of each candidate.
+        start: The incumbent, as `align` is given it.
+
+    Returns:
+        Params of each candidate.
+    """
+    candidates = clusters.take(index)
+    energies = jax.vmap(energy.bind(sample), in_axes=(0, None, 0))
+    best, least = params, energies(params, sample, candidates)
+    for place in range(start.cluster.shape[0]):
+        same = (index == start.cluster[place])[:, None]
+        warm = jnp.where(same, start.params[place][None], params)
+        value = energies(warm, sample, candidates)
+        best = jnp.where((value < least)[:, None], warm, best)
+        least = jnp.minimum(value, least)
+    return best
+
+
 def check_samples(energy: AbstractPairEnergy, samples: PyTree, clusters: Clusters) -> None:
     """Refuses samples whose shapes are not those of what prototypes stand for.
 
@@ -101,7 +135,14 @@ def check_samples(energy: AbstractPairEnergy, samples: PyTree, clusters: Cluster
 
 
 class AbstractAligner(eqx.Module):
-    """Minimises an energy over the params, for one sample and all clusters."""
+    """Minimises an energy over the params, for one sample and all clusters.
+
+    Attributes:
+        ignores_start: Whether `align` may return worse params than those it is given to start
+            from, as where they are predicted.
+    """
+
+    ignores_start: ClassVar[bool] = False
 
     @property
     def is_learned(self) -> bool:
@@ -181,6 +222,7 @@ class AbstractUnaligned(AbstractAligner):
     """
 
     candidates: int | None = eqx.field(static=True, default=2, kw_only=True)
+    ignores_start: ClassVar[bool] = True
 
     def compared(self, clusters: Clusters, start: Alignment) -> Clusters:
         """What a sample is compared with.

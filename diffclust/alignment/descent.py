@@ -15,6 +15,7 @@ from diffclust.alignment.base import (
     candidate_count,
     check_candidates,
     most_promising,
+    or_incumbent,
 )
 from diffclust.alignment.minimisers import AbstractMinimiser, PreconditionedLBFGS
 from diffclust.energies.base import AbstractPairEnergy, BoundEnergy, hessian_at_identity
@@ -153,7 +154,7 @@ class Descent(AbstractAligner):
         for stage in later[:-1]:
             params, _ = self._descend(energy, *stage, sample, clusters, index, params)
         if start.cluster.shape[0]:
-            params = _warm_started(energy.bind(sample), sample, clusters, index, params, start)
+            params = or_incumbent(energy, sample, clusters, index, params, start)
         params, value = self._descend(energy, *later[-1], sample, clusters, index, params)
         # Staying where it is costs next to nothing to try: no pixel has to be looked up.
         unaligned = energy.unaligned(sample, clusters.take(index))
@@ -199,24 +200,3 @@ def _mean_hessian(energy: AbstractPairEnergy, level: _Level) -> Float[Array, "su
     zero = jnp.zeros((size, size), dtype=level.clusters.dtype)
     total, _ = jax.lax.scan(add, zero, level.clusters)
     return total / len(level.clusters)
-
-
-def _warm_started(
-    bound: BoundEnergy,
-    sample: PyTree,
-    clusters: Clusters,
-    index: Array,
-    params: Float[Array, "candidates params"],
-    start: Alignment,
-) -> Float[Array, "candidates params"]:
-    """Replaces params by the incumbent's wherever that is better."""
-    candidates = clusters.take(index)
-    energies = jax.vmap(bound, in_axes=(0, None, 0))
-    best, least = params, energies(params, sample, candidates)
-    for place in range(start.cluster.shape[0]):
-        same = (index == start.cluster[place])[:, None]
-        warm = jnp.where(same, start.params[place][None], params)
-        value = energies(warm, sample, candidates)
-        best = jnp.where((value < least)[:, None], warm, best)
-        least = jnp.minimum(value, least)
-    return best

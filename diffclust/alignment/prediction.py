@@ -1,5 +1,7 @@
 """Alignments that a network predicts, and aligners one after another."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ from diffclust.alignment.base import (
     candidate_count,
     check_candidates,
     most_promising,
+    or_incumbent,
 )
 from diffclust.energies.base import AbstractPairEnergy
 from diffclust.prototypes import Clusters
@@ -42,6 +45,8 @@ class Prediction(AbstractAligner):
     transforms: int | None = eqx.field(static=True, default=None, kw_only=True)
     candidates: int | None = eqx.field(static=True, default=None, kw_only=True)
     screening: AbstractPairEnergy | None = eqx.field(default=None, kw_only=True)
+
+    ignores_start: ClassVar[bool] = True
 
     @property
     def is_learned(self) -> bool:
@@ -139,16 +144,32 @@ class Sequential(AbstractAligner):
     ) -> Alignment:
         rough = self.first.align(energy, sample, clusters, shared, start, prepared[0])
         count = self._num_followed(len(clusters))
+        keep = self.first.ignores_start and start.cluster.shape[0] > 0
+        if keep:
+            rough = _with_incumbent(rough, start)
         # The incumbent stays, as the first that the second is given.
         chosen = most_promising(rough.cluster, rough.energy, start, count)
         index = rough.cluster[chosen]
         places = jnp.arange(index.shape[0], dtype=jnp.int32)
-        initial = Alignment(places, rough.params[chosen], rough.energy[chosen])
+        params = rough.params[chosen]
+        if keep:
+            params = or_incumbent(energy, sample, clusters, index, params, start)
+        initial = Alignment(places, params, rough.energy[chosen])
         fine = self.second.align(energy, sample, clusters.take(index), shared, initial, prepared[1])
         return Alignment(index[fine.cluster], fine.params, fine.energy)
 
     def _num_followed(self, num_clusters: int) -> int:
         return candidate_count(self.candidates, self.first.num_candidates(num_clusters))
+
+
+def _with_incumbent(rough: Alignment, start: Alignment) -> Alignment:
+    """The candidates, the last of which gives way to the incumbent's cluster where that is none."""
+    absent = (start.cluster[0] >= 0) & jnp.all(rough.cluster != start.cluster[0])
+    cluster = jnp.where(absent, start.cluster[0], rough.cluster[-1])
+    params = jnp.where(absent, start.params[0], rough.params[-1])
+    return Alignment(
+        rough.cluster.at[-1].set(cluster), rough.params.at[-1].set(params), rough.energy
+    )
 
 
 def _fixed(

@@ -258,7 +258,11 @@ def predict(options: Predict) -> None:
         bar.show("writing the report" if not options.no_report else "writing")
         about: dict[str, Any] = {"command": "predict", "labels": labels}
         model = os.path.abspath(options.model)
-        about["more"] = {"model": model, "cluster_labels": options.cluster_labels}
+        about["more"] = {
+            "model": model,
+            "model_crc32": checkpoint.learned_checksum(fitted),
+            "cluster_labels": options.cluster_labels,
+        }
         about["title"] = f"{dataset.name}, assigned by a model that was fitted before"
         summary = write_run(folder, result, dataset, options, **about)
     print_summary(options.out, result, dataset, summary)

@@ -209,9 +209,16 @@ class SavedRun:
         """The model, fitted to the samples of this run or to those of another.
 
         Raises:
-            ValueError: If it is missing or damaged.
+            ValueError: If it is missing or damaged, or was fitted anew since it predicted.
         """
-        return checkpoint.load(self.summary.get("model", self.folder))
+        folder, expected = self.summary.get("model", self.folder), self.summary.get("model_crc32")
+        result = checkpoint.load(folder)
+        if expected not in (None, checkpoint.learned_checksum(result)):
+            raise ValueError(
+                f"{str(folder)!r} was fitted anew since {str(self.folder)!r} was predicted by it; "
+                "predict again"
+            )
+        return result
 
 
 def file_names(places: Iterable[str]) -> list[str]:

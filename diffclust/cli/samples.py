@@ -152,7 +152,7 @@ def loader_arguments(
     """
     chosen = {name: getattr(options, name) for name in ("split", "skip_bad", "limit", "seed")}
     if isinstance(like, Result):
-        *size, channels = like.sample_shape
+        *size, channels = like.given_shape or like.sample_shape
         if like.model.makes_grey:
             channels = None
         if (mask := getattr(like.model, "mask", None)) is not None:

@@ -13,7 +13,8 @@ from diffclust._validation import reason_of, some
 from diffclust.data.arrays import check_labels
 from diffclust.data.dataset import LABEL_KEYS, DataError, LandmarkSet, encode_labels
 from diffclust.data.files import read_members
-from diffclust.data.landmark_text import CURVES, StoredLandmarks, as_column, read_csv, read_tps
+from diffclust.data.landmark_text import CURVES, StoredLandmarks, read_csv, read_tps
+from diffclust.data.text import as_column
 
 FORMATS = (".npz", ".csv", ".tps")
 """Files that `load_landmarks` reads."""

@@ -12,7 +12,7 @@ from diffclust._validation import reason_of
 from diffclust.data.arrays import check_labels
 from diffclust.data.dataset import LABEL_KEYS, DataError, SeriesSet, encode_labels
 from diffclust.data.files import read_members
-from diffclust.data.landmark_text import as_number, table_rows
+from diffclust.data.text import as_number, table_rows
 
 FORMATS = (".npz", ".csv", ".ts")
 """Files that `load_series` reads."""

@@ -217,10 +217,15 @@ class RotationInvariantScattering(AbstractScattering):
 
     @property
     def scattering(self) -> Scattering:
-        """The scattering of polar pictures: a circle for every two pixels, four angles a circle."""
+        """The scattering of polar pictures: a circle for every two pixels.
+
+        A circle has four angles for every circle there is at least; those of a quarter turn are a
+        multiple of 2^J, the step of the coefficients along them.
+        """
+        step = 2**self.num_scales
         return Scattering(
-            max(self.side // 2, 2**self.num_scales),
-            2 * max(self.side, 2**self.num_scales),
+            max(self.side // 2, step),
+            4 * step * -(-self.side // (2 * step)),
             num_scales=self.num_scales,
             num_angles=self.num_angles,
             padding=("reflect", "periodic"),

@@ -367,7 +367,8 @@ class AbstractModel(AbstractSettings):
         _validation.cluster_count(
             self.num_clusters, selection.num_positive, f"{plural(noun)} of positive weight"
         )
-        data, description = selection.data, model.prepared_description(description)
+        data, given_sample = selection.data, description.sample
+        description = model.prepared_description(description)
         if chunk_size is None:
             data = dataclasses.replace(data, chunk_size=model.chunk_size_for(description))
         with on_terminal(callback, model.num_restarts) as shown:
@@ -379,7 +380,8 @@ class AbstractModel(AbstractSettings):
             outcome = run(stages, data, key, callback=shown, snapshots=snapshots)
             outcome = selection.completed(model.finished(outcome), assign, model.nonconformity)
         warn_if_risen(outcome)
-        return Result(model=model, sample_shape=shape_of(description.sample), outcome=outcome)
+        shapes = shape_of(description.sample), shape_of(given_sample)
+        return Result(model, shapes[0], outcome, given_shape=shapes[1])
 
     def prepared_description(self, description: Description) -> Description:
         """What is known of samples as they are clustered.
@@ -540,11 +542,14 @@ class Result(eqx.Module):
         sample_shape: Shape of one sample as it was clustered: height, width and channels of an
             image, say; of a tree the shapes of its parts.
         outcome: What the solver returned.
+        given_shape: Shape of one sample as it came: registration may enlarge images. None where a
+            result was saved before that was kept.
     """
 
     model: AbstractModel
     sample_shape: tuple[Any, ...] = eqx.field(static=True)
     outcome: Outcome
+    given_shape: tuple[Any, ...] | None = eqx.field(static=True, default=None)
 
     @property
     def sample_kind(self) -> Literal["image", "shape", "series", "any"]:

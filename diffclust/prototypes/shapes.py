@@ -1,5 +1,6 @@
 """Prototypes of shapes: every landmark is a Gaussian, whose variance is estimated."""
 
+from functools import partial
 from typing import ClassVar, Literal
 
 import equinox as eqx
@@ -11,6 +12,7 @@ from jaxtyping import Array, Float, PyTree
 from diffclust._renamed import renamed_keywords, takes_former_settings
 from diffclust.distances import DiagonalGaussian, Gaussian
 from diffclust.distances.frechet import HalfPlanePoint, exp_map, hessian_bound, log_map
+from diffclust.linalg import symmetric_maximum
 from diffclust.prototypes.base import (
     AbstractPrototypeFamily,
     Covariance,
@@ -148,9 +150,8 @@ class MeanShapes(AbstractPrototypeFamily):
         """Variances, or eigenvalues of covariances, that are no less than the floor."""
         if not self.is_full:
             return jnp.maximum(covariance, self.floor)
-        values, vectors = jnp.linalg.eigh(covariance)
-        values = jnp.maximum(values, self.floor)
-        return jnp.einsum("...ij,...j,...kj->...ik", vectors, values, vectors)
+        clipped = partial(symmetric_maximum, bound=self.floor)
+        return jnp.vectorize(clipped, signature="(d,d)->(d,d)")(covariance)
 
 
 class FrechetSums(eqx.Module):

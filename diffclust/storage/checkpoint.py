@@ -127,6 +127,19 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
     )
 
 
+def learned_checksum(result: Result) -> int:
+    """A number that tells whether a model was fitted anew since.
+
+    Args:
+        result: The fitted model.
+
+    Returns:
+        The CRC-32 of all that was learned, in single precision whatever it was loaded in.
+    """
+    leaves = jax.tree.leaves(result.outcome.learned)
+    return checksum(np.array([checksum(np.asarray(leaf, np.float32)) for leaf in leaves]))
+
+
 def _prototype_arrays(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The prototypes, whose precision is the model's."""
     return [array for name, array in arrays.items() if name.startswith("prototype")]
@@ -165,6 +178,7 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "composition": "" if named else model.composition,
         "composed": {} if named else _composition_values(model),
         "sample_shape": list(result.sample_shape),
+        "given_shape": None if result.given_shape is None else list(result.given_shape),
         "status": outcome.status.value,
         "loss": outcome.loss,
         "chunk_size": outcome.chunk_size,
@@ -229,10 +243,9 @@ def _rebuild(
         settings.setdefault("register", "none")
     model = like or MODELS[description["method"]].from_settings(settings)
     # Format 1 knew images only.
-    sides = description.get("sample_shape") or description["image_shape"]
-    shape: tuple[Any, ...] = tuple(
-        tuple(side) if isinstance(side, list) else int(side) for side in sides
-    )
+    shape = _as_shape(description.get("sample_shape") or description["image_shape"])
+    given = description.get("given_shape")
+    given_shape = None if given is None else _as_shape(given)
     dtype = _prototype_arrays(arrays)[0].dtype
     if sample is None:
         sample = jax.ShapeDtypeStruct(shape, dtype)
@@ -250,8 +263,8 @@ def _rebuild(
     learned = jax.tree_util.tree_map_with_path(filled, model.template(shapes))
     figures = description.get("figures", {}).items()
     required = [f for f in dataclasses.fields(Assignment) if f.default is dataclasses.MISSING]
-    given = (arrays[field.name] for field in required)
-    assignment = Assignment(*given, nonconformity=arrays.get("nonconformity"))
+    fields = (arrays[field.name] for field in required)
+    assignment = Assignment(*fields, nonconformity=arrays.get("nonconformity"))
     outcome = Outcome(
         learned,
         assignment,
@@ -263,7 +276,12 @@ def _rebuild(
         {n.removeprefix(_EXTRA): a for n, a in arrays.items() if n.startswith(_EXTRA)},
         {str(_OLD_FIGURE_NAMES.get(name, name)): float(value) for name, value in figures},
     )
-    return Result(model=model, sample_shape=shape, outcome=outcome)
+    return Result(model, shape, outcome, given_shape)
+
+
+def _as_shape(sides: list[Any]) -> tuple[Any, ...]:
+    """A shape, or those of a tree's parts, as they are in a file."""
+    return tuple(tuple(side) if isinstance(side, list) else int(side) for side in sides)
 
 
 def _checkpointer() -> Any:

@@ -163,7 +163,9 @@ class AbstractSpatialTransform(AbstractTransform):
         coordinates = self.bind_map(pixel_grid(height, width))
 
         def apply(params: Params, image: Image) -> Image:
-            return bilinear_sample(image, coordinates(params), boundary=self.boundary)
+            # Of a lower precision than the grid where JAX's default is double.
+            dtype = jnp.promote_types(params.dtype, image.dtype)
+            return bilinear_sample(image, coordinates(params).astype(dtype), boundary=self.boundary)
 
         return apply
 

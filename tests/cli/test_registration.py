@@ -100,3 +100,16 @@ def test_a_mask_of_images_that_registration_enlarges(run: Run) -> None:
     assert load("run").sample_shape[:2] != images.shape[1:3]
     assert run("export", "run", "--what", "restored", "--out", "restored.npz")[::2] == (0, "")
     assert run("predict", "run", "images.npz", "--no-report", "--out", "again")[0] == 0
+
+
+def test_predicting_small_images_that_were_fitted_gives_the_fit(run: Run) -> None:
+    np.savez("images.npz", x=moved(), y=LABELS)
+    words = ["--method", "kmeans", "--restarts", "1", "--register", "place", "--no-report"]
+    assert run("fit", "images.npz", "-k", "3", *words, "--out", "run")[0] == 0
+    assert load("run").given_shape == moved().shape[1:] != load("run").sample_shape
+    assert run("predict", "run", "images.npz", "--no-report", "--out", "again")[0] == 0
+    fitted, again = (
+        np.loadtxt(Path(name, "assignments.csv"), delimiter=",", skiprows=1, usecols=(2, 3, 4))
+        for name in ("run", "again")
+    )
+    np.testing.assert_array_equal(again, fitted)

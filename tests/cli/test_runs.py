@@ -525,6 +525,10 @@ def test_a_prediction_is_exported_from_elsewhere(run: Run, monkeypatch: pytest.M
     monkeypatch.chdir("below")
     status, _, err = run("export", "../more", "--what", "prototypes", "--out", "p.npz")
     assert (status, err) == (0, "")
+    monkeypatch.chdir("..")
+    fitted(run, "model", "--no-report", "--overwrite", "--seed", "5")
+    err = refused(run, "export", "more", "--what", "prototypes", "--out", "p.npz")
+    assert "was fitted anew since 'more' was predicted by it; predict again" in err
 
 
 def test_another_run_is_not_taken_for_a_finished_one(run: Run) -> None:

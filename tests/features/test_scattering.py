@@ -347,6 +347,13 @@ def test_quarter_turns_and_mirroring_change_nothing(reflection):
     assert mirrored < 1e-4 if reflection else mirrored > 0.02
 
 
+@pytest.mark.parametrize(("side", "num_scales"), [(12, 2), (7, 1)])
+def test_quarter_turns_change_nothing_whatever_the_side(side, num_scales):
+    features = jax.jit(RotationInvariantScattering(side, num_scales=num_scales, num_angles=2))
+    image = jnp.asarray(np.random.default_rng(0).random((side, side, 1)), jnp.float32)
+    assert relative(features(jnp.rot90(image)), features(image)) < 1e-5
+
+
 def test_turns_by_any_angle_change_little():
     rows, columns = np.indices((32, 32)) - 15.5
     places = np.array([[4, 3, 2.5, 1.0], [-5, 2, 3, 0.8], [1, -6, 2, 0.9]])

@@ -163,3 +163,14 @@ def test_under_wasserstein_the_frechet_mean_is_the_mean(shapes, member):
             mean = wasserstein_mean(DiagonalGaussian(own[:, landmark], carried))
             np.testing.assert_allclose(mean.mean, result.centre.mean[k, landmark], rtol=1e-5)
             np.testing.assert_allclose(mean.variance, result.covariance[k, landmark], rtol=1e-5)
+
+
+def test_slopes_are_finite_where_a_cluster_has_one_shape(shapes):
+    alone = np.zeros((N, K), np.float32)
+    alone[:, 0], alone[0] = 1.0, np.eye(K)[1]
+
+    def total(shapes):
+        result = updated(shapes, alone, full=True)
+        return jnp.sum(result.covariance**2) + jnp.sum(result.centre.mean)
+
+    assert np.isfinite(jax.grad(total)(jnp.asarray(shapes))).all()

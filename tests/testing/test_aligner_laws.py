@@ -14,6 +14,7 @@ from diffclust.alignment import (
     Alignment,
     Descent,
     GridSearch,
+    NoAlignment,
     Sequential,
     Stage,
 )
@@ -47,6 +48,7 @@ ALIGNERS: dict[str, tuple[AbstractPairEnergy, AbstractAligner]] = {
     "grid": (TransformedDistance(O2), dataclasses.replace(SEARCH, fourier=False)),
     "grid-fourier": (TransformedDistance(O2), SEARCH),
     "sequential": (TransformedDistance(O2), Sequential(SEARCH, Descent((Stage(3),)))),
+    "short list": (TransformedDistance(Affine()), Sequential(NoAlignment(), Descent((Stage(4),)))),
 }
 
 

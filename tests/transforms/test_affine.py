@@ -8,7 +8,7 @@ import pytest
 
 from diffclust import testing
 from diffclust.sampling import pixel_grid
-from diffclust.transforms import Affine
+from diffclust.transforms import Affine, Morphology, ThinPlateSpline
 
 AFFINE = Affine()
 MOVE = eqx.filter_jit(AFFINE)
@@ -94,3 +94,14 @@ def test_unknown_boundary_is_refused() -> None:
     # The jaxtyping hook sees it first.
     with pytest.raises((ValueError, jaxtyping.TypeCheckError), match="boundary"):
         Affine("wrap")
+
+
+@pytest.mark.parametrize("transform", [Affine(), ThinPlateSpline((3, 3)), Morphology(3)])
+def test_single_precision_stays_where_double_is_the_default(transform):
+    image = np.random.default_rng(0).random((6, 5, 1)).astype(np.float32)
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        params = jnp.full((transform.num_params,), 0.01, jnp.float32)
+        moved = transform(params, jnp.asarray(image))
+        slope = jax.grad(lambda p: jnp.sum(transform(p, jnp.asarray(image)) ** 2))(params)
+    assert (moved.dtype, slope.dtype) == (jnp.float32, jnp.float32)
+    np.testing.assert_allclose(moved, transform(jnp.asarray(params), jnp.asarray(image)), atol=1e-5)
