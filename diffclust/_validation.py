@@ -221,6 +221,18 @@ def count(value: Any, name: str, *, least: int = 1) -> None:
     positive(value, name, least=least)
 
 
+def plain_number(value: Any) -> Any:
+    """A number of NumPy's as one of Python's, which `jax.jit` takes for a constant.
+
+    Args:
+        value: Anything.
+
+    Returns:
+        The number; anything else as it is.
+    """
+    return value.item() if isinstance(value, np.number) else value
+
+
 def one_of(value: Any, choices: Iterable[object], name: str) -> None:
     """Checks a choice.
 

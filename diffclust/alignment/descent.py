@@ -125,7 +125,9 @@ class Descent(AbstractAligner):
             level = _level(energy, stage, one, clusters, dtype)
             hessian = _mean_hessian(energy, level)
             size = hessian.shape[0]
-            ridge = self.damping * jnp.trace(hessian) / size
+            trace = jnp.trace(hessian)
+            # Blank prototypes alone have none.
+            ridge = jnp.where(trace > 0, self.damping * trace / size, 1.0)
             floor = jnp.finfo(dtype).tiny
             shifted = hessian + jnp.maximum(ridge, floor) * jnp.eye(size, dtype=dtype)
             preconditioners.append(jnp.linalg.inv(shifted))

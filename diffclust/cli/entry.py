@@ -143,6 +143,8 @@ def _parse(arguments: list[str]) -> Options:
         message = re.sub("^Error parsing", "cannot parse", condense(printed.getvalue()))
         for form, words in _PLAIN_MESSAGES.items():
             message = re.sub(form, words, message)
+        for given in arguments:  # another command's option, which tyro proposes for itself
+            message = message.removesuffix(f"; Perhaps you meant: {given}")
         raise ValueError(f"{message}; see diffclust{command} --help") from None
     if method is not None:
         settings = cli_options.settings_from(method, options.settings)

@@ -116,7 +116,8 @@ class _Exports:
             for name in names.values():
                 (folder / name).mkdir()
             self._save_samples([folder / names[label] for label in labels], numbered=False)
-        return f"{len(labels)} {self._nouns} in {len(names)} folders: {self.out / 'folders'}"
+        folders = f"{len(names)} folder{'s' * (len(names) != 1)}"
+        return f"{len(labels)} {self._nouns} in {folders}: {self.out / 'folders'}"
 
     def _fiftyone(self, review: Review) -> str:
         write = functools.partial(formats.fiftyone, review.labelling.labels())

@@ -30,6 +30,9 @@ from diffclust.storage import checkpoint
 from diffclust.storage.snapshots import SnapshotFolder, locked
 from diffclust.storage.staging import check_target, read_object, staged
 
+_FOUND = ("rate", "seconds")
+"""Options of recordings that are found in the first one where they are not given."""
+
 _SUMMARY, _ASSIGNMENTS = "summary.json", "assignments.csv"
 
 _NEEDED = ("n", "k", "loss", "seconds", "status", "seed", "settings", "source")
@@ -303,6 +306,25 @@ def refuse_unfinished(folder: Path, what: str, *, allowed: bool) -> None:
         )
 
 
+def refuse_other(shown: str, found: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Refuses to take another finished run for the one that is asked for.
+
+    Args:
+        shown: The folder, for the message.
+        found: What the run in it was made with.
+        asked: What is asked for; where nothing was found, anything will do.
+
+    Raises:
+        ValueError: With the first thing that differs.
+    """
+    for name, value in asked.items():
+        if name in found and found[name] != value:
+            raise ValueError(
+                f"{shown} holds another run, whose {name} is {found[name]!r}, not {value!r}; "
+                "give another folder"
+            )
+
+
 class SavedStates:
     """The states of one fit, in a folder beside that of its run, for as long as it is not done."""
 
@@ -339,15 +361,14 @@ class SavedStates:
     def _check_finished(self) -> None:
         """Refuses to take another run, or one that is being replaced, for that of this fit."""
         summary, shown, options = summary_of(self._out), repr(self._options.out), self._options
-        source = summary.get("source", {}).get("source")
-        found = {n: summary.get(n) for n in ("method", "k", "seed")} | {"source": source}
-        asked = {"method": options.method, "k": options.clusters, "seed": options.seed}
-        for name, value in (asked | {"source": options.source}).items():
-            if found[name] != value:
-                raise ValueError(
-                    f"{shown} holds another run, whose {name} is {found[name]!r}, not {value!r}; "
-                    "give another folder"
-                )
+        source = summary.get("source", {})
+        found = {**summary, **summary.get("settings", {}), **source}
+        # What is automatic is chosen by the fit, and of recordings found in the first one.
+        settings = {n: v for n, v in self._model.settings().items() if v not in (None, "auto")}
+        given = {"method", "seed", *source} - {n for n in _FOUND if vars(options).get(n) is None}
+        asked = {"k": options.clusters} | {n: v for n, v in vars(options).items() if n in given}
+        asked = json.loads(json.dumps(asked | settings))
+        refuse_other(shown, found, asked)
         if (command := summary.get("command", "fit")) not in ("fit", "demo", "align"):
             raise ValueError(f"{shown} holds what {command} wrote; give another folder")
         written = (self._out / _SUMMARY).stat().st_mtime
@@ -442,8 +463,17 @@ class SavedStates:
             pass
         shutil.rmtree(removed, ignore_errors=True)
         if self._options.resume and self._out.exists():
-            for left in self._out.parent.glob(f".{self._out.name}.????????.tmp"):
-                shutil.rmtree(left, ignore_errors=True)
+            remove_staged(self._out)
+
+
+def remove_staged(out: Path) -> None:
+    """Removes what a killed process wrote of a run.
+
+    Args:
+        out: Path of the run.
+    """
+    for left in out.parent.glob(f".{out.name}.????????.tmp"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def checksum(samples: Images) -> int:

@@ -2,11 +2,13 @@
 
 import dataclasses
 import functools
+import json
 import math
 import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +26,12 @@ from diffclust.cli.commands import (
 from diffclust.cli.options import HAVING_GRIDS, Fit, Sweep, parse_grid
 from diffclust.cli.runs import (
     environment,
+    is_run,
     new_run,
     peak_memory_mb,
+    refuse_other,
+    remove_staged,
+    summary_of,
     write_summary,
     write_table,
 )
@@ -133,6 +139,13 @@ def sweep(options: Sweep) -> None:
         with ProgressBar() as bar:
             print(_describe(fits, models, load_samples(fits[0], models[0], bar), bar))
         return
+    out = Path(options.out)
+    if options.resume and not options.overwrite and is_run(out, "sweep"):
+        finished = summary_of(out)
+        found = {**finished, **finished["source"], **finished.get("tried", {})}
+        refuse_other(repr(options.out), found, _asked(options))
+        print(f"{options.out} holds a finished sweep; there is nothing to go on with")
+        return
     inputs, replace = inputs_of(fits[0]), options.overwrite
     with (
         new_run(options.out, overwrite=replace, inputs=inputs, command="sweep") as folder,
@@ -158,7 +171,14 @@ def sweep(options: Sweep) -> None:
                 shutil.rmtree(fitter.folder, ignore_errors=True)
             raise
     shutil.rmtree(fitter.folder)
+    if options.resume:
+        remove_staged(out.absolute())
     _print(options, choice)
+
+
+def _asked(options: Sweep) -> dict[str, Any]:
+    """The options, as they are read from JSON."""
+    return json.loads(json.dumps(vars(options)))
 
 
 def _describe(
@@ -212,6 +232,7 @@ def _write(
         "reason": choice.reason,
         "seed": options.seed,
         "source": {name: getattr(options, name) for name in ("source", "split", "limit")},
+        "tried": {name: _asked(options)[name] for name in (*_OWN, "settings")},
         "peak_memory_mb": peak_memory_mb(),
         **environment(),
     }

@@ -21,10 +21,28 @@ def weighted_sum(terms: Float[Array, "*shape"], weight: Array | None) -> Scalar:
     Returns:
         The sum.
     """
+    check_floating(terms)
     weights = jnp.ones_like(terms) if weight is None else jnp.broadcast_to(weight, terms.shape)
     # A product with the weights, not a sum: XLA fuses a sum on the CPU with all that led to the
     # sample, and computes it several times over.
     return jnp.dot(terms.reshape(-1), weights.reshape(-1), precision=jax.lax.Precision.HIGHEST)
+
+
+def check_floating(*arrays: Array) -> None:
+    """Refuses whole numbers, whose differences may be lost.
+
+    Args:
+        *arrays: Samples.
+
+    Raises:
+        ValueError: If one does not hold floating numbers.
+    """
+    for array in arrays:
+        if not jnp.issubdtype(array.dtype, jnp.inexact):
+            raise ValueError(
+                f"samples must be floating numbers, not {array.dtype}; divide images of 8 bits by "
+                "255"
+            )
 
 
 class AbstractDissimilarity(eqx.Module):
@@ -106,8 +124,12 @@ def pairwise(
 
     Returns:
         One row for each sample. Nothing larger than a row of pairs is alive at once.
+
+    Raises:
+        ValueError: If samples are whole numbers.
     """
     against = samples if others is None else others
+    check_floating(*jax.tree.leaves((samples, against)))
 
     def row(sample: PyTree) -> Float[Array, " m"]:
         return jax.vmap(lambda other: dissimilarity(sample, other))(against)

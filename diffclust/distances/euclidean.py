@@ -7,7 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from diffclust.distances.base import AbstractBatchedDistance, AbstractDistance, weighted_sum
+from diffclust.distances.base import (
+    AbstractBatchedDistance,
+    AbstractDistance,
+    check_floating,
+    weighted_sum,
+)
 from diffclust.linalg import product
 from diffclust.types import Scalar
 
@@ -32,6 +37,7 @@ class SquaredEuclidean(AbstractBatchedDistance):
         Far from zero that would lose its digits: prototypes whose mean m is farther from zero than
         ten times their spread are taken about it, ‖x - m‖² - 2⟨x - m, c - m⟩ + ‖c - m‖².
         """
+        check_floating(sample, prototypes)
         flat = sample.reshape(-1)
         rows = prototypes.reshape(prototypes.shape[0], -1)
         middle = jax.lax.stop_gradient(jnp.mean(rows, axis=0))

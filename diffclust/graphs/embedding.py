@@ -13,6 +13,8 @@ from diffclust._random import numpy_generator
 from diffclust.linalg import flip_signs
 from diffclust.types import Key
 
+_LEAST_EIGENVALUE = 1e-3
+
 _DENSE = 1500
 """Up to this many samples the eigenproblem is solved in full: no iteration can fail."""
 
@@ -80,6 +82,9 @@ class SpectralEmbedding:
     def extend(self, affinities: "scipy.sparse.csr_array") -> Float[np.ndarray, "m vectors"]:
         """Rows of new samples by Nyström's formula: y = D⁻¹ A v / λ, scaled to unit length.
 
+        Vectors whose λ is zero or below do not count: what is near to a new sample, and to itself,
+        says nothing of them.
+
         Args:
             affinities: Affinities of new samples to the references, `(m, references)`: to the
                 samples that were embedded, or to the representatives of a transfer cut.
@@ -99,7 +104,8 @@ class SpectralEmbedding:
                 f"affinities must have one column for each of the {len(self.basis)} references; "
                 f"got shape {affinities.shape}"
             )
-        return normalised_rows(weighted_means(affinities, self.basis))
+        counts = self.eigenvalues[: self.basis.shape[1]] > _LEAST_EIGENVALUE
+        return normalised_rows(weighted_means(affinities, self.basis * counts))
 
 
 def weighted_means(
@@ -216,7 +222,8 @@ def spectral_embedding(
 
 def _divisor(values: np.ndarray, count: int) -> np.ndarray:
     """The leading eigenvalues, none of them nearly zero."""
-    return np.where(np.abs(values[:count]) > 1e-3, values[:count], 1e-3)
+    leading = values[:count]
+    return np.where(np.abs(leading) > _LEAST_EIGENVALUE, leading, _LEAST_EIGENVALUE)
 
 
 def checked_graph(graph: "scipy.sparse.csr_array") -> "scipy.sparse.csr_array":

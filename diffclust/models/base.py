@@ -54,7 +54,7 @@ class AbstractModel(AbstractSettings):
         spatial_transform: The map of coordinates that moves images; None where nothing does.
     """
 
-    num_clusters: int = eqx.field(static=True)
+    num_clusters: int = eqx.field(static=True, converter=_validation.plain_number)
     num_restarts: int = eqx.field(static=True, default=1, kw_only=True)
     transform_names: ClassVar[tuple[str, ...]] = ()
     removed: ClassVar[tuple[int, ...]] = ()

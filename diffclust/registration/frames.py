@@ -255,9 +255,9 @@ def _each(
 ) -> np.ndarray:
     """A function of one image for each of many, some at once."""
     index = np.arange(len(images)) if index is None else index
-    # Of few sizes, for each of which it is compiled.
+    # Of few sizes, for each of which it is compiled; fewer than 64 would be rounded otherwise.
     most = largest_read(_COPIES * int(np.prod(images.shape[1:])))
-    size = min(most, max(16, 1 << (len(index) - 1).bit_length()))
+    size = min(most, max(64, 1 << (len(index) - 1).bit_length()))
     parts = []
     for start in range(0, len(index), size):
         here = index[start : start + size]

@@ -135,7 +135,10 @@ class Labelling:
         match edit:
             case Rename(cluster, name):
                 self._check_clusters([cluster])
-                return dataclasses.replace(self, names={**self.names, cluster: _checked_name(name)})
+                name = _checked_name(name)
+                if name in (f"cluster {other}" for other in self.names if other != cluster):
+                    raise ValueError(f"{name} is what another one is called; give another name")
+                return dataclasses.replace(self, names={**self.names, cluster: name})
             case Merge(merged, into):
                 self._check_clusters([*merged, into])
                 if into in merged or not merged:

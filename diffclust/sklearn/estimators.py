@@ -130,12 +130,12 @@ class Clusterer(ClusterMixin, BaseEstimator):
             needed["ensure_min_features"] = model.least_size * (
                 self.num_dimensions if is_shape else 1
             )
-        if not (isinstance(X, np.ndarray | jax.Array) and X.ndim > 2):
+        is_array = isinstance(X, np.ndarray | jax.Array)
+        if is_array and X.dtype == np.uint8 and not (X.ndim == 2 and self._takes_rows()):
+            X = np.asarray(X) / 255  # as the library itself takes them
+        if not (is_array and X.ndim > 2):
             return validate_data(self, X, reset=reset, **needed)
-        given = np.asarray(X)
-        array = check_array(given, allow_nd=True, **needed)
-        if given.dtype == np.uint8:
-            array = array / 255  # as the library itself takes them
+        array = check_array(np.asarray(X), allow_nd=True, **needed)
         validate_data(self, array.reshape(len(array), -1), reset=reset, skip_check_array=True)
         return array
 
@@ -210,17 +210,21 @@ class Clusterer(ClusterMixin, BaseEstimator):
         """
         return self._apply("predict", X).clusters
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The opposite of the loss of samples: the greater the better.
 
         Args:
             X: As in `fit`.
             y: Not used.
+            sample_weight: Weights of the samples, or None for ones.
 
         Returns:
             A number.
         """
-        return -float(np.sum(self._apply("predict", X).distances))
+        distances = self._apply("predict", X).distances
+        if sample_weight is not None:
+            distances = distances * _check_sample_weight(sample_weight, distances)
+        return -float(np.sum(distances))
 
     def _apply(self, method: str, X: Any) -> Any:
         """Applies a method of the result to samples; arrays become floats of the samples' kind."""
@@ -275,17 +279,21 @@ class Mixture(Clusterer):
         """
         return logsumexp(-self._apply("energies", X), axis=1)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """The mean log-likelihood of samples, as of scikit-learn's mixtures.
 
         Args:
             X: As in `fit`.
             y: Not used.
+            sample_weight: Weights of the samples, or None for ones.
 
         Returns:
             A number.
         """
-        return float(np.mean(self.score_samples(X)))
+        values = self.score_samples(X)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, values)
+        return float(np.average(values, weights=sample_weight))
 
 
 def _image_shape(given: tuple[int, ...] | None, count: int) -> tuple[int, ...]:

@@ -47,6 +47,11 @@ def check_reduction(
         # Two passes bring it to a state that is not the first.
         first_pass = _law_of_sums(name, reduction.init(candidates, scores.dtype), *given)
         reduction = _law_of_sums(name, first_pass, *given)
+    learned = reduction.init(candidates, scores.dtype)
+    offsets = reduction.offsets(None if reduction.is_adaptive else learned, candidates)
+    if offsets is not None:
+        law = f"{name}: offsets are one finite number a cluster"
+        require(offsets.shape == (candidates,) and bool(np.isfinite(offsets).all()), law)
     _laws_of_one_sample(name, reduction, scores)
     # Negative log-likelihoods have any sign; a reduction that has no loss for them says so by NaN.
     negative = scores - scores.dtype.type(2.0)

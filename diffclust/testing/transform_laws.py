@@ -66,7 +66,7 @@ def check_transform(
     if hasattr(transform, "inverse"):
         laws.append(_inverse)
     if draw is None:
-        laws.append(_variance)
+        laws += [_variance, _correlation]
     for law in laws:
         law(case)
 
@@ -338,3 +338,15 @@ def _inverse(case: _Case) -> None:
     back = np.asarray(invert(jnp.asarray(case.first)))
     act, start = case.action
     agree(law, act(back, act(case.first, start)), start, case.atol)
+
+
+def _correlation(case: _Case) -> None:
+    correlate = case.transform.bind_correlation(*case.smooth.shape[:2])
+    if correlate is None:
+        return
+    grid, others = np.stack([case.first, case.second]), np.stack([case.smooth, case.other])
+    got = compiled(correlate, grid, case.smooth, others)
+    moved = case.all_moved(grid, np.stack([case.smooth] * 2))
+    expected = np.einsum("nhwc,mhwc->nm", moved, others)
+    law = case.law("bind_correlation gives the inner products of the moved image, about")
+    agree(law, got, expected, 0.1 * float(np.sum(case.smooth**2) * np.sum(case.other**2)) ** 0.5)

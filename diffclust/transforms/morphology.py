@@ -136,7 +136,7 @@ def _soft_extremum(padded: Padded, alpha: Scalar, log_region: Region) -> Plane:
     by_value, mass = (_correlation(each, region) for each in (set_apart(share * padded), share))
     # What is left out, or rounded as a subnormal number, is less than the root of the smallest
     # normal number, relative to the sums.
-    is_steep = most - jnp.min(weights) > -0.5 * np.log(np.finfo(padded.dtype).tiny)
+    is_steep = most - jnp.min(weights) > -0.5 * np.log(float(jnp.finfo(weights.dtype).tiny))
     # `jax.vmap` would compute both sides of a `jax.lax.cond`, and XLA moves out of a loop whatever
     # does not depend on its state, so the state holds the α still to be done.
     return jax.lax.while_loop(

@@ -58,3 +58,12 @@ def test_the_gradient_stops_at_params_that_are_searched_for():
 class Manhattan(AbstractDistance):
     def __call__(self, sample, prototype, weight=None):
         return jnp.sum(jnp.abs(sample - prototype))
+
+
+def test_slopes_beside_a_blank_prototype_are_finite():
+    distance = InvariantDistance(
+        TransformedDistance(Affine()), Descent((Stage(3),)), adjoint="unrolled"
+    )
+    one = blob(0.0, 0.0)
+    slopes = jax.jit(jax.grad(distance, (0, 1)))(one, jnp.zeros_like(one))
+    assert all(np.isfinite(slope).all() for slope in slopes)

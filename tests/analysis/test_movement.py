@@ -48,6 +48,12 @@ def test_moved_bars(key: jax.Array) -> None:
     assert "next to nothing" not in describe_movement(actual)
 
 
+def test_one_cluster_is_compared_with_no_method(key: jax.Array) -> None:
+    images = bars(8, 3)
+    model = AffineInvariantKMeans(1, num_restarts=1, max_passes=2)
+    assert set(movement(model.fit(images, key=key), images, key=key)) == {"displacement", "gain"}
+
+
 def test_bars_that_stand_still(key: jax.Array) -> None:
     images = bars(24, 0)
     start = np.arange(24) % 2

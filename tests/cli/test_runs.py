@@ -538,6 +538,8 @@ def test_another_run_is_not_taken_for_a_finished_one(run: Run) -> None:
     other = [*again[:3], "4", *again[4:]]
     assert "holds another run, whose k is 3, not 4;" in refused(run, *other)
     assert "whose seed is 0, not 5;" in refused(run, *again, "--seed", "5")
+    assert "whose limit is None, not 9;" in refused(run, *again, "--limit", "9")
+    assert "whose max_passes is 3, not 77;" in refused(run, *again, "--max-passes", "77")
     # A fit that is to replace it was broken off.
     state = Path("one.partial", "states", "1")
     state.mkdir(parents=True)
@@ -561,3 +563,14 @@ def test_a_sweep_that_fails_keeps_its_fits(run: Run, monkeypatch: pytest.MonkeyP
     assert kept
     next(path for path in kept[0].rglob("*.json")).write_text("{")
     assert run(*sweep, "--resume")[0] == 0
+
+
+def test_a_finished_sweep_has_nothing_to_go_on_with(run: Run) -> None:
+    sweep = ("sweep", "images.npz", "-k", "2-3", *QUICK, "--maps", "0", "--out", "swept")
+    assert run(*sweep)[0] == 0
+    before = Path("swept", "summary.json").read_bytes()
+    status, out, _ = run(*sweep, "--resume")
+    assert (status, out) == (0, "swept holds a finished sweep; there is nothing to go on with\n")
+    assert "whose seed is 0, not 1;" in refused(run, *sweep, "--resume", "--seed", "1")
+    assert Path("swept", "summary.json").read_bytes() == before
+    assert "meant" not in refused(run, *sweep, "--no-report")

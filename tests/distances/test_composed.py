@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from diffclust.alignment import AfterAlignment, Descent, InvariantDistance, PreparedDistance, Stage
-from diffclust.distances import FeatureDistance, SquaredEuclidean
+from diffclust.distances import FeatureDistance, SquaredEuclidean, pairwise
 from diffclust.energies import TransformedDistance
 from diffclust.features import Scattering
 from diffclust.transforms import Affine
@@ -103,3 +103,9 @@ def test_a_batched_distance_that_overrides_half_of_itself_is_refused() -> None:
             return 2.0 * super().to_all(sample, prototypes)
 
     assert Whole()(jnp.ones(3), jnp.zeros(3)) == 6.0
+
+
+def test_whole_numbers_are_refused_in_one_line():
+    images = jnp.asarray([[[[0]]], [[[20]]]], jnp.uint8)
+    with pytest.raises(ValueError, match="floating numbers, not uint8; divide images of 8 bits"):
+        pairwise(SquaredEuclidean(), images)

@@ -142,6 +142,18 @@ def test_new_samples_go_where_their_neighbours_are(key) -> None:
     assert scores(labels, joined)["acc"] > 0.98
 
 
+def test_eigenvalues_below_zero_do_not_turn_new_samples_round(key) -> None:
+    points = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+    near = nearest_neighbours(points, points, 8, exclude_self=True)
+    embedding = spectral_embedding(self_tuning_affinity(near, num_neighbours=8), 24, key=key)
+    assert embedding.eigenvalues[23] < -0.01
+    clusters = kmeans(embedding.vectors, 24, key=key)
+    scales = self_tuning_scales(near, num_neighbours=8)
+    own = affinity_to_references(nearest_neighbours(points, points, 8), scales, num_neighbours=8)
+    again = nearest_centres(embedding.extend(own), clusters.centres)
+    assert np.mean(again.assignments == clusters.assignments) > 0.9
+
+
 def test_extension_by_the_graph_itself_reproduces_the_rows(way: str, key) -> None:
     # y = D⁻¹ W v / λ is the eigenvalue equation.
     graph = graph_of(moons(240)[0])

@@ -105,6 +105,7 @@ def test_edits_are_pure_and_undone_step_by_step(edits: list[tuple]) -> None:
         (Rename(0, "two\nlines"), ValueError, "at most"),
         (Rename(0, "\ud800"), ValueError, "at most"),
         (Rename(0, "\u202eright to left"), ValueError, "at most"),
+        (Rename(0, " cluster 1"), ValueError, "cluster 1 is what another one is called"),
         (Rename(0, "x" * (LONGEST_NAME + 1)), ValueError, f"at most {LONGEST_NAME}"),
         (Merge((0, 1), 1), ValueError, "into another"),
         (Merge((), 1), ValueError, "into another"),

@@ -120,6 +120,25 @@ def test_images_of_bytes_are_intensities() -> None:
     np.testing.assert_allclose(ours.cluster_centers_, theirs.cluster_centers_)
 
 
+def test_rows_of_bytes_are_images_but_where_rows_are_any_numbers() -> None:
+    levels = np.rint(255 * blobs(24, 12, 10)).astype(np.uint8)
+    rows = levels.reshape(24, -1)
+    few = {**FEW, "steps": (20, 5), "batch_size": 24}
+    ours = sklearn.GaussianMixture(image_shape=(12, 10), **few).fit(rows)
+    assert ours.result_.prototypes.max() <= 1.0
+    assert ours.score(rows) == pytest.approx(ours.score(levels), rel=1e-5)
+    assert sklearn.KMeans(**FEW).fit(rows).cluster_centers_.max() > 1.0
+
+
+def test_numbers_of_clusters_may_be_numpys_and_scores_are_weighed() -> None:
+    rows = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
+    grid = {"n_clusters": np.arange(2, 4)}
+    search = GridSearchCV(sklearn.KMeans(n_init=1, random_state=0), grid, cv=2).fit(rows)
+    fitted, weight = search.best_estimator_, np.arange(30.0)
+    theirs = -np.sum(weight * np.min(fitted.transform(rows) ** 2, axis=1))
+    assert fitted.score(rows, sample_weight=weight) == pytest.approx(theirs, rel=1e-4)
+
+
 @pytest.mark.slow
 def test_rows_are_images() -> None:
     images = blobs(24, 12, 10)

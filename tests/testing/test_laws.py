@@ -21,7 +21,13 @@ from diffclust.distances import AbstractDistance, FeatureDistance, SquaredEuclid
 from diffclust.energies import TransformedDistance
 from diffclust.models import MODELS
 from diffclust.sampling import bilinear_sample, pixel_grid
-from diffclust.transforms import AbstractTransform, Affine, Identity, ThinPlateSpline
+from diffclust.transforms import (
+    AbstractTransform,
+    Affine,
+    Identity,
+    ThinPlateSpline,
+)
+from diffclust.transforms.base import Correlation
 from diffclust.types import Image, Params, Points
 from tests import registry
 
@@ -255,6 +261,13 @@ class Remembers(Affine):
         return apply
 
 
+class WrongCorrelation(Affine):
+    def bind_correlation(self, height: int, width: int) -> Correlation:
+        return lambda grid, image, others: (
+            -jnp.einsum("hwc,nhwc->n", image, others)[None].repeat(len(grid), 0)
+        )
+
+
 class HalfPrecision(Affine):
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
         inner = Affine().bind(height, width)
@@ -281,6 +294,7 @@ WRONG = [
     (WrongEmbedding, "the affine embedding"),
     (ComposesBackwards, "compose acts like"),
     (WrongInverse, "the inverse undoes"),
+    (WrongCorrelation, "bind_correlation gives"),
 ]
 
 
