@@ -354,7 +354,7 @@ def weights(
         )
     if not (np.isfinite(array).all() and (array >= 0).all()):
         raise ValueError(f"{name} must be finite and at least 0")
-    if not array.any():
+    if array.max() < np.finfo(array.dtype).tiny:
         raise ValueError(f"{name} is zero for all {plural(what)}; give some a positive weight")
     return array
 

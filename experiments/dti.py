@@ -104,7 +104,7 @@ class Watch:
     """
 
     def __init__(self, model, images, labels, *, every: float, prefix: str) -> None:
-        self.model, self.images, self.labels = model, images, labels
+        self.model, self.images, self.labels = model, model.preprocessed(images), labels
         self.every, self.prefix = every, prefix
         self.begun, self.paused, self.looked = time.perf_counter(), 0.0, 0.0
         self.trace: list[dict[str, float]] = []

@@ -222,13 +222,14 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
         moved = figures["registration_displacement"]
         hint = ": next to nothing" if moved < _SMALL["displacement"] else ""
         sentences.append(f"Registration moved {nouns} by {moved:.2g} pixels on average{hint}.")
-    sentences += _alignment_in_words(figures, nouns)
     views = {
         "kmeans_ari": "from the same start",
         "raw_kmeans_ari": f"the {nouns} as they came",
         "registered_kmeans_ari": "registered",
     }
     named = [f"{figures[name]:.2f} ({view})" for name, view in views.items() if name in figures]
+    # One cluster is compared with nothing, and its images may be as alike as they get.
+    sentences += _alignment_in_words(figures, nouns, hint=bool(named))
     if named:
         sentences.append(
             f"Plain {METHODS[BASELINE].title} agrees with this by an ARI of {', '.join(named)}."
@@ -240,7 +241,7 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
     return " ".join(sentences)
 
 
-def _alignment_in_words(figures: Mapping[str, Any], nouns: str) -> list[str]:
+def _alignment_in_words(figures: Mapping[str, Any], nouns: str, *, hint: bool) -> list[str]:
     """Says how far alignment moved what and its gain, with a hint where that is little."""
     moved = {"displacement": nouns, "prototype_displacement": "prototypes"}
     gains = {
@@ -253,9 +254,8 @@ def _alignment_in_words(figures: Mapping[str, Any], nouns: str) -> list[str]:
         return []
     sentences = [f"Alignment moved {words[0]} on average, which {gained[0]}."]
     # Colours alone move no pixel.
-    if any(0.0 < figures[name] < least for name, least in _SMALL.items() if name in figures) or (
-        figures.get("gain", 1.0) <= 0.0
-    ):
+    is_small = any(0.0 < figures[name] < most for name, most in _SMALL.items() if name in figures)
+    if hint and (is_small or figures.get("gain", 1.0) <= 0.0):
         sentences.append(
             "That is next to nothing: an uneven ground, colours or clutter may hide what could be "
             "moved; try --register, --ground, or another --method."

@@ -5,6 +5,9 @@ from pathlib import Path
 from diffclust.cli.commands import fit
 from diffclust.cli.export import export, mark_export
 from diffclust.cli.options import Align, Export, Fit
+from diffclust.plotting import as_picture, displayable
+from diffclust.storage import checkpoint
+from diffclust.storage.staging import staged_file
 
 
 def align(options: Align) -> None:
@@ -25,5 +28,7 @@ def align(options: Align) -> None:
     run = str(out / "run")
     fit(Fit(**{**vars(options), "out": run}, clusters=1, settings={"num_restarts": 1}))
     export(Export(run, "aligned", str(out / "aligned"), overwrite=replace))
-    export(Export(run, "prototypes", str(out / "mean.png"), overwrite=replace))
+    (mean,) = checkpoint.load(run).prototypes
+    with staged_file(str(out / "mean.png"), overwrite=replace) as path:
+        as_picture(displayable(mean, own_range=True)).save(path, format="png")
     mark_export(out, "align", run)

@@ -34,6 +34,8 @@ _PLAIN_MESSAGES = {
     r"invalid literal for int\(\) with base 10: ('.*?')": r"\1 is no integer",
     r"could not convert string to float: ('.*?')": r"\1 is no number",
     r"Expected one of \(.*?\)": _choices,
+    r"or misplaced options: Arguments are applied .*? can matter ": "options: ",
+    r" \(applied to diffclust [a-z]+\)": "",
 }
 """Patterns in messages of the parser, and their replacements."""
 
@@ -143,8 +145,9 @@ def _parse(arguments: list[str]) -> Options:
         message = re.sub("^Error parsing", "cannot parse", condense(printed.getvalue()))
         for form, words in _PLAIN_MESSAGES.items():
             message = re.sub(form, words, message)
-        for given in arguments:  # another command's option, which tyro proposes for itself
-            message = message.removesuffix(f"; Perhaps you meant: {given}")
+        for given in (word for word in arguments if word.startswith("--")):
+            # Another command's, which is proposed for itself.
+            message = re.sub(rf"; Perhaps you meant: (.*, )?{re.escape(given)}\b.*", "", message)
         raise ValueError(f"{message}; see diffclust{command} --help") from None
     if method is not None:
         settings = cli_options.settings_from(method, options.settings)

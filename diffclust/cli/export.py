@@ -43,7 +43,9 @@ class _Export:
     @property
     def noun(self) -> str:
         """What samples are called, in the plural."""
-        return plural(METHODS[self.run.summary["method"]].words.noun)
+        is_sound = self.run.summary["source"].get("rate") is not None
+        method = METHODS[self.run.summary["method"]]
+        return plural("recording" if is_sound else method.words.noun)
 
     def folder(self, cluster: int) -> Path:
         """The folder of a cluster, or a file's path without its ending."""
@@ -193,7 +195,7 @@ def _aligned(job: _Export) -> str:
             "prototypes"
         )
     if result.outcome.assignment.params.shape[1] == 0:
-        raise ValueError(f"{method} moves nothing, so no image is aligned")
+        raise ValueError(f"{method} moves nothing, so there is nothing to align")
     if not job.ending and result.sample_kind != "image":
         raise ValueError(f"aligned {job.noun} are no images; give an --out that ends in .npz")
     result, dataset = assign_again(job.run, result, job.options.source, job.bar)

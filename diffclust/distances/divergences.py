@@ -42,11 +42,11 @@ def alpha_divergence(
         # KL(p‖q) weighs the means by Σ_q, which is the identity here, KL(q‖p) by Σ_p.
         ratios = values if alpha < 0 else -values / (1.0 + values)
         shift = squares if alpha < 0 else squares / (1.0 + values)
-        return 0.5 * jnp.sum(jnp.maximum(ratios - jnp.log1p(ratios), 0.0) + shift)
+        return 0.5 * jnp.sum(_not_negative(ratios - jnp.log1p(ratios)) + shift)
     share = 0.5 * (1.0 - alpha)
     exponent, is_finite = _log_affinity(values, squares, share)
     divergence = -jnp.expm1(exponent) / (share * (1.0 - share))
-    return jnp.where(is_finite, jnp.maximum(divergence, 0.0), jnp.inf)
+    return jnp.where(is_finite, _not_negative(divergence), jnp.inf)
 
 
 def kullback_leibler(p: Gaussian, q: Gaussian) -> Scalar:
@@ -82,7 +82,7 @@ def bhattacharyya(p: Gaussian, q: Gaussian) -> Scalar:
         Bhattacharyya, On a measure of divergence between two statistical populations (1943).
     """
     exponent, _ = _log_affinity(*_in_frame_of_second(p, q), 0.5)
-    return jnp.maximum(-exponent, 0.0)
+    return _not_negative(-exponent)
 
 
 def hellinger(p: Gaussian, q: Gaussian) -> Scalar:
@@ -122,3 +122,8 @@ def _log_affinity(values: Array, squares: Array, share: float) -> tuple[Scalar, 
     mixed = jnp.where(is_finite, mixed, 0.0)
     widths = jnp.log1p(mixed) - rest * jnp.log1p(values)
     return -0.5 * jnp.sum(share * rest * squares / (1.0 + mixed) + widths), is_finite
+
+
+def _not_negative(value: Array) -> Array:
+    """Lifts rounding below zero to zero; at zero, unlike the maximum, it has all derivatives."""
+    return jnp.where(value < 0.0, 0.0, value)

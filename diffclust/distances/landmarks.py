@@ -46,7 +46,8 @@ class LandmarkDistance(AbstractDistance):
     Attributes:
         between: Distance of two landmarks: a name of `LANDMARK_DISTANCES`, or a function of two
             Gaussians.
-        norm: "l1" adds up the distances, "l2" is the root of the sum of their squares.
+        norm: "l1" adds up the distances, "l2" is the root of the sum of their squares; its second
+            derivatives leave out landmarks that agree.
 
     References:
         Shape K-means, Eqs. 13 and 14.

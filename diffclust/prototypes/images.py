@@ -140,7 +140,10 @@ def _unit_norm_minimiser(
 
 
 def _with_slope(multiplier: Scalar, solution: Callable[[Scalar], Array]) -> Scalar:
-    """The multiplier, with the derivative that the constraint of unit norm gives it."""
+    """The multiplier, with the derivative that the constraint of unit norm gives it.
+
+    With the first one only: second derivatives through pixel weights are wrong.
+    """
 
     def squared(at: Scalar) -> Scalar:
         return jnp.sum(solution(at) ** 2)

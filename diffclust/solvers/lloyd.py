@@ -71,6 +71,7 @@ class Lloyd(AbstractSolver):
         warm_starts: How many candidates' params are remembered of each sample. At least one, or
             the objective may rise between passes.
         adjoint: How losses are differentiated; see `diffclust.solvers.base.Adjoint`.
+        adapts: Whether a reduction that follows the samples is updated after every pass.
 
     References:
         Cosentino et al., DI K-means, Algorithm 2; Lloyd (1982).
@@ -82,6 +83,7 @@ class Lloyd(AbstractSolver):
     reduction: AbstractReduction = HardMinimum()  # pyright: ignore[reportIncompatibleMethodOverride]
     warm_starts: int = eqx.field(static=True, default=1, kw_only=True)
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
+    adapts: bool = eqx.field(static=True, default=True, kw_only=True)
 
     def __post_init__(self):
         """Takes the energy's family where none is given, and all clusters for soft memberships."""
@@ -202,6 +204,8 @@ class Lloyd(AbstractSolver):
             statistics = self._statistics(learned.clusters, batch.samples, alignment, share)
         sums = reduction.statistics(alignment.energy, batch.weight, alignment.cluster)
         margin = jax.vmap(lambda a: a.margin)(alignment)
+        if not reduction.is_hard and alignment.energy.shape[1] > 1:
+            margin = reduction(alignment.energy[:, 1:]) - loss
         margin = jnp.where(jnp.isfinite(margin), margin, 0.0)
         penalties = jax.vmap(self.energy.penalties)(alignment.params[:, 0])
         totals = product(membership.T, jnp.column_stack([loss, margin, penalties]))
@@ -293,7 +297,7 @@ class Lloyd(AbstractSolver):
         prototype = self.family.update(state.statistics, clusters.prototype)
         clusters = eqx.tree_at(lambda c: c.prototype, clusters, prototype)
         objective = state.learned.objective
-        if self.reduction.is_adaptive:
+        if self.reduction.is_adaptive and self.adapts:
             objective = objective.update(state.tally.reduction)
         cleared = empty_state(self, Learned(clusters, state.learned.shared, objective))
         statistics = state.statistics if keep else cleared.statistics

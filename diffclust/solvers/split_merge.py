@@ -59,12 +59,19 @@ def power_iteration(
         A vector of length one; zero where all rows are.
     """
     tiny = jnp.finfo(centred.dtype).tiny
+    centred = centred * _power_of_two(jnp.max(jnp.abs(centred)))
 
     def step(_: Array | int, direction: Float[Array, " features"]) -> Float[Array, " features"]:
         direction = centred.T @ (centred @ direction)
         return direction / jnp.maximum(jnp.sqrt(jnp.sum(direction**2)), tiny)
 
     return jax.lax.fori_loop(0, iterations, step, centred[jnp.argmax(jnp.sum(centred**2, axis=1))])
+
+
+def _power_of_two(size: Float[Array, ""]) -> Float[Array, ""]:
+    """The power of four by which a number becomes about one: a product with it rounds nothing."""
+    exponent = jnp.frexp(size)[1]
+    return jnp.ldexp(jnp.ones_like(size), -2 * (exponent // 2))
 
 
 def _flat(tree: PyTree) -> Float[Array, "n numbers"]:
@@ -85,6 +92,7 @@ def _half_weights(
     Returns:
         Shares that sum to one on each side; zero where a side has no rows.
     """
+    weight = weight * _power_of_two(jnp.max(weight))
     mean = (weight @ rows) / jnp.maximum(jnp.sum(weight), 1e-30)
     centred = (rows - mean[None]) * jnp.sqrt(weight)[:, None]
     direction = power_iteration(centred, iterations=iterations)
@@ -167,6 +175,9 @@ def try_split(
     state = _halved(solver, samples, moved, share, run.learned, place)
     memory = tuple(solver.init_memory(part.own_size, 2, params.dtype) for _ in range(part.count))
     stopping = Stopping(settings.split_passes, 1e-3)
+    if solver.reduction.is_adaptive:
+        # By the samples of one cluster it would become another objective.
+        solver = dataclasses.replace(solver, adapts=False)
     trial = lloyd_iterations(solver, part, state, memory, stopping)
     before = float(np.sum(losses * weight[some]))
     scale = float(weight[members].sum() / weight[some].sum())

@@ -47,8 +47,7 @@ def check_reduction(
         # Two passes bring it to a state that is not the first.
         first_pass = _law_of_sums(name, reduction.init(candidates, scores.dtype), *given)
         reduction = _law_of_sums(name, first_pass, *given)
-    learned = reduction.init(candidates, scores.dtype)
-    offsets = reduction.offsets(None if reduction.is_adaptive else learned, candidates)
+    offsets = reduction.offsets(reduction.init(candidates, scores.dtype), candidates)
     if offsets is not None:
         law = f"{name}: offsets are one finite number a cluster"
         require(offsets.shape == (candidates,) and bool(np.isfinite(offsets).all()), law)

@@ -48,6 +48,7 @@ def test_moved_bars(key: jax.Array) -> None:
     assert "next to nothing" not in describe_movement(actual)
 
 
+@pytest.mark.slow
 def test_one_cluster_is_compared_with_no_method(key: jax.Array) -> None:
     images = bars(8, 3)
     model = AffineInvariantKMeans(1, num_restarts=1, max_passes=2)

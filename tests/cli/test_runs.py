@@ -573,4 +573,5 @@ def test_a_finished_sweep_has_nothing_to_go_on_with(run: Run) -> None:
     assert (status, out) == (0, "swept holds a finished sweep; there is nothing to go on with\n")
     assert "whose seed is 0, not 1;" in refused(run, *sweep, "--resume", "--seed", "1")
     assert Path("swept", "summary.json").read_bytes() == before
-    assert "meant" not in refused(run, *sweep, "--no-report")
+    err = refused(run, *sweep, "--no-report")
+    assert err == "error: Unrecognized options: --no-report; see diffclust sweep --help\n"

@@ -109,3 +109,15 @@ def test_zero_at_equality_with_gradient_zero():
         assert float(divergence(p, p)) == 0.0
         slope = jax.tree.leaves(jax.grad(divergence)(p, p))
         assert all((np.asarray(leaf) == 0).all() for leaf in slope)
+
+
+@pytest.mark.parametrize("alpha", [-1.0, 0.0, 0.5, 1.0])
+def test_the_hessian_where_both_agree_is_the_fisher_information(alpha):
+    with jax.enable_x64(True):
+        at = DiagonalGaussian(jnp.asarray([0.3]), jnp.asarray([2.0]))
+
+        def apart(moved):
+            return alpha_divergence(DiagonalGaussian(moved[:1], moved[1:]), at, alpha=alpha)
+
+        hessian = jax.jit(jax.hessian(apart))(jnp.asarray([0.3, 2.0]))
+        np.testing.assert_allclose(hessian, np.diag([0.5, 0.125]), atol=1e-9)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffclust.solvers.split_merge import power_iteration
+from diffclust.solvers.split_merge import _half_weights, power_iteration
 
 
 @pytest.mark.parametrize("x64", [False, True])
@@ -36,3 +36,15 @@ def test_few_steps_tell_more_than_none() -> None:
 def test_equal_rows_have_no_direction() -> None:
     result = power_iteration(jnp.zeros((6, 3)), iterations=8)
     np.testing.assert_array_equal(result, np.zeros(3))
+
+
+@pytest.mark.parametrize("exponent", [-60, 20, 60])
+def test_halves_do_not_depend_on_units(exponent: int) -> None:
+    rng = np.random.default_rng(0)
+    rows, weight = rng.normal(size=(40, 5)).astype(np.float32), rng.uniform(0.5, 1, 40)
+    given = jnp.asarray(rows), jnp.asarray(weight, jnp.float32)
+    factor = jnp.float32(2.0**exponent)
+    expected = _half_weights(*given, iterations=12)
+    assert 5 < int((expected[0] > 0).sum()) < 35
+    for scaled in ((given[0] * factor, given[1]), (given[0], given[1] * factor)):
+        np.testing.assert_array_equal(_half_weights(*scaled, iterations=12), expected)

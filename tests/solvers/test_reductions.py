@@ -628,3 +628,18 @@ def test_whole_fits_map_over_bootstrap_resamples() -> None:
     same = kind[:, None] == kind[None]
     assert together[same].mean() > 0.85
     assert together[~same].mean() < 0.15
+
+
+def test_moves_follow_what_is_trimmed() -> None:
+    # Four groups and a tenth of outliers, to which a start may give a cluster of their own.
+    rng, places = np.random.default_rng(0), np.array([[0, 0], [12, 0], [0, 12], [12, 12]])
+    points = rng.normal(size=(80, 2)) * 0.5 + places[np.arange(80) % 4]
+    outliers = np.array([[-40.0, -40.0]]) + rng.normal(size=(8, 2)) * 6
+    samples = np.concatenate([points, outliers])[:, None, None]
+    energy, aligner = TransformedDistance(Identity()), NoAlignment(candidates=4)
+    solver = Lloyd(energy, aligner, reduction=Trimmed(0.12, jnp.asarray(1e6)))
+    model = Clustering(4, solver, seeding="random", num_restarts=1)
+    for seed in (0, 2):
+        groups = model.fit(samples, key=jax.random.key(seed)).assignments[:80].reshape(20, 4)
+        assert (groups == groups[0]).all()
+        assert len(set(groups[0])) == 4
