@@ -152,6 +152,7 @@ def test_graphs_tell_of_registration_and_of_plain_kmeans(key: jax.Array, name: s
     assert f"(the images as they came), {figures['registered_kmeans_ari']:.2f} (registered)" in text
 
 
+@pytest.mark.slow
 def test_a_graph_that_adds_nothing_says_so(key: jax.Array) -> None:
     images = bars(24, 0)
     model = ProjectedScatteringSpectralClustering(2, register="none", **SPECTRAL)

@@ -42,7 +42,9 @@ def test_by_distances_where_these_decide(key: jax.Array) -> None:
     np.testing.assert_array_equal(conformal_p_values(result, new), by_distance)
 
 
-@pytest.mark.parametrize("affinity", ["graph", "representatives"])
+@pytest.mark.parametrize(
+    "affinity", ["graph", pytest.param("representatives", marks=pytest.mark.slow)]
+)
 def test_a_graph_knows_strangers_by_their_neighbours(key: jax.Array, affinity: str) -> None:
     """In the embedding every image lies near some centre: noise lay among the digits."""
     images = np.zeros((100, 16, 16, 1), np.float32)

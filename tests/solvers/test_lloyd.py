@@ -112,7 +112,7 @@ def monotone_passes(name: str):
     "name",
     [
         "affine-jacobian",
-        "spline",
+        pytest.param("spline", marks=pytest.mark.slow),
         pytest.param("affine", marks=pytest.mark.slow),
         pytest.param("spline-jacobian", marks=pytest.mark.slow),
     ],

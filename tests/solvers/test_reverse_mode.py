@@ -112,7 +112,7 @@ def slow_but(quick: set[str], names: Iterable[str]) -> list[Any]:
     return [n if n in quick else pytest.param(n, marks=pytest.mark.slow) for n in names]
 
 
-@pytest.mark.parametrize("name", slow_but({"kmeans", "clustering"}, LLOYD))
+@pytest.mark.parametrize("name", slow_but({"clustering"}, LLOYD))
 def test_fits_by_lloyds_algorithm(name: str) -> None:
     with jax.enable_x64(True):
         draw, setting, make = LLOYD[name]
