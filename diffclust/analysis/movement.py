@@ -84,7 +84,7 @@ def movement(
     if result.outcome.assignment.params.shape[1] and method.moves != "nothing":
         figures |= _alignment(result, chosen, part)
     if result.model.num_clusters == 1:
-        return figures  # every method agrees
+        return figures  # on one cluster every method agrees
     if not method.comparable or isinstance(every, ImageSource):
         return figures | _agreement_with_kmeans(result, every)
     if method.moves == "nothing":

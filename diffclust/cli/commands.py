@@ -260,7 +260,7 @@ def predict(options: Predict) -> None:
         model = os.path.abspath(options.model)
         about["more"] = {
             "model": model,
-            "model_crc32": checkpoint.learned_checksum(fitted),
+            "model_crc32": checkpoint.prototypes_checksum(fitted),
             "cluster_labels": options.cluster_labels,
         }
         about["title"] = f"{dataset.name}, assigned by a model that was fitted before"

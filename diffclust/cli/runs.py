@@ -30,8 +30,8 @@ from diffclust.storage import checkpoint
 from diffclust.storage.snapshots import SnapshotFolder, locked
 from diffclust.storage.staging import check_target, read_object, staged
 
-_FOUND = ("rate", "seconds")
-"""Options of recordings that are found in the first one where they are not given."""
+_FROM_FIRST = ("rate", "seconds")
+"""Options that are taken from the first recording where they are not given."""
 
 _SUMMARY, _ASSIGNMENTS = "summary.json", "assignments.csv"
 
@@ -216,7 +216,7 @@ class SavedRun:
         """
         folder, expected = self.summary.get("model", self.folder), self.summary.get("model_crc32")
         result = checkpoint.load(folder)
-        if expected not in (None, checkpoint.learned_checksum(result)):
+        if expected not in (None, checkpoint.prototypes_checksum(result)):
             raise ValueError(
                 f"{str(folder)!r} was fitted anew since {str(self.folder)!r} was predicted by it; "
                 "predict again"
@@ -363,9 +363,11 @@ class SavedStates:
         summary, shown, options = summary_of(self._out), repr(self._options.out), self._options
         source = summary.get("source", {})
         found = {**summary, **summary.get("settings", {}), **source}
-        # What is automatic is chosen by the fit, and of recordings found in the first one.
+        # What was not given may have been chosen by the fit.
         settings = {n: v for n, v in self._model.settings().items() if v not in (None, "auto")}
-        given = {"method", "seed", *source} - {n for n in _FOUND if vars(options).get(n) is None}
+        given = {"method", "seed", *source} - {
+            n for n in _FROM_FIRST if vars(options).get(n) is None
+        }
         asked = {"k": options.clusters} | {n: v for n, v in vars(options).items() if n in given}
         asked = json.loads(json.dumps(asked | settings))
         refuse_other(shown, found, asked)

@@ -142,7 +142,7 @@ def sweep(options: Sweep) -> None:
     out = Path(options.out)
     if options.resume and not options.overwrite and is_run(out, "sweep"):
         finished = summary_of(out)
-        found = {**finished, **finished["source"], **finished.get("tried", {})}
+        found = {**finished, **finished.get("source", {}), **finished.get("tried", {})}
         refuse_other(repr(options.out), found, _asked(options))
         print(f"{options.out} holds a finished sweep; there is nothing to go on with")
         return

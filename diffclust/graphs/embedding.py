@@ -14,6 +14,7 @@ from diffclust.linalg import flip_signs
 from diffclust.types import Key
 
 _LEAST_EIGENVALUE = 1e-3
+"""The least eigenvalue that is divided by."""
 
 _DENSE = 1500
 """Up to this many samples the eigenproblem is solved in full: no iteration can fail."""
@@ -82,8 +83,8 @@ class SpectralEmbedding:
     def extend(self, affinities: "scipy.sparse.csr_array") -> Float[np.ndarray, "m vectors"]:
         """Rows of new samples by Nyström's formula: y = D⁻¹ A v / λ, scaled to unit length.
 
-        Vectors whose λ is zero or below do not count: what is near to a new sample, and to itself,
-        says nothing of them.
+        Vectors of eigenvalues below 0.001 are left out: a new sample is near to its own copy among
+        the references, which the graph's samples are not, and a negative λ would turn its sign.
 
         Args:
             affinities: Affinities of new samples to the references, `(m, references)`: to the

@@ -255,7 +255,7 @@ def _each(
 ) -> np.ndarray:
     """A function of one image for each of many, some at once."""
     index = np.arange(len(images)) if index is None else index
-    # Of few sizes, for each of which it is compiled; fewer than 64 would be rounded otherwise.
+    # Of few sizes, for each of which it is compiled. XLA rounds batches below 64 differently.
     most = largest_read(_COPIES * int(np.prod(images.shape[1:])))
     size = min(most, max(64, 1 << (len(index) - 1).bit_length()))
     parts = []

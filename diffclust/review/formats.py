@@ -12,7 +12,7 @@ import numpy as np
 from diffclust.models import Result
 from diffclust.report.text import plain
 from diffclust.review.edits import Review
-from diffclust.storage.arrays import checksum
+from diffclust.storage.checkpoint import prototypes_checksum
 from diffclust.storage.staging import read_object
 
 _LONGEST = 200
@@ -142,7 +142,12 @@ def cluster_labels(review: Review, result: Result, nouns: str) -> dict[str, Any]
     if moved:
         note += f"; that {moved} {nouns} were moved or split off by hand changes no cluster"
     labels = [labelling.label(home) for home in labelling.homes]
-    return {"labels": labels, "prototypes": _prototypes(result), "moved": moved, "note": note}
+    return {
+        "labels": labels,
+        "prototypes": prototypes_checksum(result),
+        "moved": moved,
+        "note": note,
+    }
 
 
 def read_cluster_labels(path: str, result: Result) -> tuple[list[str], str]:
@@ -162,11 +167,7 @@ def read_cluster_labels(path: str, result: Result) -> tuple[list[str], str]:
     labels, remedy = content.get("labels"), "give labels.json, which 'diffclust review' exports"
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise ValueError(f"{path!r} holds no labels of clusters; {remedy}")
-    same = content.get("prototypes") == _prototypes(result)
+    same = content.get("prototypes") == prototypes_checksum(result)
     if not same or len(labels) != result.model.num_clusters:
         raise ValueError(f"{path!r} holds labels of another model's clusters; {remedy}")
     return labels, plain(content.get("note", ""))
-
-
-def _prototypes(result: Result) -> int:
-    return checksum(np.asarray(result.prototypes))

@@ -59,7 +59,7 @@ def power_iteration(
         A vector of length one; zero where all rows are.
     """
     tiny = jnp.finfo(centred.dtype).tiny
-    centred = centred * _power_of_two(jnp.max(jnp.abs(centred)))
+    centred = centred * _exact_scale(jnp.max(jnp.abs(centred)))
 
     def step(_: Array | int, direction: Float[Array, " features"]) -> Float[Array, " features"]:
         direction = centred.T @ (centred @ direction)
@@ -68,8 +68,8 @@ def power_iteration(
     return jax.lax.fori_loop(0, iterations, step, centred[jnp.argmax(jnp.sum(centred**2, axis=1))])
 
 
-def _power_of_two(size: Float[Array, ""]) -> Float[Array, ""]:
-    """The power of four by which a number becomes about one: a product with it rounds nothing."""
+def _exact_scale(size: Float[Array, ""]) -> Float[Array, ""]:
+    """The power of four that brings a number to about one; a product with it is exact."""
     exponent = jnp.frexp(size)[1]
     return jnp.ldexp(jnp.ones_like(size), -2 * (exponent // 2))
 
@@ -92,7 +92,7 @@ def _half_weights(
     Returns:
         Shares that sum to one on each side; zero where a side has no rows.
     """
-    weight = weight * _power_of_two(jnp.max(weight))
+    weight = weight * _exact_scale(jnp.max(weight))
     mean = (weight @ rows) / jnp.maximum(jnp.sum(weight), 1e-30)
     centred = (rows - mean[None]) * jnp.sqrt(weight)[:, None]
     direction = power_iteration(centred, iterations=iterations)

@@ -127,17 +127,16 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
     )
 
 
-def learned_checksum(result: Result) -> int:
-    """A number that tells whether a model was fitted anew since.
+def prototypes_checksum(result: Result) -> int:
+    """A number that tells whether it is the same fit.
 
     Args:
-        result: The fitted model.
+        result: A fitted model of samples that are arrays.
 
     Returns:
-        The CRC-32 of all that was learned, in single precision whatever it was loaded in.
+        The CRC-32 of its prototypes, in single precision whatever they were loaded in.
     """
-    leaves = jax.tree.leaves(result.outcome.learned)
-    return checksum(np.array([checksum(np.asarray(leaf, np.float32)) for leaf in leaves]))
+    return checksum(np.asarray(result.prototypes, np.float32))
 
 
 def _prototype_arrays(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -163,7 +163,7 @@ class AbstractSpatialTransform(AbstractTransform):
         coordinates = self.bind_map(pixel_grid(height, width))
 
         def apply(params: Params, image: Image) -> Image:
-            # Of a lower precision than the grid where JAX's default is double.
+            # The grid is in JAX's default precision, which may be double where images are single.
             dtype = jnp.promote_types(params.dtype, image.dtype)
             return bilinear_sample(image, coordinates(params).astype(dtype), boundary=self.boundary)
 
