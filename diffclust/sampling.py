@@ -263,9 +263,11 @@ def low_pass(
         for side in image.shape[:-1]
     ]
     if len(matrices) == 2:
-        return jnp.einsum("ih,hwc,jw->ijc", matrices[0], image, matrices[1])
+        rows, columns = matrices
+        return jnp.einsum("ih,hwc,jw->ijc", rows, image, columns, precision="highest")
     for axis, matrix in enumerate(matrices):
-        image = jnp.moveaxis(jnp.tensordot(matrix, image, (1, axis)), 0, axis)
+        moved = jnp.tensordot(matrix, image, (1, axis), precision="highest")
+        image = jnp.moveaxis(moved, 0, axis)
     return image
 
 

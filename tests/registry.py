@@ -33,6 +33,10 @@ from diffclust.transforms import (
 )
 from diffclust.types import Image, Key, Params
 
+EMPTY_ARRAYS_CRASH = jax.__version_info__[:2] == (0, 11)
+"""Whether JAX's own `pmap` and `shard_map` end the process where an array without elements, such as
+the parameters of no transform, goes in and out again. `diffclust.parallel.sharded` is safe."""
+
 QUICK = Descent((Stage(3, blur=1 / 14, affine=True), Stage(4)))
 """An aligner that compiles and runs quickly."""
 

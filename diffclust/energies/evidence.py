@@ -11,6 +11,8 @@ of neighbouring pixels are correlated, so the noise counts as many independent p
 covariance's participation ratio says, not as many as there are.
 """
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,6 +21,8 @@ from jaxtyping import Array, Float
 from diffclust._renamed import renamed_keywords
 from diffclust.energies.base import AbstractPairEnergy
 from diffclust.types import Scalar
+
+_einsum = partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 
 class FitStatistics(eqx.Module):
@@ -92,7 +96,7 @@ def effective_pixels(residuals: Float[Array, "n pixels"]) -> Scalar:
 
 def _precisions(fit: FitStatistics, given: Hyperparameters) -> tuple[Array, Array]:
     """Precision matrices of the warps of each cluster: of the prior and of the posterior."""
-    prior = jnp.einsum("kt,tij->kij", given.precision, fit.forms)
+    prior = _einsum("kt,tij->kij", given.precision, fit.forms)
     return prior, fit.hessian / given.noise + prior
 
 
@@ -130,8 +134,8 @@ def em_step(fit: FitStatistics, given: Hyperparameters, *, shared: bool = True) 
         MacKay (1992), Bayesian interpolation; Cosentino et al., ST K-means, Sec. 6.
     """
     covariance = jnp.linalg.inv(_precisions(fit, given)[1])
-    uncertainty = jnp.einsum("kij,kji->k", fit.hessian, covariance)
-    sizes = fit.sizes + fit.count[:, None] * jnp.einsum("tij,kji->kt", fit.forms, covariance)
+    uncertainty = _einsum("kij,kji->k", fit.hessian, covariance)
+    sizes = fit.sizes + fit.count[:, None] * _einsum("tij,kji->kt", fit.forms, covariance)
     total = jnp.sum(fit.count)
     noise = jnp.sum(fit.distance + fit.count * uncertainty) / (total * fit.pixels)
     values = jnp.linalg.eigvalsh(fit.forms)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from diffclust.parallel import processes
 from diffclust.parallel.processes import num_processes, row_counts, spans
@@ -490,9 +490,33 @@ def map_rows_on_host(function: Callable, everywhere: PyTree, rows: PyTree, mesh:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], result)
 
 
-def _mapped(function: Callable, mesh: Mesh, takes: PyTree, gives: PyTree) -> Callable:
-    # With the check, a gradient by what is on all devices would be summed over them twice.
-    return jax.shard_map(function, mesh=mesh, in_specs=takes, out_specs=gives, check_vma=False)
+def _mapped(function: Callable, mesh: Mesh, takes: tuple, gives: PyTree) -> Callable:
+    """`function` by every device, its arrays shared out as `takes` and `gives` say."""
+
+    def run(*given: PyTree) -> PyTree:
+        # JAX 0.11 ends the process where an array without elements goes in and out again.
+        kept, empty = eqx.partition(given, lambda leaf: leaf.size > 0)
+
+        def local(*kept: PyTree) -> PyTree:
+            own = (_own_empty(tree, spec, mesh) for tree, spec in zip(empty, takes, strict=True))
+            return function(*eqx.combine(kept, tuple(own)))
+
+        # With the check, a gradient by what is on all devices would be summed over them twice.
+        mapped = jax.shard_map(local, mesh=mesh, in_specs=takes, out_specs=gives, check_vma=False)
+        return mapped(*kept)
+
+    return run
+
+
+def _own_empty(tree: PyTree, spec: PartitionSpec, mesh: Mesh) -> PyTree:
+    """What a device has of arrays without elements."""
+    devices = mesh.size if spec == _ROWS else 1
+
+    def own(leaf: Array) -> Array:
+        rows, *rest = leaf.shape
+        return jnp.zeros((rows // devices, *rest), leaf.dtype)
+
+    return jax.tree.map(own, tree)
 
 
 def check_batch_size(batch_size: int, mesh: Mesh | None) -> None:

@@ -200,19 +200,18 @@ def rates(rows: Sequence[Row]) -> list[str]:
     """Judged pairs and scattering transforms a second."""
     pairs = (figures_of(rows, "pairs") or [{}])[-1]
 
-    def fastest(name: str) -> str:
-        result = (figures_of(rows, name) or [{}])[-1]
-        sizes = [row for row in result.values() if isinstance(row, dict)]
-        if not sizes:
-            return DASH
-        return f"{max(float(np.median(row['images_a_second'])) for row in sizes):,.0f}"
+    def scattered(name: str) -> str:
+        figures = next((row["figures"] for row in rows if row["name"] == name), {})
+        sizes = {size: row for size, row in figures.items() if isinstance(row, dict)}
+        medians = (f"{float(np.median(sizes[s]['images_a_second'])):,.0f}" for s in sizes)
+        return " / ".join(medians) or DASH
 
     def judged(result: Row | None) -> str:
         return f"{result['pairs_a_second']:,}" if result else DASH
 
     body = [(f"pairs judged: {k}", judged(pairs.get(k)), f"{v:,}") for k, v in CPU_PAIRS.items()]
     body += [
-        (f"images scattered: `{name}`", fastest(name), f"{cpu:,}")
+        (f"images scattered: `{name}`, batches of 256 / 1,024 / 4,096", scattered(name), f"{cpu:,}")
         for name, cpu in CPU_SCATTERING.items()
     ]
     return lines_of(("a second", "GPU", "2 CPU cores"), body)
@@ -253,7 +252,7 @@ def rest(rows: Sequence[Row]) -> list[str]:
         if (versions := row.get("versions"))
     }
     where = "; ".join(sorted(machines))
-    lines.append(f"Machine: {where}." if where else "**Not run yet: no GPU was at hand.**")
+    lines.append(f"Machine: {where}." if where else "**Not run yet.**")
     return lines
 
 

@@ -35,8 +35,11 @@ def graph_of(points: np.ndarray, neighbours: int = 8) -> scipy.sparse.csr_array:
 
 def parts(number: int, size: int) -> scipy.sparse.csr_array:
     """Complete graphs side by side."""
-    block = np.ones((size, size)) - np.eye(size)
-    return scipy.sparse.csr_array(scipy.sparse.block_diag([block] * number))
+    return side_by_side(*[scipy.sparse.csr_array(np.ones((size, size)) - np.eye(size))] * number)
+
+
+def side_by_side(*graphs: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    return scipy.sparse.block_diag(graphs, format="csr")
 
 
 def dense_eigenproblem(graph: scipy.sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
@@ -188,7 +191,7 @@ def test_more_parts_than_clusters(way: str, key) -> None:
 
 def test_large_parts_come_before_small_ones(way: str, key) -> None:
     del way
-    graph = scipy.sparse.csr_array(scipy.sparse.block_diag([parts(20, 2), parts(2, 50)]))
+    graph = side_by_side(parts(20, 2), parts(2, 50))
     result = spectral_embedding(graph, 2, key=key)
     assert not result.vectors[:40].any()
     clusters = kmeans(result.vectors[40:], 2, key=key)
@@ -197,7 +200,7 @@ def test_large_parts_come_before_small_ones(way: str, key) -> None:
 
 def test_samples_without_any_affinity(way: str, key) -> None:
     del way
-    graph = scipy.sparse.csr_array(scipy.sparse.block_diag([parts(3, 78), np.zeros((6, 6))]))
+    graph = side_by_side(parts(3, 78), scipy.sparse.csr_array((6, 6)))
     result = spectral_embedding(graph, 3, key=key)
     assert np.isfinite(result.vectors).all()
     assert not result.vectors[234:].any()
