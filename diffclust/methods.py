@@ -167,6 +167,20 @@ METHODS: dict[str, Method] = {
             streams=False,
             analogue=ALIGNING,
         ),
+        _spectral(
+            "series-spectral",
+            "SeriesSpectralClustering",
+            "spectral clustering of series",
+            sample_kind="series",
+            moves="samples",
+            words=dataclasses.replace(
+                _EMBEDDED,
+                empty="no series was put into it",
+                noun="series",
+                prototype="mean series",
+            ),
+            analogue="di-spectral",
+        ),
     )
 }
 """Every method by name."""
@@ -179,6 +193,16 @@ OWN = Method(
     words=Words(empty="no sample is nearest to this prototype", noun="sample"),
 )
 """What a model of the user's own is called."""
+
+OWN_GRAPH = _spectral(
+    "spectral-clustering",
+    "SpectralClustering",
+    "spectral clustering of one's own",
+    sample_kind="any",
+    moves="samples",
+    words=dataclasses.replace(_EMBEDDED, empty="no sample was put into it", noun="sample"),
+)
+"""The same of a graph of its own."""
 
 
 def plural(one: str) -> str:
@@ -211,14 +235,14 @@ def method_of(model: type) -> Method:
     return every[next((kind.__name__ for kind in model.__mro__ if kind.__name__ in every), "")]
 
 
-def method_of_table(held: Literal["landmarks", "series"]) -> Method:
-    """The first method for what a file holds that is no file of images.
+def methods_of_table(held: Literal["landmarks", "series"]) -> list[Method]:
+    """The methods for what a file holds that is no file of images.
 
     Args:
         held: What `diffclust.data.landmarks.table_of` says of it.
 
     Returns:
-        The method.
+        The methods, first that which is taken where none is named.
     """
     kind = "shape" if held == "landmarks" else held
-    return next(method for method in METHODS.values() if method.sample_kind == kind)
+    return [method for method in METHODS.values() if method.sample_kind == kind]

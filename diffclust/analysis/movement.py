@@ -18,7 +18,7 @@ from diffclust.image_source import Images, ImageSource
 from diffclust.methods import METHODS, plural
 from diffclust.models.base import Result
 from diffclust.models.images import AbstractImageModel
-from diffclust.models.scattering import AbstractScatteringModel
+from diffclust.models.staged import AbstractStagedModel
 from diffclust.parallel import Data
 from diffclust.sampling import pixel_grid
 from diffclust.solvers.assign import assign_samples
@@ -134,7 +134,7 @@ def _own_distances(
     clusters: Array,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Sums the energies of images to their own clusters, aligned and with params of zero."""
-    solver = cast(AbstractScatteringModel, result.model).alignment_model().solver()
+    solver = cast(AbstractStagedModel, result.model).alignment_model().solver()
     learned = result.outcome.learned.clusters
 
     def of_one(

@@ -162,22 +162,22 @@ def _method_in(arguments: list[str], default: str) -> str | None:
     method = parser.parse_known_args(arguments)[0].method
     if method is None and {"-h", "--help"} & {*arguments}:
         return None
-    of_table = _method_of_table(arguments[1:2])
-    if of_table is not None and method in (None, of_table.analogue):
-        return of_table.name
+    of_table = [m for m in _methods_of_table(arguments[1:2]) if method in (None, m.analogue)]
+    if of_table:
+        return of_table[0].name
     # What is no method at all, tyro refuses.
     return method if method in cli_options.method_options() else default
 
 
-def _method_of_table(source: Sequence[str]) -> "Method | None":
-    """The method for what the first word after the command names; None for images."""
+def _methods_of_table(source: Sequence[str]) -> "list[Method]":
+    """The methods for what the first word after the command names; none of images."""
     if not source or not source[0].lower().endswith((".npz", ".csv", ".tps", ".ts")):
-        return None
+        return []
     from diffclust.data.landmarks import table_of
-    from diffclust.methods import method_of_table
+    from diffclust.methods import methods_of_table
 
     held = table_of(Path(source[0]))
-    return held and method_of_table(held)
+    return methods_of_table(held) if held else []
 
 
 def condense(box: str) -> str:

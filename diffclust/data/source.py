@@ -19,7 +19,7 @@ from diffclust.data.generated import affine_mnist, affnist_like, diffeo_mnist, m
 from diffclust.data.landmarks import table_of
 from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES
 from diffclust.data.tfds import PREFIX, load_tfds
-from diffclust.methods import method_of_table
+from diffclust.methods import methods_of_table
 
 DATA_DIR = "DIFFCLUST_DATA_DIR"
 """The environment variable that names the folder with `mnist.npz` and `usps.npz`."""
@@ -103,7 +103,7 @@ def _holds_recordings(path: Path) -> bool:
 def _load_file(source: str, options: LoadOptions) -> Dataset:
     path = Path(source)
     if (held := table_of(path)) is not None:
-        method = method_of_table(held)
+        method = methods_of_table(held)[0]
         raise DataError(
             f"source {source!r} holds {held}, not images; cluster them with --method "
             f"{method.name}, or in Python with {method.model}, from load_{held}."

@@ -14,6 +14,7 @@ from diffclust.models.dti import (
     TransformationInvariantKMeans,
 )
 from diffclust.models.gradient import AbstractGradientModel, PrototypeObjective, warped_prototypes
+from diffclust.models.graph import SpectralClustering
 from diffclust.models.images import AbstractImageModel, of_images, restored
 from diffclust.models.kmeans import (
     PUBLISHED_LANDMARKS,
@@ -26,7 +27,7 @@ from diffclust.models.kmeans import (
 from diffclust.models.mean_graph import Cut, cut_mean_graph, cuts_of_mean_graph, self_tuning_graphs
 from diffclust.models.own import Clustering
 from diffclust.models.scattering import AbstractScatteringModel, ScatteringKMeans
-from diffclust.models.series import SeriesKMeans
+from diffclust.models.series import SeriesKMeans, SeriesSpectralClustering
 from diffclust.models.settings import Training
 from diffclust.models.shapes import ShapeKMeans
 from diffclust.models.spectral import ProjectedScatteringSpectralClustering
@@ -59,7 +60,9 @@ __all__ = [
     "Result",
     "ScatteringKMeans",
     "SeriesKMeans",
+    "SeriesSpectralClustering",
     "ShapeKMeans",
+    "SpectralClustering",
     "Training",
     "TransformationInvariantKMeans",
     "cut_mean_graph",

@@ -5,35 +5,31 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 
 from diffclust import _validation
 from diffclust.alignment import (
     AbstractAligner,
     Descent,
-    InvariantDistance,
     PreconditionedLBFGS,
     PreparedDistance,
     Stage,
 )
 from diffclust.features import AbstractScattering, RotationInvariantScattering
-from diffclust.graphs import Neighbours, reranked
+from diffclust.graphs import Neighbours
 from diffclust.graphs.neighbours import neighbours_of
 from diffclust.graphs.refine import CandidateDistances, Direction, arranged
 from diffclust.image_source import Images
+from diffclust.models.graph import by_root, distance_of
 from diffclust.models.kmeans import DeformationInvariantKMeans, after_rotations, rotation_in
-from diffclust.models.scattering import reporter
 from diffclust.models.settings import Register, SplineSettings
 from diffclust.models.spectral import AbstractGraphModel
+from diffclust.models.staged import reporter
 from diffclust.parallel import Data, Description
 from diffclust.parallel.in_flight import Chunkwise
 from diffclust.registration import Frame
 from diffclust.solvers import Callback, Context, FitStage, Outcome, ignore
 from diffclust.transforms import Rotation
-
-_EXEMPLARS = 64
-"""Images from which the aligner's preconditioner is computed."""
 
 
 class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel):
@@ -131,10 +127,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         Returns:
             The distance of one image of unit norm to another.
         """
-        model = self.alignment_model()
-        penalty = jnp.asarray(model.penalty(), dtype=examples.dtype)
-        invariant = InvariantDistance(model.energy(), self.aligner())
-        return invariant.prepared(jnp.asarray(examples), penalty)
+        return distance_of(self.alignment_model(), self.aligner(), examples)
 
     def check(self, images: Images) -> None:
         """Refuses blank images, and images with fewer pixels than landmarks."""
@@ -183,8 +176,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         """
         units = unit_norm(images)
         others = None if references is None else unit_norm(references)
-        exemplars = (units if others is None else others)[:_EXEMPLARS]
-        pairs = (self.distance(exemplars), units, others, self.direction)
+        pairs = (self.distance(units if others is None else others), units, others, self.direction)
         return CandidateDistances(
             *pairs, mesh=data and data.mesh, report=reporter(callback, "pairs")
         )
@@ -239,24 +231,6 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 def _pairs_in(frame: Frame) -> str:
     """Name of the stage of pairs in a frame."""
     return "pairs place" if frame.place == "place" else "pairs"
-
-
-def by_root(
-    candidates: Sequence[Neighbours], squared: Sequence[np.ndarray]
-) -> tuple[Neighbours, ...]:
-    """Ranks all candidates by the roots of squared distances.
-
-    Args:
-        candidates: Candidates of every sample, for several lists.
-        squared: Their squared distances, in the same places.
-
-    Returns:
-        The candidates, nearest first.
-    """
-    return tuple(
-        reranked(near, np.sqrt(np.maximum(energy, 0.0)), near.num_neighbours)
-        for near, energy in zip(candidates, squared, strict=True)
-    )
 
 
 def unit_norm(images: np.ndarray) -> np.ndarray:

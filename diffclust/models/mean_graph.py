@@ -19,7 +19,7 @@ from diffclust.graphs import (
     strongest_bridges,
     weighted_graph,
 )
-from diffclust.models.scattering import FeatureClustering, reporter
+from diffclust.models.staged import FeatureClustering, reporter
 from diffclust.solvers import Callback, PointClusters, ignore, kmeans
 from diffclust.types import Key
 

@@ -2,19 +2,17 @@
 
 import abc
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float, PyTree
+from jaxtyping import Float
 
 from diffclust import _validation
 from diffclust._random import split_key
-from diffclust.energies import TransformedDistance
 from diffclust.features import AbstractScattering, PrincipalDirections, Scattering, drop_leading
 from diffclust.features.orthogonal_complement import (
     Normalisation,
@@ -26,24 +24,13 @@ from diffclust.image_source import Images
 from diffclust.models.images import AbstractImageModel
 from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.settings import PassSettings, removed_for
+from diffclust.models.staged import AbstractStagedModel, Extension, FeatureClustering, reporter
 from diffclust.parallel import Data, Description
-from diffclust.parallel.in_flight import all_rows
-from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers import (
-    Assignment,
     Callback,
     Context,
     FitStage,
-    LloydProblem,
     Outcome,
-    PointClusters,
-    Progress,
-    StagedProblem,
-    Stages,
-    Start,
-    Status,
-    aligned_means,
-    alignment_chunks,
     ignore,
     kmeans,
     nearest_centres,
@@ -55,70 +42,9 @@ _MOST_FEATURES = 16384
 """Their covariance then takes 2 GB in double precision."""
 
 _DIRECTIONS = ("feature_mean", "feature_scale", "feature_basis", "feature_variances")
-_POINTS = tuple(field.name for field in dataclasses.fields(PointClusters))
 
 
-def reporter(callback: Callback, *stage: str) -> Callable[..., None]:
-    """A report of chunks that calls a callback.
-
-    Args:
-        callback: Called after every chunk.
-        *stage: Name of the stage, or nothing where the function is given it first.
-
-    Returns:
-        A function of the chunks done and in all.
-    """
-    return functools.partial(_report, callback, *stage)
-
-
-def _report(callback: Callback, stage: str, done: int, total: int) -> None:
-    callback(Progress(stage, 0, 0, done, total))
-
-
-Extension = tuple[PointClusters, np.ndarray | None]
-"""Where new samples belong, and how poorly they conform, where the distances do not say it."""
-
-
-@dataclasses.dataclass(frozen=True)
-class FeatureClustering:
-    """A clustering of points in a feature space or an embedding.
-
-    Attributes:
-        points: The assignment of samples to centres.
-        loss: What was minimised.
-        extras: What assigning new samples needs, by name.
-        figures: Further numbers, by name.
-    """
-
-    points: PointClusters
-    loss: float
-    extras: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    figures: dict[str, float] = dataclasses.field(default_factory=dict)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Returns everything as arrays by name."""
-        points = {name: getattr(self.points, name) for name in _POINTS}
-        numbers = {"loss": self.loss, **self.figures}
-        return {**points, **self.extras, **{n: np.asarray(each) for n, each in numbers.items()}}
-
-    @staticmethod
-    def of(arrays: Mapping[str, np.ndarray]) -> "FeatureClustering":
-        """A clustering from its arrays.
-
-        Args:
-            arrays: As `arrays` gives them.
-
-        Returns:
-            The clustering.
-        """
-        points = PointClusters(*(arrays[name] for name in _POINTS))
-        numbers = {name: float(array) for name, array in arrays.items() if array.ndim == 0}
-        own = {*_POINTS} - {"centres"}
-        extras = {n: a for n, a in arrays.items() if a.ndim and n not in own}
-        return FeatureClustering(points, numbers.pop("loss"), extras, numbers)
-
-
-class AbstractScatteringModel(AbstractImageModel):
+class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
     """A clustering of images by their projected scattering coefficients.
 
     It has no prototypes of its own. Those it offers are the means of the samples of each cluster,
@@ -132,7 +58,6 @@ class AbstractScatteringModel(AbstractImageModel):
         num_angles: L of the scattering transform.
         relative: Whether coefficients are taken relative to an image's contrast, without its mean
             colours; for photographs on several grounds or in changing light.
-        num_restarts: Runs of the last step's k-means, of which the one of least loss is kept.
     """
 
     num_dimensions: int = eqx.field(static=True, default=300, kw_only=True)
@@ -140,7 +65,6 @@ class AbstractScatteringModel(AbstractImageModel):
     num_scales: int | None = eqx.field(static=True, default=None, kw_only=True)
     num_angles: int = eqx.field(static=True, default=8, kw_only=True)
     relative: bool | None = eqx.field(static=True, default=False, kw_only=True)
-    num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
 
     @property
     @abc.abstractmethod
@@ -160,28 +84,14 @@ class AbstractScatteringModel(AbstractImageModel):
             description: What is known of the images.
         """
 
-    @abc.abstractmethod
-    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> Extension:
-        """Assigns new images to the centres of a fit.
-
-        Args:
-            outcome: The outcome of the fit.
-            data: The new images.
-            callback: Called after every chunk.
-
-        Returns:
-            The assignment to centres, and the nonconformity, None where distances say it.
-        """
+    def grouping_stages(self, description: Description) -> tuple[FitStage, ...]:
+        """Features, and their clustering."""
+        views = self.views.items()
+        features = (FitStage(f"features{end}", view.features_stage) for end, view in views)
+        return (*features, *self.clustering_stages(description))
 
     def extras(self, context: Context) -> dict[str, np.ndarray]:
-        """Returns what a fit keeps for new samples beside the clustering.
-
-        Args:
-            context: The results of all stages.
-
-        Returns:
-            Arrays by name.
-        """
+        """The directions."""
         return self.of_views(context, _DIRECTIONS)
 
     def of_views(self, context: Context, names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -204,72 +114,11 @@ class AbstractScatteringModel(AbstractImageModel):
         """How prototypes are made, and samples aligned to them: DI K-means with its defaults."""
         return DeformationInvariantKMeans(self.num_clusters, mask=self.pixel_mask)
 
-    def _alignment(self, sample_shape: tuple[int, ...]) -> LloydProblem:
-        model = self.alignment_model()
-        return LloydProblem(model.solver(), model.plan(*sample_shape[:2]))
-
     def validated(self, images: Any, /) -> Images:
         """Refuses images that are not in memory, too."""
         array = super().validated(images)
         _validation.in_memory(array)
         return array
-
-    def data_in_prototype_frame(self, data: Data) -> Data:
-        """Prepared images in the frame that prototypes are in.
-
-        Args:
-            data: The images.
-
-        Returns:
-            The data.
-        """
-        samples = self.in_prototype_frame(data.samples)
-        return data if samples is data.samples else dataclasses.replace(data, samples=samples)
-
-    def compose(self, description: Description, start: Start) -> Stages:
-        """Features, their clustering, and the aligned means of the clusters."""
-        alignment = self._alignment(description.sample.shape)
-        clustering = self.clustering_stages(description)
-        last = clustering[-1].name
-
-        def assignments(context: Context) -> np.ndarray:
-            return context.results[last]["assignments"]
-
-        def clusters(context: Context) -> Clusters:
-            means = context.results["means"]
-            return Clusters(*(jax.device_put(means[name]) for name in ("prototype", "penalty")))
-
-        def means(context: Context) -> dict[str, np.ndarray]:
-            key = split_key(context.key, 2, 1)
-            data = self.data_in_prototype_frame(context.data)
-            result = aligned_means(alignment, data, assignments(context), key=key)
-            return {name: np.asarray(getattr(result, name)) for name in ("prototype", "penalty")}
-
-        def alignments(context: Context) -> Any:
-            data = self.data_in_prototype_frame(context.data)
-            given = (alignment, clusters(context), data, assignments(context))
-            return alignment_chunks(*given, callback=context.callback)
-
-        def outcome(context: Context) -> Outcome:
-            result = FeatureClustering.of(context.results[last])
-            return Outcome(
-                alignment.solver.init(clusters(context)).learned,
-                _assignment(result.points, context.results["alignments"]["rows"]),
-                (result.loss,),
-                (result.loss,),
-                Status.SOLVED,
-                context.data.chunk_size or 0,
-                extras={**result.extras, **self.extras(context)},
-                figures=result.figures,
-            )
-
-        stages = (
-            *(FitStage(f"features{end}", view.features_stage) for end, view in self.views.items()),
-            *clustering,
-            FitStage("means", means),
-            FitStage("alignments", chunks=alignments),
-        )
-        return (StagedProblem(stages, outcome),)
 
     def features_stage(self, context: Context) -> dict[str, np.ndarray]:
         """The stage of a fit that projects features.
@@ -285,10 +134,6 @@ class AbstractScatteringModel(AbstractImageModel):
         arrays = (directions.mean, directions.scale, directions.basis, directions.eigenvalues)
         named = dict(zip(_DIRECTIONS, map(np.asarray, arrays), strict=True))
         return {**named, "coordinates": coordinates}
-
-    def working_copies(self, description: Description) -> int:
-        """Returns the copies that the alignment to prototypes needs."""
-        return self.alignment_model().working_copies(description)
 
     def automatic_settings(self, description: Description) -> dict[str, Any]:
         """The number of scales."""
@@ -323,23 +168,6 @@ class AbstractScatteringModel(AbstractImageModel):
         square = 8 * min(count, size) ** 2 if 2 * count <= size else 8 * size**2
         row = 4 * (4 * self.num_dimensions + 2 * math.prod(shape[1:])) + 64 * 12
         return features + 3 * square + len(self.views) * count * row
-
-    def template(self, sample: PyTree) -> Learned:
-        """Images and penalty weights."""
-        return self.alignment_model().template(sample)
-
-    def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
-        """Assigns images to the nearest centre, by the features that were fitted."""
-        points, nonconformity = self.extend(outcome, data, callback)
-        problem = self._alignment(data.samples.shape[1:])
-        clusters, moved = outcome.learned.clusters, self.data_in_prototype_frame(data)
-        groups = points.assignments
-        rows = all_rows(alignment_chunks(problem, clusters, moved, groups, callback=callback))
-        return _assignment(points, data.allgather(rows), nonconformity)
-
-    def energy(self, channels: int = 1) -> TransformedDistance:
-        """Returns the energy by which images are aligned; clusters do not depend on it."""
-        return self.alignment_model().energy()
 
     def scattering(self, height: int, width: int, num_scales: int) -> AbstractScattering:
         """The scattering transform of a canvas.
@@ -456,14 +284,6 @@ class AbstractScatteringModel(AbstractImageModel):
 def _enlargement(height: int, width: int) -> int:
     """How many times larger images of a size are made."""
     return -(-_LEAST_PIXELS // min(height, width))
-
-
-def _assignment(
-    points: PointClusters, params: np.ndarray, nonconformity: np.ndarray | None = None
-) -> Assignment:
-    distances, margins = points.distances.astype(params.dtype), points.margins.astype(params.dtype)
-    own = (points.assignments, distances, margins, points.runners_up, params)
-    return Assignment(*own, nonconformity)
 
 
 class ScatteringKMeans(PassSettings, AbstractScatteringModel):

@@ -1,5 +1,6 @@
-"""K-means of series over time, each warped onto the mean of its cluster."""
+"""Series over time under warps: K-means by mean series, and a graph of neighbours."""
 
+import dataclasses
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -11,6 +12,7 @@ from jaxtyping import Float
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent, GridSearch, NoAlignment, Sequential, Stage
 from diffclust.energies import TransformedDistance
+from diffclust.models.graph import AbstractInvariantSpectralModel
 from diffclust.models.kmeans import AbstractLloydModel
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import AbstractPrototypeFamily, MeanSeries
@@ -20,11 +22,8 @@ from diffclust.transforms import TimeWarp, params_grid
 Representation = Literal["values", "srvf"]
 
 
-class SeriesKMeans(AbstractLloydModel):
-    """K-means of series of one or several channels, under monotone warps of time.
-
-    Series of unit norm are compared by the squared Euclidean distance. Where values are missing
-    (NaN), as beyond the end of the shorter ones, what was seen counts for all.
+class SeriesSettings(eqx.Module):
+    """How series are compared.
 
     Attributes:
         warps: Whether series are warped, rather than compared as they are.
@@ -33,9 +32,6 @@ class SeriesKMeans(AbstractLloydModel):
         standardise: Whether each channel of a series has zero mean and unit variance first.
         representation: What is compared: the `values`, or the square-root velocities (`srvf`),
             between which warps leave the elastic distance; prototypes are of these, too.
-
-    References:
-        Srivastava and Klassen (2016), Functional and shape data analysis, Ch. 8.
     """
 
     warps: bool = eqx.field(static=True, default=True, kw_only=True)
@@ -44,6 +40,17 @@ class SeriesKMeans(AbstractLloydModel):
     standardise: bool = eqx.field(static=True, default=True, kw_only=True)
     representation: Representation = eqx.field(static=True, default="values", kw_only=True)
     least_size: ClassVar[int] = 2
+
+
+class SeriesKMeans(SeriesSettings, AbstractLloydModel):
+    """K-means of series of one or several channels, under monotone warps of time.
+
+    Series of unit norm are compared by the squared Euclidean distance. Where values are missing
+    (NaN), as beyond the end of the shorter ones, what was seen counts for all.
+
+    References:
+        Srivastava and Klassen (2016), Functional and shape data analysis, Ch. 8.
+    """
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after the warp."""
@@ -101,3 +108,16 @@ class SeriesKMeans(AbstractLloydModel):
         given = jnp.asarray(params)
         warp = jax.vmap(TimeWarp(self.num_intervals).warp, (0, None))
         return np.asarray(warp(given, jnp.asarray(times, dtype=given.dtype)))[..., None]
+
+
+class SeriesSpectralClustering(SeriesSettings, AbstractInvariantSpectralModel):
+    """A normalised cut of a graph of whole series, compared under monotone warps of time.
+
+    Every two series are compared as `SeriesKMeans` compares one with a mean.
+    """
+
+    def alignment_model(self) -> SeriesKMeans:
+        """K-means with the same settings."""
+        names = [field.name for field in dataclasses.fields(SeriesSettings)]
+        shared = {name: getattr(self, name) for name in names}
+        return SeriesKMeans(self.num_clusters, **shared)

@@ -15,38 +15,29 @@ from diffclust._random import split_key
 from diffclust.features import drop_leading
 from diffclust.graphs import (
     Neighbours,
-    SpectralEmbedding,
     bipartite_cut,
     eigengap,
     gaussian_affinity,
     mean_graph,
     nearest_neighbours,
-    self_tuning_scales,
     transfer_cut,
     weighted_graph,
 )
-from diffclust.graphs.affinity import mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
 from diffclust.graphs.refine import distinct_neighbours, windowed_neighbours
+from diffclust.models.graph import AbstractCutModel, nearest_in_embedding
 from diffclust.models.images import AbstractImageModel
-from diffclust.models.mean_graph import cut_mean_graph
-from diffclust.models.scattering import (
-    AbstractScatteringModel,
-    Extension,
-    FeatureClustering,
-    reporter,
-)
+from diffclust.models.scattering import AbstractScatteringModel
 from diffclust.models.settings import PublishedSettings, Register, removed_for
+from diffclust.models.staged import Extension, FeatureClustering, reporter
 from diffclust.parallel import Data, Description
 from diffclust.solvers import (
     Callback,
     Context,
     FitStage,
     Outcome,
-    PointClusters,
     ignore,
     kmeans,
-    nearest_centres,
     representatives,
 )
 from diffclust.types import Key
@@ -56,7 +47,7 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 
-class AbstractGraphModel(AbstractScatteringModel):
+class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
     """A normalised cut of the mean of graphs, each without so many leading principal directions.
 
     Attributes:
@@ -64,19 +55,16 @@ class AbstractGraphModel(AbstractScatteringModel):
             in which neighbours are sought. Where it is not given, 0 for up to 4 clusters,
             0 to 3 for up to 7, 1 to 4 for more: where clusters are few, the leading directions are
             what tells them apart.
-        num_neighbours: How many neighbours a sample has, in each of the graphs for each space.
     """
 
     num_removed: tuple[int, ...] | None = eqx.field(
         static=True, default=None, kw_only=True, metadata={"least": 0}
     )
-    num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(5, 8), kw_only=True)
 
     def __check_init__(self):
         """Refuses an empty list of numbers."""
-        for name in ("num_removed", "num_neighbours"):
-            if getattr(self, name) == ():
-                raise ValueError(f"{name} is empty; give at least one whole number")
+        if self.num_removed == ():
+            raise ValueError("num_removed is empty; give at least one whole number")
 
     @property
     def removed(self) -> tuple[int, ...]:
@@ -113,17 +101,7 @@ class AbstractGraphModel(AbstractScatteringModel):
     def neighbours_of_new(
         self, outcome: Outcome, data: Data, callback: Callback = ignore
     ) -> Sequence[Neighbours]:
-        """The fitted samples that are nearest to new ones, in the order of the fit's graphs.
-
-        Args:
-            outcome: The outcome of the fit.
-            data: The new samples.
-            callback: Called after every chunk.
-
-        Returns:
-            Their neighbours, once for each of several distances: by default in scattering space,
-            of each view.
-        """
+        """In scattering space, of each view."""
         near: list[Neighbours] = []
         for end, view in self.views.items():
             coordinates = view.coordinates_of(outcome, data, callback, end)
@@ -132,29 +110,12 @@ class AbstractGraphModel(AbstractScatteringModel):
             near += windowed_neighbours(coordinates, fitted, *windows, mesh=data.mesh)
         return near
 
-    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> Extension:
-        """Assigns new samples to the centres of a fit by their affinities to those fitted."""
-        scales, weight = outcome.extras["scales"], outcome.extras.get("weight")
-        near = self.neighbours_of_new(outcome, data, callback)
-        affinities = mean_affinity_to_references(near, self.num_neighbours, scales, weight=weight)
-        own = [self_tuning_scales(n, num_neighbours=k) for n in near for k in self.num_neighbours]
-        return _nearest_in_embedding(outcome, affinities), _in_units(np.stack(own), scales)
-
     def extras(self, context: Context) -> dict[str, np.ndarray]:
         """The directions, and with a graph of all samples their coordinates."""
         extras = super().extras(context)
         if "neighbours" in context.results:
             extras |= self.of_views(context, ["coordinates"])
         return extras
-
-    def nonconformity(self, outcome: Outcome, /) -> np.ndarray:
-        """The distances to the k-th neighbours among the fitted samples, summed over graphs.
-
-        In the embedding everything lies near some centre, whatever it is. With representatives
-        there is nothing else.
-        """
-        scales = outcome.extras.get("scales")
-        return super().nonconformity(outcome) if scales is None else _in_units(scales, scales)
 
     def neighbours_stage(self, context: Context) -> dict[str, np.ndarray]:
         """The stage of a fit that finds the nearest samples in scattering space.
@@ -168,49 +129,6 @@ class AbstractGraphModel(AbstractScatteringModel):
         settings = {"data": context.data, "callback": context.callback}
         every = self.of_views(context, ["coordinates"]).values()
         return neighbour_arrays([n for each in every for n in self.neighbours(each, **settings)])
-
-    def ranked_neighbours(self, context: Context) -> Sequence[Neighbours]:
-        """Neighbours of all samples, from which the graphs are made.
-
-        Args:
-            context: The results of earlier stages.
-
-        Returns:
-            Neighbours, once for each of several distances: by default those in scattering space.
-        """
-        return neighbours_of(context.results["neighbours"])
-
-    def cut_stage(self, context: Context) -> dict[str, np.ndarray]:
-        """The stage of a fit that cuts the mean graph of its samples.
-
-        Args:
-            context: What the stage is given.
-
-        Returns:
-            The arrays of the clustering.
-        """
-        return cut_mean_graph(
-            self.ranked_neighbours(context),
-            self.num_neighbours,
-            self.num_clusters,
-            self.num_restarts,
-            split_key(context.key, 2, 0),
-            context.callback,
-            weight=context.data.relative_weights,
-        ).arrays()
-
-
-def _nearest_in_embedding(outcome: Outcome, affinities: "scipy.sparse.csr_array") -> PointClusters:
-    """Assigns samples to the centres of a fit by their affinities to what it embedded."""
-    stored = outcome.extras
-    embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
-    return nearest_centres(embedding.extend(affinities), stored["centres"])
-
-
-def _in_units(scales: np.ndarray, fitted: np.ndarray) -> np.ndarray:
-    """The sum over distances, each of which counts alike, whatever its unit."""
-    units = np.median(fitted, axis=1, keepdims=True)
-    return (scales / np.where(units > 0.0, units, 1.0)).sum(axis=0)
 
 
 Affinity = Literal["auto", "graph", "representatives"]
@@ -293,7 +211,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             chosen = stored[f"representatives_{n}"]
             near = nearest_neighbours(window, chosen, most, mesh=data.mesh)
             graphs.append(self._gaussians(near, len(chosen), sigmas))
-        return _nearest_in_embedding(outcome, _side_by_side(graphs)), None
+        return nearest_in_embedding(outcome, _side_by_side(graphs)), None
 
     def num_compared(self, count: int) -> int:
         """Counts the neighbours that the largest graph needs; 0 with representatives."""

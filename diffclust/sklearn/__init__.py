@@ -16,6 +16,7 @@ from diffclust.sklearn.estimators import (
     ProjectedScatteringSpectralClustering,
     ScatteringKMeans,
     SeriesKMeans,
+    SeriesSpectralClustering,
     ShapeKMeans,
     TransformationInvariantKMeans,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "ProjectedScatteringSpectralClustering",
     "ScatteringKMeans",
     "SeriesKMeans",
+    "SeriesSpectralClustering",
     "ShapeKMeans",
     "TransformationInvariantKMeans",
     "expected_failed_checks",

@@ -109,6 +109,12 @@ EXPECTED_FAILURES = (
         "check_clustering",
     ),
     _expect(
+        "of rows of two numbers near 100 some hardly vary, and would lose their digits in single "
+        "precision",
+        [m for m in METHODS.values() if m.sample_kind == "series"],
+        "check_fit_check_is_fitted",
+    ),
+    _expect(
         "training draws batches of samples, and copies make other batches than a weight does",
         [m for m in METHODS.values() if m.solver == "gradient"],
         _EQUIVALENCE,

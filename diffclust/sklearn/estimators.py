@@ -374,3 +374,7 @@ class ShapeKMeans(Clusterer, model=models.ShapeKMeans):
 
 class SeriesKMeans(Distances, model=models.SeriesKMeans):
     """K-means of series: see `diffclust.SeriesKMeans`; a row of numbers is a series."""
+
+
+class SeriesSpectralClustering(Clusterer, model=models.SeriesSpectralClustering):
+    """Spectral clustering of series: see `diffclust.SeriesSpectralClustering`; rows are series."""

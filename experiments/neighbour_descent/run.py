@@ -22,7 +22,8 @@ from diffclust.data import load, simulated_shapes
 from diffclust.graphs import nearest_neighbour_descent, pair_distances
 from diffclust.metrics import scores
 from diffclust.models import cut_mean_graph
-from diffclust.models.di_spectral import by_root, unit_norm
+from diffclust.models.di_spectral import unit_norm
+from diffclust.models.graph import by_root
 from experiments.harness import arguments, finish, peak_memory_mb
 from experiments.shape_kmeans_simulation.run import entries, mean_skulls
 

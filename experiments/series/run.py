@@ -16,19 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from diffclust.alignment import (
-    Descent,
-    GridSearch,
-    InvariantDistance,
-    NoAlignment,
-    Sequential,
-    Stage,
-)
+from diffclust.alignment import Descent, GridSearch, NoAlignment, Sequential, Stage
 from diffclust.energies import TransformedDistance
 from diffclust.features import square_root_velocity
-from diffclust.graphs import Neighbours, nearest_neighbour_descent
 from diffclust.metrics import scores
-from diffclust.models import Clustering, cut_mean_graph
+from diffclust.models import Clustering, SpectralClustering
 from diffclust.prototypes import MeanSeries
 from diffclust.solvers import Lloyd
 from diffclust.transforms import TimeWarp, params_grid
@@ -66,24 +58,25 @@ def searched():
     return Sequential(GridSearch(grid), Descent((Stage(10),)))
 
 
-def kmeans(series, clusters, key, *, velocity=False, align=STILL, penalty=0.05):
+def model_of(clusters, *, velocity=False, align=STILL, penalty=0.05):
     """K-means of series, under warps of time where an aligner seeks them."""
     energy = TransformedDistance(TimeWarp(8, preserve_norm=velocity), missing=True)
     settings = {"num_restarts": RESTARTS, "max_passes": 20, "has_missing": True}
-    lloyd = Lloyd(energy, align, MeanSeries())
-    model = Clustering(clusters, lloyd, penalties=(penalty,), **settings)
+    return Clustering(
+        clusters, Lloyd(energy, align, MeanSeries()), penalties=(penalty,), **settings
+    )
+
+
+def kmeans(series, clusters, key, *, velocity=False, align=STILL):
+    """The clusters of K-means, of series or of their square-root velocities."""
     given = np.asarray(jax.vmap(square_root_velocity)(series)) if velocity else series
-    return model.fit(given, key=key).assignments
+    return model_of(clusters, velocity=velocity, align=align).fit(given, key=key).assignments
 
 
-def graph(series, clusters, key, *, penalty=0.05):
+def graph(series, clusters, key):
     """The mean graph's cut of neighbours under warps of time, which descent finds and judges."""
-    units = np.asarray(jax.vmap(MeanSeries().normalise)(series))
-    invariant = InvariantDistance(TransformedDistance(TimeWarp(8), missing=True), searched())
-    distance = invariant.prepared(jnp.asarray(units), jnp.asarray([penalty]))
-    result = nearest_neighbour_descent(distance, units, 15, key=key, direction="mean").neighbours
-    roots = Neighbours(result.index, np.sqrt(np.maximum(result.distance, 0)))
-    return cut_mean_graph([roots], (4, 5, 6, 7), clusters, 10, key).points.assignments
+    model = SpectralClustering(clusters, model_of(clusters, align=searched()))
+    return model.fit(series, key=key).assignments
 
 
 def by_tslearn(series, clusters, seed, metric):

@@ -70,6 +70,24 @@ def test_fit_predict_and_export(run: Run) -> None:
         assert "series are no" in err
 
 
+def test_a_graph_of_series(run: Run) -> None:
+    fit = ("-k", "2", "--method", "di-spectral", "--intervals", "4", "--out", "run")
+    status, _, err = run("fit", "series.npz", *fit)
+    assert status == 2
+    assert "series 3 has missing values, with which series-spectral cannot compare others" in err
+    assert entries() == ["series.npz"]
+    np.savez("series.npz", series=waves()[:, :22], labels=np.arange(20) % 2)
+    status, out, err = run("fit", "series.npz", *fit)
+    assert status == 0, err
+    assert "series-spectral: 20 series in 2 clusters, normalised cut" in out
+    assert json.loads(Path("run/summary.json").read_text())["acc"] == 1.0
+    assert "Leading eigenvalues of the graph" in Path("run/report.html").read_text()
+    np.savez("others.npz", series=waves()[:7, :22])
+    assert run("predict", "run", "others.npz", "--out", "new")[0] == 0
+    clusters = [row["cluster"] for row in table("run/assignments.csv")]
+    assert [row["cluster"] for row in table("new/assignments.csv")] == clusters[:7]
+
+
 def test_tables_of_unequal_lengths(run: Run) -> None:
     rows = [",".join(map(str, row[: 24 - i % 3])) for i, row in enumerate(np.nan_to_num(waves()))]
     Path("series.csv").write_text("\n".join(rows))

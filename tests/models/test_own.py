@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import sklearn.neighbors
 from jaxtyping import Array
 
 from diffclust import load, save
@@ -17,7 +18,7 @@ from diffclust.alignment import Descent, InvariantDistance, NoAlignment, Stage
 from diffclust.data import Dataset, SeriesSet
 from diffclust.distances import AbstractDistance, SquaredEuclidean
 from diffclust.energies import AbstractSampleEnergy, Entropic, HardMinimum, TransformedDistance
-from diffclust.models import Clustering, Result
+from diffclust.models import Clustering, Result, SpectralClustering
 from diffclust.parallel import Data, data_mesh
 from diffclust.plotting import save_prototypes
 from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages
@@ -157,6 +158,31 @@ def test_series_have_a_report(key: jax.Array, tmp_path: Path) -> None:
     assert "20\N{NO-BREAK SPACE}values of 1\N{NO-BREAK SPACE}channel" in text
     assert "Image size" not in text
     save_prototypes(tmp_path / "prototypes.png", result)
+
+
+def test_a_graph_is_cut_as_a_model_compares_samples(key: jax.Array, tmp_path: Path) -> None:
+    samples, model = series(), SpectralClustering(K, plain())
+    result = model.fit(samples, key=key)
+    assert together(result.assignments)
+    # The neighbours are the nearest, by scikit-learn, and of the graph no more is used.
+    flat = samples.reshape(len(samples), -1)
+    nearest = sklearn.neighbors.NearestNeighbors(n_neighbors=8).fit(flat).kneighbors(flat)[0]
+    np.testing.assert_allclose(result.outcome.extras["scales"][-1], nearest[:, 7], rtol=1e-4)
+    np.testing.assert_array_equal(result.predict(samples + 1e-3).clusters, result.assignments)
+    np.testing.assert_array_equal(result.align(samples, result.outcome.assignment.params), samples)
+    means = [samples[result.assignments == k].mean(axis=0) for k in range(K)]
+    np.testing.assert_allclose(result.prototypes, means, atol=1e-5)
+    save(tmp_path / "model", result)
+    again = load(tmp_path / "model", like=model)
+    np.testing.assert_array_equal(again.predict(samples).clusters, result.assignments)
+    with pytest.raises(ValueError, match="spectral-clustering takes samples of one array"):
+        model.fit((samples, samples), key=key)
+    with pytest.raises(ValueError, match="sample 7 has missing values"):
+        dataclasses.replace(
+            model, clustering=dataclasses.replace(model.clustering, has_missing=True)
+        ).fit(np.where(np.arange(60)[:, None, None] == 7, np.nan, samples), key=key)
+    with pytest.raises(ValueError, match="num_candidates must be .* 7"):
+        SpectralClustering(K, plain(), num_candidates=6)
 
 
 def test_trees_are_samples_without_a_class_of_the_library(key: jax.Array, tmp_path: Path) -> None:

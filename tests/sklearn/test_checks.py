@@ -39,6 +39,7 @@ QUICK: dict[str, dict[str, Any]] = {
     },
     "ShapeKMeans": {"max_iter": 2},
     "SeriesKMeans": {"max_iter": 2, "split_merge": False},
+    "SeriesSpectralClustering": {"num_candidates": 3, "num_neighbours": (2,), "warps": False},
 }  # fmt: skip
 """Settings under which a fit takes next to no time, most of which is compilation."""
 
@@ -50,6 +51,7 @@ SAID = {
     "copies become": "is not equivalent",
     "runs begin": "is not equivalent",
     "series of two": "^ None$",
+    "of rows of two": "would lose their digits",
 }
 """How a reason begins, and what the error then says: a check may fail for another one."""
 

@@ -21,7 +21,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-OLD = [name for name in METHODS if name != "series-kmeans"]
+OLD = [name for name, method in METHODS.items() if method.sample_kind != "series"]
 """Methods of version 0.1."""
 SLOW = ("ai-kmeans", "di-kmeans", "di-spectral", "scattering-kmeans")
 """They take long to compile, and others predict in the same ways: by descent, and by features."""

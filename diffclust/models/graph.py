@@ -1,0 +1,334 @@
+"""Normalised cuts of neighbour graphs; under an invariant distance, of samples of any kind."""
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from diffclust import _validation
+from diffclust._random import split_key
+from diffclust.alignment import AbstractAligner, InvariantDistance, PreparedDistance
+from diffclust.graphs import (
+    CandidateDistances,
+    Neighbours,
+    SpectralEmbedding,
+    nearest_neighbour_descent,
+    reranked,
+    self_tuning_scales,
+)
+from diffclust.graphs.affinity import mean_affinity_to_references
+from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
+from diffclust.graphs.refine import Direction
+from diffclust.methods import OWN_GRAPH, Method
+from diffclust.models.base import AbstractModel, types_of
+from diffclust.models.kmeans import AbstractLloydModel
+from diffclust.models.mean_graph import cut_mean_graph
+from diffclust.models.staged import AbstractStagedModel, Extension, reporter
+from diffclust.parallel import Data, Description
+from diffclust.parallel.mesh import map_in_chunks
+from diffclust.solvers import (
+    Callback,
+    Context,
+    FitStage,
+    Outcome,
+    PointClusters,
+    ignore,
+    nearest_centres,
+)
+
+if TYPE_CHECKING:
+    # At run time it is imported when it is first used.
+    import scipy.sparse
+
+_EXAMPLES = 64
+"""Samples from which an aligner's preconditioner is computed."""
+
+_CHUNK = 1024
+"""Samples that are scaled at a time."""
+
+
+class AbstractCutModel(AbstractStagedModel):
+    """A normalised cut of the mean of self-tuning neighbour graphs.
+
+    Attributes:
+        num_neighbours: How many neighbours a sample has, in each of the graphs for each distance.
+    """
+
+    num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(5, 8), kw_only=True)
+
+    def __check_init__(self):
+        """Refuses an empty list of numbers."""
+        if not self.num_neighbours:
+            raise ValueError("num_neighbours is empty; give at least one whole number")
+
+    @abc.abstractmethod
+    def neighbours_of_new(
+        self, outcome: Outcome, data: Data, callback: Callback = ignore
+    ) -> Sequence[Neighbours]:
+        """The fitted samples that are nearest to new ones, in the order of the fit's graphs.
+
+        Args:
+            outcome: The outcome of the fit.
+            data: The new samples.
+            callback: Called after every chunk.
+
+        Returns:
+            Their neighbours, once for each of several distances.
+        """
+
+    def ranked_neighbours(self, context: Context) -> Sequence[Neighbours]:
+        """Neighbours of all samples, from which the graphs are made.
+
+        Args:
+            context: The results of earlier stages.
+
+        Returns:
+            Neighbours, once for each of several distances: by default those of the stage
+            `"neighbours"`.
+        """
+        return neighbours_of(context.results["neighbours"])
+
+    def cut_stage(self, context: Context) -> dict[str, np.ndarray]:
+        """The stage of a fit that cuts the mean graph of its samples.
+
+        Args:
+            context: What the stage is given.
+
+        Returns:
+            The arrays of the clustering.
+        """
+        return cut_mean_graph(
+            self.ranked_neighbours(context),
+            self.num_neighbours,
+            self.num_clusters,
+            self.num_restarts,
+            split_key(context.key, 2, 0),
+            context.callback,
+            weight=context.data.relative_weights,
+        ).arrays()
+
+    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> Extension:
+        """Assigns new samples to the centres of a fit by their affinities to those fitted."""
+        scales, weight = outcome.extras["scales"], outcome.extras.get("weight")
+        near = self.neighbours_of_new(outcome, data, callback)
+        affinities = mean_affinity_to_references(near, self.num_neighbours, scales, weight=weight)
+        own = [self_tuning_scales(n, num_neighbours=k) for n in near for k in self.num_neighbours]
+        return nearest_in_embedding(outcome, affinities), _in_units(np.stack(own), scales)
+
+    def nonconformity(self, outcome: Outcome, /) -> np.ndarray:
+        """The distances to the k-th neighbours among the fitted samples, summed over graphs.
+
+        In the embedding everything lies near some centre, whatever it is. With representatives
+        there is nothing else.
+        """
+        scales = outcome.extras.get("scales")
+        return super().nonconformity(outcome) if scales is None else _in_units(scales, scales)
+
+
+def nearest_in_embedding(outcome: Outcome, affinities: "scipy.sparse.csr_array") -> PointClusters:
+    """Assigns samples to the centres of a fit by their affinities to what it embedded.
+
+    Args:
+        outcome: The outcome of the fit.
+        affinities: One row for each sample.
+
+    Returns:
+        The clusters.
+    """
+    stored = outcome.extras
+    embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
+    return nearest_centres(embedding.extend(affinities), stored["centres"])
+
+
+def _in_units(scales: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    """The sum over distances, each of which counts alike, whatever its unit."""
+    units = np.median(fitted, axis=1, keepdims=True)
+    return (scales / np.where(units > 0.0, units, 1.0)).sum(axis=0)
+
+
+class AbstractInvariantSpectralModel(AbstractCutModel):
+    """Neighbours are sought and ranked by what alignment leaves between two samples.
+
+    No features are needed: from random neighbours, neighbours of neighbours are compared until
+    nearer ones are no longer found.
+
+    Attributes:
+        num_candidates: How many neighbours of each sample are sought. More than a graph has make
+            those surer to be the nearest, and outnumber a sample's duplicates.
+        direction: `"forward"` moves every sample onto its neighbours; `"min"` and `"mean"` go both
+            ways.
+
+    References:
+        Dong, Moses and Li (2011), Efficient k-nearest neighbor graph construction; Zelnik-Manor and
+        Perona (2004), Self-tuning spectral clustering.
+    """
+
+    num_candidates: int = eqx.field(static=True, default=15, kw_only=True)
+    num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(4, 5, 6, 7), kw_only=True)
+    direction: Direction = eqx.field(static=True, default="mean", kw_only=True)
+
+    def __check_init__(self):
+        """Refuses fewer candidates than a graph has neighbours."""
+        least = max(self.num_neighbours, default=1)
+        _validation.count(self.num_candidates, "num_candidates", least=least)
+
+    def validated(self, samples: Any, /) -> Any:
+        """Refuses missing values, too: a neighbour, unlike a mean, has to have all of them."""
+        array = self.alignment_model().validated(samples)
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"{self.method} takes samples of one array in memory")
+        axes = tuple(range(1, array.ndim))
+        if (missing := np.isnan(array).any(axis=axes)).any():
+            raise ValueError(
+                f"{self.words.noun} {int(np.argmax(missing))} has missing values, with which "
+                f"{self.method} cannot compare others; cut all to what they share, or take a "
+                "method with means"
+            )
+        return array
+
+    def preprocessed(self, samples: Any, /) -> Any:
+        """As for K-means."""
+        return self.alignment_model().preprocessed(samples)
+
+    def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> np.ndarray:
+        """Moves samples onto the means of their clusters."""
+        return self.alignment_model().aligned(outcome, samples, params)
+
+    def warped_times(self, params: np.ndarray, times: np.ndarray, /) -> np.ndarray | None:
+        """As for K-means."""
+        return self.alignment_model().warped_times(params, times)
+
+    def distance(self, examples: np.ndarray) -> PreparedDistance:
+        """The penalised invariant distance of pairs.
+
+        Args:
+            examples: Some samples of the scale on which they are compared.
+
+        Returns:
+            The distance of one sample to another.
+        """
+        model = self.alignment_model()
+        return distance_of(model, model.aligner(), examples)
+
+    def grouping_stages(self, description: Description) -> tuple[FitStage, ...]:
+        """Neighbours under the distance, and the mean graph's cut."""
+        return FitStage("neighbours", self.neighbours_stage), FitStage("cut", self.cut_stage)
+
+    def _scaled(self, samples: np.ndarray) -> np.ndarray:
+        """Samples of the scale on which they are compared."""
+        return map_in_chunks(self.alignment_model().family().normalise, _CHUNK, samples)
+
+    def neighbours_stage(self, context: Context) -> dict[str, np.ndarray]:
+        """The stage of a fit that finds neighbours under the distance.
+
+        Args:
+            context: What the stage is given.
+
+        Returns:
+            The arrays of the neighbours.
+        """
+        samples = self._scaled(context.data.all_samples)
+        near = nearest_neighbour_descent(
+            self.distance(samples),
+            samples,
+            self.num_candidates,
+            key=split_key(context.key, 3, 2),
+            direction=self.direction,
+            mesh=context.data.mesh,
+            report=reporter(context.callback, "neighbours"),
+        ).neighbours
+        return neighbour_arrays(by_root([near], [near.distance], self.num_candidates))
+
+    def extras(self, context: Context) -> dict[str, np.ndarray]:
+        """The samples, with which new ones are compared."""
+        return {"samples": context.data.all_samples}
+
+    def neighbours_of_new(
+        self, outcome: Outcome, data: Data, callback: Callback = ignore
+    ) -> Sequence[Neighbours]:
+        """By the distance to every fitted sample."""
+        new, fitted = map(self._scaled, (data.all_samples, outcome.extras["samples"]))
+        every = np.broadcast_to(np.arange(len(fitted), dtype=np.int32), (len(new), len(fitted)))
+        near = Neighbours(every, np.zeros(every.shape, fitted.dtype))
+        compared = CandidateDistances(
+            self.distance(fitted),
+            new,
+            fitted,
+            self.direction,
+            mesh=data.mesh,
+            report=reporter(callback, "neighbours"),
+        )
+        return by_root([near], compared([near]), self.num_candidates)
+
+
+def distance_of(
+    model: AbstractLloydModel, aligner: AbstractAligner, examples: np.ndarray
+) -> PreparedDistance:
+    """What a model's energy is of two samples, one of them aligned to the other.
+
+    Args:
+        model: Gives the energy and the weights of its penalties.
+        aligner: Aligns.
+        examples: Some samples of the scale on which they are compared.
+
+    Returns:
+        The distance of one sample to another.
+    """
+    penalty = jnp.asarray(model.penalty(), dtype=examples.dtype)
+    invariant = InvariantDistance(model.energy(), aligner)
+    return invariant.prepared(jnp.asarray(examples[:_EXAMPLES]), penalty)
+
+
+def by_root(
+    candidates: Sequence[Neighbours], squared: Sequence[np.ndarray], count: int | None = None
+) -> tuple[Neighbours, ...]:
+    """Ranks candidates by the roots of squared distances.
+
+    Args:
+        candidates: Candidates of every sample, for several lists.
+        squared: Their squared distances, in the same places.
+        count: How many are kept; None for all.
+
+    Returns:
+        The candidates, nearest first.
+    """
+    return tuple(
+        reranked(near, np.sqrt(np.maximum(energy, 0.0)), count or near.num_neighbours)
+        for near, energy in zip(candidates, squared, strict=True)
+    )
+
+
+class SpectralClustering(AbstractInvariantSpectralModel):
+    """A normalised cut of neighbours of any kind, as near as a K-means model can bring them.
+
+    `SpectralClustering(3, Clustering(3, Lloyd(energy, aligner, family)))` compares every two
+    samples as that model compares a sample with a prototype. A file holds the numbers, not the
+    model: `diffclust.load(path, like=model)`.
+
+    Attributes:
+        clustering: A model by Lloyd's algorithm: `Clustering` of one's own, or a named one.
+    """
+
+    clustering: AbstractLloydModel = eqx.field(metadata={"in_files": False})
+
+    @property
+    def descriptor(self) -> Method:
+        """The descriptor of all models of one's own that cut a graph."""
+        return OWN_GRAPH
+
+    @property
+    def composition(self) -> str:
+        """The types of its parts, one within the other."""
+        return types_of(self)
+
+    def alignment_model(self) -> AbstractLloydModel:
+        """The model that was given."""
+        return dataclasses.replace(self.clustering, num_clusters=self.num_clusters)
+
+    def resolved(self, given: Data, /) -> AbstractModel:
+        """With what the given model makes of the samples."""
+        return dataclasses.replace(self, clustering=self.clustering.resolved(given))

@@ -1,0 +1,234 @@
+"""Models that find clusters in stages, and then what their samples have in common."""
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from diffclust._random import split_key
+from diffclust.energies import TransformedDistance
+from diffclust.models.base import AbstractModel
+from diffclust.models.kmeans import AbstractLloydModel
+from diffclust.parallel import Data, Description
+from diffclust.parallel.in_flight import all_rows
+from diffclust.prototypes import Clusters, Learned
+from diffclust.solvers import (
+    Assignment,
+    Callback,
+    Context,
+    FitStage,
+    LloydProblem,
+    Outcome,
+    PointClusters,
+    Progress,
+    StagedProblem,
+    Stages,
+    Start,
+    Status,
+    aligned_means,
+    alignment_chunks,
+    ignore,
+)
+
+_POINTS = tuple(field.name for field in dataclasses.fields(PointClusters))
+
+
+def reporter(callback: Callback, *stage: str) -> Callable[..., None]:
+    """A report of chunks that calls a callback.
+
+    Args:
+        callback: Called after every chunk.
+        *stage: Name of the stage, or nothing where the function is given it first.
+
+    Returns:
+        A function of the chunks done and in all.
+    """
+    return functools.partial(_report, callback, *stage)
+
+
+def _report(callback: Callback, stage: str, done: int, total: int) -> None:
+    callback(Progress(stage, 0, 0, done, total))
+
+
+Extension = tuple[PointClusters, np.ndarray | None]
+"""Where new samples belong, and how poorly they conform, where the distances do not say it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureClustering:
+    """A clustering of points in a feature space or an embedding.
+
+    Attributes:
+        points: The assignment of samples to centres.
+        loss: What was minimised.
+        extras: What assigning new samples needs, by name.
+        figures: Further numbers, by name.
+    """
+
+    points: PointClusters
+    loss: float
+    extras: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    figures: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Returns everything as arrays by name."""
+        points = {name: getattr(self.points, name) for name in _POINTS}
+        numbers = {"loss": self.loss, **self.figures}
+        return {**points, **self.extras, **{n: np.asarray(each) for n, each in numbers.items()}}
+
+    @staticmethod
+    def of(arrays: Mapping[str, np.ndarray]) -> "FeatureClustering":
+        """A clustering from its arrays.
+
+        Args:
+            arrays: As `arrays` gives them.
+
+        Returns:
+            The clustering.
+        """
+        points = PointClusters(*(arrays[name] for name in _POINTS))
+        numbers = {name: float(array) for name, array in arrays.items() if array.ndim == 0}
+        own = {*_POINTS} - {"centres"}
+        extras = {n: a for n, a in arrays.items() if a.ndim and n not in own}
+        return FeatureClustering(points, numbers.pop("loss"), extras, numbers)
+
+
+class AbstractStagedModel(AbstractModel):
+    """Clusters that are found in stages: in a space of features, or in a graph.
+
+    It has no prototypes of its own. Those it offers are the means of the samples of each cluster,
+    aligned as its `alignment_model` aligns them.
+
+    Attributes:
+        num_restarts: Runs of the last step's k-means, of which the one of least loss is kept.
+    """
+
+    num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
+
+    @abc.abstractmethod
+    def alignment_model(self) -> AbstractLloydModel:
+        """How prototypes are made, and samples aligned to them."""
+
+    @abc.abstractmethod
+    def grouping_stages(self, description: Description) -> tuple[FitStage, ...]:
+        """The stages that find the clusters; the last gives the arrays of a `FeatureClustering`.
+
+        Args:
+            description: What is known of the samples.
+        """
+
+    @abc.abstractmethod
+    def extend(self, outcome: Outcome, data: Data, callback: Callback) -> Extension:
+        """Assigns new samples to the centres of a fit.
+
+        Args:
+            outcome: The outcome of the fit.
+            data: The new samples.
+            callback: Called after every chunk.
+
+        Returns:
+            The assignment to centres, and the nonconformity, None where distances say it.
+        """
+
+    @abc.abstractmethod
+    def extras(self, context: Context) -> dict[str, np.ndarray]:
+        """Returns what a fit keeps for new samples beside the clustering.
+
+        Args:
+            context: The results of all stages.
+
+        Returns:
+            Arrays by name.
+        """
+
+    def _alignment(self, sample: PyTree) -> LloydProblem:
+        model, shapes = self.alignment_model(), [leaf.shape for leaf in jax.tree.leaves(sample)]
+        sides = shapes[0][:2] if len(shapes) == 1 else ()
+        return LloydProblem(model.solver(), model.plan(*sides))
+
+    def data_in_prototype_frame(self, data: Data) -> Data:
+        """Prepared samples in the frame that prototypes are in.
+
+        Args:
+            data: The samples.
+
+        Returns:
+            The data.
+        """
+        samples = self.in_prototype_frame(data.samples)
+        return data if samples is data.samples else dataclasses.replace(data, samples=samples)
+
+    def compose(self, description: Description, start: Start) -> Stages:
+        """The stages that find clusters, and the aligned means of these."""
+        alignment = self._alignment(description.sample)
+        grouping = self.grouping_stages(description)
+        last = grouping[-1].name
+
+        def assignments(context: Context) -> np.ndarray:
+            return context.results[last]["assignments"]
+
+        def clusters(context: Context) -> Clusters:
+            means = context.results["means"]
+            return Clusters(*(jax.device_put(means[name]) for name in ("prototype", "penalty")))
+
+        def means(context: Context) -> dict[str, np.ndarray]:
+            key = split_key(context.key, 2, 1)
+            data = self.data_in_prototype_frame(context.data)
+            result = aligned_means(alignment, data, assignments(context), key=key)
+            return {name: np.asarray(getattr(result, name)) for name in ("prototype", "penalty")}
+
+        def alignments(context: Context) -> Any:
+            data = self.data_in_prototype_frame(context.data)
+            given = (alignment, clusters(context), data, assignments(context))
+            return alignment_chunks(*given, callback=context.callback)
+
+        def outcome(context: Context) -> Outcome:
+            result = FeatureClustering.of(context.results[last])
+            return Outcome(
+                alignment.solver.init(clusters(context)).learned,
+                _assignment(result.points, context.results["alignments"]["rows"]),
+                (result.loss,),
+                (result.loss,),
+                Status.SOLVED,
+                context.data.chunk_size or 0,
+                extras={**result.extras, **self.extras(context)},
+                figures=result.figures,
+            )
+
+        last_stages = FitStage("means", means), FitStage("alignments", chunks=alignments)
+        return (StagedProblem((*grouping, *last_stages), outcome),)
+
+    def working_copies(self, description: Description) -> int:
+        """Returns the copies that the alignment to prototypes needs."""
+        return self.alignment_model().working_copies(description)
+
+    def template(self, sample: PyTree) -> Learned:
+        """Prototypes and penalty weights."""
+        return self.alignment_model().template(sample)
+
+    def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
+        """Assigns samples to the nearest centre, and aligns them to its prototype."""
+        points, nonconformity = self.extend(outcome, data, callback)
+        problem = self._alignment(data.description.sample)
+        clusters, moved = outcome.learned.clusters, self.data_in_prototype_frame(data)
+        groups = points.assignments
+        rows = all_rows(alignment_chunks(problem, clusters, moved, groups, callback=callback))
+        return _assignment(points, data.allgather(rows), nonconformity)
+
+    def energy(self, channels: int = 1) -> TransformedDistance:
+        """Returns the energy by which samples are aligned to prototypes."""
+        return self.alignment_model().energy()
+
+
+def _assignment(
+    points: PointClusters, params: np.ndarray, nonconformity: np.ndarray | None = None
+) -> Assignment:
+    distances, margins = points.distances.astype(params.dtype), points.margins.astype(params.dtype)
+    own = (points.assignments, distances, margins, points.runners_up, params)
+    return Assignment(*own, nonconformity)
