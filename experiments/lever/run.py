@@ -126,13 +126,11 @@ COMPOSITIONS = {
         ("series",),
         lambda n: {
             "K-means": agreement(n, n["result"].assignments),
-            "graph": agreement(n, n["groups"].assignments),
+            "graph": agreement(n, n["graph"].assignments),
         },
         {
             "max_passes=5": "max_passes=5, warps=False, split_merge=False",
-            "max_passes=1, ": "max_passes=1, warps=False, ",
-            "import InvariantDistance": "import GridSearch, InvariantDistance",
-            "model.aligner()": "GridSearch(0.5 * jnp.eye(8))",
+            "SpectralClustering(2)": "SpectralClustering(2, warps=False)",
         },
     ),
     "Huber": Composition(
