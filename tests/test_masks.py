@@ -47,7 +47,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "gmm": {"steps": (10, 5), "batch_size": 32, "split_merge": False},
 }
 """Settings with which every model of images is quick."""
-QUICK = ("kmeans", "ai-kmeans", "gmm")
+QUICK = ("kmeans", "gmm")
 """K-means without and with a search, and gradient steps; the others take longer to compile."""
 
 

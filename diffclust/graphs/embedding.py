@@ -6,7 +6,7 @@ import warnings
 import jax
 import numpy as np
 import scipy
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from diffclust import _validation
 from diffclust._random import numpy_generator
@@ -105,8 +105,27 @@ class SpectralEmbedding:
                 f"affinities must have one column for each of the {len(self.basis)} references; "
                 f"got shape {affinities.shape}"
             )
-        counts = self.eigenvalues[: self.basis.shape[1]] > _LEAST_EIGENVALUE
-        return normalised_rows(weighted_means(affinities, self.basis * counts))
+        return normalised_rows(weighted_means(affinities, self.basis * self._extends))
+
+    @property
+    def _extends(self) -> Bool[np.ndarray, " vectors"]:
+        return self.eigenvalues[: self.basis.shape[1]] > _LEAST_EIGENVALUE
+
+    def as_extended(
+        self, points: Float[np.ndarray, "points vectors"]
+    ) -> Float[np.ndarray, "points vectors"]:
+        """Points among the samples, such as centres, where `extend` would put what is like them.
+
+        Args:
+            points: Points of the embedding.
+
+        Returns:
+            The points without the vectors that `extend` leaves out, as long as they were.
+        """
+        if self._extends.all():
+            return points
+        length = np.linalg.norm(points, axis=1, keepdims=True)
+        return normalised_rows(points * self._extends) * length
 
 
 def weighted_means(

@@ -141,7 +141,8 @@ def nearest_in_embedding(outcome: Outcome, affinities: "scipy.sparse.csr_array")
     """
     stored = outcome.extras
     embedding = SpectralEmbedding.of_basis(stored["eigenvalues"], stored["basis"])
-    return nearest_centres(embedding.extend(affinities), stored["centres"])
+    centres = embedding.as_extended(stored["centres"])
+    return nearest_centres(embedding.extend(affinities), centres)
 
 
 def _in_units(scales: np.ndarray, fitted: np.ndarray) -> np.ndarray:

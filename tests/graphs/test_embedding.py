@@ -271,6 +271,21 @@ def test_bad_graphs_are_named(graph, message: str, key) -> None:
         spectral_embedding(graph, 2, key=key)
 
 
+def test_centres_are_placed_as_new_samples_are(key: jax.Array) -> None:
+    """Without the vectors of eigenvalue zero or below, of which pairs in one cluster have many."""
+    pairs = parts(4, 2)
+    paths = scipy.sparse.diags_array([np.ones(7), np.ones(7)], offsets=[1, -1], shape=(8, 8))
+    embedding = spectral_embedding(scipy.sparse.csr_array(pairs + paths), 6, key=key)
+    extends = embedding.eigenvalues[:6] > 0
+    assert 1 < extends.sum() < 6
+    placed = embedding.as_extended(embedding.vectors)
+    assert not placed[:, ~extends].any()
+    kept = embedding.vectors[:, extends].any(axis=1)
+    np.testing.assert_allclose(np.linalg.norm(placed, axis=1), kept, atol=1e-9)
+    whole = spectral_embedding(parts(3, 9), 3, key=key)
+    assert whole.as_extended(whole.vectors) is whole.vectors
+
+
 def test_bad_arguments_are_named(key) -> None:
     embedding = spectral_embedding(parts(2, 5), 2, key=key)
     with pytest.raises(ValueError, match="one column for each of the 10"):

@@ -23,7 +23,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 OLD = [name for name, method in METHODS.items() if method.sample_kind != "series"]
 """Methods of version 0.1."""
-SLOW = ("ai-kmeans", "di-kmeans", "di-spectral", "scattering-kmeans")
+SLOW = ("ai-kmeans", "di-kmeans", "di-spectral", "pssc", "scattering-kmeans")
 """They take long to compile, and others predict in the same ways: by descent, and by features."""
 
 
