@@ -26,7 +26,8 @@ def align(options: Align) -> None:
         remedy = "give --overwrite or --resume" if is_own else "give another --out"
         raise ValueError(f"{options.out!r} is not empty; {remedy}")
     run = str(out / "run")
-    fit(Fit(**{**vars(options), "out": run}, clusters=1, settings={"num_restarts": 1}))
+    settings = {"num_restarts": 1, **options.settings}
+    fit(Fit(**{**vars(options), "out": run, "settings": settings}, clusters=1))
     export(Export(run, "aligned", str(out / "aligned"), overwrite=replace))
     (mean,) = checkpoint.load(run).prototypes
     with staged_file(str(out / "mean.png"), overwrite=replace) as path:

@@ -120,8 +120,9 @@ def _parse(arguments: list[str]) -> Options:
             raise ValueError(f"None is no value of {option}; leave it out for its default")
     name = arguments[0] if arguments else ""
     kinds, method = dict(COMMANDS), None
-    if name in ("fit", "sweep"):
-        method = _method_in(arguments, kinds[name].method)
+    if name in ("fit", "sweep", "align"):
+        source = [] if name == "align" else arguments[1:2]
+        method = _method_in(arguments, source, kinds[name].method)
         if method is not None:
             cli_options.refuse_foreign_options(method, arguments)
         kinds[name] = cli_options.with_method_options(kinds[name], method)
@@ -155,14 +156,14 @@ def _parse(arguments: list[str]) -> Options:
     return options
 
 
-def _method_in(arguments: list[str], default: str) -> str | None:
+def _method_in(arguments: list[str], source: Sequence[str], default: str) -> str | None:
     """The method whose options are parsed; None where help of no one method is asked for."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--method", nargs="?")
     method = parser.parse_known_args(arguments)[0].method
     if method is None and {"-h", "--help"} & {*arguments}:
         return None
-    of_table = [m for m in _methods_of_table(arguments[1:2]) if method in (None, m.analogue)]
+    of_table = [m for m in _methods_of_table(source) if method in (None, m.analogue)]
     if of_table:
         return of_table[0].name
     # What is no method at all, tyro refuses.

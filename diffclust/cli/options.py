@@ -370,8 +370,11 @@ class Align:
         method: How images may be moved: by affine maps, or bent by splines.
         size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
         channels: 1 to make all images grey, 3 to make all RGB.
+        mask: A picture of the images' size, black where pixels do not count and white where they
+            do, or a .npy file; a picture is resized as the images are.
         limit: At most so many images, drawn at random.
         seed: Seed of all that is random.
+        settings: Settings of the method.
         skip_bad: Leave out files that cannot be read, and blank images.
         overwrite: Replace what an earlier call wrote.
         resume: Go on with what was broken off.
@@ -382,8 +385,10 @@ class Align:
     method: MovingMethodName = ALIGNING
     size: Size = None
     channels: Channels = None
+    mask: File = None
     limit: Limit = None
     seed: int = 0
+    settings: Settings = dataclasses.field(default_factory=dict)
     skip_bad: Flag = False
     overwrite: Flag = False
     resume: Flag = False
@@ -447,7 +452,7 @@ def with_method_options(command: type, method: str | None) -> type:
     """A command that also has the options of a method.
 
     Args:
-        command: `Fit` or `Sweep`.
+        command: `Fit`, `Sweep` or `Align`.
         method: The method; None for a command without such options, as in its help.
 
     Returns:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import diffclust
 from tests.cli.commands import Run, runner
 from tests.registry import blobs
 
@@ -39,6 +40,28 @@ def test_align_writes_the_mean_and_every_picture(run: Run) -> None:
     assert status == 2
     assert "give --overwrite" in error
     assert run(*command, "--overwrite")[0] == 0
+
+
+@pytest.mark.slow
+def test_align_takes_the_options_of_its_method(run: Run) -> None:
+    Image.fromarray(np.pad(np.full((12, 16), 255, np.uint8), ((4, 0), (0, 0)))).save("mask.png")
+    options = ["--register", "place", "--mask", "mask.png", "--transforms", "turn-aff"]
+    status, out, error = run("align", "pictures", "--out", "out", "--method", "ai-kmeans", *options)
+    assert (status, error) == (0, "")
+    assert "registration: position and size evened out" in out
+    settings = diffclust.load("out/run").model.settings()
+    assert settings["transforms"] == "turn-aff"
+    assert settings["mask"] is not None
+
+
+def test_align_refuses_options_of_other_methods(run: Run) -> None:
+    command = ["align", "pictures", "--out", "out"]
+    assert (
+        "ai-kmeans has no option --landmarks"
+        in run(*command, "--method", "ai-kmeans", "--landmarks", "3")[2]
+    )
+    assert "invalid choice 'pssc'" in run(*command, "--method", "pssc")[2]
+    assert not Path("out").exists()
 
 
 def test_align_refuses_a_folder_of_something_else(run: Run) -> None:
