@@ -281,7 +281,8 @@ def _by_eigengap(fits: Sequence[Fit], fitter: Fitter) -> Choice:
     trials, gaps, total = [], [], len(graphs) + 1
     for number, of in enumerate(graphs):
         # The same graph, cut into as many parts as are tried at most: what its gaps are beside.
-        removed = {"num_removed": make_model(of[0]).removed}
+        removed = make_model(of[0]).removed
+        removed = {"num_removed": removed} if removed else {}
         largest = dataclasses.replace(fits[-1], settings={**of[0].settings, **removed})
         result = fitter.fit(largest, f"graph {number + 1}", number, total)
         eigenvalues = np.asarray(result.outcome.extras["eigenvalues"], np.float64)

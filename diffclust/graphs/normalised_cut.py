@@ -44,7 +44,8 @@ def normalised_cut(
     edges = graph.tocoo()
     inside = assignments[edges.row] == assignments[edges.col]
     within = np.bincount(assignments[edges.row[inside]], edges.data[inside], minlength=clusters)
-    return float(np.sum(1.0 - within * safe_inverse(volume)))
+    # Rounding may take it below.
+    return max(0.0, float(np.sum(1.0 - within * safe_inverse(volume))))
 
 
 _MOST_BRIDGES = 24

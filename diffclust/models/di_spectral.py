@@ -219,7 +219,9 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     ) -> Sequence[Neighbours]:
         """By the invariant distance, in each frame."""
         candidates = super().neighbours_of_new(outcome, data, callback)
-        every, fitted = data.all_samples, outcome.extras["images"]
+        every = data.all_samples
+        # What was saved in single precision may be read where double is the default.
+        fitted = outcome.extras["images"].astype(every.dtype, copy=False)
         ranked: list[Neighbours] = []
         for frame in self._frames:
             both = (np.asarray(frame.registered(x)) for x in (every, fitted))

@@ -24,7 +24,7 @@ from diffclust.graphs.affinity import mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
 from diffclust.graphs.refine import Direction
 from diffclust.methods import OWN_GRAPH, Method
-from diffclust.models.base import AbstractModel, types_of
+from diffclust.models.base import types_of
 from diffclust.models.kmeans import AbstractLloydModel
 from diffclust.models.mean_graph import cut_mean_graph
 from diffclust.models.staged import AbstractStagedModel, Extension, reporter
@@ -186,8 +186,8 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
         if (missing := np.isnan(array).any(axis=axes)).any():
             raise ValueError(
                 f"{self.words.noun} {int(np.argmax(missing))} has missing values, with which "
-                f"{self.method} cannot compare others; cut all to what they share, or take a "
-                "method with means"
+                f"{self.method} cannot compare others; cut all to what they share, new ones to "
+                "what was fitted, or take a method with means"
             )
         return array
 
@@ -252,7 +252,10 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
         self, outcome: Outcome, data: Data, callback: Callback = ignore
     ) -> Sequence[Neighbours]:
         """By the distance to every fitted sample."""
-        new, fitted = map(self._scaled, (data.all_samples, outcome.extras["samples"]))
+        samples = data.all_samples
+        # What was saved in single precision may be read where double is the default.
+        fitted = self._scaled(outcome.extras["samples"].astype(samples.dtype, copy=False))
+        new = self._scaled(samples)
         every = np.broadcast_to(np.arange(len(fitted), dtype=np.int32), (len(new), len(fitted)))
         near = Neighbours(every, np.zeros(every.shape, fitted.dtype))
         compared = CandidateDistances(
@@ -296,7 +299,16 @@ def by_root(
 
     Returns:
         The candidates, nearest first.
+
+    Raises:
+        ValueError: If a distance is not finite.
     """
+    for energy in squared:
+        if (bad := ~np.isfinite(energy).all(axis=1)).any():
+            raise ValueError(
+                f"the distances of sample {int(np.argmax(bad))} are not finite: it is too large, "
+                "or too small, to be compared; rescale the samples"
+            )
     return tuple(
         reranked(near, np.sqrt(np.maximum(energy, 0.0)), count or near.num_neighbours)
         for near, energy in zip(candidates, squared, strict=True)
@@ -316,6 +328,19 @@ class SpectralClustering(AbstractInvariantSpectralModel):
 
     clustering: AbstractLloydModel = eqx.field(metadata={"in_files": False})
 
+    def __check_init__(self):
+        """Refuses what is no model by Lloyd's algorithm, and models that register images."""
+        if not isinstance(self.clustering, AbstractLloydModel):
+            raise ValueError(
+                "clustering must be a model by Lloyd's algorithm, such as Clustering, SeriesKMeans "
+                f"or DeformationInvariantKMeans, not {type(self.clustering).__name__}"
+            )
+        if getattr(self.clustering, "register", "none") != "none":
+            raise ValueError(
+                'SpectralClustering does not register images; give a model with register="none", '
+                "and images that Frame(...).registered returned (diffclust.registration)"
+            )
+
     @property
     def descriptor(self) -> Method:
         """The descriptor of all models of one's own that cut a graph."""
@@ -329,7 +354,3 @@ class SpectralClustering(AbstractInvariantSpectralModel):
     def alignment_model(self) -> AbstractLloydModel:
         """The model that was given."""
         return dataclasses.replace(self.clustering, num_clusters=self.num_clusters)
-
-    def resolved(self, given: Data, /) -> AbstractModel:
-        """With what the given model makes of the samples."""
-        return dataclasses.replace(self, clustering=self.clustering.resolved(given))

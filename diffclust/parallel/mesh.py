@@ -495,7 +495,7 @@ def _mapped(function: Callable, mesh: Mesh, takes: tuple, gives: PyTree) -> Call
 
     def run(*given: PyTree) -> PyTree:
         # JAX 0.11 ends the process where an array without elements goes in and out again.
-        kept, empty = eqx.partition(given, lambda leaf: leaf.size > 0)
+        kept, empty = eqx.partition(given, lambda leaf: np.size(leaf) > 0)
 
         def local(*kept: PyTree) -> PyTree:
             own = (_own_empty(tree, spec, mesh) for tree, spec in zip(empty, takes, strict=True))

@@ -173,7 +173,7 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "format": FORMAT,
         "diffclust": __version__,
         "method": model.method,
-        "settings": model.settings() if named else {},
+        "settings": model.settings() if named else _own_settings(model),
         "composition": "" if named else model.composition,
         "composed": {} if named else _composition_values(model),
         "sample_shape": list(result.sample_shape),
@@ -190,13 +190,31 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
+def _own_settings(model: AbstractModel) -> dict[str, Any]:
+    """The settings of a user's own model that a file can hold."""
+    fields = [field for field in dataclasses.fields(model) if field.metadata.get("in_files", True)]
+    values = {field.name: getattr(model, field.name) for field in fields}
+    return {name: value for name, value in values.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
 def _composition_values(model: AbstractModel) -> dict[str, Any]:
     """The numbers, words and array checksums of a user's own model, by name."""
+    parts = [f.name for f in dataclasses.fields(model) if not f.metadata.get("in_files", True)]
 
     def of(part: Any, name: str) -> Iterator[tuple[str, Any]]:
-        if isinstance(part, eqx.Module) and not isinstance(part, AbstractSettings):
+        if isinstance(part, eqx.Module) and (
+            name in parts or not isinstance(part, AbstractSettings)
+        ):
             for field in dataclasses.fields(part):
                 yield from of(getattr(part, field.name), f"{name}.{field.name}")
+        elif isinstance(part, tuple) and _is_plain(part):
+            yield name, json.loads(json.dumps(part))
         elif eqx.is_array(part) or isinstance(part, float | np.ndarray):
             # In single precision, whatever the process that writes or reads has.
             array = np.asarray(part, np.float32)
@@ -204,8 +222,8 @@ def _composition_values(model: AbstractModel) -> dict[str, Any]:
         elif isinstance(part, bool | int | str):
             yield name, part
 
-    parts = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
-    modules = [item for item in parts.items() if isinstance(item[1], eqx.Module)]
+    fields = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    modules = [item for item in fields.items() if isinstance(item[1], eqx.Module)]
     return dict(pair for name, part in modules for pair in of(part, name))
 
 
@@ -234,13 +252,15 @@ def _rebuild(
     sample: Any,
 ) -> Result:
     settings: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in description["settings"].items()
+        name: _as_tuples(value) for name, value in description["settings"].items()
     }
     if like is None and "register" in MODELS[description["method"]].setting_types():
         # Models of images that were saved before there was a registration.
         settings.setdefault("register", "none")
-    model = like or MODELS[description["method"]].from_settings(settings)
+    if like is None:
+        model = MODELS[description["method"]].from_settings(settings)
+    else:
+        model = dataclasses.replace(like, **settings)
     # Format 1 knew images only.
     shape = _as_shape(description.get("sample_shape") or description["image_shape"])
     given = description.get("given_shape")
@@ -276,6 +296,10 @@ def _rebuild(
         {str(_OLD_FIGURE_NAMES.get(name, name)): float(value) for name, value in figures},
     )
     return Result(model, shape, outcome, given_shape)
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _as_shape(sides: list[Any]) -> tuple[Any, ...]:

@@ -86,6 +86,10 @@ def test_a_graph_of_series(run: Run) -> None:
     assert run("predict", "run", "others.npz", "--out", "new")[0] == 0
     clusters = [row["cluster"] for row in table("run/assignments.csv")]
     assert [row["cluster"] for row in table("new/assignments.csv")] == clusters[:7]
+    sweep = ("sweep", "series.npz", "-k", "2-3", "--method", "series-spectral", "--no-warps")
+    status, out, err = run(*sweep, "--out", "swept")
+    assert status == 0, err
+    assert "eigengap" in out
 
 
 def test_tables_of_unequal_lengths(run: Run) -> None:

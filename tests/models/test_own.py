@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 import sklearn.neighbors
@@ -18,7 +19,7 @@ from diffclust.alignment import Descent, InvariantDistance, NoAlignment, Stage
 from diffclust.data import Dataset, SeriesSet
 from diffclust.distances import AbstractDistance, SquaredEuclidean
 from diffclust.energies import AbstractSampleEnergy, Entropic, HardMinimum, TransformedDistance
-from diffclust.models import Clustering, Result, SpectralClustering
+from diffclust.models import Clustering, KMeans, Result, ScatteringKMeans, SpectralClustering
 from diffclust.parallel import Data, data_mesh
 from diffclust.plotting import save_prototypes
 from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages
@@ -173,8 +174,19 @@ def test_a_graph_is_cut_as_a_model_compares_samples(key: jax.Array, tmp_path: Pa
     means = [samples[result.assignments == k].mean(axis=0) for k in range(K)]
     np.testing.assert_allclose(result.prototypes, means, atol=1e-5)
     save(tmp_path / "model", result)
-    again = load(tmp_path / "model", like=model)
+    again = load(tmp_path / "model", like=dataclasses.replace(model, num_neighbours=(5,)))
+    assert again.model.settings() == model.settings()
     np.testing.assert_array_equal(again.predict(samples).clusters, result.assignments)
+    other = dataclasses.replace(model.clustering, penalties=(), has_missing=True)
+    with pytest.raises(ValueError, match="has clustering.has_missing False, and like= has True"):
+        load(tmp_path / "model", like=dataclasses.replace(model, clustering=other))
+    with pytest.raises(ValueError, match=r"distances of sample 4 are not finite: .* rescale"):
+        result.predict(np.where(np.arange(60)[:, None, None] == 4, 1e25, samples))
+    # The hook that checks annotations under test is there first.
+    with pytest.raises((ValueError, jaxtyping.TypeCheckError), match="ScatteringKMeans"):
+        SpectralClustering(K, ScatteringKMeans(K))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="does not register images"):
+        SpectralClustering(K, KMeans(K, register="place"))
     with pytest.raises(ValueError, match="spectral-clustering takes samples of one array"):
         model.fit((samples, samples), key=key)
     with pytest.raises(ValueError, match="sample 7 has missing values"):

@@ -1,16 +1,19 @@
 """K-means of series under warps of time, through a model of one's own."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
 
+import diffclust
 from diffclust.alignment import Descent, Stage
 from diffclust.energies import TransformedDistance
 from diffclust.features import square_root_velocity
 from diffclust.metrics import scores
-from diffclust.models import Clustering, SeriesKMeans
+from diffclust.models import Clustering, SeriesKMeans, SeriesSpectralClustering
 from diffclust.prototypes import MeanSeries
 from diffclust.solvers import Lloyd
 from diffclust.transforms import TimeWarp
@@ -62,3 +65,13 @@ def test_square_root_velocities_are_compared_where_asked_for() -> None:
     # The hook that checks annotations under test is there first.
     with pytest.raises((ValueError, jaxtyping.TypeCheckError), match="representation"):
         SeriesKMeans(2, representation="q")
+
+
+@pytest.mark.slow
+def test_a_graph_that_was_saved_in_single_precision_is_read_in_double(tmp_path: Path) -> None:
+    series = np.nan_to_num(bumps()[0])
+    result = SeriesSpectralClustering(2, num_intervals=3).fit(series, key=jax.random.key(0))
+    diffclust.save(tmp_path / "model", result)
+    with jax.enable_x64(True):
+        again = diffclust.load(tmp_path / "model").predict(series.astype(np.float64))
+    np.testing.assert_array_equal(again.clusters, result.assignments)

@@ -274,6 +274,16 @@ def test_double_precision_is_kept() -> None:
         assert {leaf.dtype for leaf in jax.tree.leaves(batch)} == {np.dtype(np.float64)}
 
 
+def test_a_step_takes_numbers_and_arrays_without_elements() -> None:
+    def step(state, batch, memory, factor, *, axis_name):
+        return {**state, "sum": factor * jax.lax.psum(jnp.sum(batch), axis_name)}, memory
+
+    state, memory = {"sum": jnp.zeros(()), "params": jnp.zeros((3, 0))}, jnp.zeros((8, 1, 0))
+    result, remembered = jax.jit(sharded(step, data_mesh()))(state, jnp.ones(8), memory, 2.0)
+    assert float(result["sum"]) == 16.0
+    assert (result["params"].shape, remembered.shape) == ((3, 0), (8, 1, 0))
+
+
 def test_no_mesh_changes_nothing() -> None:
     tree, step = {"rows": jnp.arange(3)}, kmeans().step
     assert replicate(tree, None) is tree
