@@ -352,7 +352,10 @@ def _graph_stages(fit: PlannedFit) -> Iterable[StageCost]:
         seen.cost("seeding").scaled(ratio),
         seen.cost("neighbours").scaled(ratio),
         _search(fit).scaled(views),
-        seen.cost("pairs", robust=True).scaled(ratio),
+        # Without features to compare, more pairs of a sample are judged where there are more.
+        seen.cost("pairs", robust=True).scaled(ratio)
+        if model.num_compared(count)
+        else seen.cost("pairs", robust=True).scaled(ratio**1.2, most=2.0),
         seen.cost("cut").scaled((1.0 + more) / (1.0 + less), least=0.5, most=2.0),
         aligned.scaled((1.0 - share) * min(drawn, count) / min(drawn, few)),
         aligned.scaled(share * padded),
@@ -372,7 +375,7 @@ def _timed(name: str, work: Callable[[], Any]) -> StageCost:
 def _directions(fit: PlannedFit, few: int, seen: Rehearsal, views: int) -> StageCost:
     """Principal directions: of many images from a covariance, of few from their products."""
     count, size = len(fit.samples), fit.model.num_features(fit.shape[1:])
-    if 2 * count <= size:
+    if 2 * count <= size or not size:
         return seen.cost("directions").scaled((count / few) ** 2)
     # The covariance grows with the images and the square of the features; the eigenvectors with
     # some power of the features, near the cube. Both are timed on problems of fewer features.

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -49,6 +49,9 @@ _EXAMPLES = 64
 
 _CHUNK = 1024
 """Samples that are scaled at a time."""
+
+_PAIRS = 8
+"""Pairs that are judged of a sample for each neighbour sought: by measure 6 to 10, more of many."""
 
 
 class AbstractCutModel(AbstractStagedModel):
@@ -217,13 +220,17 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
 
     def grouping_stages(self, description: Description) -> tuple[FitStage, ...]:
         """Neighbours under the distance, and the mean graph's cut."""
-        return FitStage("neighbours", self.neighbours_stage), FitStage("cut", self.cut_stage)
+        return FitStage("pairs", self.pairs_stage), FitStage("cut", self.cut_stage)
+
+    def ranked_neighbours(self, context: Context) -> Sequence[Neighbours]:
+        """Those that were found under the distance."""
+        return neighbours_of(context.results["pairs"])
 
     def _scaled(self, samples: np.ndarray) -> np.ndarray:
         """Samples of the scale on which they are compared."""
         return map_in_chunks(self.alignment_model().family().normalise, _CHUNK, samples)
 
-    def neighbours_stage(self, context: Context) -> dict[str, np.ndarray]:
+    def pairs_stage(self, context: Context) -> dict[str, np.ndarray]:
         """The stage of a fit that finds neighbours under the distance.
 
         Args:
@@ -233,6 +240,8 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
             The arrays of the neighbours.
         """
         samples = self._scaled(context.data.all_samples)
+        count = len(samples)
+        expected = count * min(_PAIRS * self.num_candidates, count - 1)
         near = nearest_neighbour_descent(
             self.distance(samples),
             samples,
@@ -240,7 +249,7 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
             key=split_key(context.key, 3, 2),
             direction=self.direction,
             mesh=context.data.mesh,
-            report=reporter(context.callback, "neighbours"),
+            report=_over_rounds(reporter(context.callback, "pairs"), expected),
         ).neighbours
         return neighbour_arrays(by_root([near], [near.distance], self.num_candidates))
 
@@ -264,9 +273,21 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
             fitted,
             self.direction,
             mesh=data.mesh,
-            report=reporter(callback, "neighbours"),
+            report=reporter(callback, "pairs"),
         )
         return by_root([near], compared([near]), self.num_candidates)
+
+
+def _over_rounds(report: Callable[[int, int], None], expected: int) -> Callable[[int, int], None]:
+    """A report of several rounds as of one whole, of which the size is only expected."""
+    before = 0
+
+    def told(done: int, total: int) -> None:
+        nonlocal before
+        report(before + done, max(expected, before + total))
+        before += total if done == total else 0
+
+    return told
 
 
 def distance_of(

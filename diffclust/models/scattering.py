@@ -73,7 +73,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
 
     @property
     def views(self) -> "Mapping[str, AbstractScatteringModel]":
-        """Models of one kind of features each, by what the names of their arrays end in."""
+        """The model itself, of one kind of features."""
         return {"": self}
 
     @abc.abstractmethod
@@ -139,27 +139,9 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
         """The number of scales."""
         return {"num_scales": self._scales(*description.sample.shape[:2])}
 
-    def num_features(self, image_shape: tuple[int, ...]) -> int:
-        """How many scattering coefficients an image has.
-
-        Args:
-            image_shape: Height, width and channels.
-
-        Returns:
-            Their number.
-        """
-        return self._on_canvas(*image_shape[:2])[0].num_features(image_shape[2])
-
-    def num_compared(self, count: int) -> int:
-        """How many neighbours of each sample are found by comparing it with all others.
-
-        Args:
-            count: Number of samples.
-
-        Returns:
-            Their number; 0 where samples are not compared with each other.
-        """
-        return 0
+    def num_features(self, sample_shape: tuple[int, ...]) -> int:
+        """The number of scattering coefficients."""
+        return self._on_canvas(*sample_shape[:2])[0].num_features(sample_shape[2])
 
     def state_bytes(self, shape: tuple[int, ...]) -> int:
         """Features, their covariance, coordinates and neighbours, the latter two of each view."""

@@ -111,6 +111,33 @@ class AbstractStagedModel(AbstractModel):
 
     num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
 
+    @property
+    def views(self) -> "Mapping[str, AbstractStagedModel]":
+        """Models of one kind of features each, by what the names of their arrays end in."""
+        return {"": self}
+
+    def num_features(self, sample_shape: tuple[int, ...]) -> int:
+        """How many features a sample has.
+
+        Args:
+            sample_shape: Its shape.
+
+        Returns:
+            Their number; 0, by default, where samples have none.
+        """
+        return 0
+
+    def num_compared(self, count: int) -> int:
+        """How many neighbours of each sample are found by comparing its features with all others.
+
+        Args:
+            count: Number of samples.
+
+        Returns:
+            Their number; 0 where features are not compared with each other.
+        """
+        return 0
+
     @abc.abstractmethod
     def alignment_model(self) -> AbstractLloydModel:
         """How prototypes are made, and samples aligned to them."""

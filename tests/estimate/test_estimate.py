@@ -236,6 +236,14 @@ def test_a_long_fit_is_announced_and_not_rehearsed_again(
     assert len(calls) == 2
 
 
+def test_a_graph_without_features_is_estimated(key: jax.Array) -> None:
+    samples = np.random.default_rng(0).normal(size=(3000, 12, 1)).astype(np.float32)
+    expected = estimate(diffclust.SeriesSpectralClustering(3, warps=False), samples, key=key)
+    stages = {stage.name: stage.seconds for stage in expected.stages}
+    assert stages["pairs"] > 0.0
+    assert "directions" not in stages or stages["directions"] == 0.0
+
+
 MODELS = {
     "kmeans": diffclust.KMeans(10),
     "di-kmeans": diffclust.DeformationInvariantKMeans(10, num_restarts=1),
