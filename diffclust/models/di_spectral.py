@@ -219,9 +219,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     ) -> Sequence[Neighbours]:
         """By the invariant distance, in each frame."""
         candidates = super().neighbours_of_new(outcome, data, callback)
-        every = data.all_samples
-        # What was saved in single precision may be read where double is the default.
-        fitted = outcome.extras["images"].astype(every.dtype, copy=False)
+        every, fitted = data.all_samples, outcome.extras["images"]
         ranked: list[Neighbours] = []
         for frame in self._frames:
             both = (np.asarray(frame.registered(x)) for x in (every, fitted))

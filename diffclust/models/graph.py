@@ -261,10 +261,7 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
         self, outcome: Outcome, data: Data, callback: Callback = ignore
     ) -> Sequence[Neighbours]:
         """By the distance to every fitted sample."""
-        samples = data.all_samples
-        # What was saved in single precision may be read where double is the default.
-        fitted = self._scaled(outcome.extras["samples"].astype(samples.dtype, copy=False))
-        new = self._scaled(samples)
+        new, fitted = map(self._scaled, (data.all_samples, outcome.extras["samples"]))
         every = np.broadcast_to(np.arange(len(fitted), dtype=np.int32), (len(new), len(fitted)))
         near = Neighbours(every, np.zeros(every.shape, fitted.dtype))
         compared = CandidateDistances(

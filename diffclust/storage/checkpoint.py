@@ -292,7 +292,12 @@ def _rebuild(
         Status(description["status"]),
         int(description["chunk_size"]),
         float(description["seconds"]),
-        {n.removeprefix(_EXTRA): a for n, a in arrays.items() if n.startswith(_EXTRA)},
+        # As what was learned: in double where that is JAX's default, as new samples are.
+        {
+            n.removeprefix(_EXTRA): a.astype(jnp.result_type(float)) if a.dtype == np.float32 else a
+            for n, a in arrays.items()
+            if n.startswith(_EXTRA)
+        },
         {str(_OLD_FIGURE_NAMES.get(name, name)): float(value) for name, value in figures},
     )
     return Result(model, shape, outcome, given_shape)
