@@ -282,8 +282,8 @@ def _by_eigengap(fits: Sequence[Fit], fitter: Fitter) -> Choice:
     for number, of in enumerate(graphs):
         # The same graph, cut into as many parts as are tried at most: what its gaps are beside.
         removed = make_model(of[0]).removed
-        removed = {"num_removed": removed} if removed else {}
-        largest = dataclasses.replace(fits[-1], settings={**of[0].settings, **removed})
+        graph = {"num_removed": removed} if removed else {}
+        largest = dataclasses.replace(fits[-1], settings={**of[0].settings, **graph})
         result = fitter.fit(largest, f"graph {number + 1}", number, total)
         eigenvalues = np.asarray(result.outcome.extras["eigenvalues"], np.float64)
         own = dict(enumerate(-np.diff(eigenvalues), start=1))

@@ -337,6 +337,8 @@ def _graph_stages(fit: PlannedFit) -> Iterable[StageCost]:
     ratio, padded = count / few, (full * -(-count // full)) / (small * -(-few // small))
     drawn = _MEAN_SAMPLES * model.num_clusters
     less, more = ((number / _CUT_SIZE) ** _CUT_POWER for number in (few, count))
+    # Where neighbours are sought without features, more samples make more pairs of each.
+    pairs = seen.cost("pairs", robust=True)
     aligned = seen.cost("alignments")
     every, later = len(seen.of("alignments")), seen.of("alignments")[1:]
     # Before all images are aligned to them, means are made: four passes over some of the images.
@@ -352,10 +354,7 @@ def _graph_stages(fit: PlannedFit) -> Iterable[StageCost]:
         seen.cost("seeding").scaled(ratio),
         seen.cost("neighbours").scaled(ratio),
         _search(fit).scaled(views),
-        # Without features to compare, more pairs of a sample are judged where there are more.
-        seen.cost("pairs", robust=True).scaled(ratio)
-        if model.num_compared(count)
-        else seen.cost("pairs", robust=True).scaled(ratio**1.2, most=2.0),
+        pairs.scaled(ratio) if model.num_compared(count) else pairs.scaled(ratio**1.2, most=2.0),
         seen.cost("cut").scaled((1.0 + more) / (1.0 + less), least=0.5, most=2.0),
         aligned.scaled((1.0 - share) * min(drawn, count) / min(drawn, few)),
         aligned.scaled(share * padded),

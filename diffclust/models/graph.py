@@ -24,7 +24,6 @@ from diffclust.graphs.affinity import mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
 from diffclust.graphs.refine import Direction
 from diffclust.methods import OWN_GRAPH, Method
-from diffclust.models.base import types_of
 from diffclust.models.kmeans import AbstractLloydModel
 from diffclust.models.mean_graph import cut_mean_graph
 from diffclust.models.staged import AbstractStagedModel, Extension, reporter
@@ -50,8 +49,12 @@ _EXAMPLES = 64
 _CHUNK = 1024
 """Samples that are scaled at a time."""
 
+_MOST_PAIRS = 2**22
+"""Pairs of new and fitted samples whose numbers are in memory at a time."""
+
 _PAIRS = 8
-"""Pairs that are judged of a sample for each neighbour sought: by measure 6 to 10, more of many."""
+"""Pairs of a sample that are expected to be compared for each neighbour sought; progress alone
+depends on it."""
 
 
 class AbstractCutModel(AbstractStagedModel):
@@ -262,17 +265,19 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
     ) -> Sequence[Neighbours]:
         """By the distance to every fitted sample."""
         new, fitted = map(self._scaled, (data.all_samples, outcome.extras["samples"]))
-        every = np.broadcast_to(np.arange(len(fitted), dtype=np.int32), (len(new), len(fitted)))
-        near = Neighbours(every, np.zeros(every.shape, fitted.dtype))
-        compared = CandidateDistances(
-            self.distance(fitted),
-            new,
-            fitted,
-            self.direction,
-            mesh=data.mesh,
-            report=reporter(callback, "pairs"),
-        )
-        return by_root([near], compared([near]), self.num_candidates)
+        distance, count = self.distance(fitted), len(fitted)
+        report = _over_rounds(reporter(callback, "pairs"), len(new) * count)
+        rows, parts = max(1, _MOST_PAIRS // count), []
+        for start in range(0, len(new), rows):
+            part = new[start : start + rows]
+            every = np.broadcast_to(np.arange(count, dtype=np.int32), (len(part), count))
+            near = Neighbours(every, np.zeros(every.shape, fitted.dtype))
+            compared = CandidateDistances(
+                distance, part, fitted, self.direction, mesh=data.mesh, report=report
+            )
+            parts += by_root([near], compared([near]), self.num_candidates)
+        both = [(part.index, part.distance) for part in parts]
+        return [Neighbours(*map(np.concatenate, zip(*both, strict=True)))]
 
 
 def _over_rounds(report: Callable[[int, int], None], expected: int) -> Callable[[int, int], None]:
@@ -363,11 +368,6 @@ class SpectralClustering(AbstractInvariantSpectralModel):
     def descriptor(self) -> Method:
         """The descriptor of all models of one's own that cut a graph."""
         return OWN_GRAPH
-
-    @property
-    def composition(self) -> str:
-        """The types of its parts, one within the other."""
-        return types_of(self)
 
     def alignment_model(self) -> AbstractLloydModel:
         """The model that was given."""

@@ -47,9 +47,6 @@ _DIRECTIONS = ("feature_mean", "feature_scale", "feature_basis", "feature_varian
 class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
     """A clustering of images by their projected scattering coefficients.
 
-    It has no prototypes of its own. Those it offers are the means of the samples of each cluster,
-    aligned as DI K-means aligns them.
-
     Attributes:
         num_dimensions: How many of the principal directions that follow the removed ones are kept.
         normalisation: What is done to the coefficients first; see `fit_principal_directions`.

@@ -165,9 +165,8 @@ def _damage_error(folder: Path, error: Exception) -> ValueError:
 
 def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     outcome, model = result.outcome, result.model
-    parts = [f.name for f in dataclasses.fields(model) if not f.metadata.get("in_files", True)]
     named = MODELS.get(model.method) is type(model) and not any(
-        getattr(model, name) is not None for name in parts
+        getattr(model, name) is not None for name in _parts(model)
     )
     return {
         "format": FORMAT,
@@ -190,11 +189,15 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
+def _parts(model: AbstractModel) -> list[str]:
+    """The fields that a file cannot hold: compositions, optimisers."""
+    return [f.name for f in dataclasses.fields(model) if not f.metadata.get("in_files", True)]
+
+
 def _own_settings(model: AbstractModel) -> dict[str, Any]:
     """The settings of a user's own model that a file can hold."""
-    fields = [field for field in dataclasses.fields(model) if field.metadata.get("in_files", True)]
-    values = {field.name: getattr(model, field.name) for field in fields}
-    return {name: value for name, value in values.items() if _is_plain(value)}
+    names = {field.name for field in dataclasses.fields(model)} - {*_parts(model)}
+    return {name: v for name in sorted(names) if _is_plain(v := getattr(model, name))}
 
 
 def _is_plain(value: Any) -> bool:
@@ -205,7 +208,7 @@ def _is_plain(value: Any) -> bool:
 
 def _composition_values(model: AbstractModel) -> dict[str, Any]:
     """The numbers, words and array checksums of a user's own model, by name."""
-    parts = [f.name for f in dataclasses.fields(model) if not f.metadata.get("in_files", True)]
+    parts = _parts(model)
 
     def of(part: Any, name: str) -> Iterator[tuple[str, Any]]:
         if isinstance(part, eqx.Module) and (

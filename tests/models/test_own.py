@@ -19,7 +19,14 @@ from diffclust.alignment import Descent, InvariantDistance, NoAlignment, Stage
 from diffclust.data import Dataset, SeriesSet
 from diffclust.distances import AbstractDistance, SquaredEuclidean
 from diffclust.energies import AbstractSampleEnergy, Entropic, HardMinimum, TransformedDistance
-from diffclust.models import Clustering, KMeans, Result, ScatteringKMeans, SpectralClustering
+from diffclust.models import (
+    Clustering,
+    KMeans,
+    Result,
+    ScatteringKMeans,
+    SpectralClustering,
+    graph,
+)
 from diffclust.parallel import Data, data_mesh
 from diffclust.plotting import save_prototypes
 from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages
@@ -161,7 +168,9 @@ def test_series_have_a_report(key: jax.Array, tmp_path: Path) -> None:
     save_prototypes(tmp_path / "prototypes.png", result)
 
 
-def test_a_graph_is_cut_as_a_model_compares_samples(key: jax.Array, tmp_path: Path) -> None:
+def test_a_graph_is_cut_as_a_model_compares_samples(
+    key: jax.Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     samples, model = series(), SpectralClustering(K, plain())
     result = model.fit(samples, key=key)
     assert together(result.assignments)
@@ -169,7 +178,11 @@ def test_a_graph_is_cut_as_a_model_compares_samples(key: jax.Array, tmp_path: Pa
     flat = samples.reshape(len(samples), -1)
     nearest = sklearn.neighbors.NearestNeighbors(n_neighbors=8).fit(flat).kneighbors(flat)[0]
     np.testing.assert_allclose(result.outcome.extras["scales"][-1], nearest[:, 7], rtol=1e-4)
-    np.testing.assert_array_equal(result.predict(samples + 1e-3).clusters, result.assignments)
+    predicted = result.predict(samples + 1e-3)
+    np.testing.assert_array_equal(predicted.clusters, result.assignments)
+    monkeypatch.setattr(graph, "_MOST_PAIRS", 7 * len(samples))
+    again = result.predict(samples + 1e-3)
+    np.testing.assert_allclose(again.nonconformity, predicted.nonconformity, rtol=1e-5)
     np.testing.assert_array_equal(result.align(samples, result.outcome.assignment.params), samples)
     means = [samples[result.assignments == k].mean(axis=0) for k in range(K)]
     np.testing.assert_allclose(result.prototypes, means, atol=1e-5)
