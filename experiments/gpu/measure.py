@@ -242,13 +242,13 @@ def passes(seed: int, quick: bool) -> Figures:
         ):
             row[model.method], _ = seconds_per_pass(model, images[:size])
         rows.append({**row, "device_peak_mb": device_peak_mb()})
-        note(rows[-1])
+        note({"by_n": rows})
     sides = (3,) if quick else (3, 4, 5, 6, 7, 8)
     landmarks: Figures = {}
     for side in sides:
         model = diffclust.DeformationInvariantKMeans(10, landmarks=(side, side))
         landmarks[str(side**2)], _ = seconds_per_pass(model, images[: sizes[0]])
-        note(landmarks)
+        note({"by_n": rows, "by_landmarks": landmarks, "landmarks_n": sizes[0]})
     return {"by_n": rows, "by_landmarks": landmarks, "landmarks_n": sizes[0]}
 
 

@@ -129,6 +129,18 @@ def of(runs: Sequence[Row], name: str) -> list[float]:
     return [run[name] for run in runs if run.get(name) is not None]
 
 
+def shared(
+    rows: Sequence[Row], name: str, figures: Sequence[str], form: Callable[[float], str]
+) -> list[str]:
+    """Figures of time; of runs side by side those of the quickest, which says so."""
+    beside = next((row["beside"] for row in rows if row["name"] == name and "beside" in row), 1)
+    runs = figures_of(rows, name)
+    if beside == 1 or not runs:
+        return [spelled(of(runs, each), form) for each in figures]
+    least = min(runs, key=lambda run: run["seconds"])
+    return [f"{form(least[each])}, {beside} at a time" for each in figures]
+
+
 def methods(rows: Sequence[Row]) -> list[str]:
     """Accuracy and time of whole fits."""
 
@@ -151,8 +163,7 @@ def methods(rows: Sequence[Row]) -> list[str]:
                 spelled(of(runs, "nmi"), percent),
                 spelled(of(runs, "stability"), percent),
                 spelled(of(runs, "first_seconds"), rounded),
-                spelled(of(runs, "seconds"), rounded),
-                spelled(of(runs, "ms_a_step"), rounded),
+                *shared(rows, name, ("seconds", "ms_a_step"), rounded),
                 max(of(runs, "device_peak_mb"), default=DASH),
                 cpu,
                 paper,
@@ -219,7 +230,7 @@ def rates(rows: Sequence[Row]) -> list[str]:
 
 def passes(rows: Sequence[Row]) -> list[str]:
     """A pass of Lloyd's algorithm: seconds and memory over N, seconds over landmarks."""
-    result = (figures_of(rows, "passes") or [{}])[-1]
+    result = next((row["figures"] for row in rows if row["name"] == "passes"), {})
     body = [
         (f"N = {row['n']:,}", row["ai-kmeans"], row["di-kmeans"], row["device_peak_mb"] or DASH)
         for row in result.get("by_n", [])
