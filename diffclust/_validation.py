@@ -233,6 +233,26 @@ def plain_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.number) else value
 
 
+def plain_numbers(value: Any) -> Any:
+    """Numbers in a tuple, which `jax.jit` takes for a constant.
+
+    Args:
+        value: A number, a list or an array of numbers, or anything else.
+
+    Returns:
+        A tuple of Python's numbers, of one where one was given; None and text as they are.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    return tuple(map(plain_number, value)) if np.iterable(value) else (plain_number(value),)
+
+
+def plain_pair(value: Any) -> Any:
+    """The same for height and width; one number stands for both."""
+    numbers = plain_numbers(value)
+    return 2 * numbers if isinstance(numbers, tuple) and len(numbers) == 1 else numbers
+
+
 def one_of(value: Any, choices: Iterable[object], name: str) -> None:
     """Checks a choice.
 

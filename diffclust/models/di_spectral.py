@@ -60,7 +60,9 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     """
 
     num_candidates: int | None = eqx.field(static=True, default=None, kw_only=True)
-    num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(4, 5, 6, 7), kw_only=True)
+    num_neighbours: tuple[int, ...] = eqx.field(
+        static=True, default=(4, 5, 6, 7), kw_only=True, converter=_validation.plain_numbers
+    )
     direction: Direction = eqx.field(static=True, default="forward", kw_only=True)
     register: Register = eqx.field(static=True, default="auto", kw_only=True)
 

@@ -64,7 +64,9 @@ class AbstractCutModel(AbstractStagedModel):
         num_neighbours: How many neighbours a sample has, in each of the graphs for each distance.
     """
 
-    num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(5, 8), kw_only=True)
+    num_neighbours: tuple[int, ...] = eqx.field(
+        static=True, default=(5, 8), kw_only=True, converter=_validation.plain_numbers
+    )
 
     def __check_init__(self):
         """Refuses an empty list of numbers."""
@@ -175,7 +177,9 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
     """
 
     num_candidates: int = eqx.field(static=True, default=15, kw_only=True)
-    num_neighbours: tuple[int, ...] = eqx.field(static=True, default=(4, 5, 6, 7), kw_only=True)
+    num_neighbours: tuple[int, ...] = eqx.field(
+        static=True, default=(4, 5, 6, 7), kw_only=True, converter=_validation.plain_numbers
+    )
     direction: Direction = eqx.field(static=True, default="mean", kw_only=True)
 
     def __check_init__(self):

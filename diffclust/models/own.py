@@ -35,7 +35,9 @@ class Clustering(AbstractPrototypeModel):
     """
 
     lloyd: Lloyd = eqx.field(metadata={"in_files": False})
-    penalties: tuple[float, ...] = eqx.field(static=True, default=(), kw_only=True)
+    penalties: tuple[float, ...] = eqx.field(
+        static=True, default=(), kw_only=True, converter=_validation.plain_numbers
+    )
     coarser: int = eqx.field(static=True, default=1, kw_only=True)
     seeding: Literal["k-means++", "random"] = eqx.field(
         static=True, default="k-means++", kw_only=True

@@ -177,7 +177,9 @@ class SplineSettings(WarpSettings):
     """
 
     transforms: str = eqx.field(static=True, default="tps", kw_only=True)
-    landmarks: tuple[int, int] = eqx.field(static=True, default=(5, 5), kw_only=True)
+    landmarks: tuple[int, int] = eqx.field(
+        static=True, default=(5, 5), kw_only=True, converter=_validation.plain_pair
+    )
     bending_penalty: float = eqx.field(static=True, default=0.015, kw_only=True)
 
     @property
@@ -217,7 +219,9 @@ class PrototypeWarpSettings(eqx.Module):
 
     transforms: str = eqx.field(static=True, default="col-aff-tps", kw_only=True)
     boundary: Boundary = eqx.field(static=True, default="edge", kw_only=True)
-    landmarks: tuple[int, int] = eqx.field(static=True, default=(4, 4), kw_only=True)
+    landmarks: tuple[int, int] = eqx.field(
+        static=True, default=(4, 4), kw_only=True, converter=_validation.plain_pair
+    )
     deformation_penalty: float = eqx.field(static=True, default=0.0, kw_only=True)
 
 
@@ -278,10 +282,18 @@ class Training(AbstractSettings):
     """
 
     steps: tuple[int, ...] | None = eqx.field(
-        static=True, default=None, kw_only=True, metadata={"least": 0}
+        static=True,
+        default=None,
+        kw_only=True,
+        metadata={"least": 0},
+        converter=_validation.plain_numbers,
     )
     epochs: tuple[int, ...] | None = eqx.field(
-        static=True, default=None, kw_only=True, metadata={"least": 0}
+        static=True,
+        default=None,
+        kw_only=True,
+        metadata={"least": 0},
+        converter=_validation.plain_numbers,
     )
     max_steps: int = eqx.field(static=True, default=6_000, kw_only=True, metadata={"least": 10})
     tolerance: float = eqx.field(static=True, default=0.0, kw_only=True)

@@ -11,6 +11,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
+from diffclust import _validation
 from diffclust._random import split_key
 from diffclust.features import drop_leading
 from diffclust.graphs import (
@@ -58,7 +59,11 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
     """
 
     num_removed: tuple[int, ...] | None = eqx.field(
-        static=True, default=None, kw_only=True, metadata={"least": 0}
+        static=True,
+        default=None,
+        kw_only=True,
+        metadata={"least": 0},
+        converter=_validation.plain_numbers,
     )
 
     def __check_init__(self):

@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from diffclust import models
+from diffclust import _validation, models
 from diffclust._renamed import current_settings
 from diffclust.methods import Method, method_of
 from diffclust.models import AbstractModel, Result
@@ -117,7 +117,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
         """
         if self._method.solver == "gradient" or self._method.selection == "eigengap":
             return np.arange(len(X))
-        rows = X.reshape(len(X), -1)
+        rows = np.nan_to_num(X.reshape(len(X), -1))
         along = np.random.default_rng(0).normal(size=rows.shape[1])
         return np.argsort(rows.astype(np.float64) @ along, kind="stable")
 
@@ -130,6 +130,10 @@ class Clusterer(ClusterMixin, BaseEstimator):
             needed["ensure_min_features"] = model.least_size * (
                 self.num_dimensions if is_shape else 1
             )
+        if self._method.sample_kind == "series":
+            needed["ensure_all_finite"] = "allow-nan"
+            if isinstance(X, list | tuple) and len(set(map(np.shape, X))) > 1:
+                X = _validation.series(X, "X")  # of unequal lengths
         is_array = isinstance(X, np.ndarray | jax.Array)
         if is_array and X.dtype == np.uint8 and not (X.ndim == 2 and self._takes_rows()):
             X = np.asarray(X) / 255  # as the library itself takes them
@@ -138,6 +142,12 @@ class Clusterer(ClusterMixin, BaseEstimator):
         array = check_array(np.asarray(X), allow_nd=True, **needed)
         validate_data(self, array.reshape(len(array), -1), reset=reset, skip_check_array=True)
         return array
+
+    def __sklearn_tags__(self) -> Any:
+        """scikit-learn's tags: whether NaN is taken for what is missing."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._method.sample_kind == "series"
+        return tags
 
     def _samples(self, X: np.ndarray) -> np.ndarray:
         """Rows of numbers as samples of the model."""

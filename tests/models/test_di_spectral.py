@@ -321,3 +321,11 @@ def test_what_is_turned_is_placed_and_not_made_upright(images: np.ndarray) -> No
     assert DeformationInvariantSpectralClustering(3).num_compared(99) == 15
     model = diffclust.AffineInvariantKMeans(3, register="auto", transforms="rot")
     assert model.resolved(Data(large)).register == "place"
+
+
+def test_one_number_stands_for_a_list_of_one_and_for_height_and_width() -> None:
+    given = {"num_neighbours": 4, "num_removed": [2, 0]}
+    settings = by_bending(landmarks=np.int64(3), **given).settings()
+    expected = {"num_neighbours": (4,), "num_removed": (2, 0), "landmarks": (3, 3)}
+    assert {name: settings[name] for name in expected} == expected
+    assert all(type(number) is int for name in expected for number in settings[name])

@@ -52,6 +52,7 @@ SAID = {
     "runs begin": "is not equivalent",
     "series of two": "^ None$",
     "of rows of two": "would lose their digits",
+    "of a row of two numbers one is NaN": "holds fewer than two values",
 }
 """How a reason begins, and what the error then says: a check may fail for another one."""
 

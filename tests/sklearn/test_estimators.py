@@ -205,6 +205,20 @@ def test_energies_of_a_search_that_goes_on_with_few_clusters_are_all_there() -> 
     assert (energies.min(axis=1) <= actual.distances * (1 + 1e-5)).all()
 
 
+def test_series_may_have_missing_values_and_unequal_lengths() -> None:
+    generator = np.random.default_rng(0)
+    series = np.linspace(-1, 1, 10) * np.repeat([[1.0], [-1.0]], 6, axis=0)
+    series += 0.1 * generator.normal(size=series.shape)
+    series[3, 7:] = np.nan
+    given = [row[~np.isnan(row)] for row in series]
+    settings = {"n_init": 1, "max_iter": 2, "split_merge": False}
+    for samples in (series, given):
+        labels = sklearn.SeriesKMeans(2, **settings, random_state=0).fit(samples).labels_
+        assert len({*labels[:6]}) == len({*labels[6:]}) == 1 != len({*labels})
+    with pytest.raises(ValueError, match="contains infinity"):
+        sklearn.SeriesKMeans(2, **settings).fit(np.where(np.isnan(series), np.inf, series))
+
+
 @pytest.mark.slow
 def test_spectral_methods_have_no_energies() -> None:
     images = blobs(24)
