@@ -47,7 +47,7 @@ from diffclust.storage.staging import staged_file
 _LARGEST_SEED = 2**32 - 1
 """Larger ones need JAX's double precision."""
 
-_SOURCE_OPTIONS = ("source", "split", "limit", "rate", "seconds", "label_pattern")
+_SOURCE_OPTIONS = ("source", "split", "limit", "pad", "rate", "seconds", "label_pattern")
 """Options that say what was read, which a summary keeps."""
 
 

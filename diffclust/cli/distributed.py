@@ -197,15 +197,16 @@ class Processes:
         if len(sizes) > 1:
             raise DataError(
                 f"images must have one size, and there are {' and '.join(sizes)} (width x height); "
-                f"give --size to resize and centre-crop all"
+                f"give --size to resize and centre-crop all, or --size and --pad to show them whole"
             )
         (height, width, _), depth = shapes[0], max(shape[2] for shape in shapes)
         pixels = np.asarray(own.images)
         if pixels.shape[3] != depth:
             pixels = np.stack([convert_channels(image, depth) for image in pixels])
-        size = None if options.size is None else (height, width)
         paths = [path for part in parts for path in part["paths"]]
-        images = _SharedImages(map(Path, paths), shape=(height, width, depth), size=size)
+        images = _SharedImages(
+            map(Path, paths), shape=(height, width, depth), size=samples.size_of(options)
+        )
         images.known_checksum = _checksum(pixels)
         everything = dataclasses.replace(
             own,

@@ -134,6 +134,8 @@ class _Clustering:
             file, such as '^([a-z]+)_' for cat_12.png; for scores only.
         limit: At most so many images, shapes or series, drawn at random.
         size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
+        pad: Show pictures whole in a --size, filled up with the colour of their borders, where they
+            would be cropped.
         channels: 1 to make all images grey, 3 to make all RGB.
         mask: A picture of the images' size, black where pixels do not count and white where they
             do, or a .npy file; a picture is resized as the images are.
@@ -163,6 +165,7 @@ class _Clustering:
     label_pattern: LabelPattern = None
     limit: Limit = None
     size: Size = None
+    pad: Flag = False
     channels: Channels = None
     mask: File = None
     as_published: Flag = False
@@ -230,6 +233,7 @@ class Predict:
             file, such as '^([a-z]+)_' for cat_12.png; for scores only.
         limit: At most so many images, shapes or series, drawn at random.
         seed: Seed of that draw, and of the examples in the report.
+        pad: Show pictures whole, as for 'diffclust fit'; by default as for the fit.
         rate: Samples a second that recordings are resampled to; by default as for the fit.
         seconds: Length of what is read of each recording; by default as for the fit.
         stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
@@ -251,6 +255,7 @@ class Predict:
     label_pattern: LabelPattern = None
     limit: Limit = None
     seed: int = 0
+    pad: Flag = False
     rate: Rate = None
     seconds: Seconds = None
     stream: Flag = False
@@ -369,6 +374,8 @@ class Align:
         out: Folder to write: mean.png, a picture of every image in aligned/, and the fit in run/.
         method: How images may be moved: by affine maps, or bent by splines.
         size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
+        pad: Show pictures whole in a --size, filled up with the colour of their borders, where they
+            would be cropped.
         channels: 1 to make all images grey, 3 to make all RGB.
         mask: A picture of the images' size, black where pixels do not count and white where they
             do, or a .npy file; a picture is resized as the images are.
@@ -384,6 +391,7 @@ class Align:
     out: Folder
     method: MovingMethodName = ALIGNING
     size: Size = None
+    pad: Flag = False
     channels: Channels = None
     mask: File = None
     limit: Limit = None

@@ -21,6 +21,7 @@ from diffclust.data import (
     DataError,
     Dataset,
     LandmarkSet,
+    PaddedSize,
     SeriesSet,
     check_landmarks,
     load,
@@ -160,8 +161,9 @@ def loader_arguments(
     else:
         assert isinstance(options, Fit)
         size, channels = size_of(options), options.channels
-    shape = {"size": None if size is None else tuple(size), "channels": channels}
-    return {**chosen, **shape, "progress": bar.reading}
+    if size is not None:
+        size = PaddedSize(*size) if options.pad else tuple(size)
+    return {**chosen, "size": size, "channels": channels, "progress": bar.reading}
 
 
 def load_table(
@@ -180,7 +182,10 @@ def load_table(
     Raises:
         ValueError: If they cannot be read, or an option is for other samples.
     """
-    for_images, these = ("split", "size", "channels", *_AUDIO, "stream", "skip_bad"), "shapes"
+    for_images, these = (
+        ("split", "size", "pad", "channels", *_AUDIO, "stream", "skip_bad"),
+        "shapes",
+    )
     if model.descriptor.sample_kind == "series":
         these = "series"
         _refuse_options(options, ("labels",), "a table of landmarks, and these are series")
@@ -204,7 +209,12 @@ def size_of(options: Fit | Sweep) -> tuple[int, int] | None:
     Raises:
         ValueError: If it is no size.
     """
-    return None if options.size is None else parse_grid(options.size, "size", "28 or 28x32")
+    if options.size is None:
+        if options.pad:
+            raise ValueError("--pad brings pictures to a --size; give one, such as --size 64")
+        return None
+    size = parse_grid(options.size, "size", "28 or 28x32")
+    return PaddedSize(*size) if options.pad else size
 
 
 def inputs_of(options: Fit) -> list[str]:
@@ -269,7 +279,7 @@ def _clusters_of(options: Fit, dataset: Collection) -> np.ndarray:
 
 
 def as_fitted(options: Predict) -> Predict:
-    """Recordings are made images as they were for the fit, where that is known and not given.
+    """Files are made images as they were for the fit, where that is known and not given.
 
     Args:
         options: The command's options.
@@ -277,10 +287,10 @@ def as_fitted(options: Predict) -> Predict:
     Returns:
         The same with the settings of the fit.
     """
-    if not os.path.isdir(options.source):
-        return options
     known = summary_of(Path(options.model)).get("source", {})
-    wanted = {name: known.get(name) for name in _AUDIO if getattr(options, name) is None}
+    wanted = {"pad": options.pad or known.get("pad", False)}
+    if os.path.isdir(options.source):
+        wanted |= {name: known.get(name) for name in _AUDIO if getattr(options, name) is None}
     return dataclasses.replace(options, **wanted)
 
 
@@ -310,6 +320,7 @@ def reload_samples(
         limit=about["limit"],
         seed=run.summary["seed"],
         skip_bad=bool(about["skipped"]),
+        pad=about.get("pad", False),
         **{name: about[name] for name in _AUDIO if about.get(name) is not None},
     )
     try:

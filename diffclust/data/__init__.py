@@ -6,7 +6,7 @@ For shapes, `load_landmarks` reads `[n, landmarks, dims]`, and `simulated_shapes
 series, `load_series` reads `[n, length, channels]`.
 """
 
-from diffclust.data.arrays import LoadSettings, as_images
+from diffclust.data.arrays import LoadSettings, PaddedSize, as_images
 from diffclust.data.audio import load_recordings, spectrogram
 from diffclust.data.dataset import (
     Collection,
@@ -44,6 +44,7 @@ __all__ = [
     "ImageSource",
     "LandmarkSet",
     "LoadSettings",
+    "PaddedSize",
     "RawImages",
     "RecordImages",
     "Recordings",

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -118,6 +118,20 @@ def check_shape(array: np.ndarray, name: str) -> None:
         )
 
 
+class PaddedSize(NamedTuple):
+    """A size to which pictures are brought whole: resized, and filled up where they are narrower.
+
+    What fills them up has the median colour of their border.
+
+    Attributes:
+        height: Height in pixels.
+        width: Width in pixels.
+    """
+
+    height: int
+    width: int
+
+
 def parse_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
     """Height and width in pixels from one number or two.
 
@@ -138,7 +152,8 @@ def parse_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
             f"size must be at least 1 pixel each way: got {height}x{width}; "
             f"give one number, or height and width, such as 28 or 28x32."
         )
-    return int(height), int(width)
+    sides = int(height), int(width)
+    return PaddedSize(*sides) if isinstance(size, PaddedSize) else sides
 
 
 class LoadSettings(TypedDict, total=False):
@@ -148,7 +163,8 @@ class LoadSettings(TypedDict, total=False):
         split: `"train"`, `"test"`, or `"all"` for everything, train first, which is the default;
             the first two only where the source has them.
         size: Side of a square, or height and width, in pixels, to which images are resized and
-            centre-cropped; None, the default, leaves them, and requires that files have one size.
+            centre-cropped, or a `PaddedSize`, to which they are brought whole; None, the default,
+            leaves them, and requires that files have one size.
             Of recordings, the numbers of bands and frames.
         channels: 1 to make all grey, 3 to make all RGB; None, the default, leaves them (a folder
             is grey if all of it is, and so are recordings).
@@ -216,6 +232,8 @@ class LoadOptions:
 def fit_picture(picture: "Image", size: tuple[int, int]) -> "Image":
     """Resize a picture until it just covers a size, and crop it about its centre.
 
+    For a `PaddedSize` until it just fits into it, and fill it up with the colour of its border.
+
     Linear interpolation, with a support that grows when shrinking (so nothing aliases). It never
     overshoots, unlike cubic or Lanczos, so intensities stay in [0, 1].
 
@@ -229,7 +247,17 @@ def fit_picture(picture: "Image", size: tuple[int, int]) -> "Image":
     from PIL import Image, ImageOps
 
     height, width = size
-    return ImageOps.fit(picture, (width, height), method=Image.Resampling.BILINEAR)
+    if not isinstance(size, PaddedSize):
+        return ImageOps.fit(picture, (width, height), method=Image.Resampling.BILINEAR)
+    pixels = np.asarray(picture)
+    border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
+    colour = np.median(border, axis=0).astype(pixels.dtype)
+    return ImageOps.pad(
+        picture,
+        (width, height),
+        method=Image.Resampling.BILINEAR,
+        color=tuple(colour.tolist()) if colour.ndim else colour.item(),
+    )
 
 
 def convert_channels(images: np.ndarray, channels: int | None) -> np.ndarray:

@@ -97,7 +97,8 @@ def decode_listed(
                         f"{listing.noun} must have one size: {listing.names[first[0]]} is "
                         f"{first[1][1]}x{first[1][0]} and {listing.names[position]} is "
                         f"{width}x{height} (width x height); "
-                        f"give --size (size=) to resize and centre-crop all."
+                        f"give --size (size=) to resize and centre-crop all, or --size and --pad "
+                        f"(size=PaddedSize(...)) to show all of them whole."
                     )
                 yield position, result
             if options.progress is not None:

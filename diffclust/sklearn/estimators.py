@@ -37,6 +37,13 @@ _PARAMETERS = {"image": {"image_shape": None}, "shape": {"num_dimensions": 2}}
 _LARGEST_SEED = 2**31 - 1
 
 
+def _of_one_length(series: Any) -> Any:
+    """Series, those of unequal lengths filled up with NaN."""
+    is_list = isinstance(series, list | tuple)
+    uneven = is_list and len(set(map(np.shape, series))) > 1
+    return _validation.series(series, "X") if uneven else series
+
+
 def _restored(result: Result, order: np.ndarray) -> Result:
     """A result of samples that were given in another order, in that in which they came.
 
@@ -132,8 +139,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
             )
         if self._method.sample_kind == "series":
             needed["ensure_all_finite"] = "allow-nan"
-            if isinstance(X, list | tuple) and len(set(map(np.shape, X))) > 1:
-                X = _validation.series(X, "X")  # of unequal lengths
+            X = _of_one_length(X)
         is_array = isinstance(X, np.ndarray | jax.Array)
         if is_array and X.dtype == np.uint8 and not (X.ndim == 2 and self._takes_rows()):
             X = np.asarray(X) / 255  # as the library itself takes them

@@ -351,6 +351,31 @@ def test_predict_assigns_new_images_of_another_size(run: Run) -> None:
     assert result["loss"] == pytest.approx(sum(distances), rel=1e-6)
 
 
+def test_padded_pictures_are_read_alike_by_predict_and_export(
+    run: Run,
+) -> None:
+    generator, folder = np.random.default_rng(0), Path("pictures")
+    folder.mkdir()
+    for number in range(6):
+        pixels = generator.integers(1, 255, (8, 8 + 4 * (number % 2)), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    status, _, err = run("fit", "pictures", *QUICK, "--out", "run")
+    assert status == 2
+    assert "--size and --pad (size=PaddedSize(...)) to show all of them whole" in err
+    assert run("fit", "pictures", *QUICK, "--pad", "--out", "run")[::2] == (
+        2,
+        "error: --pad brings pictures to a --size; give one, such as --size 64\n",
+    )
+    assert run("fit", "pictures", *QUICK, "--size", "12", "--pad", "--out", "run")[0] == 0
+    assert run("fit", "pictures", *QUICK, "--size", "12", "--out", "cropped")[0] == 0
+    assert run("predict", "run", "pictures", "--out", "new")[::2] == (0, "")
+    distances = [[float(row["distance"]) for row in rows(name)] for name in ("run", "new")]
+    np.testing.assert_allclose(*distances, rtol=1e-5)
+    assert summary("run")["source"]["pad"] is summary("new")["source"]["pad"] is True
+    assert summary("cropped")["loss"] != summary("run")["loss"]
+    assert run("export", "run", "--what", "folders", "--out", "sorted")[0] == 0
+
+
 def test_a_prediction_has_figures_of_its_own_and_says_what_belongs_to_no_cluster(run: Run) -> None:
     np.save("many.npy", squares(60))
     assert run("fit", "many.npy", *QUICK, "--out", "run")[0] == 0

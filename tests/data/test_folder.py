@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from diffclust.data import DataError, load, load_folder
+from diffclust.data import DataError, PaddedSize, load, load_folder, open_stream
 from tests.data.bad_files import check_refused_or_skipped
 
 
@@ -133,6 +133,24 @@ def test_resized_and_cropped_about_the_centre(tmp_path):
     assert dataset.images.shape == (2, 4, 4, 1)
     assert dataset.images.mean() > 0.9
     assert load_folder(tmp_path, size=(3, 5)).images.shape == (2, 3, 5, 1)
+
+
+def test_padded_pictures_are_whole_and_filled_up_with_the_colour_of_their_border(tmp_path):
+    pixels = np.full((8, 16, 3), (200, 100, 50), np.uint8)
+    pixels[2:6, 4:12] = 0
+    pixels[0, :3] = 255  # less than half of the border
+    save(tmp_path / "a.png", pixels)
+    save(tmp_path / "b.png", np.swapaxes(pixels, 0, 1).copy())
+    settings = {"size": PaddedSize(16, 16)}
+    image, other = load_folder(tmp_path, **settings).images
+    np.testing.assert_allclose(image[4:12], pixels / 255, atol=1e-6)
+    ground = np.broadcast_to(np.float32([200, 100, 50]) / 255, (8, 16, 3))
+    np.testing.assert_allclose(np.concatenate([image[:4], image[12:]]), ground, atol=1e-6)
+    np.testing.assert_array_equal(other, np.swapaxes(image, 0, 1))
+    np.testing.assert_array_equal(open_stream(tmp_path, **settings).images[:], [image, other])
+    assert load_folder(tmp_path, size=PaddedSize(4, 6)).images.shape == (2, 4, 6, 3)
+    with pytest.raises(DataError, match="at least 1 pixel"):
+        load_folder(tmp_path, size=PaddedSize(0, 4))
 
 
 def test_large_jpeg_is_resized_as_a_png_is(tmp_path):

@@ -14,6 +14,7 @@ from diffclust.data import (
     FittedImages,
     FolderImages,
     ImageSource,
+    PaddedSize,
     RecordImages,
     load_array,
     load_folder,
@@ -114,6 +115,9 @@ def test_size_channels_and_limit(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         FittedImages(open_stream(path).images, size=4)[:], load_array(path, size=4).images
     )
+    padded = load_array(path, size=PaddedSize(4, 9)).images
+    np.testing.assert_array_equal(open_stream(path, size=PaddedSize(4, 9)).images[:], padded)
+    np.testing.assert_array_equal(padded[:, :, 0], padded[:, :, -1])
 
 
 @pytest.mark.parametrize("channels", [None, 1])
