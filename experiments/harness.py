@@ -32,6 +32,7 @@ SOURCE: dict[str, dict[str, Any]] = {
     },
     "split": {"default": "all", "help": "which part of that source"},
     "size": {"type": int, "default": None, "help": "pixels a side that its images are brought to"},
+    "pad": {"action": "store_true", "help": "show its pictures whole where they would be cropped"},
     "k": {"type": int, "default": None, "help": "clusters of it, if not as many as kinds"},
 }
 """Options of the tables whose rows can be run on other data; see `datasets`."""
@@ -72,10 +73,11 @@ def fitted_and_scored(args: argparse.Namespace, limit: int | None) -> tuple[Any,
 
 def loaded(args: argparse.Namespace, split: str, limit: int | None, *, labels: bool = True) -> Any:
     """Images of the source; ends the process with one line where labels are missing."""
-    from diffclust.data import DataError, load
+    from diffclust.data import DataError, PaddedSize, load
 
+    size = PaddedSize(args.size, args.size) if args.pad else args.size
     try:
-        data = load(args.source, split=split, size=args.size, limit=limit, seed=0)
+        data = load(args.source, split=split, size=size, limit=limit, seed=0)
     except DataError as error:
         sys.exit(f"error: {error}")
     if labels and data.labels is None:
