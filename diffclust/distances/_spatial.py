@@ -31,8 +31,21 @@ def squared_spatial(p: Gaussian, q: Gaussian) -> Scalar:
     # The identity exactly where the covariances agree.
     white = jnp.eye(dims, dtype=mean.dtype) + whiten(factor, q.covariance - p.covariance)
     root = jnp.linalg.cholesky(white, symmetrize_input=False)
-    base = _lift(mean, root)
+    return _squared_length(_lift(mean, root))
+
+
+@jax.custom_jvp
+def _squared_length(base: Array) -> Scalar:
+    """The least ¼‖log F Fᵀ‖² over W."""
     return _squared_norm(_shear(_twist_to(base), base))
+
+
+@_squared_length.defjvp
+def _squared_length_jvp(primals: tuple, tangents: tuple) -> tuple:
+    # Least over W, the length does not move with it to first order; its slope does.
+    w = _twist_to(*primals)
+    factor = _shear(w, *primals)
+    return _squared_norm(factor), _slope(factor, _shear(w, *tangents))
 
 
 def _lift(mean: Array, root: Array) -> Array:
@@ -87,6 +100,27 @@ def _logarithm(factor: Array) -> tuple[Array, Array, Array]:
 
 
 @jax.custom_jvp
+def _log(factor: Array) -> Array:
+    """Log F Fᵀ."""
+    return _logarithm(factor)[0]
+
+
+@_log.defjvp
+def _log_jvp(primals: tuple, tangents: tuple) -> tuple:
+    # Daleckii and Krein's divided differences, from what moves F within the group.
+    logarithm, exponents, vectors = _logarithm(*primals)
+    rate = product(vectors.T, tangents[0], _flip(primals[0].T), vectors)
+    turned = _bernoulli(exponents[:, None] - exponents[None, :]) * rate
+    return logarithm, product(vectors, turned + turned.T, vectors.T)
+
+
+def _slope(factor: Array, tangent: Array) -> Scalar:
+    """How ¼‖log F Fᵀ‖² moves with F."""
+    # F⁻¹ = P Fᵀ P.
+    return jnp.trace(product(_log(factor), tangent, _flip(factor.T)))
+
+
+@jax.custom_jvp
 def _squared_norm(factor: Array) -> Scalar:
     """¼‖log F Fᵀ‖²."""
     values = jnp.linalg.svd(factor, compute_uv=False)
@@ -95,11 +129,7 @@ def _squared_norm(factor: Array) -> Scalar:
 
 @_squared_norm.defjvp
 def _squared_norm_jvp(primals: tuple, tangents: tuple) -> tuple:
-    (factor,) = primals
-    logarithm = _logarithm(jax.lax.stop_gradient(factor))[0]
-    # F⁻¹ = P Fᵀ P.
-    rate = product(logarithm, tangents[0], _flip(factor.T))
-    return _squared_norm(factor), jnp.trace(rate)
+    return _squared_norm(*primals), _slope(*primals, *tangents)
 
 
 @jax.custom_jvp
@@ -140,10 +170,16 @@ def _twist_to(base: Array) -> Array:
 
 @_twist_to.defjvp
 def _twist_to_jvp(primals: tuple, tangents: tuple) -> tuple:
-    # Least over W, the distance does not move with it to first order; only first derivatives are
-    # promised in more than two dimensions.
-    w = _twist_to(*primals)
-    return w, jnp.zeros_like(w)
+    (base,), (tangent,) = primals, tangents
+    moves = _generators((base.shape[0] - 1) // 2, base.dtype)
+
+    def slope(w: Array, base: Array) -> Array:
+        return jnp.einsum("ab,nba->n", _log(_shear(w, base)), moves, precision="highest")
+
+    # It stays zero while the base moves.
+    w = _twist_to(base)
+    moved = jax.jvp(lambda at: slope(w, at), (base,), (tangent,))[1]
+    return w, -jnp.linalg.solve(jax.jacfwd(slope)(w, base), moved)
 
 
 def _bernoulli(gap: Array) -> Array:

@@ -162,7 +162,7 @@ def fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> Scalar:
     """The exact distance of two Gaussians with any covariances.
 
     Invariant under every affine map of both. In one dimension and in the plane all derivatives are
-    right, in higher ones the first.
+    right, in higher ones the first two.
 
     Args:
         p: A Gaussian.

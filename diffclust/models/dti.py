@@ -53,7 +53,7 @@ class AbstractDTIModel(PublishedSettings, PrototypeWarpSettings, AbstractGradien
         if not final or not self.refine_steps:
             return prediction
         # Of a mixture every responsibility is wanted.
-        candidates = 3 if self.objective().reduction.is_hard else None
+        candidates = 3 if self._objective.reduction.is_hard else None
         descent = Descent((Stage(self.refine_steps),), candidates=None)
         return Sequential(prediction, descent, candidates=candidates)
 

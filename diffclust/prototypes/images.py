@@ -88,7 +88,8 @@ class UnitNormImages(AbstractSummedImages):
 
     def normalise(self, sample: Array) -> Array:
         """Divides by the Euclidean norm; a blank sample stays blank."""
-        return _divide_by_root(sample, jnp.sum(sample**2))
+        scaled = _scaled(sample)
+        return _divide_by_root(scaled, jnp.sum(scaled**2))
 
 
 class MeanSeries(AbstractSummedImages):
@@ -96,7 +97,15 @@ class MeanSeries(AbstractSummedImages):
 
     def normalise(self, sample: Array) -> Array:
         """Divides by the norm of what was seen."""
-        return _divide_by_root(sample, jnp.nansum(sample**2))
+        scaled = _scaled(sample)
+        return _divide_by_root(scaled, jnp.nansum(scaled**2))
+
+
+def _scaled(sample: Array) -> Array:
+    """Times a power of two, which changes no digit: the squares stay within the float's range."""
+    exponent = jnp.frexp(jax.lax.stop_gradient(jnp.nanmax(jnp.abs(sample))))[1]
+    most = jnp.finfo(sample.dtype).maxexp - 2
+    return sample * jnp.ldexp(jnp.ones_like(sample[:1]), -jnp.clip(exponent, -most, most))
 
 
 def _divide_by_root(array: Array, squared: Scalar) -> Array:

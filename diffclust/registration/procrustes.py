@@ -255,22 +255,14 @@ def _direction(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar, Scalar]:
     return x / norm, y / norm, jnp.where(at_origin, 0.0, norm * scale)
 
 
-def _signed_values(
-    cross: Float[Array, "dims dims"], reflection: bool
-) -> tuple[Float[Array, "dims dims"], Float[Array, " dims"], Float[Array, "dims dims"]]:
-    """The best rotation R, and C = R Vᵀ diag(values) V as values and V."""
-    left, values, right = jnp.linalg.svd(cross)
-    if not reflection:
-        mirrored = jnp.linalg.det(product(left, right)) < 0.0
-        signs = jnp.ones_like(values).at[-1].set(jnp.where(mirrored, -1.0, 1.0))
-        left, values = left * signs[None], values * signs
-    return product(left, right), values, right
-
-
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _polar(cross: Float[Array, "dims dims"], reflection: bool) -> Float[Array, "dims dims"]:
     """The orthogonal factor of C, made a rotation where reflections are not allowed."""
-    return _signed_values(cross, reflection)[0]
+    left, values, right = jnp.linalg.svd(cross)
+    if not reflection:
+        mirrored = jnp.linalg.det(product(left, right)) < 0.0
+        left *= jnp.ones_like(values).at[-1].set(jnp.where(mirrored, -1.0, 1.0))[None]
+    return product(left, right)
 
 
 @_polar.defjvp
@@ -283,13 +275,32 @@ def _polar_jvp(
 
     That of the singular vectors has poles where singular values meet, though R has none there.
     """
-    rotation, values, right = _signed_values(primals[0], reflection)
+    rotation = _polar(primals[0], reflection)
     turned = product(rotation.T, tangents[0])
-    skew = product(product(right, turned - turned.T), right.T)
+    spins = _spins(product(rotation.T, primals[0]))
+    spin = jnp.tensordot(spins, turned - turned.T, axes=2, precision="highest")
+    return rotation, product(rotation, spin)
+
+
+@jax.custom_jvp
+def _spins(stretch: Float[Array, "dims dims"]) -> Float[Array, "dims dims dims dims"]:
+    """The linear map from S to Ω where Ω P + P Ω = S and P is symmetric; 0 along what is free."""
+    values, axes = jnp.linalg.eigh(0.5 * (stretch + stretch.T))
     sums = values[:, None] + values[None, :]
-    unique = jnp.abs(sums) > jnp.finfo(values.dtype).eps * values[0]
-    spin = jnp.where(unique, skew / jnp.where(unique, sums, 1.0), 0.0)
-    return rotation, product(rotation, product(product(right.T, spin), right))
+    unique = jnp.abs(sums) > 4 * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
+    shares = jnp.where(unique, 1.0 / jnp.where(unique, sums, 1.0), 0.0)
+    terms = (axes, axes, shares, axes, axes)
+    return jnp.einsum("ia,ka,ab,jb,lb->ijkl", *terms, precision="highest")
+
+
+@_spins.defjvp
+def _spins_jvp(primals: tuple, tangents: tuple) -> tuple:
+    # The inverse map moves by Ω ↦ Ω dP + dP Ω.
+    spins, change = _spins(*primals), tangents[0]
+    eye = jnp.eye(change.shape[0], dtype=change.dtype)
+    inverse = jnp.einsum("km,nl->klmn", eye, change) + jnp.einsum("km,ln->klmn", change, eye)
+    terms = (spins, inverse, spins)
+    return spins, -jnp.einsum("ijkl,klmn,mnpq->ijpq", *terms, precision="highest")
 
 
 def principal_rotation(consensus: Landmarks) -> Float[Array, "dims dims"]:

@@ -5,6 +5,7 @@ one is applying all the others again.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -149,7 +150,9 @@ class Labelling:
                 return dataclasses.replace(self, clusters=clusters, names=names, homes=homes)
             case Move(samples, to):
                 if to is None:
-                    to = 1 + max(*self.names, len(self.homes) - 1)
+                    # One that no cluster has been named after.
+                    numbers = itertools.count(1 + max(*self.names, len(self.homes) - 1))
+                    to = next(n for n in numbers if f"cluster {n}" not in self.names.values())
                 else:
                     self._check_clusters([to])
                 clusters = self.clusters.copy()

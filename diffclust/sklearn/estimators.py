@@ -23,7 +23,7 @@ from diffclust import _validation, models
 from diffclust._renamed import current_settings
 from diffclust.methods import Method, method_of
 from diffclust.models import AbstractModel, Result
-from diffclust.solvers import ignore
+from diffclust.solvers import Assignment, ignore
 
 _SKLEARN_NAMES = {
     "num_clusters": "n_clusters",
@@ -237,10 +237,14 @@ class Clusterer(ClusterMixin, BaseEstimator):
         Returns:
             A number.
         """
-        distances = self._apply("predict", X).distances
+        distances = self._losses(self._apply("predict", X))
         if sample_weight is not None:
             distances = distances * _check_sample_weight(sample_weight, distances)
         return -float(np.sum(distances))
+
+    def _losses(self, predicted: Assignment) -> np.ndarray:
+        """What each sample adds to the loss."""
+        return predicted.distances
 
     def _apply(self, method: str, X: Any) -> Any:
         """Applies a method of the result to samples; arrays become floats of the samples' kind."""
@@ -367,6 +371,10 @@ class GaussianMixture(Mixture, model=models.GaussianMixture):
 
 class ScatteringKMeans(Clusterer, model=models.ScatteringKMeans):
     """K-means of projected scattering coefficients: see `diffclust.ScatteringKMeans`."""
+
+    def _losses(self, predicted: Assignment) -> np.ndarray:
+        """Squared distances in scattering space."""
+        return predicted.distances**2
 
 
 class ProjectedScatteringSpectralClustering(

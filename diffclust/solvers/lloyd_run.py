@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -70,7 +71,7 @@ class Stopping:
     tolerance: float | None
 
 
-Penalty = tuple[float, ...] | Float[Array, " terms"] | Float[Array, "clusters terms"]
+Penalty = tuple[float | Scalar, ...] | Float[Array, " terms"] | Float[Array, "clusters terms"]
 """Weights of the penalty terms, the same for all clusters or a row for each."""
 
 Report = Callable[[Learned, int, int], None]
@@ -353,10 +354,15 @@ def clusters_of(solver: Lloyd, samples: PyTree, penalty: Penalty) -> Clusters:
     Returns:
         The clusters.
     """
-    check_penalty(solver, penalty)
     # An array: for other numbers nothing is compiled anew.
-    dtype = jnp.result_type(float)
-    weights = jax.device_put(np.asarray(penalty, dtype)) if isinstance(penalty, tuple) else penalty
+    if not isinstance(penalty, tuple):
+        weights = penalty
+    elif any(isinstance(weight, jax.Array) for weight in penalty):
+        weights = jnp.stack(penalty)
+    else:
+        check_penalty(solver, penalty)
+        weights = jax.device_put(np.asarray(penalty, jnp.result_type(float)))
+    check_penalty(solver, weights)
     return _clusters_of(solver, samples, weights)
 
 
@@ -370,7 +376,7 @@ def check_penalty(solver: Lloyd, penalty: Penalty) -> None:
     Raises:
         ValueError: If there are more or fewer, or some below zero.
     """
-    terms, given = solver.energy.num_penalties, np.shape(penalty)
+    terms, given = solver.energy.num_penalties, np.shape(cast(Any, penalty))
     if given[-1:] != (terms,):
         raise ValueError(f"the energy has {terms} penalties, one weight for each; got {given}")
     _validation.positive(penalty, "penalty", least=0)

@@ -15,7 +15,7 @@ from diffclust._validation import reason_of
 from diffclust._version import __version__
 from diffclust.methods import OWN
 from diffclust.models import MODELS, AbstractModel, Result
-from diffclust.models.base import AbstractSettings
+from diffclust.models.base import AbstractSettings, shape_of
 from diffclust.parallel.processes import saving_alone
 from diffclust.solvers import Assignment, Outcome, Status
 from diffclust.storage.arrays import checksum, leaf_name, named_leaves
@@ -113,6 +113,7 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
             f"the model in {str(folder)!r} has {name} {stored[name]!r}, and like= has "
             f"{given[name]!r}; give the one that was fitted"
         )
+    _check_sample(folder, description, sample)
     try:
         arrays = _read_arrays(folder / _ARRAYS, description["arrays"])
         double = any(array.dtype == np.float64 for array in _prototype_arrays(arrays))
@@ -125,6 +126,22 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
         f"the model in {str(folder)!r} is in double precision, which is switched off; switch it on "
         "with jax.config.update('jax_enable_x64', True), or JAX_ENABLE_X64=1 in the environment"
     )
+
+
+def _check_sample(folder: Path, description: dict[str, Any], sample: Any) -> None:
+    """Refuses a sample of other shapes, and none where samples are trees."""
+    try:
+        shape = _as_shape(description["sample_shape"])
+    except (KeyError, TypeError, ValueError):
+        return  # Format 1, or damaged.
+    about = f"the model in {str(folder)!r} is of samples"
+    if sample is not None and shape_of(sample) != shape:
+        raise ValueError(
+            f"{about} of shape {shape}, and sample= has {shape_of(sample)}; give one like those "
+            "that were fitted"
+        )
+    if sample is None and any(isinstance(side, tuple) for side in shape):
+        raise ValueError(f"{about} that are trees of arrays; give one of them as sample=")
 
 
 def prototypes_checksum(result: Result) -> int:

@@ -52,8 +52,13 @@ def check_reduction(
         law = f"{name}: offsets are one finite number a cluster"
         require(offsets.shape == (candidates,) and bool(np.isfinite(offsets).all()), law)
     _laws_of_one_sample(name, reduction, scores)
-    # Negative log-likelihoods have any sign; a reduction that has no loss for them says so by NaN.
     negative = scores - scores.dtype.type(2.0)
+    # Where a sample is a prototype, and where it is all of them.
+    scores[:, 0], scores[1] = 0.0, 0.0
+    found = jax.tree.leaves(_of_samples(reduction, jax.device_put(scores)))
+    law = f"{name}: losses, slopes and memberships are finite where a score is zero"
+    require(all(np.isfinite(each).all() for each in found), law)
+    # Negative log-likelihoods have any sign; a reduction that has no loss for them says so by NaN.
     if not np.all(np.isnan(np.asarray(_of_samples(reduction, jax.device_put(negative)).losses))):
         _laws_of_one_sample(f"{name} of negative scores", reduction, negative)
 

@@ -64,13 +64,14 @@ class TimeWarp(AbstractTransform):
         return times + moved
 
     def _warped(self, params: Params, times: Array) -> tuple[Array, Array]:
-        """γ(t) - t and γ′(t); both of zero params are exact."""
-        excess = jax.nn.softmax(params) - jax.nn.softmax(jnp.zeros_like(params))
+        """γ(t) - t and log γ′(t); both of zero params are exact."""
+        even = jnp.zeros_like(params)
+        excess = jax.nn.softmax(params) - jax.nn.softmax(even)
         place = times * self.num_intervals
         cell = jnp.clip(jnp.floor(place).astype(jnp.int32), 0, self.num_intervals - 1)
         before = jnp.cumsum(excess) - excess
         moved = before[cell] + (place - cell.astype(place.dtype)) * excess[cell]
-        return moved, 1.0 + self.num_intervals * excess[cell]
+        return moved, (jax.nn.log_softmax(params) - jax.nn.log_softmax(even))[cell]
 
     def bind(self, height: int, width: int) -> Callable[[Params, Series], Series]:
         """Prepares to warp series of one length.
@@ -100,13 +101,14 @@ class TimeWarp(AbstractTransform):
         times, index = (np.arange(length) + 0.5) / length, np.arange(length, dtype=float)
 
         def apply(params: Params, series: Series) -> Series:
-            moved, slope = self._warped(params, jnp.asarray(times, dtype=params.dtype))
+            moved, log_slope = self._warped(params, jnp.asarray(times, dtype=params.dtype))
             place = jnp.asarray(index, dtype=params.dtype) + length * moved
             place = jnp.clip(place, 0.0, length - 1.0)
             first = jnp.clip(jnp.floor(place).astype(jnp.int32), 0, max(length - 2, 0))
             share = (place - first.astype(place.dtype))[:, None]
             last = jnp.minimum(first + 1, length - 1)
             read = series[first] * (1.0 - share) + series[last] * share
-            return read * slope[:, None] ** power if self.preserve_norm else read
+            # Not a power of γ′, which a steep warp rounds to 0.
+            return read * jnp.exp(power * log_slope)[:, None] if self.preserve_norm else read
 
         return apply

@@ -256,3 +256,29 @@ def test_faults_are_named():
         isotropic_fisher_rao(diagonal(0), diagonal(1))
     with pytest.raises(ValueError, match="one shape"):
         diagonal_fisher_rao(diagonal(0), diagonal(1, 3))
+
+
+@pytest.mark.parametrize("kind", ["generic", "same mean", "equal"])
+def test_second_derivatives_in_space(kind: str) -> None:
+    p, q = gaussian(0, 3), gaussian(1, 3)
+    if kind != "generic":
+        q = Gaussian(p.mean, q.covariance if kind == "same mean" else p.covariance)
+    lower = np.tril_indices(3)
+    start = jnp.concatenate([q.mean, jnp.linalg.cholesky(q.covariance)[lower]])
+
+    def gaussian_at(place):
+        root = jnp.zeros((3, 3)).at[lower].set(place[3:])
+        return Gaussian(place[:3], root @ root.T)
+
+    def velocity(place):
+        return fisher_rao_log(p, gaussian_at(place))
+
+    def slope(place):
+        return jax.grad(lambda at: squared_fisher_rao(p, gaussian_at(at)))(place)
+
+    for function in (slope, lambda place: velocity(place).mean, lambda at: velocity(at).covariance):
+        compiled, steps = jax.jit(function), 1e-5 * np.eye(9)
+        expected = [(compiled(start + step) - compiled(start - step)) / 2e-5 for step in steps]
+        expected = np.moveaxis(np.asarray(expected), 0, -1)
+        actual = jax.jit(jax.jacfwd(function))(start)
+        np.testing.assert_allclose(actual, expected, atol=1e-6 * np.abs(expected).max())

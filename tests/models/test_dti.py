@@ -25,6 +25,7 @@ from diffclust.models import (
     TransformationInvariantKMeans,
     warped_prototypes,
 )
+from diffclust.models.gradient import mixture
 from diffclust.solvers import FitError, Progress, Status, gradient_problem
 from diffclust.solvers.gradient import BatchOrder
 from diffclust.storage.snapshots import SnapshotFolder
@@ -188,6 +189,8 @@ def test_mixtures_refine_all_clusters() -> None:
     for kind, followed in ((DTIGaussianMixture, 5), (DTIKMeans, 3)):
         aligner = kind(5, transforms="aff", refine_steps=2).aligner(1, 1, final=True)
         assert aligner.num_candidates(5) == followed
+    own = DTIKMeans(5, transforms="aff", refine_steps=2, own_objective=mixture(0.25, 0.25))
+    assert own.aligner(1, 1, final=True).num_candidates(5) == 5
 
 
 @pytest.mark.slow

@@ -220,6 +220,10 @@ def test_trees_are_samples_without_a_class_of_the_library(key: jax.Array, tmp_pa
     one = jax.tree.map(lambda leaf: leaf[0], samples)
     again = load(tmp_path / "model", like=model, sample=one)
     np.testing.assert_array_equal(again.predict(samples).clusters, result.assignments)
+    with pytest.raises(ValueError, match="trees of arrays; give one of them as sample="):
+        load(tmp_path / "model", like=model)
+    with pytest.raises(ValueError, match=r"of shape \(\(2,\), \(5,\)\), and sample= has"):
+        load(tmp_path / "model", like=model, sample=samples)
     with pytest.raises(ValueError, match="must have the fitted shape"):
         result.predict({"place": samples["place"], "size": samples["size"][:, :4]})
 

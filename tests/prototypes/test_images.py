@@ -9,6 +9,7 @@ from diffclust.prototypes import (
     AbstractPrototypeFamily,
     Clusters,
     MeanImages,
+    MeanSeries,
     Sums,
     UnitNormImages,
 )
@@ -151,6 +152,19 @@ def test_samples_are_scaled_to_unit_norm() -> None:
     np.testing.assert_allclose(jnp.sum(family.normalise(sample) ** 2), 1.0, rtol=1e-6)
     np.testing.assert_array_equal(family.normalise(0 * sample), 0.0)
     assert MeanImages().normalise(sample) is sample
+
+
+@pytest.mark.parametrize("exponent", [-126, -80, -62, 62, 80, 120])
+def test_the_unit_norm_does_not_depend_on_the_scale_of_samples(exponent: int) -> None:
+    # A power of two changes no digit, and the squares of these leave single precision's range.
+    sample = 1.0 + np.random.default_rng(0).random((5, 4, 1), np.float32)
+    scaled = np.ldexp(sample, exponent)
+    expected = sample / np.linalg.norm(sample)
+    np.testing.assert_allclose(UnitNormImages().normalise(jnp.asarray(scaled)), expected, rtol=1e-6)
+    series = jnp.asarray(scaled[:, 0]).at[2].set(jnp.nan)
+    seen = np.delete(sample[:, 0], 2, axis=0)
+    found = np.delete(MeanSeries().normalise(series), 2, axis=0)
+    np.testing.assert_allclose(found, seen / np.linalg.norm(seen), rtol=1e-6)
 
 
 def test_clusters_are_taken_leaf_by_leaf() -> None:

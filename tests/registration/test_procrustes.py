@@ -245,3 +245,22 @@ def test_bad_input_is_refused() -> None:
         procrustes(shapes[0], shapes[0, :3])
     with pytest.raises(REFUSED, match="weight"):
         procrustes(shapes[0], shapes[0], weight=jnp.ones(3))
+
+
+@pytest.mark.parametrize("reflection", [False, True])
+@pytest.mark.parametrize("name", ["octahedron", "generic"])
+def test_second_derivatives_in_space(name: str, reflection: bool) -> None:
+    first, second = pair(3, landmarks=6)
+    if name == "octahedron":  # whose singular values agree
+        first = second = np.concatenate([np.eye(3), -np.eye(3)])
+    with jax.enable_x64(True):
+        target, place = jnp.asarray(second), jnp.asarray(first).ravel()
+
+        def left(at: jax.Array) -> jax.Array:
+            return procrustes_residual(at.reshape(6, 3), target, reflection=reflection)
+
+        slope = jax.jit(jax.grad(left))
+        steps = 1e-5 * np.eye(18)
+        expected = [(slope(place + step) - slope(place - step)) / 2e-5 for step in steps]
+        actual = jax.jit(jax.hessian(left))(place)
+    np.testing.assert_allclose(actual, expected, atol=1e-6 * np.abs(expected).max())

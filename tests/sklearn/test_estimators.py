@@ -227,6 +227,12 @@ def test_spectral_methods_have_no_energies() -> None:
         result.energies(images)
 
 
+def test_score_is_minus_the_loss_of_scattering_k_means() -> None:
+    images = blobs(24)
+    result = sklearn.ScatteringKMeans(2, n_init=1, random_state=0).fit(images)
+    assert result.score(images) == pytest.approx(-result.inertia_, rel=1e-3)
+
+
 @pytest.mark.slow
 def test_mixture_is_one_of_probabilities() -> None:
     images = blobs(24)

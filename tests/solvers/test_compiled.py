@@ -240,6 +240,21 @@ def test_what_does_not_fit_is_one_line():
         solve(images, start, max_passes=0)
 
 
+def test_penalties_are_mapped_over():
+    images, _ = images_and_solver()
+    search = GridSearch(params_grid(np.linspace(-0.5, 0.5, 3), np.zeros(1)), fourier=False)
+    solver = Lloyd(TransformedDistance(Translation()), search, MeanImages())
+    batch = Batch(jnp.asarray(images), jnp.ones(N))
+    keys, penalties = jax.random.split(jax.random.key(0), 2), jnp.asarray([0.01, 0.5])
+
+    def loss(key, penalty):
+        return compiled_lloyd(solver, batch, key, num_clusters=K, penalty=(penalty,)).loss
+
+    mapped = jax.vmap(loss)(keys, penalties)
+    one_by_one = [loss(*one) for one in zip(keys, penalties.tolist(), strict=True)]
+    np.testing.assert_allclose(mapped, one_by_one, rtol=1e-5)
+
+
 def test_weights_may_be_counts():
     images, solver = images_and_solver()
     count = np.random.default_rng(0).integers(0, 3, N).astype(np.int32)

@@ -53,6 +53,15 @@ from tests.storage.test_snapshots import Breaking, Broken, assert_same
 K = 3
 
 
+class FuzzyByPowers(AbstractReduction):
+    """Fuzzy clusters as they are written, which have no slope where a score is zero."""
+
+    is_hard: ClassVar[bool] = False
+
+    def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
+        return jnp.sum(scores ** (1 / (1 - 2.5)), axis=-1) ** (1 - 2.5)
+
+
 class Trimmed(AbstractAdaptiveReduction):
     """K-means that leaves out the farthest samples: those beyond a threshold that follows them."""
 
@@ -215,7 +224,15 @@ def test_reductions_obey_the_laws(reduction: AbstractReduction, key: jax.Array) 
 
 
 @pytest.mark.parametrize(
-    "reduction", [OfTheBatch(), TrimmedByBatch(0.2), Forgiving(0.2), Capped(), ReallySoft(1e-2)]
+    "reduction",
+    [
+        OfTheBatch(),
+        TrimmedByBatch(0.2),
+        Forgiving(0.2),
+        Capped(),
+        ReallySoft(1e-2),
+        FuzzyByPowers(),
+    ],
 )
 def test_the_laws_notice_wrong_reductions(reduction: AbstractReduction, key: jax.Array) -> None:
     with pytest.raises(AssertionError, match=type(reduction).__name__):

@@ -72,6 +72,15 @@ def test_warping_keeps_the_norm_and_goes_with_the_velocity() -> None:
     assert difference < 0.1
 
 
+@pytest.mark.parametrize("steepness", [3.0, 20.0, 200.0])
+def test_slopes_of_steep_warps_that_keep_the_norm_are_finite(steepness: float) -> None:
+    warp, series = TimeWarp(8, preserve_norm=True), jnp.asarray(wave(40, 0.0))
+    params = jnp.zeros(8).at[0].set(steepness)
+    slopes = jax.grad(lambda p: jnp.sum(warp(p, series)))(params)
+    assert np.all(np.isfinite(slopes))
+    np.testing.assert_array_equal(warp(0 * params, series), series)
+
+
 @eqx.filter_jit
 def distance(energy, first, second):
     search = InvariantDistance(energy, Descent((Stage(8, blur=1 / 14), Stage(20))))
