@@ -194,7 +194,7 @@ def positive(value: Any, name: str, *, least: float | int = 1, strictly: bool = 
         strictly: Whether `least` itself is not allowed.
 
     Raises:
-        ValueError: If it is below.
+        ValueError: If it is below, or infinite.
     """
     if isinstance(value, Tracer):
         return
@@ -203,6 +203,8 @@ def positive(value: Any, name: str, *, least: float | int = 1, strictly: bool = 
         raise ValueError(
             f"{name} must be {'above' if strictly else 'at least'} {least}, not {value}"
         )
+    if not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} must be finite, not {value}")
 
 
 def count(value: Any, name: str, *, least: int = 1) -> None:
@@ -375,7 +377,8 @@ def weights(
     if not (np.isfinite(array).all() and (array >= 0).all()):
         raise ValueError(f"{name} must be finite and at least 0")
     if array.max() < np.finfo(array.dtype).tiny:
-        raise ValueError(f"{name} is zero for all {plural(what)}; give some a positive weight")
+        size = "too small" if np.asarray(value).any() else "zero"
+        raise ValueError(f"{name} is {size} for all {plural(what)}; give some a weight such as 1")
     return array
 
 

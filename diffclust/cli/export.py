@@ -189,13 +189,13 @@ def _aligned(job: _Export) -> str:
     """Aligned samples as one array, or as PNG files in a folder for each cluster."""
     result = job.run.result()
     method = result.model.method
+    if result.outcome.assignment.params.shape[1] == 0:
+        raise ValueError(f"{method} moves nothing, so there is nothing to align")
     if result.model.descriptor.moves == "prototypes":
         raise ValueError(
             f"{method} moves prototypes, not images, so no image is aligned; export params or "
             "prototypes"
         )
-    if result.outcome.assignment.params.shape[1] == 0:
-        raise ValueError(f"{method} moves nothing, so there is nothing to align")
     if not job.ending and result.sample_kind != "image":
         raise ValueError(f"aligned {job.noun} are no images; give an --out that ends in .npz")
     result, dataset = assign_again(job.run, result, job.options.source, job.bar)

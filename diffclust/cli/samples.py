@@ -326,7 +326,8 @@ def reload_samples(
     try:
         dataset = load_samples(options, result, bar)
     except DataError as error:
-        raise ValueError(f"{error}; if they are elsewhere now, say where with --source") from error
+        about = str(error).removesuffix(".")
+        raise ValueError(f"{about}; if they are elsewhere now, say where with --source") from error
     same = file_names(dataset.places[1]) == file_names(run.places)
     if not same or not np.array_equal(dataset.indices, run.indices):
         raise ValueError(

@@ -384,8 +384,9 @@ def _open_file(
     """Opens the images of a file, and reads their labels."""
     suffix = path.suffix.lower()
     if suffix not in (".npy", ".npz") or not path.is_file():
+        what = "cannot be read as a stream" if path.exists() else "does not exist"
         raise DataError(
-            f"{str(path)!r} cannot be read as a stream; give a .npy file, an uncompressed .npz "
+            f"{str(path)!r} {what}; give a .npy file, an uncompressed .npz "
             f"file or a folder of pictures, or leave out --stream."
         )
     with damage_explained(path):

@@ -172,6 +172,8 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         images = self.in_prototype_frame(images)
         energy = self.energy(images.shape[3])
         if not isinstance(energy, TransformedDistance):
+            if energy.num_params == 0:
+                raise ValueError(f"{self.method} moves nothing, so there is nothing to align")
             raise ValueError(
                 f"{self.method} moves prototypes, not images; see "
                 "diffclust.models.warped_prototypes"

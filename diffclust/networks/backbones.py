@@ -408,8 +408,11 @@ class BatchFeatures(eqx.Module):
 
 
 def _check_size(height: int, width: int, channels: int) -> None:
-    check.count(height, "height", least=4)
-    check.count(width, "width", least=4)
+    if height < 4 or width < 4:
+        raise ValueError(
+            f"images of {height}×{width} pixels are smaller than the 4×4 that networks read; "
+            "enlarge them"
+        )
     check.count(channels, "channels")
 
 

@@ -100,6 +100,7 @@ def fit(source: str, *options: str) -> list[str]:
         (["--max-passes", "0"], "max_passes must be at least 1, not 0"),
         (["--restarts", "-2"], "num_restarts must be at least 1, not -2"),
         (["--tolerance", "nan"], "tolerance must be at least 0, not nan"),
+        (["--tolerance", "inf"], "tolerance must be finite, not inf"),
         (["--method", "magic"], "'ai-kmeans'"),
         (["--landmarks", "6x6"], "kmeans has no option --landmarks"),
         (["--no-unit-norm"], "kmeans has no option --no-unit-norm"),

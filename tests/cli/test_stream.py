@@ -66,7 +66,7 @@ def test_streamed_by_itself_where_memory_is_short(
 
 
 @pytest.mark.parametrize(
-    ("source", "said"), [("digits", "leave out --stream"), ("there-is-none.npy", "cannot be read")]
+    ("source", "said"), [("digits", "leave out --stream"), ("there-is-none.npy", "does not exist")]
 )
 def test_what_cannot_be_streamed_is_refused(
     source: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -213,9 +213,10 @@ def test_weights_over_devices_are_the_weights(name: str, images: np.ndarray) -> 
         (np.ones(3), r"sample_weight must have shape \(48,\), one for each image; got \(3,\)"),
         (-np.ones(CHUNK), "sample_weight must be finite and at least 0"),
         (np.zeros(CHUNK), "sample_weight is zero for all images"),
+        (np.full(CHUNK, 1e-40), "sample_weight is too small for all images"),
         (1.0 * (np.arange(CHUNK) < 2), "only 2 images of positive weight"),
     ],
-    ids=["length", "negative", "zero", "few"],
+    ids=["length", "negative", "zero", "tiny", "few"],
 )
 def test_weights_that_mean_nothing_are_refused(
     name: str, weight: np.ndarray, message: str, images: np.ndarray

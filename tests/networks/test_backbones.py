@@ -130,7 +130,7 @@ def test_resnets_have_the_published_sizes(key) -> None:
 
 def test_bad_arguments_are_refused(key) -> None:
     for make in (StridedBackbone, residual_backbone):
-        with pytest.raises(ValueError, match="width must be at least 4, not 3"):
+        with pytest.raises(ValueError, match="4×3 pixels are smaller than the 4×4 that networks"):
             make(4, 3, 1, key=key)
         with pytest.raises(ValueError, match="channels must be at least 1"):
             make(4, 4, 0, key=key)
