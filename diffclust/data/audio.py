@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from diffclust._validation import reason_of
-from diffclust.data.arrays import LoadOptions, LoadSettings
+from diffclust.data.arrays import LoadOptions, LoadSettings, PaddedSize
 from diffclust.data.dataset import DataError, FileError, Recordings
 from diffclust.data.folder import choose_files, decode_each, gather, list_files
 
@@ -75,6 +75,8 @@ def load_recordings(
     """
     root = Path(path)
     options = LoadOptions(**settings)
+    if isinstance(options.target, PaddedSize):
+        raise DataError("recordings have no borders to fill up; leave out --pad (PaddedSize).")
     bands, frames = options.target or SIZE
     paths = list_files(root, (*FORMATS, *OTHER_SUFFIXES), "recordings", ", ".join(FORMATS))
     _require_soundfile(root)

@@ -28,6 +28,7 @@ OTHER_SUFFIXES = (".avif", ".heic", ".jp2")
 _FORMAT_NAMES = "PNG, JPEG, TIFF, WebP, BMP or GIF"
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0  # tags of TIFF, and a value
 _ROUNDING = 1e-5
+_LFS_POINTER = b"version https://git-lfs.github.com/"
 
 
 def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.ndarray:
@@ -66,7 +67,9 @@ def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.
     except FileError:
         raise
     except UnidentifiedImageError as error:
-        content = source.stat().st_size if isinstance(source, Path) else source.seek(0, 2)
+        content = source.read_bytes() if isinstance(source, Path) else source.getvalue()
+        if content.startswith(_LFS_POINTER):
+            raise FileError("a pointer of Git LFS; fetch its content with git lfs pull") from error
         raise FileError(f"not a {_FORMAT_NAMES} image" if content else "empty") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise FileError("a decompression bomb") from error

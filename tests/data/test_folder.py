@@ -255,6 +255,10 @@ def broken_header(path):
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
 
 
+def lfs_pointer(path):
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:09ff\nsize 12087\n")
+
+
 @pytest.mark.parametrize(
     ("write", "reason"),
     [
@@ -263,6 +267,7 @@ def broken_header(path):
         (empty, "empty"),
         (text, "not a PNG, JPEG"),
         (other_format, "not a PNG, JPEG"),
+        (lfs_pointer, "git lfs pull"),
         (broken_link, "No such file"),
         (broken_header, ""),
     ],

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from diffclust.cli import main
-from diffclust.data import DataError, load, load_folder, load_recordings, spectrogram
+from diffclust.data import DataError, PaddedSize, load, load_folder, load_recordings, spectrogram
 from tests.data.bad_files import check_refused_or_skipped
 
 try:
@@ -121,6 +121,8 @@ def test_size_rate_and_seconds(folder):
         np.pad(tone(16_000), (10, hop * 30 - 16_010)), 16_000, bands=20, frames=30
     )
     np.testing.assert_allclose(image, expected, atol=1e-3)
+    with pytest.raises(DataError, match="leave out --pad"):
+        load(folder, size=PaddedSize(20, 30))
 
 
 def test_labels_splits_and_limit(tmp_path):
