@@ -81,17 +81,23 @@ def elbow(num_clusters: Sequence[int], losses: Sequence[float]) -> int | None:
     return int(ks[below.argmax()])
 
 
-def grounds_of_losses(num_clusters: Sequence[int], losses: Sequence[float]) -> Grounds:
+def grounds_of_losses(
+    num_clusters: Sequence[int], losses: Sequence[float], *, rounding: float = 0.0
+) -> Grounds:
     """Whether the losses for several K have an elbow that data without clusters would not have.
 
     Args:
         num_clusters: Values of K, ascending.
         losses: The loss of each.
+        rounding: By how much equal losses may differ.
 
     Returns:
         The grounds for the `elbow`.
     """
     chosen = elbow(num_clusters, losses)
+    if max(losses) - min(losses) <= rounding:
+        reason = "No clear choice: the losses of these K differ by rounding alone."
+        return Grounds(None, False, reason)
     if chosen is None:
         reason = (
             "No clear choice: the loss has no elbow over these K, of which it takes at least "

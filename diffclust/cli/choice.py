@@ -240,15 +240,25 @@ def choose(fits: Sequence[Fit], fitter: Fitter, *, by_grid: bool) -> Choice:
 
 
 def _by_elbow(fits: Sequence[Fit], fitter: Fitter) -> Choice:
-    trials = []
+    trials, rounding = [], 0.0
     for place, options in enumerate(fits):
         about = f"K = {options.clusters}", place, len(fits)
         result = fitter.fit(options, *about)
+        rounding = max(rounding, _rounding_of(result))
         trial = _trial(options, result.loss, fitter.dataset, result)
         stability = fitter.stability(options, result, *about)
         trials.append(dataclasses.replace(trial, stability=stability))
-    grounds = grounds_of_losses([t.options.clusters for t in trials], [t.value for t in trials])
+    counts, losses = zip(*[(t.options.clusters, t.value) for t in trials], strict=True)
+    grounds = grounds_of_losses(counts, losses, rounding=rounding)
     return _choice("elbow", "clusters", "loss", trials, grounds)
+
+
+def _rounding_of(result: Result) -> float:
+    """What rounding leaves of summed squared distances that are zero, a thousandfold."""
+    prototypes = np.asarray(result.prototypes)
+    eps = float(np.finfo(prototypes.dtype).eps)
+    squares = np.nansum(np.square(prototypes, dtype=np.float64)) / len(prototypes)
+    return 1e3 * eps**2 * len(result.assignments) * float(squares)
 
 
 def _choice(

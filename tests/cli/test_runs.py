@@ -351,6 +351,14 @@ def test_no_clear_choice_is_an_answer(run: Run) -> None:
     assert all(-0.5 < float(row["stability"]) <= 1 for row in rows)
 
 
+def test_a_sweep_of_equal_images_has_no_elbow(run: Run) -> None:
+    image = np.random.default_rng(0).random((8, 8))
+    np.save("equal.npy", np.repeat(image[None], 12, axis=0).astype(np.float32))
+    status, out, _ = run("sweep", "equal.npy", "-k", "1-4", *QUICK, "--out", "swept")
+    assert status == 0
+    assert "No clear choice: the losses of these K differ by rounding alone." in out
+
+
 def test_a_sweep_that_was_broken_off_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save("weights.npy", np.ones(COUNT))
     sweep = ("sweep", "images.npz", "-k", "2-4", *QUICK, "--weights", "weights.npy", "--out", "s")
