@@ -182,10 +182,8 @@ def load_table(
     Raises:
         ValueError: If they cannot be read, or an option is for other samples.
     """
-    for_images, these = (
-        ("split", "size", "pad", "channels", *_AUDIO, "stream", "skip_bad"),
-        "shapes",
-    )
+    for_images = ("split", "size", "pad", "channels", *_AUDIO, "stream", "skip_bad")
+    these = "shapes"
     if model.descriptor.sample_kind == "series":
         these = "series"
         _refuse_options(options, ("labels",), "a table of landmarks, and these are series")

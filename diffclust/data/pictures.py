@@ -67,10 +67,13 @@ def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.
     except FileError:
         raise
     except UnidentifiedImageError as error:
-        content = source.read_bytes() if isinstance(source, Path) else source.getvalue()
-        if content.startswith(_LFS_POINTER):
+        opened = source.open("rb") if isinstance(source, Path) else contextlib.nullcontext(source)
+        with opened as file:
+            file.seek(0)
+            begins = file.read(len(_LFS_POINTER))
+        if begins == _LFS_POINTER:
             raise FileError("a pointer of Git LFS; fetch its content with git lfs pull") from error
-        raise FileError(f"not a {_FORMAT_NAMES} image" if content else "empty") from error
+        raise FileError(f"not a {_FORMAT_NAMES} image" if begins else "empty") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise FileError("a decompression bomb") from error
     except MemoryError as error:

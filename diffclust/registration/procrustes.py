@@ -296,7 +296,7 @@ def _spins(stretch: Float[Array, "dims dims"]) -> Float[Array, "dims dims dims d
 @_spins.defjvp
 def _spins_jvp(primals: tuple, tangents: tuple) -> tuple:
     # The inverse map moves by Ω ↦ Ω dP + dP Ω.
-    spins, change = _spins(*primals), tangents[0]
+    spins, change = _spins(*primals), 0.5 * (tangents[0] + tangents[0].T)
     eye = jnp.eye(change.shape[0], dtype=change.dtype)
     inverse = jnp.einsum("km,nl->klmn", eye, change) + jnp.einsum("km,ln->klmn", change, eye)
     terms = (spins, inverse, spins)
