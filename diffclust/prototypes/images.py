@@ -88,8 +88,7 @@ class UnitNormImages(AbstractSummedImages):
 
     def normalise(self, sample: Array) -> Array:
         """Divides by the Euclidean norm; a blank sample stays blank."""
-        scaled = _scaled(sample)
-        return _divide_by_root(scaled, jnp.sum(scaled**2))
+        return _of_unit_norm(sample, jnp.sum)
 
 
 class MeanSeries(AbstractSummedImages):
@@ -97,15 +96,23 @@ class MeanSeries(AbstractSummedImages):
 
     def normalise(self, sample: Array) -> Array:
         """Divides by the norm of what was seen."""
-        scaled = _scaled(sample)
-        return _divide_by_root(scaled, jnp.nansum(scaled**2))
+        return _of_unit_norm(sample, jnp.nansum)
 
 
-def _scaled(sample: Array) -> Array:
-    """Times a power of two, which changes no digit: the squares stay within the float's range."""
+def _of_unit_norm(sample: Array, total: Callable[[Array], Array]) -> Array:
+    """Divides by the root of summed squares, whether or not the float's range holds these."""
+    squared = total(sample**2)
+    root = float(jnp.finfo(sample.dtype).max) ** 0.5
+    is_held = (squared > 1 / root) & (squared < root)
+    # Times a power of two no digit changes.
     exponent = jnp.frexp(jax.lax.stop_gradient(jnp.nanmax(jnp.abs(sample))))[1]
     most = jnp.finfo(sample.dtype).maxexp - 2
-    return sample * jnp.ldexp(jnp.ones_like(sample[:1]), -jnp.clip(exponent, -most, most))
+    scaled = sample * jnp.ldexp(jnp.ones_like(sample[:1]), -jnp.clip(exponent, -most, most))
+    return jnp.where(
+        is_held,
+        _divide_by_root(sample, jnp.where(is_held, squared, 1.0)),
+        _divide_by_root(scaled, total(scaled**2)),
+    )
 
 
 def _divide_by_root(array: Array, squared: Scalar) -> Array:

@@ -1,12 +1,13 @@
 """Series that differ by warps of time, clustered beside tslearn.
 
-    python -m experiments.series.run [--seed 0] [--seeds 2] [--quick]
+    python -m experiments.series.run [--seed 0] [--seeds 2] [--quick] [--sources FILE ...]
 
 Made series of four kinds under random warps, which no knots can undo exactly, with noise; and the
 same, some cut short. K-means, K-means under time warps of the values and of square-root velocities,
 the cut of a graph of neighbours under time warps, found without features (of whole series alone: a
 neighbour, unlike a mean, must not have missing values), and tslearn's K-means by DTW and soft-DTW
-where tslearn is installed (experiments/series/requirements.txt). Labels score, and do nothing else.
+where tslearn is installed (experiments/series/requirements.txt); or the same of files of series
+with labels (.npz, .csv, .ts). Labels score, and do nothing else.
 """
 
 import importlib.util
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diffclust.alignment import Descent, GridSearch, NoAlignment, Sequential, Stage
+from diffclust.data import load_series
 from diffclust.energies import TransformedDistance
 from diffclust.features import square_root_velocity
 from diffclust.metrics import scores
@@ -89,9 +91,16 @@ def by_tslearn(series, clusters, seed, metric):
 
 
 def main():
-    args = arguments(__doc__, seeds={"type": int, "default": 2})
+    args = arguments(
+        __doc__,
+        seeds={"type": int, "default": 2},
+        sources={"nargs": "+", "default": [], "metavar": "FILE", "help": "in the sets' place"},
+    )
     count, length, seeds = (40, 32, 1) if args.quick else (120, 64, args.seeds)
     sets = {"made": made(count, length, 0), "made, cut": made(count, length, 0, cut=True)}
+    if args.sources:
+        read = map(load_series, args.sources)
+        sets = {one.name: (one.samples, one.labels) for one in read}
     rivals = importlib.util.find_spec("tslearn") is not None
     key = jax.random.key
     ways = {
