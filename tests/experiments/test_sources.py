@@ -69,19 +69,19 @@ def test_a_source_of_every_form(form: str, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     split = "train" if form in ("npz", "tfds") else "all"
     args = argparse.Namespace(
-        source=FORMS[form](tmp_path), split=split, limit=None, size=None, k=None
+        source=FORMS[form](tmp_path), split=split, limit=None, size=None, pad=False, k=None
     )
     [(_, data, k)] = harness.datasets(args, lambda name: pytest.fail(name), ["mnist"])
     assert data.images.shape == (30, 14, 14, 1)
     assert k == len(np.unique(data.labels)) == 3
-    args.k, args.size, args.limit = 5, 7, 20
+    args.k, args.size, args.limit, args.pad = 5, 7, 20, True
     [(_, data, k)] = harness.datasets(args, lambda name: pytest.fail(name), ["mnist"])
     assert (data.images.shape, k) == ((20, 7, 7, 1), 5)
 
 
 def test_without_labels_nothing_is_scored(tmp_path: Path) -> None:
     np.save(tmp_path / "own.npy", PIXELS)
-    args = argparse.Namespace(source=str(tmp_path / "own.npy"), size=None)
+    args = argparse.Namespace(source=str(tmp_path / "own.npy"), size=None, pad=False)
     with pytest.raises(SystemExit, match="has no labels to score by"):
         harness.loaded(args, "all", None)
     args.source = str(tmp_path / "none.npz")
@@ -98,7 +98,7 @@ def unlabelled(folder: Path) -> str:
 
 def test_what_is_fitted_needs_no_labels_where_other_images_are_scored(tmp_path: Path) -> None:
     words = {"source": unlabelled(tmp_path), "split": "train", "size": None, "k": None}
-    args = argparse.Namespace(**words, score_split="test")
+    args = argparse.Namespace(**words, pad=False, score_split="test")
     fitted, scored, k = harness.fitted_and_scored(args, 20)
     assert (len(fitted), fitted.labels, len(scored), k) == (20, None, 10, 5)
     once = {"num_restarts": 1, "split_merge": False}
