@@ -158,11 +158,10 @@ def loader_arguments(
             channels = None
         if (mask := getattr(like.model, "mask", None)) is not None:
             size = mask_size(mask)  # registration may have enlarged the images
+        size = PaddedSize(*size) if options.pad else tuple(size)
     else:
         assert isinstance(options, Fit)
         size, channels = size_of(options), options.channels
-    if size is not None:
-        size = PaddedSize(*size) if options.pad else tuple(size)
     return {**chosen, "size": size, "channels": channels, "progress": bar.reading}
 
 

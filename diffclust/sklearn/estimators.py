@@ -102,8 +102,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
     def _settings(self) -> dict[str, Any]:
         """The model's settings, as they are now."""
         names = self._model.setting_types()
-        values = {name: getattr(self, _SKLEARN_NAMES.get(name, name)) for name in names}
-        return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+        return {name: getattr(self, _SKLEARN_NAMES.get(name, name)) for name in names}
 
     @classmethod
     def _takes_rows(cls) -> bool:

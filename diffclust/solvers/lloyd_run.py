@@ -354,15 +354,12 @@ def clusters_of(solver: Lloyd, samples: PyTree, penalty: Penalty) -> Clusters:
     Returns:
         The clusters.
     """
+    if isinstance(penalty, tuple) and any(isinstance(weight, jax.Array) for weight in penalty):
+        penalty = jnp.stack(penalty)
+    check_penalty(solver, penalty)
     # An array: for other numbers nothing is compiled anew.
-    if not isinstance(penalty, tuple):
-        weights = penalty
-    elif any(isinstance(weight, jax.Array) for weight in penalty):
-        weights = jnp.stack(penalty)
-    else:
-        check_penalty(solver, penalty)
-        weights = jax.device_put(np.asarray(penalty, jnp.result_type(float)))
-    check_penalty(solver, weights)
+    dtype = jnp.result_type(float)
+    weights = jax.device_put(np.asarray(penalty, dtype)) if isinstance(penalty, tuple) else penalty
     return _clusters_of(solver, samples, weights)
 
 
