@@ -131,23 +131,44 @@ def _matrix_function(
     return apply(matrix)
 
 
+@jax.custom_jvp
 def symmetric_sqrt(matrix: Symmetric) -> Symmetric:
     """The symmetric square root; eigenvalues below zero count as zero.
 
     Args:
-        matrix: A symmetric, positive semi-definite matrix. Differentiable where it has at most one
-            vanishing eigenvalue; elsewhere the infinite part of the derivative is left out.
+        matrix: A symmetric, positive semi-definite matrix. Differentiable, any number of times,
+            where it has at most one vanishing eigenvalue; elsewhere the infinite part of the
+            derivative is left out.
 
     Returns:
         The positive semi-definite S with S² = matrix.
     """
+    values, vectors = symmetric_eigen(matrix)
+    return product(vectors * safe_sqrt(values)[None, :], vectors.T)
 
-    def slope(a: Array, b: Array) -> Array:
-        total = safe_sqrt(a) + safe_sqrt(b)
-        positive = total > 0
-        return jnp.where(positive, 1.0 / jnp.where(positive, total, 1.0), 0.0)
 
-    return _matrix_function(safe_sqrt, slope, matrix)
+@symmetric_sqrt.defjvp
+def _symmetric_sqrt_jvp(primals: tuple, tangents: tuple) -> tuple:
+    root = symmetric_sqrt(*primals)
+    return root, _lyapunov(root, tangents[0])
+
+
+@jax.custom_jvp
+def _lyapunov(root: Symmetric, right: Symmetric) -> Symmetric:
+    """X with SX + XS = right; zero between eigenvectors of eigenvalue zero."""
+    values, vectors = symmetric_eigen(root)
+    total = values[:, None] + values[None, :]
+    tiny = jnp.finfo(values.dtype).eps * jnp.max(values)
+    rates = jnp.where(total > tiny, 1.0 / jnp.where(total > tiny, total, 1.0), 0.0)
+    return product(vectors, rates * product(vectors.T, right, vectors), vectors.T)
+
+
+@_lyapunov.defjvp
+def _lyapunov_jvp(primals: tuple, tangents: tuple) -> tuple:
+    (root, right), (change, other) = primals, tangents
+    result = _lyapunov(root, right)
+    moved = product(change, result)
+    return result, _lyapunov(root, other - moved - product(result, change))
 
 
 def symmetric_maximum(matrix: Symmetric, bound: Scalar | float) -> Symmetric:
@@ -171,8 +192,9 @@ def symmetric_maximum(matrix: Symmetric, bound: Scalar | float) -> Symmetric:
     return least + _matrix_function(jax.nn.relu, slope, matrix - least)
 
 
+@jax.custom_jvp
 def symmetric_exp(matrix: Symmetric) -> Symmetric:
-    """The exponential of a symmetric matrix.
+    """The exponential of a symmetric matrix, with all its derivatives.
 
     Args:
         matrix: A symmetric matrix.
@@ -180,16 +202,35 @@ def symmetric_exp(matrix: Symmetric) -> Symmetric:
     Returns:
         Its exponential, symmetric and positive definite.
     """
+    values, vectors = symmetric_eigen(matrix)
+    return product(vectors * jnp.exp(values)[None, :], vectors.T)
+
+
+@symmetric_exp.defjvp
+def _symmetric_exp_jvp(primals: tuple, tangents: tuple) -> tuple:
+    # Padé approximants need no eigenvectors.
+    return symmetric_exp(*primals), jax.jvp(jax.scipy.linalg.expm, primals, tangents)[1]
+
+
+def symmetric_log1p(matrix: Symmetric) -> Symmetric:
+    """The logarithm of I + E for a symmetric matrix E, precise where E is small.
+
+    Args:
+        matrix: E, whose eigenvalues are greater than -1. Only the first derivative is right where
+            eigenvalues agree.
+
+    Returns:
+        A symmetric matrix.
+    """
 
     def slope(a: Array, b: Array) -> Array:
-        half = 0.5 * (a - b)
-        small = jnp.abs(half) < 1e-2
-        series = 1.0 + half**2 / 6.0 * (1.0 + half**2 / 20.0 * (1.0 + half**2 / 42.0))
-        return jnp.exp(0.5 * (a + b)) * jnp.where(
-            small, series, jnp.sinh(half) / jnp.where(small, 1.0, half)
-        )
+        ratio = (a - b) / (1.0 + b)
+        small = jnp.abs(ratio) < 1e-3
+        series = 1.0 - ratio * (0.5 - ratio * (1.0 / 3.0 - 0.25 * ratio))
+        safe = jnp.where(small, 1.0, ratio)
+        return jnp.where(small, series, jnp.log1p(safe) / safe) / (1.0 + b)
 
-    return _matrix_function(jnp.exp, slope, matrix)
+    return _matrix_function(jnp.log1p, slope, matrix)
 
 
 def whiten(factor: Symmetric, matrix: Symmetric) -> Symmetric:

@@ -285,9 +285,18 @@ def gaussian_window(
     Returns:
         Weights, one in the centre.
 
+    Raises:
+        ValueError: If it is so narrow that every pixel has weight zero.
+
     References:
         Monnier et al., DTI clustering, Sec. 5.1 (σ = 7 for SVHN).
     """
     down, across = (np.arange(side) - 0.5 * (side - 1) for side in (height, width))
     weights = np.exp(-0.5 * (down[:, None] ** 2 + across[None, :] ** 2) / sigma**2)
-    return jnp.asarray(weights[..., None], dtype=jnp.result_type(float) if dtype is None else dtype)
+    dtype = np.dtype(jnp.result_type(float) if dtype is None else dtype)
+    if weights.max() < jnp.finfo(dtype).tiny:
+        raise ValueError(
+            f"a window of {sigma:.2g} pixels gives every pixel of {height}×{width} weight zero; "
+            "give a wider one"
+        )
+    return jnp.asarray(weights[..., None], dtype=dtype)

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+from diffclust.distances import Gaussian, same_mean_fisher_rao
 from diffclust.linalg import (
     first_minimum,
     safe_norm,
     safe_sqrt,
     symmetric_eigen,
     symmetric_exp,
+    symmetric_log1p,
     symmetric_maximum,
     symmetric_sqrt,
     whiten,
@@ -96,6 +98,43 @@ def test_gradients_hold_where_eigenvalues_meet(name: str, gap: float) -> None:
     assert np.sum(np.asarray(slope) * direction) == pytest.approx(
         np.sum(direction**2 * expected), rel=1e-7
     )
+
+
+@pytest.mark.parametrize("function", [symmetric_sqrt, symmetric_exp])
+def test_second_and_third_derivatives_where_eigenvalues_agree(function) -> None:
+    direction = np.array([[0.3, 1.0, -0.4], [1.0, -0.2, 0.5], [-0.4, 0.5, 0.7]])
+    with jax.enable_x64(True):
+
+        def at(t: jax.Array) -> jax.Array:
+            return function(1.3 * jnp.eye(3) + t * direction)
+
+        def second(t: jax.Array) -> jax.Array:
+            return jax.jacfwd(jax.jacfwd(at))(t)
+
+        step, zero = 1e-3, jnp.zeros(())
+        expected = (at(zero + step) - 2 * at(zero) + at(zero - step)) / step**2
+        np.testing.assert_allclose(second(zero), expected, atol=1e-5)
+        np.testing.assert_allclose(jax.jacrev(jax.jacfwd(at))(zero), expected, atol=1e-5)
+        third = (second(zero + step) - second(zero - step)) / (2 * step)
+        np.testing.assert_allclose(jax.jacfwd(second)(zero), third, atol=1e-4)
+
+
+def test_logarithm_has_its_second_derivative_in_its_squared_norm() -> None:
+    direction = np.array([[0.3, 1.0], [1.0, -0.2]])
+    with jax.enable_x64(True):
+        change = 0.4 * np.eye(2) + 1e-3 * direction
+        expected = scipy.linalg.logm(np.eye(2) + change)
+        np.testing.assert_allclose(symmetric_log1p(jnp.asarray(change)), expected, atol=1e-12)
+
+        def at(t: jax.Array) -> jax.Array:
+            zero = jnp.zeros(2)
+            p, q = Gaussian(zero, jnp.eye(2) + t * direction), Gaussian(zero, 2 * jnp.eye(2))
+            return same_mean_fisher_rao(p, q) ** 2
+
+        step = 1e-4
+        second = (at(step) - 2 * at(0.0) + at(-step)) / step**2
+        for twice in (jax.grad(jax.grad(at)), jax.jacfwd(jax.jacfwd(at))):
+            assert float(twice(0.0)) == pytest.approx(float(second), rel=1e-5)
 
 
 def test_square_root_of_a_singular_matrix_has_finite_gradients() -> None:

@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,10 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"diffclust {__version__}")
         return 0
     try:
-        options = _parse(arguments)
-        _use_compilation_cache()
         with interruptions():
-            _run(options)
+            options = _parse(arguments)
+            with signals_deferred():
+                command = _command(options)
+            command(options)
     except KeyboardInterrupt as interrupt:
         terminated = isinstance(interrupt, Terminated)
         status, verb = (143, "terminated") if terminated else (130, "interrupted")
@@ -82,11 +83,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _run(options: Options) -> None:
+def _command(options: Options) -> Callable[[Options], None]:
+    """What the options are for. Its module needs JAX, and help does not."""
+    _use_compilation_cache()
     name = next(name for name, kind in COMMANDS.items() if isinstance(options, kind))
-    # The modules need JAX, and help does not.
     module = "commands" if name in ("fit", "predict", "demo") else name
-    getattr(importlib.import_module(f"diffclust.cli.{module}"), name)(options)
+    return getattr(importlib.import_module(f"diffclust.cli.{module}"), name)
 
 
 def _exit_if_distributed(error: BaseException, message: str | None, status: int) -> None:
@@ -221,6 +223,28 @@ def _use_compilation_cache() -> None:
     jax.config.update("jax_compilation_cache_dir", str(directory))
     # The many small programs together take longer to compile than the few large ones.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@contextlib.contextmanager
+def signals_deferred() -> Iterator[None]:
+    """Interrupts after the block, not within: JAX that is half imported breaks all that follows.
+
+    Yields:
+        Nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {n: signal.signal(n, lambda number, _: received.append(number)) for n in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    for number in received[:1]:
+        signal.raise_signal(number)
 
 
 @contextlib.contextmanager

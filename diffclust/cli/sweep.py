@@ -28,6 +28,7 @@ from diffclust.cli.runs import (
     environment,
     is_run,
     new_run,
+    partial_folder,
     peak_memory_mb,
     refuse_other,
     remove_staged,
@@ -144,6 +145,8 @@ def sweep(options: Sweep) -> None:
         finished = summary_of(out)
         found = {**finished, **finished.get("source", {}), **finished.get("tried", {})}
         refuse_other(repr(options.out), found, _asked(options))
+        # It may have been broken off while these were removed.
+        shutil.rmtree(partial_folder(out.absolute()), ignore_errors=True)
         print(f"{options.out} holds a finished sweep; there is nothing to go on with")
         return
     inputs, replace = inputs_of(fits[0]), options.overwrite
@@ -170,9 +173,13 @@ def sweep(options: Sweep) -> None:
             if not fitter.has_fits:
                 shutil.rmtree(fitter.folder, ignore_errors=True)
             raise
-    shutil.rmtree(fitter.folder)
-    if options.resume:
-        remove_staged(out.absolute())
+    try:
+        shutil.rmtree(fitter.folder)
+        if options.resume:
+            remove_staged(out.absolute())
+    except KeyboardInterrupt as interrupt:
+        interrupt.args = (f"{options.out} is complete; --resume removes what is beside it",)
+        raise
     _print(options, choice)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from diffclust.distances.gaussian import Gaussian
-from diffclust.linalg import product, whiten
+from diffclust.linalg import product, symmetric_log1p, whiten
 from diffclust.types import Scalar
 
 _STEPS = 12
@@ -204,6 +204,8 @@ def _squared_log_norm(change: Array) -> Scalar:
 
 @_squared_log_norm.defjvp
 def _squared_log_norm_jvp(primals: tuple, tangents: tuple) -> tuple:
-    values, vectors = jnp.linalg.eigh(primals[0], symmetrize_input=False)
-    slope = product(vectors * (jnp.log1p(values) / (1.0 + values))[None, :], vectors.T)
+    (change,) = primals
+    slope = jnp.linalg.solve(
+        jnp.eye(len(change), dtype=change.dtype) + change, symmetric_log1p(change)
+    )
     return _squared_log_norm(primals[0]), jnp.sum(slope * tangents[0])

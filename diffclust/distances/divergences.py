@@ -1,13 +1,16 @@
 """Divergences of Gaussians in closed form: not distances, and most not symmetric."""
 
+import functools
+
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from diffclust.distances.gaussian import (
     DiagonalGaussian,
     Gaussian,
-    in_frame_of,
     require_same_shapes,
+    whitened_by,
 )
 from diffclust.linalg import safe_sqrt
 from diffclust.types import Scalar
@@ -37,15 +40,10 @@ def alpha_divergence(
     References:
         Amari and Nagaoka, Methods of Information Geometry (2000), Eq. 3.23.
     """
-    values, squares = _in_frame_of_second(p, q)
-    if alpha in (-1.0, 1.0):
-        # KL(p‖q) weighs the means by Σ_q, which is the identity here, KL(q‖p) by Σ_p.
-        ratios = values if alpha < 0 else -values / (1.0 + values)
-        shift = squares if alpha < 0 else squares / (1.0 + values)
-        return 0.5 * jnp.sum(_not_negative(ratios - jnp.log1p(ratios)) + shift)
-    share = 0.5 * (1.0 - alpha)
-    exponent, is_finite = _log_affinity(values, squares, share)
-    divergence = -jnp.expm1(exponent) / (share * (1.0 - share))
+    share, rest = 0.5 * (1.0 - alpha), 0.5 * (1.0 + alpha)
+    exponent, is_finite = _exponent(p, q, rest)
+    scale = share * rest
+    divergence = exponent if scale == 0.0 else -jnp.expm1(-scale * exponent) / scale
     return jnp.where(is_finite, _not_negative(divergence), jnp.inf)
 
 
@@ -81,8 +79,7 @@ def bhattacharyya(p: Gaussian, q: Gaussian) -> Scalar:
     References:
         Bhattacharyya, On a measure of divergence between two statistical populations (1943).
     """
-    exponent, _ = _log_affinity(*_in_frame_of_second(p, q), 0.5)
-    return _not_negative(-exponent)
+    return _not_negative(0.25 * _exponent(p, q, 0.5)[0])
 
 
 def hellinger(p: Gaussian, q: Gaussian) -> Scalar:
@@ -101,27 +98,63 @@ def hellinger(p: Gaussian, q: Gaussian) -> Scalar:
     return safe_sqrt(0.25 * alpha_divergence(p, q, alpha=0.0))
 
 
-def _in_frame_of_second(
-    p: Gaussian | DiagonalGaussian, q: Gaussian | DiagonalGaussian
-) -> tuple[Array, Array]:
-    """Where q is N(0, I) and Σ_p diagonal: Σ_p - I, and the squared coordinates of the mean."""
+def _exponent(
+    p: Gaussian | DiagonalGaussian, q: Gaussian | DiagonalGaussian, rest: float
+) -> tuple[Scalar, Array]:
+    """-log ∫ p^(1-rest) q^rest / (rest (1-rest)) or its limit, and whether the integral is finite.
+
+    Where q is N(0, I), Σ_p = I + E and p has the mean m, it is half of mᵀ(I + rest E)⁻¹m and the
+    excess of E.
+    """
     if isinstance(p, DiagonalGaussian) and isinstance(q, DiagonalGaussian):
         require_same_shapes(p, q)
-        return (p.variance - q.variance) / q.variance, (p.mean - q.mean) ** 2 / q.variance
-    if isinstance(p, DiagonalGaussian) or isinstance(q, DiagonalGaussian):
+        change = (p.variance - q.variance) / q.variance
+        # Divided by the root, it could leave the range of numbers later than its square does.
+        offset = (p.mean - q.mean) / jnp.sqrt(q.variance)
+        least = jnp.min(rest * change)
+    elif isinstance(p, DiagonalGaussian) or isinstance(q, DiagonalGaussian):
         raise ValueError(f"p and q must be of one class, not {type(p)} and {type(q)}")
-    values, mean = in_frame_of(q, p)
-    return values, mean**2
+    else:
+        change, offset = whitened_by(q, p)
+        least = jnp.min(jnp.linalg.eigvalsh(rest * change, symmetrize_input=False))
+    is_finite = ~(least <= -1.0)
+    change = jnp.where(is_finite, change, 0.0)
+    shift = offset * _divided(offset, change, rest)
+    return 0.5 * (jnp.sum(shift) + _excess(change, rest)), is_finite
 
 
-def _log_affinity(values: Array, squares: Array, share: float) -> tuple[Scalar, Array]:
-    """Log ∫ p^share q^(1-share) from `_in_frame_of_second`, and whether the integral is finite."""
-    rest = 1.0 - share
-    mixed = rest * values
-    is_finite = jnp.all(mixed > -1.0)
-    mixed = jnp.where(is_finite, mixed, 0.0)
-    widths = jnp.log1p(mixed) - rest * jnp.log1p(values)
-    return -0.5 * jnp.sum(share * rest * squares / (1.0 + mixed) + widths), is_finite
+def _divided(right: Array, change: Array, share: float) -> Array:
+    """(I + share E)⁻¹ times something, for E or its diagonal."""
+    if share == 0.0:
+        return right
+    if change.ndim == 1:
+        return right / (1.0 + share * change)
+    return jnp.linalg.solve(jnp.eye(len(change), dtype=change.dtype) + share * change, right)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _excess(change: Float[Array, "*dims"], rest: float) -> Scalar:
+    """Σ (log(1 + rest λ) - rest log(1 + λ)) / (rest (1 - rest)) of eigenvalues, or its limit.
+
+    Its derivative needs no eigenvectors, so that all derivatives are right where eigenvalues agree.
+    """
+    is_full, share = change.ndim == 2, 1.0 - rest
+    values = jnp.linalg.eigvalsh(change, symmetrize_input=False) if is_full else change
+    logs, scale = jnp.log1p(values), rest * share
+    if rest == 0.0:
+        return jnp.sum(values - logs)
+    if share == 0.0:
+        return jnp.sum(logs - values / (1.0 + values))
+    if rest <= 0.5:
+        return jnp.sum((jnp.log1p(rest * values) - rest * logs) / scale)
+    return jnp.sum((jnp.log1p(-share * values / (1.0 + values)) + share * logs) / scale)
+
+
+@_excess.defjvp
+def _excess_jvp(rest: float, primals: tuple, tangents: tuple) -> tuple:
+    (change,) = primals
+    slope = _divided(_divided(change, change, 1.0), change, rest)
+    return _excess(change, rest), jnp.sum(slope * tangents[0])
 
 
 def _not_negative(value: Array) -> Array:

@@ -148,12 +148,29 @@ def in_frame_of(p: Gaussian, q: Gaussian) -> tuple[Array, Array]:
     Raises:
         ValueError: If the shapes are not those of one pair.
     """
+    change, offset = whitened_by(p, q)
+    values, axes = symmetric_eigen(change)
+    return values, product(axes.T, offset)
+
+
+def whitened_by(p: Gaussian, q: Gaussian) -> tuple[Array, Array]:
+    """The second Gaussian after an affine map that takes the first to N(0, I).
+
+    Args:
+        p: The Gaussian that is mapped to N(0, I).
+        q: Another of its dimension.
+
+    Returns:
+        The mapped covariance of q, less the identity, and the mapped mean of q.
+
+    Raises:
+        ValueError: If the shapes are not those of one pair.
+    """
     dims_of(p, q)
     p, q = symmetrised(p), symmetrised(q)
     factor = jnp.linalg.cholesky(p.covariance, symmetrize_input=False)
-    values, axes = symmetric_eigen(whiten(factor, q.covariance - p.covariance))
-    offset = solve_triangular(factor, q.mean - p.mean, lower=True)
-    return values, product(axes.T, offset)
+    change = whiten(factor, q.covariance - p.covariance)
+    return change, solve_triangular(factor, q.mean - p.mean, lower=True)
 
 
 def symmetrised(p: Gaussian) -> Gaussian:

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 import diffclust
-from diffclust.cli.entry import condense, interruptions
+from diffclust.cli.entry import condense, interruptions, signals_deferred
 from diffclust.cli.options import method_options, parse_grid
 from diffclust.cli.runs import write_assignments
 from diffclust.cli.summary import print_summary
@@ -212,6 +212,26 @@ def test_an_interruption_that_a_destructor_swallows_comes_again() -> None:
             swallow()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_waits_for_the_import_of_jax(number: signal.Signals) -> None:
+    passed = []
+
+    def import_and_go_on() -> None:
+        with interruptions():
+            with signals_deferred():
+                signal.raise_signal(number)
+                passed.append("imported")
+            passed.append("ran")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            import_and_go_on()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert passed == ["imported"]
 
 
 def test_options_reach_the_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -577,7 +577,11 @@ def test_a_finished_sweep_has_nothing_to_go_on_with(run: Run) -> None:
     sweep = ("sweep", "images.npz", "-k", "2-3", *QUICK, "--maps", "0", "--out", "swept")
     assert run(*sweep)[0] == 0
     before = Path("swept", "summary.json").read_bytes()
+    # What is left where it was broken off while the fits were removed.
+    left = partial_folder(Path("swept").absolute())
+    left.mkdir()
     status, out, _ = run(*sweep, "--resume")
+    assert not left.exists()
     assert (status, out) == (0, "swept holds a finished sweep; there is nothing to go on with\n")
     assert "whose seed is 0, not 1;" in refused(run, *sweep, "--resume", "--seed", "1")
     assert Path("swept", "summary.json").read_bytes() == before

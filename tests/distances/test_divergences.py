@@ -121,3 +121,32 @@ def test_the_hessian_where_both_agree_is_the_fisher_information(alpha):
 
         hessian = jax.jit(jax.hessian(apart))(jnp.asarray([0.3, 2.0]))
         np.testing.assert_allclose(hessian, np.diag([0.5, 0.125]), atol=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [-1.5, -1.0, -0.3, 0.0, 0.5, 1.0])
+@pytest.mark.parametrize("scale", [1.0, 1.6])
+def test_second_derivatives_where_all_eigenvalues_agree(alpha, scale):
+    """Off the diagonal too; half of tr(ΔΔ) where both agree, whatever α is."""
+    rng = np.random.default_rng(3)
+    move = rng.normal(size=(3, 3))
+    move = 0.5 * (move + move.T)
+    with jax.enable_x64(True):
+
+        def at(t):
+            p = Gaussian(jnp.asarray([0.2, -0.1, 0.4]) * t, scale * jnp.eye(3) + t * move)
+            return alpha_divergence(p, Gaussian(jnp.zeros(3), jnp.eye(3)), alpha=alpha)
+
+        step = 1e-4
+        expected = (at(step) - 2 * at(0.0) + at(-step)) / step**2
+        for second in (jax.grad(jax.grad(at)), jax.jacfwd(jax.jacfwd(at))):
+            assert float(second(0.0)) == pytest.approx(float(expected), rel=1e-5)
+        if scale == 1.0:
+            exact = 0.5 * np.sum(move**2) + 0.2**2 + 0.1**2 + 0.4**2
+            assert float(second(0.0)) == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [-0.9999999, -0.99999, 0.99999, 0.9999999])
+def test_the_limits_are_reached_without_loss_of_digits(alpha):
+    p, q = gaussian(0), gaussian(1)
+    limit = float(alpha_divergence(p, q, alpha=float(np.sign(alpha))))
+    assert float(alpha_divergence(p, q, alpha=alpha)) == pytest.approx(limit, rel=1e-4)
