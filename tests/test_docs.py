@@ -355,8 +355,7 @@ def commands(path: Path) -> Iterator[list[str]]:
 @pytest.mark.parametrize("path", [*PAGES, *READMES, ROOT / "README.md"], ids=name_of)
 def test_commands_are_understood(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = []
-    monkeypatch.setattr(entry, "_run", parsed.append)
-    monkeypatch.setattr(entry, "_use_compilation_cache", lambda: None)
+    monkeypatch.setattr(entry, "_command", lambda _: parsed.append)
     for words in commands(path):
         printed = io.StringIO()
         with contextlib.redirect_stderr(printed):

@@ -197,8 +197,7 @@ class Fuzzy(AbstractReduction):
 
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
         """(Σ score^(-1/(m-1)))^(1-m)."""
-        power, logs = self._logs(scores)
-        return jnp.exp(-power * jax.nn.logsumexp(-logs / power, axis=-1))
+        return _fuzzy_loss(scores, self._power(scores))
 
     def responsibilities(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
         """uᵐ, which add up to one or less."""
@@ -206,13 +205,35 @@ class Fuzzy(AbstractReduction):
 
     def memberships(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
         """u, which add up to one."""
-        power, logs = self._logs(scores)
-        return jax.nn.softmax(-logs / power, axis=-1)
+        return jax.nn.softmax(-_log_scores(scores) / self._power(scores), axis=-1)
 
-    def _logs(self, scores: Array) -> tuple[Array, Array]:
-        tiny = jnp.finfo(scores.dtype).tiny
-        logs = jnp.where(scores >= 0, jnp.log(jnp.maximum(scores, tiny)), jnp.nan)
-        return self.fuzzifier.astype(scores.dtype) - 1.0, logs
+    def _power(self, scores: Array) -> Float[Array, ""]:
+        return self.fuzzifier.astype(scores.dtype) - 1.0
+
+
+def _log_scores(scores: Array) -> Array:
+    """Logarithms, finite at zero; NaN of what is negative."""
+    tiny = jnp.finfo(scores.dtype).tiny
+    return jnp.where(scores >= 0, jnp.log(jnp.maximum(scores, tiny)), jnp.nan)
+
+
+@jax.custom_jvp
+def _fuzzy_loss(scores: Float[Array, "*n clusters"], power: Float[Array, ""]) -> Float[Array, "*n"]:
+    """(Σ score^(-1/power))^-power, whose slope is right where a score is zero, too."""
+    return jnp.exp(-power * jax.nn.logsumexp(-_log_scores(scores) / power, axis=-1))
+
+
+@_fuzzy_loss.defjvp
+def _fuzzy_loss_jvp(primals: tuple, tangents: tuple) -> tuple:
+    (scores, power), (change, faster) = primals, tangents
+    logs = _log_scores(scores)
+
+    def loss(power: Array) -> Array:
+        return jnp.exp(-power * jax.nn.logsumexp(-logs / power, axis=-1))
+
+    value, by_power = jax.jvp(loss, (power,), (faster,))
+    responsibilities = jax.nn.softmax(-logs / power, axis=-1) ** (power + 1.0)
+    return value, jnp.sum(responsibilities * change, axis=-1) + by_power
 
 
 class MixtureLikelihood(AbstractReduction):

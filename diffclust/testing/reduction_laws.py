@@ -55,9 +55,11 @@ def check_reduction(
     negative = scores - scores.dtype.type(2.0)
     # Where a sample is a prototype, and where it is all of them.
     scores[:, 0], scores[1] = 0.0, 0.0
-    found = jax.tree.leaves(_of_samples(reduction, jax.device_put(scores)))
+    found = jax.tree.map(np.asarray, _of_samples(reduction, jax.device_put(scores)))
     law = f"{name}: losses, slopes and memberships are finite where a score is zero"
-    require(all(np.isfinite(each).all() for each in found), law)
+    require(all(np.isfinite(each).all() for each in jax.tree.leaves(found)), law)
+    law = f"{name}: memberships are the loss's derivative where a score is zero"
+    agree(law, found.shares[0][2:], found.slope[2:], 1e3 * rounding(scores))
     # Negative log-likelihoods have any sign; a reduction that has no loss for them says so by NaN.
     if not np.all(np.isnan(np.asarray(_of_samples(reduction, jax.device_put(negative)).losses))):
         _laws_of_one_sample(f"{name} of negative scores", reduction, negative)

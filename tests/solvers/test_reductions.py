@@ -456,6 +456,22 @@ def one_more_pass(solver: Lloyd, learned: Learned, batch: Batch) -> LloydState:
 whole_run = eqx.filter_jit(compiled_lloyd)
 
 
+def test_fuzzy_has_its_slope_where_a_score_is_zero() -> None:
+    with jax.enable_x64(True):
+        scores, fuzzy = jnp.array([0.0, 1.0, 2.0]), Fuzzy(jnp.asarray(2.0))
+        np.testing.assert_allclose(jax.grad(fuzzy)(scores), [1.0, 0.0, 0.0], atol=1e-12)
+        assert np.isfinite(jax.hessian(fuzzy)(scores)).all()
+        inside = jnp.array([0.3, 1.0, 2.0])
+        step = 1e-5
+
+        def loss(m: float) -> float:
+            return float(Fuzzy(jnp.asarray(m))(inside))
+
+        slope = jax.grad(lambda m: Fuzzy(m)(inside))(jnp.asarray(1.7))
+        expected = (loss(1.7 + step) - loss(1.7 - step)) / (2 * step)
+        assert float(slope) == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("reduction", [Entropic(0.05), Entropic(200.0), Fuzzy(), Annealed(20.0)])
 def test_soft_clusters_are_not_at_rest_while_prototypes_move(reduction: AbstractReduction) -> None:
     samples = points()
