@@ -133,9 +133,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
         reset, is_shape = model is not None, self._method.sample_kind == "shape"
         if model is not None:
             needed["ensure_min_samples"] = 2 if is_shape or self._method.solver == "graph" else 1
-            needed["ensure_min_features"] = model.least_size * (
-                self.num_dimensions if is_shape else 1
-            )
+            needed["ensure_min_features"] = self._least_features(model)
         if self._method.sample_kind == "series":
             needed["ensure_all_finite"] = "allow-nan"
             X = _of_one_length(X)
@@ -147,6 +145,11 @@ class Clusterer(ClusterMixin, BaseEstimator):
         array = check_array(np.asarray(X), allow_nd=True, **needed)
         validate_data(self, array.reshape(len(array), -1), reset=reset, skip_check_array=True)
         return array
+
+    def _least_features(self, model: AbstractModel) -> int:
+        """The least numbers of a row that make a sample."""
+        is_shape = self._method.sample_kind == "shape"
+        return model.least_size * (self.num_dimensions if is_shape else 1)
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's tags: whether NaN is taken for what is missing."""

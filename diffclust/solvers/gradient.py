@@ -505,7 +505,7 @@ class GradientPlan:
     refills_to_the_end: bool = False
     noise: float = 1e-4
     split_merge_every: int = 0
-    least_gain: float = 0.005
+    least_gain: float = 0.0
     evaluation_samples: int = 2048
     num_starts: int = 1
     race: tuple[int, ...] = ()

@@ -4,7 +4,7 @@ Most errors of a plain run are two classes in one cluster while another class ho
 a cluster costs its samples' margins, which every pass knows; splitting one gains what two
 prototypes save on its samples. For Lloyd's algorithm a small run on those samples tells that. For
 gradient steps their gradients by the prototype are divided along their leading principal direction,
-and the prototype takes a step along the mean gradient of either side.
+and the prototype takes a few steps along the mean gradient of either side.
 """
 
 import dataclasses
@@ -233,8 +233,11 @@ def changed_clusters(chunks: Chunks, before: LloydRun, after: LloydRun) -> set[i
 
 # Gradient steps.
 
-_STEPS = (0.0625, 0.125, 0.25, 0.5, 1.0)
+_STEPS = (0.0, 0.0625, 0.125, 0.25, 0.5, 1.0)
 """Lengths that are tried of the steps apart; of a squared distance, half a gradient is exact."""
+
+_ROUNDS = 2
+"""Steps after the first, for which each sample counts with the child that is nearer."""
 
 
 class SplitProposals(eqx.Module):
@@ -288,30 +291,41 @@ def propose_splits(
 
         return jax.vmap(one)(batch.samples, params, own)
 
-    slopes = of_own(jax.grad(energy), clusters.prototype)
-    shares = functools.partial(_half_weights, _flat(slopes), iterations=8)
-    share = jax.lax.map(shares, member.T)
-    highest = jax.lax.Precision.HIGHEST
-    mean = functools.partial(jnp.einsum, "ksn,n...->ks...", share, precision=highest)
-    direction = jax.tree.map(mean, slopes)
-
-    before = of_own(energy, clusters.prototype)
     of_children = jax.vmap(energy, in_axes=(0, None, None, None))
+    slopes_of_children = jax.vmap(jax.grad(energy), in_axes=(0, None, None, None))
+    before = of_own(energy, clusters.prototype)
+    lengths = jnp.asarray(_STEPS, before.dtype)
 
-    def gain(length: float) -> Float[Array, " clusters"]:
-        children = jax.tree.map(lambda c, d: c[:, None] - length * d, clusters.prototype, direction)
+    def gain(children: PyTree) -> Float[Array, " clusters"]:
         return member.T @ (before - jnp.min(of_own(of_children, children), axis=1))
 
-    gains = jnp.stack([gain(length) for length in _STEPS])
-    lengths = jnp.asarray(_STEPS, dtype=gains.dtype)[jnp.argmax(gains, axis=0)]
+    def descend(children: PyTree, share: Float[Array, "clusters 2 n"]) -> tuple[PyTree, Array]:
+        """Both children after a step along the mean gradients of their sides, and the gains."""
+        mean = functools.partial(jnp.einsum, "ksn,ns...->ks...", share, precision="highest")
+        direction = jax.tree.map(mean, of_own(slopes_of_children, children))
 
-    children = jax.tree.map(
-        lambda c, d: c[:, None] - column(lengths, d.ndim) * d, clusters.prototype, direction
-    )
+        def moved(length: Array) -> PyTree:
+            return jax.tree.map(lambda c, d: c - column(length, d.ndim) * d, children, direction)
+
+        gains = jnp.stack([gain(moved(jnp.full(count, length))) for length in lengths])
+        return moved(lengths[jnp.argmax(gains, axis=0)]), jnp.max(gains, axis=0)
+
+    def again(_: Array | int, split: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
+        children, _ = split
+        nearer = jnp.argmin(of_own(of_children, children), axis=1)
+        sides = jax.nn.one_hot(nearer, 2, axis=0, dtype=member.dtype)[None] * member.T[:, None]
+        total = jnp.sum(sides, axis=2, keepdims=True)
+        return descend(children, sides / jnp.maximum(total, 1e-30))
+
+    slopes = of_own(jax.grad(energy), clusters.prototype)
+    shares = functools.partial(_half_weights, _flat(slopes), iterations=8)
+    both = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf], axis=1), clusters.prototype)
+    split = descend(both, jax.lax.map(shares, member.T))
+    children, gains = jax.lax.fori_loop(0, _ROUNDS, again, split)
     margin = jax.vmap(lambda a: a.margin)(alignment)
     cost = member.T @ jnp.where(jnp.isfinite(margin), margin, 0.0)
     loss = jnp.dot(reduction(alignment.energy), batch.weight)
-    return SplitProposals(jnp.max(gains, axis=0), cost, loss, children)
+    return SplitProposals(gains, cost, loss, children)
 
 
 @eqx.filter_jit

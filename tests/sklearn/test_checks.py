@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import (
 )
 
 from diffclust import sklearn
+from diffclust.models import AbstractModel
 from diffclust.sklearn import EXPECTED_FAILURES, expected_failed_checks
 
 ROW, TWO_ROWS, FIVE_ROWS = ((height, -1) for height in (1, 2, 5))
@@ -124,11 +125,11 @@ def test_the_page_lists_what_is_told() -> None:
 class Bars:
     """Rows of few numbers as images that are large enough: each number is a bar of 4 pixels."""
 
-    def _least_features(self) -> int:
+    def _least_features(self, model: AbstractModel) -> int:
         return 1
 
-    def _checked(self, X: Any, *, reset: bool) -> np.ndarray:
-        rows = super()._checked(X, reset=reset)  # pyright: ignore
+    def _checked(self, X: Any, model: AbstractModel | None = None) -> np.ndarray:
+        rows = super()._checked(X, model)  # pyright: ignore
         return np.repeat(np.repeat(rows[:, None, :, None], 4, axis=1), 4, axis=2)
 
 
@@ -151,11 +152,11 @@ class MixedBars(Bars, sklearn.DTIGaussianMixture):
 class Polygons(sklearn.ShapeKMeans):
     """Rows of few numbers as shapes: each is how high a landmark lies beside three that stay."""
 
-    def _least_features(self) -> int:
+    def _least_features(self, model: AbstractModel) -> int:
         return 1
 
-    def _checked(self, X: Any, *, reset: bool) -> np.ndarray:
-        rows = super()._checked(X, reset=reset)
+    def _checked(self, X: Any, model: AbstractModel | None = None) -> np.ndarray:
+        rows = super()._checked(X, model)
         along = np.broadcast_to(100.0 * np.arange(rows.shape[1]), rows.shape)
         stay = np.broadcast_to([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0]], (len(rows), 3, 2))
         return np.concatenate([stay, np.stack([along, rows], axis=-1)], axis=1).astype(rows.dtype)
