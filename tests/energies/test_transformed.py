@@ -217,10 +217,9 @@ def test_a_prediction_that_is_refined_is_no_worse(key: jax.Array) -> None:
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="window must be positive"):
         TransformedPrototype(Identity(), window=0.0)
-    narrow = TransformedPrototype(Identity(), window=1e-3).bind(jnp.ones((8, 8, 1)))
-    blank = Clusters(jnp.ones((8, 8, 1)), jnp.zeros(0))
+    narrow = TransformedPrototype(Identity(), window=1e-3)
     with pytest.raises(ValueError, match="gives every pixel of 8×8 weight zero"):
-        narrow(jnp.zeros(0), jnp.ones((8, 8, 1)), blank)
+        narrow.bind(jnp.ones((8, 8, 1)))
     with pytest.raises(ValueError, match="min_deviation must be positive"):
         GaussianNegativeLogLikelihood(min_deviation=0.0)
     with pytest.raises(ValueError, match="candidates must be at least 2"):
