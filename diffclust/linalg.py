@@ -150,25 +150,33 @@ def symmetric_sqrt(matrix: Symmetric) -> Symmetric:
 @symmetric_sqrt.defjvp
 def _symmetric_sqrt_jvp(primals: tuple, tangents: tuple) -> tuple:
     root = symmetric_sqrt(*primals)
-    return root, _lyapunov(root, tangents[0])
+    return root, lyapunov(root, tangents[0])
 
 
 @jax.custom_jvp
-def _lyapunov(root: Symmetric, right: Symmetric) -> Symmetric:
-    """X with SX + XS = right; zero between eigenvectors of eigenvalue zero."""
-    values, vectors = symmetric_eigen(root)
-    total = values[:, None] + values[None, :]
-    tiny = jnp.finfo(values.dtype).eps * jnp.max(values)
-    rates = jnp.where(total > tiny, 1.0 / jnp.where(total > tiny, total, 1.0), 0.0)
+def lyapunov(matrix: Symmetric, right: Float[Array, "dims dims"]) -> Float[Array, "dims dims"]:
+    """Solves MX + XM = right, with all derivatives.
+
+    Args:
+        matrix: M, symmetric.
+        right: The right side.
+
+    Returns:
+        X, zero between eigenvectors whose eigenvalues add up to zero, where nothing determines it.
+    """
+    values, vectors = symmetric_eigen(matrix)
+    sums = values[:, None] + values[None, :]
+    unique = jnp.abs(sums) > 4 * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
+    rates = jnp.where(unique, 1.0 / jnp.where(unique, sums, 1.0), 0.0)
     return product(vectors, rates * product(vectors.T, right, vectors), vectors.T)
 
 
-@_lyapunov.defjvp
+@lyapunov.defjvp
 def _lyapunov_jvp(primals: tuple, tangents: tuple) -> tuple:
-    (root, right), (change, other) = primals, tangents
-    result = _lyapunov(root, right)
-    moved = product(change, result)
-    return result, _lyapunov(root, other - moved - product(result, change))
+    (matrix, right), (change, other) = primals, tangents
+    result = lyapunov(matrix, right)
+    moved = product(change, result) + product(result, change)
+    return result, lyapunov(matrix, other - moved)
 
 
 def symmetric_maximum(matrix: Symmetric, bound: Scalar | float) -> Symmetric:

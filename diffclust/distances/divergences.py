@@ -109,16 +109,15 @@ def _exponent(
     if isinstance(p, DiagonalGaussian) and isinstance(q, DiagonalGaussian):
         require_same_shapes(p, q)
         change = (p.variance - q.variance) / q.variance
-        # Divided by the root, it could leave the range of numbers later than its square does.
         offset = (p.mean - q.mean) / jnp.sqrt(q.variance)
-        least = jnp.min(rest * change)
     elif isinstance(p, DiagonalGaussian) or isinstance(q, DiagonalGaussian):
         raise ValueError(f"p and q must be of one class, not {type(p)} and {type(q)}")
     else:
         change, offset = whitened_by(q, p)
-        least = jnp.min(jnp.linalg.eigvalsh(rest * change, symmetrize_input=False))
-    is_finite = ~(least <= -1.0)
-    change = jnp.where(is_finite, change, 0.0)
+    is_finite = jnp.array(True)
+    if not 0.0 <= rest <= 1.0:
+        is_finite = ~(jnp.min(_eigenvalues(rest * change)) <= -1.0)
+        change = jnp.where(is_finite, change, 0.0)
     shift = offset * _divided(offset, change, rest)
     return 0.5 * (jnp.sum(shift) + _excess(change, rest)), is_finite
 
@@ -132,14 +131,18 @@ def _divided(right: Array, change: Array, share: float) -> Array:
     return jnp.linalg.solve(jnp.eye(len(change), dtype=change.dtype) + share * change, right)
 
 
+def _eigenvalues(change: Array) -> Array:
+    """Of a symmetric matrix, or of the diagonal one whose diagonal this is."""
+    return jnp.linalg.eigvalsh(change, symmetrize_input=False) if change.ndim == 2 else change
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _excess(change: Float[Array, "*dims"], rest: float) -> Scalar:
     """Σ (log(1 + rest λ) - rest log(1 + λ)) / (rest (1 - rest)) of eigenvalues, or its limit.
 
     Its derivative needs no eigenvectors, so that all derivatives are right where eigenvalues agree.
     """
-    is_full, share = change.ndim == 2, 1.0 - rest
-    values = jnp.linalg.eigvalsh(change, symmetrize_input=False) if is_full else change
+    values, share = _eigenvalues(change), 1.0 - rest
     logs, scale = jnp.log1p(values), rest * share
     if rest == 0.0:
         return jnp.sum(values - logs)

@@ -1,6 +1,7 @@
 """Reductions over prototypes: how the energies of all clusters make the loss of one sample."""
 
 import abc
+import functools
 from typing import ClassVar
 
 import equinox as eqx
@@ -220,18 +221,18 @@ def _log_scores(scores: Array) -> Array:
 @jax.custom_jvp
 def _fuzzy_loss(scores: Float[Array, "*n clusters"], power: Float[Array, ""]) -> Float[Array, "*n"]:
     """(Σ score^(-1/power))^-power, whose slope is right where a score is zero, too."""
-    return jnp.exp(-power * jax.nn.logsumexp(-_log_scores(scores) / power, axis=-1))
+    return _loss_of_logs(_log_scores(scores), power)
+
+
+def _loss_of_logs(logs: Array, power: Array) -> Array:
+    return jnp.exp(-power * jax.nn.logsumexp(-logs / power, axis=-1))
 
 
 @_fuzzy_loss.defjvp
 def _fuzzy_loss_jvp(primals: tuple, tangents: tuple) -> tuple:
     (scores, power), (change, faster) = primals, tangents
     logs = _log_scores(scores)
-
-    def loss(power: Array) -> Array:
-        return jnp.exp(-power * jax.nn.logsumexp(-logs / power, axis=-1))
-
-    value, by_power = jax.jvp(loss, (power,), (faster,))
+    value, by_power = jax.jvp(functools.partial(_loss_of_logs, logs), (power,), (faster,))
     responsibilities = jax.nn.softmax(-logs / power, axis=-1) ** (power + 1.0)
     return value, jnp.sum(responsibilities * change, axis=-1) + by_power
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from diffclust.linalg import product
+from diffclust.linalg import lyapunov, product
 from diffclust.types import Landmarks, LandmarkWeights, Scalar
 
 _MOST_DIMS = 4
@@ -277,30 +277,9 @@ def _polar_jvp(
     """
     rotation = _polar(primals[0], reflection)
     turned = product(rotation.T, tangents[0])
-    spins = _spins(product(rotation.T, primals[0]))
-    spin = jnp.tensordot(spins, turned - turned.T, axes=2, precision="highest")
+    stretch = product(rotation.T, primals[0])
+    spin = lyapunov(0.5 * (stretch + stretch.T), turned - turned.T)
     return rotation, product(rotation, spin)
-
-
-@jax.custom_jvp
-def _spins(stretch: Float[Array, "dims dims"]) -> Float[Array, "dims dims dims dims"]:
-    """The linear map from S to Ω where Ω P + P Ω = S and P is symmetric; 0 along what is free."""
-    values, axes = jnp.linalg.eigh(0.5 * (stretch + stretch.T))
-    sums = values[:, None] + values[None, :]
-    unique = jnp.abs(sums) > 4 * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
-    shares = jnp.where(unique, 1.0 / jnp.where(unique, sums, 1.0), 0.0)
-    terms = (axes, axes, shares, axes, axes)
-    return jnp.einsum("ia,ka,ab,jb,lb->ijkl", *terms, precision="highest")
-
-
-@_spins.defjvp
-def _spins_jvp(primals: tuple, tangents: tuple) -> tuple:
-    # The inverse map moves by Ω ↦ Ω dP + dP Ω.
-    spins, change = _spins(*primals), 0.5 * (tangents[0] + tangents[0].T)
-    eye = jnp.eye(change.shape[0], dtype=change.dtype)
-    inverse = jnp.einsum("km,nl->klmn", eye, change) + jnp.einsum("km,ln->klmn", change, eye)
-    terms = (spins, inverse, spins)
-    return spins, -jnp.einsum("ijkl,klmn,mnpq->ijpq", *terms, precision="highest")
 
 
 def principal_rotation(consensus: Landmarks) -> Float[Array, "dims dims"]:

@@ -489,8 +489,6 @@ class GradientPlan:
         noise: Standard deviation of the noise that separates a refilled cluster from its source.
         split_merge_every: Windows between two attempts to split one cluster and remove another; 0
             tries none.
-        least_gain: The least net gain that is worth a split and a removal, as a fraction of the
-            loss.
         evaluation_samples: Most samples on which gains, and the runs of a race, are evaluated.
         num_starts: Runs that race.
         race: The steps at which they are compared; phases do not end early before the last.
@@ -505,7 +503,6 @@ class GradientPlan:
     refills_to_the_end: bool = False
     noise: float = 1e-4
     split_merge_every: int = 0
-    least_gain: float = 0.0
     evaluation_samples: int = 2048
     num_starts: int = 1
     race: tuple[int, ...] = ()

@@ -246,8 +246,7 @@ class GradientProblem(AbstractProblem):
         some, past = _evaluation_batch(data, self.plan, memory, key, int(state.step))
         proposed = propose_splits(solver, state.learned, some, past)
         gains, costs = (np.asarray(x, np.float64).tolist() for x in (proposed.gain, proposed.cost))
-        least = self.plan.least_gain * abs(float(proposed.loss))
-        for pair in best_pairs(gains, costs, lambda net, _: net > least, most=1):
+        for pair in best_pairs(gains, costs, lambda net, _: net > 0.0, most=1):
             split, removed = jax.device_put(tuple(map(np.asarray, pair)))
             return apply_split_merge(state, proposed.children, split, removed)
         return None

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,15 @@ def test_blank_images_are_named_and_left_out_on_request(run: Run) -> None:
     assert summary("new")["source"]["skipped"] == ["image 3", "image 5"]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C is not ignored, as it is in a process that was started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interruption_that_a_destructor_swallows_comes_again() -> None:
     class Dies:
         def __del__(self) -> None:
@@ -206,14 +216,11 @@ def test_an_interruption_that_a_destructor_swallows_comes_again() -> None:
             for _ in range(500):
                 time.sleep(0.01)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            swallow()
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        swallow()
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_waits_for_the_import_of_jax(number: signal.Signals) -> None:
     passed = []
@@ -225,12 +232,8 @@ def test_an_interruption_waits_for_the_import_of_jax(number: signal.Signals) -> 
                 passed.append("imported")
             passed.append("ran")
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            import_and_go_on()
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        import_and_go_on()
     assert passed == ["imported"]
 
 
