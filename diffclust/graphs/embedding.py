@@ -293,8 +293,8 @@ def _remaining_eigenvectors(
     """Largest eigenvalues, descending, and their vectors, without those of the known vectors."""
     count = matrix.shape[0]
     if count <= _DENSE or 4 * wanted > count:
-        # The known ones are moved to the other end, -1.
-        dense = matrix.toarray() - 2.0 * (known @ known.T).toarray()
+        # The known ones are moved beyond the other end, -1, which bipartite parts have.
+        dense = matrix.toarray() - 3.0 * (known @ known.T).toarray()
         values, vectors = scipy.linalg.eigh(dense, subset_by_index=(count - wanted, count - 1))
         return values[::-1], vectors[:, ::-1]
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, lobpcg

@@ -58,6 +58,16 @@ def test_leading_vectors_are_those_of_a_smaller_embedding() -> None:
     np.testing.assert_allclose(of_basis.leading(6), large.vectors, atol=1e-9)
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_paths_have_all_their_eigenvectors(count: int, key) -> None:
+    graph = scipy.sparse.diags_array([np.ones(count - 1)] * 2, offsets=(-1, 1), format="csr")
+    result = spectral_embedding(graph, count, key=key)
+    values, vectors = dense_eigenproblem(graph)  # 1 and -1 among them
+    np.testing.assert_allclose(result.eigenvalues, values, atol=1e-12)
+    rows = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.abs(result.vectors), np.abs(rows), atol=1e-9)
+
+
 def test_diffused_vectors_are_those_of_so_many_steps(key) -> None:
     graph = graph_of(moons(60)[0])
     result = spectral_embedding(graph, 6, key=key)
