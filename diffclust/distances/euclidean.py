@@ -53,7 +53,9 @@ class SquaredEuclidean(AbstractBatchedDistance):
 
         spread = jnp.mean(jnp.sum((rows - middle[None]) ** 2, axis=1))
         far = jnp.sum(middle**2) > 100.0 * jax.lax.stop_gradient(spread)
-        return jnp.maximum(jax.lax.cond(far, about_middle, about_zero), 0.0)
+        squared = jax.lax.cond(far, about_middle, about_zero)
+        # Below zero is rounding, and no rounding of the derivatives.
+        return jnp.where(squared < 0, squared - jax.lax.stop_gradient(squared), squared)
 
 
 class FeatureDistance(AbstractDistance):

@@ -105,6 +105,14 @@ def test_a_batched_distance_that_overrides_half_of_itself_is_refused() -> None:
     assert Whole()(jnp.ones(3), jnp.zeros(3)) == 6.0
 
 
+@pytest.mark.parametrize("place", [0.0, 100.0])
+def test_second_derivatives_to_all_are_whole_where_sample_and_prototype_agree(place, key):
+    sample = place + jax.random.normal(key, (7,))
+    hessian = jax.jit(jax.hessian(SquaredEuclidean().to_all))
+    result = hessian(sample, jnp.stack([sample, sample + 1.0]))
+    np.testing.assert_allclose(result, np.broadcast_to(2.0 * np.eye(7), (2, 7, 7)), atol=1e-5)
+
+
 def test_whole_numbers_are_refused_in_one_line():
     images = jnp.asarray([[[[0]]], [[[20]]]], jnp.uint8)
     with pytest.raises(ValueError, match="floating numbers, not uint8; divide images of 8 bits"):
