@@ -145,7 +145,9 @@ def _unit_norm_minimiser(
 
     bracket = (jnp.maximum(norm - jnp.max(excess), 0.0), norm)
     low, high = jax.lax.stop_gradient(jax.lax.fori_loop(0, 40, halve, bracket))
-    minimiser = solution(_with_slope(0.5 * (low + high), solution))
+    multiplier = 0.5 * (low + high)
+    # Each step gives it one derivative more.
+    minimiser = solution(_with_slope(_with_slope(multiplier, solution), solution))
     squared = jnp.sum(minimiser**2)
     least = jnp.broadcast_to((excess <= 0) & (weight > 0), total.shape).astype(total.dtype)
     # Less than rounding explains is missing in earnest; the rest is scaled away.
@@ -156,10 +158,7 @@ def _unit_norm_minimiser(
 
 
 def _with_slope(multiplier: Scalar, solution: Callable[[Scalar], Array]) -> Scalar:
-    """The multiplier, with the derivative that the constraint of unit norm gives it.
-
-    With the first one only: second derivatives through pixel weights are wrong.
-    """
+    """The multiplier, with one right derivative more by the constraint of unit norm."""
 
     def squared(at: Scalar) -> Scalar:
         return jnp.sum(solution(at) ** 2)

@@ -90,6 +90,23 @@ def test_weight_where_there_is_no_ink_may_be_least() -> None:
     assert cost(result[0], (total[0], weight[0])) <= best + 1e-4 * abs(best)
 
 
+@pytest.mark.parametrize("spread", [0.0, 0.5])
+def test_unit_norm_prototype_has_two_derivatives_by_its_weights(spread: float) -> None:
+    with jax.enable_x64(True):
+        (total, weight), (moved, other) = jax.device_put((draw(0, spread), draw(1, 0.5)))
+
+        def at(t: jax.Array) -> jax.Array:
+            sums = Sums(total + t * moved, weight + t * other, jnp.ones(3))
+            return jnp.sum(moved * UnitNormImages().update(sums, jnp.zeros_like(total)))
+
+        slope, step = jax.jit(jax.grad(at)), 1e-4
+        expected = (at(step) - at(-step)) / (2 * step)
+        np.testing.assert_allclose(slope(0.0), expected, rtol=1e-5)
+        expected = (slope(step) - slope(-step)) / (2 * step)
+        for second in (jax.grad(slope)(0.0), jax.jacfwd(slope)(0.0)):
+            np.testing.assert_allclose(second, expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
 def test_uniform_weights_give_the_normalised_mean(scale: float) -> None:
     total, weight = draw(0, 0.0)
