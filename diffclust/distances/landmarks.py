@@ -19,6 +19,8 @@ from diffclust.distances.fisher_rao import (
     fisher_rao,
     isotropic_fisher_rao,
     same_mean_fisher_rao,
+    squared_diagonal_fisher_rao,
+    squared_fisher_rao,
 )
 from diffclust.distances.gaussian import DiagonalGaussian, Gaussian
 from diffclust.distances.wasserstein import printed_wasserstein, squared_wasserstein, wasserstein
@@ -37,6 +39,13 @@ LANDMARK_DISTANCES: dict[str, Callable[[Any, Any], Array]] = {
 }
 """What `LandmarkDistance` knows by name."""
 
+_SQUARES: dict[Callable[[Any, Any], Array], Callable[[Any, Any], Array]] = {
+    diagonal_fisher_rao: squared_diagonal_fisher_rao,
+    fisher_rao: squared_fisher_rao,
+    wasserstein: squared_wasserstein,
+}
+"""Squares that are smooth where landmarks agree, as those of a root are not."""
+
 
 class LandmarkDistance(AbstractDistance):
     """The distance of two shapes, from those of their landmarks.
@@ -47,7 +56,8 @@ class LandmarkDistance(AbstractDistance):
         between: Distance of two landmarks: a name of `LANDMARK_DISTANCES`, or a function of two
             Gaussians.
         norm: "l1" adds up the distances, "l2" is the root of the sum of their squares; its second
-            derivatives leave out landmarks that agree.
+            derivatives leave out landmarks that agree, but by `"diagonal_fisher_rao"`,
+            `"fisher_rao"` and `"wasserstein"`.
 
     References:
         Shape K-means, Eqs. 13 and 14.
@@ -83,8 +93,10 @@ class LandmarkDistance(AbstractDistance):
             A non-negative number.
         """
         between = self.between if callable(self.between) else LANDMARK_DISTANCES[self.between]
-        distances = jax.vmap(between)(sample, prototype)
-        terms = distances if self.norm == "l1" else distances**2
+        if self.norm == "l2":
+            distance = between
+            between = _SQUARES.get(distance, lambda x, y: distance(x, y) ** 2)
+        terms = jax.vmap(between)(sample, prototype)
         total = jnp.sum(terms if weight is None else terms * weight)
         return total if self.norm == "l1" else safe_sqrt(total)
 

@@ -77,6 +77,21 @@ def test_gradient_is_finite_where_one_landmark_agrees(norm, key):
     assert (np.asarray(slope.mean[1]) != 0).all()
 
 
+@pytest.mark.parametrize("name", ["diagonal_fisher_rao", "fisher_rao", "wasserstein"])
+def test_second_derivative_holds_where_one_landmark_agrees(name, key):
+    with jax.enable_x64(True):
+        first, second, towards = (draw_for(name)(k) for k in jax.random.split(key, 3))
+        second = jax.tree.map(lambda x, y: y.at[0].set(x[0]), first, second)
+
+        def at(t):
+            moved = jax.tree.map(lambda x, y: x + 0.1 * t * y, second, towards)
+            return LandmarkDistance(name, norm="l2")(first, moved)
+
+        step = 1e-3
+        expected = (at(step) - 2 * at(0.0) + at(-step)) / step**2
+        assert float(jax.jacfwd(jax.grad(at))(0.0)) == pytest.approx(float(expected), rel=1e-4)
+
+
 def test_faults_are_named():
     with pytest.raises(ValueError, match="fisher_rao"):
         LandmarkDistance("euclid")
