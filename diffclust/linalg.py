@@ -220,25 +220,38 @@ def _symmetric_exp_jvp(primals: tuple, tangents: tuple) -> tuple:
     return symmetric_exp(*primals), jax.jvp(jax.scipy.linalg.expm, primals, tangents)[1]
 
 
+@jax.custom_jvp
 def symmetric_log1p(matrix: Symmetric) -> Symmetric:
     """The logarithm of I + E for a symmetric matrix E, precise where E is small.
 
     Args:
-        matrix: E, whose eigenvalues are greater than -1. Only the first derivative is right where
-            eigenvalues agree.
+        matrix: E, whose eigenvalues are greater than -1.
 
     Returns:
-        A symmetric matrix.
+        A symmetric matrix, with all its derivatives.
     """
+    values, vectors = symmetric_eigen(matrix)
+    return product(vectors * jnp.log1p(values)[None, :], vectors.T)
 
-    def slope(a: Array, b: Array) -> Array:
-        ratio = (a - b) / (1.0 + b)
+
+@symmetric_log1p.defjvp
+def _symmetric_log1p_jvp(primals: tuple, tangents: tuple) -> tuple:
+    values, vectors = symmetric_eigen(*primals)
+    logarithm = symmetric_log1p(*primals)
+
+    def change(rate: Array) -> Array:
+        return jax.jvp(jax.scipy.linalg.expm, (logarithm,), (rate,))[1]
+
+    def solve(_: Callable[[Array], Array], moved: Array) -> Array:
+        ratio = (values[:, None] - values[None, :]) / (1.0 + values[None, :])
         small = jnp.abs(ratio) < 1e-3
         series = 1.0 - ratio * (0.5 - ratio * (1.0 / 3.0 - 0.25 * ratio))
         safe = jnp.where(small, 1.0, ratio)
-        return jnp.where(small, series, jnp.log1p(safe) / safe) / (1.0 + b)
+        slope = jnp.where(small, series, jnp.log1p(safe) / safe) / (1.0 + values[None, :])
+        return product(vectors, slope * product(vectors.T, moved, vectors), vectors.T)
 
-    return _matrix_function(jnp.log1p, slope, matrix)
+    # What the exponential says of it has all derivatives; divided differences solve it.
+    return logarithm, jax.lax.custom_linear_solve(change, *tangents, solve, symmetric=True)
 
 
 def whiten(factor: Symmetric, matrix: Symmetric) -> Symmetric:

@@ -100,7 +100,7 @@ def test_gradients_hold_where_eigenvalues_meet(name: str, gap: float) -> None:
     )
 
 
-@pytest.mark.parametrize("function", [symmetric_sqrt, symmetric_exp])
+@pytest.mark.parametrize("function", [symmetric_sqrt, symmetric_exp, symmetric_log1p])
 def test_second_and_third_derivatives_where_eigenvalues_agree(function) -> None:
     direction = np.array([[0.3, 1.0, -0.4], [1.0, -0.2, 0.5], [-0.4, 0.5, 0.7]])
     with jax.enable_x64(True):
