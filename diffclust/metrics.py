@@ -171,8 +171,8 @@ def _codes(values: object, name: str) -> tuple[np.ndarray, np.ndarray]:
         )
     if array.size == 0:
         raise ValueError(f"{name} must not be empty: got no entries; pass one for each sample.")
-    if array.dtype.kind == "O" and all(isinstance(value, str) for value in array):
-        array = array.astype(str)
+    if array.dtype.kind in "OT" and all(isinstance(value, str) for value in array):
+        array = np.asarray(array.tolist())
     if array.dtype.kind not in "iubUS":
         raise ValueError(
             f"{name} must be integers or strings: got dtype {array.dtype}; try astype(int)."

@@ -87,8 +87,10 @@ def test_fewer_clusters_than_classes():
 def test_takes_object_arrays_of_strings_and_jax_arrays():
     import jax.numpy as jnp
 
-    labels = np.array(["a", "b"], dtype=object)
-    assert metrics.scores(labels, jnp.array([1, 0]))["acc"] == 1.0
+    for dtype in (object, np.dtypes.StringDType()):
+        labels = np.array(["a", "b"], dtype=dtype)
+        assert metrics.scores(labels, jnp.array([1, 0]))["acc"] == 1.0
+        assert metrics.best_mapping(labels, [1, 0]) == {0: "b", 1: "a"}
 
 
 def test_many_samples_do_not_overflow():
