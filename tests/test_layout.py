@@ -21,6 +21,7 @@ PACKAGE = ROOT / "diffclust"
 ORDER = [
     "types",
     "_version",
+    "_signals",
     "_renamed",
     "_random",
     "methods",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from diffclust._signals import signals_deferred
 from diffclust._version import __version__
 from diffclust.cli import options as cli_options
 from diffclust.cli.options import COMMANDS, Options
@@ -64,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with interruptions():
             options = _parse(arguments)
+            # JAX that is half imported breaks all that follows.
             with signals_deferred():
                 command = _command(options)
             command(options)
@@ -223,28 +225,6 @@ def _use_compilation_cache() -> None:
     jax.config.update("jax_compilation_cache_dir", str(directory))
     # The many small programs together take longer to compile than the few large ones.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-
-
-@contextlib.contextmanager
-def signals_deferred() -> Iterator[None]:
-    """Interrupts after the block, not within: JAX that is half imported breaks all that follows.
-
-    Yields:
-        Nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {n: signal.signal(n, lambda number, _: received.append(number)) for n in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-    for number in received[:1]:
-        signal.raise_signal(number)
 
 
 @contextlib.contextmanager

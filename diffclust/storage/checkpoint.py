@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diffclust._signals import signals_deferred
 from diffclust._validation import reason_of
 from diffclust._version import __version__
 from diffclust.methods import OWN
@@ -35,6 +36,7 @@ _OLD_FIGURE_NAMES = {"floored": "num_clipped"}
 """What figures are called now that had another name there."""
 
 
+@signals_deferred()
 def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
     """Saves a result in a folder: `model.json` and, with orbax, its arrays.
 
@@ -340,6 +342,7 @@ def _checkpointer() -> Any:
     return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
+@signals_deferred()
 def _read_arrays(folder: Path, described: dict[str, Any]) -> dict[str, np.ndarray]:
     import orbax.checkpoint as ocp
 

@@ -7,9 +7,7 @@ import json
 import logging
 import os
 import re
-import signal
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,6 +25,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from diffclust._renamed import renamed_keywords
+from diffclust._signals import signals_deferred
 from diffclust._validation import reason_of
 from diffclust.parallel.mesh import data_mesh
 from diffclust.parallel.processes import (
@@ -194,7 +193,7 @@ class SnapshotFolder:
         Raises:
             OSError: If a state could not be saved, and nothing else was wrong.
         """
-        with self._lock, _signals_deferred():
+        with self._lock, signals_deferred():
             # What broke down by itself would do so again.
             if self._pending is not None and error is not None and not isinstance(error, FitError):
                 with contextlib.suppress(Exception):
@@ -228,7 +227,7 @@ class SnapshotFolder:
         self._pending = state
         if not self.is_due:
             return
-        with _signals_deferred():
+        with signals_deferred():
             try:
                 self._write(state)
             except Exception as error:
@@ -257,6 +256,7 @@ class SnapshotFolder:
             "saved before is complete: make room there, then go on from it"
         )
 
+    @signals_deferred()
     def latest(
         self, like: Callable[[dict[str, Any]], PyTree]
     ) -> tuple[PyTree, dict[str, Any]] | None:
@@ -382,27 +382,6 @@ class SharedSnapshots:
     def last(self) -> str | None:
         """Names the newest snapshot in words; None in all processes but 0."""
         return None if self._folder is None else self._folder.last()
-
-
-@contextlib.contextmanager
-def _signals_deferred() -> Iterator[None]:
-    """Defers Ctrl-C and SIGTERM: raised within orbax, they would corrupt its state."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    seen: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # One that was not set from Python could not be put back.
-    before = {number: handler for number, handler in handlers.items() if handler is not None}
-    for number in before:
-        signal.signal(number, lambda number, _: seen.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for number in seen[:1]:
-            signal.raise_signal(number)
 
 
 def _silence_orbax() -> contextlib.ExitStack:

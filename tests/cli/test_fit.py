@@ -18,7 +18,8 @@ import pytest
 from PIL import Image
 
 import diffclust
-from diffclust.cli.entry import condense, interruptions, signals_deferred
+from diffclust._signals import signals_deferred
+from diffclust.cli.entry import condense, interruptions
 from diffclust.cli.options import method_options, parse_grid
 from diffclust.cli.runs import write_assignments
 from diffclust.cli.summary import print_summary

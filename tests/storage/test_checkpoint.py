@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from diffclust import AffineInvariantKMeans, KMeans, load, save
 from diffclust.models import MODELS, Result
 from diffclust.prototypes import UnitNormImages
 from diffclust.solvers import Assignment
+from diffclust.storage import checkpoint
 
 ROOT = Path(__file__).parents[2]
 
@@ -254,6 +256,22 @@ def test_damaged_arrays(saved: Path) -> None:
 def test_missing_arrays(saved: Path) -> None:
     (saved / "arrays").rename(saved.parent / "elsewhere")
     with pytest.raises(ValueError, match="is damaged"):
+        load(saved)
+
+
+def test_an_interruption_is_no_damage(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = checkpoint._checkpointer
+
+    def interrupted() -> object:
+        # As extension modules do that are being imported.
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise ImportError("initialization failed") from error
+        return opened()
+
+    monkeypatch.setattr(checkpoint, "_checkpointer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
         load(saved)
 
 
