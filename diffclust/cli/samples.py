@@ -261,16 +261,17 @@ def _clusters_of(options: Fit, dataset: Collection) -> np.ndarray:
         )
     order = np.argsort(run.indices)
     rows = order[np.searchsorted(run.indices, dataset.indices, sorter=order) % len(order)]
-    names = file_names(dataset.places[1])
+    about = run.summary["source"]
+    # Samples that are no files are known by what holds them.
+    names = file_names(place or options.source for place in dataset.places[1])
+    fitted = file_names(run.places[row] or about["source"] for row in rows)
     known = run.indices[rows] == dataset.indices
-    known &= run.summary["source"]["split"] == options.split
-    known &= np.array(file_names(run.places[row] for row in rows)) == np.array(names)
+    known &= (about["split"] == options.split) & (np.array(fitted) == np.array(names))
     if not known.all():
         first = int(known.argmin())
         raise ValueError(
             f"the run in {path!r} has no cluster for {dataset.noun} {dataset.indices[first]}"
-            f"{f' ({names[first]!r})' if names[first] else ''}; --start takes a run of the same "
-            "source and split"
+            f" ({names[first]!r}); --start takes a run of the same source and split"
         )
     return run.clusters[rows]
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import jax
@@ -95,7 +96,11 @@ def test_a_start_must_fit(run: Run) -> None:
     assert "'nowhere' holds no run" in refusal("--start", "nowhere")
     assert "the run in 'more' has 4 clusters, not 3; give -k 4" in refusal("--start", "more")
     first = int(np.setdiff1d(np.arange(COUNT), read_run("part").indices)[0])
-    assert f"the run in 'part' has no cluster for image {first};" in refusal("--start", "part")
+    message = f"the run in 'part' has no cluster for image {first} ('images.npz');"
+    assert message in refusal("--start", "part")
+    shutil.copyfile("images.npz", "others.npz")
+    others = ("fit", "others.npz", "-k", "3", *QUICK, "--no-report", "--out", "new")
+    assert "no cluster for image 0 ('others.npz');" in refused(run, *others, "--start", "whole")
     folder_of_images(Path("folder"))
     named = ("fit", "folder", "-k", "3", *QUICK, "--no-report", "--out", "new")
     assert "no cluster for image 0 ('00.png');" in refused(run, *named, "--start", "whole")
