@@ -50,6 +50,8 @@ _LARGEST_SEED = 2**32 - 1
 _SOURCE_OPTIONS = ("source", "split", "limit", "pad", "rate", "seconds", "label_pattern")
 """Options that say what was read, which a summary keeps."""
 
+_OF_FITS = ("size", "channels", "weights", "start")
+"""Those that a prediction does not have."""
 
 _FIT_EXTRAS = ("bridges", "certainties", "responsibilities", "phases", "eigenvalues")
 """Extras of an outcome that describe the fitted samples only."""
@@ -375,7 +377,7 @@ def write_run(
             **{name: getattr(options, name) for name in _SOURCE_OPTIONS},
             # Those that were found, where they were not given: new recordings are read like these.
             **(dataset.steps if isinstance(dataset, Recordings) else {}),
-            **{name: getattr(options, name, None) for name in ("weights", "start")},
+            **{name: getattr(options, name, None) for name in _OF_FITS},
             "sample_shape": result.sample_shape,
             "skipped": dataset.skipped,
         },

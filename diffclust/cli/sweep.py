@@ -62,6 +62,9 @@ _MOST_TRIALS = 100
 _OWN = ("clusters", "grids")
 """Options that say what is tried; all others are those of the fits."""
 
+_READ = ("source", "split", "limit", "size", "pad", "channels", "mask", "weights")
+"""Options that say what was read."""
+
 
 def fits_of(options: Sweep) -> list[Fit]:
     """What is tried: a fit each.
@@ -238,7 +241,7 @@ def _write(
         "chosen": None if choice.chosen is None else choice.chosen.name,
         "reason": choice.reason,
         "seed": options.seed,
-        "source": {name: getattr(options, name) for name in ("source", "split", "limit")},
+        "source": {name: getattr(options, name) for name in _READ},
         "tried": {name: _asked(options)[name] for name in (*_OWN, "settings")},
         "peak_memory_mb": peak_memory_mb(),
         **environment(),

@@ -552,6 +552,8 @@ def test_another_run_is_not_taken_for_a_finished_one(run: Run) -> None:
     assert "holds another run, whose k is 3, not 4;" in refused(run, *other)
     assert "whose seed is 0, not 5;" in refused(run, *again, "--seed", "5")
     assert "whose limit is None, not 9;" in refused(run, *again, "--limit", "9")
+    assert "whose size is None, not '9';" in refused(run, *again, "--size", "9")
+    assert "whose channels is None, not 3;" in refused(run, *again, "--channels", "3")
     assert "whose max_passes is 3, not 77;" in refused(run, *again, "--max-passes", "77")
     # A fit that is to replace it was broken off.
     state = Path("one.partial", "states", "1")
@@ -589,6 +591,7 @@ def test_a_finished_sweep_has_nothing_to_go_on_with(run: Run) -> None:
     assert not left.exists()
     assert (status, out) == (0, "swept holds a finished sweep; there is nothing to go on with\n")
     assert "whose seed is 0, not 1;" in refused(run, *sweep, "--resume", "--seed", "1")
+    assert "whose size is None, not '9';" in refused(run, *sweep, "--resume", "--size", "9")
     assert Path("swept", "summary.json").read_bytes() == before
     err = refused(run, *sweep, "--no-report")
     assert err == "error: Unrecognized options: --no-report; see diffclust sweep --help\n"
