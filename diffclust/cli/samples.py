@@ -40,6 +40,8 @@ from diffclust.solvers import Progress
 _AUDIO = ("rate", "seconds")
 """What a summary holds of how samples were made of files, beside their shape."""
 
+_REMEDY = "say where they are to 'diffclust export' or 'review' with --source"
+
 
 def load_samples(
     options: Fit | Predict, like: AbstractModel | Result, bar: ProgressBar
@@ -325,12 +327,11 @@ def reload_samples(
         dataset = load_samples(options, result, bar)
     except DataError as error:
         about = str(error).removesuffix(".")
-        raise ValueError(f"{about}; if they are elsewhere now, say where with --source") from error
+        raise ValueError(f"{about}; if they are elsewhere now, {_REMEDY}") from error
     same = file_names(dataset.places[1]) == file_names(run.places)
     if not same or not np.array_equal(dataset.indices, run.indices):
         raise ValueError(
-            f"{options.source!r} no longer holds the {plural(dataset.noun)} of this run; give the "
-            "same ones with --source"
+            f"{options.source!r} no longer holds the {plural(dataset.noun)} of this run; {_REMEDY}"
         )
     return dataset
 
