@@ -5,6 +5,7 @@ records; `open_stream` makes them of what the command line takes. Models cluster
 """
 
 import functools
+import os
 import struct
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
@@ -69,10 +70,10 @@ class RawImages(SizedImages):
         count, height, width, *channels = shape
         self._shape = (count, height, width, channels[0] if channels else 1)
         self._bytes = int(np.prod(self._shape[1:])) * self._dtype.itemsize
-        needed, there = offset + self._shape[0] * self._bytes, self._path.stat().st_size
-        if there < needed:
+        needed, self._length = offset + self._shape[0] * self._bytes, self._path.stat().st_size
+        if self._length < needed:
             raise DataError(
-                f"{str(path)!r} is cut short: it has {there:,} bytes of the {needed:,} that "
+                f"{str(path)!r} is cut short: it has {self._length:,} bytes of the {needed:,} that "
                 f"{self._shape[0]:,} images of {self._shape[1:]} need; write it again."
             )
 
@@ -82,14 +83,18 @@ class RawImages(SizedImages):
         places = index[order]
         stored = np.empty((len(index), *self._shape[1:]), self._dtype)
         starts = np.flatnonzero(np.diff(places, prepend=-2) != 1)
+        changed = f"{str(self._path)!r} was replaced or cut short while it was read."
         with self._path.open("rb", buffering=0) as file:
+            # What another file holds in these places may be no images.
+            if os.fstat(file.fileno()).st_size != self._length:
+                raise DataError(changed)
             for start, stop in zip(starts, [*starts[1:], len(places)], strict=True):
                 file.seek(self._offset + int(places[start]) * self._bytes)
                 left = stored[start:stop].reshape(-1).view(np.uint8).data
                 while left:
                     done = file.readinto(left)
                     if not done:
-                        raise DataError(f"{str(self._path)!r} was cut short while it was read.")
+                        raise DataError(changed)
                     left = left[done:]
         if np.any(order[1:] < order[:-1]):
             stored = stored[np.argsort(order, kind="stable")]

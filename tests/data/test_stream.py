@@ -214,6 +214,14 @@ def test_files_that_cannot_be_read_in_pieces(what: str, tmp_path: Path) -> None:
         open_stream(path)
 
 
+@pytest.mark.parametrize("other", [PIXELS[:9], PIXELS / 255.0])
+def test_a_file_that_is_replaced_while_it_is_read(other: np.ndarray, tmp_path: Path) -> None:
+    source = open_stream(npy(tmp_path, PIXELS)).images
+    npy(tmp_path, other)
+    with pytest.raises(DataError, match="replaced or cut short"):
+        source[:3]
+
+
 def test_compressed_archives_are_refused_with_what_would_do(tmp_path: Path) -> None:
     path = tmp_path / "images.npz"
     np.savez_compressed(path, x=PIXELS)
