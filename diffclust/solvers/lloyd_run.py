@@ -180,6 +180,8 @@ def run_pass(
         run = run_pass(solver, chunks, again, memory, Stopping(1, stopping.tolerance))
         assert isinstance(run, LloydRun)
         return replace(run, history=(*history[:-2], run.loss), status=Status.ROSE)
+    if refilling and len(history) > 1 and abs(loss) <= rounding_of_zero(learned, tally.count):
+        status = Status.ASSIGNMENTS  # Only copies still change places.
     if status is None and len(history) >= stopping.max_passes:
         status = Status.MAX_PASSES
     if status is not None:
@@ -245,11 +247,24 @@ def has_risen(
     higher = loss > last + rounding_of(last, learned)
     if higher is False:
         return False
-    eps = 10.0 * float(jnp.finfo(learned.clusters.dtype).eps)
-    squares = [jnp.mean(leaf**2, axis=0) for leaf in jax.tree.leaves(learned.clusters.prototype)]
-    higher &= loss - last > eps * jnp.sum(count) * sum(map(jnp.sum, squares))
+    higher &= loss - last > rounding_of_zero(learned, count)
     is_same = eqx.tree_equal(learned.objective, previous.objective)
     return higher & is_same & jnp.logical_not(eqx.tree_equal(learned, previous))
+
+
+def rounding_of_zero(learned: Learned, count: Float[Array, " clusters"]) -> Scalar:
+    """What rounding may make of squared distances that are all zero.
+
+    Args:
+        learned: Gives the precision, and the prototypes, with whose squares it grows.
+        count: The weights of all samples, summed over each cluster.
+
+    Returns:
+        A bound on their sum.
+    """
+    eps = 10.0 * float(jnp.finfo(learned.clusters.dtype).eps)
+    squares = [jnp.mean(leaf**2, axis=0) for leaf in jax.tree.leaves(learned.clusters.prototype)]
+    return eps * jnp.sum(count) * sum(map(jnp.sum, squares))
 
 
 def rounding_of(loss: Scalar | float, learned: Learned) -> Scalar | float:

@@ -364,8 +364,14 @@ def test_empty_clusters_are_refilled() -> None:
     np.testing.assert_allclose(np.asarray(second.memory[0].energy[worst, 0]), 0.0, atol=1e-5)
 
 
-def test_fewer_different_samples_than_clusters_come_to_an_end() -> None:
-    samples = np.repeat(blobs(2), 4, axis=0)
+# The mean of six copies is not, to the last digit, what they are copies of.
+@pytest.mark.parametrize(
+    ("images", "copies"), [(blobs(2), 4), (np.random.default_rng(0).random((1, 8, 8, 1)), 6)]
+)
+def test_fewer_different_samples_than_clusters_come_to_an_end(
+    images: np.ndarray, copies: int
+) -> None:
+    samples = np.repeat(images, copies, axis=0)
     result = KMeans(3, num_restarts=1, max_passes=50).fit(samples, key=jax.random.key(0))
     np.testing.assert_allclose(result.loss, 0.0, atol=1e-5)
     # A cluster that no refill helps does not keep it going.
