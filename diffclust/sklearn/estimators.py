@@ -138,13 +138,14 @@ class Clusterer(ClusterMixin, BaseEstimator):
             needed["ensure_all_finite"] = "allow-nan"
             X = _of_one_length(X)
         is_array = isinstance(X, np.ndarray | jax.Array)
-        if is_array and X.dtype == np.uint8 and not (X.ndim == 2 and self._takes_rows()):
-            X = np.asarray(X) / 255  # as the library itself takes them
-        if not (is_array and X.ndim > 2):
-            return validate_data(self, X, reset=reset, **needed)
-        array = check_array(np.asarray(X), allow_nd=True, **needed)
-        validate_data(self, array.reshape(len(array), -1), reset=reset, skip_check_array=True)
-        return array
+        is_of_bytes = np.asarray(X).dtype == np.uint8
+        if is_array and X.ndim > 2:
+            array = check_array(np.asarray(X), allow_nd=True, **needed)
+            validate_data(self, array.reshape(len(array), -1), reset=reset, skip_check_array=True)
+        else:
+            array = validate_data(self, X, reset=reset, **needed)
+            is_of_bytes &= not self._takes_rows()
+        return array / 255 if is_of_bytes else array  # as the library itself takes them
 
     def _least_features(self, model: AbstractModel) -> int:
         """The least numbers of a row that make a sample."""
@@ -318,7 +319,7 @@ class Mixture(Clusterer):
         return float(np.average(values, weights=sample_weight))
 
 
-def _image_shape(given: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
+def _image_shape(given: Any, count: int) -> tuple[int, ...]:
     """Height, width and perhaps channels of images that have so many numbers."""
     if given is None:
         side = math.isqrt(count)
@@ -328,14 +329,14 @@ def _image_shape(given: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
                 "(height, width) or (height, width, channels)"
             )
         return side, side
-    shape = tuple(given)
     try:
+        shape = tuple(given)
         if len(shape) not in (2, 3) or min(shape) < -1 or 0 in shape:
             raise ValueError
         return np.broadcast_to(0, count).reshape(shape).shape
-    except ValueError:
+    except (TypeError, ValueError):
         raise ValueError(
-            f"image_shape={shape} must be (height, width) or (height, width, channels) of "
+            f"image_shape={given!r} must be (height, width) or (height, width, channels) of "
             f"{count} features; one of them may be -1 to follow from the others"
         ) from None
 

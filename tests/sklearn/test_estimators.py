@@ -127,6 +127,8 @@ def test_rows_of_bytes_are_images_but_where_rows_are_any_numbers() -> None:
     ours = sklearn.GaussianMixture(image_shape=(12, 10), **few).fit(rows)
     assert ours.result_.prototypes.max() <= 1.0
     assert ours.score(rows) == pytest.approx(ours.score(levels), rel=1e-5)
+    # Rows that are no array, as those of a data frame.
+    assert ours.score(list(rows)) == ours.score(rows)
     assert sklearn.KMeans(**FEW).fit(rows).cluster_centers_.max() > 1.0
 
 
@@ -177,7 +179,7 @@ def test_rows_that_are_no_images_are_refused() -> None:
         sklearn.AffineInvariantKMeans(**FEW).fit(rows)
     with pytest.raises(ValueError, match="of 120 features"):
         sklearn.AffineInvariantKMeans(image_shape=(12, 12), **FEW).fit(rows)
-    for shape in ((-1, 7), (-1, -1), (-1, 0), (-120, -1), (120,)):
+    for shape in ((-1, 7), (-1, -1), (-1, 0), (-120, -1), (120,), 120, "12x10"):
         with pytest.raises(ValueError, match="of 120 features; one of them may be -1"):
             sklearn.AffineInvariantKMeans(image_shape=shape, **FEW).fit(rows)
 
