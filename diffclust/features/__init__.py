@@ -5,6 +5,7 @@ rotation-invariant one where angles should not either, and the projection onto t
 complement to remove what all clusters share.
 """
 
+from diffclust.features.contrast import local_contrast
 from diffclust.features.moments import Moments, feature_moments
 from diffclust.features.orthogonal_complement import (
     OrthogonalComplement,
@@ -36,6 +37,7 @@ __all__ = [
     "feature_moments",
     "fit_principal_directions",
     "from_square_root_velocity",
+    "local_contrast",
     "principal_angles",
     "project_features",
     "square_root_velocity",

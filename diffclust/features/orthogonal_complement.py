@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Shaped
 
 from diffclust import _validation as check
+from diffclust.features.contrast import local_contrast
 from diffclust.features.moments import (
     Features,
     Moments,
@@ -443,6 +444,7 @@ class OnCanvas(eqx.Module):
         height: Rows of the canvas.
         width: Columns of the canvas.
         enlargement: How many times larger images are made before that, by linear interpolation.
+        local_contrast: Whether the local contrast of images is taken first.
 
     References:
         Villar-Corrales and Morgenshtern, PSSC, Sec. 4.3: images zero-padded to 32×32.
@@ -452,6 +454,7 @@ class OnCanvas(eqx.Module):
     height: int = eqx.field(static=True)
     width: int = eqx.field(static=True)
     enlargement: int = eqx.field(static=True, default=1)
+    local_contrast: bool = eqx.field(static=True, default=False)
 
     def __call__(self, image: Image) -> Float[Array, " features"]:
         """The features of one image.
@@ -462,6 +465,8 @@ class OnCanvas(eqx.Module):
         Returns:
             What the feature map makes of the canvas.
         """
+        if self.local_contrast:
+            image = local_contrast(image)
         if self.enlargement > 1:
             rows, columns = (self.enlargement * side for side in image.shape[:2])
             image = jax.image.resize(image, (rows, columns, image.shape[2]), "linear")

@@ -55,6 +55,8 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
         num_angles: L of the scattering transform.
         relative: Whether coefficients are taken relative to an image's contrast, without its mean
             colours; for photographs on several grounds or in changing light.
+        local_contrast: Whether an image's local contrast is taken first, which has less of the
+            light and shade that lie on it. Where it is not given, it is where the ground is kept.
     """
 
     num_dimensions: int = eqx.field(static=True, default=300, kw_only=True)
@@ -62,6 +64,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
     num_scales: int | None = eqx.field(static=True, default=None, kw_only=True)
     num_angles: int = eqx.field(static=True, default=8, kw_only=True)
     relative: bool | None = eqx.field(static=True, default=False, kw_only=True)
+    local_contrast: bool | None = eqx.field(static=True, default=None, kw_only=True)
 
     @property
     @abc.abstractmethod
@@ -72,6 +75,12 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
     def views(self) -> "Mapping[str, AbstractScatteringModel]":
         """The model itself, of one kind of features."""
         return {"": self}
+
+    def resolved(self, given: Data, /) -> AbstractImageModel:
+        """The model with its frame and ground, and with or without local contrast."""
+        model = super().resolved(given)
+        local = model.ground == "keep" if self.local_contrast is None else self.local_contrast
+        return dataclasses.replace(model, local_contrast=local)
 
     @abc.abstractmethod
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
@@ -186,7 +195,8 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
         sides = (step * -(-enlargement * side // step) for side in (height, width))
         rows, columns = (max(_LEAST_SIDE, side) for side in sides)
         scattering = self.scattering(rows, columns, scales)
-        return scattering, OnCanvas(scattering, rows, columns, enlargement)
+        local = bool(self.local_contrast)
+        return scattering, OnCanvas(scattering, rows, columns, enlargement, local)
 
     def _scales(self, height: int, width: int) -> int:
         """J for images of a size."""

@@ -32,6 +32,9 @@ _EXTRA = "extra_"
 _OLD_LEAF_NAMES = {"prototype.covariance": "prototype.spread"}
 """What leaves were called in files of diffclust 0.1."""
 
+_BEFORE = {"register": "none", "local_contrast": False}
+"""What models did that were saved before there were these settings."""
+
 _OLD_FIGURE_NAMES = {"floored": "num_clipped"}
 """What figures are called now that had another name there."""
 
@@ -276,11 +279,10 @@ def _rebuild(
     settings: dict[str, Any] = {
         name: _as_tuples(value) for name, value in description["settings"].items()
     }
-    if like is None and "register" in MODELS[description["method"]].setting_types():
-        # Models of images that were saved before there was a registration.
-        settings.setdefault("register", "none")
     if like is None:
-        model = MODELS[description["method"]].from_settings(settings)
+        kind = MODELS[description["method"]]
+        earlier = {n: v for n, v in _BEFORE.items() if n in kind.setting_types()}
+        model = kind.from_settings(earlier | settings)
     else:
         model = dataclasses.replace(like, **settings)
     # Format 1 knew images only.

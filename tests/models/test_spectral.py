@@ -1,6 +1,8 @@
+import json
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
@@ -11,6 +13,7 @@ from diffclust import (
     metrics,
 )
 from diffclust.data import load_digits
+from diffclust.features import local_contrast
 from diffclust.graphs import bipartite_cut, normalised_cut
 from diffclust.models import MODELS, AbstractScatteringModel, Result, ScatteringKMeans
 from diffclust.parallel import Data
@@ -283,6 +286,7 @@ def test_as_published(images: np.ndarray) -> None:
         "num_scales": None,
         "num_angles": 8,
         "relative": False,
+        "local_contrast": False,
         "num_representatives": 1000,
         "num_candidates": 9000,
         "mask": None,
@@ -424,6 +428,7 @@ def test_where_the_ground_is_kept_two_kinds_of_features_are_averaged(
     both = fitted(lit, **settings)
     plain, relative = (fitted(lit, **settings, relative=each) for each in (False, True))
     extras = both.outcome.extras
+    assert both.model.local_contrast
     for end, alone in (("", plain), ("_relative", relative)):
         np.testing.assert_array_equal(
             extras[f"coordinates{end}"], alone.outcome.extras["coordinates"]
@@ -438,3 +443,24 @@ def test_where_the_ground_is_kept_two_kinds_of_features_are_averaged(
     for given, resolved in ((None, False), (True, True)):
         few = pssc(**settings, affinity="representatives", relative=given).resolved(Data(lit))
         assert few.relative is resolved
+
+
+def test_where_the_ground_is_kept_features_are_of_local_contrast(
+    images: np.ndarray, tmp_path: Path
+) -> None:
+    plain, image = pssc().feature_map(*images.shape[1:3]), jnp.asarray(images[0])
+    cases = (({"ground": "keep"}, True), ({"ground": "keep", "local_contrast": False}, False))
+    for given, expected in (*cases, ({}, False)):
+        model = pssc(**given).resolved(Data(images))
+        assert model.local_contrast is expected
+        features = model.feature_map(*images.shape[1:3])(image)
+        np.testing.assert_allclose(features, plain(local_contrast(image) if expected else image))
+    # One that was saved before there was a local contrast goes on without.
+    result = fitted(images, ground="keep", local_contrast=False, relative=False)
+    diffclust.save(tmp_path / "model", result)
+    description = json.loads((tmp_path / "model" / "model.json").read_text())
+    del description["settings"]["local_contrast"]
+    (tmp_path / "model" / "model.json").write_text(json.dumps(description))
+    loaded = diffclust.load(tmp_path / "model")
+    assert loaded.model == result.model
+    np.testing.assert_array_equal(loaded.predict(images).clusters, result.predict(images).clusters)
