@@ -143,23 +143,20 @@ def run_pass(
     Raises:
         FitError: If the loss is not a number.
     """
-    if not history:
-        # What one machine computed alone, another may have rounded differently.
-        state = chunks.broadcast(state)
     iteration, last = len(history), history[-1] if history else None
-    # Placed alike in every pass, so that no step is compiled twice.
-    state, past = chunks.replicate(state), list(chunks.shard(memory))
-    learned = state.learned
+    # What one machine computed alone, another may have rounded differently. Placed alike in every
+    # pass, so that no step is compiled twice.
+    state = chunks.replicate(state if history else chunks.broadcast(state))
+    past, learned = list(chunks.shard(memory)), state.learned
     # Each chunk's memory is dropped when the new one is there: of millions, one copy is enough.
     del memory
     chunk_done = report and functools.partial(report, learned)
     size = sum(leaf.size for leaf in jax.tree.leaves(chunks.sample))
     keep = solver.sums_persist and chunks.num_samples * size >= _LARGE
-    # The first pass counts afresh: the memory may be of other sums than the state's.
-    incremental = keep and bool(history)
     released = (past.pop(0) for _ in range(len(past)))
+    # The first pass counts afresh: the memory may be of other sums than the state's.
     state, memory = sum_over_chunks(
-        solver, chunks, state, released, incremental=incremental, report=chunk_done
+        solver, chunks, state, released, incremental=keep and iteration > 0, report=chunk_done
     )
     tally, loss = state.tally, float(state.tally.loss)
     if not np.isfinite(loss):
@@ -170,18 +167,19 @@ def run_pass(
     history = (*history, loss)
     state = solver.end_pass(state, keep=keep)
     empty = np.asarray(tally.count) == 0
+    # Of copies alone, refills would go on for ever.
+    copies = empty.any() and iteration and abs(loss) <= rounding_of_zero(learned, tally.count)
+    changed = 0 if copies else int(tally.changed)
     # A cluster that a refill left empty, while nothing else changed, stays empty.
-    refilling = empty.any() and int(tally.changed) > 0
+    refilling = empty.any() and changed > 0
     may_stop = not refilling and has_converged(state.learned.objective, learned.objective)
-    status = _verdict(solver, history, int(tally.changed), stopping) if may_stop else None
+    status = _verdict(solver, history, changed, stopping) if may_stop else None
     if previous is not None and has_risen(solver, learned, previous, loss, last, tally.count):
         # The better pass is made again, for its assignments: they were not kept.
         again = empty_state(solver, chunks.replicate(previous))
         run = run_pass(solver, chunks, again, memory, Stopping(1, stopping.tolerance))
         assert isinstance(run, LloydRun)
         return replace(run, history=(*history[:-2], run.loss), status=Status.ROSE)
-    if refilling and len(history) > 1 and abs(loss) <= rounding_of_zero(learned, tally.count):
-        status = Status.ASSIGNMENTS  # Only copies still change places.
     if status is None and len(history) >= stopping.max_passes:
         status = Status.MAX_PASSES
     if status is not None:
