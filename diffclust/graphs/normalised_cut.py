@@ -4,6 +4,7 @@ import numpy as np
 import scipy
 from jaxtyping import Int
 
+from diffclust import _validation
 from diffclust.graphs.embedding import checked_graph, degrees, safe_inverse
 
 
@@ -26,7 +27,7 @@ def normalised_cut(
         A number from 0 to K; a cluster without samples or affinities counts 1, the worst.
 
     Raises:
-        ValueError: If there is not one assignment for each sample.
+        ValueError: If there is not one assignment for each sample, below K.
 
     References:
         Shi and Malik (2000), Normalized cuts and image segmentation, Eq. 2; Yu and Shi (2003) for
@@ -34,12 +35,8 @@ def normalised_cut(
     """
     graph = checked_graph(graph)
     assignments = np.asarray(assignments)
-    if assignments.shape != (graph.shape[0],):
-        raise ValueError(
-            f"assignments must have shape ({graph.shape[0]},), one for each sample of the graph; "
-            f"got {assignments.shape}"
-        )
-    clusters = int(assignments.max()) + 1 if num_clusters is None else num_clusters
+    clusters = int(assignments.max(initial=0)) + 1 if num_clusters is None else num_clusters
+    _validation.within(assignments, graph.shape[0], clusters, "assignments", "sample")
     volume = np.bincount(assignments, degrees(graph), minlength=clusters)
     edges = graph.tocoo()
     inside = assignments[edges.row] == assignments[edges.col]

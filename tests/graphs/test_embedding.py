@@ -302,6 +302,8 @@ def test_bad_arguments_are_named(key) -> None:
         embedding.extend(parts(1, 3))
     with pytest.raises(ValueError, match="one for each sample"):
         normalised_cut(parts(2, 5), np.zeros(3, np.int32))
+    with pytest.raises(ValueError, match="assignments must lie in 0 to 1; got 0 to 2"):
+        normalised_cut(parts(2, 5), np.arange(10) % 3, num_clusters=2)
     with pytest.raises(ValueError, match="num_vectors"):
         spectral_embedding(parts(2, 5), 0, key=key)
 
