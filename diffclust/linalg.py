@@ -251,7 +251,8 @@ def _symmetric_log1p_jvp(primals: tuple, tangents: tuple) -> tuple:
         return product(vectors, slope * product(vectors.T, moved, vectors), vectors.T)
 
     # What the exponential says of it has all derivatives; divided differences solve it.
-    return logarithm, jax.lax.custom_linear_solve(change, *tangents, solve, symmetric=True)
+    (tangent,) = tangents
+    return logarithm, jax.lax.custom_linear_solve(change, tangent, solve, symmetric=True)
 
 
 def whiten(factor: Symmetric, matrix: Symmetric) -> Symmetric:
