@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -41,6 +41,8 @@ _LEAST_PIXELS = 16
 _MOST_FEATURES = 16384
 """Their covariance then takes 2 GB in double precision."""
 
+Contrast = Literal["none", "local", "auto"]
+
 _DIRECTIONS = ("feature_mean", "feature_scale", "feature_basis", "feature_variances")
 
 
@@ -55,8 +57,9 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
         num_angles: L of the scattering transform.
         relative: Whether coefficients are taken relative to an image's contrast, without its mean
             colours; for photographs on several grounds or in changing light.
-        local_contrast: Whether an image's local contrast is taken first, which has less of the
-            light and shade that lie on it. Where it is not given, it is where the ground is kept.
+        contrast: What coefficients are of: `"none"`, the image as it is; `"local"`, its local
+            contrast, which has less of the light and shade that lie on it; `"auto"`, the latter
+            where the ground is kept.
     """
 
     num_dimensions: int = eqx.field(static=True, default=300, kw_only=True)
@@ -64,7 +67,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
     num_scales: int | None = eqx.field(static=True, default=None, kw_only=True)
     num_angles: int = eqx.field(static=True, default=8, kw_only=True)
     relative: bool | None = eqx.field(static=True, default=False, kw_only=True)
-    local_contrast: bool | None = eqx.field(static=True, default=None, kw_only=True)
+    contrast: Contrast = eqx.field(static=True, default="auto", kw_only=True)
 
     @property
     @abc.abstractmethod
@@ -79,8 +82,10 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
     def resolved(self, given: Data, /) -> AbstractImageModel:
         """The model with its frame and ground, and with or without local contrast."""
         model = super().resolved(given)
-        local = model.ground == "keep" if self.local_contrast is None else self.local_contrast
-        return dataclasses.replace(model, local_contrast=local)
+        found = "local" if model.ground == "keep" else "none"
+        return dataclasses.replace(
+            model, contrast=found if self.contrast == "auto" else self.contrast
+        )
 
     @abc.abstractmethod
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
@@ -195,8 +200,9 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
         sides = (step * -(-enlargement * side // step) for side in (height, width))
         rows, columns = (max(_LEAST_SIDE, side) for side in sides)
         scattering = self.scattering(rows, columns, scales)
-        local = bool(self.local_contrast)
-        return scattering, OnCanvas(scattering, rows, columns, enlargement, local)
+        return scattering, OnCanvas(
+            scattering, rows, columns, enlargement, local_contrast=self.contrast == "local"
+        )
 
     def _scales(self, height: int, width: int) -> int:
         """J for images of a size."""

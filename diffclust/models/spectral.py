@@ -178,7 +178,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
         "num_dimensions": 998,
         "normalisation": "largest",
         "relative": False,
-        "local_contrast": False,
+        "contrast": "none",
         "register": "none",
     }
 

@@ -286,7 +286,7 @@ def test_as_published(images: np.ndarray) -> None:
         "num_scales": None,
         "num_angles": 8,
         "relative": False,
-        "local_contrast": False,
+        "contrast": "none",
         "num_representatives": 1000,
         "num_candidates": 9000,
         "mask": None,
@@ -428,7 +428,7 @@ def test_where_the_ground_is_kept_two_kinds_of_features_are_averaged(
     both = fitted(lit, **settings)
     plain, relative = (fitted(lit, **settings, relative=each) for each in (False, True))
     extras = both.outcome.extras
-    assert both.model.local_contrast
+    assert both.model.contrast == "local"
     for end, alone in (("", plain), ("_relative", relative)):
         np.testing.assert_array_equal(
             extras[f"coordinates{end}"], alone.outcome.extras["coordinates"]
@@ -449,17 +449,19 @@ def test_where_the_ground_is_kept_features_are_of_local_contrast(
     images: np.ndarray, tmp_path: Path
 ) -> None:
     plain, image = pssc().feature_map(*images.shape[1:3]), jnp.asarray(images[0])
-    cases = (({"ground": "keep"}, True), ({"ground": "keep", "local_contrast": False}, False))
-    for given, expected in (*cases, ({}, False)):
+    cases = (({"ground": "keep"}, "local"), ({"ground": "keep", "contrast": "none"}, "none"))
+    for given, expected in (*cases, ({}, "none")):
         model = pssc(**given).resolved(Data(images))
-        assert model.local_contrast is expected
+        assert model.contrast == expected
         features = model.feature_map(*images.shape[1:3])(image)
-        np.testing.assert_allclose(features, plain(local_contrast(image) if expected else image))
+        np.testing.assert_allclose(
+            features, plain(local_contrast(image) if expected == "local" else image)
+        )
     # One that was saved before there was a local contrast goes on without.
-    result = fitted(images, ground="keep", local_contrast=False, relative=False)
+    result = fitted(images, ground="keep", contrast="none", relative=False)
     diffclust.save(tmp_path / "model", result)
     description = json.loads((tmp_path / "model" / "model.json").read_text())
-    del description["settings"]["local_contrast"]
+    del description["settings"]["contrast"]
     (tmp_path / "model" / "model.json").write_text(json.dumps(description))
     loaded = diffclust.load(tmp_path / "model")
     assert loaded.model == result.model
