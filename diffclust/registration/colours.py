@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from diffclust.features.contrast import LEAST_CONTRAST
 from diffclust.linalg import product, safe_sqrt
 from diffclust.masks import as_mask, mask_weights
 from diffclust.transforms import Colour
@@ -26,9 +27,6 @@ Ink = Literal["none", "dark", "light", "colour", "keep"]
 darker than a light one; or whatever lies on the main axis of the colours, on the side where there
 is more of it, which makes a grey image. With `"keep"` whatever differs from the ground is ink where
 images are placed, and their colours and ground stay."""
-
-_LEAST_CONTRAST = 0.5 / 255
-"""What differs from the ground by less than half of an 8-bit level is no ink."""
 
 _GAIN = 0.5
 """The ground changes across the image where that leaves less than this share of what a uniform one
@@ -154,9 +152,9 @@ def colour(foreground: Image, ink: Ink, *, mask: Any = None) -> Params:
     ring = _border(*foreground.shape[:2], as_mask(mask))[0][-1]
     noise = _STRAYS * jnp.median(jnp.abs(bright.reshape(-1, channels)[ring]))
     # Of a picture that reaches the border everywhere nothing is taken for noise.
-    noise = jnp.where(jnp.max(bright) - noise > _LEAST_CONTRAST, noise, 0.0)
+    noise = jnp.where(jnp.max(bright) - noise > LEAST_CONTRAST, noise, 0.0)
     largest = jnp.max(bright) - noise
-    shown = largest > _LEAST_CONTRAST
+    shown = largest > LEAST_CONTRAST
     scale = jnp.where(shown, 1.0 / jnp.where(shown, largest, 1.0), 0.0)
     shift = jnp.broadcast_to(-noise * scale, (channels,))
     return jnp.concatenate([(mix * scale - unit).reshape(-1), shift])
@@ -195,7 +193,7 @@ def figure(image: Image, *, mask: Any = None) -> Float[Array, "height width 1"]:
         scatter = product(basis.T, weight * basis) + 1e-6 * jnp.eye(4, dtype=image.dtype)
         smooth = product(basis, jnp.linalg.solve(scatter, product(basis.T, weight * flat)))
         stray = safe_sqrt(jnp.sum((flat - smooth) ** 2, axis=1, keepdims=True))
-        width_of = 3.0 * jnp.median(stray[ring]) + _LEAST_CONTRAST
+        width_of = 3.0 * jnp.median(stray[ring]) + LEAST_CONTRAST
         weight = seen / (1.0 + (stray / width_of) ** 2) ** 2
     hue = smooth / jnp.maximum(safe_sqrt(jnp.sum(smooth**2, axis=1, keepdims=True)), 1e-3)
     lighter = jnp.sum((flat - smooth) * hue, axis=1, keepdims=True)
@@ -204,7 +202,7 @@ def figure(image: Image, *, mask: Any = None) -> Float[Array, "height width 1"]:
     contrast = seen * safe_sqrt(jnp.sum(rest**2, axis=1, keepdims=True) + lighter**2)
     contrast = _blurred(contrast.reshape(height, width))
     noise = _STRAYS * jnp.median(contrast.reshape(-1)[ring])
-    least = jnp.maximum(jnp.maximum(noise, _LEAST_SHARE * jnp.max(contrast)), _LEAST_CONTRAST)
+    least = jnp.maximum(jnp.maximum(noise, _LEAST_SHARE * jnp.max(contrast)), LEAST_CONTRAST)
     return jnp.where(contrast > least, contrast, 0.0)[..., None]
 
 
@@ -277,7 +275,7 @@ def choose_ink(votes: Float[np.ndarray, "n votes"], channels: int) -> Ink | None
         where they have more, as photographs have, or where inks of several colours lie on grounds
         of one, for then colours tell images apart.
     """
-    votes = votes[votes[:, 2] > _LEAST_CONTRAST]
+    votes = votes[votes[:, 2] > LEAST_CONTRAST]
     if not len(votes):
         return "none"
     level, stray, contrast, vote, share = votes[:, :5].T

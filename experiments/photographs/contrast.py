@@ -1,11 +1,12 @@
-"""PSSC on photographs by features of local contrast, of pictures as they are, and of both kinds.
+"""Methods of scattering coefficients on photographs, of pictures as they are and of local contrast.
 
     python -m experiments.photographs.contrast [--seed 0] [--seeds 3] [--quick] [--limit 1000]
-        [--sets plain grounds paper ...] [--features ...] [--results FILE] [--out FIGURE.png]
+        [--sets plain grounds paper ...] [--methods pssc ...] [--results FILE] [--out FIGURE.png]
 
-Whole fits. `local` is the default where the ground is kept, `as they are` was the default before.
-The sets are those of `experiments.default_method`. Labels score, and nothing else. With `--out`
-nothing is fitted, and some pictures are drawn as they are, registered, and of local contrast.
+Whole fits with `--register auto`, by `contrast="none"` and `"local"`, which is the default where
+the ground is kept. The sets are those of `experiments.default_method`. Labels score, and nothing
+else. With `--out` nothing is fitted, and some pictures are drawn as they are, registered, and of
+local contrast.
 """
 
 import time
@@ -17,29 +18,23 @@ from PIL import Image
 
 from diffclust.features import local_contrast
 from diffclust.metrics import scores
-from diffclust.models import ProjectedScatteringSpectralClustering
+from diffclust.models import MODELS
 from diffclust.registration import Frame
 from experiments.default_method.run import SETS
 from experiments.harness import RESULTS, arguments, finish, mean_and_std, missing_runs
-
-FEATURES = {
-    "as they are": {"contrast": "none"},
-    "local": {"contrast": "local"},
-    "local, not relative": {"contrast": "local", "relative": False},
-    "local, relative": {"contrast": "local", "relative": True},
-}
+from experiments.photographs.views import OF_SETS
 
 
-def row_of(name, features, seed, limit):
+def row_of(name, method, contrast, seed, limit):
     """One fit, as a line of the results."""
     images, labels = SETS[name](limit, seed)
-    model = ProjectedScatteringSpectralClustering(len(np.unique(labels)), **FEATURES[features])
+    settings = {"num_clusters": len(np.unique(labels)), "register": "auto", "contrast": contrast}
     start = time.perf_counter()
-    result = model.fit(images, key=jax.random.key(seed))
+    result = MODELS[method].from_settings(settings).fit(images, key=jax.random.key(seed))
+    figures = {**scores(labels, result.assignments), **result.outcome.figures}
     return {
         "ground": result.model.ground,
-        **{each: round(value, 4) for each, value in scores(labels, result.assignments).items()},
-        "stability": round(result.outcome.figures["stability"], 4),
+        **{n: round(figures[n], 4) for n in ("acc", "nmi", "ari", "stability") if n in figures},
         "seconds": round(time.perf_counter() - start, 1),
     }
 
@@ -59,13 +54,12 @@ def draw(names, seed, path):
 
 
 def main():
+    methods = [name for name, model in MODELS.items() if "contrast" in model.setting_types()]
     args = arguments(
         __doc__,
-        seeds={"type": int, "default": 3, "help": "number of seeds, of sets and methods"},
-        limit={"type": int, "default": 1000, "help": "images of a set"},
-        sets={"nargs": "+", "default": ["plain", "grounds", "paper"], "choices": list(SETS)},
-        features={"nargs": "+", "default": ["as they are", "local"], "choices": list(FEATURES)},
+        methods={"nargs": "+", "default": ["pssc"], "choices": methods},
         out={"help": "file of a picture, in the place of results"},
+        **OF_SETS,
         **RESULTS,
     )
     if args.out:
@@ -74,23 +68,22 @@ def main():
     if args.quick:
         args.seeds, args.limit, args.sets = 1, 60, ["plain"]
     seeds = range(args.seed, args.seed + args.seeds)
-    asked = [(n, f, s) for s in seeds for n in args.sets for f in args.features]
+    kinds = [(n, m, c) for n in args.sets for m in args.methods for c in ("none", "local")]
     rows = missing_runs(
-        args.results, ("set", "features", "seed"), asked, lambda *each: row_of(*each, args.limit)
+        args.results,
+        ("set", "method", "contrast", "seed"),
+        [(*kind, seed) for seed in seeds for kind in kinds],
+        lambda *each: row_of(*each, args.limit),
     )
     figures = {}
     for row in rows:
-        figures.setdefault(f"{row['set']}, {row['features']}", []).append(row)
-    finish(
-        {
-            "experiment": "photographs_contrast",
-            "limit": args.limit,
-            **{
-                place: {each: mean_and_std([row[each] for row in of]) for each in ("acc", "nmi")}
-                for place, of in figures.items()
-            },
-        }
-    )
+        place = f"{row['set']}, {row['method']}, contrast {row['contrast']}"
+        figures.setdefault(place, []).append(row)
+    means = {
+        place: {each: mean_and_std([row[each] for row in of]) for each in ("acc", "nmi")}
+        for place, of in figures.items()
+    }
+    finish({"experiment": "photographs_contrast", "limit": args.limit, **means})
 
 
 if __name__ == "__main__":

@@ -28,6 +28,12 @@ VIEWS = {
     "r": {"register": "none", "relative": True},
 }
 CHOICES = ["".join(c) for n in range(1, 5) for c in itertools.combinations(VIEWS, n)]
+OF_SETS = {
+    "seeds": {"type": int, "default": 3, "help": "number of seeds, of sets and methods"},
+    "limit": {"type": int, "default": 1000, "help": "images of a set"},
+    "sets": {"nargs": "+", "default": ["plain", "grounds", "paper"], "choices": list(SETS)},
+}
+"""Options of the commands that cluster the sets."""
 
 
 def graph_of(images, count, settings):
@@ -60,9 +66,7 @@ def row_of(name, seed, limit):
 def main():
     args = arguments(
         __doc__,
-        seeds={"type": int, "default": 3, "help": "number of seeds, of sets and methods"},
-        limit={"type": int, "default": 1000, "help": "images of a set"},
-        sets={"nargs": "+", "default": ["plain", "grounds", "paper"], "choices": list(SETS)},
+        **OF_SETS,
         **RESULTS,
     )
     if args.quick:
