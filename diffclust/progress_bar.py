@@ -11,7 +11,7 @@ from diffclust.solvers import Callback, Progress, ignore
 
 _STAGES = {
     "predict": "assigning samples",
-    "race": "several starts race",
+    "race": "several runs race",
     "features": "computing features",
     "directions": "finding principal directions",
     "neighbours": "finding neighbours",

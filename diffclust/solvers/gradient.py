@@ -471,6 +471,10 @@ class Phase:
     split_merge: bool = True
 
 
+TRIALS = 3
+"""Moves that are tried at once."""
+
+
 @dataclasses.dataclass(frozen=True)
 class GradientPlan:
     """How a fit by gradient steps proceeds.
@@ -487,8 +491,8 @@ class GradientPlan:
         refills_to_the_end: Whether the last phase refills too, which leaves little time for the
             copies to separate.
         noise: Standard deviation of the noise that separates a refilled cluster from its source.
-        split_merge_every: Windows between two attempts to split one cluster and remove another; 0
-            tries none.
+        split_merge_every: Windows between two attempts to split one cluster and remove another, of
+            which there are two in a phase at least; 0 tries none.
         evaluation_samples: Most samples on which gains, and the runs of a race, are evaluated.
         num_starts: Runs that race.
         race: The steps at which they are compared; phases do not end early before the last.
@@ -513,12 +517,41 @@ class GradientPlan:
             _validation.count(getattr(self, name), name)
 
     @property
+    def trial(self) -> tuple[int, int]:
+        """Steps after which moves on trial are compared, and after which the best two are."""
+        # Whole windows, where they are short.
+        first = min(self.window, 100)
+        return first, 3 * first
+
+    def tries(self, number: int, steps: int) -> bool:
+        """Whether moves may be tried in a phase.
+
+        Args:
+            number: Which phase.
+            steps: Steps taken in it.
+
+        Returns:
+            Whether a third of them are taken, and enough are left.
+        """
+        phase, is_last = self.phases[number], number + 1 == len(self.phases)
+        if is_last or not phase.split_merge or self.split_merge_every <= 0:
+            return False
+        return phase.steps <= 3 * steps and steps + self.trial[1] <= phase.steps
+
+    @property
     def num_steps(self) -> int:
-        """Most steps of all runs together."""
+        """The steps of all runs together, if none ends early and no move that is tried wins."""
         total, running, last = sum(phase.steps for phase in self.phases), self.num_starts, 0
         for step in self.race:
             total += (running - 1) * (step - last)
             running, last = math.ceil(running / 2), step
+        first, second = self.trial
+        begun = 0
+        for number, phase in enumerate(self.phases):
+            middle = phase.steps // 2
+            if self.tries(number, middle) and begun + middle >= last:
+                total += TRIALS * first + second - first
+            begun += phase.steps
         return total
 
 

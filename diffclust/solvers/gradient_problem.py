@@ -19,7 +19,13 @@ from diffclust.prototypes import Learned
 from diffclust.solvers.assign import SoftAssignment, assign_softly
 from diffclust.solvers.base import Memory
 from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, static_fields
-from diffclust.solvers.gradient import BatchOrder, GradientEM, GradientPlan, GradientState
+from diffclust.solvers.gradient import (
+    TRIALS,
+    BatchOrder,
+    GradientEM,
+    GradientPlan,
+    GradientState,
+)
 from diffclust.solvers.result import Callback, FitError, Outcome, Progress, Status, ignore
 from diffclust.solvers.split_merge import apply_split_merge, best_pairs, propose_splits
 from diffclust.types import Key
@@ -37,8 +43,10 @@ class GradientRun(eqx.Module):
         starts: For each phase begun, how many windows went before.
         refills: How many clusters were refilled so far.
         moves: How many were split, and another removed.
+        tried: In so many phases, from the first, no more moves are tried.
         ended: Why the phase before it ended, the value of a `Status`; None in the first.
         start: Number of its start, where several runs race.
+        until: The step at which it is compared with those of moves on trial; None without them.
         score: Its loss on the samples by which runs are compared; None until it has come there.
     """
 
@@ -50,8 +58,10 @@ class GradientRun(eqx.Module):
     starts: tuple[int, ...] = eqx.field(static=True, default=(0,))
     refills: int = eqx.field(static=True, default=0)
     moves: int = eqx.field(static=True, default=0)
+    tried: int = eqx.field(static=True, default=0)
     ended: str | None = eqx.field(static=True, default=None)
     start: int = eqx.field(static=True, default=0)
+    until: int | None = eqx.field(static=True, default=None)
     score: float | None = eqx.field(static=True, default=None)
 
 
@@ -91,11 +101,12 @@ class GradientProblem(AbstractProblem):
 
     A plan may let several runs from different starts race (successive halving): all take as many
     steps of the curriculum, are compared by their losses on the same samples, and the better half
-    goes on, until one is left, which is trained to the end.
+    goes on, until one is left, which is trained to the end. So do a run and those that it would be
+    after the best moves, where no move is a gain at once: it takes steps until the networks follow.
 
     References:
         Jamieson and Talwalkar (2016), Non-stochastic best arm identification and hyperparameter
-        optimization, Sec. 2.
+        optimization, Sec. 2. Ueda et al. (2000), SMEM algorithm for mixture models, Sec. 3.2.
     """
 
     def __init__(
@@ -149,14 +160,18 @@ class GradientProblem(AbstractProblem):
             solver = self._solver(run.phase)
             memory = solver.training_memory(data.num_samples, len(learned.clusters), data.dtype)
             run = replace(run, state=solver.init(learned), memory=memory)
-        fit = replace(fit, run=self._window(data, replace(fit, run=run), own_key, callback))
-        rounds = self.plan.race
+        fit = self._window(data, replace(fit, run=run), own_key, callback)
         # A window may lead past several rounds.
-        while fit.round < len(rounds) and fit.run.state is not None:
-            if int(fit.run.state.step) < rounds[fit.round]:
+        while (until := self._until(fit)) is not None and fit.run.state is not None:
+            if int(fit.run.state.step) < until:
                 break
             fit = self._next_in_race(fit, self._score(data, fit.run, key))
         return _state(fit)
+
+    def _until(self, fit: GradientFit) -> int | None:
+        """The step at which the run is compared with others; None where it is alone."""
+        race = self.plan.race
+        return race[fit.round] if fit.round < len(race) else fit.run.until
 
     def _next_in_race(self, fit: GradientFit, score: float) -> GradientFit:
         """The run whose turn it is; where all have come to the same step, the better half of them.
@@ -164,12 +179,17 @@ class GradientProblem(AbstractProblem):
         A run in its turn is the one in progress; the others wait.
         """
         runs = [*fit.waiting, replace(fit.run, score=score)]
-        if fit.round == 0 and len(runs) < self.plan.num_starts:
+        in_race = fit.round < len(self.plan.race)
+        if in_race and fit.round == 0 and len(runs) < self.plan.num_starts:
             return replace(fit, run=GradientRun(start=fit.run.start + 1), waiting=tuple(runs))
         if all(run.score is not None for run in runs):
             runs.sort(key=lambda run: (run.score, run.start))
-            runs = [replace(run, score=None) for run in runs[: math.ceil(len(runs) / 2)]]
-            fit = replace(fit, round=fit.round + 1)
+            half = runs[: math.ceil(len(runs) / 2)]
+            until = None
+            if fit.run.until is not None and len(half) > 1:
+                until = fit.run.until + self.plan.trial[1] - self.plan.trial[0]
+            runs = [replace(run, score=None, until=until) for run in half]
+            fit = replace(fit, round=fit.round + in_race)
         return replace(fit, run=runs[0], waiting=tuple(runs[1:]))
 
     def _score(self, data: Data, run: GradientRun, key: Key) -> float:
@@ -201,12 +221,15 @@ class GradientProblem(AbstractProblem):
             state, memory = data.step(solver.step, state, memory, index, rate)
         return state, memory
 
-    def _window(self, data: Data, fit: GradientFit, key: Key, callback: Callback) -> GradientRun:
-        """A window of steps, with the refill, the split and the change of phase that follow it."""
+    def _window(self, data: Data, fit: GradientFit, key: Key, callback: Callback) -> GradientFit:
+        """A window of steps, with the refill, the moves and the change of phase that follow it."""
         plan, run, number = self.plan, fit.run, fit.run.phase
-        phase, racing = plan.phases[number], fit.round < len(plan.race)
+        phase, racing = plan.phases[number], self._until(fit) is not None
         solver, noise_key = self._solver(number), jax.random.fold_in(key, 1)
+        assert run.state is not None
         steps = min(plan.window, phase.steps - run.steps)
+        if run.until is not None:
+            steps = min(steps, run.until - int(run.state.step))
         state, memory = self._steps(data, fit, key, steps)
         loss, sizes = _window_loss(state, fit)
         taken = int(state.step)
@@ -219,37 +242,57 @@ class GradientProblem(AbstractProblem):
         state, refilled = one.refill(state, refill_key, least_share=share, noise=plan.noise)
         history, refills = (*run.history, loss), run.refills + int(refilled)
         run = replace(run, steps=run.steps + steps, history=history, refills=refills)
+        run = replace(run, state=state, memory=memory)
+        rivals: tuple[GradientRun, ...] = ()
         if not is_last and _is_time_to_split(plan, run):
-            changed = self._split_merge(data, solver, state, memory, noise_key)
-            if changed is not None:
-                state, run = changed, replace(run, moves=run.moves + 1)
-        status = _verdict(plan, run, racing=racing)
+            run, rivals = self._split_merge(data, solver, run, noise_key, alone=not racing)
+            state = run.state or state
+        status = _verdict(plan, run, racing=racing or bool(rivals))
         if status is not None:
             after = {"phase": number + 1, "steps": 0, "ended": status.value}
             run = replace(run, starts=(*run.starts, len(run.history)), **after)
             if not is_last:
                 given = (data.num_samples, len(state.learned.clusters), data.dtype)
                 memory = self._solver(run.phase).training_memory(*given, past=memory)
+                run = replace(run, memory=memory)
         total, least = sum(each.steps for each in plan.phases), min(fit.losses, default=None)
         progress = (len(fit.losses), run.phase, taken, total, loss, least)
         seen = taken * plan.batch_size
         # A run of a race may yet be dropped: what it learned is not shown.
         stage, learned = ("race", None) if racing else ("step", state.learned)
         callback(Progress(stage, *progress, sizes=sizes, samples=seen, learned=learned))
-        return replace(run, state=state, memory=memory)
+        return replace(fit, run=run, waiting=(*fit.waiting, *rivals))
 
     def _split_merge(
-        self, data: Data, solver: GradientEM, state: GradientState, memory: Memory | None, key: Key
-    ) -> GradientState | None:
-        """The state after the best split and removal, evaluated on some samples; None for none."""
+        self, data: Data, solver: GradientEM, run: GradientRun, key: Key, *, alone: bool
+    ) -> tuple[GradientRun, tuple[GradientRun, ...]]:
+        """The run after the best move, or as it was, with rivals after the best moves on trial.
+
+        A move, the split of one cluster and the removal of another, is made at once if it is a
+        gain on some samples. Else the best ones are tried, once in a phase; once more where one has
+        won.
+        """
+        state = run.state
+        assert state is not None
+        step = int(state.step)
         # Every device evaluates all pairs, of few samples and seldom.
-        some, past = _evaluation_batch(data, self.plan, memory, key, int(state.step))
+        some, past = _evaluation_batch(data, self.plan, run.memory, key, step)
         proposed = propose_splits(solver, state.learned, some, past)
         gains, costs = (np.asarray(x, np.float64).tolist() for x in (proposed.gain, proposed.cost))
-        for pair in best_pairs(gains, costs, lambda net, _: net > 0.0, most=1):
-            split, removed = jax.device_put(tuple(map(np.asarray, pair)))
-            return apply_split_merge(state, proposed.children, split, removed)
-        return None
+
+        def after(pairs: Sequence[tuple[int, int]]) -> list[GradientRun]:
+            places = [jax.device_put(tuple(map(np.asarray, pair))) for pair in pairs]
+            states = [apply_split_merge(state, proposed.children, *pair) for pair in places]
+            return [replace(run, state=each, moves=run.moves + 1) for each in states]
+
+        if moved := after(best_pairs(gains, costs, lambda net, _: net > 0.0, most=1)):
+            return moved[0], ()
+        if not alone or run.tried > run.phase or not self.plan.tries(run.phase, run.steps):
+            return run, ()
+        rivals = after(best_pairs(gains, costs, lambda *_: True, most=TRIALS))
+        until = step + self.plan.trial[0] if rivals else None
+        run = replace(run, tried=run.phase + 1, until=until)
+        return run, tuple(replace(rival, until=until) for rival in rivals)
 
     def _restart_done(self, data: Data, fit: GradientFit, callback: Callback) -> GradientFit:
         """Assigns all samples, and keeps the better restart by the loss of all together."""
@@ -309,9 +352,11 @@ class GradientProblem(AbstractProblem):
 
 def _is_time_to_split(plan: GradientPlan, run: GradientRun) -> bool:
     phase, windows = plan.phases[run.phase], len(run.history) - run.starts[-1]
-    if not phase.split_merge or plan.split_merge_every <= 0:
+    if not phase.split_merge or plan.split_merge_every <= 0 or run.until is not None:
         return False
-    return run.steps >= phase.steps or windows % plan.split_merge_every == 0
+    # Twice in a phase at least.
+    every = max(1, min(plan.split_merge_every, phase.steps // plan.window // 2))
+    return run.steps >= phase.steps or windows % every == 0
 
 
 def _evaluation_batch(
