@@ -68,6 +68,7 @@ def _help_of(text: str, names: dict[str, str], *, turns_off: bool) -> str:
         text = re.sub(f'`{setting}(?:="([^"`]+)")?`', rf"{name} \1", text)
     text = re.sub(r" (?=[ .,;:)])", "", text.replace("`", ""))
     # On the command line there is no None.
+    text = re.sub(r" In Python [^.]*[.]", "", text)
     text = re.sub(r"(?<=[.] )None\b", "The default", text)
     text = re.sub(r"\bNone\b", "the default", text)
     return re.sub("^Whether ", "Turn off: ", text) if turns_off else text

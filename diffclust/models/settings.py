@@ -229,8 +229,8 @@ class MixtureSettings(eqx.Module):
     """The Gaussians of a mixture.
 
     Attributes:
-        followed: How many components of an image, the likeliest ones, take part in a step; None
-            for all, which is the exact M-step.
+        followed: How many components of an image, the likeliest ones, take part in a step. As many
+            as there are clusters are the exact M-step. In Python None stands for so many.
         initial_variance: Of every pixel, before the first step. The paper prints Σ = 0.5, which in
             the authors' code is the standard deviation.
         min_deviation: A standard deviation whose square is added to all variances.
