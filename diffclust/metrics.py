@@ -164,7 +164,16 @@ def _tabulate(labels: object, assignments: object) -> tuple[np.ndarray, np.ndarr
 
 def _codes(values: object, name: str) -> tuple[np.ndarray, np.ndarray]:
     """The distinct values, sorted, and the index of each entry among them."""
-    array = np.asarray(values)
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name} must not be masked; leave out the samples without one")
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} must be one-dimensional: {error}") from error
+    if isinstance(values, list | tuple) and array.dtype.kind == "U":
+        kinds = sorted({type(value).__name__ for value in values if not isinstance(value, str)})
+        if array.ndim == 1 and kinds:
+            raise ValueError(f"{name} must be all integers or all strings: got {kinds[0]} too")
     if array.ndim != 1:
         raise ValueError(
             f"{name} must be one-dimensional: got shape {array.shape}; of one-hot rows take argmax."

@@ -109,6 +109,9 @@ def test_many_samples_do_not_overflow():
         ([], [], "labels must not be empty"),
         ([0], [], "assignments must not be empty"),
         ([[0, 1]], [0, 1], r"labels must be one-dimensional.*\(1, 2\).*argmax"),
+        ([0, "0"], [0, 1], "labels must be all integers or all strings: got int too"),
+        ([[0], [0, 1]], [0, 1], "labels must be one-dimensional: "),
+        (np.ma.array([0, 1], mask=[0, 1]), [0, 1], "labels must not be masked"),
         ([0, 1], [0.5, 1.0], "assignments must be integers or strings.*float64.*astype"),
     ],
 )

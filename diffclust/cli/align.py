@@ -28,8 +28,12 @@ def align(options: Align) -> None:
     run = str(out / "run")
     settings = {"num_restarts": 1, **options.settings}
     fit(Fit(**{**vars(options), "out": run, "settings": settings}, clusters=1))
-    export(Export(run, "aligned", str(out / "aligned"), overwrite=replace))
-    (mean,) = checkpoint.load(run).prototypes
-    with staged_file(str(out / "mean.png"), overwrite=replace) as path:
-        as_picture(displayable(mean, own_range=True)).save(path, format="png")
-    mark_export(out, "align", run)
+    try:
+        export(Export(run, "aligned", str(out / "aligned"), overwrite=replace))
+        (mean,) = checkpoint.load(run).prototypes
+        with staged_file(str(out / "mean.png"), overwrite=replace) as path:
+            as_picture(displayable(mean, own_range=True)).save(path, format="png")
+        mark_export(out, "align", run)
+    except KeyboardInterrupt as interrupt:
+        interrupt.args = ("go on with the same command and --resume",)
+        raise

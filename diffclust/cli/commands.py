@@ -50,7 +50,7 @@ _LARGEST_SEED = 2**32 - 1
 _SOURCE_OPTIONS = ("source", "split", "limit", "pad", "rate", "seconds", "label_pattern")
 """Options that say what was read, which a summary keeps."""
 
-_OF_FITS = ("size", "channels", "weights", "start")
+_OF_FITS = ("size", "channels", "mask", "weights", "start")
 """Those that a prediction does not have."""
 
 _FIT_EXTRAS = ("bridges", "certainties", "responsibilities", "phases", "eigenvalues")
@@ -363,7 +363,7 @@ def write_run(
     Returns:
         The summary.
     """
-    scores = {}
+    scores, is_source = {}, isinstance(dataset.samples, ImageSource)
     if dataset.labels is not None:
         scores = metrics.scores(dataset.labels, result.assignments)
     summary = {
@@ -380,6 +380,8 @@ def write_run(
             **{name: getattr(options, name, None) for name in _OF_FITS},
             "sample_shape": result.sample_shape,
             "skipped": dataset.skipped,
+            # What is read as it is needed is not read once more.
+            "crc32": None if is_source else runs.checksum(dataset.samples),
         },
         **runs.environment(),
         **(more or {}),

@@ -21,7 +21,7 @@ from diffclust.models import Training
 from diffclust.models.kmeans import AbstractLloydModel
 from diffclust.report.page import data_uri, document, section, shaded_cell, shaded_table, svg_icon
 from diffclust.report.page import table as html_table
-from diffclust.report.text import SCORES, count, escape
+from diffclust.report.text import SCORES, count, escape, plain
 from diffclust.storage.staging import staged_file
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def compare(options: Compare) -> None:
     """
     if len(options.runs) < 2:
         raise ValueError("a comparison needs at least two runs; give the folders of more")
-    if len({Path(run).resolve() for run in options.runs}) < len(options.runs):
+    if len({os.path.realpath(run) for run in options.runs}) < len(options.runs):
         raise ValueError("a run was given twice; give each of them once")
     ending = "" if options.out is None else Path(options.out).suffix.lower()
     if options.out is not None and ending not in _ENDINGS:
@@ -90,7 +90,7 @@ def compare(options: Compare) -> None:
                 _write_csv(path, comparison)
     _print(comparison)
     if options.out is not None:
-        print(f"comparison: {options.out}")
+        print(f"comparison: {plain(options.out)}")
 
 
 def compare_runs(runs: Sequence[SavedRun]) -> Comparison:
@@ -240,7 +240,9 @@ def comparison_figure(comparison: Comparison) -> "Figure":
         matrix.text(j, i, text, color=colour, ha="center", va="center", fontsize=8)
     numbers = [str(i + 1) for i in range(size)]
     matrix.set_xticks(range(size), numbers)
-    matrix.set_yticks(range(size), [name.replace("$", r"\$") for name in _numbered(comparison)])
+    matrix.set_yticks(
+        range(size), [plain(name).replace("$", r"\$") for name in _numbered(comparison)]
+    )
     matrix.set_title("adjusted Rand index", fontsize=10)
     for panel in others:
         height = 0.8 / len(scores)

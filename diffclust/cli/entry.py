@@ -119,13 +119,20 @@ def _explain(error: Exception) -> str | None:
 def _parse(arguments: list[str]) -> Options:
     """Parses the arguments; raises what tyro would print in a box as a `ValueError`."""
     arguments = cli_options.current_arguments(arguments)
+    flags = cli_options.flags()
     for option, value in itertools.pairwise(arguments):
-        if option.startswith("--") and value == "None":
+        if option.startswith("--") and option not in flags and value == "None":
             raise ValueError(f"None is no value of {option}; leave it out for its default")
     name = arguments[0] if arguments else ""
     kinds, method = dict(COMMANDS), None
     if name in ("fit", "sweep", "align"):
-        source = [] if name == "align" else arguments[1:2]
+        # What stands by itself, not behind an option.
+        words = [
+            word
+            for before, word in itertools.pairwise(arguments)
+            if not word.startswith("-") and (not before.startswith("-") or before in flags)
+        ]
+        source = [] if name == "align" else words[:1]
         method = _method_in(arguments, source, kinds[name].method)
         if method is not None:
             cli_options.refuse_foreign_options(method, arguments)
@@ -175,7 +182,7 @@ def _method_in(arguments: list[str], source: Sequence[str], default: str) -> str
 
 
 def _methods_of_table(source: Sequence[str]) -> "list[Method]":
-    """The methods for what the first word after the command names; none of images."""
+    """The methods for what the source names; none of images."""
     if not source or not source[0].lower().endswith((".npz", ".csv", ".tps", ".ts")):
         return []
     from diffclust.data.landmarks import table_of

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from diffclust.cli.options import Export, What
-from diffclust.cli.runs import SavedRun, new_folder, read_run, write_table
+from diffclust.cli.runs import SavedRun, new_folder, read_run, refuse_read, write_table
 from diffclust.cli.samples import reload_samples
 from diffclust.data import Collection, Dataset
 from diffclust.methods import METHODS, plural
@@ -54,7 +53,9 @@ class _Export:
 
     def save_arrays(self, **arrays: Any) -> None:
         """Writes arrays of all samples, beside their indices and clusters."""
-        np.savez(self.path, index=self.run.indices, cluster=self.run.clusters, **arrays)
+        # To a path that ends in .NPZ it would add another ending.
+        with self.path.open("wb") as file:
+            np.savez(file, index=self.run.indices, cluster=self.run.clusters, **arrays)
 
 
 def export(options: Export) -> None:
@@ -72,20 +73,32 @@ def export(options: Export) -> None:
     if options.link and options.what != "folders":
         raise ValueError("--link is for --what folders; leave it out")
     run, out, replace = read_run(options.run), options.out, options.overwrite
-    target = staged_file if ending else functools.partial(export_folder, run, options.what)
-    with target(out, overwrite=replace) as path, ProgressBar() as bar:
+    if ending:
+        refuse_read(out, _sources(run, options.source))
+        target = staged_file(out, overwrite=replace)
+    else:
+        target = export_folder(run, options.what, out, options.source, overwrite=replace)
+    with target as path, ProgressBar() as bar:
         message = write(_Export(path, ending, run, options, bar))
     print(f"{message}: {plain(options.out)}")
 
 
+def _sources(run: SavedRun, source: str | None) -> list[str]:
+    """Where the samples of a run were, and are, which must not be replaced."""
+    return [path for path in (run.summary["source"]["source"], source) if path is not None]
+
+
 @contextlib.contextmanager
-def export_folder(run: SavedRun, what: str, out: str, *, overwrite: bool) -> Iterator[Path]:
+def export_folder(
+    run: SavedRun, what: str, out: str, source: str | None, *, overwrite: bool
+) -> Iterator[Path]:
     """A folder for an export, which takes its place only when the block ends without an error.
 
     Args:
         run: The run that is exported.
         what: What the folder holds.
         out: Path of the folder.
+        source: Where the samples are now; None where they were.
         overwrite: Whether the folder of an earlier export is replaced.
 
     Yields:
@@ -95,7 +108,7 @@ def export_folder(run: SavedRun, what: str, out: str, *, overwrite: bool) -> Ite
         ValueError: If something else is there, or an input.
         OSError: If it cannot be written.
     """
-    inputs = [str(run.folder), run.summary["source"]["source"]]
+    inputs = [str(run.folder), *_sources(run, source)]
     with new_folder(out, "export", _is_export, inputs, overwrite=overwrite) as folder:
         yield folder
         mark_export(folder, what, str(run.folder))
@@ -245,7 +258,8 @@ def _prototypes(job: _Export) -> str:
     result, count = job.run.result(), job.run.num_clusters
     if job.ending == ".npz":
         counts = np.bincount(job.run.clusters, minlength=count)
-        np.savez(job.path, prototypes=result.prototypes, counts=counts)
+        with job.path.open("wb") as file:
+            np.savez(file, prototypes=result.prototypes, counts=counts)
     elif job.ending == ".png":
         shutil.copyfile(job.run.folder / "prototypes.png", job.path)
     elif result.sample_kind != "image":

@@ -6,6 +6,7 @@ methods are read from `options.json`, which `diffclust.cli.options_table` writes
 
 import dataclasses
 import functools
+import itertools
 import json
 import re
 import sys
@@ -525,6 +526,14 @@ def settings_from(method: str, options: object) -> Settings:
             value = value[0] if kind == "integer" else value
         settings[about["setting"]] = value
     return settings
+
+
+def flags() -> set[str]:
+    """The options of all commands and methods that take no value."""
+    fields = itertools.chain.from_iterable(map(dataclasses.fields, COMMANDS.values()))
+    common = {option(field.name) for field in fields if field.type == Flag}
+    tables = method_options().values()
+    return common.union(n for own in tables for n, about in own.items() if about["type"] == "flag")
 
 
 def refuse_foreign_options(method: str, arguments: Sequence[str]) -> None:

@@ -51,7 +51,7 @@ def review(options: ReviewOptions) -> None:
         else:
             result, dataset = assign_again(run, result, options.source, bar)
         samples = ReviewSamples(result, dataset, coordinates)
-    exports = _Exports(run, result, dataset, out)
+    exports = _Exports(run, result, dataset, out, options.source)
     orders = {
         "nearest first": run.distances,
         "farthest first": -run.distances,
@@ -81,6 +81,7 @@ class _Exports:
     result: Result
     dataset: Collection
     out: Path
+    source: str | None
 
     def by_name(self) -> dict[str, Callable[[Review], str]]:
         """Lists the formats in which samples of this kind can be written."""
@@ -139,7 +140,7 @@ class _Exports:
         return self.out / what
 
     def _folder(self, what: str) -> contextlib.AbstractContextManager[Path]:
-        return export_folder(self.run, what, str(self.out / what), overwrite=True)
+        return export_folder(self.run, what, str(self.out / what), self.source, overwrite=True)
 
     def _save_samples(self, folders: list[Path], *, numbered: bool) -> list[Path]:
         """Copies files into folders, one for each; what is no file is written as PNG."""

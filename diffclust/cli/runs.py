@@ -4,6 +4,7 @@ import contextlib
 import csv
 import dataclasses
 import functools
+import glob
 import itertools
 import json
 import os
@@ -65,6 +66,21 @@ def new_folder(
             raise ValueError(f"{out!r} holds {path!r}, which is read; give another folder")
     with staged(target, replace=overwrite) as folder:
         yield folder
+
+
+def refuse_read(out: str, sources: Iterable[str]) -> None:
+    """Refuses to replace a file that is read.
+
+    Args:
+        out: Path of the file to be written.
+        sources: Files and folders that are read. They need not exist.
+
+    Raises:
+        ValueError: If it is there, and is one of them or in one.
+    """
+    target = Path(os.path.realpath(out))
+    if target.is_file() and any(target.is_relative_to(os.path.realpath(s)) for s in sources):
+        raise ValueError(f"{out!r} is read; give another path")
 
 
 def new_run(
@@ -454,7 +470,8 @@ class SavedStates:
     def remove(self) -> None:
         """Removes the states, unless another fit uses them, and what a killed process left."""
         # Renamed first: states without their mark would pass for those of any fit.
-        removed = self._folder.with_name(f".{self._folder.name}.removed")
+        # A name may be too long for more.
+        removed = self._folder.with_name(f".{self._folder.name[:50]}.removed")
         shutil.rmtree(removed, ignore_errors=True)
         try:
             with locked(self._folder):
@@ -474,7 +491,7 @@ def remove_staged(out: Path) -> None:
     Args:
         out: Path of the run.
     """
-    for left in out.parent.glob(f".{out.name}.????????.tmp"):
+    for left in out.parent.glob(f".{glob.escape(out.name)}.????????.*"):
         shutil.rmtree(left, ignore_errors=True)
 
 

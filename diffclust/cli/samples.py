@@ -15,7 +15,7 @@ import numpy as np
 
 from diffclust import _validation
 from diffclust.cli.options import Fit, Predict, Sweep, option, parse_grid
-from diffclust.cli.runs import SavedRun, file_names, read_run, summary_of
+from diffclust.cli.runs import SavedRun, checksum, file_names, read_run, summary_of
 from diffclust.data import (
     Collection,
     DataError,
@@ -30,7 +30,9 @@ from diffclust.data import (
     load_weights,
 )
 from diffclust.data.dataset import encode_labels
+from diffclust.data.source import is_name
 from diffclust.data.stream import open_stream, outgrows_memory
+from diffclust.image_source import ImageSource
 from diffclust.masks import mask_size
 from diffclust.methods import plural
 from diffclust.models import AbstractModel, Result
@@ -124,11 +126,17 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
         ValueError: If they cannot be read, or an option is for shapes.
     """
     _refuse_options(options, ("labels",), "a table of landmarks, and these are images")
-    size, limit = common["size"], options.limit
-    if options.stream or outgrows_memory(options.source, size=size, limit=limit):
+    size, limit, source = common["size"], options.limit, options.source
+    is_set = is_name(source)
+    if options.stream and is_set:
+        raise ValueError(
+            f"{source!r} is the name of a set, which is read at once; leave out --stream, or give "
+            f"{'./' + source!r} for a folder"
+        )
+    if options.stream or (not is_set and outgrows_memory(source, size=size, limit=limit)):
         _refuse_options(options, _AUDIO, "recordings, and these are pictures")
         map_large_blocks()
-        dataset = open_stream(options.source, **common)
+        dataset = open_stream(source, **common)
         needed = 4 * math.prod(dataset.samples.shape) / 2**30
         print(
             f"images are read as they are needed: {len(dataset):,} of them, which would take "
@@ -136,7 +144,7 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
             file=sys.stderr,
         )
     else:
-        dataset = load(options.source, rate=options.rate, seconds=options.seconds, **common)
+        dataset = load(source, rate=options.rate, seconds=options.seconds, **common)
     return without_blank(dataset) if options.skip_bad else dataset
 
 
@@ -312,6 +320,7 @@ def reload_samples(
         ValueError: If they cannot be read, or are others than those of the run.
     """
     about = run.summary["source"]
+    crc32 = about.get("crc32")
     options = Predict(
         str(run.folder),
         about["source"] if source is None else source,
@@ -329,6 +338,9 @@ def reload_samples(
         about = str(error).removesuffix(".")
         raise ValueError(f"{about}; if they are elsewhere now, {_REMEDY}") from error
     same = file_names(dataset.places[1]) == file_names(run.places)
+    # Earlier runs do not have it.
+    known = None if isinstance(dataset.samples, ImageSource) else crc32
+    same &= known is None or checksum(dataset.samples) == known
     if not same or not np.array_equal(dataset.indices, run.indices):
         raise ValueError(
             f"{options.source!r} no longer holds the {plural(dataset.noun)} of this run; {_REMEDY}"

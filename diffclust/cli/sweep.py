@@ -62,6 +62,9 @@ _MOST_TRIALS = 100
 _OWN = ("clusters", "grids")
 """Options that say what is tried; all others are those of the fits."""
 
+_TRIED = (*_OWN, "settings", "as_published", "chunk_size")
+"""What a finished sweep is compared by, beside what was read."""
+
 _READ = ("source", "split", "limit", "size", "pad", "channels", "mask", "weights")
 """Options that say what was read."""
 
@@ -172,7 +175,7 @@ def sweep(options: Sweep) -> None:
         except KeyboardInterrupt as interrupt:
             interrupt.args = ("go on with the same command and --resume",)
             raise
-        except ValueError:
+        except Exception:
             if not fitter.has_fits:
                 shutil.rmtree(fitter.folder, ignore_errors=True)
             raise
@@ -242,7 +245,7 @@ def _write(
         "reason": choice.reason,
         "seed": options.seed,
         "source": {name: getattr(options, name) for name in _READ},
-        "tried": {name: _asked(options)[name] for name in (*_OWN, "settings")},
+        "tried": {name: _asked(options)[name] for name in _TRIED},
         "peak_memory_mb": peak_memory_mb(),
         **environment(),
     }

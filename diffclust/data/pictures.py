@@ -53,6 +53,8 @@ def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.
     """
     from PIL import Image, UnidentifiedImageError
 
+    if isinstance(source, Path) and source.exists() and not source.is_file():
+        raise FileError("no regular file")
     try:
         # From a path, Pillow maps an uncompressed TIFF, and mixes up its rows if EXIF turns it.
         opened = source.open("rb") if isinstance(source, Path) else contextlib.nullcontext(source)

@@ -57,7 +57,7 @@ def load(
     """
     options = LoadOptions(**settings)
     name = source if isinstance(source, str) else ""
-    is_folder = not name.startswith(PREFIX) and name not in _NAMED and _is_folder(source)
+    is_folder = not is_name(name) and _is_folder(source)
     if is_folder and _holds_recordings(Path(source)):
         return load_recordings(source, rate=rate, seconds=seconds, **settings)
     for given, value in (("rate", rate), ("seconds", seconds)):
@@ -74,6 +74,11 @@ def load(
     dataset = dataset.limit(options.limit, options.seed)
     images = fit_images(np.asarray(dataset.images), options.target, options.channels)
     return dataclasses.replace(dataset, images=images)
+
+
+def is_name(source: str) -> bool:
+    """Whether a source is the name of a set, not a path."""
+    return source in _NAMED or source.startswith(PREFIX)
 
 
 def _is_folder(source: str | Path) -> bool:

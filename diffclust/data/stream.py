@@ -342,6 +342,8 @@ def open_stream(source: str | Path, **settings: Unpack[LoadSettings]) -> Dataset
     Raises:
         DataError: If the source is no such file or folder, or unfit in a way that `load` refuses.
     """
+    if not str(source):
+        raise DataError("source must not be empty; give the path of a file or a folder")
     path, options = Path(source), LoadOptions(**settings)
     if path.is_dir():
         return _open_folder(choose_files(path, find_pictures(path), options), options)
@@ -367,7 +369,7 @@ def outgrows_memory(
         False also where the size of the memory or of the images is unknown.
     """
     path, installed = Path(source), installed_memory()
-    if installed is None:
+    if installed is None or not str(source):
         return False
     try:
         if path.is_dir():

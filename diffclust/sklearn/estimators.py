@@ -39,9 +39,11 @@ _LARGEST_SEED = 2**31 - 1
 
 def _of_one_length(series: Any) -> Any:
     """Series, those of unequal lengths filled up with NaN."""
-    is_list = isinstance(series, list | tuple)
-    uneven = is_list and len(set(map(np.shape, series))) > 1
-    return _validation.series(series, "X") if uneven else series
+    if not isinstance(series, list | tuple):
+        return series
+    shapes = set(map(np.shape, series))
+    apart = len(shapes) > 1 or any(len(shape) > 1 for shape in shapes)
+    return _validation.series(series, "X") if apart else series
 
 
 def _restored(result: Result, order: np.ndarray) -> Result:
@@ -131,6 +133,8 @@ class Clusterer(ClusterMixin, BaseEstimator):
         """Samples as an array of floats; given a model, `n_features_in_` is set, else compared."""
         needed: dict[str, Any] = {"dtype": [np.float64, np.float32], "estimator": self}
         reset, is_shape = model is not None, self._method.sample_kind == "shape"
+        if is_shape:
+            _validation.count(self.num_dimensions, "num_dimensions")
         if model is not None:
             needed["ensure_min_samples"] = 2 if is_shape or self._method.solver == "graph" else 1
             needed["ensure_min_features"] = self._least_features(model)
@@ -138,7 +142,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
             needed["ensure_all_finite"] = "allow-nan"
             X = _of_one_length(X)
         is_array = isinstance(X, np.ndarray | jax.Array)
-        is_of_bytes = np.asarray(X).dtype == np.uint8
+        is_of_bytes = self._method.sample_kind == "image" and np.asarray(X).dtype == np.uint8
         if is_array and X.ndim > 2:
             array = check_array(np.asarray(X), allow_nd=True, **needed)
             validate_data(self, array.reshape(len(array), -1), reset=reset, skip_check_array=True)
@@ -207,7 +211,12 @@ class Clusterer(ClusterMixin, BaseEstimator):
         weight = None if sample_weight is None else sample_weight[order]
         with self._precision(array):
             samples = self._samples(array[order])
-            result = model.fit(samples, key=key, sample_weight=weight, callback=ignore)
+            try:
+                result = model.fit(samples, key=key, sample_weight=weight, callback=ignore)
+            except ValueError:
+                # A message names samples by their places, which are those of X here.
+                model.prepared(self._samples(array))
+                raise
             self.result_ = _restored(result, order)
         self.labels_ = self.result_.assignments
         # Registered images have a size of their own.

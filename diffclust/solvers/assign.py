@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PyTree
 
+from diffclust._validation import some
 from diffclust.alignment import AbstractAligner
 from diffclust.energies import AbstractReduction
 from diffclust.image_source import ImageSource
@@ -90,9 +91,18 @@ def _assign_chunks(
             rows = (batch.samples, unseen)
             memory = jax.block_until_ready(chunks.map(_assign, (solver, learned), rows))
             callback(Progress("predict", 0, 0, number + 1, chunks.count))
-            yield part(data.unshard(memory))
+            own = data.unshard(memory)
+            with np.errstate(invalid="ignore"):
+                wanted = part(own)
+            yield np.isfinite(np.asarray(own.energy[:, 0])), wanted
 
-    return chunks.stack(parts())
+    is_finite, stacked = chunks.stack(parts())
+    if not is_finite.all():
+        raise ValueError(
+            f"no cluster is at a finite distance from the samples at index "
+            f"{some(np.flatnonzero(~is_finite))}; check their scale"
+        )
+    return stacked
 
 
 def assign_samples(

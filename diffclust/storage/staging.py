@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from diffclust._signals import signals_deferred
+
 EXPORT_MARK = "export.json"
 """A folder that holds it was written by `diffclust export` or `align`."""
 
@@ -124,7 +126,12 @@ def staged(target: Path, *, replace: bool) -> Iterator[Path]:
     make = functools.partial(folder.mkdir, parents=True)
     with _cleanup(target, make, functools.partial(shutil.rmtree, folder, ignore_errors=True)):
         yield folder
-        _move_into_place(folder, target, replace)
+        try:
+            with signals_deferred():
+                _move_into_place(folder, target, replace)
+        except KeyboardInterrupt as interrupt:
+            interrupt.args = (f"{str(target)!r} is written",)
+            raise
 
 
 @contextlib.contextmanager

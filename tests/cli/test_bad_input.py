@@ -247,6 +247,11 @@ def loop_of_links() -> None:
     Path("photos/self.png").symlink_to("self.png")
 
 
+def named_pipe() -> None:
+    photos()
+    os.mkfifo("photos/pipe.png")
+
+
 def recordings(**more: np.ndarray) -> None:
     soundfile = pytest.importorskip("soundfile", reason="no soundfile is installed")
     Path("sounds").mkdir()
@@ -300,6 +305,7 @@ def both_kinds() -> None:
         (both_kinds, "sounds", "kmeans", ["images and recordings"]),
         (photos, "tfds:../mnist", "kmeans", ["'tfds:../mnist' is no name of a set"]),
         (one_picture, "one.png", "kmeans", ["single image"]),
+        (named_pipe, "photos", "kmeans", ["1 of 4", "pipe.png", "no regular file"]),
         (photos, "nowhere", "kmeans", ["nowhere", "does not exist"]),
         (photos, "", "kmeans", ["source must not be empty"]),
     ],

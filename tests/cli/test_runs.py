@@ -595,3 +595,55 @@ def test_a_finished_sweep_has_nothing_to_go_on_with(run: Run) -> None:
     assert Path("swept", "summary.json").read_bytes() == before
     err = refused(run, *sweep, "--no-report")
     assert err == "error: Unrecognized options: --no-report; see diffclust sweep --help\n"
+
+
+def test_an_export_replaces_nothing_that_is_read(run: Run) -> None:
+    folder_of_images(Path("images"))
+    fitted(run, "run", "--no-report", source="images")
+    assert run("export", "run", "--what", "folders", "--out", "sorted")[0] == 0
+    Path("images").rename("elsewhere")
+    again = ("export", "run", "--what", "folders", "--out", "sorted", "--source", "sorted")
+    assert "holds 'sorted', which is read" in refused(run, *again, "--overwrite", "--link")
+    fitted(run, "of-arrays", "--no-report")
+    arrays = ("export", "of-arrays", "--what", "assignments", "--out", "images.npz", "--overwrite")
+    assert "'images.npz' is read; give another path" in refused(run, *arrays)
+
+
+def test_an_export_is_of_the_samples_that_were_fitted(run: Run) -> None:
+    fitted(run, "run", "--no-report")
+    sort = ("export", "run", "--what", "folders", "--out")
+    assert run(*sort, "sorted")[0] == 0
+    np.savez("images.npz", x=squares(COUNT)[::-1], y=np.arange(COUNT) % 3)
+    assert "no longer holds the images of this run" in refused(run, *sort, "again")
+
+
+def test_endings_in_capitals(run: Run) -> None:
+    fitted(run, "run", "--no-report")
+    before = entries()
+    for what in ("assignments", "prototypes"):
+        assert run("export", "run", "--what", what, "--out", f"{what}.NPZ")[0] == 0
+        assert np.load(f"{what}.NPZ").files
+    assert entries() == sorted([*before, "assignments.NPZ", "prototypes.NPZ"])
+
+
+def test_a_fit_without_the_mask_of_the_finished_one_is_another(run: Run) -> None:
+    Image.fromarray(np.full((8, 8), 255, np.uint8)).save("mask.png")
+    fitted(run, "run", "--no-report", "--mask", "mask.png")
+    again = ("fit", "images.npz", "-k", "3", *QUICK, "--no-report", "--out", "run", "--resume")
+    assert "whose mask is 'mask.png'" in refused(run, *again)
+    assert run(*again, "--mask", "mask.png")[0] == 0
+
+
+def test_staged_folders_of_others_are_left_alone(run: Run) -> None:
+    left = [Path(f".{name}.0123abcd.tmp") for name in ("run1", "run[12]")]
+    for folder in left:
+        folder.mkdir()
+    fitted(run, "run[12]", "--no-report")
+    fitted(run, "run[12]", "--no-report", "--overwrite", "--resume")
+    assert [folder.exists() for folder in left] == [True, False]
+
+
+def test_links_that_lead_nowhere_are_no_runs(run: Run) -> None:
+    Path("a").symlink_to("b")
+    Path("b").symlink_to("a")
+    assert "holds no run" in refused(run, "compare", "a", "images.npz")

@@ -50,6 +50,10 @@ def test_fit_and_predict(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows] == [str(i) for i in range(18)]
 
+    # The source may stand behind options.
+    behind = ["fit", "-k", "2", "--dry-run", "--skip-bad", "shapes.npz", "--out", "other"]
+    assert "--skip-bad" in refused(capsys, *behind)
+
     assert main(["predict", "run", "shapes.npz", "--out", "again"]) == 0
     with Path("again/assignments.csv").open(newline="") as file:
         again = list(csv.DictReader(file))

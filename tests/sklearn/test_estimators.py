@@ -274,3 +274,43 @@ def _key() -> Any:
     import jax
 
     return jax.random.key(0)
+
+
+def test_whole_landmarks_are_not_divided() -> None:
+    rng = np.random.default_rng(0)
+    shapes = rng.integers(0, 255, (12, 10), dtype=np.uint8)
+    model = sklearn.ShapeKMeans(2, registration="none", random_state=0).fit(shapes)
+    assert model.cluster_centers_.max() > 50
+    np.testing.assert_array_equal(model.predict(shapes.astype(int)), model.labels_)
+
+
+def test_errors_name_samples_by_their_places() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.random((12, 64))
+    rows[7] = 0.0
+    with pytest.raises(ValueError, match="index 7"):
+        sklearn.AffineInvariantKMeans(2).fit(rows)
+
+
+@pytest.mark.parametrize("count", [0, None, "2"])
+def test_a_number_of_dimensions_is_checked(count: object) -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="num_dimensions must be"):
+        sklearn.ShapeKMeans(2, num_dimensions=count).fit(rng.random((6, 8)))
+
+
+def test_lists_of_series_of_one_length() -> None:
+    rng = np.random.default_rng(0)
+    series = [rng.random((16, 2)) for _ in range(4)]
+    model = sklearn.SeriesKMeans(2, n_init=1, max_iter=1, random_state=0)
+    assert len(model.fit(series).labels_) == 4
+
+
+def test_distances_that_overflow_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.random((12, 64)).astype(np.float32)
+    model = sklearn.KMeans(2, random_state=0).fit(rows)
+    rows[[3, 5]] *= 1e25
+    for method in (model.predict, model.transform, model.score):
+        with pytest.raises(ValueError, match="finite distance from the samples at index 3, 5"):
+            method(rows)
