@@ -320,7 +320,6 @@ def reload_samples(
         ValueError: If they cannot be read, or are others than those of the run.
     """
     about = run.summary["source"]
-    crc32 = about.get("crc32")
     options = Predict(
         str(run.folder),
         about["source"] if source is None else source,
@@ -339,7 +338,7 @@ def reload_samples(
         raise ValueError(f"{about}; if they are elsewhere now, {_REMEDY}") from error
     same = file_names(dataset.places[1]) == file_names(run.places)
     # Earlier runs do not have it.
-    known = None if isinstance(dataset.samples, ImageSource) else crc32
+    known = None if isinstance(dataset.samples, ImageSource) else about.get("crc32")
     same &= known is None or checksum(dataset.samples) == known
     if not same or not np.array_equal(dataset.indices, run.indices):
         raise ValueError(

@@ -106,7 +106,7 @@ class GradientProblem(AbstractProblem):
 
     References:
         Jamieson and Talwalkar (2016), Non-stochastic best arm identification and hyperparameter
-        optimization, Sec. 2. Ueda et al. (2000), SMEM algorithm for mixture models, Sec. 3.2.
+        optimization, Sec. 2. Ueda et al. (2000), SMEM algorithm for mixture models.
     """
 
     def __init__(
