@@ -69,6 +69,7 @@ def images(value: Any, name: str = "images") -> np.ndarray:
             that are read as they are needed.
     """
     in_memory(value, name)
+    unmasked(value, name)
     array = np.asarray(value)
     if array.ndim == 3:
         array = array[..., None]
@@ -84,6 +85,20 @@ def images(value: Any, name: str = "images") -> np.ndarray:
     array = array.astype(jnp.result_type(float), copy=False)
     _finite(np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1)), name)
     return array
+
+
+def unmasked(value: Any, name: str) -> None:
+    """Refuses NumPy's masked arrays, whose hidden values would count.
+
+    Args:
+        value: Anything.
+        name: The argument's name in messages.
+
+    Raises:
+        ValueError: If something is masked.
+    """
+    if np.ma.is_masked(value):
+        raise ValueError(f"{name} has masked values; give an array without them")
 
 
 def in_memory(value: Any, name: str = "images") -> None:
@@ -194,11 +209,13 @@ def positive(value: Any, name: str, *, least: float | int = 1, strictly: bool = 
         strictly: Whether `least` itself is not allowed.
 
     Raises:
-        ValueError: If it is below, or infinite.
+        ValueError: If it is below, infinite, or larger than any of 64 bits.
     """
     if isinstance(value, Tracer):
         return
     array = np.asarray(value)
+    if array.dtype == object:
+        raise ValueError(f"{name} must be a number that 64 bits hold, not {value}")
     if not np.all(array > least if strictly else array >= least):
         raise ValueError(
             f"{name} must be {'above' if strictly else 'at least'} {least}, not {value}"
@@ -326,6 +343,8 @@ def samples(value: Any, name: str = "samples", *, finite: bool = True) -> Any:
     Raises:
         ValueError: With what is wrong and what would do.
     """
+    for leaf in jax.tree.leaves(value):
+        unmasked(leaf, name)
     array = jax.tree.map(np.asarray, value)
     sample_arrays(jax.tree.leaves(array), name)
     for leaf in jax.tree.leaves(array) if finite else ():
@@ -333,18 +352,25 @@ def samples(value: Any, name: str = "samples", *, finite: bool = True) -> Any:
         _finite(np.flatnonzero(bad), name, "these")
     array = jax.tree.map(lambda leaf: leaf.astype(jnp.result_type(float), copy=False), array)
     for leaf in jax.tree.leaves(array):
-        _warn_of_offset(leaf[:_FIRST_SAMPLES], name)
+        warn_of_offset(leaf[:_FIRST_SAMPLES], name)
     return array
 
 
-def _warn_of_offset(array: np.ndarray, name: str) -> None:
-    """Warns of numbers so far from zero that their own digits are lost in rounding."""
+def warn_of_offset(array: np.ndarray, name: str) -> None:
+    """Warns of numbers so far from zero that their own digits are lost in rounding.
+
+    Args:
+        array: The numbers, as they are computed with.
+        name: The argument's name in messages.
+    """
     rows = np.nan_to_num(array.reshape(len(array), -1).astype(np.float64))
     offset = float(np.sum(np.mean(rows, axis=0) ** 2))
     spread = float(np.sum(np.var(rows, axis=0)))
-    if spread > 0 and float(np.finfo(array.dtype).eps) * math.sqrt(offset / spread) > 1e-2:
+    ratio = math.sqrt(offset / spread) if spread > 0 else 0.0
+    # What varies by double precision's rounding alone is constant.
+    if 1e-2 / np.finfo(array.dtype).eps < ratio < 1e-2 / np.finfo(np.float64).eps:
         warnings.warn(
-            f"{name} lie {math.sqrt(offset / spread):.0f} times as far from zero as from each "
+            f"{name} lie {ratio:.0f} times as far from zero as from each "
             f"other, which loses digits in {array.dtype}; subtract their mean or use float64",
             stacklevel=4,
         )
@@ -369,13 +395,16 @@ def weights(
     """
     if value is None:
         return None
-    array = np.asarray(value, dtype=jnp.result_type(float))
+    unmasked(value, name)
+    dtype = jnp.result_type(float)
+    with np.errstate(over="ignore"):
+        array = np.asarray(value, dtype=dtype)
     if array.shape != (samples,):
         raise ValueError(
             f"{name} must have shape ({samples},), one for each {what}; got {array.shape}"
         )
     if not (np.isfinite(array).all() and (array >= 0).all()):
-        raise ValueError(f"{name} must be finite and at least 0")
+        raise ValueError(f"{name} must be finite and at least 0 (as {dtype})")
     if array.max() < np.finfo(array.dtype).tiny:
         size = "too small" if np.asarray(value).any() else "zero"
         raise ValueError(f"{name} is {size} for all {plural(what)}; give some a weight such as 1")
@@ -400,7 +429,10 @@ def series(value: Any, name: str = "series") -> np.ndarray:
     """
     try:
         if isinstance(value, list | tuple):
-            value = _padded([np.asarray(one, dtype=np.float64) for one in value])
+            if not value:
+                raise TypeError("there are none")
+            value = _padded([filled(one) for one in value])
+        value = filled(value) if np.ma.is_masked(value) else value
         if np.iscomplexobj(value):
             raise TypeError("not complex ones")
         array = np.asarray(value).astype(np.float64, copy=False)
@@ -431,6 +463,18 @@ def series(value: Any, name: str = "series") -> np.ndarray:
             "means, or rescale them"
         )
     return array.astype(dtype)
+
+
+def filled(one: Any) -> np.ndarray:
+    """A series, or several.
+
+    Args:
+        one: Anything array-like.
+
+    Returns:
+        An array of 64 bits, NaN where values are masked.
+    """
+    return np.ma.filled(np.ma.asarray(one, dtype=np.float64), np.nan)
 
 
 def _padded(parts: Sequence[np.ndarray]) -> np.ndarray:
@@ -468,6 +512,7 @@ def landmarks(
             on one line.
     """
     one_of(collinear, ("refuse", "accept"), "collinear")
+    unmasked(value, name)
     try:
         given = np.asarray(value)
     except ValueError as error:

@@ -153,7 +153,6 @@ def _symmetric_sqrt_jvp(primals: tuple, tangents: tuple) -> tuple:
     return root, lyapunov(root, tangents[0])
 
 
-@jax.custom_jvp
 def lyapunov(matrix: Symmetric, right: Float[Array, "dims dims"]) -> Float[Array, "dims dims"]:
     """Solves MX + XM = right, with all derivatives.
 
@@ -164,19 +163,18 @@ def lyapunov(matrix: Symmetric, right: Float[Array, "dims dims"]) -> Float[Array
     Returns:
         X, zero between eigenvectors whose eigenvalues add up to zero, where nothing determines it.
     """
-    values, vectors = symmetric_eigen(matrix)
-    sums = values[:, None] + values[None, :]
-    unique = jnp.abs(sums) > 4 * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
-    rates = jnp.where(unique, 1.0 / jnp.where(unique, sums, 1.0), 0.0)
-    return product(vectors, rates * product(vectors.T, right, vectors), vectors.T)
 
+    def both_sides(x: Array) -> Array:
+        return product(matrix, x) + product(x, matrix)
 
-@lyapunov.defjvp
-def _lyapunov_jvp(primals: tuple, tangents: tuple) -> tuple:
-    (matrix, right), (change, other) = primals, tangents
-    result = lyapunov(matrix, right)
-    moved = product(change, result) + product(result, change)
-    return result, lyapunov(matrix, other - moved)
+    def solve(_: Callable[[Array], Array], given: Array) -> Array:
+        values, vectors = symmetric_eigen(jax.lax.stop_gradient(matrix))
+        sums = values[:, None] + values[None, :]
+        unique = jnp.abs(sums) > 4 * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
+        rates = jnp.where(unique, 1.0 / jnp.where(unique, sums, 1.0), 0.0)
+        return product(vectors, rates * product(vectors.T, given, vectors), vectors.T)
+
+    return jax.lax.custom_linear_solve(both_sides, right, solve, symmetric=True)
 
 
 def symmetric_maximum(matrix: Symmetric, bound: Scalar | float) -> Symmetric:

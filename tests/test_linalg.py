@@ -115,6 +115,9 @@ def test_second_and_third_derivatives_where_eigenvalues_agree(function) -> None:
         expected = (at(zero + step) - 2 * at(zero) + at(zero - step)) / step**2
         np.testing.assert_allclose(second(zero), expected, atol=1e-5)
         np.testing.assert_allclose(jax.jacrev(jax.jacfwd(at))(zero), expected, atol=1e-5)
+        slope = jax.grad(lambda t: jnp.sum(at(t)))
+        for outer in (jax.jacfwd, jax.jacrev):
+            np.testing.assert_allclose(outer(slope)(zero), np.sum(expected), atol=1e-4)
         third = (second(zero + step) - second(zero - step)) / (2 * step)
         np.testing.assert_allclose(jax.jacfwd(second)(zero), third, atol=1e-4)
 

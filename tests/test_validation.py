@@ -1,11 +1,31 @@
 """Checks of numbers that users pass in."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from diffclust import _validation
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        _validation.images,
+        _validation.samples,
+        _validation.landmarks,
+        lambda value: _validation.weights(value, 4),
+    ],
+)
+def test_masked_values_are_refused(check: Callable[[Any], Any]) -> None:
+    with pytest.raises(ValueError, match="has masked values; give an array without them"):
+        check(np.ma.masked_equal(np.arange(4.0 * 5 * 5).reshape(4, 5, 5), 7))
+
+
+def test_a_number_that_64_bits_cannot_hold() -> None:
+    with pytest.raises(ValueError, match="n must be a number that 64 bits hold, not 1000"):
+        _validation.count(10**20, "n")
 
 
 @pytest.mark.parametrize("value", [1, 7, np.int32(3)])

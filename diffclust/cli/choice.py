@@ -32,7 +32,7 @@ from diffclust.models import Result
 from diffclust.progress_bar import ProgressBar
 from diffclust.solvers import PointClusters
 from diffclust.storage import checkpoint
-from diffclust.storage.staging import read_object
+from diffclust.storage.staging import read_object, staged_file
 
 Criterion = Literal["elbow", "eigengap", "evidence"]
 
@@ -145,10 +145,12 @@ class Fitter:
         if self.folder.exists() and not options.resume:
             refuse_unfinished(self.folder, "fits of a sweep", allowed=options.overwrite)
             shutil.rmtree(self.folder)
-        if self.folder.exists() and read_object(self.folder / _METADATA) != about:
-            raise ValueError(f"{shown} holds fits of other samples or settings; remove it")
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / _METADATA).write_text(json.dumps(about), "utf-8")
+        # One that was killed before its first fit may not have described itself.
+        if self.has_fits and read_object(self.folder / _METADATA) != about:
+            raise ValueError(f"{shown} holds fits of other samples or settings; remove it")
+        with staged_file(self.folder / _METADATA, overwrite=True) as file:
+            file.write_text(json.dumps(about), "utf-8")
 
     @property
     def has_fits(self) -> bool:

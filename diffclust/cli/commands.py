@@ -116,11 +116,13 @@ def fit(options: Fit, *, command: str = "fit") -> None:
             if folder is not None:
                 bar.show("writing the report" if not options.no_report else "writing")
                 checkpoint.save(folder / "model", result)
-                about |= {"command": command, "more": processes.describe()}
+                more = {**processes.describe(), "asked": model.settings()}
+                about |= {"command": command, "more": more}
                 summary = write_run(folder, result, dataset, options, **about)
     if states is not None:
-        states.remove()
-        print_summary(options.out, result, dataset, summary)
+        with runs.after_writing(options.out):
+            states.remove()
+            print_summary(options.out, result, dataset, summary)
 
 
 def _fit(
@@ -267,9 +269,10 @@ def predict(options: Predict) -> None:
         }
         about["title"] = f"{dataset.name}, assigned by a model that was fitted before"
         summary = write_run(folder, result, dataset, options, **about)
-    print_summary(options.out, result, dataset, summary)
-    if labels is not None:
-        print(f"labels: in assignments.csv; {note}")
+    with runs.after_writing(options.out):
+        print_summary(options.out, result, dataset, summary)
+        if labels is not None:
+            print(f"labels: in assignments.csv; {note}")
 
 
 def demo(options: Demo) -> None:
@@ -375,6 +378,7 @@ def write_run(
         "settings": result.model.settings(),
         "source": {
             **{name: getattr(options, name) for name in _SOURCE_OPTIONS},
+            "folder": os.getcwd(),
             # Those that were found, where they were not given: new recordings are read like these.
             **(dataset.steps if isinstance(dataset, Recordings) else {}),
             **{name: getattr(options, name, None) for name in _OF_FITS},

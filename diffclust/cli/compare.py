@@ -15,7 +15,7 @@ import numpy as np
 from diffclust import metrics
 from diffclust._renamed import current_settings
 from diffclust.cli.options import Compare
-from diffclust.cli.runs import SavedRun, read_run, write_table
+from diffclust.cli.runs import SavedRun, after_writing, read_run, refuse_read, write_table
 from diffclust.cli.summary import console, text_table
 from diffclust.models import Training
 from diffclust.models.kmeans import AbstractLloydModel
@@ -81,6 +81,7 @@ def compare(options: Compare) -> None:
         )
     comparison = compare_runs([read_run(run) for run in options.runs])
     if options.out is not None:
+        refuse_read(options.out, options.runs)
         with staged_file(options.out, overwrite=options.overwrite) as path:
             if ending == ".html":
                 path.write_text(comparison_page(comparison), "utf-8")
@@ -88,8 +89,11 @@ def compare(options: Compare) -> None:
                 comparison_figure(comparison).savefig(path, format="png", dpi=150)
             else:
                 _write_csv(path, comparison)
-    _print(comparison)
-    if options.out is not None:
+    if options.out is None:
+        _print(comparison)
+        return
+    with after_writing(options.out):
+        _print(comparison)
         print(f"comparison: {plain(options.out)}")
 
 
@@ -127,9 +131,9 @@ def compare_runs(runs: Sequence[SavedRun]) -> Comparison:
 def _positions(run: SavedRun) -> dict[str, int]:
     """The row of each sample by what it is: its file, or its place in its source."""
     if run.column == "path" and all(run.places):
-        return {os.path.realpath(place): row for row, place in enumerate(run.places)}
+        return {os.path.realpath(run.located(place)): row for row, place in enumerate(run.places)}
     source = run.summary["source"]
-    name = source["source"]
+    name = run.located(source["source"])
     name = os.path.realpath(name) if os.path.exists(name) else name
     where = f"{name}\n{source['split']}"
     return {f"{where}\n{index}": row for row, index in enumerate(run.indices.tolist())}

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from diffclust.cli.options import Export, What
-from diffclust.cli.runs import SavedRun, new_folder, read_run, refuse_read, write_table
+from diffclust.cli.runs import (
+    SavedRun,
+    after_writing,
+    new_folder,
+    read_run,
+    refuse_read,
+    write_table,
+)
 from diffclust.cli.samples import reload_samples
 from diffclust.data import Collection, Dataset
 from diffclust.methods import METHODS, plural
@@ -74,18 +81,20 @@ def export(options: Export) -> None:
         raise ValueError("--link is for --what folders; leave it out")
     run, out, replace = read_run(options.run), options.out, options.overwrite
     if ending:
-        refuse_read(out, _sources(run, options.source))
+        refuse_read(out, [str(run.folder), *_sources(run, options.source)])
         target = staged_file(out, overwrite=replace)
     else:
         target = export_folder(run, options.what, out, options.source, overwrite=replace)
     with target as path, ProgressBar() as bar:
         message = write(_Export(path, ending, run, options, bar))
-    print(f"{message}: {plain(options.out)}")
+    with after_writing(options.out):
+        print(f"{message}: {plain(options.out)}")
 
 
 def _sources(run: SavedRun, source: str | None) -> list[str]:
     """Where the samples of a run were, and are, which must not be replaced."""
-    return [path for path in (run.summary["source"]["source"], source) if path is not None]
+    of_run = run.located(run.summary["source"]["source"])
+    return [of_run] if source is None else [of_run, source]
 
 
 @contextlib.contextmanager
@@ -274,7 +283,8 @@ def _prototypes(job: _Export) -> str:
 def _folders(job: _Export) -> str:
     """The images themselves in a folder for each cluster; as PNG files where they are no files."""
     run, source, link = job.run, job.options.source, job.options.link
-    files = [Path(place) for place in run.places if place] if run.column == "path" else []
+    places = filter(None, run.places) if run.column == "path" else ()
+    files = [Path(run.located(place)) for place in places]
     if source is not None or not files:
         dataset = reload_samples(run, run.result(), source, job.bar)
         if not isinstance(dataset, Dataset):

@@ -23,21 +23,35 @@ import numpy as np
 from diffclust._version import __version__
 from diffclust.cli.options import Fit
 from diffclust.data import Collection
+from diffclust.data.source import is_name
 from diffclust.estimate.measure import peak_bytes
 from diffclust.image_source import Images, ImageSource
+from diffclust.methods import METHODS
 from diffclust.models import AbstractModel, Result
 from diffclust.solvers import Assignment
 from diffclust.storage import checkpoint
 from diffclust.storage.snapshots import SnapshotFolder, locked
-from diffclust.storage.staging import check_target, read_object, staged
+from diffclust.storage.staging import check_target, read_object, refuse_patterns, staged
 
 _FROM_FIRST = ("rate", "seconds")
 """Options that are taken from the first recording where they are not given."""
 
 _SUMMARY, _ASSIGNMENTS = "summary.json", "assignments.csv"
 
-_NEEDED = ("n", "k", "loss", "seconds", "status", "seed", "settings", "source")
-"""What the summary of every run has."""
+_NEEDED: dict[str, type | tuple[type, ...]] = {
+    "n": int,
+    "k": int,
+    "loss": (int, float),
+    "seconds": (int, float),
+    "status": str,
+    "seed": int,
+    "settings": dict,
+    "source": dict,
+}
+"""What the summary of every run has, and its types."""
+
+_NEEDED_OF_SOURCE = ("source", "split", "limit", "sample_shape", "skipped")
+"""What it says of every source."""
 
 
 @contextlib.contextmanager
@@ -99,7 +113,25 @@ def new_run(
     """
     kind = "run" if command is None else f"run of 'diffclust {command}'"
     is_one = functools.partial(is_run, command=command)
+    refuse_patterns(out)
     return new_folder(out, kind, is_one, inputs, overwrite=overwrite)
+
+
+@contextlib.contextmanager
+def after_writing(out: str) -> Iterator[None]:
+    """What is done once everything is written, which an interruption in the block says.
+
+    Args:
+        out: Path of what was written.
+
+    Yields:
+        Nothing.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        interrupt.args = (f"{out!r} is written",)
+        raise
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
@@ -224,6 +256,18 @@ class SavedRun:
         """K."""
         return int(self.summary["k"])
 
+    def located(self, path: str) -> str:
+        """A path of a source or a sample, which may have been given from another folder.
+
+        Args:
+            path: The path, as it was given to the run.
+
+        Returns:
+            Where it is now: where it was then, if there is still something.
+        """
+        found = os.path.join(self.summary["source"].get("folder", ""), path)
+        return found if os.path.exists(found) and not is_name(path) else path
+
     def result(self) -> Result:
         """The model, fitted to the samples of this run or to those of another.
 
@@ -273,8 +317,7 @@ def read_run(path: str) -> SavedRun:
             f"{path!r} holds no run; give a folder that 'diffclust fit' or predict wrote"
         )
     try:
-        if missing := [name for name in _NEEDED if name not in summary]:
-            raise ValueError(f"{_SUMMARY} lacks {missing[0]!r}")
+        _check_summary(summary)
         table = folder / _ASSIGNMENTS
         with table.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
             header, *rows = csv.reader(file)
@@ -285,10 +328,24 @@ def read_run(path: str) -> SavedRun:
         kinds = (np.int32, np.float64, np.float64)
         arrays = (np.array(n).astype(kind) for n, kind in zip(numbers[:3], kinds, strict=True))
         positions = np.array(indices).astype(np.int64)
-        return SavedRun(folder, summary, column, positions, places, *arrays)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, csv.Error) as error:
+        run = SavedRun(folder, summary, column, positions, places, *arrays)
+        if not ((run.clusters >= 0) & (run.clusters < run.num_clusters)).all():
+            raise ValueError(f"clusters beyond {run.num_clusters - 1}")
+        return run
+    except (OSError, ValueError, TypeError, IndexError, OverflowError, csv.Error) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"the run in {path!r} is damaged ({reason}); make it again") from error
+
+
+def _check_summary(summary: Mapping[str, Any]) -> None:
+    """Refuses a summary in which something is missing or of another type."""
+    for name, kind in _NEEDED.items():
+        if not isinstance(summary.get(name), kind):
+            raise ValueError(f"{_SUMMARY} has no valid {name!r}")
+    if missing := [name for name in _NEEDED_OF_SOURCE if name not in summary["source"]]:
+        raise ValueError(f"{_SUMMARY} lacks the source's {missing[0]!r}")
+    if summary["method"] not in METHODS or not isinstance(summary.get("model", ""), str):
+        raise ValueError(f"{_SUMMARY} names no known method or model")
 
 
 def partial_folder(out: Path) -> Path:
@@ -381,6 +438,11 @@ class SavedStates:
         found = {**summary, **summary.get("settings", {}), **source}
         # What was not given may have been chosen by the fit.
         settings = {n: v for n, v in self._model.settings().items() if v not in (None, "auto")}
+        if "asked" in summary:
+            settings = self._model.settings()
+            # A mask is compared by its file.
+            settings = {name: value for name, value in settings.items() if name not in source}
+            found |= {name: summary["asked"].get(name) for name in settings}
         given = {"method", "seed", *source} - {
             n for n in _FROM_FIRST if vars(options).get(n) is None
         }
@@ -389,6 +451,9 @@ class SavedStates:
         refuse_other(shown, found, asked)
         if (command := summary.get("command", "fit")) not in ("fit", "demo", "align"):
             raise ValueError(f"{shown} holds what {command} wrote; give another folder")
+        for part in ("model", _ASSIGNMENTS):
+            if not (self._out / part).exists():
+                raise ValueError(f"the run in {shown} lacks {part!r}; make it again by --overwrite")
         written = (self._out / _SUMMARY).stat().st_mtime
         if any(path.stat().st_mtime > written for path in self._states()):
             raise ValueError(

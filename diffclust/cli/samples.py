@@ -322,7 +322,7 @@ def reload_samples(
     about = run.summary["source"]
     options = Predict(
         str(run.folder),
-        about["source"] if source is None else source,
+        run.located(about["source"]) if source is None else source,
         "",
         split=about["split"],
         limit=about["limit"],

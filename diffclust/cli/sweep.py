@@ -25,6 +25,7 @@ from diffclust.cli.commands import (
 )
 from diffclust.cli.options import HAVING_GRIDS, Fit, Sweep, parse_grid
 from diffclust.cli.runs import (
+    after_writing,
     environment,
     is_run,
     new_run,
@@ -181,12 +182,13 @@ def sweep(options: Sweep) -> None:
             raise
     try:
         shutil.rmtree(fitter.folder)
-        if options.resume:
+        if options.resume or replace:
             remove_staged(out.absolute())
     except KeyboardInterrupt as interrupt:
         interrupt.args = (f"{options.out} is complete; --resume removes what is beside it",)
         raise
-    _print(options, choice)
+    with after_writing(options.out):
+        _print(options, choice)
 
 
 def _asked(options: Sweep) -> dict[str, Any]:

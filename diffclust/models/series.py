@@ -84,7 +84,9 @@ class SeriesKMeans(SeriesSettings, AbstractLloydModel):
         if self.standardise:
             mean = np.nanmean(series, axis=1, keepdims=True)
             deviation = np.nanstd(series, axis=1, keepdims=True)
-            series = (series - mean) / np.where(deviation > 0, deviation, 1.0)
+            # What is constant varies by rounding alone.
+            varies = deviation > 16 * np.finfo(series.dtype).eps * np.abs(mean)
+            series = (series - mean) * varies / np.where(varies, deviation, 1.0)
         if self.representation == "values":
             return series
         # Central differences: there are as many as values.

@@ -38,9 +38,9 @@ _LARGEST_SEED = 2**31 - 1
 
 
 def _of_one_length(series: Any) -> Any:
-    """Series, those of unequal lengths filled up with NaN."""
+    """Series, those of unequal lengths filled up with NaN, which also stands for masked values."""
     if not isinstance(series, list | tuple):
-        return series
+        return _validation.filled(series) if np.ma.is_masked(series) else series
     shapes = set(map(np.shape, series))
     apart = len(shapes) > 1 or any(len(shape) > 1 for shape in shapes)
     return _validation.series(series, "X") if apart else series
@@ -141,6 +141,8 @@ class Clusterer(ClusterMixin, BaseEstimator):
         if self._method.sample_kind == "series":
             needed["ensure_all_finite"] = "allow-nan"
             X = _of_one_length(X)
+        else:
+            _validation.unmasked(X, "X")
         is_array = isinstance(X, np.ndarray | jax.Array)
         is_of_bytes = self._method.sample_kind == "image" and np.asarray(X).dtype == np.uint8
         if is_array and X.ndim > 2:

@@ -20,6 +20,7 @@ from diffclust.solvers.assign import SoftAssignment, assign_softly
 from diffclust.solvers.base import Memory
 from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, static_fields
 from diffclust.solvers.gradient import (
+    BEYOND_CHANCE,
     TRIALS,
     BatchOrder,
     GradientEM,
@@ -165,7 +166,7 @@ class GradientProblem(AbstractProblem):
         while (until := self._until(fit)) is not None and fit.run.state is not None:
             if int(fit.run.state.step) < until:
                 break
-            fit = self._next_in_race(fit, self._score(data, fit.run, key))
+            fit = self._next_in_race(data, fit, key)
         return _state(fit)
 
     def _until(self, fit: GradientFit) -> int | None:
@@ -173,11 +174,16 @@ class GradientProblem(AbstractProblem):
         race = self.plan.race
         return race[fit.round] if fit.round < len(race) else fit.run.until
 
-    def _next_in_race(self, fit: GradientFit, score: float) -> GradientFit:
+    def _next_in_race(self, data: Data, fit: GradientFit, key: Key) -> GradientFit:
         """The run whose turn it is; where all have come to the same step, the better half of them.
 
-        A run in its turn is the one in progress; the others wait.
+        A run in its turn is the one in progress; the others wait. Of moves on trial the best one
+        goes on beside the run as it was.
         """
+        losses, weight = self._losses(data, fit.run, key)
+        score = float(np.average(losses, weights=weight))
+        # NaN comes last; it would not equal itself.
+        score = score if np.isfinite(score) else np.finfo(np.float64).max
         runs = [*fit.waiting, replace(fit.run, score=score)]
         in_race = fit.round < len(self.plan.race)
         if in_race and fit.round == 0 and len(runs) < self.plan.num_starts:
@@ -186,19 +192,32 @@ class GradientProblem(AbstractProblem):
             runs.sort(key=lambda run: (run.score, run.start))
             half = runs[: math.ceil(len(runs) / 2)]
             until = None
-            if fit.run.until is not None and len(half) > 1:
-                until = fit.run.until + self.plan.trial[1] - self.plan.trial[0]
+            if fit.run.until is not None:
+                # The run as it was stays until a move is better than that beyond chance.
+                as_it_was = min(runs, key=lambda run: run.moves)
+                best = next(run for run in runs if run is not as_it_was)
+                if len(runs) > 2:
+                    half = [run for run in runs if run is best or run is as_it_was]
+                    until = fit.run.until + self.plan.trial[1] - self.plan.trial[0]
+                else:
+                    half = [best if self._is_better(data, best, as_it_was, key) else as_it_was]
             runs = [replace(run, score=None, until=until) for run in half]
             fit = replace(fit, round=fit.round + in_race)
         return replace(fit, run=runs[0], waiting=tuple(runs[1:]))
 
-    def _score(self, data: Data, run: GradientRun, key: Key) -> float:
-        """The mean loss of the samples by which the runs of a race are compared."""
+    def _losses(self, data: Data, run: GradientRun, key: Key) -> tuple[np.ndarray, np.ndarray]:
+        """The losses of the samples by which runs are compared, and their weights."""
         assert run.state is not None
-        some = _evaluation_batch(data, self.plan, run.memory, key, 0)
-        loss = float(_mean_loss(self._solver(run.phase), run.state.learned, *some))
-        # NaN comes last; it would not equal itself.
-        return loss if np.isfinite(loss) else np.finfo(np.float64).max
+        batch, past = _evaluation_batch(data, self.plan, run.memory, key, 0)
+        losses = _losses(self._solver(run.phase), run.state.learned, batch, past)
+        return np.asarray(losses, np.float64), np.asarray(batch.weight, np.float64)
+
+    def _is_better(self, data: Data, run: GradientRun, than: GradientRun, key: Key) -> bool:
+        """Whether a run's mean loss is less than that of another beyond chance."""
+        (one, weight), (other, _) = (self._losses(data, each, key) for each in (run, than))
+        share, gain = weight / weight.sum(), other - one
+        mean = float(share @ gain)
+        return mean > BEYOND_CHANCE * math.sqrt(float(share**2 @ (gain - mean) ** 2))
 
     def _solver(self, phase: int) -> GradientEM:
         return self.solvers[self.plan.phases[min(phase, len(self.plan.phases) - 1)].solver]
@@ -372,10 +391,9 @@ def _evaluation_batch(
 
 
 @eqx.filter_jit
-def _mean_loss(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory | None) -> Array:
+def _losses(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory | None) -> Array:
     alignment = solver.assign(learned, batch.samples, memory)
-    losses = solver.reduction_of(learned)(alignment.energy)
-    return jnp.dot(losses, batch.weight) / jnp.sum(batch.weight)
+    return solver.reduction_of(learned)(alignment.energy)
 
 
 def _window_loss(state: GradientState, fit: GradientFit) -> tuple[float, tuple[float, ...]]:

@@ -182,6 +182,7 @@ def kmeans(
     _validation.positive(num_restarts, "num_restarts")
     weight = _validation.weights(weight, len(points), "weight", "point")
     working = np.asarray(points, jnp.result_type(float))
+    _validation.warn_of_offset(working[:10_000], "points")
     weighted = working if weight is None else working[weight > 0]
     different = _different(weighted, num_clusters + 1)
     if len(different) <= num_clusters:

@@ -20,7 +20,7 @@ from diffclust.models.base import AbstractSettings, shape_of
 from diffclust.parallel.processes import saving_alone
 from diffclust.solvers import Assignment, Outcome, Status
 from diffclust.storage.arrays import checksum, leaf_name, named_leaves
-from diffclust.storage.staging import check_target, staged
+from diffclust.storage.staging import check_target, refuse_patterns, staged
 
 FORMAT = 2
 """To be raised when this version could no longer read what the next one writes."""
@@ -51,11 +51,12 @@ def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
         overwrite: Whether a result that is saved there already is replaced.
 
     Raises:
-        ValueError: If something else is there.
+        ValueError: If something else is there, or the path has `[`, `*` or a backslash in it.
         OSError: If the folder cannot be written.
     """
     import orbax.checkpoint as ocp
 
+    refuse_patterns(path)
     target = check_target(
         path,
         kind="model",

@@ -37,7 +37,7 @@ from diffclust.parallel.processes import (
 from diffclust.solvers.driver import STATE_FORMAT
 from diffclust.solvers.result import FitError
 from diffclust.storage.arrays import checksum, leaf_name, like_leaf, named_leaves
-from diffclust.storage.staging import read_object, staged_file
+from diffclust.storage.staging import read_object, refuse_patterns, staged_file
 
 _RUN_FILE, _LOCK = "snapshots.json", "lock"
 
@@ -111,13 +111,15 @@ class SnapshotFolder:
 
         Raises:
             ValueError: If another fit uses the folder, if it holds snapshots of another fit or of
-                an older format, or if none would be kept.
+                an older format, if none would be kept, or if its path has `[`, `*` or a
+                backslash in it.
             OSError: If it cannot be read or written.
         """
         if max_to_keep < 1:
             raise ValueError(
                 f"max_to_keep must be at least 1, not {max_to_keep}; 2 outlive a damaged one"
             )
+        refuse_patterns(path)
         self._path = Path(path).absolute()
         self._every, self._last_time = every, time.monotonic()
         self._log = log

@@ -105,6 +105,23 @@ def check_target(
     return target
 
 
+def refuse_patterns(path: str | Path) -> None:
+    """Refuses a path that orbax would take for a pattern, so that it could not read what it wrote.
+
+    Args:
+        path: A folder that arrays are to be saved in, or below.
+
+    Raises:
+        ValueError: If the path, from the root on, has one of those characters.
+    """
+    special = {"[", "*"} | ({"\\"} if os.sep == "/" else set())
+    if found := sorted(special & {*os.path.abspath(path)}):
+        raise ValueError(
+            f"nothing can be saved in {str(path)!r}, as the path of that folder has {found[0]} in "
+            "it; give another folder"
+        )
+
+
 @contextlib.contextmanager
 def staged(target: Path, *, replace: bool) -> Iterator[Path]:
     """A temporary folder that takes the target's place when the block ends.
@@ -178,7 +195,12 @@ def staged_file(path: str | Path, *, overwrite: bool) -> Iterator[Path]:
     written = target.with_name(f".{target.stem}.{secrets.token_hex(4)}{target.suffix}")
     make = functools.partial(target.parent.mkdir, parents=True, exist_ok=True)
     with _cleanup(target, make, functools.partial(written.unlink, missing_ok=True)):
-        yield written
+        try:
+            yield written
+        except OSError as error:
+            if error.filename in (written, str(written)):
+                error.filename = str(target)  # the reader knows no other
+            raise
         written.replace(target)
 
 

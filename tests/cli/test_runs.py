@@ -150,7 +150,8 @@ def test_runs_are_compared(run: Run) -> None:
 
 def test_runs_of_other_samples_have_no_agreement(run: Run) -> None:
     np.savez("other.npz", x=squares(COUNT), y=np.arange(COUNT) % 3)
-    fitted(run, "[b]one")
+    fitted(run, "one")
+    Path("one").rename("[b]one")
     fitted(run, "two", source="other.npz")
     status, out, _ = run("compare", "[b]one", "two")
     assert status == 0
@@ -522,7 +523,38 @@ def test_what_a_damaged_summary_lacks_is_named(run: Run) -> None:
     file = Path("whole", "summary.json")
     summary = json.loads(file.read_text())
     file.write_text(json.dumps({"method": summary["method"], "n": summary["n"]}))
-    assert "damaged (summary.json lacks 'k')" in refused(run, "review", "whole")
+    assert "damaged (summary.json has no valid 'k')" in refused(run, "review", "whole")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("k", None),
+        ("source", {}),
+        ("source", []),
+        ("settings", None),
+        ("loss", None),
+        ("method", "none"),
+        ("model", 5),
+    ],
+)
+def test_a_summary_that_was_edited_is_damaged(run: Run, name: str, value: object) -> None:
+    fitted(run, "whole", "--no-report")
+    file = Path("whole", "summary.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {name: value}))
+    export = ("export", "whole", "--what", "folders", "--out", "out")
+    assert "the run in 'whole' is damaged" in refused(run, *export)
+
+
+@pytest.mark.parametrize("edited", ["3,,99,", "99999999999999999999,,0,"])
+def test_a_table_that_was_edited_is_damaged(run: Run, edited: str) -> None:
+    fitted(run, "whole", "--no-report")
+    file = Path("whole", "assignments.csv")
+    lines = file.read_text().splitlines()
+    lines[4] = edited + lines[4].split(",", 3)[3]
+    file.write_text("\n".join(lines) + "\n")
+    export = ("export", "whole", "--what", "folders", "--out", "out")
+    assert "the run in 'whole' is damaged" in refused(run, *export)
 
 
 def test_a_sweep_of_too_few_weights_leaves_nothing(run: Run) -> None:
@@ -635,11 +667,11 @@ def test_a_fit_without_the_mask_of_the_finished_one_is_another(run: Run) -> None
 
 
 def test_staged_folders_of_others_are_left_alone(run: Run) -> None:
-    left = [Path(f".{name}.0123abcd.tmp") for name in ("run1", "run[12]")]
+    left = [Path(f".{name}.0123abcd.tmp") for name in ("run1", "run")]
     for folder in left:
         folder.mkdir()
-    fitted(run, "run[12]", "--no-report")
-    fitted(run, "run[12]", "--no-report", "--overwrite", "--resume")
+    fitted(run, "run", "--no-report")
+    fitted(run, "run", "--no-report", "--overwrite", "--resume")
     assert [folder.exists() for folder in left] == [True, False]
 
 
@@ -647,3 +679,85 @@ def test_links_that_lead_nowhere_are_no_runs(run: Run) -> None:
     Path("a").symlink_to("b")
     Path("b").symlink_to("a")
     assert "holds no run" in refused(run, "compare", "a", "images.npz")
+
+
+@pytest.mark.parametrize("out", ["run [1]", "back\\slash", "a**b", "of [1]/run"])
+def test_a_path_that_nothing_can_be_read_from_is_refused(run: Run, out: str) -> None:
+    fit = ("fit", "images.npz", "-k", "3", *QUICK, "--no-report", "--out", out)
+    assert "nothing can be saved in" in refused(run, *fit)
+    sweep = ("sweep", "images.npz", "-k", "2-3", *QUICK, "--out", out)
+    assert "nothing can be saved in" in refused(run, *sweep)
+
+
+def test_a_relative_source_is_that_of_the_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, images in (("a", squares(COUNT)), ("b", squares(COUNT)[::-1])):
+        Path(name).mkdir()
+        monkeypatch.chdir(name)
+        Path("photos").mkdir()
+        for number, image in enumerate(images):
+            Image.fromarray(image).save(f"photos/{number:02}.png")
+        fitted(run, "run", "--no-report", source="photos")
+        monkeypatch.chdir("..")
+    assert compare_runs([read_run("a/run"), read_run("b/run")]).shared[0, 1] == 0
+    monkeypatch.chdir("b")
+    sort = ("export", "../a/run", "--what", "folders", "--out")
+    assert run(*sort, "sorted")[0] == 0
+    for file in Path("sorted").rglob("*.png"):
+        assert file.read_bytes() == Path("..", "a", "photos", file.name).read_bytes()
+    # Moved together, they are found from where one is.
+    monkeypatch.chdir("..")
+    Path("a").rename("c")
+    monkeypatch.chdir("c")
+    assert run("export", "run", "--what", "folders", "--out", "sorted")[0] == 0
+
+
+def test_no_file_of_a_run_that_is_read_is_replaced(run: Run) -> None:
+    for name in ("one", "two"):
+        fitted(run, name, "--no-report")
+    compare = ("compare", "one", "two", "--out", "one/assignments.csv", "--overwrite")
+    assert "is read; give another path" in refused(run, *compare)
+    export = ("export", "one", "--what", "assignments", "--out", "one/assignments.csv")
+    assert "is read; give another path" in refused(run, *export, "--overwrite")
+
+
+def test_an_interruption_after_all_is_written_says_so(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("diffclust.cli.commands.print_summary", interrupted)
+        fit = ("fit", "images.npz", "-k", "3", *QUICK, "--no-report", "--out", "run")
+        assert run(*fit) == (130, "", "error: interrupted; 'run' is written\n")
+        predict = ("predict", "run", "images.npz", "--no-report", "--out", "more")
+        assert run(*predict) == (130, "", "error: interrupted; 'more' is written\n")
+    monkeypatch.setattr("diffclust.cli.compare._print", interrupted)
+    compare = run("compare", "run", "more", "--out", "c.csv")
+    assert compare == (130, "", "error: interrupted; 'c.csv' is written\n")
+
+
+def test_a_finished_run_of_another_setting_is_another_though_it_is_the_default(run: Run) -> None:
+    pssc = ("--method", "scattering-kmeans", "--maps", "0", "--no-report")
+    fit = ("fit", "images.npz", "-k", "3", *pssc, "--out", "run")
+    assert run(*fit, "--contrast", "none")[0] == 0
+    assert run(*fit, "--contrast", "none", "--resume")[0] == 0
+    assert "whose contrast is 'none', not" in refused(run, *fit, "--resume")
+    Path("run", "assignments.csv").unlink()
+    error = refused(run, *fit, "--contrast", "none", "--resume")
+    assert "the run in 'run' lacks 'assignments.csv'" in error
+
+
+def test_a_sweep_that_was_killed_before_its_first_fit_goes_on(run: Run) -> None:
+    left = partial_folder(Path("swept").absolute())
+    left.mkdir()
+    (left / "about.json").touch()
+    sweep = ("sweep", "images.npz", "-k", "2-3", *QUICK, "--out", "swept", "--resume")
+    assert run(*sweep)[0] == 0
+
+
+def test_numbers_that_64_bits_cannot_hold_are_refused(run: Run) -> None:
+    huge = str(10**20)
+    fit = ("fit", "images.npz", *QUICK, "--no-report", "--out", "run")
+    assert "-k must be a number that 64 bits hold" in refused(run, *fit, "-k", huge)
+    assert "chunk_size must be" in refused(run, *fit, "-k", "2", "--chunk-size", huge)

@@ -79,6 +79,12 @@ def test_bad_input_is_named(x: np.ndarray, clusters: int, message: str, key) -> 
         kmeans(x, clusters, key=key)
 
 
+def test_points_far_from_zero_are_warned_of(key) -> None:
+    points = np.arange(30.0)[:, None] % 3 + 1e7
+    with pytest.warns(UserWarning, match="points lie .* times as far from zero"):
+        kmeans(points, 3, key=key)
+
+
 @BY_EITHER
 def test_weights_are_scikit_learns(
     bound: str, value: int, monkeypatch: pytest.MonkeyPatch, key

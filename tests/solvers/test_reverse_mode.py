@@ -18,6 +18,7 @@ from diffclust.energies import (
     AbstractAdaptiveReduction,
     AbstractReduction,
     Entropic,
+    HardMinimum,
     TransformedDistance,
 )
 from diffclust.methods import METHODS
@@ -235,6 +236,27 @@ def test_second_derivatives_where_nothing_is_searched_for() -> None:
         result.append(jax.hessian(loss)(jnp.asarray(0.2)))
     assert abs(result[1]) > 1.0
     np.testing.assert_allclose(*result, rtol=1e-4)
+
+
+@pytest.mark.parametrize("reduction", [HardMinimum(), Entropic(1.5)])
+def test_second_derivatives_through_passes(reduction: AbstractReduction) -> None:
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        centres = 3 * np.eye(3)[np.arange(12) % 3][:, None, None, :]
+        samples = jnp.asarray(rng.normal(size=(12, 1, 1, 3)) + centres)
+        lloyd = Lloyd(TransformedDistance(Identity()), NoAlignment(), reduction=reduction)
+
+        def loss(weight: Array) -> Array:
+            start = clusters_of(lloyd, samples[:3], ())
+            given = {"num_clusters": 3, "max_passes": 2, "fixed": True}
+            return compiled_lloyd(lloyd, Batch(samples, weight), start, **given).loss
+
+        weight, direction = (jnp.asarray(rng.uniform(0.2, 2.0, 12)) for _ in range(2))
+        slope = jax.jit(jax.grad(loss))
+        change = slope(weight + 1e-5 * direction) - slope(weight - 1e-5 * direction)
+        actual = jax.jit(jax.hessian(loss))(weight) @ direction
+        np.testing.assert_allclose(actual, change / 2e-5, atol=1e-7)
+    assert np.abs(actual).max() > 0.1
 
 
 class Biased(AbstractReduction):

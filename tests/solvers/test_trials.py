@@ -34,7 +34,7 @@ def watched() -> tuple[Outcome, list[dict[str, Any]]]:
     return tried(states), [about["position"] for about in states.reported]
 
 
-def test_the_better_half_goes_on_until_one_is_left(
+def test_the_best_move_goes_on_beside_the_run_as_it_was(
     watched: tuple[Outcome, list[dict[str, Any]]],
 ) -> None:
     positions = watched[1]
@@ -64,15 +64,19 @@ def test_broken_off_it_goes_on_bit_for_bit(watched: tuple[Outcome, list[dict[str
     assert_same(chained(tried, 5)[0], watched[0])
 
 
-def test_a_move_that_wins_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    # None is made at once.
-    def none_at_once(*args: Any, most: int) -> list[tuple[int, int]]:
-        return best_pairs(*args, most=most) if most > 1 else []
+def none_at_once(*args: Any, most: int) -> list[tuple[int, int]]:
+    return best_pairs(*args, most=most) if most > 1 else []
 
+
+def test_a_move_that_wins_beyond_chance_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradient_problem, "best_pairs", none_at_once)
     with_trials = tried(None)
+    with monkeypatch.context() as patch:
+        patch.setattr(gradient_problem, "BEYOND_CHANCE", np.inf)
+        never = tried(None)
     monkeypatch.setattr(gradient_problem, "TRIALS", 0)
     without = tried(None)
+    assert_same(never, without)
     assert with_trials.figures["moves"] >= 1 > without.figures["moves"]
     assert with_trials.loss < without.loss
 
