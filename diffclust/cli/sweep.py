@@ -25,7 +25,6 @@ from diffclust.cli.commands import (
 )
 from diffclust.cli.options import HAVING_GRIDS, Fit, Sweep, parse_grid
 from diffclust.cli.runs import (
-    after_writing,
     environment,
     is_run,
     new_run,
@@ -184,11 +183,10 @@ def sweep(options: Sweep) -> None:
         shutil.rmtree(fitter.folder)
         if options.resume or replace:
             remove_staged(out.absolute())
+        _print(options, choice)
     except KeyboardInterrupt as interrupt:
         interrupt.args = (f"{options.out} is complete; --resume removes what is beside it",)
         raise
-    with after_writing(options.out):
-        _print(options, choice)
 
 
 def _asked(options: Sweep) -> dict[str, Any]:

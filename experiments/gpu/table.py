@@ -31,8 +31,16 @@ METHODS: dict[str, tuple[str, str, str]] = {
     "di-kmeans-60000": ("DI K-means, 60,000", "103 s a pass of 70,000", "92.5"),
     "ai-kmeans-60000": ("AI K-means, 60,000", DASH, "75.3"),
     "kmeans-60000": ("K-means, 60,000", DASH, "53.5"),
-    "dti-kmeans": ("DTI K-means, 7,000 steps and 1,500 of trials", DASH, "97.3 ± 0.1, least loss 97.2"),
-    "dti-gmm": ("DTI mixture, 7,000 steps and 1,500 of trials", DASH, "95.9 ± 3.9, least loss 97.1"),
+    "dti-kmeans": (
+        "DTI K-means, 7,000 steps and 1,500 of trials",
+        DASH,
+        "97.3 ± 0.1, least loss 97.2",
+    ),
+    "dti-gmm": (
+        "DTI mixture, 7,000 steps and 1,500 of trials",
+        DASH,
+        "95.9 ± 3.9, least loss 97.1",
+    ),
     "dti-kmeans-authors-steps": (
         "DTI K-means, the authors' 21,880 steps",
         DASH,
