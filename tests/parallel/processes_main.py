@@ -43,7 +43,8 @@ TRAINING = Training(steps=(6, 6, 2), batch_size=12)
 CASES: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
     "kmeans": lambda: (KMeans(3, num_restarts=1), {"chunk_size": 5, "weighted": True}),
     "gmm": lambda: (
-        GaussianMixture(3, training=Training(steps=(8, 4), batch_size=12)),
+        # Long enough for moves on trial.
+        GaussianMixture(3, training=Training(steps=(60, 6), batch_size=12, refill_every=2)),
         {"weighted": True},
     ),
     "shape-kmeans": lambda: (
