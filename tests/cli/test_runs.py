@@ -738,13 +738,12 @@ def test_an_interruption_after_all_is_written_says_so(
 
 
 def test_a_finished_run_of_another_setting_is_another_though_it_is_the_default(run: Run) -> None:
-    pssc = ("--method", "scattering-kmeans", "--maps", "0", "--no-report")
-    fit = ("fit", "images.npz", "-k", "3", *pssc, "--out", "run")
-    assert run(*fit, "--contrast", "none")[0] == 0
-    assert run(*fit, "--contrast", "none", "--resume")[0] == 0
-    assert "whose contrast is 'none', not" in refused(run, *fit, "--resume")
+    fit = ("fit", "images.npz", "-k", "3", *QUICK, "--no-report", "--out", "run")
+    assert run(*fit, "--ground", "dark")[0] == 0
+    assert run(*fit, "--ground", "dark", "--resume")[0] == 0
+    assert "whose ground is 'dark', not" in refused(run, *fit, "--resume")
     Path("run", "assignments.csv").unlink()
-    error = refused(run, *fit, "--contrast", "none", "--resume")
+    error = refused(run, *fit, "--ground", "dark", "--resume")
     assert "the run in 'run' lacks 'assignments.csv'" in error
 
 
