@@ -209,7 +209,7 @@ def positive(value: Any, name: str, *, least: float | int = 1, strictly: bool = 
         strictly: Whether `least` itself is not allowed.
 
     Raises:
-        ValueError: If it is below, infinite, or larger than any of 64 bits.
+        ValueError: If it is below, infinite, or an integer that 64 bits do not hold.
     """
     if isinstance(value, Tracer):
         return

@@ -474,7 +474,7 @@ class Phase:
 TRIALS = 3
 """Moves that are tried at once."""
 
-BEYOND_CHANCE = 2.0
+Z_THRESHOLD = 2.0
 """Standard errors by which a move that was tried must have lowered the mean loss."""
 
 

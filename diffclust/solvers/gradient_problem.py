@@ -20,8 +20,8 @@ from diffclust.solvers.assign import SoftAssignment, assign_softly
 from diffclust.solvers.base import Memory
 from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, static_fields
 from diffclust.solvers.gradient import (
-    BEYOND_CHANCE,
     TRIALS,
+    Z_THRESHOLD,
     BatchOrder,
     GradientEM,
     GradientPlan,
@@ -193,14 +193,14 @@ class GradientProblem(AbstractProblem):
             half = runs[: math.ceil(len(runs) / 2)]
             until = None
             if fit.run.until is not None:
-                # The run as it was stays until a move is better than that beyond chance.
-                as_it_was = min(runs, key=lambda run: run.moves)
-                best = next(run for run in runs if run is not as_it_was)
+                # It stays until a move is better beyond chance.
+                incumbent = min(runs, key=lambda run: run.moves)
+                best = next(run for run in runs if run is not incumbent)
                 if len(runs) > 2:
-                    half = [run for run in runs if run is best or run is as_it_was]
+                    half = [run for run in runs if run is best or run is incumbent]
                     until = fit.run.until + self.plan.trial[1] - self.plan.trial[0]
                 else:
-                    half = [best if self._is_better(data, best, as_it_was, key) else as_it_was]
+                    half = [best if self._is_better(data, best, incumbent, key) else incumbent]
             runs = [replace(run, score=None, until=until) for run in half]
             fit = replace(fit, round=fit.round + in_race)
         return replace(fit, run=runs[0], waiting=tuple(runs[1:]))
@@ -209,7 +209,7 @@ class GradientProblem(AbstractProblem):
         """The losses of the samples by which runs are compared, and their weights."""
         assert run.state is not None
         batch, past = _evaluation_batch(data, self.plan, run.memory, key, 0)
-        losses = _losses(self._solver(run.phase), run.state.learned, batch, past)
+        losses = _sample_losses(self._solver(run.phase), run.state.learned, batch, past)
         return np.asarray(losses, np.float64), np.asarray(batch.weight, np.float64)
 
     def _is_better(self, data: Data, run: GradientRun, than: GradientRun, key: Key) -> bool:
@@ -217,7 +217,7 @@ class GradientProblem(AbstractProblem):
         (one, weight), (other, _) = (self._losses(data, each, key) for each in (run, than))
         share, gain = weight / weight.sum(), other - one
         mean = float(share @ gain)
-        return mean > BEYOND_CHANCE * math.sqrt(float(share**2 @ (gain - mean) ** 2))
+        return mean > Z_THRESHOLD * math.sqrt(float(share**2 @ (gain - mean) ** 2))
 
     def _solver(self, phase: int) -> GradientEM:
         return self.solvers[self.plan.phases[min(phase, len(self.plan.phases) - 1)].solver]
@@ -391,7 +391,9 @@ def _evaluation_batch(
 
 
 @eqx.filter_jit
-def _losses(solver: GradientEM, learned: Learned, batch: Batch, memory: Memory | None) -> Array:
+def _sample_losses(
+    solver: GradientEM, learned: Learned, batch: Batch, memory: Memory | None
+) -> Array:
     alignment = solver.assign(learned, batch.samples, memory)
     return solver.reduction_of(learned)(alignment.energy)
 

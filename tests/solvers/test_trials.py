@@ -72,7 +72,7 @@ def test_a_move_that_wins_beyond_chance_is_taken(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(gradient_problem, "best_pairs", none_at_once)
     with_trials = tried(None)
     with monkeypatch.context() as patch:
-        patch.setattr(gradient_problem, "BEYOND_CHANCE", np.inf)
+        patch.setattr(gradient_problem, "Z_THRESHOLD", np.inf)
         never = tried(None)
     monkeypatch.setattr(gradient_problem, "TRIALS", 0)
     without = tried(None)
