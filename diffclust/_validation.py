@@ -195,7 +195,7 @@ def cluster_count(clusters: int, samples: int, what: str = "images") -> None:
     """
     if clusters > samples:
         raise ValueError(
-            f"num_clusters is {clusters}, but there are only {samples} {what}; ask for fewer"
+            f"num_clusters is {clusters}, but the number of {what} is {samples}; ask for fewer"
         )
 
 

@@ -419,10 +419,9 @@ def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: P
     Raises:
         ValueError: If there is not enough memory.
     """
-    tiny = int(np.prod(dataset.samples.shape)) < _SMALL_GRAPH_PIXELS / 16
-    cost_text = "less than a minute" if tiny else "a few minutes at most"
-    if not is_small_graph(model, dataset):
-        cost = rehearse_fit(options, model, dataset, bar)
+    cost_text = short_fit(model, dataset)
+    if cost_text is None:
+        cost = rehearse_fit(options, model, dataset, bar, short=_LONG_FIT_SECONDS)
         if cost.shortage is not None:
             raise ValueError(f"{cost.shortage}; {_REMEDY}")
         _save_estimate(options, model, dataset, cost)
@@ -433,29 +432,27 @@ def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: P
     )
 
 
-def is_small_graph(model: AbstractModel, dataset: Collection) -> bool:
-    """Whether a rehearsal would take about as long as the fit.
+def short_fit(model: Any, dataset: Collection) -> str | None:
+    """What a fit takes, in words, where a rehearsal would be a large part of it.
 
     Args:
         model: The model.
         dataset: The samples.
 
     Returns:
-        True for few samples and a method on graphs.
+        The words; None where a fit may take longer than what is announced.
     """
-    small = int(np.prod(dataset.samples.shape)) < _SMALL_GRAPH_PIXELS
-    return small and model.descriptor.solver == "graph"
-
-
-def _is_short(model: Any, dataset: Collection) -> bool:
-    """Whether a fit certainly takes less time than what is announced."""
-    if model.descriptor.solver == "graph":
-        return is_small_graph(model, dataset)
     shape, passes = dataset.samples.shape, float(min(25, getattr(model, "max_passes", 25)))
+    work, quick = math.prod(shape), "about a minute at most"
+    if model.descriptor.solver == "graph":
+        if work < _SMALL_GRAPH_PIXELS / 16:
+            return quick
+        return "a few minutes at most" if work < _SMALL_GRAPH_PIXELS else None
     if model.descriptor.solver == "gradient":
         plan = model.training_plan(Data(dataset.samples).description)
         passes = plan.num_steps * plan.batch_size / shape[0]
-    return math.prod(shape) * model.num_clusters * model.num_restarts * passes < _SHORT_FIT_WORK
+    short = work * model.num_clusters * model.num_restarts * passes < _SHORT_FIT_WORK
+    return quick if short else None
 
 
 def announce_long_fit(
@@ -475,7 +472,7 @@ def announce_long_fit(
     Raises:
         ValueError: If there is not nearly enough memory.
     """
-    if options.resume or _is_short(model, dataset):
+    if options.resume or short_fit(model, dataset) is not None:
         return
     cost = _read_estimate(options, model, dataset)
     if cost is None:

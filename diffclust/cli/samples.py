@@ -389,8 +389,8 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
     """
     if model.num_clusters > len(dataset) and not fitted:
         raise ValueError(
-            f"there are only {len(dataset)} {plural(dataset.noun)} for {model.num_clusters} "
-            f"clusters; give at most -k {len(dataset)}"
+            f"the number of {plural(dataset.noun)} is {len(dataset)}, too few for "
+            f"{model.num_clusters} clusters; give at most -k {len(dataset)}"
         )
     if isinstance(dataset, LandmarkSet):
         # The model knows only their indices, which a limit changes.

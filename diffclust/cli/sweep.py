@@ -17,9 +17,9 @@ from diffclust.analysis import check_evidence
 from diffclust.cli.choice import Choice, Fitter, choose, fits_of_graphs
 from diffclust.cli.commands import (
     check_options,
-    is_small_graph,
     make_model,
     rehearse_fit,
+    short_fit,
     with_movement,
     write_run,
 )
@@ -201,8 +201,9 @@ def _describe(
     by_graph = models[0].descriptor.selection == "eigengap"
     # One for each graph, and that of the K that is chosen.
     number = len(fits_of_graphs(fits)) + 1 if by_graph else len(fits)
-    if is_small_graph(models[-1], dataset):
-        cost = "a few minutes at most each"
+    cost = short_fit(models[-1], dataset)
+    if cost is not None:
+        cost += " each"
     else:
         ends = [rehearse_fit(fits[i], models[i], dataset, bar) for i in (0, -1)[by_graph:]]
         least, most = (

@@ -143,8 +143,19 @@ class Rehearsal:
         Returns:
             The reports, in order.
         """
-        reports = (interval.progress for interval in self.intervals)
-        return [report for report in reports if report is not None and report.stage == stage]
+        return [report for _, report in self.reported(stage)]
+
+    def reported(self, stage: str) -> list[tuple[Interval, Progress]]:
+        """The reports of a stage, each with the time before it.
+
+        Args:
+            stage: Name of the stage.
+
+        Returns:
+            Intervals and reports, in order.
+        """
+        pairs = ((interval, interval.progress) for interval in self.intervals)
+        return [(i, report) for i, report in pairs if report is not None and report.stage == stage]
 
     def chunks(self, stage: str) -> int:
         """The most chunks, or steps, that a report of a stage speaks of.

@@ -43,8 +43,13 @@ _USUAL_PASSES = 25
 _GRAPH_LEAST, _GRAPH_MOST = 128, 1024
 """Bounds of the number of images that a graph method is rehearsed with."""
 
+_LEAST, _MOST = 0.6, 1.5
+"""The same work takes so much less or more at another time: fits of the bundled digits on a shared
+machine with nothing beside."""
+
 _DIRECTION_SIZES = (512, 1024)
-"""Features of the problems by which the time of principal directions is judged."""
+"""Features of the problems by which the time of principal directions is judged; images, where there
+are fewer images than features."""
 
 _MEAN_SAMPLES = 200
 """Images of a cluster that its aligned mean is made of."""
@@ -179,7 +184,7 @@ def stage_costs(fit: PlannedFit) -> tuple[StageCost, ...]:
     """
     by_solver = {"lloyd": _lloyd_stages, "gradient": _gradient_stages, "graph": _graph_stages}
     stages = by_solver[fit.model.descriptor.solver](fit)
-    return tuple(stage for stage in stages if stage.seconds > 0)
+    return tuple(s.scaled(1.0, least=_LEAST, most=_MOST) for s in stages if s.seconds > 0)
 
 
 def _lloyd_stages(fit: PlannedFit) -> Iterable[StageCost]:
@@ -277,32 +282,33 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     def trained(progress: Progress) -> bool:
         return progress.stage == "step" and progress.done >= progress.total
 
-    def steps_of(seen: Rehearsal) -> list[Interval]:
-        """Returns the steps of each phase that was seen; the first includes the start."""
-        return [i for i in seen.intervals if i.progress is not None and i.progress.stage == "step"]
-
-    def walls(seen: Rehearsal) -> list[float]:
-        return [interval.wall for interval in steps_of(seen)]
+    def walls(seen: Rehearsal, each: int = 1) -> list[float]:
+        """Returns what the phases took, of `each` steps; the first includes the start."""
+        sums = [0.0] * len(phases)
+        for interval, report in seen.reported("step"):
+            sums[(report.done - 1) // each] += interval.wall
+        return sums
 
     first = run(1, lambda progress: progress.stage == "predict" and progress.done >= _CHUNKS)
     one, done = walls(first), max(len(first.reports("predict")), 1)
     assigning = first.cost("predict", robust=True).scaled(first.chunks("predict") / done)
     racing = plan.num_steps / sum(p.steps for p in phases)
-    stepping = racing * math.fsum(p.steps * s for p, s in zip(phases, one, strict=False))
+    stepping = racing * math.fsum(p.steps * s for p, s in zip(phases, one, strict=True))
     most = model.num_restarts * (stepping + assigning.seconds)
     if most < fit.short:
         return (StageCost("step", most, most, 0.0, most),)
     more = max(2, min(50, math.ceil(0.2 * fit.seconds / max(sum(one), 1e-3))))
     # Compiled in the first rehearsal, so that nothing but steps is timed.
     one, last = walls(run(1, trained)), run(1 + more, trained)
-    many = walls(last)
-    steps = [max(b - a, 0.0) / more for a, b in zip(one, many, strict=False)]
-    cpu = sum(interval.cpu for interval in steps_of(last)) / max(sum(many), 1e-9)
-    stepping = racing * math.fsum(p.steps * s for p, s in zip(phases, steps, strict=False))
+    many = walls(last, 1 + more)
+    steps = [max(b - a, 0.0) / more for a, b in zip(one, many, strict=True)]
+    cpu = sum(interval.cpu for interval, _ in last.reported("step")) / max(sum(many), 1e-9)
+    stepping = racing * math.fsum(p.steps * s for p, s in zip(phases, steps, strict=True))
     attempts = _split_attempts(plan)
     if sum(attempts) and sum(steps) * plan.evaluation_samples / plan.batch_size < 3.0 * fit.seconds:
+        run(1, trained, split_merge=True)
         tried = walls(run(1, trained, split_merge=True))
-        timed = zip(attempts, one, tried, strict=False)
+        timed = zip(attempts, one, tried, strict=True)
         stepping += math.fsum(number * max(b - a, 0.0) for number, a, b in timed)
     # The loss may end a phase after so many steps.
     soonest = sum(min(p.steps, (plan.patience + 1) * plan.window) for p in phases)
@@ -374,28 +380,35 @@ def _timed(name: str, work: Callable[[], Any]) -> StageCost:
 def _directions(fit: PlannedFit, few: int, seen: Rehearsal, views: int) -> StageCost:
     """Principal directions: of many images from a covariance, of few from their products."""
     count, size = len(fit.samples), fit.model.num_features(fit.shape[1:])
-    if 2 * count <= size or not size:
+    if not size:
         return seen.cost("directions").scaled((count / few) ** 2)
-    # The covariance grows with the images and the square of the features; the eigenvectors with
-    # some power of the features, near the cube. Both are timed on problems of fewer features.
-    small, large = (min(size, features) for features in _DIRECTION_SIZES)
+    # The covariance grows with the images and the square of the features, products of the images
+    # the other way round; the eigenvectors with some power of the smaller number, near the cube.
+    # Both are timed on smaller problems.
+    by_products = 2 * count <= size
+    smaller, wanted = min(count, size), fit.model.num_dimensions
+    small, large = (min(smaller, number) for number in _DIRECTION_SIZES)
     rng = numpy_generator(fit.key)
 
-    def of(features: int, number: int) -> StageCost:
+    def of(number: int, features: int) -> StageCost:
         rows = rng.random((number, features), dtype=np.float32)
-        wanted = min(fit.model.num_dimensions, features // 4)
         parts = [rows[i : i + 32] for i in range(0, number, 32)]
-        return _timed("directions", lambda: fit_principal_directions(parts, num_directions=wanted))
+        most = min(wanted, min(number, features) // 4)
+        return _timed("directions", lambda: fit_principal_directions(parts, num_directions=most))
 
-    first, less, more = of(small, small), of(large, large), of(large, 2 * large)
-    each = max(more.seconds - less.seconds, 0.0) / large
+    if by_products:
+        first, less = of(small, size), of(large, size)
+        each = 0.0
+    else:
+        first, less, more = of(small, small), of(large, large), of(2 * large, large)
+        each = max(more.seconds - less.seconds, 0.0) / large
     once = max(less.seconds - each * large, 0.1 * less.seconds)
     power = 2.5
     if large > small:
         growth = less.seconds / max(first.seconds, 1e-9)
         # Not the cube: from these sizes to some thousands it was seen to be less than that.
         power = float(np.clip(math.log(growth) / math.log(large / small), 1.5, 2.5))
-    scale = size / large
+    scale = smaller / large
     seconds = views * (each * scale**2 * count + once * scale**power)
     return less.scaled(seconds / max(less.seconds, 1e-9), least=0.5, most=2.0)
 

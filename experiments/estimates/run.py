@@ -3,7 +3,7 @@
     python -m experiments.estimates.run [--seed 0] [--quick] [--methods kmeans ...]
         [--limits 500 2000] [--results FILE]
 
-Each fit is estimated and then fitted, with nothing compiled before, as the command line does it.
+Each fit is estimated and then fitted; what the estimate compiled serves the fit.
 FILE (JSON lines) keeps every run, and those that it has are not run again. Ranges are meant for an
 idle machine: `load` is how many programs wanted a core, per core, in the minute before.
 """

@@ -82,7 +82,7 @@ def fit(source: str, *options: str) -> list[str]:
     [
         (["-k", "0"], "-k must be at least 1, not 0"),
         (["-k=-3"], "-k must be at least 1, not -3"),
-        (["-k", "7"], "only 6 images for 7 clusters"),
+        (["-k", "7"], "images is 6, too few for 7 clusters"),
         (["-k", "many"], "cannot parse -k/--k: 'many' is no integer; see"),
         (["--tolerance", "few"], "'few' is no number"),
         (
@@ -91,7 +91,7 @@ def fit(source: str, *options: str) -> list[str]:
         ),
         (["--register", "None"], "None is no value of --register; leave it out for its default"),
         (["--limit", "0"], "limit must be at least 1"),
-        (["--limit", "1"], "only 1 images for 2 clusters"),
+        (["--limit", "1"], "images is 1, too few for 2 clusters"),
         (["--seed", "-1"], "--seed must be between 0 and"),
         (["--size", "0"], "size must be at least 1 pixel"),
         (["--size", "big"], "--size must be like 28 or 28x32"),
@@ -301,7 +301,7 @@ def both_kinds() -> None:
         (silence, "sounds", "kmeans", ["1 of 2 recordings", "silence.wav", "silent"]),
         (header_without_sound, "sounds", "kmeans", ["nothing.wav", "a header without sound"]),
         (one_recording, "sounds/good.wav", "kmeans", ["single recording"]),
-        (one_recording, "sounds", "kmeans", ["only 1 recordings for 2 clusters"]),
+        (one_recording, "sounds", "kmeans", ["recordings is 1, too few for 2 clusters"]),
         (both_kinds, "sounds", "kmeans", ["images and recordings"]),
         (photos, "tfds:../mnist", "kmeans", ["'tfds:../mnist' is no name of a set"]),
         (one_picture, "one.png", "kmeans", ["single image"]),
@@ -375,7 +375,7 @@ def test_out_that_holds_what_is_read(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_failed_overwrite_keeps_the_old_run(capsys: pytest.CaptureFixture[str]) -> None:
     run_in("out", method="kmeans")
-    assert "only 6 images" in refuse(capsys, *fit("good.npy", "-k", "9", "--overwrite"))
+    assert "images is 6" in refuse(capsys, *fit("good.npy", "-k", "9", "--overwrite"))
 
 
 @pytest.fixture(scope="module")

@@ -425,7 +425,7 @@ def test_a_folder_has_a_default(run: Run) -> None:
         (("-k", "5-2"), "must go up, as in 2-5"),
         (("-k", "1-1000"), "at most 100 numbers"),
         (("-k", "two"), "like 2-12 or 2,4,8"),
-        (("-k", "2-30"), "only 18 images for 30 clusters"),
+        (("-k", "2-30"), "images is 18, too few for 30 clusters"),
         (("-k", "2", "--grids", "3,5"), "kmeans has no landmark grids"),
     ],
 )

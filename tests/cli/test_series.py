@@ -108,7 +108,7 @@ def test_tables_of_unequal_lengths(run: Run) -> None:
         ("series.npz", ["--size", "8"], "--size is for images, and these are series"),
         ("series.npz", ["--labels", "x"], "--labels is for a table of landmarks"),
         ("series.npz", ["--mask", "m.png"], "series-kmeans clusters series and takes no --mask"),
-        ("series.npz", ["-k", "21"], "only 20 series for 21 clusters; give at most -k 20"),
+        ("series.npz", ["-k", "21"], "series is 20, too few for 21 clusters; give at most -k 20"),
         ("series.npz", ["--intervals", "1"], "num_intervals must be at least 2, not 1"),
         ("series.npz", ["--landmarks", "5"], "series-kmeans has no option --landmarks"),
         ("series.npz", ["--method", "kmeans"], "holds series, not images; cluster them with "),

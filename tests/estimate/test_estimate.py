@@ -134,6 +134,42 @@ def test_chunks_passes_and_growth_are_multiplied(
     assert only.seconds == pytest.approx(60.0)
 
 
+def test_every_phase_of_gradient_steps_is_timed(
+    monkeypatch: pytest.MonkeyPatch, key: jax.Array
+) -> None:
+    """Steps are reported in windows of 50: a phase of 51 steps has two reports."""
+
+    def rehearsed(*ends: int, wall: float = 0.01) -> Rehearsal:
+        starts = (0, *ends)
+        steps = [
+            Interval("step", Progress("step", 0, 0, end, ends[-1]), wall * (end - start), 0.0, 0, 0)
+            for start, end in zip(starts, ends, strict=False)
+        ]
+        predicted = Interval("predict", Progress("predict", 0, 0, 1, 1), 0.0, 0.0, 0.0, 0.0)
+        return Rehearsal([*steps, predicted], None)
+
+    one = rehearsed(1, 2)
+    seen = iter([one, one, rehearsed(50, 51, 101, 102), one, one])
+    monkeypatch.setattr(stages, "rehearse", lambda *_, **__: next(seen))
+    model = diffclust.GaussianMixture(3, training=diffclust.Training(max_steps=400))
+    settings = {"chunk_size": None, "seconds": 20.0, "short": 0.0}
+    images = np.zeros((60, 4, 4, 1), np.float32)
+    costs = stages.stage_costs(stages.PlannedFit(model, images, key=key, **settings))
+    (step,) = (cost for cost in costs if cost.name == "step")
+    assert step.seconds == pytest.approx(4.0)
+    assert step.least < 0.8 * step.seconds < 1.2 * step.seconds < step.most
+
+
+def test_directions_of_few_images_are_timed(key: jax.Array) -> None:
+    """Fewer images than features: not by the square of what a few images took with their calls."""
+    samples = np.random.default_rng(0).uniform(size=(900, 28, 28, 1)).astype(np.float32)
+    model = diffclust.ProjectedScatteringSpectralClustering(3, register="none")
+    fit = stages.PlannedFit(model, samples, key=key, chunk_size=None, seconds=20.0, short=0.0)
+    assert 2 * len(samples) <= model.num_features(fit.shape[1:])
+    slow = [Interval("directions", None, 1.0, 1.0, 0.0, 0.0)]
+    assert 0.0 < stages._directions(fit, 128, Rehearsal(slow, None), 1).seconds < 20.0
+
+
 def test_a_short_fit_is_not_rehearsed_to_its_end(key: jax.Array) -> None:
     images = load("digits").images[:200]
     model = diffclust.KMeans(4, num_restarts=1)
@@ -160,11 +196,18 @@ FIT = ["fit", "digits", "-k", "3", "--method", "kmeans", "--limit", "120", "--re
 
 
 def test_a_dry_run_tells_and_writes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main([*FIT, "--dry-run", "--out", str(tmp_path / "run")]) == 0
+    dry = [*FIT, "--dry-run", "--out", str(tmp_path / "run")]
+    told = "kmeans of 120 images in 3 clusters would take about "
+    with monkeypatch.context() as patched:
+        patched.setattr("diffclust.cli.commands.estimate", None)
+        assert main(dry) == 0
+        assert capsys.readouterr().out.startswith(told + "a minute at most (dry run")
+    monkeypatch.setattr(cli_estimate, "_SHORT_FIT_WORK", 0)
+    assert main(dry) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("kmeans of 120 images in 3 clusters would take about ")
+    assert printed.startswith(told)
     assert "GB of memory" in printed
     assert list(tmp_path.iterdir()) == []
 
@@ -175,7 +218,7 @@ def test_a_dry_run_of_a_small_graph_costs_nothing(
     monkeypatch.setattr("diffclust.cli.commands.estimate", None)
     graph = [word if word != "kmeans" else "pssc" for word in FIT[:-2]]
     assert main([*graph, "--dry-run", "--out", str(tmp_path / "run")]) == 0
-    assert "would take less than a minute (dry run" in capsys.readouterr().out
+    assert "would take about a minute at most (dry run" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
 

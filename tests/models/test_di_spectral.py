@@ -204,7 +204,7 @@ def test_fewer_images_than_candidates(images: np.ndarray) -> None:
 
 
 def test_too_few_images_are_refused(images: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="num_clusters is 3, but there are only 2 images"):
+    with pytest.raises(ValueError, match="num_clusters is 3, but the number of images is 2"):
         fitted(images[:2])
     with pytest.raises(ValueError, match="3 images have no more than 2 .* give at least 4 images"):
         fitted(images[:3], num_removed=(2,))

@@ -212,7 +212,7 @@ IMAGES_REFUSED = {
     "text": (np.full((2, 3, 3), "a"), "images must hold numbers, not <U1"),
     "complex": (np.zeros((2, 3, 3), complex), "images must hold numbers, not complex128"),
     "bool": (np.zeros((2, 3, 3), bool), "images must hold numbers, not bool; convert it to float"),
-    "too-few": (np.zeros((1, 3, 3)), "num_clusters is 2, but there are only 1 images"),
+    "too-few": (np.zeros((1, 3, 3)), "num_clusters is 2, but the number of images is 1"),
 }
 
 

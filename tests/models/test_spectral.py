@@ -325,7 +325,7 @@ def test_a_callback_can_stop_it(images: np.ndarray) -> None:
 
 
 def test_too_few_images_are_refused(images: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="num_clusters is 3, but there are only 2 images"):
+    with pytest.raises(ValueError, match="num_clusters is 3, but the number of images is 2"):
         pssc().fit(images[:2], key=KEY)
     with pytest.raises(
         ValueError,
