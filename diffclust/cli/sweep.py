@@ -210,7 +210,9 @@ def _describe(
             duration(number * sum(getattr(cost, name) for cost in ends) / len(ends))
             for name in ("least", "most")
         )
-        cost = f"{least} to {most}{'' if by_graph else ', and second fits for the stability'}"
+        cost = f"{least} to {most}"
+    if not by_graph:
+        cost += ", and second fits for the stability"
     samples = f"{len(dataset)} {plural(dataset.noun)}"
     return (
         f"{number} fits by {models[0].method} of {samples} would take {cost} "
