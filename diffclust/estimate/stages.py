@@ -13,7 +13,7 @@ import numpy as np
 from diffclust import _validation
 from diffclust._random import numpy_generator
 from diffclust.estimate import measure
-from diffclust.estimate.measure import Interval, Rehearsal, median_cost, rehearse
+from diffclust.estimate.measure import Rehearsal, median_cost, rehearse
 from diffclust.estimate.result import Estimate, StageCost
 from diffclust.features.orthogonal_complement import fit_principal_directions
 from diffclust.graphs import nearest_neighbours
