@@ -1,7 +1,7 @@
 """The options of each command, in types that need neither JAX nor the models.
 
 `tyro` makes the parser and the help from these classes and their docstrings. The options of the
-methods are read from `options.json`, which `diffclust.cli.options_table` writes from the models.
+methods are read from `options.json`, which `tests/options_table.py` writes from the models.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ _COMPARABLE = ", ".join(name for name, method in METHODS.items() if method.compa
 
 @functools.cache
 def method_options() -> dict[str, dict[str, dict[str, Any]]]:
-    """The options of every method, by method and option; see `diffclust.cli.options_table`."""
+    """The options of every method, by method and option; see `tests/options_table.py`."""
     return json.loads(resources.files("diffclust.cli").joinpath("options.json").read_text("utf-8"))
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from diffclust.cli import entry, options_table
+from diffclust.cli import entry
 from diffclust.cli.options import Fit, Sweep, method_options, with_method_options
 from diffclust.methods import METHODS
 from diffclust.models import MODELS, AbstractModel
+from tests import options_table
 
 ROOT = Path(__file__).parents[2]
 QUICK_ENOUGH = 0.5
@@ -40,7 +41,7 @@ def parsed(*arguments: str) -> Fit:
 def test_the_table_is_what_the_models_say() -> None:
     table = options_table.options_table()
     assert options_table.FILE.read_text("utf-8") == table, (
-        "write it anew: python -m diffclust.cli.options_table --write"
+        "write it anew: python tests/options_table.py --write"
     )
     assert list(json.loads(table)) == list(METHODS) == list(MODELS)
 

@@ -1,4 +1,4 @@
-"""The table of the methods' options: `python -m diffclust.cli.options_table [--write]`.
+"""The table of the methods' options: `python tests/options_table.py [--write]`.
 
 Help must not wait for JAX, so what it says of the models' settings is kept in `options.json`. Run
 this after a setting, its default or its documentation has changed; a test compares the two.
@@ -13,9 +13,10 @@ from typing import Any, Literal, get_args, get_origin
 
 import docstring_parser
 
+import diffclust
 from diffclust.models import MODELS, AbstractModel
 
-FILE = Path(__file__).with_name("options.json")
+FILE = Path(diffclust.__file__).with_name("cli") / "options.json"
 
 _TYPES = {
     int: "integer",
