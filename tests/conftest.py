@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # JAX reads these when it is first imported. Programs that a test starts inherit them.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -34,6 +35,9 @@ import hypothesis
 import jax
 import pytest
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -51,16 +55,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 DATA_VARIABLE = "DIFFCLUST_DATA_DIR"
 NO_DATA = f"{DATA_VARIABLE} is not set"
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 ALLOWED_SKIPS = {
     NO_DATA: lambda: not os.environ.get(DATA_VARIABLE),
     "no aeon": lambda: importlib.util.find_spec("aeon") is None,
     "no soundfile": lambda: importlib.util.find_spec("soundfile") is None,
     "no tensorflow-datasets": lambda: importlib.util.find_spec("tensorflow_datasets") is None,
     "no permissions": lambda: hasattr(os, "geteuid") and os.geteuid() == 0,
-    "no Chromium": lambda: (
-        not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
-    ),
-    "no chromedriver": lambda: shutil.which("chromedriver") is None,
+    "no Chromium": lambda: not any(map(shutil.which, CHROMIUM)),
     "no GPU": lambda: jax.default_backend() != "gpu",
 }
 """How the reason of a skip may begin, and when. Any other skip fails the run: a test that quietly
@@ -171,3 +173,18 @@ def data_dir() -> Path:
     directory = Path(os.environ[DATA_VARIABLE])
     assert directory.is_dir(), f"{DATA_VARIABLE} is {directory}, which is not a folder"
     return directory
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """The system's Chromium, headless."""
+    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if program is None:
+        pytest.skip("no Chromium: install your system's chromium to try pages in it")
+    from playwright.sync_api import sync_playwright
+
+    arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    with sync_playwright() as player:
+        opened = player.chromium.launch(executable_path=program, args=arguments)
+        yield opened
+        opened.close()

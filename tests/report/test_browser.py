@@ -3,10 +3,7 @@
 import base64
 import io
 import itertools
-import os
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +26,6 @@ from diffclust.solvers.result import Assignment, Outcome, Status
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 CLUSTERS, SIDE, COUNT = 4, 8, 60
 
 
@@ -72,20 +68,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     actual = scores(dataset.labels, result.assignments)
     write_report(path, result, dataset, scores=actual, film=film, others=others)
     return path
-
-
-@pytest.fixture(scope="module")
-def browser() -> "Iterator[Browser]":
-    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if program is None:
-        pytest.skip("no Chromium: install your system's chromium to try the report in it")
-    from playwright.sync_api import sync_playwright
-
-    arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    with sync_playwright() as player:
-        opened = player.chromium.launch(executable_path=program, args=arguments)
-        yield opened
-        opened.close()
 
 
 def opened(browser: "Browser", report: Path, **settings) -> tuple["Page", list[str]]:
