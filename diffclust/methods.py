@@ -28,7 +28,7 @@ class Words:
     """
 
     criterion: str = "loss"
-    distance: str = "distance to the prototype"
+    distance: str = "squared distance to the prototype"
     distance_short: str = "distance"
     nearest: str = "nearest"
     farthest: str = "farthest"
@@ -88,7 +88,7 @@ class Method:
     analogue: str | None = None
 
 
-WARPED_WORDS = Words(distance="distance to the warped prototype")
+WARPED_WORDS = Words(distance="squared distance to the warped prototype")
 DENSITY_WORDS = Words(
     distance="negative log density",
     distance_short="−log density",
@@ -111,7 +111,10 @@ _EMBEDDED = Words(
     space="spectral embedding",
 )
 _SERIES = Words(
-    empty="no series is nearest to this mean series", noun="series", prototype="mean series"
+    distance="squared distance to the mean series",
+    empty="no series is nearest to this mean series",
+    noun="series",
+    prototype="mean series",
 )
 _FEATURES = dataclasses.replace(
     _EMBEDDED, criterion="loss", distance="distance in the feature space", space="feature space"
@@ -190,7 +193,11 @@ OWN = Method(
     "Clustering",
     "clustering of one's own",
     sample_kind="any",
-    words=Words(empty="no sample is nearest to this prototype", noun="sample"),
+    words=Words(
+        distance="distance to the prototype",
+        empty="no sample is nearest to this prototype",
+        noun="sample",
+    ),
 )
 """What a model of the user's own is called."""
 

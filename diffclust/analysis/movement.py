@@ -232,7 +232,8 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
     sentences += _alignment_in_words(figures, nouns, hint=bool(named))
     if named:
         sentences.append(
-            f"Plain {METHODS[BASELINE].title} agrees with this by an ARI of {', '.join(named)}."
+            "The adjusted Rand index between these clusters and those of plain "
+            f"{METHODS[BASELINE].title} is {', '.join(named)}: 0 by chance, 1 for the same."
         )
     if any(figures.get(name, 0.0) >= _SAME_ARI for name in ("kmeans_ari", "raw_kmeans_ari")):
         sentences.append("These are nearly its clusters: the method added next to nothing.")

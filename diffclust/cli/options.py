@@ -153,7 +153,7 @@ class _Clustering:
         stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
             file, or a folder of pictures. Without being asked to where, as 32-bit numbers, they
             would take more than half of the memory.
-        dry_run: Say how long it would take and how much memory, and write nothing.
+        dry_run: Say about how long it would take, and write nothing.
     """
 
     source: Source

@@ -19,7 +19,7 @@ from diffclust.solvers.result import Status
 _MOST_ROWS = 20
 
 _MANY_FAR = 4 * SIGNIFICANCE
-"""Where a larger share of new samples is far from every cluster, they are of another kind."""
+"""Where a larger share of new samples is far from its cluster, they are of another kind."""
 
 
 def plural(number: int, noun: str) -> str:
@@ -97,7 +97,8 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
         screen.print(moved)
     if not predicted and "stability" in summary:
         # How much the graphs agree whose mean was cut.
-        screen.print(f"stability {summary['stability']:.2f}{unsteady(summary['stability'])}")
+        warning = unsteady(summary["stability"])
+        screen.print(f"stability {summary['stability']:.2f}{f'. {warning}' if warning else ''}")
     if summary.get("far", 0) > _MANY_FAR * summary["n"]:
         screen.print(
             f"{summary['far']:.0f} of {plural(summary['n'], dataset.noun)} are farther from their "

@@ -255,6 +255,13 @@ def _write(
     write_summary(folder, summary)
 
 
+_MEANINGS = {
+    "silhouette": "Silhouette: how much nearer samples are to their own cluster than to the next; "
+    "1 for clusters far apart, 0 where they touch.",
+    "stability": "Stability: how alike fits of other seeds, or of single graphs, are, as an "
+    "adjusted Rand index; 1 where all agree.",
+}
+
 Columns = dict[str, list[str]]
 
 
@@ -321,12 +328,16 @@ def sweep_page(choice: Choice, dataset: Collection, options: Sweep) -> str:
         link = (
             f'<p class="note"><a href="{CHOSEN}/report.html">The report of the chosen run</a></p>'
         )
-    chart = criterion_chart(**choice.curve(), measure=choice.measure)
+    measure = choice.measure
+    chart = f"<h3>{escape(measure[0].upper() + measure[1:])} against {escape(choice.swept)}</h3>"
+    chart += criterion_chart(**choice.curve(), measure=measure)
     reason = f"<p>{escape(choice.reason)}</p>{link}"
     columns, scores = _columns(choice, functools.partial(number, digits=5), duration)
     shown = {{"seconds": "time"}.get(name, name): texts for name, texts in columns.items()}
     named = {SCORES.get(name, name): texts for name, texts in scores.items()}
-    note = '<p class="note">The choice never saw the labels.</p>' if scores else ""
+    notes = [_MEANINGS[name] for name in _MEANINGS if name in columns]
+    notes += ["The choice never saw the labels."] if scores else []
+    note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
     rows = _prototype_rows(choice)
     sections = [
         section("choice", heading, f'<div class="run"><div>{chart}</div><div>{reason}</div></div>'),

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import equinox as eqx
 import jax
@@ -194,6 +194,11 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
         model = cast(ProjectedScatteringSpectralClustering, super().resolved(given))
         single = self.relative is None and self.by_representatives(given.num_samples)
         return dataclasses.replace(model, relative=False) if single else model
+
+    def automatic_settings(self, description: Description) -> dict[str, Any]:
+        """Whether coefficients were relative, too."""
+        both = "both, averaged" if len(self.views) > 1 else False
+        return {**super().automatic_settings(description), "relative": both}
 
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
         """Neighbours of all samples and the mean graph's cut, or U-SPEC."""

@@ -368,7 +368,8 @@ def how_to_read(gallery: Gallery) -> str:
     place = {"path": ", file", "name": ", name"}[column] if any(places) else ""
     article, samples = "an" if words.noun == "image" else "a", plural(words.noun)
     notes = (
-        f'{_density_note(gallery)}<p class="soft">Point at {article} {words.noun} for its '
+        f'{_distance_note(gallery)}{_density_note(gallery)}<p class="soft">Point at {article} '
+        f"{words.noun} for its "
         f"index{place}, {words.distance_short} and {gallery.certainty}; click it, tap it or press "
         f"Enter to see it large.{gallery.note}</p>{_files_note(gallery)}"
     )
@@ -410,6 +411,18 @@ def _files_note(gallery: Gallery) -> str:
         f'<p class="soft">{every} can be shown below the clusters, from the folder '
         f"<code>{escape(unquote(members.url))}</code> beside this file{more}. Without the folder "
         "this file still shows all else.</p>"
+    )
+
+
+def _distance_note(gallery: Gallery) -> str:
+    """Says what the distance to a prototype and the margin are."""
+    method, words = gallery.result.model.descriptor, gallery.words
+    if words.is_density or not method.has_prototypes:
+        return ""
+    after = ", after alignment and with its penalties" if method.has_evidence else ""
+    return (
+        f"<p>The distance is the {escape(words.distance)}{after}. The {gallery.certainty} is how "
+        f"much greater that to the next {escape(words.prototype)} is.</p>"
     )
 
 

@@ -21,7 +21,6 @@ _REASONS = {
     Status.LOSS: "the loss fell by less than the tolerance",
     Status.MAX_PASSES: "the limit on passes was reached",
     Status.ROSE: "the loss rose, so that the pass before was kept: new prototypes do not lower it",
-    Status.SOLVED: "all stages were done, each of them once",
 }
 
 _STEP_REASONS = {
@@ -36,7 +35,6 @@ _NOT_GIVEN = {
     "tolerance": "none: all passes",
     "shortlist": "all clusters",
     "followed": "all components",
-    "relative": "without and with, averaged where the ground is kept",
     "prior": "the distance's",
 }
 """What settings of no number mean."""
@@ -59,7 +57,7 @@ def fit_section(result: Result, dataset: Collection, seed: int) -> str:
         for name, value in _settings(result).items()
     }
     listed, folded = _listed(figures, "facts"), _listed(settings, "facts settings")
-    folded = f"<details open><summary>Settings</summary>{folded}</details>"
+    folded = f"<details><summary>Settings</summary>{folded}</details>"
     curve = _curve(result, words_of(result, dataset).noun)
     columns = (curve, listed + folded) if curve else (listed, folded)
     return f'<div class="run"><div>{columns[0]}</div><div>{columns[1]}</div></div>'
@@ -102,7 +100,7 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
         "Clusters": model.num_clusters,
         "Seed": seed,
         **_ending(outcome, reasons, noun),
-        f"{plural(noun).capitalize()} in memory at once": outcome.chunk_size,
+        f"{plural(noun).capitalize()} in memory at once": min(outcome.chunk_size, len(dataset)),
     }
     history = loss_history(result)
     if history is not None and history.batch_size is not None:
@@ -146,10 +144,11 @@ def _size(result: Result, dataset: Collection) -> dict[str, str]:
 def _ending(outcome: Outcome, reasons: Mapping[Status, str], noun: str) -> dict[str, str]:
     """Why a fit stopped; of a prediction, how many samples are far from their cluster."""
     if outcome.status is not Status.PREDICTED:
-        return {"Stopped because": reasons.get(outcome.status, "").format(noun=noun)}
+        reason = reasons.get(outcome.status, "").format(noun=noun)
+        return {"Stopped because": reason} if reason else {}
     far = count(round(outcome.figures["far"]), noun)
     return {
-        "Far from every cluster": f"{far}: farther from their cluster than {1 - SIGNIFICANCE:.0%} "
+        "Far from their cluster": f"{far}: farther than {1 - SIGNIFICANCE:.0%} "
         f"of the {plural(noun)} that were fitted to it, which {SIGNIFICANCE:.0%} would be by chance"
     }
 
@@ -173,9 +172,9 @@ def _graph_figures(result: Result) -> dict[str, str]:
         )
     if "stability" in figures:
         texts["Stability"] = (
-            f"{number(figures['stability'], digits=3)}, the mean adjusted Rand index between these "
-            "clusters and those of every single graph that was averaged; 1 where all agree"
-            f"{unsteady(figures['stability'])}"
+            f"{number(figures['stability'], digits=3)}: how alike these clusters are and those of "
+            "each averaged graph alone, as a mean adjusted Rand index; 0 by chance, 1 where all "
+            f"agree. {unsteady(figures['stability'])}"
         )
     return texts
 
@@ -186,7 +185,7 @@ def _curve(result: Result, noun: str) -> str:
     if "eigenvalues" in outcome.extras:
         eigenvalues = outcome.extras["eigenvalues"]
         chart = eigenvalue_chart(eigenvalues, clusters)
-        note = f"Each group of {samples} that hardly anything joins to the others adds one near 1."
+        note = f"As many are near 1 as there are groups of {samples} with hardly an edge to others."
         if clusters < len(eigenvalues):
             note += (
                 f" A drop at the dashed line, after the first {clusters}, speaks for "

@@ -207,7 +207,7 @@ def common_start_rows(result: Result, dataset: Collection, others: CommonStart |
             texts.append(f"{SCORES['acc']} {shown[0]}, {SCORES['ari']} {shown[1]}")
         if fit is not result:
             same = metrics.adjusted_rand_index(result.assignments, fit.assignments)
-            texts.append(f"agrees with this fit by an ARI of {same:.3f}")
+            texts.append(f"adjusted Rand index with this fit {same:.3f}")
         name = f"{title[0].upper()}{title[1:]}{', this fit' if fit is result else ''}"
         rows.append(prototype_row(name, "; ".join(texts).replace("-", "−"), fit.prototypes))
     moves = (

@@ -131,7 +131,7 @@ def unsteady(stability: float) -> str:
     if stability >= 0.8:
         return ""
     return (
-        ": these clusters are uncertain: slightly other settings of the graph give others; in the "
-        "report, look at the least certain of each cluster, and at those that are alike and yet "
-        "apart"
+        "These clusters are uncertain: slightly other settings of the graph give others. Look at "
+        "the least certain samples of each cluster in the report, and at those that are alike and "
+        "yet apart."
     )

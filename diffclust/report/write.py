@@ -22,6 +22,12 @@ from diffclust.report.text import SCORES, count, duration, escape, integer, numb
 from diffclust.solvers.result import Status
 from diffclust.storage.staging import staged_file
 
+_MEANINGS = {
+    "acc": "Accuracy: the share whose cluster is the one matched to their class.",
+    "nmi": "NMI: normalised mutual information, 1 where clusters are the classes.",
+    "ari": "ARI: adjusted Rand index, 0 by chance, 1 where clusters are the classes.",
+}
+
 
 def write_report(
     path: str | Path,
@@ -165,11 +171,13 @@ def _header(title: str, result: Result, dataset: Collection, scores: Mapping[str
     article, note = "a " if method.is_mixture else "", ""
     if predicted:
         far = round(outcome.figures["far"])
-        figures["far from every cluster"] = f"{integer(far)} ({percent(far / len(dataset))})"
+        figures["far from their cluster"] = f"{integer(far)} ({percent(far / len(dataset))})"
     if named:
         *first, last = map(escape, named)
         names = " and ".join([", ".join(first), last] if first else [last])
-        note = f'<p class="note">The labels were used for {names} only; the fit never saw them.</p>'
+        note = f'<p class="note">The labels were used for {names} only; the fit never saw them.'
+        note += "".join(f" {meaning}" for name, meaning in _MEANINGS.items() if name in scores)
+        note += "</p>"
     return (
         f'<h1>{escape(title)}</h1>\n<p class="lead">{samples} in {groups}, {done_by} by {article}'
         f"{escape(method.title)}.</p>\n{figure_list(figures)}\n{note}"

@@ -417,7 +417,7 @@ def test_a_prediction_has_figures_of_its_own_and_says_what_belongs_to_no_cluster
         assert words in fitted
         assert words not in page
     assert f"<dt>summed distance</dt><dd>{report_text.number(summary('new')['loss'])}</dd>" in page
-    assert "<dt>far from every cluster</dt><dd>6 (60.0" in page
+    assert "<dt>far from their cluster</dt><dd>6 (60.0" in page
     assert run("compare", "run", "new")[0] == 0
     assert run("predict", "run", "many.npy", "--out", "same")[0] == 0
     assert summary("same")["far"] <= 4
