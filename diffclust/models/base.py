@@ -51,6 +51,7 @@ class AbstractModel(AbstractSettings):
         least_size: The fewest pixels, landmarks or values that a sample consists of.
         registers: Whether samples are registered before they are clustered.
         makes_grey: Whether registration makes one channel of any number of them.
+        takes_local_contrast: Whether features are taken of images' local contrast.
         spatial_transform: The map of coordinates that moves images; None where nothing does.
     """
 
@@ -61,6 +62,7 @@ class AbstractModel(AbstractSettings):
     least_size: ClassVar[int] = 1
     registers: ClassVar[bool] = False
     makes_grey: ClassVar[bool] = False
+    takes_local_contrast: ClassVar[bool] = False
     spatial_transform: ClassVar[AbstractSpatialTransform | None] = None
 
     @property

@@ -207,7 +207,7 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
         learning_rate: Step size of Adam, the papers' minimiser, such as their 0.01; it is slower
             and follows all clusters to the end. Where it is not given, preconditioned L-BFGS is
             used, for the most promising clusters.
-        align_steps: Adam's steps, in each stage of a pass.
+        align_steps: Steps of Adam that align a sample, in each stage of a pass.
 
     References:
         Cosentino et al., DI K-means, Eq. 2 (unit norm), App. 7.1 (weights of pixels); ST K-means,

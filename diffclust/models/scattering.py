@@ -52,9 +52,9 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
     Attributes:
         num_dimensions: How many of the principal directions that follow the removed ones are kept.
         normalisation: What is done to the coefficients first; see `fit_principal_directions`.
-        num_scales: J of the scattering transform; chosen such that about 4×4 coefficients are left
-            of each path where it is not given, which is 3 for images of up to 45 pixels.
-        num_angles: L of the scattering transform.
+        num_scales: Scales of the scattering transform (its J); where they are not given, so
+            many that about 4×4 coefficients are left: 3 for images of up to 45 pixels.
+        num_angles: Angles of the scattering transform (its L).
         relative: Whether coefficients are taken relative to an image's contrast, without its mean
             colours; for photographs on several grounds or in changing light.
         contrast: What coefficients are of: `"none"`, the image as it is; `"local"`, its local
@@ -78,6 +78,11 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
     def views(self) -> "Mapping[str, AbstractScatteringModel]":
         """The model itself, of one kind of features."""
         return {"": self}
+
+    @property
+    def takes_local_contrast(self) -> bool:
+        """Whether it was asked for, or the ground is kept."""
+        return self.contrast == "local"
 
     def resolved(self, given: Data, /) -> AbstractImageModel:
         """The model with its frame and ground, and with or without local contrast."""

@@ -132,7 +132,7 @@ class RegistrationSettings(eqx.Module):
             `"upright"`: slant, too. `"auto"`: as `"upright"`; as `"place"` where images are turned
             by any angle; as `"none"` where they have no plain ground. Rotations and reflections
             never are.
-        ground: Foreground, which says where things lie. `"dark"`: what is brighter than a dark
+        ground: What is taken for the things in an image. `"dark"`: what is brighter than a dark
             ground. `"light"`: what is darker than a light ground. `"colour"`: what has another
             colour than the ground; images become grey. `"keep"`, for photographs: what differs
             from a smooth ground, shadows less so; ground and colours stay, and `register="auto"`

@@ -155,7 +155,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             a few, for any number of samples; `"auto"` takes the graph up to 100,000 samples.
         num_representatives: Samples that represent all, with `"representatives"` (U-SPEC's p).
         num_candidates: How many samples, drawn at random, the representatives are found among, as
-            their k-means centres (U-SPEC's p').
+            their k-means centres.
         relative: Whether coefficients are taken relative to an image's contrast, without its mean
             colours; for photographs on several grounds or in changing light. Where it is not given
             and the ground is kept, the graphs with and without are averaged.

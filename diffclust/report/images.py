@@ -5,10 +5,12 @@ import math
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from diffclust.data import Dataset, Recordings
 from diffclust.data.audio import height_of_pitch
+from diffclust.features import local_contrast
 from diffclust.methods import plural
 from diffclust.models import Result, warped_prototypes
 from diffclust.plotting import warped_grids
@@ -50,6 +52,7 @@ class Sample:
         cluster: Its cluster.
         picture: The image as a `data:` URI.
         registered: The registered image, or None where nothing is registered.
+        contrast: Its local contrast, or None where features are not taken of it.
         stages: The aligned image, or the prototype after each of the transforms that move it onto
             the image; empty where nothing is aligned.
         grid: The warped grid as an SVG path in `SIDE` units, or None where there is no map.
@@ -58,6 +61,7 @@ class Sample:
     cluster: int
     picture: str
     registered: str | None
+    contrast: str | None
     stages: tuple[str, ...]
     grid: str | None
 
@@ -95,6 +99,10 @@ def align_samples(
     cycled = np.arange(-(-len(chosen) // _BATCH_MULTIPLE) * _BATCH_MULTIPLE) % max(len(chosen), 1)
     images, clusters, params = images[cycled], clusters[cycled], params[cycled]
     versions = [images, *([np.asarray(result.registered(images))] if registers else [])]
+    if has_contrast := result.model.takes_local_contrast:
+        # Drawn as five deviations from black to white.
+        local = jax.vmap(local_contrast)(jnp.asarray(versions[-1]))
+        versions.append(np.clip(0.5 + np.asarray(local) / 5, 0.0, 1.0))
     if result.model.descriptor.moves == "prototypes":
         versions += [
             warped_prototypes(result, clusters, params, transforms=number)
@@ -115,7 +123,10 @@ def align_samples(
     for i, position in enumerate(chosen.tolist()):
         picture, *others = uris[i :: len(chosen)]
         registered = others.pop(0) if registers else None
-        samples[position] = Sample(int(clusters[i]), picture, registered, tuple(others), grids[i])
+        contrast = others.pop(0) if has_contrast else None
+        samples[position] = Sample(
+            int(clusters[i]), picture, registered, contrast, tuple(others), grids[i]
+        )
     return samples
 
 
@@ -141,6 +152,7 @@ class ImageRenderer:
         self.descriptor, self.transforms = result.model.descriptor, result.model.transform_names
         self.recordings = dataset if isinstance(dataset, Recordings) else None
         self.registers, self.noun = result.model.registers, dataset.noun
+        self.takes_local_contrast = result.model.takes_local_contrast
         height, width = self.shape = result.sample_shape[:2]
         factor = SIDE / max(self.shape)
         self.height, self.width = round(height * factor), round(width * factor)
@@ -257,6 +269,8 @@ class ImageRenderer:
         if sample.registered is not None:
             background = f'<image class="faint" {full} href="{sample.registered}"/>'
             parts.append(f'<image y="{self.step}" {full} href="{sample.registered}"/>')
+        if sample.contrast is not None:
+            parts.append(f'<image y="{len(parts) * self.step}" {full} href="{sample.contrast}"/>')
         if self.transforms:
             y = len(parts) * self.step
             parts.append(f'<use href="#prototype-{sample.cluster}" y="{y}"/>')
@@ -303,6 +317,11 @@ class ImageRenderer:
             items = ["The recording as an image: time runs to the right, pitch upwards."]
         if self.registers:
             items.append(f"The {self.noun} registered: position, size, slant or ground evened out.")
+        if self.takes_local_contrast:
+            items.append(
+                "Its local contrast: every pixel less the mean around it, divided by the standard "
+                "deviation around it. Features are taken of this."
+            )
         if self.transforms:
             first, *others = self.transforms
             of_gaussian = ", the mean of a Gaussian" if self.descriptor.is_mixture else ""
@@ -314,7 +333,7 @@ class ImageRenderer:
             items[-1] += f" This is what is compared with the {self.noun}."
             return items
         if not any(sample.stages for sample in samples):
-            return items if self.registers else []
+            return items if len(items) > 1 else []
         compared = ": this is what is compared" if self.descriptor.has_prototypes else ""
         items.append(f"The {self.noun} aligned to the prototype of its cluster{compared}.")
         if any(sample.grid is not None for sample in samples):

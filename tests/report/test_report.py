@@ -411,6 +411,18 @@ def test_a_cut_is_told_by_its_eigenvalues(model: AbstractModel, name: str, tmp_p
     assert len(page.all("path", class_="grid")) == 4 * 4 * 2 + 1
 
 
+def test_local_contrast_is_shown_where_features_are_taken_of_it(tmp_path: Path) -> None:
+    pictures = []
+    for contrast in ("none", "local"):
+        model = ProjectedScatteringSpectralClustering(4, register="none", contrast=contrast)
+        result, dataset = cut(model, {"eigenvalues": EIGENVALUES}, {})
+        _, page = written(tmp_path, result, dataset, samples_per_group=2)
+        assert ("Its local contrast" in said(page)) == (contrast == "local")
+        pictures.append(len({image["href"] for image in page.all("image")}))
+    shown = len({image["id"] for image in page.all("image") if image.get("id")})
+    assert pictures[0] < pictures[1] <= pictures[0] + shown
+
+
 def test_an_eigengap_that_is_not_known_is_not_told(tmp_path: Path) -> None:
     result, dataset = cut(
         ProjectedScatteringSpectralClustering(4, register="none"),
