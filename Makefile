@@ -7,7 +7,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-quick test-slow test-lowest pytest checks lint docs shape dist clean
+.PHONY: help demo test test-quick test-slow test-lowest test-wheel pytest checks lint docs shape dist clean
 
 help: ## List these commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
@@ -49,6 +49,9 @@ test-slow: checks ## The same with the slow tests
 test-lowest: $(VENV)/.created ## Run the tests with the lowest versions that pyproject.toml allows
 	@mkdir -p build && $(BIN)/python tests/lowest.py > build/lowest.txt
 	@PIP_CONSTRAINT=$(CURDIR)/build/lowest.txt $(MAKE) VENV=.venv-lowest pytest
+
+test-wheel: $(VENV)/.installed-test ## Install the wheel and the source distribution elsewhere, and run them
+	@$(BIN)/python -m pytest -q tests/test_wheel.py $(ARGS)
 
 dist: $(VENV)/.created ## Build the wheel and the source distribution, in dist/
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check build

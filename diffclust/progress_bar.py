@@ -184,6 +184,8 @@ class ProgressBar:
             loss = "" if progress.least is None else f", least loss so far {progress.least:.6g}"
             number = self._last[1] + 1
             print(f"restart {number} of {self._restarts} done{loss}", file=sys.stderr, flush=True)
+        if now[0] == "refine" != self._last[0]:
+            print("best restart on the full images: another loss", file=sys.stderr, flush=True)
         self._last = now
 
     def _time_left(self, progress: Progress, now: float, done: float) -> str:

@@ -133,6 +133,30 @@ def _told(given: Context, stage: str) -> dict[str, np.ndarray]:
     return {"array": np.zeros(1)}
 
 
+def test_losses_of_coarse_images_do_not_stand_beside_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bar, step = ProgressBar(2), functools.partial(Progress, done=1, total=1)
+    reported = [
+        step("pass", 0, 0, loss=9.0),
+        step("pass", 1, 0, loss=8.0, least=9.0),
+        step("refine", 1, 0, loss=70.0, least=8.0),
+        step("refine", 1, 1, loss=60.0, least=8.0),
+    ]
+    for progress in reported:
+        bar(progress)
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "restart 1 of 2 done, least loss so far 9",
+        "restart 2 of 2 done, least loss so far 8",
+        "best restart on the full images: another loss",
+    ]
+    assert any("least 9" in word for word in bar._description(reported[1], 0.0))
+    refining = bar._description(reported[2], 0.0)
+    assert refining[0] == "best restart on the full images"
+    assert not any("least" in word for word in refining)
+
+
 def test_several_fits_share_the_bar() -> None:
     bar, shown = ProgressBar(), []
     bar.show = lambda text, done=0, total=None, left="": shown.append((text, done))

@@ -10,6 +10,7 @@ rest. Also seconds of the processor, which say more where other work goes on, an
 were compiled or read. Methods of shapes and series have samples that are drawn here.
 
     python -m experiments.benchmarks.first_result [--methods kmeans di-kmeans] [--counts 300 2000]
+    python -m experiments.benchmarks.first_result --demo
 """
 
 import json
@@ -158,6 +159,7 @@ def main() -> None:
         source={"default": "digits"},
         k={"type": int, "default": 10},
         starts={"type": int, "default": 3},
+        demo={"action": "store_true", "help": "the demo instead"},
     )
     methods, counts = (("kmeans",), (40,)) if args.quick else (args.methods, args.counts)
     rows: dict[str, list[dict[str, float]]] = {}
@@ -167,6 +169,14 @@ def main() -> None:
         rows.setdefault(name, []).append(row)
         print(f"{name:40s} " + "  ".join(f"{k} {v:g}" for k, v in row.items()), flush=True)
 
+    def run_command(name: str, command: list[str], cache: str) -> None:
+        for state in ("empty", "full"):
+            run(f"{name}, {state} cache", "command", command, cache)
+
+    for _ in range(args.starts if args.demo else 0):
+        with tempfile.TemporaryDirectory() as cache:
+            run_command("demo", ["demo"], cache)
+    methods = () if args.demo else methods
     samples = tempfile.TemporaryDirectory()
     for count in counts:
         for method in methods:
@@ -181,8 +191,7 @@ def main() -> None:
             alone = [source, str(args.k), method, str(count), json.dumps(settings)]
             for _ in range(1 if args.quick else args.starts):
                 with tempfile.TemporaryDirectory() as cache:
-                    run(f"{method}, {count}, empty cache", "command", command, cache)
-                    run(f"{method}, {count}, full cache", "command", command, cache)
+                    run_command(f"{method}, {count}", command, cache)
                     run(f"{method}, {count}, fit from Python", "python", alone, cache)
     medians = {
         name: {key: statistics.median(row[key] for row in runs) for key in runs[0]}

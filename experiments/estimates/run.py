@@ -1,7 +1,7 @@
 """Whether fits take as long as estimates say: true times against the ranges, `least..most`.
 
     python -m experiments.estimates.run [--seed 0] [--quick] [--methods kmeans ...]
-        [--limits 500 2000] [--results FILE]
+        [--source mnist] [--limits 500 2000] [--results FILE]
 
 Each fit is estimated and then fitted; what the estimate compiled serves the fit.
 FILE (JSON lines) keeps every run, and those that it has are not run again. Ranges are meant for an
@@ -31,9 +31,9 @@ METHODS = (
 )
 
 
-def row_of(method, limit, seed):
+def row_of(source, method, limit, seed):
     """One fit, as a line of the results."""
-    data = load("digits", limit=limit, seed=seed)
+    data = load(source, limit=limit, seed=seed)
     settings = {"num_clusters": 10}
     if "max_steps" in MODELS[method].setting_types():
         settings["max_steps"] = 400
@@ -59,13 +59,16 @@ def main():
     args = arguments(
         __doc__,
         methods={"nargs": "+", "default": list(METHODS), "choices": METHODS},
+        source={"default": "digits", "help": "the images"},
         limits={"type": int, "nargs": "+", "default": [400, 1700], "help": "numbers of images"},
         **RESULTS,
     )
     if args.quick:
         args.methods, args.limits = ["kmeans"], [100]
-    asked = [(method, limit, args.seed) for method in args.methods for limit in args.limits]
-    rows = missing_runs(args.results, ("method", "limit", "seed"), asked, row_of)
+    asked = [
+        (args.source, method, limit, args.seed) for method in args.methods for limit in args.limits
+    ]
+    rows = missing_runs(args.results, ("source", "method", "limit", "seed"), asked, row_of)
     for row in rows:
         print("{method:12s} {limit:5d} {seconds:8.1f} s of {least:.1f} to {most:.1f}".format(**row))
     inside = float(np.mean([row["inside"] for row in rows]))

@@ -19,6 +19,7 @@ from PIL import Image
 
 import diffclust
 from diffclust._signals import signals_deferred
+from diffclust.alignment import NoAlignment
 from diffclust.cli.entry import condense, interruptions
 from diffclust.cli.options import method_options, parse_grid
 from diffclust.cli.runs import write_assignments
@@ -50,6 +51,16 @@ def summary(folder: str) -> dict:
 def rows(folder: str) -> list[dict[str, str]]:
     with Path(folder, "assignments.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def test_that_alignment_did_nothing_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(MODELS["ai-kmeans"], "aligner", lambda _: NoAlignment())
+    options = ["-k", "2", "--method", "ai-kmeans", "--restarts", "1", "--max-passes", "2"]
+    status, out, _ = run("fit", "images.npz", *options, "--out", "run")
+    assert (status, summary("run")["gain"]) == (0, 0.0)
+    for said in (out, Path("run/report.html").read_text("utf-8")):
+        assert "took away 0% of their distances. That is next to nothing:" in " ".join(said.split())
 
 
 def test_fit_writes_a_run(run: Run) -> None:
@@ -309,11 +320,12 @@ def test_a_cut_is_told_and_its_bridges_are_those_of_the_fit(
     assert result["eigengap"] > 0
     assert f"stability {result['stability']:.2f}" in out
     # What movement and the graph added, on the terminal and in the report.
-    moved = f"Plain K-means agrees with this by an ARI of {result['raw_kmeans_ari']:.2f} ("
+    moved = "between these clusters and those of plain K-means is "
+    moved += f"{result['raw_kmeans_ari']:.2f} ("
     assert moved in out
     assert moved in Path("run/report.html").read_text("utf-8")
     again = diffclust.load("run"), load("images.npz")
-    for stability, hint in ((0.79, ": these clusters are uncertain: slightly"), (0.8, "\n")):
+    for stability, hint in ((0.79, ". These clusters are uncertain: slightly"), (0.8, "\n")):
         print_summary("run", *again, {**result, "stability": stability})
         assert f"stability {stability:.2f}{hint}" in capsys.readouterr().out
     bridges = diffclust.load("run").outcome.extras["bridges"]
@@ -552,6 +564,7 @@ def test_progress_without_a_terminal_is_a_line_a_restart(
         "restart 1 of 3 done, least loss so far 10",
         "restart 2 of 3 done, least loss so far 5",
         "restart 3 of 3 done, least loss so far 4",
+        "best restart on the full images: another loss",
     ]
 
 

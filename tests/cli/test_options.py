@@ -58,6 +58,12 @@ def test_methods_and_their_options_are_those_of_the_models(method: str) -> None:
         assert not own & {field.name for field in dataclasses.fields(options)}
 
 
+def test_a_sweep_takes_every_option_of_the_source() -> None:
+    own = {"checkpoint_every", "checkpoints_kept", "compare_with", "distribution", "no_report"}
+    names = [{field.name for field in dataclasses.fields(command)} for command in (Fit, Sweep)]
+    assert names[0] - names[1] == own | {"start"}
+
+
 def example(about: dict[str, Any]) -> tuple[list[str], Any]:
     """Words that change a setting, and its value then."""
     kind = about["type"]
